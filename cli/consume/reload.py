@@ -44,7 +44,7 @@ class Reloader(Supervisor):
         changed = self._changed()
         if changed:
             more = f" and {len(changed) - NAMED} more" if len(changed) > NAMED else ""
-            log.info("restarting: what runs is finished first", changed=", ".join(changed[:NAMED]) + more)
+            log.info("restarting", changed=", ".join(changed[:NAMED]) + more)
             self._end()
             self._changed()  # what has changed until here is in what is started now
             self._children, self._is_told = self._new_children(), False
@@ -52,7 +52,7 @@ class Reloader(Supervisor):
             return
         code = super()._look()
         if code is not None and not self._is_told:
-            log.warning("consumer ended: it is started again when a Python file changes", exit_code=code)
+            log.warning("consumer ended, waiting for a change", exit_code=code)
             self._is_told = True
 
     def _changed(self) -> list[str]:
@@ -62,7 +62,7 @@ class Reloader(Supervisor):
             text = f"cannot watch {self._folder}: {error} (with WATCHFILES_FORCE_POLLING=1 it takes no watches)"
             raise click.ClickException(text) from error
         if not self._is_watching:
-            log.info("watching for changes of Python files", folder=str(self._folder))
+            log.info("watching Python files", folder=str(self._folder))
             self._is_watching = True
         return changed
 

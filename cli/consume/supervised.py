@@ -27,7 +27,7 @@ def watch_supervisor(monitor: Monitor) -> None:
             if monitor.stalled < LOOK_SECONDS:
                 heartbeat.beat()
             time.sleep(LOOK_SECONDS)
-        log.warning("the supervisor is gone: stopping")
+        log.warning("supervisor gone, stopping")
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=watch, name="delayq-supervisor-watch", daemon=True).start()

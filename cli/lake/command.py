@@ -104,7 +104,7 @@ def _row(loaded: HourLoaded) -> dict[str, object]:
 
 def _run_every(seconds: float, run: Callable[[], None]) -> None:
     """Run until a signal, each time so long after the last run has begun."""
-    outage, text = OutageBackoff(), "not all of the lake was loaded"
+    outage, text = OutageBackoff(), "lake partly loaded"
     with stopping() as stop:
         while not stop.is_set():
             begun = time.monotonic()

@@ -123,7 +123,7 @@ def _handler(routes: Mapping[str, Route]) -> type[BaseHTTPRequestHandler]:
             try:
                 return route(self.headers.get("Accept", ""))
             except Exception:  # noqa: BLE001  # such as a collector of the program's own
-                log.error("request not answered", path=self.path, exc_info=True)
+                log.error("request failed", path=self.path, exc_info=True)
                 return Response(500, b"an error: see the log\n")
 
         def log_message(self, *_: Any) -> None:

@@ -92,7 +92,7 @@ class ScrapePass:
                 self.found[subject] = _tried(subject)
         except DelayqError as error:
             self.is_known = False
-            log.debug("not known what to read for metrics", error=str(error))
+            log.debug("metrics discovery failed", error=str(error))
         finally:
             self._done.set()
 
@@ -135,8 +135,8 @@ def _tried(subject: Subject) -> Reading | None:
     try:
         return read(subject)
     except DelayqError as error:
-        log.debug("not read for metrics", name=subject.name, error=str(error))
+        log.debug("metrics not read", name=subject.name, error=str(error))
         return None
     except Exception as error:  # noqa: BLE001  # such as a count that is none: those behind it are read all the same
-        log.error("not read for metrics", name=subject.name, exc_info=error)
+        log.error("metrics not read", name=subject.name, exc_info=error)
         return None

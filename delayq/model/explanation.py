@@ -68,9 +68,9 @@ def _gone(known: Known) -> str:
         return f"is gone from queue {known.queue}: it was cancelled, or purged, or has expired"
     never = f"is not in queue {known.queue}: it was never sent, or is gone"
     if known.limits.events is None:
-        return f"{never}, and the ledger, which would tell how, is off"
+        return f"{never}, and the ledger, which would say how, is off"
     if known.ledger is None:
-        return f"{never}, and the ledger, which would tell how, cannot be read"
+        return f"{never}, and the ledger, which would say how, cannot be read"
     return f"{never} for longer than the ledger reaches back"
 
 
@@ -79,14 +79,15 @@ _ENDS = {"acked": "was acked", "cancelled": "was cancelled", "expired": "expired
 
 def _dead(known: Known, info: MessageInfo) -> str:
     since = known.at(info.died_at or known.now)
-    return f"is dead since {since} because of {_short(cause(info.reason, info.error)) or 'a reason that is not known'}"
+    why = _short(cause(info.reason, info.error)) or "a reason that is not known"
+    return f"has been dead since {since} because of {why}"
 
 
 def _running(known: Known, info: MessageInfo) -> str:
     ends = info.lease_until or known.now
     attempt, holder = f"attempt {info.attempts}", _holder(known, info)
     if ends > known.now:
-        holder = f"consumer {holder}" if holder else "a consumer whose name only the ledger would tell"
+        holder = f"consumer {holder}" if holder else "a consumer that only the ledger could name"
         told = f"runs: {attempt} is held by {holder} until {known.at(ends)}"
     else:
         by = f" by consumer {holder}" if holder else ""
@@ -112,8 +113,8 @@ def _waiting(known: Known, info: MessageInfo) -> str:
     if parked and info.state == "pending" and from_ms(parked[0]) == due:
         own = known.at(from_ms(parked[1]))
         if due <= known.now:
-            return f"is due since {own}, {_obstacle(known, info)}"
-        return f"is due since {own}, but is held back by the limit per key{_of_its_key(known, due)}"
+            return f"has been due since {own}, {_obstacle(known, info)}"
+        return f"has been due since {own}, but is held back by the limit per key{_of_its_key(known, due)}"
     failed = ""
     if info.state == "retry":
         error = f", the last time with {_short(info.error)}" if info.error else ""
@@ -122,7 +123,7 @@ def _waiting(known: Known, info: MessageInfo) -> str:
         failed = f"has failed {_times(info.attempts)}{used}{error}, and its next attempt "
     if due > known.now:
         return f"{failed}is not due until {known.at(due)}{_too_late(known, info)}"
-    return f"{failed}is due since {known.at(due)}, {_obstacle(known, info)}"
+    return f"{failed}has been due since {known.at(due)}, {_obstacle(known, info)}"
 
 
 def _too_late(known: Known, info: MessageInfo) -> str:
@@ -134,10 +135,10 @@ def _too_late(known: Known, info: MessageInfo) -> str:
 def _of_its_key(known: Known, until: dt.datetime) -> str:
     most = known.limits.concurrency_per_key
     if most is None:
-        return f", which is no more: it is looked at again at {known.at(until)} at the latest"
+        return f", which no longer applies: a consumer looks again by {known.at(until)}"
     # How many do run, nobody knows before it is looked at again: a slot is also held by what a dead consumer ran.
     many = "1 message" if most == 1 else f"{most:,} messages"
-    return f": {many} of its key may run at a time, and it is looked at again at {known.at(until)} at the latest"
+    return f": {many} with its key may run at a time; a consumer looks again by {known.at(until)}"
 
 
 def _obstacle(known: Known, info: MessageInfo) -> str:
@@ -145,23 +146,23 @@ def _obstacle(known: Known, info: MessageInfo) -> str:
     standing, limits = known.standing, known.limits
     behind = f"{_messages(standing.earlier)} due earlier" if standing.earlier else ""
     if info.envelope is None:
-        return "but its payload is gone or unreadable: who takes it makes it a dead letter"
+        return "but its payload is gone or unreadable: the next consumer moves it to the dead letters"
     if info.expires_at is not None and info.expires_at <= known.now and not info.attempts:
-        return f"but it expired at {known.at(info.expires_at)}: who takes it drops it"
+        return f"but it expired at {known.at(info.expires_at)}: the next consumer drops it"
     if standing.paused_ms is not None:
         until = "" if standing.paused_until_ms is None else f" until {known.at(from_ms(standing.paused_until_ms))}"
-        return f"but the queue is paused since {known.at(from_ms(standing.paused_ms))}{until}"
+        return f"but the queue has been paused since {known.at(from_ms(standing.paused_ms))}{until}"
     if absent := _absent(known):
         return f"but {absent}"
     if limits.concurrency and standing.running >= limits.concurrency:
-        many = f"{standing.running:,} of {limits.concurrency:,} messages run that may at a time"
+        many = f"{standing.running:,} of {limits.concurrency:,} allowed messages are running"
         return f"but is held back by the concurrency limit: {many}"
     if standing.free == 0 and standing.opens_ms is not None:
-        goes = f"the next goes at {known.at(from_ms(standing.opens_ms))}"
+        goes = f"the next is handed out at {known.at(from_ms(standing.opens_ms))}"
         return f"but is held back by the rate limit of {limits.rate}: {goes}" + (f", and {behind}" if behind else "")
     if behind:
         return f"but waits behind others: {behind}"
-    return f"and goes as soon as a consumer has room: {_seen(known)}"
+    return f"and is handed out as soon as a consumer has room: {_seen(known)}"
 
 
 def _absent(known: Known) -> str:

@@ -86,7 +86,7 @@ def _troubles(stats: QueueStats, rates: Rates | None, consumers: Sequence[Consum
         yield Trouble("dead-growing", f"{more} died within the last {span}; {stats.dead:,} are dead now.")
     if stats.paused_since is not None:
         until = "" if stats.paused_until is None else f" until {show_moment(stats.paused_until, stats.at)}"
-        yield Trouble("paused", f"The queue is paused since {show_moment(stats.paused_since, stats.at)}{until}.")
+        yield Trouble("paused", f"The queue has been paused since {show_moment(stats.paused_since, stats.at)}{until}.")
     if stats.missing:
         yield Trouble("unaccounted", f"{_unaccounted(stats.missing)}: delayq doctor tells more.")
 

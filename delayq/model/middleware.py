@@ -278,7 +278,7 @@ def _observe(line: Any, function: Callable[..., object], *arguments: Any) -> Non
     try:
         function(*arguments)
     except Exception:  # noqa: BLE001  # it is the user's function
-        line.exception("middleware failed, which changes nothing", function=name_of(function))
+        line.exception("middleware failed", function=name_of(function))
 
 
 def _chosen(message: Outgoing, returned: object, function: object) -> Outgoing:

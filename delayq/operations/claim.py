@@ -253,7 +253,7 @@ def recover(context: QueueContext) -> Operation[int | None]:
     results = yield [scripts.unack_to_retry() for scripts in shards]
     for error in results:
         if isinstance(error, DelayqError) and not isinstance(error, ServerUnreachable):  # an outage is logged elsewhere
-            log.error("lost deliveries are not taken back", queue=context.name, error=str(error))
+            log.error("recovery failed", queue=context.name, error=str(error))
     yield from key_slots.look_through(context)
     return None if any(isinstance(each, DelayqError) for each in results) else sum(results)
 

@@ -80,9 +80,7 @@ def let_go(context: QueueContext) -> Operation[None]:
                 pass
             after = keys[-1]
     except DelayqError as error:
-        log.warning(
-            "messages that wait for others of their key go a little later", queue=context.name, error=str(error)
-        )
+        log.warning("key-limited messages delayed", queue=context.name, error=str(error))
 
 
 def look_through(context: QueueContext) -> Operation[None]:
@@ -106,4 +104,4 @@ def look_through(context: QueueContext) -> Operation[None]:
     except ServerUnreachable:
         raise
     except DelayqError as error:
-        log.error("messages that wait for others of their key are not let go", queue=context.name, error=str(error))
+        log.error("key-limited messages not released", queue=context.name, error=str(error))

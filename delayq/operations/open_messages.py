@@ -132,7 +132,7 @@ class _Opening(Generic[D]):
                 result.settlements += key_slots.unused(self._context, message)
                 continue
             if opened.expires_ms is not None and message.is_expired:
-                log_of(message).warning("message expired before it was started", expires_at=str(message.expires_at))
+                log_of(message).warning("message expired", expires_at=str(message.expires_at))
                 result.settlements.append(self._scripts.expire(message_id, receipt))
                 result.settlements += key_slots.unused(self._context, message)
             elif deliveries and message.is_past_its_limit:
@@ -149,7 +149,7 @@ class _Opening(Generic[D]):
         """Let the next occurrence follow this one; return whether it comes too late to be handled."""
         of, now = occurrence(envelope.headers or {}), self._found.now_ms
         if of is None:
-            log_of(message).error("schedule cannot be read here, nor go on: is its time zone known to this machine?")
+            log_of(message).error("schedule unreadable", remedy="make its time zone known to this machine")
             return False
         is_skipped = message.attempt == 1 and of.plan.skips(of.slot_ms, now)  # a retry has begun in time
         result.occurrences.append((of, schedule_chain.next_of(self._context, of, envelope, now, is_skipped)))
@@ -160,7 +160,7 @@ class _Opening(Generic[D]):
     ) -> tuple[Command[int], Callable[[int], MessageInfo]]:
         name, before = self._context.name, Deliveries.read(deliveries)
         said = log.bind(queue=name, id=printable_id(message_id), attempt=before.past + 1)
-        said.warning("message died before a handler saw it", next="dead", reason=reason, error=error)
+        said.warning("message dead-lettered", next="dead", reason=reason, error=error)
         receipt = receipt_of(deliveries, self._found.micros)
         call = self._scripts.reject(message_id, receipt, reason, error, counted=False)
         last = error or oc.LEASE_LOST  # unless there is another

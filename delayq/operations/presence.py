@@ -105,4 +105,4 @@ class Presence:
                 self._sent_times[bucket] = self._sent_times.get(bucket, 0) + count
         for error in replies:
             if isinstance(error, DelayqError):  # nobody misses a message for it
-                log.debug("consumer not noted", queue=self._context.name, consumer=name, error=str(error))
+                log.debug("consumer not recorded", queue=self._context.name, consumer=name, error=str(error))

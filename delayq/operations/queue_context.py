@@ -170,7 +170,7 @@ class QueueContext:
         if key not in _told:
             _told.add(key)
             said = log.bind(queue=self.name, setting=setting, stored=found, constructor=wish)
-            said.warning("stored setting holds, not the constructor's: change it with configure")
+            said.warning("stored setting overrides constructor", remedy="change it with configure")
 
     def opened(self, create: bool = False) -> Operation[list[QueueCommands]]:
         """Return the shards, after a look at what Redis has recorded of the queue: until it has, and once a minute.
@@ -213,10 +213,10 @@ class QueueContext:
         keys = self.shards[0].keys
         (removed,) = yield [Command(keys.removed, ("GET", keys.removed), identity)]
         if isinstance(removed, bytes):
-            log.warning("queue removed while it is in use", queue=self.name)
+            log.warning("queue removed while in use", queue=self.name)
             return
         log.error(
-            "the server has lost the data of the queue: was it flushed, restarted without them, or the queue removed?",
+            "queue data lost",
             queue=self.name,
         )
         yield [Command(keys.meta, ("HSET", keys.meta, LOST, 1), identity)]

@@ -31,9 +31,9 @@ def next_of(
     passed_over = 0 if plan.missed == "all" else _between(slots, slot, following or now_ms)
     missed = passed_over + is_skipped
     if is_skipped:
-        said.warning("slot skipped: it came later than its grace", late=(now_ms - slot) / 1000, others=passed_over)
+        said.warning("slot skipped", late=(now_ms - slot) / 1000, others=passed_over)
     if following is None:
-        said.info("schedule finished: that was its last slot")
+        said.info("schedule finished")
         return home(context).enqueue_occurrence(name, slot, "", b"", FINISHED, missed=missed)
     new_id = occurrence_id(name, following, len(context.shards))
     sealed = with_slot(envelope, following)
@@ -57,7 +57,7 @@ def note(context: QueueContext, occurrences: Sequence[Occurrence], replies: Sequ
     """Tell what kept the next occurrences from being sent: a consumer revives the schedule within a minute."""
     for each, reply in zip(occurrences, replies, strict=True):
         if isinstance(reply, DelayqError):
-            log.error("schedule is not armed", queue=context.name, schedule=each.name, error=str(reply))
+            log.error("schedule not armed", queue=context.name, schedule=each.name, error=str(reply))
 
 
 def revive(context: QueueContext) -> Operation[int]:
@@ -77,7 +77,7 @@ def revive(context: QueueContext) -> Operation[int]:
         return 0
     lost = yield from gone(context, {name: slot for name, slot in rows if slot <= now})
     arm = partial(_next_of_lost, context, now)
-    revived, errors = yield from _arm(context, lost, arm, "schedule revived: its occurrence is gone")
+    revived, errors = yield from _arm(context, lost, arm, "schedule revived")
     if all(slot <= now for _, slot in rows):
         context.next_armed = start + PAGE - revived  # what was revived stands further behind now
     if errors:
@@ -102,7 +102,7 @@ def bring_back(context: QueueContext) -> Operation[int]:
     context.next_ahead = start + PAGE
     ahead = yield from _of_the_future(context, {name: slot for name, slot in rows if slot > now + NEAR_MS}, now)
     arm = partial(_nearest, context, now)
-    brought, errors = yield from _arm(context, ahead, arm, "schedule brought back: the server's clock was ahead")
+    brought, errors = yield from _arm(context, ahead, arm, "schedule moved back")
     if errors:
         raise errors[0]
     return brought
@@ -171,7 +171,7 @@ def _arm(
         line = log.bind(queue=context.name, schedule=name)
         if isinstance(reply, DelayqError):
             errors.append(reply)
-            line.error("schedule is not armed", error=str(reply))
+            line.error("schedule not armed", error=str(reply))
         elif reply:  # else somebody else has been quicker
             count += 1
             if event:
@@ -195,7 +195,7 @@ def go_on(context: QueueContext, message_id: str) -> Operation[None]:
         # Another slot may be armed meanwhile: then nothing is changed.
         yield from _arm(context, {name: slot}, partial(_next_of_lost, context, now))
     except DelayqError as error:  # the message is cancelled all the same
-        log.warning("schedule is not armed", queue=context.name, schedule=name, error=str(error))
+        log.warning("schedule not armed", queue=context.name, schedule=name, error=str(error))
 
 
 def gone(context: QueueContext, slots: dict[str, int]) -> Operation[dict[str, int]]:

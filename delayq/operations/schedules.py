@@ -132,7 +132,7 @@ def add_all(context: QueueContext, prepared: Iterable[Prepared]) -> Operation[li
             yield from add(context, each)
         except ServerOutOfMemory as error:  # a consumer is what frees memory: it must start
             line = log.bind(queue=context.name, schedule=each.name)
-            line.error("schedule is not stored: tried again each minute", error=str(error))
+            line.error("schedule not stored, retrying", error=str(error))
             refused.append(each)
     return refused
 

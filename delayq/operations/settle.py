@@ -150,7 +150,7 @@ def _backoff_ms(context: QueueContext, message: Delivery, cause: BaseException |
     try:
         return delay_ms(context.backoff(message.retries_used + 1, cause), "backoff")
     except Exception as error:  # noqa: BLE001  # it is the user's function: the message must not hang on it
-        log_of(message).warning("the backoff failed: the default one is used", error=oc.error_text(error))
+        log_of(message).warning("backoff failed", error=oc.error_text(error))
         return delay_ms(DEFAULT_BACKOFF(message.retries_used + 1))
 
 

@@ -35,7 +35,7 @@ class Outages:
         if outage.tell.due():
             untold, outage.untold = outage.untold, 0
             since = {"untold": untold} if untold else {}
-            line = "a shard does not serve: the others go on"
+            line = "shard unavailable"
             log.error(line, queue=self._queue, shard=shard, error=str(error), **since)
         else:
             outage.untold += 1
@@ -43,4 +43,4 @@ class Outages:
     def over(self, shard: str) -> None:
         """Note that a shard has served."""
         if self._outages.pop(shard, None) is not None:
-            log.info("the shard serves again", queue=self._queue, shard=shard)
+            log.info("shard available again", queue=self._queue, shard=shard)

@@ -229,7 +229,7 @@ class ConsumerEngine(Generic[D]):
             return
         admitted, refused = self._isolation.admit(messages, self._leases.held())
         if any(message.is_suspect for message in admitted):
-            log_of(admitted[0]).warning("runs alone: earlier deliveries ended with their consumers")
+            log_of(admitted[0]).warning("message runs alone")
         self._leases.hold(messages)
         try:
             if refused:  # before one of the others takes this process down; behind what waits, else it is back at once
@@ -252,7 +252,7 @@ class ConsumerEngine(Generic[D]):
                 self._note([(message, oc.DONE)], [True])
                 self.failed += message.failed
                 if isinstance(outcome, oc.Failed | oc.Dead):
-                    log_of(message).warning("handler failed after it had settled its message", error=outcome.error)
+                    log_of(message).warning("handler failed after settling", error=outcome.error)
                 oc.clear_frames(outcome)
             else:
                 self.unsettled.append((message, outcome))
@@ -281,9 +281,7 @@ class ConsumerEngine(Generic[D]):
                 continue
             self.handled += 1
             if not ours:
-                log_of(message).warning(
-                    "outcome refused: the delivery is no longer ours", outcome=type(outcome).__name__
-                )
+                log_of(message).warning("outcome refused", outcome=type(outcome).__name__)
             elif isinstance(outcome, oc.Failed | oc.Dead):
                 self.failed += 1
                 dead = isinstance(outcome, oc.Dead) or message.dies_of(outcome.counts)
@@ -302,7 +300,7 @@ class ConsumerEngine(Generic[D]):
             raise trouble
 
     def on_outage(self) -> None:
-        """Take nothing of what was known for granted, once the server is back."""
+        """Take nothing of what was known for granted, once the redis available again."""
         self._exhausted = True
         self._context.look_again()
 
@@ -413,7 +411,7 @@ class ConsumerEngine(Generic[D]):
         self.abandoned = len(left)
         if left:
             until = max(message.lease_until for message in left).isoformat(timespec="seconds")
-            text = "handlers abandoned: their messages stay leased"
+            text = "handlers abandoned"
             log.warning(text, queue=self._context.name, messages=len(left), until=until)
 
     def _at_last(self, step: Effects[None]) -> Effects[None]:
@@ -428,7 +426,7 @@ class ConsumerEngine(Generic[D]):
             yield from step
         except ServerError as error:
             self._is_cut_off = True
-            log.debug("last call of the consumer failed", queue=self._context.name, error=str(error))
+            log.debug("last call failed", queue=self._context.name, error=str(error))
 
     def _pass_token_on(self) -> Effects[None]:
         token = yield StopListening()

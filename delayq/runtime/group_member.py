@@ -52,7 +52,7 @@ class GroupMember(NamedTuple):
             return delay_ms(self.backoff(record.deliveries, outcome.cause), "backoff") / 1000
         except Exception as error:  # noqa: BLE001  # it is the user's function: the record must not hang on it
             log.warning(
-                "the backoff failed: the default one is used",
+                "backoff failed",
                 group=self.group,
                 id=record.id,
                 error=oc.error_text(error),

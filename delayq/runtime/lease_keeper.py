@@ -66,8 +66,6 @@ class LeaseKeeper(Generic[D]):
         lost, error = yield from gather(renewing, unfetched.renew(self._context))
         for message in unwrap(lost) or ():
             if not message.settled and id(message) not in self.settling:  # else it was settled meanwhile
-                lost_to = (
-                    "replaced while it runs" if message.is_replaced else "lease lost: the message is delivered again"
-                )
+                lost_to = "message replaced while running" if message.is_replaced else "lease lost"
                 log_of(message).warning(lost_to)
         unwrap(error)

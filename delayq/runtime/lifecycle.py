@@ -188,7 +188,7 @@ class Lifecycle:
         try:
             self._consume(run)
         except Exception as error:  # noqa: BLE001  # it is for whoever calls stop
-            log.error("consumer ended by an error", **self._labels, error=repr(error))
+            log.error("consumer failed", **self._labels, error=repr(error))
             self._error = error
         finally:
             self._call_stops()

@@ -188,7 +188,7 @@ class Lifecycle:
         """Log what ended a task that nobody may await."""
         error = None if ended.cancelled() else ended.exception()
         if error is not None:
-            log.error("consumer ended by an error", **self._labels, error=repr(error))
+            log.error("consumer failed", **self._labels, error=repr(error))
 
     async def _make(self, run: ConsumerRun) -> int:
         with self._watching():

@@ -46,9 +46,9 @@ class OutageBackoff:
         if (self._tell_outage if self._is_away else self._tell_refusal).due():
             self._is_told = True
             if self._is_away:
-                log.warning("server away: trying again until it is back", **self._labels, error=str(error))
+                log.warning("redis unavailable, retrying", **self._labels, error=str(error))
             else:
-                log.error("refused by the server: trying again until it allows this", **self._labels, error=str(error))
+                log.error("redis refused, retrying", **self._labels, error=str(error))
         pause = self._pause
         self._pause = min(LONGEST_PAUSE, pause * 2)
         return pause
@@ -56,7 +56,7 @@ class OutageBackoff:
     def served(self) -> None:
         """Note that a step succeeded."""
         if self._is_told:
-            log.info("server is back" if self._is_away else "server allows it now", **self._labels)
+            log.info("redis available again" if self._is_away else "redis accepts again", **self._labels)
         self._is_away = self._is_told = False
         self._pause = FIRST_PAUSE
 

@@ -43,7 +43,7 @@ class Shutdown:
 
 def log_interrupted(subject: Handed) -> None:
     """Log that what a handler runs on is handed back."""
-    log_of(subject).warning("handler did not end before the shutdown timeout: handed back")
+    log_of(subject).warning("message handed back at shutdown")
 
 
 class Finishing(Protocol):

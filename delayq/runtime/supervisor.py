@@ -150,7 +150,7 @@ class Child:
         try:
             self._process.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
-            log.warning("consumer process did not end in time: killed", pid=self._process.pid)
+            log.warning("consumer process killed", pid=self._process.pid)
             self._process.kill()
             self._process.wait()
             return False
@@ -199,7 +199,7 @@ class Child:
             return
         self._wait = FIRST_WAIT if lived >= LONG_LIFE else min(LONGEST_WAIT, self._wait * 2)
         self._start_at = time.monotonic() + self._wait
-        log.warning("consumer process died: it is restarted", number=self._number, how=how, wait=round(self._wait, 1))
+        log.warning("consumer process died, restarting", number=self._number, how=how, wait=round(self._wait, 1))
 
 
 def is_orphan() -> bool:

@@ -111,7 +111,7 @@ class TaskPool(Generic[D]):
         if self.interrupt():
             _, deaf = await asyncio.wait(self.tasks, timeout=INTERRUPTED_SECONDS)
             if deaf:
-                log.warning("handlers ignore that they are cancelled", tasks=[task.get_name() for task in deaf])
+                log.warning("handlers ignore cancellation", tasks=[task.get_name() for task in deaf])
 
     def runs(self, task: asyncio.Task[Any] | None) -> bool:
         """Whether a task is one of a handler."""

@@ -127,7 +127,7 @@ class TimeLimit:
                 first = min(first, end)
             elif self._running.pop(run, None) is not None:
                 _line(message).warning(
-                    "handler runs for longer than its time: it cannot be ended, and keeps its place",
+                    "handler exceeded its time limit",
                     timeout=seconds,
                 )
                 self.count += _count(message)

@@ -230,9 +230,7 @@ class TopicEngine:
     def _lose(self, record: Record) -> None:
         if self._leases.has(record):
             self._leases.drop(record)
-            self._log.bind(id=record.id, delivery=record.deliveries).warning(
-                "record lost: it was taken over, or is gone"
-            )
+            self._log.bind(id=record.id, delivery=record.deliveries).warning("record lost")
 
     # -- settling ----------------------------------------------------------------------------------------------------
 
@@ -297,7 +295,7 @@ class TopicEngine:
         yield WaitForWork(seconds, listening=lasts is not None)
 
     def on_outage(self) -> None:
-        """Look for what was handed out in a reply that never came, once the server is back."""
+        """Look for what was handed out in a reply that never came, once the redis available again."""
         self._unlisted = dict.fromkeys(range(len(self._context.shards)), "")
 
     def _finish(self) -> Effects[None]:
@@ -315,7 +313,7 @@ class TopicEngine:
     def _abandon(self) -> None:
         self.abandoned = len(self._leases.records())
         if self.abandoned:
-            text = "handlers abandoned: their records are taken over after ack_timeout"
+            text = "handlers abandoned"
             self._log.warning(text, records=self.abandoned, ack_timeout=self._member.ack_timeout)
 
     def settle(self) -> Effects[None]:

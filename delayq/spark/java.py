@@ -89,8 +89,8 @@ def _on_the_path() -> Path | None:
 def _is_new_enough(program: str | Path, java: Java) -> bool:
     if java.version >= LEAST:
         return True
-    said = "too old for Spark" if java.version else "no Java that runs"
-    log.warning(f"passed over: {said}", java=str(program), version=java.version, needed=LEAST)
+    why = "too old for Spark" if java.version else "does not run"
+    log.warning("java skipped", why=why, java=str(program), version=java.version, needed=LEAST)
     return False
 
 

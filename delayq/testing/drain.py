@@ -146,7 +146,7 @@ class Drain:
         if cause is not None and _ends_the_test(cause):
             raise cause
         if message.settled and not message.failed and isinstance(outcome, oc.Failed | oc.Dead):  # it has acked itself
-            log_of(message).warning("handler failed after it had settled its message", error=outcome.error)
+            log_of(message).warning("handler failed after settling", error=outcome.error)
         elif cause is not None:
             self._errors[queue.name, message.id] = cause, message
 

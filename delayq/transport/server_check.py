@@ -142,12 +142,13 @@ _warned_lock = threading.Lock()
 def _warn(info: ServerInfo) -> None:
     if info.maxmemory_policy not in {None, "noeviction"}:
         _warn_once(
-            "the server may evict messages when its memory is full: set maxmemory-policy to noeviction",
+            "redis may evict messages",
             info.address,
             maxmemory_policy=info.maxmemory_policy,
+            remedy="set maxmemory-policy to noeviction",
         )
     if info.append_only is False and info.save_points == "":
-        _warn_once("the server keeps nothing on disk, and a restart loses all: set appendonly to yes", info.address)
+        _warn_once("redis keeps nothing on disk", info.address, remedy="set appendonly to yes")
 
 
 def _warn_once(warning: str, server: str, **details: object) -> None:

@@ -167,7 +167,7 @@ class ServerPoller:
         except DelayqError as error:
             return unreadable(name, str(error))
         except Exception as error:  # noqa: BLE001  # such as a count that is none
-            log.error("queue not seen", server=self.server.name, queue=name, exc_info=error)
+            log.error("queue unreadable", server=self.server.name, queue=name, exc_info=error)
             return unreadable(name, FAILED)
 
     async def _glance(self, name: str) -> QueueSnapshot:

@@ -398,7 +398,7 @@ def test_error_that_ends_a_started_consumer_is_logged_at_once(run: Run, url: str
                 await consumer.start()
                 assert await becomes(lambda: any(line["log_level"] == "error" for line in lines))
             (line,) = [line for line in lines if line["log_level"] == "error"]
-            assert (line["event"], line["consumer"]) == ("consumer ended by an error", "me")
+            assert (line["event"], line["consumer"]) == ("consumer failed", "me")
             assert "a defect" in line["error"]
             with pytest.raises(RuntimeError, match="a defect"):
                 await consumer.stop()
@@ -474,7 +474,7 @@ def test_consumer_resumes_after_the_server_was_killed(run: Run, own_server: Redi
             sents = await queue.send_many(Outgoing(n, delay=0.5) for n in range(100))
             own_server.kill()
             with capture_logs() as lines:  # it notices
-                assert await becomes(lambda: any("server away" in line["event"] for line in lines))
+                assert await becomes(lambda: any("redis unavailable" in line["event"] for line in lines))
             own_server.start()
             assert await becomes(lambda: handled >= {sent.id for sent in sents})
             await consumer.stop()

@@ -309,16 +309,20 @@ def test_consumer_waits_for_a_server_that_is_not_up_yet(
     server.kill()
     consumer = start("consume", *words, "--max-messages", "1", env=environment | {"DELAYQ_URL": server.url})
     lines = followed(consumer)
-    assert eventually(lambda: any("server away: trying again until it is back" in line for line in lines))
+    assert eventually(lambda: any("redis unavailable, retrying" in line for line in lines))
     server.start()
     with Queue("emails", url=server.url) as queue:
         queue.send("payload")
         assert consumer.wait(SECONDS) == 0
         assert queue.stats().acked == 1
-    told = [line for line in lines if "server away" in line or "server is back" in line or "consumer started" in line]
+    told = [
+        line
+        for line in lines
+        if "redis unavailable" in line or "redis available again" in line or "consumer started" in line
+    ]
     assert [line.partition("] ")[2].split(":")[0].split(" queue=")[0].strip() for line in told] == [
-        "server away",
-        "server is back",
+        "redis unavailable",
+        "redis available again",
         "consumer started",
     ]
 
@@ -335,7 +339,7 @@ def test_consumer_that_is_not_to_wait_fails_without_a_server(option: str, invoke
 def test_consumer_that_waits_for_its_server_ends_with_a_signal(start: Start, environment: dict[str, str]):
     consumer = start("consume", "emails", "--exec", "true", env=environment | {"DELAYQ_URL": "redis://127.0.0.1:1"})
     lines = followed(consumer)
-    assert eventually(lambda: any("server away" in line for line in lines))
+    assert eventually(lambda: any("redis unavailable" in line for line in lines))
     consumer.send_signal(signal.SIGTERM)
     assert consumer.wait(SECONDS) == 0
 

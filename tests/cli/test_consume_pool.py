@@ -124,7 +124,7 @@ def test_thread_over_its_time_is_told_of(invoke: Invoke, start: Start, tmp_path:
     words = ("--timeout", "50ms", "--max-messages", "1", "--log-format", "json")
     consumer = start("consume", "tasks:threads", *words)
     lines = followed(consumer)
-    assert eventually(lambda: any("handler runs for longer than its time" in line for line in lines))
+    assert eventually(lambda: any("handler exceeded its time limit" in line for line in lines))
     (tmp_path / "go").touch()
     assert consumer.wait(120) == 0
     assert eventually(lambda: len(lines_of("".join(lines), "handler ended after its time")) == 1)

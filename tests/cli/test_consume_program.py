@@ -225,7 +225,7 @@ def test_message_s_own_timeout_ends_its_program_and_is_told_once(invoke: Invoke,
     assert done.exit_code == 0, done.stderr
     (dead,) = queue.dead.list()
     assert dead.error == "ProgramFailed: took longer than 0.3 s, and was ended"
-    assert "runs for longer" not in done.stderr
+    assert "handler exceeded" not in done.stderr
 
 
 def test_timeout_of_nothing_is_refused_for_it_would_be_no_limit(invoke: Invoke):

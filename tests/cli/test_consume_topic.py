@@ -177,7 +177,7 @@ def test_typed_handler_that_takes_too_long_is_told_of(start: Start, topic: Topic
     log = followed(consumer)
 
     def told() -> list[tuple[object, object]]:
-        over = [line for line in lines("".join(log)) if str(line["event"]).startswith("handler runs for longer")]
+        over = [line for line in lines("".join(log)) if str(line["event"]).startswith("handler exceeded")]
         return [(line["topic"], line["delivery"]) for line in over]
 
     assert eventually(lambda: bool(told()))

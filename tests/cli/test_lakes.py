@@ -129,9 +129,9 @@ def test_hydrate_that_stays_loads_what_is_added_and_goes_on_after_trouble(
         words = ["--lake", "lake", "--horizon", "366d", "--every", "50ms", "--url", server.url]
         process = start("lake", "hydrate", *words)
         lines = followed(process)
-        assert eventually(lambda: any("server away" in line for line in lines))
+        assert eventually(lambda: any("redis unavailable" in line for line in lines))
         server.start()
-        assert eventually(lambda: any("not all of the lake was loaded" in line for line in lines))
+        assert eventually(lambda: any("lake partly loaded" in line for line in lines))
         file.write_bytes(whole)
         assert eventually(lambda: queue.stats().pending == 1)
         queue.send("second", delay=YEAR)

@@ -129,7 +129,7 @@ def test_setting_that_differs_from_the_constructors_is_logged_once(
     for _ in range(2):
         make(max_retries=7, backoff=backoff.fixed(1)).send("x")
     make(max_retries=0, backoff=backoff.exponential(base=10, factor=3, jitter=0)).send("x")
-    lines = [line for line in caplog.messages if "stored setting holds" in line]
+    lines = [line for line in caplog.messages if "stored setting overrides" in line]
     assert len(lines) == 2
     for said in ("constructor=7", "queue=jobs", "setting=max_retries", "stored=0"):
         assert said in lines[0]

@@ -172,7 +172,7 @@ def test_setting_that_differs_from_the_constructors_is_logged_once(
     queue.configure(rate="1/s", events=7)
     for _ in range(2):
         make(shards=1, rate="5/s", concurrency=3, events=True).send("x")
-    (line,) = [line for line in caplog.messages if "stored setting holds" in line]
+    (line,) = [line for line in caplog.messages if "stored setting overrides" in line]
     for said in ("constructor=5/s", "queue=jobs", "setting=rate", "stored=1/s"):
         assert said in line
 

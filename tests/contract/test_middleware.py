@@ -70,7 +70,7 @@ def test_error_in_after_is_logged_for_the_message_is_sent(queue: Queue, send: Se
     send(queue, "x")
     assert queue.stats().sent == 1
     printed = caplog.text
-    assert "middleware failed, which changes nothing" in printed
+    assert "middleware failed" in printed
     assert "OSError: no counter" in printed
 
 

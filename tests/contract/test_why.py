@@ -62,7 +62,7 @@ def test_message_that_will_have_expired_when_it_is_due_is_told_so(queue: Queue):
 def test_message_that_has_expired_is_told_so(queue: Queue, now: Now):
     queue.send("x", id="a", expires_in=60)
     now.later(90)
-    assert told(queue) == "a is due since <1m 30s ago>, but it expired at <30s ago>: who takes it drops it"
+    assert told(queue) == "a has been due since <1m 30s ago>, but it expired at <30s ago>: the next consumer drops it"
 
 
 def test_message_without_a_payload_is_told_so(make: Make, client: redis.Redis):
@@ -76,34 +76,34 @@ def test_message_of_a_paused_queue_is_told_since_when(queue: Queue, now: Now):
     queue.send("x", id="a", delay=10)
     queue.pause()
     now.later(15)
-    assert told(queue) == "a is due since <5s ago>, but the queue is paused since <15s ago>"
+    assert told(queue) == "a has been due since <5s ago>, but the queue has been paused since <15s ago>"
     queue.resume()
-    assert told(queue) == f"a is due since <5s ago>, {NEVER}"
+    assert told(queue) == f"a has been due since <5s ago>, {NEVER}"
 
 
 def test_message_of_a_queue_that_is_paused_for_a_time_is_told_until_when(queue: Queue, now: Now):
     queue.send("x", id="a")
     queue.pause(20)
     now.later(15)
-    assert told(queue) == "a is due since <15s ago>, but the queue is paused since <15s ago> until <in 5s>"
+    assert told(queue) == "a has been due since <15s ago>, but the queue has been paused since <15s ago> until <in 5s>"
     now.later(5)
-    assert told(queue) == f"a is due since <20s ago>, {NEVER}"
+    assert told(queue) == f"a has been due since <20s ago>, {NEVER}"
 
 
 def test_message_that_waits_for_a_consumer_is_told_since_when_there_is_none(queue: Queue, now: Now, drain: Drain):
     queue.send_many([Outgoing("x", id="a", delay=10), Outgoing("x", id="b")])
     drain(queue, lambda _: None, name="web-7")
     now.later(30)
-    soon = "a is due since <20s ago>, and goes as soon as a consumer has room:"
+    soon = "a has been due since <20s ago>, and is handed out as soon as a consumer has room:"
     assert told(queue) == f"{soon} web-7 was seen 30s ago"
     now.later(30)
     gone = "but no consumer of queue jobs was seen for 1m (the last was web-7)"
-    assert told(queue) == f"a is due since <50s ago>, {gone}"
+    assert told(queue) == f"a has been due since <50s ago>, {gone}"
 
 
 def test_receiver_is_a_consumer(queue: Queue, take: Take):
     queue.send_many([Outgoing("x", id="b", delay=1), Outgoing("x", id="a")])
-    assert told(queue) == f"a is due since <0ms ago>, {NEVER}"
+    assert told(queue) == f"a has been due since <0ms ago>, {NEVER}"
     take("a").release()
     assert re.search(r"has room: \S+-\d+-[0-9a-f]{8} was seen 0ms ago$", told(queue))
 
@@ -119,7 +119,7 @@ def test_message_behind_others_is_told_how_many(queue: Queue, make: Make, now: N
     queue.send_many([Outgoing("x", id="c", delay=5), Outgoing("x", id="a", delay=5), Outgoing("x", id="d", delay=6)])
     now.later(9)
     assert len(queue.receive(1)) == 1
-    assert told(queue) == "a is due since <4s ago>, but waits behind others: 2 messages are due earlier"
+    assert told(queue) == "a has been due since <4s ago>, but waits behind others: 2 messages are due earlier"
 
 
 def test_message_that_the_rate_holds_back_is_told_when_the_next_goes(narrow: Queue, now: Now):
@@ -127,9 +127,11 @@ def test_message_that_the_rate_holds_back_is_told_when_the_next_goes(narrow: Que
     narrow.send_many([Outgoing("x", id=name, delay=n) for n, name in enumerate("bcad")])
     now.later(4)
     assert len(narrow.receive(4)) == 2
-    rate = "a is due since <2s ago>, but is held back by the rate limit of 2/10s: the next goes at <in 10s>"
+    rate = (
+        "a has been due since <2s ago>, but is held back by the rate limit of 2/10s: the next is handed out at <in 10s>"
+    )
     assert told(narrow) == rate
-    assert told(narrow, "d").endswith("the next goes at <in 10s>, and 1 message is due earlier")
+    assert told(narrow, "d").endswith("the next is handed out at <in 10s>, and 1 message is due earlier")
 
 
 def test_message_that_the_concurrency_holds_back_is_told_how_many_run(narrow: Queue):
@@ -138,43 +140,45 @@ def test_message_that_the_concurrency_holds_back_is_told_how_many_run(narrow: Qu
     taken = narrow.receive(4)
     (waits,) = {"b", "c", "d"} - {message.id for message in taken}
     assert told(narrow, waits).endswith(
-        "but is held back by the concurrency limit: 2 of 2 messages run that may at a time"
+        "but is held back by the concurrency limit: 2 of 2 allowed messages are running"
     )
     taken[0].ack()
-    assert "and goes as soon as a consumer has room" in told(narrow, waits)
+    assert "and is handed out as soon as a consumer has room" in told(narrow, waits)
 
 
 def keyed(queue: Queue, now: Now) -> list[Message]:
-    """Take two messages of a key, of which no more may run, and leave "a", which is due since 3 s, to wait for them."""
+    """Take two messages of a key, the most that may run, and leave "a", due for 3 s, to wait for them."""
     queue.configure(concurrency_per_key=2)
     queue.send_many([Outgoing("x", id=name, headers={"tenant": "big"}, delay=n) for n, name in enumerate("bca")])
     now.later(5)
     return queue.receive(4, lease=10)
 
 
-PER_KEY = "but is held back by the limit per key: 2 messages of its key may run at a time, and it is looked at again at"
+PER_KEY = "but is held back by the limit per key: 2 messages with its key may run at a time; a consumer looks again by"
 
 
 def test_message_that_waits_for_others_of_its_key_is_told_how_many_may_run(narrow: Queue, now: Now):
     first, _ = keyed(narrow, now)
-    assert told(narrow) == f"a is due since <3s ago>, {PER_KEY} <in 1m> at the latest"
+    assert told(narrow) == f"a has been due since <3s ago>, {PER_KEY} <in 1m>"
     first.ack()
-    assert "and goes as soon as a consumer has room" in told(narrow)
+    assert "and is handed out as soon as a consumer has room" in told(narrow)
 
 
 def test_message_whose_key_is_held_by_what_a_lost_consumer_ran_is_not_told_that_any_run(narrow: Queue, now: Now):
     keyed(narrow, now)
     now.later(20)
-    assert told(narrow) == f"a is due since <23s ago>, {PER_KEY} <in 40s> at the latest"
+    assert told(narrow) == f"a has been due since <23s ago>, {PER_KEY} <in 40s>"
     now.later(50)
-    assert told(narrow).startswith("a is due since <1m 13s ago>, but no consumer of queue jobs was seen for 1m 10s")
+    assert told(narrow).startswith(
+        "a has been due since <1m 13s ago>, but no consumer of queue jobs was seen for 1m 10s"
+    )
 
 
 def test_message_that_runs_is_told_until_when(queue: Queue, take: Take, now: Now):
     queue.send("x", id="a")
     take(lease=60)
     now.later(20)
-    holder = "a consumer whose name only the ledger would tell"
+    holder = "a consumer that only the ledger could name"
     assert told(queue) == f"a runs: attempt 1 is held by {holder} until <in 40s>"
     queue.cancel("a")
     assert told(queue).endswith("until <in 40s>; it will not be retried because it was cancelled")
@@ -192,18 +196,18 @@ def test_message_whose_consumer_is_lost_is_told_so(queue: Queue, take: Take, now
 def test_message_that_failed_is_told_with_its_error_and_the_next_attempt(queue: Queue, take: Take, now: Now):
     queue.send("x", id="a")
     take().nack(delay=60, error="ValueError: boom")
-    failed = "a has failed once, the last time with ValueError: boom, and its next attempt is"
-    assert told(queue) == f"{failed} not due until <in 1m>"
+    failed = "a has failed once, the last time with ValueError: boom, and its next attempt"
+    assert told(queue) == f"{failed} is not due until <in 1m>"
     queue.pause()
     now.later(70)
-    assert told(queue) == f"{failed} due since <10s ago>, but the queue is paused since <1m 10s ago>"
+    assert told(queue) == f"{failed} has been due since <10s ago>, but the queue has been paused since <1m 10s ago>"
 
 
 def test_dead_letter_is_told_with_its_reason_and_error(queue: Queue, take: Take, now: Now):
     queue.send("x", id="a")
     take().reject("unwanted", error="ValueError: boom")
     now.later(60)
-    assert told(queue) == "a is dead since <1m ago> because of unwanted: ValueError: boom"
+    assert told(queue) == "a has been dead since <1m ago> because of unwanted: ValueError: boom"
 
 
 def test_occurrence_of_a_schedule_is_told_so(queue: Queue):

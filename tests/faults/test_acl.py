@@ -275,14 +275,14 @@ def test_consumer_tells_of_a_right_that_it_lacks_and_goes_on_when_it_is_granted(
         consumer = Consumer(mine, lambda _: None)
         thread = threading.Thread(target=consumer.drain, daemon=True)
         thread.start()
-        assert eventually(lambda: any("refused by the server" in line["event"] for line in lines))
+        assert eventually(lambda: any("redis refused" in line["event"] for line in lines))
         grant(any_server, "consumer", *rights)
         thread.join(120)
         assert consumer.handled == 1
     told = [line for line in lines if line["event"].startswith(("refused", "server"))]
     assert [line["event"] for line in told] == [
-        "refused by the server: trying again until it allows this",
-        "server allows it now",
+        "redis refused, retrying",
+        "redis accepts again",
     ]
     assert "grant this user" in told[0]["error"]
 
@@ -384,7 +384,7 @@ KEEPING = {
 }
 """Of each role, the stories in which messages move."""
 
-TO_A_LEDGER = ON_OCCASION["whoever sends to a queue with a ledger (`events`), takes from it or corrects it"].split()
+TO_A_LEDGER = ON_OCCASION["a user who sends to a queue with a ledger (`events`), takes from it or corrects it"].split()
 
 
 def noted(story: str) -> Story:

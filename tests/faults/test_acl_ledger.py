@@ -12,7 +12,9 @@ from tests.harness.acl.telling import LINES, ON_OCCASION, forget_scripts, tell
 from tests.harness.ledgers import entry
 from tests.harness.servers import RedisServer
 
-RECOUNTS = ON_OCCASION["`delayq show --history`, `queue.history`, and what only the ledger tells of `why`"].split()
+RECOUNTS = ON_OCCASION[
+    "`delayq show --history`, `queue.history`, and the answers of `why` that need the ledger"
+].split()
 OUTCOMES = ON_OCCASION["the last outcomes on the dashboard's pages of schedules"].split()
 KEYS = ON_OCCASION["the ledger of the queue `emails` as a topic, with a role of topics"].split()
 
@@ -49,7 +51,7 @@ def explains(mine: Queue, root: Queue) -> None:
 def explains_without(mine: Queue, root: Queue) -> None:
     """Tell why, as far as it is known without the ledger."""
     acked(root)
-    assert mine.why("a").endswith("and the ledger, which would tell how, cannot be read")
+    assert mine.why("a").endswith("and the ledger, which would say how, cannot be read")
 
 
 def sees_outcomes(mine: Queue, root: Queue) -> None:

@@ -267,7 +267,7 @@ def test_consumer_on_the_command_line_logs_it_and_goes_on(
     done = delayq("consume", "emails", "--exec", "true", "--burst", "--log-format", log_format)
     assert done.returncode == 0, done.stderr
     assert SHOWN.replace("\\", "\\\\") in done.stderr or SHOWN in done.stderr
-    assert "died before a handler saw it" in done.stderr
+    assert "message dead-lettered" in done.stderr
     assert (where(redis_client), emails.stats().acked) == (["dead"], 1)
 
 

@@ -51,10 +51,10 @@ def test_message_that_no_handler_sees_is_told_in_the_log(redis_client: redis.Red
     with structlog.testing.capture_logs() as lines:
         assert Consumer(queue, lambda _: None).drain() == 0
     told = {line["id"]: (line["event"], line.get("reason"), line["attempt"]) for line in lines if "id" in line}
-    died = "message died before a handler saw it"
+    died = "message dead-lettered"
     assert told == {
         "lost": (died, "consumer-lost", 2),
-        "late": ("message expired before it was started", None, 1),
+        "late": ("message expired", None, 1),
         "gone": (died, "payload-missing", 1),
         "broken": (died, "unreadable-envelope", 1),
     }

@@ -146,7 +146,7 @@ def test_page_that_cannot_be_made_is_an_error_of_the_server_and_logged():
         with MetricsServer("127.0.0.1", 0, page) as served:
             status, text, _ = get(f"http://127.0.0.1:{served.port}/metrics")
     assert (status, text) == (500, "an error: see the log\n")
-    assert [line["event"] for line in lines if line["log_level"] == "error"] == ["request not answered"]
+    assert [line["event"] for line in lines if line["log_level"] == "error"] == ["request failed"]
 
 
 @pytest.mark.full

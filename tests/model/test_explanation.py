@@ -74,26 +74,26 @@ PARKED = info("pending", due_at=at(60))
 GIVEN = entry("delivered", -2, 2, consumer="web-7")
 TOO_OLD = ("web-7", NOW - 300_000)
 
-BUT = "is due since <3s ago>, but"
-SOON = "is due since <3s ago>, and goes as soon as a consumer has room:"
+BUT = "has been due since <3s ago>, but"
+SOON = "has been due since <3s ago>, and is handed out as soon as a consumer has room:"
 NEXT = "and its next attempt"
 LEDGER = {"events": 1000}
 NEVER = "is not in queue jobs: it was never sent, or is gone"
 ENDED = "the lease of attempt 2 ended at <2s ago>"
-NOBODY = "a consumer whose name only the ledger would tell"
+NOBODY = "a consumer that only the ledger could name"
 CANCELLED = "it will not be retried because it was cancelled"
-AGAIN = "of its key may run at a time, and it is looked at again at <in 1m> at the latest"
+AGAIN = "with its key may run at a time; a consumer looks again by <in 1m>"
 
 GONE = [
     (
         sentence(None),
-        f"{NEVER}, and the ledger, which would tell how, is off",
+        f"{NEVER}, and the ledger, which would say how, is off",
     ),
     (
         sentence(None, LEDGER, ledger=[]),
         f"{NEVER} for longer than the ledger reaches back",
     ),
-    (sentence(None, LEDGER), f"{NEVER}, and the ledger, which would tell how, cannot be read"),
+    (sentence(None, LEDGER), f"{NEVER}, and the ledger, which would say how, cannot be read"),
     (sentence(info("garbage")), "is gone from queue jobs: it was cancelled, or purged, or has expired"),
     (sentence(None, ledger=[GIVEN, entry("acked", -1, 2)]), "was acked at <1s ago> by attempt 2"),
     (sentence(None, ledger=[entry("cancelled", -1)]), "was cancelled at <1s ago>"),
@@ -121,7 +121,7 @@ NOT_DUE = [
     (sentence(info("retry", due_at=at(5), attempts=1)), f"has failed once, {NEXT} is not due until <in 5s>"),
 ]
 IS_DUE = [
-    (sentence(DUE, paused_ms=NOW - 9000), f"{BUT} the queue is paused since <9s ago>"),
+    (sentence(DUE, paused_ms=NOW - 9000), f"{BUT} the queue has been paused since <9s ago>"),
     (sentence(DUE, seen=None), f"{BUT} no consumer of queue jobs was ever seen"),
     (sentence(DUE, seen=TOO_OLD), f"{BUT} no consumer of queue jobs was seen for 5m (the last was web-7)"),
     (sentence(DUE, seen=("web-7", NOW - UNSEEN_MS)), f"{SOON} web-7 was seen 30s ago"),
@@ -129,15 +129,18 @@ IS_DUE = [
     (sentence(info("pending", due_at=at(-3))), f"{SOON} web-7 was seen 2s ago"),
     (
         sentence(DUE, {"concurrency": 20}, running=20, free=0, earlier=3),
-        f"{BUT} is held back by the concurrency limit: 20 of 20 messages run that may at a time",
+        f"{BUT} is held back by the concurrency limit: 20 of 20 allowed messages are running",
     ),
     (
         sentence(DUE, {"rate": "100/s"}, free=0, opens_ms=NOW + 250),
-        f"{BUT} is held back by the rate limit of 100/s: the next goes at <in 250ms>",
+        f"{BUT} is held back by the rate limit of 100/s: the next is handed out at <in 250ms>",
     ),
     (
         sentence(DUE, {"rate": "9/s"}, free=0, opens_ms=NOW + 250, earlier=1200),
-        f"{BUT} is held back by the rate limit of 9/s: the next goes at <in 250ms>, and 1,200 messages are due earlier",
+        (
+            f"{BUT} is held back by the rate limit of 9/s: the next is handed out at <in 250ms>, "
+            "and 1,200 messages are due earlier"
+        ),
     ),
     (
         sentence(DUE, {"rate": "100/s", "concurrency": 5}, free=3, running=2, earlier=1, opens_ms=NOW + 250),
@@ -146,15 +149,15 @@ IS_DUE = [
     (sentence(DUE, earlier=12), f"{BUT} waits behind others: 12 messages are due earlier"),
     (
         sentence(info("retry", due_at=at(-3), attempts=1, error="E"), paused_ms=NOW - 9000),
-        f"has failed once, the last time with E, {NEXT} {BUT} the queue is paused since <9s ago>",
+        f"has failed once, the last time with E, {NEXT} {BUT} the queue has been paused since <9s ago>",
     ),
     (
         sentence(info("ready", due_at=at(-3), expires_at=at(-1)), paused_ms=NOW),
-        f"{BUT} it expired at <1s ago>: who takes it drops it",
+        f"{BUT} it expired at <1s ago>: the next consumer drops it",
     ),
     (
         sentence(info("ready", due_at=at(-3), envelope=None)),
-        f"{BUT} its payload is gone or unreadable: who takes it makes it a dead letter",
+        f"{BUT} its payload is gone or unreadable: the next consumer moves it to the dead letters",
     ),
     (
         sentence(PARKED, {"concurrency_per_key": 2}, parked=(NOW + 60_000, NOW - 3000)),
@@ -166,11 +169,11 @@ IS_DUE = [
     ),
     (
         sentence(info("pending", due_at=at(-2)), {"concurrency_per_key": 2}, parked=(NOW - 2000, NOW - 3000)),
-        "is due since <3s ago>, and goes as soon as a consumer has room: web-7 was seen 2s ago",
+        "has been due since <3s ago>, and is handed out as soon as a consumer has room: web-7 was seen 2s ago",
     ),
     (
         sentence(PARKED, parked=(NOW + 60_000, NOW - 3000)),
-        f"{BUT} is held back by the limit per key, which is no more: it is looked at again at <in 1m> at the latest",
+        f"{BUT} is held back by the limit per key, which no longer applies: a consumer looks again by <in 1m>",
     ),
     (sentence(PARKED, {"concurrency_per_key": 2}, parked=(NOW + 9, NOW - 3000)), "is not due until <in 1m>"),
 ]
@@ -198,14 +201,14 @@ RUNNING = [
 DEAD = [
     (
         sentence(info("dead", died_at=at(-60), reason="retries-exhausted", error="ValueError: boom", attempts=4)),
-        "is dead since <1m ago> because of retries-exhausted: ValueError: boom",
+        "has been dead since <1m ago> because of retries-exhausted: ValueError: boom",
     ),
     (
         sentence(info("dead", died_at=at(-60), reason="no price", error="Reject: no price")),
-        "is dead since <1m ago> because of Reject: no price",
+        "has been dead since <1m ago> because of Reject: no price",
     ),
-    (sentence(info("dead", died_at=at(-60), reason="unwanted")), "is dead since <1m ago> because of unwanted"),
-    (sentence(info("dead", died_at=at(-60))), "is dead since <1m ago> because of a reason that is not known"),
+    (sentence(info("dead", died_at=at(-60), reason="unwanted")), "has been dead since <1m ago> because of unwanted"),
+    (sentence(info("dead", died_at=at(-60))), "has been dead since <1m ago> because of a reason that is not known"),
 ]
 CASES = [*GONE, *NOT_DUE, *IS_DUE, *RUNNING, *DEAD]
 

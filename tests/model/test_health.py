@@ -69,7 +69,7 @@ def test_paused_queue_is_only_paused():
     paused = counted(**due(12), paused_since=from_ms(AT - 60_000))
     since = show_moment(from_ms(AT - 60_000))
     for consumers in ([consumer()], []):
-        assert told(paused, None, consumers) == {"paused": f"The queue is paused since {since} (1m ago)."}
+        assert told(paused, None, consumers) == {"paused": f"The queue has been paused since {since} (1m ago)."}
 
 
 def test_late_hand_outs_are_told():

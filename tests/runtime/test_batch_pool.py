@@ -151,7 +151,7 @@ def test_message_that_has_moved_on_keeps_no_other_from_its_ack(queue: Queue) -> 
     queue.send_many([Outgoing("x", id="stale"), Outgoing("x"), Outgoing("x")])
     with capture_logs() as lines:
         assert Consumer(queue).drain() == 3
-    assert [line["id"] for line in lines if "no longer ours" in line["event"]] == ["stale"]
+    assert [line["id"] for line in lines if line["event"] == "outcome refused"] == ["stale"]
     assert (queue.stats().acked, queue.stats().inside, queue.stats().missing) == (3, 0, 0)
 
 

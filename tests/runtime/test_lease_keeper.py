@@ -41,7 +41,7 @@ def test_replaced_delivery_is_renewed_for_its_place_and_told_of_once(redis_serve
             for _ in range(3):
                 queue.execute(lambda _: keeper.renew())
         assert client.zscore("delayq:{emails}:replaced", place) > began + 5000  # the keeper's lease is of 30 s
-        assert [line["event"] for line in logs] == ["replaced while it runs"]
+        assert [line["event"] for line in logs] == ["message replaced while running"]
         assert not keeper.stands(message)
         assert queue.ack(message) == [False]
         assert not client.exists("delayq:{emails}:replaced")

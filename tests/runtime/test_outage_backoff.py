@@ -20,8 +20,8 @@ from delayq.runtime.outage_backoff import FIRST_PAUSE, LONGEST_PAUSE, OutageBack
 from tests.harness.servers import RedisServer
 from tests.harness.waiting import eventually
 
-AWAY, BACK = "server away: trying again until it is back", "server is back"
-REFUSED, ALLOWED = "refused by the server: trying again until it allows this", "server allows it now"
+AWAY, BACK = "redis unavailable, retrying", "redis available again"
+REFUSED, ALLOWED = "redis refused, retrying", "redis accepts again"
 ANSWERS = [KeyOverwritten, LoginRefused, ServerOutOfMemory, ServerNotReady, ServerError]
 
 

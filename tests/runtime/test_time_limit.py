@@ -17,7 +17,7 @@ from delayq.errors import InvalidInput
 from delayq.runtime.time_limit import TimeLimit
 from tests.harness.waiting import eventually
 
-RUNS_OVER = "handler runs for longer than its time: it cannot be ended, and keeps its place"
+RUNS_OVER = "handler exceeded its time limit"
 ENDED = "handler ended after its time"
 
 

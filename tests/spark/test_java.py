@@ -107,7 +107,7 @@ def test_java_that_is_too_old_is_passed_over_with_a_warning(
     with capture_logs() as lines:
         assert java.provide() == bare / "new"
     (line,) = lines
-    assert (line["log_level"], line["event"]) == ("warning", "passed over: too old for Spark")
+    assert (line["log_level"], line["event"]) == ("warning", "java skipped")
     assert (line["java"], line["version"], line["needed"]) == (str(old), version, 17)
 
 
@@ -116,7 +116,7 @@ def test_java_home_that_leads_nowhere_is_passed_over_with_a_warning(bare: Path, 
     monkeypatch.setenv("JAVA_HOME", str(bare / "gone"))
     with capture_logs() as lines:
         assert java.provide() == bare / "new"
-    assert [line["event"] for line in lines] == ["passed over: no Java that runs"]
+    assert [line["event"] for line in lines] == ["java skipped"]
 
 
 def test_without_any_java_the_wheel_s_is_taken(bare: Path):

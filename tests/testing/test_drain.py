@@ -209,7 +209,7 @@ def test_error_of_a_handler_that_has_acked_is_logged(emails: Queue, clock: Clock
         clock.run_due()
     assert state(emails, "a") == "gone"
     assert [(line["event"], line["id"], line["error"]) for line in logs] == [
-        ("handler failed after it had settled its message", "a", "TimeoutError: no answer")
+        ("handler failed after settling", "a", "TimeoutError: no answer")
     ]
 
 

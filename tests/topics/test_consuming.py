@@ -644,7 +644,7 @@ def test_handler_that_takes_too_long_is_told_of_with_its_record(make: Make, cons
 
 
 def told(lines: Any) -> list[Any]:
-    return [line for line in lines if line["event"].startswith("handler runs for longer")]
+    return [line for line in lines if line["event"].startswith("handler exceeded")]
 
 
 def test_async_handler_that_takes_too_long_is_cancelled_and_has_failed(make: Make):

@@ -63,7 +63,7 @@ def test_server_is_restarted_under_a_consumer(own_server: RedisServer, life: Lif
         publish(0, 99)
         assert eventually(lambda: len(seen) > 10)
         own_server.kill()
-        assert eventually(lambda: any("server away" in line["event"] for line in lines))
+        assert eventually(lambda: any("redis unavailable" in line["event"] for line in lines))
         own_server.start()
         publish(100, 99)
         with Topic("orders", url=own_server.url, shards=shards) as topic:
@@ -78,5 +78,5 @@ def test_server_is_restarted_under_a_consumer(own_server: RedisServer, life: Lif
         assert life(own_server.url, handle, work, shards)
     assert sorted(set(seen)) == list(range(200))
     told = [line for line in lines if line["event"].startswith("server ")]
-    assert {line["event"] for line in told} == {"server away: trying again until it is back", "server is back"}
+    assert {line["event"] for line in told} == {"redis unavailable, retrying", "redis available again"}
     assert {(line["topic"], line["group"], "queue" in line) for line in told} == {("orders", "billing", False)}

@@ -264,7 +264,7 @@ def test_outage_of_a_shard_is_told_at_its_begin_now_and_then_and_at_its_end(
                 queue.receive(10)
             return [line for line in lines if line["event"] == event]
 
-        away = "a shard does not serve: the others go on"
+        away = "shard unavailable"
         assert eventually(lambda: len(of(away)) >= len(outside))
         for _ in range(20):
             of(away)
@@ -276,7 +276,7 @@ def test_outage_of_a_shard_is_told_at_its_begin_now_and_then_and_at_its_end(
         assert sorted(line["shard"] for line in of(away) if line.get("untold", 0) > 0) == sorted(outside)
         dead.start()
         cluster.wait()
-        back = "the shard serves again"
+        back = "shard available again"
         assert eventually(lambda: len(of(back)) >= len(outside))
         assert sorted(line["shard"] for line in of(back)) == sorted(outside)
 

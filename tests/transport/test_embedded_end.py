@@ -24,7 +24,7 @@ from delayq.transport.embedded.binaries import find_server
 from tests.harness.stores import Watched, is_alive, script, starts_in_log, use_program
 from tests.harness.waiting import eventually
 
-ASTRAY = "the folder of the embedded store was moved or deleted while in use"
+ASTRAY = "embedded store moved or deleted"
 
 
 def test_store_serves_until_the_last_user_is_gone(watched: Watched):

@@ -113,7 +113,7 @@ def test_new_store_in_a_container_is_warned_of_unless_its_place_was_chosen(
         folder.with_name(name).mkdir(exist_ok=True)
         monkeypatch.chdir(folder.with_name(name))
         with capture_logs() as logs, open_store(folder.with_name(name) / "chosen" if home else None):
-            return any("disk of a container" in line["event"] for line in logs)
+            return any(line["event"] == "new embedded store in a container" for line in logs)
 
     assert not warned("outside")
     (folder.parent / "containerenv").touch()

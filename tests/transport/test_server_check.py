@@ -115,7 +115,7 @@ def test_eviction_is_warned_of_once(start_server: StartServer):
     with evicting.client() as client, evicting.client() as second:
         (warning,) = warnings_of(client)
         assert (warning["maxmemory_policy"], warning["server"]) == ("allkeys-lru", str(evicting.socket))
-        assert "noeviction" in warning["event"]
+        assert "noeviction" in warning["remedy"]
         assert warnings_of(client) == warnings_of(second) == []
 
 
@@ -123,7 +123,7 @@ def test_missing_persistence_is_warned_of_once_per_server(start_server: StartSer
     for _ in range(2):
         with start_server(appendonly=False).client() as client:
             (warning,) = warnings_of(client)
-            assert "appendonly" in warning["event"]
+            assert "appendonly" in warning["remedy"]
             assert warnings_of(client) == []
 
 

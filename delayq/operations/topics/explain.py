@@ -55,7 +55,7 @@ def _waiting(context: TopicContext, due_ms: float) -> Operation[str]:
     due = show_moment(from_ms(due_ms), now)
     if from_ms(due_ms) > now:
         return f"is not due until {due}, when it is appended to topic {context.name}"
-    return f"is due since {due}, and is appended as soon as somebody reads topic {context.name}"
+    return f"has been due since {due}, and is appended as soon as somebody reads topic {context.name}"
 
 
 def _is_id(record_id: str) -> bool:

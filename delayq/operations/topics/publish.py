@@ -185,7 +185,7 @@ def append(context: TopicContext, scripts: TopicCommands, ids: Sequence[str]) ->
     lost = yield from execute(scripts.append(ids, context.settings.max_length, context.settings.exact))
     if lost:
         log.error(
-            "records lost: their envelopes are gone, or overwritten by another program",
+            "records lost",
             topic=context.name,
             count=len(lost),
             ids=list(map(printable_id, lost[:10])),

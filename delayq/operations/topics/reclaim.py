@@ -47,7 +47,7 @@ def reclaim(
     if done.trouble is not None:
         if not done.records:
             raise done.trouble
-        text = "not all that others have left was looked for"
+        text = "takeover incomplete"
         log.warning(text, topic=context.name, group=group, error=str(done.trouble))
     return done
 

@@ -36,5 +36,5 @@ def purge_old(context: TopicContext, group: str) -> Operation[bool]:
         if not isinstance(reply, DelayqError):
             more = more or bool(reply[1])
         elif not isinstance(reply, ServerUnreachable):  # an outage is logged elsewhere
-            log.warning("old dead letters are not deleted", topic=context.name, group=group, error=str(reply))
+            log.warning("old dead letters not deleted", topic=context.name, group=group, error=str(reply))
     return more

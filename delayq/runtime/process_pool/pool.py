@@ -230,7 +230,7 @@ class ProcessPool(Generic[D]):
             outcome = process.run(message, seconds)
         except CannotStart as error:
             has_run = False
-            log.warning("a process of the pool died: another one is started", how=str(error), pid=process.pid)
+            log.warning("pool process died, restarting", how=str(error), pid=process.pid)
             return oc.RELEASED, False
         except ProcessDied as error:
             return oc.INTERRUPTED if self._is_interrupted else oc.Failed(error=f"ProcessDied: {error}"), False
@@ -250,7 +250,7 @@ class ProcessPool(Generic[D]):
     def _tell(self, error: Exception, wait: float) -> None:
         """Tell that a process could not be started: it is the consumer's end if none ever could."""
         if self._has_begun:
-            log.error("a process of the pool cannot be started: tried again", error=str(error), wait=wait)
+            log.error("pool process not started, retrying", error=str(error), wait=wait)
             if not self._ready:  # others may have processes that start
                 self._outcomes.extend((message, oc.RELEASED) for message in self.unstarted())
         else:

@@ -51,7 +51,7 @@ KEY = ("shard", "entry")
 
 def warn(loss: Loss) -> None:
     """Log what an archive lacks."""
-    log.warning("entries were dropped before they were archived", **loss._asdict())
+    log.warning("entries lost before archiving", **loss._asdict())
 
 
 def archive(

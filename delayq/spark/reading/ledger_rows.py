@@ -62,7 +62,7 @@ class LedgerRows:
         """Log how many were left out."""
         if self._left_out:
             log.warning(
-                "entries of the ledger left out: another program has appended them",
+                "foreign ledger entries skipped",
                 queue=self._queue,
                 count=self._left_out,
             )

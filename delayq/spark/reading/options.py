@@ -117,7 +117,7 @@ def report_missing(what: str, fails: bool) -> None:
     """Warn that what a read names does not exist; when the option `failOnMissing` is on, raise InvalidInput."""
     if fails:
         raise InvalidInput(f"{what} does not exist: check its name and the options url and prefix")
-    log.warning("nothing to read: it does not exist", what=what)
+    log.warning("nothing to read", what=what)
 
 
 def _key(name: str) -> str:

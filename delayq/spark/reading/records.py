@@ -69,7 +69,7 @@ class Records:
     def tell(self) -> None:
         """Log how many could not be read."""
         if self._unreadable:
-            log.warning("records that cannot be read", topic=self._topic, count=self._unreadable)
+            log.warning("records unreadable", topic=self._topic, count=self._unreadable)
 
     def _sent(self, entry: str, fields: Sequence[bytes]) -> _PublishedCells:
         if len(fields) < 2 or fields[0] != ENVELOPE:

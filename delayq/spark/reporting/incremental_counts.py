@@ -106,7 +106,7 @@ class IncrementalCounts:
         shards = events.groupBy("shard").agg(f.count("*"), f.min_by("entry", place_of), f.max("at"), late).collect()
         self._there = {shard: ShardEntries(rows, first) for shard, rows, first, _, _ in shards}
         if count := sum(row[4] for row in shards):
-            log.warning("events came too late to be counted: their minutes were over", queue=self._queue, count=count)
+            log.warning("late events not counted", queue=self._queue, count=count)
         last = max((row[3].astimezone(dt.UTC) for row in shards), default=BEGINNING) - LATEST
         return max(over, last - (last - BEGINNING) % MINUTE)
 

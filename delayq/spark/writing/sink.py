@@ -107,7 +107,7 @@ class WriteTask:
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Tell that the job has failed: what was sent stays, and a rerun under the same ids leaves it."""
         done = sum(message is not None for message in messages)
-        log.warning("the write has failed; what was sent stays", queue=self._queue, finished_tasks=done)
+        log.warning("write failed", queue=self._queue, finished_tasks=done)
 
 
 class TaskEncoder:

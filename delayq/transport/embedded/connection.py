@@ -75,8 +75,8 @@ def announce(store: Store, address: Address) -> None:
         log.info("embedded store opened", path=str(store.folder), server=address.server, pid=address.pid)
         mode = stat.S_IMODE(store.folder.stat().st_mode)
         if mode & (stat.S_IWGRP | stat.S_IWOTH):
-            warning = "other users may replace what is in the folder of the embedded store: set its mode to 700"
-            log.warning(warning, path=str(store.folder), mode=f"{mode:o}")
+            folder, remedy = str(store.folder), "set its mode to 700"
+            log.warning("embedded store writable by others", path=folder, mode=f"{mode:o}", remedy=remedy)
 
 
 _announced: set[Path] = set()

@@ -78,7 +78,7 @@ class Store:
         self._look_at = time.monotonic() + LOOK_SECONDS
         self._is_astray = users.is_astray
         if self._is_astray:
-            log.error("the folder of the embedded store was moved or deleted while in use", path=str(self.folder))
+            log.error("embedded store moved or deleted", path=str(self.folder))
 
     def leave(self) -> None:
         """Be no user any more; a process that was forked from this one still is.
@@ -173,9 +173,9 @@ class Store:
             write_version(self.folder, server.version)
         if written is None and self._is_lost_with_container():
             log.warning(
-                "a new store on the disk of a container, which ends with it: set DELAYQ_URL to a server, or "
-                "DELAYQ_HOME to a folder of a volume",
+                "new embedded store in a container",
                 path=str(self.folder),
+                remedy="set DELAYQ_URL to a server, or DELAYQ_HOME to a folder of a volume",
             )
         stale = self.address()
         (self.folder / keeper.ADDRESS).unlink(missing_ok=True)
