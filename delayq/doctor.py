@@ -20,17 +20,17 @@ __all__ = ["Finding", "Report", "ServerHealth", "Step", "examine"]
 
 
 def examine(queue: Queue, repair: bool = False, on_step: Callable[[Step], None] = silent) -> Report:
-    """Look at everything that a queue holds, and at its servers, while it is in use.
+    """Check everything that a queue holds, and its servers; safe while the queue is in use.
 
-    It reads every message once, some hundreds at a time, and never holds the server for more than a few milliseconds.
+    It reads every message once, a few hundred at a time, and never blocks the server for more than a few milliseconds.
 
     Args:
-        repair: mend what can be: a message is brought into one structure, or among the dead letters when its payload
-            or its place is gone; what is left of messages that are gone is removed; leases that ran out are taken
-            back; and what the books cannot account for is counted as adjusted.
-        on_step: is told of each step.
+        repair: repair what can be repaired: a message is put into one structure, or into the dead letters if its
+            payload or its place is gone; remains of messages that are gone are removed; expired leases are taken
+            back; and differences in the counts are counted as adjusted.
+        on_step: called with each step.
 
     Raises:
-        ServerError: also in the middle; what was repaired until then stays so.
+        ServerError: also in between; earlier repairs stay.
     """
     return queue.execute(operation.examine, repair, on_step)

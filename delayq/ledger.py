@@ -13,10 +13,10 @@ from delayq.transport.executor import Executor
 
 
 class Ledger(Topic):
-    """`Queue.events`: a record for each entry of the ledger, of which `Event.of` makes an Event.
+    """`Queue.events`: a record for each entry of the ledger; `Event.of` turns it into an Event.
 
-    It has the queue's connection and shards, and the queue's scripts write it. They also drop the oldest entries: those
-    that a group has not acked, too.
+    It uses the queue's connection and shards, and the queue's scripts write it. They also drop the oldest entries,
+    even if a group has not acked them.
 
     Attributes:
         queue: the name of the queue.
@@ -30,7 +30,7 @@ class Ledger(Topic):
         self._waits = TopicWaits(self._context, executor)
 
     def close(self) -> None:
-        """Close the connections that wait for what comes; the queue's own stays open."""
+        """Close the connections that wait for new entries; the queue's own stays open."""
         self._waits.close()
 
     def publish(self, *_: Any, **__: Any) -> NoReturn:

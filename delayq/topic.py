@@ -28,27 +28,27 @@ T = TypeVar("T")
 
 
 class Topic:
-    """Records in Redis, each handed to every group that reads them, and kept until they are trimmed: a Redis Stream.
+    """Records in Redis that every group of readers gets, kept until they are trimmed: a Redis Stream.
 
-    Nothing is connected before the first call. A topic may be used by several threads.
+    It connects at the first call. A topic may be used by several threads.
 
     Args:
         name: 1 to 128 bytes, printable, without braces and ``#``. A queue may have the same one.
-        url: of the server; DELAYQ_URL, or the embedded store, when neither it nor `redis` is given.
-        redis: a client to use as it is, instead of `url`.
-        prefix: what all keys begin with.
-        shards: over how many hash slots the topic is spread, 1 to 1,024; None takes what Redis has recorded. Records
-            keep their order within a shard, so those of one `key` do.
-        max_length: records (of each shard) that publishing keeps; None for all. What a group has not acked goes, too:
-            `trim_acked` is for those who must not lose it.
-        exact: keep no more than `max_length`; else up to a hundred more or so, at much less cost.
+        url: of the server. Without `url` and `redis`: DELAYQ_URL, or else the embedded store.
+        redis: a client to use instead of `url`.
+        prefix: of all keys.
+        shards: the number of hash slots that the topic uses, 1 to 1,024; None for the number recorded in Redis.
+            Records keep their order within a shard, and so do those with the same `key`.
+        max_length: records (per shard) that publishing keeps; None for all. This also drops records that a group
+            has not acked: use `trim_acked` to keep those.
+        exact: keep exactly `max_length`; otherwise up to about a hundred more, at much lower cost.
         max_payload: bytes.
-        dead_retention: seconds (0 or more) or a timedelta that dead letters of its groups are kept; None for ever.
-            Those who poll delete older ones, once a minute: give all programs the same value.
-        clock: for tests: returns the time, in milliseconds, that delayed records go by instead of the server's.
+        dead_retention: how long dead letters of its groups are kept, seconds (0 or more) or a timedelta; None for
+            ever. Programs that poll delete older ones once a minute: give all of them the same value.
+        clock: for tests: a function that returns the time, ms, that delayed records use instead of the server's.
 
     Raises:
-        InvalidInput: naming the argument. Calls raise it, too, for theirs, and ServerError for the server's troubles.
+        InvalidInput: naming the argument. Calls raise it too, and ServerError if the server fails.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Topic:
         self.close()
 
     def close(self) -> None:
-        """Close the connections that this topic has made; a client that was passed in stays open."""
+        """Close the connections that this topic has opened; a client that you passed in stays open."""
         self._waits.close()
         self._executor.close()
 
@@ -96,10 +96,10 @@ class Topic:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> T:
-        """Run one of `delayq.operations` on this topic: ``topic.execute(function, …)``, its context coming first.
+        """Run one of `delayq.operations` on this topic: ``topic.execute(function, …)``; it gets the context first.
 
-        It is for what this class has no method for, as in delayq's own command line and dashboard. What operations
-        there are may change with any version.
+        The command line and the dashboard use it where this class has no method. Operations may change with any
+        version.
         """
         return self._executor.execute(operation(self._context, *args, **kwargs))
 
@@ -119,7 +119,7 @@ class Topic:
 
         Args:
             max_length: records to keep, instead of the topic's own number.
-            exact: keep no more than that, instead of what the topic says.
+            exact: whether to keep exactly that many, instead of the topic's own setting.
 
         Raises:
             InvalidInput: an argument is out of range; nothing was stored.
@@ -132,14 +132,14 @@ class Topic:
     def publish_many(
         self, records: Iterable[NewRecord], *, max_length: int | None = None, exact: bool | None = None
     ) -> list[Published]:
-        """Publish any number of records, in batches; the results stand in their order.
+        """Publish any number of records, in batches; the results are in the same order.
 
-        All are checked before the first is stored. A failure of the server in the middle leaves some of them in.
+        All are checked before the first is stored. If the server fails in between, some of them are stored.
         """
         return self._executor.execute(publish.publish(self._context, records, max_length, exact))
 
     def cancel(self, id: str) -> bool:
-        """Withdraw a record that waits for its time, by the id that `publish` has returned; whether it still waited."""
+        """Withdraw a delayed record by the id that `publish` returned; return whether it still waited."""
         return self._executor.execute(publish.cancel(self._context, id))
 
     def range(
@@ -148,8 +148,8 @@ class Topic:
         """Read up to `count` (1 to 1,000,000) records from `start` to `end`, oldest first, or newest first.
 
         Args:
-            start: "-" for the first one, an id, "(" and an id to leave that one out, or an aware datetime.
-            end: "+" for the last one, or as `start`.
+            start: "-" for the first record, an id, "(" and an id to exclude it, or an aware datetime.
+            end: "+" for the last record, or as `start`.
             reverse: from the end to the start.
         """
         self._executor.execute(publish.append_all_due(self._context))
@@ -161,11 +161,11 @@ class Topic:
         return self._executor.execute(read.length(self._context))
 
     def tail(self, start: Position = "$", wait: Seconds | None = None) -> Iterator[Record]:
-        """Yield records as they come, for ever, or until none has come for `wait`.
+        """Yield records as they arrive, for ever or until none arrives for `wait`.
 
         Args:
-            start: "$" from now on, "0" from the first one, the id behind which to begin, or an aware datetime.
-            wait: seconds (0 or more) or a timedelta.
+            start: "$" for new records only, "0" for the first record, the id after which to start, or an aware
+            datetime. wait: seconds (0 or more) or a timedelta.
         """
         timeout = None if wait is None else milliseconds(wait, "wait") / 1000
         place = read.Tail(self._context, start)
@@ -188,14 +188,14 @@ class Topic:
     def group(
         self, name: str, start: Position = "$", *, max_deliveries: int | None = None, create: bool = True
     ) -> Group:
-        """Return a group of this topic, made if it is missing.
+        """Return a group of this topic; it is created if missing.
 
         Args:
             name: 1 to 256 bytes, printable.
-            start: where a new one begins: "$" with what comes from now on, "0" with all there is, behind an id, or at
-                an aware datetime. One that exists goes on where it is.
-            max_deliveries: of a record, 1 or more: then it is a dead letter of the group; None for any number.
-            create: False leaves one that is missing so: its calls raise UnknownGroup.
+            start: where a new group starts: "$" for new records only, "0" for the first record, after an id, or at
+                an aware datetime. An existing group stays where it is.
+            max_deliveries: a record becomes a dead letter of the group after this many, 1 or more; None for no limit.
+            create: if False, a missing group is not created, and its calls raise UnknownGroup.
         """
         group = Group(self._context, self._executor, self._waits.wait, name, max_deliveries)
         if create:
@@ -203,10 +203,10 @@ class Topic:
         return group
 
     def why(self, id: str) -> str:
-        """Say in one sentence where a record is, by the id that `publish` has returned.
+        """Say in one sentence where a record is, by the id that `publish` returned.
 
-        It waits for its time; or it is in the topic, and each group was not handed it yet, has not acked it, or is done
-        with it; or it is not there.
+        Possible answers: it waits for its time; it is in the topic, and for each group, whether it was delivered
+        and acked; or it is not there.
         """
         return self._executor.execute(explain.why(self._context, id))
 
@@ -218,9 +218,9 @@ class Topic:
         """Drop the oldest records, acked or not; return how many.
 
         Args:
-            max_length: how many to keep (of each shard).
-            min_id: the id, or the time, of the oldest one to keep, instead of `max_length`.
-            approximate: keep up to a hundred or so more, at less cost.
+            max_length: how many to keep (per shard).
+            min_id: instead of `max_length`: the id or time of the oldest record to keep.
+            approximate: keep up to about a hundred more, at lower cost.
         """
         return self._executor.execute(trim.trim(self._context, max_length, min_id, approximate))
 
@@ -233,14 +233,14 @@ class Topic:
         return self._executor.execute(trim.delete(self._context, records))
 
     def trim_acked(self) -> Trimmed:
-        """Drop the records that every group has acknowledged; return how many, and which group keeps the others.
+        """Drop the records that every group has acked; return how many, and which group holds back the others.
 
-        A topic without a group keeps all: nobody has acknowledged anything.
+        A topic without a group keeps all of its records.
         """
         return self._executor.execute(trim.trim_acked(self._context))
 
     def shrink_by_last_size(self) -> int:
-        """Drop what was there at the last call already, acked or not; return how many records."""
+        """Drop the records that were there at the last call, acked or not; return how many."""
         return self._executor.execute(trim.shrink(self._context))
 
 

@@ -16,12 +16,12 @@ from delayq.transport.server_check import translate
 async def queues(*, url: str | None = None, redis: Client | None = None, prefix: str = "delayq") -> list[str]:
     """Return the names of the queues on a server, in order: those ever sent to, consumed, configured or paused.
 
-    Each call goes through the names of all keys there: keep the result where there are many.
+    Each call scans the names of all keys: keep the result if there are many.
 
     Args:
-        url: of the server; DELAYQ_URL, or the embedded store, when neither it nor `redis` is given.
-        redis: a client instead, which stays open.
-        prefix: what the queues' keys begin with.
+        url: of the server. Without `url` and `redis`: DELAYQ_URL, or else the embedded store.
+        redis: a client to use instead; it stays open.
+        prefix: of the queues' keys.
 
     Raises:
         InvalidInput: a bad URL or prefix.

@@ -28,40 +28,39 @@ from delayq.runtime.topic_engine import TopicEngine
 
 
 class TopicConsumer(Lifecycle):
-    """Takes the records of a topic for one of its groups, and runs a handler on each: `delayq.TopicConsumer`, awaited.
+    """Takes the records of a topic for one of its groups and runs a handler for each: `delayq.TopicConsumer`, awaited.
 
-    It outlives the handler's exceptions and the server's restarts. What a member of the group held that died is taken
-    over, at the beginning and every half `ack_timeout`. A record that has failed waits for its backoff while others are
-    handled; but while 1,000 wait, nothing new is taken, except by `drain`.
+    It survives exceptions of handlers and restarts of the server. It takes over records of dead members at the start
+    and every half `ack_timeout`. A failed record waits for its backoff while others are handled; while 1,000 wait, no
+    new ones are taken, except by `drain`.
 
     Args:
-        group: what `Topic.group` returns. Its topic is to be closed after the consumer has ended.
+        group: from `Topic.group`. Close its topic only after the consumer has ended.
         handler: is called with each `Record`, or with its payload if it is annotated with that one's type (see
             `Queue.handler`); an async one runs on the event loop, a plain one on a thread. When it returns, the
-            record is acked. False, or what it raises, has the record handled again after the backoff, and makes it
-            a dead letter of the group when this was delivery number `max_deliveries` of the group. Reject makes it
-            one at once, RetryAfter sets the wait.
+            record is acked. Returning False or raising retries the record after the backoff; after `max_deliveries`
+            deliveries, it becomes a dead letter of the group. Reject makes it one at once, RetryAfter sets the wait.
         concurrency: handlers that run at the same time: 1 to 10,000.
-        ack_timeout: seconds (0.001 to 86,400) or a timedelta until others take over what a consumer that has died held;
-            what is held is renewed three times as often.
-        backoff: how long a record waits after a failure, by the number of the delivery and, if it takes a second
-            argument, by what the handler has raised (or None); exponential when None.
-        shutdown_timeout: seconds or a timedelta that running handlers are given in the end. What they have not
-            done by then is handed back, which counts no delivery. Async handlers are cancelled.
-        timeout: seconds (0.001 to 86,400) or a timedelta that a handler may run, middleware included; None for ever. An
-            async one that takes longer is cancelled, which fails its delivery. A thread cannot be ended: a plain one is
-            logged and counted, and goes on, its record being renewed.
+        ack_timeout: seconds (0.001 to 86,400) or a timedelta after which others take over the records of a dead
+            consumer; live consumers renew theirs three times as often.
+        backoff: a function that returns how long a record waits after a failure. It gets the number of the delivery
+            and, if it takes a second argument, the error that was raised (or None). None for an exponential one.
+        shutdown_timeout: how long running handlers may take at the end, seconds or a timedelta. Then their records
+            are handed back without counting a delivery. Async handlers are cancelled.
+        timeout: time limit of a handler with its middleware, seconds (0.001 to 86,400) or a timedelta; None for no
+            limit. An async handler that takes longer is cancelled, which fails its delivery. A thread cannot be
+            stopped: it is logged and counted, and continues while its record is renewed.
         middleware: what runs around the handler: of a `Middleware`, the functions for deliveries, which are called with
             the record, and those for the start and the stop of a consumer.
-        name: of this consumer, 1 to 256 bytes, no other of the group having the same: what it had not acked is handled
-            first when it comes back. Host, process and a random part when None; then it leaves the group when it ends.
+        name: of this consumer, 1 to 256 bytes, unique within the group: when it comes back, it first handles what
+            it had not acked. None for host, process and a random part; such a consumer leaves the group when it ends.
 
     Attributes:
-        handled: deliveries whose handling has ended, so far.
-        failed: of these, those that did not end in an ack.
-        overran: deliveries that have run longer than `timeout`, so far.
-        abandoned: records that the last run has left to others, as a second signal has ended it at once.
-        group: whose records it takes.
+        handled: deliveries handled so far.
+        failed: of these, the ones that did not end in an ack.
+        overran: deliveries that exceeded `timeout` so far.
+        abandoned: records that the last run left to others because a second signal ended it at once.
+        group: the group that it consumes for.
 
     Raises:
         InvalidInput: naming the argument.
@@ -101,32 +100,32 @@ class TopicConsumer(Lifecycle):
         )
 
     async def run(self, *, burst: bool = False, max_records: int | None = None) -> int:
-        """Consume until `stop`, SIGTERM or SIGINT; then finish what runs, and hand back the rest.
+        """Consume until `stop`, SIGTERM or SIGINT; then finish running handlers and hand back the rest.
 
-        What has not started, or waits for its backoff, goes to whoever of the group looks next for what others have
-        left. A second signal ends it at once: what ran is taken over after `ack_timeout`. (Signals are watched for in
-        the main thread only.)
+        Records that have not started, or wait for their backoff, go to the next member that looks for leftovers. A
+        second signal ends it at once: running records are taken over after `ack_timeout`. (Signals are handled in the
+        main thread only.)
 
         Args:
-            burst: return when there is nothing to be handled at once.
-            max_records: return after so many deliveries, 1 or more.
+            burst: return when no record can be handled at once.
+            max_records: return after this many deliveries, 1 or more.
 
         Returns:
-            the number of deliveries.
+            The number of deliveries.
 
         Raises:
             UnknownGroup: the group is gone.
             StartFailed: a function of `Middleware.on_start` has failed.
-            ServerError: there was no connection to begin with; a later loss is waited out.
+            ServerError: the first connection failed; later losses are retried.
         """
         if max_records is not None:
             check_limit(max_records, "max_records", most=10**12)
         return await self._run(await self._new_run(burst, max_records))
 
     async def drain(self) -> int:
-        """Handle all that there is, and what comes meanwhile; return how many deliveries that took.
+        """Handle all records, and those that arrive meanwhile; return the number of deliveries.
 
-        What has failed and waits for its backoff is left to the next consumer.
+        Failed records that wait for their backoff are left to the next consumer.
         """
         return await self.run(burst=True)
 

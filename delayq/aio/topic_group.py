@@ -16,12 +16,12 @@ from delayq.transport.executor_async import Executor
 
 
 class Group:
-    """What `Topic.group` returns. Calls raise UnknownGroup when the group was destroyed.
+    """A group of a topic, from `Topic.group`. Calls raise UnknownGroup if the group was destroyed.
 
     Attributes:
         topic: the name of the topic.
         name: of the group.
-        max_deliveries: of a record, before it is a dead letter; None for any number.
+        max_deliveries: of a record, before it becomes a dead letter; None for no limit.
     """
 
     def __init__(
@@ -44,13 +44,13 @@ class Group:
         return f"<aio.Group {self.name} of {self.topic}>"
 
     async def poll(self, consumer: str, count: int = 10, wait: Seconds = 0) -> list[Record]:
-        """Take up to `count` (1 to 10,000) records that nobody of this group was handed yet, oldest first.
+        """Take up to `count` (1 to 10,000) records that are new to this group, oldest first.
 
         Args:
-            consumer: who takes them, 1 to 256 bytes; made when it is new. What it does not `ack` stays with it, for
-                `own_unacked` and `fetch_not_acked`.
-            wait: seconds (0 or more) or a timedelta to wait for the first one. When it is over, a poll ends behind 500
-                records of a shard that came back for other groups, and the next one continues.
+            consumer: the consumer that takes them, 1 to 256 bytes; created if new. Records that it does not `ack`
+                stay with it, for `own_unacked` and `fetch_not_acked`.
+            wait: how long to wait for the first one, seconds (0 or more) or a timedelta. After that, a poll ends
+                after 500 records of a shard that were requeued for other groups, and the next poll continues.
         """
         check_group_name(consumer, "consumer name")
         deadline = time.monotonic() + milliseconds(wait, "wait") / 1000
@@ -63,12 +63,12 @@ class Group:
                 await self._wait(handed.lasts, left)
 
     async def own_unacked(self, consumer: str, count: int = 100) -> list[Record]:
-        """Read again up to `count` records that a consumer holds, oldest first, as after a restart under its name."""
+        """Read again up to `count` records that a consumer holds, oldest first, as after a restart with its name."""
         check_group_name(consumer, "consumer name")
         return await self._do(group_read.own_unacked(self._context, self.name, consumer, count))
 
     async def ack(self, records: Record | str | Iterable[Record | str]) -> int:
-        """Tell that records are done with; return how many were unacked until now.
+        """Ack records; return how many were unacked until now.
 
         Args:
             records: one or several, as `poll` returned them, or their ids (in a topic of a single shard).
@@ -76,10 +76,10 @@ class Group:
         return await self._do(group_read.ack(self._context, self.name, records))
 
     async def fetch_not_acked(self, consumer: str, ack_timeout: Seconds = 30, count: int = 100) -> list[Record]:
-        """Take over up to `count` records that anybody of this group took `ack_timeout` ago or earlier, oldest first.
+        """Take over up to `count` records that any consumer took at least `ack_timeout` ago, oldest first.
 
-        Of several who ask, one gets a record. One that was delivered `max_deliveries` times becomes a dead letter, one
-        that was trimmed meanwhile leaves the unacked list.
+        Only one of several callers gets a record. A record that was delivered `max_deliveries` times becomes a dead
+        letter; a trimmed one leaves the unacked list.
         """
         check_group_name(consumer, "consumer name")
         found = await self._do(
@@ -88,32 +88,32 @@ class Group:
         return found.records
 
     async def unacked(self, consumer: str | None = None, *, idle: Seconds = 0, count: int = 100) -> list[Unacked]:
-        """List up to `count` records that this group, or one of its consumers, took `idle` ago or earlier, by id.
+        """List up to `count` records that this group, or one of its consumers, took at least `idle` ago, by id.
 
         Raises:
-            UnknownConsumer: nothing was found, and the group has no consumer of that name.
+            UnknownConsumer: nothing was found, and the group has no consumer with that name.
         """
         if consumer is not None:
             check_group_name(consumer, "consumer name")
         return await self._do(group_read.unacked(self._context, self.name, consumer, idle, count))
 
     async def clear_ghosts(self) -> int:
-        """Clear the unacked list of records that were trimmed or deleted; return how many there were."""
+        """Remove trimmed and deleted records from the unacked list; return how many there were."""
         return await self._do(group_admin.clear_ghosts(self._context, self.name))
 
     async def info(self) -> GroupInfo:
-        """Return what is known of the group: its lag, and more."""
+        """Return what is known about the group: its lag, and more."""
         return await self._do(group_admin.info(self._context, self.name))
 
     async def lag(self) -> int:
-        """Count the records that nobody of this group was handed yet; `info` says whether there may be more."""
+        """Count the records that are not yet delivered to this group; `info` says whether there may be more."""
         info = await self.info()
         return info.lag
 
     async def set_position(self, position: Position) -> None:
-        """Let the group go on from elsewhere: "$" behind the last record, "0" before the first, an id, a time.
+        """Move the group: "$" after the last record, "0" before the first, after an id, or to a time.
 
-        What it has unacked stays so.
+        Unacked records stay unacked.
         """
         await self._do(group_admin.move(self._context, self.name, position))
 
@@ -125,16 +125,16 @@ class Group:
         """Remove a consumer; return how many records were handed over.
 
         Args:
-            to: who is to have what it holds, without a delivery being counted; None when it holds nothing.
+            to: the consumer that takes over its records, without counting a delivery; None if it holds nothing.
 
         Raises:
             HoldsRecords: it holds records, and `to` is None; nothing was changed.
-            UnknownConsumer: the group has no consumer of that name.
+            UnknownConsumer: the group has no consumer with that name.
         """
         return await self._do(group_admin.remove_consumer(self._context, self.name, name, to))
 
     async def bury(self, record: Record, consumer: str, reason: str = "rejected", error: object = None) -> bool:
-        """Let a record that `consumer` holds become a dead letter of the group; whether it did hold it."""
+        """Make a record that `consumer` holds a dead letter of the group; return whether it held the record."""
         return await self._do(dead_letters.dead_letter(self._context, self.name, consumer, record, reason, error))
 
     async def dead(self, count: int = 100) -> list[DeadRecord]:
@@ -142,11 +142,11 @@ class Group:
         return await self._do(dead_letters.dead(self._context, self.name, count))
 
     async def requeue_dead(self, letters: DeadRecord | Iterable[DeadRecord]) -> int:
-        """Bring dead letters back, as if never delivered; return how many there were.
+        """Requeue dead letters as if they had never been delivered; return how many there were.
 
         A record that was trimmed is appended to the topic again, for this group alone.
 
-        They are taken over by the next `fetch_not_acked`, as are records of a consumer that died.
+        The next `fetch_not_acked` takes them over, like records of a dead consumer.
         """
         places = map(dead_letters.place_of, [letters] if isinstance(letters, DeadRecord) else letters)
         return await self._do(dead_letters.requeue(self._context, self.name, REQUEUED, places))
@@ -161,5 +161,5 @@ class Group:
         return await self._do(dead_letters.count(self._context, self.name))
 
     async def destroy(self) -> bool:
-        """Take the group away, with its unacked list and its dead letters; whether it was there."""
+        """Destroy the group with its unacked list and its dead letters; return whether it existed."""
         return await self._do(group_admin.destroy(self._context, self.name))
