@@ -77,7 +77,7 @@ def read_jobs(queue: Queue, file: Path) -> list[Prepared]:
 def _job(table: object) -> CronJob:
     known = CronJob.__struct_fields__
     if not isinstance(table, dict):
-        raise InvalidInput(f"{table!r} is no table: write [NAME], and below it when = and what else there is to say")
+        raise InvalidInput(f"{table!r} is not a table: write [NAME], and below it when = and what else there is to say")
     wrong = [f"there is no {key!r}" for key in table if key not in known]
     wrong += ["when is missing"] if "when" not in table else []
     if wrong:

@@ -30,7 +30,9 @@ def parse_position(text: str) -> str | dt.datetime:
     try:
         return parse_moment(written)
     except InvalidTime as error:
-        raise InvalidTime(f"{text!r} is no id of a record, as in 1700000000000-0; and as a time: {error}") from error
+        raise InvalidTime(
+            f"{text!r} is not an id of a record, as in 1700000000000-0; and as a time: {error}"
+        ) from error
 
 
 def show_moment(moment: dt.datetime | None, long: bool = True) -> str:

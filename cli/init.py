@@ -31,7 +31,7 @@ def deliver(message: Message) -> None:
     """Return: done. Raise: tried again later. Raise Reject: never tried again, but kept (delayq dead list emails)."""
     to = message.payload["to"]
     if "@" not in to:
-        raise Reject(f"{to} is no address")
+        raise Reject(f"{to} is not an address")
     print(f"{message.payload['text']}, {to}!")
 '''
 

@@ -92,7 +92,7 @@ def _pattern(text: str) -> re.Pattern[str]:
     try:
         return re.compile(text)
     except (re.error, RecursionError, OverflowError) as error:
-        raise InvalidInput(f"{text!r} is no regular expression: {error}") from error
+        raise InvalidInput(f"{text!r} is not a regular expression: {error}") from error
 
 
 DURATION = Parsed("duration", parse_duration)

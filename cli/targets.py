@@ -45,7 +45,7 @@ def _parted(target: str) -> tuple[str, int | None]:
     weight = int(digits) if digits.isdecimal() else -1
     if not 1 <= weight <= MAX_WEIGHT:
         raise click.UsageError(
-            f"{target} ends in {digits}, which is no weight: give a whole number from 1 to {MAX_WEIGHT}, "
+            f"{target} ends in {digits}, which is not a weight: give a whole number from 1 to {MAX_WEIGHT}, "
             f"and a queue that is called so with a weight of its own, {target}=1"
         )
     return name, weight

@@ -35,7 +35,7 @@ def store(messages: list[Message]) -> dict[str, Exception]:
     known = {name for (name,) in database.execute("SELECT name FROM sensors")}
     for message in messages:
         if not isinstance(message.payload["value"], int | float):
-            refused[message.id] = Reject(f"{message.payload['value']!r} is no number")
+            refused[message.id] = Reject(f"{message.payload['value']!r} is not a number")
         elif message.payload["sensor"] not in known:
             refused[message.id] = RetryAfter(0.2, f"sensor {message.payload['sensor']} is not known yet")
     rows = [
@@ -79,7 +79,7 @@ def main() -> int:
     for sensor, number in sorted(rows.items()):
         print(f"{sensor}: {number} rows")
     print(f"dead: {', '.join(letters)}")
-    return int(rows.total() != count - 1 or letters != ["'warm' is no number"])
+    return int(rows.total() != count - 1 or letters != ["'warm' is not a number"])
 
 
 if __name__ == "__main__":

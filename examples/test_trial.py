@@ -46,7 +46,7 @@ def subscribe(user: str) -> None:
 def proceed(message: Message) -> None:
     user, step = message.payload["user"], message.payload["step"]
     if "@" not in user:
-        raise Reject(f"{user} is no address")
+        raise Reject(f"{user} is not an address")
     if user in subscribers:  # the message was on its way already
         return
     if not MailServer.up:

@@ -1,7 +1,7 @@
 """Files of a lake, on this machine or in a store of objects: each there as a whole, or not at all.
 
 A path is a folder of this machine, or a URI that pyarrow knows, such as ``s3://bucket/folder`` or ``hdfs://…``. What
-stands behind its host is taken as it is, as Spark takes it: ``%20`` is no blank.
+stands behind its host is taken as it is, as Spark takes it: ``%20`` is not a blank.
 """
 
 from __future__ import annotations

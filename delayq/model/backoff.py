@@ -97,7 +97,7 @@ def exponential(base: Seconds = 1, factor: float = 2, maximum: Seconds = 3600, j
 def sequence(waits: Sequence[Seconds]) -> Wait:
     """Wait the times of a list in turn, and the last one from then on."""
     if isinstance(waits, str) or not isinstance(waits, Sequence):
-        raise InvalidTime(f"waits {waits!r} are no list of times")
+        raise InvalidTime(f"waits {waits!r} are not a list of times")
     if not waits:
         raise InvalidTime("a sequence of waits must not be empty: give at least one")
     seconds = [_seconds(wait, "wait") for wait in waits]

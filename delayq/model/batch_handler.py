@@ -188,7 +188,7 @@ def verdicts_of(returned: object, messages: Sequence[Delivery[Any]]) -> list[Any
             raise InvalidInput(f"the batch handler returned two verdicts on {id!r}: by its id, and by the message")
         if not (verdict is None or isinstance(verdict, bool | oc.Ack | BaseException)):
             raise InvalidInput(
-                f"the batch handler returned {verdict!r} for {id!r}, which is no verdict: give True, False, Ack(…), or "
+                f"the batch handler returned {verdict!r} for {id!r}, not a verdict: give True, False, Ack(…), or "
                 "an error such as Reject(…)"
             )
         verdicts[id] = verdict

@@ -57,12 +57,14 @@ def recurrence(when: str, timezone: str = "UTC") -> Recurrence:
     """
     zone = time_zone(timezone)
     if not isinstance(when, str) or not when.strip() or len(when) > MAX_CHARS:
-        raise InvalidInput(f"schedule {_short(when)} is no text of 1 to {MAX_CHARS} characters: try '*/5 * * * *'")
+        raise InvalidInput(f"schedule {_short(when)} is not a text of 1 to {MAX_CHARS} characters: try '*/5 * * * *'")
     text = when.strip()
     if text.lower().startswith("every"):
         return _interval(text)
     if text.startswith("@") and text.lower() not in ALIASES:
-        raise InvalidInput(f"schedule {when!r} is none of {', '.join(ALIASES)}, nor five fields, nor 'every 90s'")
+        raise InvalidInput(
+            f"unknown schedule {when!r}; expected five fields, 'every 90s', or one of {', '.join(ALIASES)}"
+        )
     found = _Cron(ALIASES.get(text.lower(), text), zone)
     if found.after(0) is None:
         raise InvalidInput(f"schedule {when!r} never fires: no month has such a day")
@@ -95,7 +97,9 @@ class _Interval:
 def _interval(text: str) -> _Interval:
     match = _EVERY.fullmatch(text)
     if match is None:
-        raise InvalidInput(f"schedule {text!r} is no interval: write it as 'every 90s', 'every 5m' or 'every 1h 30m'")
+        raise InvalidInput(
+            f"schedule {text!r} is not an interval: write it as 'every 90s', 'every 5m' or 'every 1h 30m'"
+        )
     days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
     step = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
     if not 1 <= step <= MAX_INTERVAL_S:

@@ -213,7 +213,7 @@ def _checked(headers: Headers | None) -> dict[str, Any] | None:
     if not headers:
         return None
     if not isinstance(headers, Mapping):
-        raise InvalidInput(f"headers {headers!r} are no mapping: give a dict of names and values")
+        raise InvalidInput(f"headers {headers!r} are not a mapping: give a dict of names and values")
     for name, value in headers.items():
         if not isinstance(name, str):
             raise InvalidInput(f"header name {name!r} is not a string")

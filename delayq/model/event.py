@@ -65,7 +65,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
         """
         event = read(record.id, record.fields)
         if event is None:
-            raise InvalidInput(f"record {record.id} is no entry of a ledger: another program has appended it")
+            raise InvalidInput(f"record {record.id} is not an entry of a ledger: another program has appended it")
         return event
 
 

@@ -94,7 +94,7 @@ def make_plan(
             raise InvalidInput(f"{what} {value!r} is not a string: write '*/5 * * * *' and 'Europe/Berlin'")
     recurrence(when, timezone)
     if missed not in get_args(Missed):
-        raise InvalidInput(f"missed {missed!r} is none of {', '.join(get_args(Missed))}")
+        raise InvalidInput(f"unknown missed {missed!r}; expected one of {', '.join(get_args(Missed))}")
     if grace is not None and missed != "skip":
         raise InvalidInput(f"grace={grace!r} says nothing with missed={missed!r}: leave it out, or give missed='skip'")
     if missed == "skip":

@@ -24,9 +24,9 @@ def shard_of(message_id: str, shards: int) -> int:
 
 
 def check_state(state: str, allowed: Iterable[str] = get_args(State)) -> None:
-    """Raise InvalidInput when `state` is none of the allowed ones."""
+    """Raise InvalidInput unless `state` is one of the allowed ones."""
     if state not in (names := tuple(allowed)):
-        raise InvalidInput(f"state {state!r} is none of {', '.join(names)}")
+        raise InvalidInput(f"unknown state {state!r}; expected one of {', '.join(names)}")
 
 
 def key_base(prefix: str, queue: str, shard: int = 0) -> str:

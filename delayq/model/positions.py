@@ -84,5 +84,5 @@ def before(record_id: str) -> str:
 
 def _checked(record_id: str, what: str, form: str) -> str:
     if not _ID.fullmatch(record_id) or any(int(part) > MAX_ID_PART for part in record_id.split("-")):
-        raise InvalidInput(f"{what} {record_id[:64]!r} is no id of a record: give it {form}")
+        raise InvalidInput(f"{what} {record_id[:64]!r} is not an id of a record: give it {form}")
     return record_id

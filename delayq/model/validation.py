@@ -75,6 +75,6 @@ def _unicode_size(what: str, name: str) -> int:
 
 
 def check_limit(limit: int, what: str = "limit", most: int = 1_000_000) -> None:
-    """Raise InvalidInput when `limit` is no number from 1 to `most`."""
+    """Raise InvalidInput when `limit` is not a number from 1 to `most`."""
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= most:
         raise InvalidInput(f"{what} {limit!r} is not a whole number from 1 to {most}")

@@ -111,7 +111,7 @@ def encode_one(context: QueueContext, message: Outgoing, fresh: str) -> EncodedM
     if not isinstance(message, Outgoing):
         raise no_outgoing(message)
     if message.on_conflict not in _ON_CONFLICT:
-        raise InvalidInput(f"on_conflict {message.on_conflict!r} is none of {', '.join(_ON_CONFLICT)}")
+        raise InvalidInput(f"unknown on_conflict {message.on_conflict!r}; expected one of {', '.join(_ON_CONFLICT)}")
     due = due_word(message.delay, message.at)
     retries = context.max_retries if message.max_retries is None else check_retries(message.max_retries)
     expires = None if message.expires_in is None else _expiry(message)

@@ -113,7 +113,7 @@ def read_cursor(given: str) -> Place:
     except ValueError:
         at = float("nan")
     if not space or at != at:
-        raise InvalidInput(f"{given!r} is no cursor: give `before` or `after` of another page as it is")
+        raise InvalidInput(f"{given!r} is not a cursor: give `before` or `after` of another page as it is")
     return at, message_id.encode("utf-8", "surrogateescape")
 
 

@@ -67,7 +67,7 @@ class Settings:
         if self.concurrency_key is not None and (
             not callable(self.concurrency_key) or is_coroutine_function(self.concurrency_key)
         ):
-            raise InvalidInput(f"concurrency_key {self.concurrency_key!r} is no plain function of a message")
+            raise InvalidInput(f"concurrency_key {self.concurrency_key!r} is not a plain function of a message")
 
 
 class QueueContext:

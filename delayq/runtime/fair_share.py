@@ -40,7 +40,7 @@ def weighed(queues: object, strict: bool, kind: type[Q]) -> list[tuple[Q, int]]:
     known: list[Any] = []
     for queue, weight in pairs:
         if not isinstance(queue, kind):
-            raise InvalidInput(f"{queue!r} is no {kind.__module__.removesuffix('.queue')}.Queue")
+            raise InvalidInput(f"{queue!r} is not a {kind.__module__.removesuffix('.queue')}.Queue")
         if queue in known:
             raise InvalidInput(f"{queue!r} is given twice: give it once, with a weight")
         known.append(queue)
@@ -49,7 +49,7 @@ def weighed(queues: object, strict: bool, kind: type[Q]) -> list[tuple[Q, int]]:
 
 
 def check_weight(weight: object, what: str) -> None:
-    """Raise InvalidInput when `weight` is no whole number from 1 to 1000."""
+    """Raise InvalidInput when `weight` is not a whole number from 1 to 1000."""
     if isinstance(weight, bool) or not isinstance(weight, int) or not 1 <= weight <= MAX_WEIGHT:
         raise InvalidInput(f"{what} is {weight!r}: give a whole number from 1 to {MAX_WEIGHT}")
 

@@ -115,8 +115,8 @@ class BaseClock:
             if isinstance(subject, face.queue | face.topic) and not isinstance(subject, face.ledger):
                 return face
         raise InvalidInput(
-            f"{subject!r} is no delayq.Queue or delayq.Topic: give those that the code under test uses, and those of "
-            "delayq.aio to the in_memory of delayq.testing.aio"
+            f"expected a delayq.Queue or delayq.Topic, got {subject!r}: give those that the code under test uses, and "
+            "those of delayq.aio to the in_memory of delayq.testing.aio"
         )
 
     def _connect(self, face: Face) -> Any:

@@ -16,7 +16,7 @@ def check_client(url: str | None, redis: object) -> None:
     if url is not None and redis is not None:
         raise InvalidInput("url= and redis= were given: give one of them")
     if redis is not None and not hasattr(redis, "connection_pool") and not hasattr(redis, "nodes_manager"):
-        raise InvalidInput(f"redis={redis!r} is no client of redis-py: give url= for an address")
+        raise InvalidInput(f"redis={redis!r} is not a client of redis-py: give url= for an address")
     if inspect.iscoroutinefunction(getattr(redis, "execute_command", None)):
         raise InvalidInput(f"redis={redis!r} is a client of redis.asyncio: use it with delayq.aio")
 

@@ -115,7 +115,7 @@ class ActionRequest(msgspec.Struct, frozen=True, kw_only=True):
         """Read a form; raises InvalidInput."""
         act = form.get("act", "")
         if act not in KINDS:
-            raise InvalidInput(f"action {act!r} is none of {', '.join(KINDS)}")
+            raise InvalidInput(f"unknown action {act!r}; expected one of {', '.join(KINDS)}")
         ids = tuple(dict.fromkeys(map(unquoted, form.getlist("ids"))))
         if len(ids) > MOST_IDS:
             raise InvalidField("ids", f"{len(ids)} messages are ticked: at most {MOST_IDS} at a time")

@@ -176,7 +176,7 @@ def check_role(role: str) -> Role:
     for known in get_args(Role):
         if role == known:
             return known  # type: ignore[no-any-return]  # the values of a Literal
-    raise InvalidInput(f"role {role!r} is none of {', '.join(get_args(Role))}")
+    raise InvalidInput(f"unknown role {role!r}; expected one of {', '.join(get_args(Role))}")
 
 
 def check_user_name(name: str) -> str:

@@ -58,7 +58,7 @@ class MessageFilter(msgspec.Struct, frozen=True, kw_only=True):
         if fields.get("where") in WHERE and fields.get("text"):
             known[fields["where"]] = fields["text"]
         if known.get("state", "pending") not in STATES:
-            raise InvalidInput(f"state {known['state']!r} is none of {', '.join(STATES)}")
+            raise InvalidInput(f"unknown state {known['state']!r}; expected one of {', '.join(STATES)}")
         redaction.check_payload(known.get("payload", ""))
         redaction.check_header(known.get("header", "").partition("=")[0])
         return cls(**known, redaction=redaction)

@@ -100,9 +100,9 @@ def test_processes_have_the_weights(delayq: Run, server: RedisServer):
 
 
 UNUSABLE = [
-    (["tasks:high=0"], "tasks:high=0 ends in 0, which is no weight: give a whole number from 1 to 1000"),
-    (["tasks:high=1001"], "tasks:high=1001 ends in 1001, which is no weight"),
-    (["tasks:high=-1"], "tasks:high=-1 ends in -1, which is no weight"),
+    (["tasks:high=0"], "tasks:high=0 ends in 0, which is not a weight: give a whole number from 1 to 1000"),
+    (["tasks:high=1001"], "tasks:high=1001 ends in 1001, which is not a weight"),
+    (["tasks:high=-1"], "tasks:high=-1 ends in -1, which is not a weight"),
     (["high=2.5", "--exec", "true"], "a queue that is called so with a weight of its own, high=2.5=1"),
     (["tasks:high=5", "tasks:high=1"], "tasks:high is given twice: give it once, with one weight"),
     (["tasks:high=5", "tasks:low", "--strict"], "--strict goes by the order of the TARGETs: tasks:high=5 has a"),

@@ -93,7 +93,7 @@ OTHERS: dict[str, tuple[Call, type[errors.InvalidInput], str]] = {
     "conflict": (
         lambda q: q.send("x", on_conflict="skip"),
         errors.InvalidInput,
-        "'skip' is none of ignore, replace, error",
+        "'skip'; expected one of ignore, replace, error",
     ),
     "retries": (
         lambda q: q.send("x", max_retries=-1),
@@ -105,7 +105,7 @@ OTHERS: dict[str, tuple[Call, type[errors.InvalidInput], str]] = {
         errors.InvalidInput,
         "max_retries 1.5 is not",
     ),
-    "headers": (lambda q: q.send("x", headers=["a"]), errors.InvalidInput, "headers .* are no mapping: give a dict"),
+    "headers": (lambda q: q.send("x", headers=["a"]), errors.InvalidInput, "headers .* are not a mapping: give a dict"),
     "header-value": (lambda q: q.send("x", headers={"a": [1]}), errors.InvalidInput, "header 'a' is a list: strings"),
     "replicas": (
         lambda q: q.send("x", wait_replicas=-1),
@@ -118,14 +118,14 @@ OTHERS: dict[str, tuple[Call, type[errors.InvalidInput], str]] = {
     "peek-state": (
         lambda q: q.peek("waiting"),
         errors.InvalidInput,
-        "state 'waiting' is none of pending, ready, unack",
+        "unknown state 'waiting'; expected one of pending, ready, unack",
     ),
     "peek-limit": (lambda q: q.peek(limit=0), errors.InvalidInput, "limit 0 is not a whole number from 1 to 1000000"),
     "list-limit": (lambda q: q.dead.list(-1), errors.InvalidInput, "limit -1 is not a whole number from 1 to 1000000"),
     "purge-what-runs": (
         lambda q: q.purge("unack"),
         errors.InvalidInput,
-        "state 'unack' is none of pending, ready, retry, dead",
+        "unknown state 'unack'; expected one of pending, ready, retry, dead",
     ),
     "pause-of-nothing": (lambda q: q.pause(0), errors.InvalidTime, "pause 0 is not between 0.001 seconds and 366 days"),
     "pause-negative": (lambda q: q.pause(-1), errors.InvalidTime, "pause -1 is not 0 or more seconds"),
@@ -150,7 +150,11 @@ OTHERS: dict[str, tuple[Call, type[errors.InvalidInput], str]] = {
         "compiled pattern of text",
     ),
     "redrive-reason": (lambda q: q.dead.redrive(reason=5), errors.InvalidInput, "reason 5 is not a string"),
-    "redrive-headers": (lambda q: q.dead.redrive(headers="a=b"), errors.InvalidInput, "headers 'a=b' are no mapping"),
+    "redrive-headers": (
+        lambda q: q.dead.redrive(headers="a=b"),
+        errors.InvalidInput,
+        "headers 'a=b' are not a mapping",
+    ),
     "redrive-nothing-at-all": (lambda q: q.dead.redrive(rate=0), errors.InvalidInput, "rate 0 is not a number above 0"),
     "redrive-rate-nan": (lambda q: q.dead.redrive(rate=math.nan), errors.InvalidInput, "rate nan is not a number"),
     "redrive-rate": (lambda q: q.dead.redrive(rate="5/y"), errors.InvalidInput, 'write it as in 100, "100/s"'),

@@ -149,8 +149,8 @@ def test_false_returned_for_all_fails_all(queue: Queue, drain: Drain):
     ("returned", "named"),
     [
         ({"zzz": False}, "'zzz', which was not in its batch"),
-        ({"a": "fine"}, "'fine' for 'a', which is no verdict"),
-        ({"a": Reject}, "which is no verdict"),
+        ({"a": "fine"}, "'fine' for 'a', not a verdict"),
+        ({"a": Reject}, "not a verdict"),
         (["a"], "returned a list"),
         (Ack(), "returned a Ack"),
     ],

@@ -271,9 +271,9 @@ def test_queue_without_handler_is_named(high: Any, low: Any, run: Run):
 UNSERVED: list[tuple[Callable[[Any, Any], Any], str]] = [
     (lambda _high, _low: [], "a consumer needs a queue: give one, or several in a list"),
     (lambda _high, _low: {}, "a consumer needs a queue"),
-    (lambda _high, _low: "high", r"'high' is no delayq\.(aio\.)?Queue"),
-    (lambda _high, _low: None, r"None is no delayq\.(aio\.)?Queue"),
-    (lambda high, _low: [high, "low"], r"'low' is no delayq\.(aio\.)?Queue"),
+    (lambda _high, _low: "high", r"'high' is not a delayq\.(aio\.)?Queue"),
+    (lambda _high, _low: None, r"None is not a delayq\.(aio\.)?Queue"),
+    (lambda high, _low: [high, "low"], r"'low' is not a delayq\.(aio\.)?Queue"),
     (lambda high, _low: [high, high], "Queue high> is given twice: give it once, with a weight"),
     (
         lambda high, low: {high: 0, low: 1},

@@ -151,7 +151,7 @@ def test_reports_are_written_in_batches_and_what_no_table_takes_is_refused_alone
     batches, most = map(int, re.findall(r"1000 reports, handled in (\d+) batches of up to (\d+)", lines[0])[0])
     assert batches < 20
     assert most == 500
-    assert lines[1:] == ["cellar: 498 rows", "new: 2 rows", "roof: 499 rows", "dead: 'warm' is no number"]
+    assert lines[1:] == ["cellar: 498 rows", "new: 2 rows", "roof: 499 rows", "dead: 'warm' is not a number"]
 
 
 @pytest.mark.parametrize("run", ["server", pytest.param("embedded store", marks=pytest.mark.full)], indirect=True)

@@ -61,8 +61,8 @@ def test_deliveries_of_one_id_have_one_verdict():
     [
         ({"c": True}, "'c', which was not in its batch"),
         ({1: True}, "1, which was not in its batch"),
-        ({"a": 1}, "1 for 'a', which is no verdict"),
-        ({"a": Reject}, "for 'a', which is no verdict"),
+        ({"a": 1}, "1 for 'a', not a verdict"),
+        ({"a": Reject}, "for 'a', not a verdict"),
         ([True, False], "a list"),
         (0, "an? int"),
         ("fine", "a str"),

@@ -399,8 +399,8 @@ def test_server_that_does_not_count_is_taken_to_have_trimmed(start_server: Start
         ({"start": "latest"}, "there is nothing"),
         ({"start": "99999999999999999999-0"}, "is no id of a record"),
         ({"end": "2026-01-01"}, "lacks its time zone"),
-        ({"read": "dead"}, '"read" is none of those for a batch of events'),
-        ({"maxEntriesPerTrigger": "5"}, '"maxEntriesPerTrigger" is none of those for a batch'),
+        ({"read": "dead"}, '"read" for a batch of events'),
+        ({"maxEntriesPerTrigger": "5"}, '"maxEntriesPerTrigger" for a batch'),
         ({"topic": "orders"}, "events and topic to read"),
     ],
 )
@@ -414,7 +414,7 @@ def test_option_of_a_batch_that_is_wrong_is_named_with_its_remedy(
 @pytest.mark.parametrize(
     ("option", "told"),
     [
-        ({"end": "latest"}, '"end" is none of those for a stream of topic'),
+        ({"end": "latest"}, '"end" for a stream of topic'),
         ({"maxEntriesPerTrigger": "0"}, "'0': give a whole number from 1"),
         ({"failOnDataLoss": "maybe"}, "'maybe': give true or false"),
     ],

@@ -339,10 +339,10 @@ def test_rejects_of_a_run_are_those_of_its_last_try_however_many_tasks_it_has(
 @pytest.mark.parametrize(
     ("columns", "options", "told"),
     [
-        ("payload string, delay int, colour string", {}, "column 'colour' is none of"),
+        ("payload string, delay int, colour string", {}, "unknown column 'colour'; expected one of"),
         ("payload string", {}, "neither due_at nor delay"),
         ("payload string, delay int, DELAY int", {}, "columns payload, delay, delay differ by their case alone"),
-        ("text string, delay int", {}, "column 'text' is none of"),
+        ("text string, delay int", {}, "unknown column 'text'; expected one of"),
         ("payload string, due_at string", {}, "column 'due_at' is string: make it a timestamp"),
         ("payload string, due_at timestamp_ntz", {}, "column 'due_at' is timestamp_ntz: make it a timestamp"),
         ("payload int, delay int", {}, "column 'payload' is int"),
@@ -360,7 +360,7 @@ def test_rejects_of_a_run_are_those_of_its_last_try_however_many_tasks_it_has(
         ("payload string, delay int, timeout string", {}, "column 'timeout' is string: make it a number of seconds"),
         ("payload string, delay int", {"mode": "LENIENT"}, "'LENIENT': give FAILFAST or PERMISSIVE"),
         ("payload string, delay int", {"mode": "permissive"}, 'the option "rejects" is missing'),
-        ("payload string, delay int", {"uniqe_for": "60"}, 'the option "uniqe_for" is none of those for a write'),
+        ("payload string, delay int", {"uniqe_for": "60"}, 'unknown option "uniqe_for" for a write; expected one of'),
         ("payload string, delay int", {"unique_for": "a day"}, "'a day': give seconds"),
         ("payload string, delay int", {"payload_format": "xml"}, "'xml': give text or json"),
         ("payload string, delay int", {"queue": ""}, 'the option "queue" is missing'),
@@ -377,7 +377,7 @@ def test_table_or_option_that_does_not_fit_is_refused_before_anything_is_sent(
 
 def test_refusal_of_a_table_reaches_the_program_that_writes_it(spark: SparkSession, redis_server: RedisServer) -> None:
     rows = spark.createDataFrame([], "payload string, delay int, colour string")
-    with pytest.raises(Exception, match="column 'colour' is none of"):
+    with pytest.raises(Exception, match="unknown column 'colour'; expected one of"):
         write(rows, redis_server.url)
     with pytest.raises(Exception, match='the option "queue" is missing'):
         write(rows.drop("colour"), redis_server.url, queue="")

@@ -181,7 +181,7 @@ def test_what_cannot_be_in_memory_is_refused(emails: Queue, clock: Clock):
     before = emails._context.clock
     with pytest.raises(InvalidInput, match="emails is in memory already"):
         clock.add(emails)
-    with pytest.raises(InvalidInput, match="'emails' is no delayq"):
+    with pytest.raises(InvalidInput, match="got 'emails'"):
         clock.add("emails")  # type: ignore[arg-type]
     assert emails._context.clock is before
 

@@ -357,7 +357,7 @@ def test_purge_without_the_name_of_its_queue_comes_back_and_discards_nothing(ent
 @pytest.mark.parametrize(
     ("asked", "refusal"),
     [
-        ({"act": "explode", "ids": "m1"}, "action 'explode' is none of now, reschedule"),
+        ({"act": "explode", "ids": "m1"}, "unknown action 'explode'; expected one of now, reschedule"),
         ({"act": "cancel"}, "no message is ticked"),
         ({"act": "requeue", "all": "1", "state": "pending"}, "Requeue is not for messages that are scheduled"),
         ({"act": "cancel", "ids": [f"m{n}" for n in range(501)]}, "at most 500 at a time"),

@@ -35,7 +35,7 @@ REFUSED: dict[str, tuple[str, dict[str, str], dict[str, str]]] = {
     "an action that is none": (
         "/confirm",
         {"act": "explode", "ids": "m"},
-        {"action": "explode", "outcome": "refused: action 'explode' is none of now, reschedule,"},
+        {"action": "explode", "outcome": "refused: unknown action 'explode'; expected one of now, reschedule,"},
     ),
     "no message": ("/run", {"act": "cancel"}, {"action": "cancel", "outcome": "refused: no message is ticked"}),
     "a time that is none": (
@@ -51,7 +51,11 @@ REFUSED: dict[str, tuple[str, dict[str, str], dict[str, str]]] = {
     "a schedule's action that is none": (
         "/schedules/nightly",
         {"act": "burn"},
-        {"action": "schedule burn", "schedule": "nightly", "outcome": "refused: action 'burn' is none of"},
+        {
+            "action": "schedule burn",
+            "schedule": "nightly",
+            "outcome": "refused: unknown action 'burn'; expected one of",
+        },
     ),
     "a payload that is no JSON": (
         "/messages/m/edit",

@@ -109,7 +109,7 @@ def test_group_that_exists_stays_where_it_is(enter: Enter, topic: Topic):
     ("fields", "name", "told"),
     [
         ({"group": " ", "where": "end"}, "group", "a group name must not be empty"),
-        ({"group": "b", "where": "id", "position": "x"}, "position", "position 'x' is no id of a record"),
+        ({"group": "b", "where": "id", "position": "x"}, "position", "position 'x' is not an id of a record"),
         ({"group": "b", "where": "time", "position": "soon"}, "position", "'soon' is neither a length of time"),
     ],
 )

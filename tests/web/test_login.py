@@ -222,7 +222,7 @@ HASH = "scrypt$2$8$1$c2FsdA==$" + "A" * 43 + "="
     ("line", "wrong"),
     [
         ("ann:operator", "does not begin with scrypt"),
-        (f"ann:boss:{HASH}", "role 'boss' is none of operator, viewer"),
+        (f"ann:boss:{HASH}", "unknown role 'boss'; expected one of operator, viewer"),
         (f":viewer:{HASH}", "user name '' is empty"),
     ],
     ids=["no hash", "no such role", "no name"],

@@ -86,7 +86,7 @@ def test_forms_that_search_have_names_of_their_own(enter: Enter, queue: Queue):
 def test_state_that_is_none_is_refused(enter: Enter, queue: Queue):
     queue.pause()
     answer = enter().get(f"{MESSAGES}?state=lost")
-    assert (answer.status_code, "state 'lost' is none of pending" in words(answer.text)) == (400, True)
+    assert (answer.status_code, "unknown state 'lost'; expected one of pending" in words(answer.text)) == (400, True)
 
 
 def test_message_opens_whatever_its_id(enter: Enter, queue: Queue):

@@ -63,7 +63,7 @@ class Choice:
         if self.headers is not None and not (
             isinstance(self.headers, Mapping) and all(isinstance(name, str) for name in self.headers)
         ):
-            raise InvalidInput(f"headers {self.headers!r} are no mapping: give a dict of names and values")
+            raise InvalidInput(f"headers {self.headers!r} are not a mapping: give a dict of names and values")
         if self.payload is not None and not (isinstance(self.payload, str | bytes) and self.payload):
             raise InvalidInput(f"payload {self.payload!r} is not some text or bytes of a payload")
         since, until = self.span

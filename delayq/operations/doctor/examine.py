@@ -100,7 +100,7 @@ def _meta_trouble(meta: dict[str, str] | ServerError) -> Finding | None:
         text = f"the queue's data has the format {form!r}, and this delayq reads 1 to {FORMAT}"
         return Finding("meta", None, text, "use the delayq that wrote it")
     if not (shards.isdecimal() and 1 <= int(shards) <= MAX_SHARDS):
-        text = f"the queue is recorded with {shards!r} shards, which is no number from 1 to {MAX_SHARDS}"
+        text = f"the queue is recorded with {shards!r} shards, which is not a number from 1 to {MAX_SHARDS}"
         return Finding(
             "meta", None, text, "set the field `shards` of its key `meta` to the number that it was made with"
         )

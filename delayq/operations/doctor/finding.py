@@ -84,7 +84,7 @@ def ailments(message_id: str, found: StoredMessage, now_ms: float) -> Iterator[F
         text = f"is in {state}, but its id is no UTF-8: another program has put it there"
         yield Finding("id", message_id, text, "its delivery will put it among the dead letters", "warning")
     if state and not is_time(state, found.scores[state], now_ms):
-        text = f"has the score {found.scores[state]:.0f} in {state}, which is no time that it can have"
+        text = f"has the score {found.scores[state]:.0f} in {state}, which is not a time that it can have"
         yield Finding("score", message_id, text, "repair sets it to the nearest that it can have")
     if found.deliveries is not None and not ATTEMPTS.fullmatch(found.deliveries):
         text = f"has the attempts {found.deliveries[:32]!r}, which are unreadable"

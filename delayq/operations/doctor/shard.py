@@ -167,7 +167,9 @@ class ShardExamination:
                 own.append(message_id)
             elif (name, message_id) not in self.judged:
                 self.judged.add((name, message_id))
-                what = f"{self.scripts.keys.message_prefix[:-4]}{name} holds {encode_id(message_id)!r}, which is no id"
+                what = (
+                    f"{self.scripts.keys.message_prefix[:-4]}{name} holds {encode_id(message_id)!r}, which is not an id"
+                )
                 self.report.tell(Finding("id", None, what, "remove it: another program has put it there"))
         return own
 

@@ -81,7 +81,7 @@ def get(context: TopicContext, group: str, place: Place) -> Operation[DeadRecord
 def place_of(letter: DeadRecord) -> Place:
     """Return where a dead letter is; raises InvalidInput for what is none."""
     if not isinstance(letter, DeadRecord):
-        raise InvalidInput(f"{letter!r} is no dead letter of this group: give them as dead() returned them")
+        raise InvalidInput(f"{letter!r} is not a dead letter of this group: give them as dead() returned them")
     return Place(letter.record.shard, letter.id)
 
 

@@ -134,7 +134,7 @@ def check_record(context: TopicContext, record: object) -> Record:
 
 def no_record(given: object) -> InvalidInput:
     """Return the error for what is no record of a topic."""
-    return InvalidInput(f"{given!r} is no record of this topic: give records as poll returned them")
+    return InvalidInput(f"{given!r} is not a record of this topic: give records as poll returned them")
 
 
 def renew(

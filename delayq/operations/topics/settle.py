@@ -53,7 +53,7 @@ def _settlement(scripts: TopicCommands, group: str, consumer: str, record: Recor
         case oc.Dead(reason, error):
             return scripts.dead_letter(group, consumer, record.id, reason, one_line(error) if error else "")
         case _:
-            raise AssertionError(f"{outcome!r} is no outcome that a record can have")
+            raise AssertionError(f"{outcome!r} is not an outcome that a record can have")
 
 
 def redeliver(

@@ -22,7 +22,9 @@ def trim(context: TopicContext, max_length: int | None, min_id: Position | None,
         raise InvalidInput(f"max_length={max_length!r} and min_id={min_id!r}: give one of them")
     least = None if min_id is None else bound(min_id, "min_id")
     if least is not None and not least[0].isdigit():
-        raise InvalidInput(f"min_id {min_id!r} is no id of a record: give the id of the oldest one to keep, or a time")
+        raise InvalidInput(
+            f"min_id {min_id!r} is not an id of a record: give the id of the oldest one to keep, or a time"
+        )
     check_length(max_length)
     how, limit = ("MAXLEN", str(max_length)) if least is None else ("MINID", str(least))
     dropped = 0

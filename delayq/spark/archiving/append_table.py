@@ -183,5 +183,5 @@ def batch_of(name: str) -> int:
     """
     found = _FILE.fullmatch(name.rpartition("/")[2])
     if found is None:
-        raise LakeMismatch(f"the file {name!r} is none of delayq's: move it out of the table")
+        raise LakeMismatch(f"the file {name!r} is not one of delayq's: move it out of the table")
     return int(found[1])

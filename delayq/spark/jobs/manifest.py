@@ -146,7 +146,7 @@ def read(path: str) -> DrainManifest:
             raise InvalidInput(f"{path!r} has version {version}, and this delayq reads up to {FORMAT}: use a newer one")
         return msgspec.json.decode(text, type=DrainManifest)
     except (msgspec.MsgspecError, KeyError, TypeError) as error:
-        raise LakeMismatch(f"{_manifest_of(path)} is no manifest of a drained queue: {error}") from error
+        raise LakeMismatch(f"{_manifest_of(path)} is not a manifest of a drained queue: {error}") from error
 
 
 def write_schedules(path: str, kept: Sequence[KeptSchedule]) -> None:

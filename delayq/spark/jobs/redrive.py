@@ -106,7 +106,7 @@ def redrive(
         InvalidInput: an argument is out of range, or Spark does not understand the condition; nothing was changed.
     """
     if edit is not None and not callable(edit):
-        raise InvalidInput(f"edit {edit!r} is no function of a dict")
+        raise InvalidInput(f"edit {edit!r} is not a function of a dict")
     due_word(delay, None)
     editor = DeadLetterEditor(server, check_queue_name(queue), edit, delay, None if rate is None else per_second(rate))
     letters = dead_letters(spark, server, queue, where)

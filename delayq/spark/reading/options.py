@@ -49,7 +49,7 @@ def check_known(options: Mapping[str, str], known: Iterable[str], what: str) -> 
     keys = set(map(_key, names))
     for name in options:
         if _key(name) not in keys:
-            raise InvalidInput(f'the option "{name}" is none of those for {what}: {", ".join(names)}')
+            raise InvalidInput(f'unknown option "{name}" for {what}; expected one of {", ".join(names)}')
 
 
 def whole(options: Mapping[str, str], name: str, most: int) -> int | None:

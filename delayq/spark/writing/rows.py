@@ -138,8 +138,8 @@ def _check(schema: t.StructType) -> None:
     for field in schema.fields:
         if field.name not in COLUMNS:
             raise InvalidInput(
-                f"column {field.name!r} is none of {', '.join(COLUMNS)}: drop it, or let it be part of the payload, as "
-                f'in struct("{field.name}", …).alias("payload")'
+                f"unknown column {field.name!r}; expected one of {', '.join(COLUMNS)}. Drop it, or make it part of "
+                f'the payload, as in struct("{field.name}", …).alias("payload")'
             )
         types, wanted = COLUMNS[field.name]
         if not isinstance(field.dataType, types):

@@ -130,7 +130,7 @@ async def dead_record(request: Request) -> Response:
     key, redaction = request.path_params["letter"], render.redaction(request)
     letter = await topic.execute(dead_letters.get, group, place_of(key))
     if letter is None:
-        raise HTTPException(404, f"{key} is no dead letter of group {group} (any more): it was requeued or deleted.")
+        raise HTTPException(404, f"{key} is not a dead letter of group {group} (any more): it was requeued or deleted.")
     payload = payload_of_record(letter.record, redaction)
     return render.page(
         request,

@@ -67,7 +67,7 @@ async def _dead(request: Request) -> MessageInfo:
     queue, message_id = await path_params.queue_of(request), request.path_params["id"]
     info = await queue.get(message_id)
     if info is None or info.state != "dead":
-        raise HTTPException(404, f"{message_id} is no dead letter of {queue.name}.")
+        raise HTTPException(404, f"{message_id} is not a dead letter of {queue.name}.")
     return info
 
 

@@ -92,7 +92,7 @@ async def _life(request: Request, queue: Queue) -> dict[str, Any]:
 def _place(request: Request) -> str:
     place = request.query_params.get("from", explain.NEWEST)
     if place != explain.NEWEST and not explain.PLACE.fullmatch(place):
-        raise InvalidInput(f"{place!r} is no place in a ledger: open the message's page anew")
+        raise InvalidInput(f"{place!r} is not a place in a ledger: open the message's page anew")
     return place
 
 

@@ -55,7 +55,7 @@ async def act(request: Request) -> Response:
     form = visit(request).form
     verb = form.get("act", "")
     if verb not in _TOLD:
-        raise InvalidInput(f"action {verb!r} is none of {', '.join(_TOLD)}")
+        raise InvalidInput(f"unknown action {verb!r}; expected one of {', '.join(_TOLD)}")
     tasks: BackgroundTasks = request.app.state.tasks
     told = "That was done already."
     with tasks.once(f"{word_of(form)} {verb} {name}") as is_new:
