@@ -173,6 +173,8 @@ def _one_stats(counts: QueueStats, limits: Configuration) -> None:
     fields.append(("balance", balance(counts)))
     others = [name for name in OTHER_COUNTERS if name != "held_back" or counts.held_back]
     fields += [(name, f"{getattr(counts, name):,}") for name in others]
+    if counts.slots_missed:
+        fields.append(("slots missed", f"{counts.slots_missed:,}"))
     if counts.lateness:
         fields.append(("lateness", _quantiles(counts.lateness_quantile)))
     if counts.handler_time:

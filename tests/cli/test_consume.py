@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -320,8 +321,8 @@ def test_consumer_waits_for_a_server_that_is_not_up_yet(
         for line in lines
         if "redis unavailable" in line or "redis available again" in line or "consumer started" in line
     ]
-    assert [line.partition("] ")[2].split(":")[0].split(" queue=")[0].strip() for line in told] == [
-        "redis unavailable",
+    assert [re.split(r" +(?:error|queue)=", line.partition("] ")[2])[0] for line in told] == [
+        "redis unavailable, retrying",
         "redis available again",
         "consumer started",
     ]

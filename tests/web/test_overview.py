@@ -124,7 +124,7 @@ def test_paused_queue_is_not_blamed_for_its_consumers(enter: Enter, queue: Queue
     client = enter()
     assert "1 of 1 queue in trouble: emails (paused)" in text_of(client.get("/").text)
     told = text_of(client.get("/main/queues/emails").text)
-    assert "The queue is paused since" in told
+    assert "The queue has been paused since" in told
     assert "there is no consumer" not in told
 
 

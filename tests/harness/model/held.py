@@ -54,6 +54,10 @@ class Plan:
         """The slot that follows one that is handed out now."""
         return self.after(max(slot, {"once": now, "skip": now - self.grace - 1, "all": slot}[self.missed]))
 
+    def passed_over(self, slot: int, following: int) -> int:
+        """How many slots between two are missed: at most 100 are counted."""
+        return 0 if self.missed == "all" else min(100, (following - 1) // self.every - slot // self.every)
+
     def skips(self, slot: int, now: int) -> bool:
         return self.missed == "skip" and now - slot > self.grace
 

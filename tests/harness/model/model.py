@@ -223,10 +223,12 @@ class Model:
 
     def opened(self, claimed: list[Claimed]) -> list[Handed]:
         """What may begin of it, as far as the messages themselves say."""
-        for m in (each.message for each in claimed):
+        for each in claimed:
+            m = each.message
             if m.slot and m.has_payload:
                 name, slot, plan = m.slot
-                self.arm(name, slot, plan.following(slot, self.now.ms), m)
+                is_skipped = not m.past and plan.skips(slot, each.at_us // 1000)
+                self.arm(name, slot, plan.following(slot, self.now.ms), m, is_skipped)
         handed = []
         for each in claimed:
             m, at = each.message, each.at_us // 1000
@@ -464,14 +466,16 @@ class Model:
 
     # -- schedules ---------------------------------------------------------------------------------------------------
 
-    def arm(self, name: str, slot: int, following: int, of: Held | Schedule) -> None:
+    def arm(self, name: str, slot: int, following: int, of: Held | Schedule, is_skipped: bool = False) -> None:
         """Let another occurrence be the one on its way, unless somebody else has meanwhile."""
         there = self.schedules.get(name)
         if there is None or there.armed != slot:
             return
         there.armed, id = following, self.occurrence(name, following)
+        plan = of.slot[2] if isinstance(of, Held) and of.slot else there.plan
+        if slot > 0 and (missed := plan.passed_over(slot, following) + is_skipped):  # below: nothing was armed
+            self.counters["slots_missed"] += missed
         if self.there(id) is None:
-            plan = of.slot[2] if isinstance(of, Held) and of.slot else there.plan
             self.messages[id] = Held(
                 id, of.payload, "pending", following, self.now.ms, of.max_retries, slot=(name, following, plan)
             )
