@@ -321,7 +321,7 @@ def test_consumer_waits_for_a_server_that_is_not_up_yet(
         for line in lines
         if "redis unavailable" in line or "redis available again" in line or "consumer started" in line
     ]
-    assert [re.split(r" +(?:error|queue)=", line.partition("] ")[2])[0] for line in told] == [
+    assert [re.split(r" +(?:error|queue)=", line.partition("] ")[2])[0].strip() for line in told] == [
         "redis unavailable, retrying",
         "redis available again",
         "consumer started",

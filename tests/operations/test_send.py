@@ -197,10 +197,10 @@ def test_duplicates_are_told_once_all_others_are_sent():
     ("message", "error", "why"),
     [
         (
-            Outgoing(1, on_conflict="drop"),
+            Outgoing(1, on_conflict="drop"),  # type: ignore[arg-type]
             InvalidInput,
             "unknown on_conflict 'drop'; expected one of ignore, replace, error",
-        ),  # type: ignore[arg-type]
+        ),
         (Outgoing(1, delay=1, at=dt.datetime.now(dt.UTC)), InvalidTime, "were given: give one of them"),
         (Outgoing(1, max_retries=-1), InvalidInput, "max_retries -1 is not a whole number from 0 to 1000000"),
         (Outgoing(1, max_retries=True), InvalidInput, "max_retries True is not"),
