@@ -64,7 +64,7 @@ def test_markup_in_what_others_wrote_is_shown_as_text_on_every_page(serve: Serve
 
 
 def links(page: Page) -> set[str]:
-    pages = page.locator("a[href]:not([download])")
+    pages = page.locator("a[href]:not([download], [type='application/json'])")
     found: list[str] = pages.evaluate_all("all => all.map((each) => each.href.split('#')[0])")
     return {each for each in found if "span=" not in each and "before=" not in each}
 

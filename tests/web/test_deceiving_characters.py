@@ -14,7 +14,7 @@ from tests.harness.servers import RedisServer
 from tests.harness.waiting import eventually
 from tests.web.conftest import Enter
 from tests.web.test_actions import QUEUE, run, send
-from tests.web.test_every_route import PAGES, ROUTES, STEPS, quoted_path
+from tests.web.test_every_route import FILES, PAGES, ROUTES, STEPS, quoted_path
 from tests.web.test_messages import MESSAGES, rows, words
 
 TURNED = "gnp.\u202efdp"
@@ -41,12 +41,12 @@ def stocked(queue: Queue, redis_server: RedisServer) -> Iterator[Queue]:
 
 
 def shown(text: str) -> str:
-    """Return what people get of a page: all but what its forms send back."""
-    return unescape(re.sub(r' value="[^"]*"|<textarea.*?</textarea>', "", text, flags=re.DOTALL))
+    """Return what people get of a page: all but what its forms send back and its buttons copy."""
+    return unescape(re.sub(r' (?:value|data-copy)="[^"]*"|<textarea.*?</textarea>', "", text, flags=re.DOTALL))
 
 
 @pytest.mark.parametrize("query", ["", "?state=dead", "?state=pending&where=payload&text=gnp"])
-@pytest.mark.parametrize("name", [name for name in PAGES if name != "metrics"])
+@pytest.mark.parametrize("name", [name for name in PAGES if name not in {"metrics", *FILES}])
 def test_no_page_shows_a_character_that_deceives(enter: Enter, stocked: Queue, name: str, query: str):
     steps = STEPS | {"id": BAD, "topic": BAD, "group": BAD, "schedule": BAD}
     route = next(each for each in ROUTES if each.name == name)
@@ -96,7 +96,16 @@ def test_what_an_edit_does_not_touch_stays(enter: Enter, queue: Queue):
 
 def test_error_of_several_lines_keeps_them(enter: Enter, stocked: Queue):
     page = enter().get(f"{QUEUE}/messages/{quoted_path(BAD)}").text
-    assert f'<pre class="block">{ESCAPED}\n{ESCAPED}</pre>' in page
+    assert f'<pre class="block" tabindex="0">{ESCAPED}\n{ESCAPED}</pre>' in page
+    assert f'<pre class="block">{ESCAPED}</pre>' in page  # the last line alone
+    assert stocked.stats().dead == 1
+
+
+def test_file_of_a_payload_is_exact_under_a_name_that_does_not_deceive(enter: Enter, stocked: Queue):
+    answer = enter().get(f"{QUEUE}/messages/{quoted_path(BAD)}/payload")
+    assert answer.json() == {BAD: BAD}
+    name = re.findall('filename="(.*)"', answer.headers["content-disposition"])
+    assert name == ["gnp._fdp____.json"]
     assert stocked.stats().dead == 1
 
 

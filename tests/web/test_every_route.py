@@ -34,6 +34,8 @@ ROUTES = [
 ]
 POSTS = sorted(route.name for route in ROUTES if "POST" in (route.methods or ()))
 OPEN = {"enter", "logout"}  # they change nothing on a server
+FILES = {"payload"}
+"""Routes of files that are sent as they are: nobody reads them on a page."""
 PAGES = sorted(
     route.name for route in ROUTES if "GET" in (route.methods or ()) and not re.search("live$|stream", route.path)
 )
@@ -78,6 +80,7 @@ def test_no_page_takes_a_user_s_text_for_markup(enter: Enter, stocked: Queue, na
     answer = enter().get(path_of(dashboard, name) + query)
     assert answer.status_code < 500
     is_file = answer.headers.get("content-disposition", "").startswith("attachment")
+    assert is_file == (name in FILES)
     is_text = is_file or answer.headers.get("content-type", "").startswith(
         "text/plain"
     )  # of metrics: no browser takes it for markup

@@ -215,7 +215,7 @@ def test_schedule_that_is_gone_is_told_on_the_page_of_the_schedules(enter: Enter
     queue.schedules.add("kept", "every 1h")
     answer = send(enter(), f"{QUEUE}/schedules/none", act="pause", once="1")
     assert (answer.status_code, "There is no schedule none" in alert(answer.text)) == (404, True)
-    assert "kept every 1h" in words(answer.text)
+    assert "kept Every 1h" in words(answer.text)
 
 
 def test_form_that_is_refused_is_audited_once(enter: Enter, queue: Queue):

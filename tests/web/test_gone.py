@@ -5,10 +5,24 @@ from __future__ import annotations
 import pytest
 import redis
 
-from delayq import Queue
+from delayq import Queue, Topic
 from delayq.web import servers
 from tests.harness.servers import RedisServer
 from tests.web.conftest import Enter
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("topics", [0, 1])
+def test_list_of_topics_asks_the_server_though_their_names_are_known(
+    enter: Enter, own_server: RedisServer, topics: int
+):
+    for n in range(topics):
+        with Topic(f"orders{n}", url=own_server.url) as topic:
+            topic.publish("hello")
+    client = enter(servers={"main": own_server.url})
+    assert client.get("/main/topics").status_code == 200
+    own_server.kill()
+    assert client.get("/main/topics").status_code == 503
 
 
 @pytest.mark.full

@@ -11,16 +11,16 @@ from delayq import Outgoing, Queue
 from delayq.protocol.operation import execute
 from delayq.web import app
 from tests.web.conftest import Enter, Follow, Serve, act
-from tests.web.test_every_route import ROUTES
+from tests.web.test_every_route import FILES, ROUTES
 
 QUEUE = "/main/queues/emails"
 STEPS = {"server": "main", "queue": "emails", "id": "d1", "schedule": "a"}
-PARTS = {"queue-live", "charts", "limits", "found", "life"}
+PARTS = {"queue-live", "charts", "limits", "found", "life", "matches"}
 """Routes of a queue that are no pages of their own."""
 PAGES = sorted(
     route.name
     for route in ROUTES
-    if "queue" in route.param_convertors and "GET" in (route.methods or ()) and route.name not in PARTS
+    if "queue" in route.param_convertors and "GET" in (route.methods or ()) and route.name not in PARTS | FILES
 )
 
 

@@ -21,6 +21,7 @@ async def topics(request: Request) -> Response:
     """List the topics of a server, a page of them."""
     server, after = path_params.server_of(request), request.query_params.get("after", "")
     names = [name for name in await server.topic_names() if name > after]
+    await server.check_answers()  # names are known for a while after the server is gone
     watch: ServerPoller = request.app.state.watches[server.name]
     rows: list[TopicSnapshot] = []
     for start in range(0, min(PAGE, len(names)), AT_ONCE):
