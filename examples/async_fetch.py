@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
-"""Poll many slow services with one process: a thousand async handlers at a time, and a retry for those that fail.
+"""Poll many slow services from one process: up to a thousand async handlers at once, with retries.
 
-Each message is a service to ask. Its handler waits most of the time, so that one thread is enough for all. A service
-that is down raises, and is asked again later.
+Each message is a service to poll. Its handler spends most of its time waiting, so one thread is enough for all of them.
+If a service is down, the handler raises, and the message is retried later.
 
     python examples/async_fetch.py --services 500
 
-The services are tasks of this program that take half a second to answer; every tenth is down when first asked. The
-queue is on the Redis of DELAYQ_URL, or else in an embedded store that is thrown away. The exit code is 0 when every
-service has answered.
+The services are simulated: they take half a second to answer, and every tenth is down at first. The queue is on the
+Redis of DELAYQ_URL, or else in a temporary embedded store. The exit code is 0 if every service has answered.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ answered: set[str] = set()
 
 @services.handler
 async def ask(message: Message) -> None:
-    await asyncio.sleep(ANSWER_SECONDS)  # an HTTP client would be awaited here
+    await asyncio.sleep(ANSWER_SECONDS)  # in a real program: await an HTTP client
     if message.payload["number"] % 10 == 0 and message.attempt == 1:
         raise ConnectionError("the service is down")
     answered.add(message.id)

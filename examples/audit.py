@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Tell afterwards what became of each message, and raise an alarm for those that died.
+"""Show what happened to each message, and raise an alarm for those that died.
 
-The queue keeps a ledger: an entry for each transition of a message. Three payments are made. One is charged at once,
-one when the bank answers again, and one never: its customer is unknown. A group follows the ledger as a topic and
-raises the alarm; then the history of each payment is told, though nothing is left of the first two.
+The queue keeps a ledger: an entry for each transition of a message. The program makes three payments. One is charged at
+once, one after the bank answers again, and one never, because its customer is unknown. A group reads the ledger as a
+topic and raises the alarm. Then the program prints the history of each payment, although the queue no longer holds the
+first two.
 
     python examples/audit.py
 
-The queue is on the Redis of DELAYQ_URL, or else in an embedded store that is thrown away. The exit code is 0 when the
-ledger told all.
+The queue is on the Redis of DELAYQ_URL, or else in a temporary embedded store. The exit code is 0 if the ledger was
+complete.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         os.environ["DELAYQ_HOME"] = folder
         with Queue("example-payments", events=True, backoff=backoff.fixed(0.05)) as queue:
-            audit = queue.events.group("audit")  # it begins with what happens from now on
+            audit = queue.events.group("audit")  # starts with new entries
             names = ("ann", "ben", "nobody")
             sent = queue.send_many([Outgoing({"customer": name}, delay=0.05) for name in names])
             Consumer(queue, charge).run(max_messages=4)
@@ -48,7 +49,7 @@ def main() -> int:
                 if event.event == "died":
                     alarms.append(f"{event.id}: {event.reason}")
 
-            # In life this is a process of its own: delayq consume --topic example-payments --ledger --group audit …
+            # In production: delayq consume --topic example-payments --ledger --group audit …
             TopicConsumer(audit, watch).drain()
             histories = [queue.history(message.id) for message in sent]
     for name, history in zip(names, histories, strict=True):

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Put what sensors report into a database, hundreds of rows in one statement.
+"""Write sensor reports into a database, hundreds of rows per statement.
 
-Each report is a message; a handler of batches writes those that wait with one `executemany`, in one transaction. What
-no table would take is refused by itself: a report without a number is a dead letter, and one of a sensor that is not
-known yet is tried again a little later, when it is. A report that comes twice, as after a crash, is written once: its
-id is the key of its row.
+Each report is a message. A batch handler writes the waiting reports with one `executemany`, in one transaction. It
+refuses single reports: one without a number becomes a dead letter, and one of an unknown sensor is retried a little
+later, when the sensor is known. A report that is delivered twice, for example after a crash, is written once, because
+its id is the key of its row.
 
     python examples/batches.py [--reports 2000]
 
-The queue is on the Redis of DELAYQ_URL, or else in an embedded store that is thrown away, like the database. The exit
-code is 0 when every report has its row, or is refused.
+The queue is on the Redis of DELAYQ_URL, or else in a temporary embedded store; the database is temporary too. The exit
+code is 0 if every report has its row or was refused.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from collections import Counter
 from delayq import Consumer, Message, Outgoing, Queue, Reject, RetryAfter
 
 reports = Queue("example-reports")
-database = sqlite3.connect(":memory:", check_same_thread=False)  # the consumer below has one thread that uses it
+database = sqlite3.connect(":memory:", check_same_thread=False)  # only the one thread of the consumer below uses it
 sizes: list[int] = []
 
 
 @reports.batch_handler(max_messages=500, max_wait=0.1)
 def store(messages: list[Message]) -> dict[str, Exception]:
-    """Write the rows; return what is wrong with the others."""
+    """Write the rows; return an error for each message that has none."""
     refused: dict[str, Exception] = {}
     known = {name for (name,) in database.execute("SELECT name FROM sensors")}
     for message in messages:
@@ -43,19 +43,19 @@ def store(messages: list[Message]) -> dict[str, Exception]:
         for message in messages
         if message.id not in refused
     ]
-    with database:  # one transaction: an error of the database fails all, and all are tried again
+    with database:  # one transaction: if the database fails, all messages are retried
         database.executemany("INSERT OR IGNORE INTO readings VALUES (?, ?, ?)", rows)
-        database.executemany("INSERT OR IGNORE INTO sensors VALUES (?)", [("new",)])  # what happens meanwhile
+        database.executemany("INSERT OR IGNORE INTO sensors VALUES (?)", [("new",)])  # it becomes known now
     sizes.append(len(messages))
     return refused
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Put what sensors report into a database, in batches.")
-    parser.add_argument("--reports", type=int, default=2000, metavar="N", help="how many, 10 or more (2000)")
+    parser = argparse.ArgumentParser(description="Write sensor reports into a database, in batches.")
+    parser.add_argument("--reports", type=int, default=2000, metavar="N", help="how many, at least 10 (default: 2000)")
     count = parser.parse_args().reports
     if count < 10:
-        parser.error(f"--reports {count} is not 10 or more")
+        parser.error(f"--reports {count} is less than 10")
     database.execute("CREATE TABLE sensors (name TEXT PRIMARY KEY)")
     database.execute("CREATE TABLE readings (id TEXT PRIMARY KEY, sensor TEXT, value REAL)")
     database.executemany("INSERT INTO sensors VALUES (?)", [("roof",), ("cellar",)])

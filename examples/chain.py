@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Ship orders in four steps, each of which sends the next one when it is done.
+"""Ship orders in four steps. Each step sends the next one when it is done.
 
-A step that acked first and then sent the next one would lose the order if its process died in between; one that sent
-first would double it. `return Ack(then=[…])` does both at once: in Redis, the ack and the send are one step. A step
-that fails is tried again, and has sent nothing.
+If a step acked first and then sent the next one, a crash in between would lose the order. If it sent first, a crash
+would double the order. `return Ack(then=[…])` does both in one step in Redis. A step that fails is retried, and has
+sent nothing.
 
     python examples/chain.py
     python examples/chain.py --orders 20
 
-The queue is on the Redis of DELAYQ_URL, or else in an embedded store that is thrown away. The exit code is 0 when every
-order went through all steps, and none was doubled.
+The queue is on the Redis of DELAYQ_URL, or else in a temporary embedded store. The exit code is 0 if every order went
+through all steps exactly once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ STEPS = ["reserve", "charge", "pack", "ship"]
 
 
 def handle(message: Message) -> Ack:
-    """Do one step of an order, and say which one follows."""
+    """Do one step of an order, and return the next one."""
     order, step = message.payload["order"], message.payload["step"]
     if (order, step, message.attempt) == ("order-2", "charge", 1):
         say("order-2: charge has failed: the bank does not answer")
@@ -39,22 +39,22 @@ def handle(message: Message) -> Ack:
 
 
 def say(text: str) -> None:
-    print(f"{time.monotonic() - BEGIN:5.2f}s  {text}\n", end="", flush=True)  # in one piece: threads speak at once
+    print(f"{time.monotonic() - BEGIN:5.2f}s  {text}\n", end="", flush=True)  # one write, as several threads print
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Ship orders in four steps, each of which sends the next one.")
+    parser = argparse.ArgumentParser(description="Ship orders in four steps. Each step sends the next one.")
     parser.add_argument("--orders", type=int, default=3, metavar="N", help="how many (default: 3)")
     orders = parser.parse_args().orders
     if orders < 1:
-        parser.error("--orders is to be 1 or more")
+        parser.error("--orders must be 1 or more")
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         os.environ["DELAYQ_HOME"] = folder
         with Queue("example-chain", backoff=backoff.fixed(0.5)) as queue:
             before = queue.stats()
             for number in range(1, orders + 1):
                 queue.send({"order": f"order-{number}", "step": STEPS[0]}, id=f"order-{number}")
-            consumer = Consumer(queue, handle)  # in life a process of its own: delayq consume MODULE:QUEUE
+            consumer = Consumer(queue, handle)  # in production: delayq consume MODULE:QUEUE
             consumer.start()
             while queue.stats().inside:
                 time.sleep(0.05)

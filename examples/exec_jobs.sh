@@ -1,21 +1,21 @@
 #!/bin/sh
-# Run a program, in any language, for each message. Its exit code says what becomes of the message:
+# Run a program, in any language, for each message. Its exit code decides what happens to the message:
 #
 #    0                acked: it is done
-#   75 (EX_TEMPFAIL)  nacked, as by any other code: it is tried again, until no retry is left
-#   65 (EX_DATAERR)   rejected: a dead letter at once, for it would fail again
+#   75 (EX_TEMPFAIL)  nacked, as with any other code: it is retried, until no retry is left
+#   65 (EX_DATAERR)   rejected: a dead letter at once, because a retry would fail too
 #
 #   sh examples/exec_jobs.sh
 #
-# The queue is on the Redis of DELAYQ_URL, or else in an embedded store that is thrown away. The exit code is 0 when every
-# job ended as it should.
+# The queue is on the Redis of DELAYQ_URL, or else in a temporary embedded store. The exit code is 0 if every job ended as
+# expected.
 set -eu
 
 DELAYQ_HOME=$(mktemp -d)
 export DELAYQ_HOME
 trap 'rm -rf "$DELAYQ_HOME"' EXIT
 
-# The payload is on the program's stdin; the id and the number of the attempt are in its environment.
+# The program reads the payload from stdin, and the id and the attempt number from the environment.
 resize='
   read -r picture size
   case $picture in

@@ -1,15 +1,14 @@
 #!/usr/bin/env python3
-"""Tell several services of each order: every one gets all of them, at its own pace, and may fail for itself.
+"""Send each order to several services, which read at their own pace and fail independently.
 
-Orders are published to a topic. Billing, mail and search each read it with a group of their own, so that what one of
-them does not know, or cannot do just now, is nothing to the others: the mail server answers late once, and only that
-mail is sent again; an order with no price is a dead letter of billing alone.
+The program publishes orders to a topic. Billing, mail and search read it, each with a group of its own. The mail server
+does not answer once, and only that mail is sent again. An order without a price becomes a dead letter of billing only.
 
     python examples/fan_out.py
     python examples/fan_out.py --orders 20
 
-The topic is on the Redis of DELAYQ_URL, or else in an embedded store that is thrown away. The exit code is 0 when every
-group has handled every order.
+The topic is on the Redis of DELAYQ_URL, or else in a temporary embedded store. The exit code is 0 if every group has
+handled every order.
 """
 
 from __future__ import annotations
@@ -39,15 +38,15 @@ def index(record: Record) -> None:
 
 
 def say(text: str) -> None:
-    print(f"{text}\n", end="", flush=True)  # in one piece: threads speak at once
+    print(f"{text}\n", end="", flush=True)  # one write, as several threads print
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Tell several services of each order.")
+    parser = argparse.ArgumentParser(description="Send each order to several services.")
     parser.add_argument("--orders", type=int, default=3, metavar="N", help="how many (default: 3)")
     orders = parser.parse_args().orders
     if orders < 2:
-        parser.error("--orders is to be 2 or more")
+        parser.error("--orders must be 2 or more")
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         os.environ["DELAYQ_HOME"] = folder
         with Topic("example-orders") as topic:
@@ -60,7 +59,7 @@ def main() -> int:
                 NewRecord({"order": f"order-{number}", "cents": None if number == 2 else 1000 + number})
                 for number in range(1, orders + 1)
             )
-            # In life each is a process of its own: delayq consume --topic orders --group mail MODULE:HANDLER
+            # In production, each is a process of its own: delayq consume --topic orders --group mail MODULE:HANDLER
             handled = [consumer.run(max_records=orders + (consumer.group.name == "mail")) for consumer in consumers]
             dead = [letter.record.payload["order"] for letter in topic.group("billing").dead()]
             trimmed = topic.trim_acked()

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Cancel the orders that nobody has paid after 30 minutes.
+"""Cancel orders that are not paid within 30 minutes.
 
-Placing an order sends a message that is due when the time to pay is over; its id is the order's. Paying cancels the
-message. When one falls due all the same, the consumer cancels the order.
+Placing an order sends a message that is due when the time to pay is over. Its id is the id of the order. Paying cancels
+the message. If the message becomes due, the consumer cancels the order.
 
-What an order ends as is decided by the shop's database, in an UPDATE that only an open order passes: a customer may pay
-in the very moment in which the message is handed out, and a queue that never loses a message may deliver one twice.
+The shop's database decides how an order ends, with an UPDATE that changes only open orders. A customer may pay at the
+moment when the message is delivered, and a queue that never loses a message may deliver one twice.
 
-    python examples/order_timeout.py                 a customer has 2 seconds here
-    python examples/order_timeout.py --after 1800    and half an hour in a shop
+    python examples/order_timeout.py                 customers have 2 seconds to pay
+    python examples/order_timeout.py --after 1800    half an hour, as in a real shop
 
-The queue is on the Redis of DELAYQ_URL, or else in an embedded store that is thrown away. The exit code is 0 when every
-order ended as it should.
+The queue is on the Redis of DELAYQ_URL, or else in a temporary embedded store. The exit code is 0 if every order ended
+as expected.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BEGIN = time.monotonic()
 
 
 class Shop:
-    """Orders in SQLite, and the messages that see to their end."""
+    """Orders in SQLite, and the messages that time them out."""
 
     def __init__(self, database: Path, timeouts: Queue, time_to_pay: float) -> None:
         self.database = database
@@ -39,7 +39,7 @@ class Shop:
         self.execute("CREATE TABLE orders (id TEXT PRIMARY KEY, state TEXT NOT NULL)")
 
     def place(self, order: str) -> None:
-        # The message first: one without an order does no harm, an order without a message would stay open for ever.
+        # Send the message first: without an order it does no harm, but an order without a message stays open for ever.
         sent = self.timeouts.send({"order": order}, delay=self.time_to_pay, id=order)
         self.execute("INSERT OR IGNORE INTO orders VALUES (?, 'open')", order)
         say(
@@ -53,13 +53,13 @@ class Shop:
             say(f"{order} is refused: too late to pay")
 
     def time_out(self, message: Message) -> None:
-        """Handle a message that has fallen due."""
+        """Handle a message that is due."""
         order = message.payload["order"]
         if self.close(order, "cancelled"):
             say(f"{order} is cancelled: nobody has paid, {message.lateness * 1000:.0f} ms after its time")
 
     def close(self, order: str, state: str) -> bool:
-        """Give an open order its last state; False when it has one."""
+        """Close an open order; return False if it is closed already."""
         return self.execute("UPDATE orders SET state = ? WHERE id = ? AND state = 'open'", state, order) == 1
 
     def states(self) -> dict[str, str]:
@@ -73,11 +73,11 @@ class Shop:
 
 
 def trade(shop: Shop, consumer: Consumer) -> dict[str, str]:
-    """Play a few customers; return how their orders ended."""
+    """Simulate a few customers; return how their orders ended."""
     for order in ("order-1", "order-2", "order-3", "order-3"):  # the last customer clicks twice
         shop.place(order)
     shop.pay("order-1")
-    consumer.start()  # what has fallen due by now has waited for it
+    consumer.start()  # handles the messages that became due before
     while "open" in shop.states().values():
         time.sleep(0.05)
     shop.pay("order-3")
@@ -85,20 +85,20 @@ def trade(shop: Shop, consumer: Consumer) -> dict[str, str]:
 
 
 def say(text: str) -> None:
-    print(f"{time.monotonic() - BEGIN:5.2f}s  {text}\n", end="", flush=True)  # in one piece: threads speak at once
+    print(f"{time.monotonic() - BEGIN:5.2f}s  {text}\n", end="", flush=True)  # one write, as several threads print
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Cancel the orders that nobody has paid in time.")
+    parser = argparse.ArgumentParser(description="Cancel orders that are not paid in time.")
     parser.add_argument("--after", type=float, default=2, metavar="SECONDS", help="the time to pay (default: 2)")
     after = parser.parse_args().after
     if not after >= 0.1:
-        parser.error("--after is to be 0.1 or more: nobody pays faster")
+        parser.error("--after must be 0.1 or more")
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         os.environ["DELAYQ_HOME"] = folder
         with Queue("example-order-timeouts") as timeouts:
             shop = Shop(Path(folder, "shop.db"), timeouts, after)
-            consumer = Consumer(timeouts, shop.time_out)  # in life a process of its own: delayq consume MODULE:QUEUE
+            consumer = Consumer(timeouts, shop.time_out)  # in production: delayq consume MODULE:QUEUE
             states = trade(shop, consumer)
             consumer.stop()
     print(*(f"{order}: {state}" for order, state in states.items()), sep="\n")

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Count primes in processes: one a core, each with a time limit, and none that takes the others along.
+"""Count primes in processes: one process per core, a time limit for each message, and a crash affects only one message.
 
-Each message is a range of numbers to search. Of two more, one never ends, and one takes its process down; both are
-dead letters in the end, while the others are counted.
+Each message is a range of numbers to search. Two more messages fail: one never ends, and one crashes its process. Both
+become dead letters, and the ranges are counted all the same.
 
     python examples/pool.py --ranges 20
     python examples/pool.py --timeout 60
 
-The queue is on the Redis of DELAYQ_URL, or else in an embedded store that is thrown away. The exit code is 0 when all
-ranges were counted.
+The queue is on the Redis of DELAYQ_URL, or else in a temporary embedded store. The exit code is 0 if all ranges were
+counted.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from delayq import Consumer, Message, Outgoing, Queue
 SIZE = 5000
 
 ranges = Queue("example-ranges", max_retries=0)
-counts = Queue("example-counts")  # in which the processes leave what they have found
+counts = Queue("example-counts")  # the processes send their results here
 
 
 @ranges.handler
@@ -57,7 +57,7 @@ def main(number: int, timeout: float) -> int:
     return int(len(found) != number)
 
 
-if __name__ == "__main__":  # the processes import this file, too
+if __name__ == "__main__":  # the processes also import this file
     parser = argparse.ArgumentParser(description="Count primes in processes.")
     parser.add_argument("--ranges", type=int, default=20, help=f"of {SIZE} numbers each (default: 20)")
     parser.add_argument("--timeout", type=float, default=5, help="seconds that a handler may take (default: 5)")

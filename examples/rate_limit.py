@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Send mails no faster than the provider takes them, from any number of consumers.
+"""Send mails no faster than the provider accepts them, with any number of consumers.
 
-The rate is stored with the queue, so the consumers share it: here two, in life as many processes as you like. What may
-not go yet waits in the queue. In the middle, the provider grants a higher rate, and the consumers go on with that.
+The rate is stored with the queue, so all consumers share it: two here, and in production as many processes as you like.
+Messages above the rate wait in the queue. Halfway through, the provider grants a higher rate, and the consumers use it.
 
     python examples/rate_limit.py
     python examples/rate_limit.py --mails 60
 
-The queue is on the Redis of DELAYQ_URL, or else in an embedded store that is thrown away. The exit code is 0 when every
-mail was sent, and no faster than it was allowed.
+The queue is on the Redis of DELAYQ_URL, or else in a temporary embedded store. The exit code is 0 if every mail was
+sent, and no faster than allowed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def deliver(message: Message) -> None:
 
 
 def busiest(moments: list[int]) -> int:
-    """Return the most mails in any half a second."""
+    """Return the highest number of mails in any half second."""
     return max(sum(begin <= each < begin + HALF_A_SECOND for each in moments) for begin in moments)
 
 
@@ -42,11 +42,11 @@ def say(text: str) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Send mails no faster than the provider takes them.")
+    parser = argparse.ArgumentParser(description="Send mails no faster than the provider accepts them.")
     parser.add_argument("--mails", type=int, default=40, metavar="N", help="how many (default: 40)")
     mails = parser.parse_args().mails
     if mails < 1:
-        parser.error("--mails is to be 1 or more")
+        parser.error("--mails must be 1 or more")
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         os.environ["DELAYQ_HOME"] = folder
         with Queue("example-mails", rate=f"{FIRST}/500ms") as queue, Queue("example-mails") as other:

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Serve tenants that share consumers, so that none takes all of them.
+"""Share consumers fairly between tenants.
 
-One tenant sends a hundred jobs at once, another one ten, a third a single one. No more than two jobs of a tenant run at
-a time; the others wait in the queue, so that the small ones are done long before the big one.
+One tenant sends a hundred jobs at once, another ten, a third only one. At most two jobs of a tenant run at a time, and
+the others wait in the queue. So the small tenants are done long before the big one.
 
     python examples/tenants.py
 
-The queue is on the Redis of DELAYQ_URL, or else in an embedded store that is thrown away. The exit code is 0 when the
-small tenants were served first, and none ever had more than its share.
+The queue is on the Redis of DELAYQ_URL, or else in a temporary embedded store. The exit code is 0 if the small tenants
+were served first, and no tenant ever had more than its share.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Test code that sends messages days ahead, in milliseconds and without a server.
 
-A trial lasts two weeks. Its user is reminded three days before the end, unless they subscribe; then the trial is over.
-The first part of this file is what a shop would have in a module of its own, the second is its tests. The queue is the
-one that the program uses: `in_memory` exchanges what is behind it for the time of a test.
+A trial lasts two weeks. Unless the user subscribes, they get a reminder three days before the end, and a notice when
+the trial is over. The first part of this file would be a module of the shop; the second part has its tests. The tests
+use the program's own queue: `in_memory` replaces its storage for the duration of a test.
 
     pytest examples/test_trial.py
 """
@@ -26,7 +26,7 @@ mailbox: list[tuple[str, str]] = []
 
 
 class MailServer:
-    """Stands for a server that takes mails, unless it is down."""
+    """A mail server that can be down."""
 
     up = True
 
@@ -47,7 +47,7 @@ def proceed(message: Message) -> None:
     user, step = message.payload["user"], message.payload["step"]
     if "@" not in user:
         raise Reject(f"{user} is not an address")
-    if user in subscribers:  # the message was on its way already
+    if user in subscribers:  # the message had already been delivered
         return
     if not MailServer.up:
         raise ConnectionError("the mail server is down")
@@ -78,7 +78,7 @@ def test_user_is_reminded_three_days_before_the_end(clock: Clock) -> None:
     assert_empty(trials)
 
 
-def test_who_subscribes_hears_no_more(clock: Clock) -> None:
+def test_subscriber_gets_no_more_mails(clock: Clock) -> None:
     begin_trial("ann@example.org")
     clock.run_for(days=5)
     subscribe("ann@example.org")
@@ -86,18 +86,18 @@ def test_who_subscribes_hears_no_more(clock: Clock) -> None:
     assert clock.run_for(days=30) == []
 
 
-def test_mail_server_that_is_down_is_tried_again(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mail_is_retried_after_the_server_was_down(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     begin_trial("ann@example.org")
     clock.advance(days=11)
     monkeypatch.setattr(MailServer, "up", False)
-    with pytest.raises(ConnectionError):  # the error of a handler is the test's, once its message waits for a retry
+    with pytest.raises(ConnectionError):  # a handler's error is raised here, after its message is scheduled for a retry
         clock.run_due()
     monkeypatch.setattr(MailServer, "up", True)
     clock.run_for(minutes=1)
     assert mailbox == [("ann@example.org", "three days left")]
 
 
-def test_mail_that_fails_each_time_ends_as_a_dead_letter(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mail_that_always_fails_becomes_a_dead_letter(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     begin_trial("ann@example.org")
     monkeypatch.setattr(MailServer, "up", False)
     deliveries = clock.run_for(days=12, raise_errors=False)
@@ -105,7 +105,7 @@ def test_mail_that_fails_each_time_ends_as_a_dead_letter(clock: Clock, monkeypat
     assert_dead(trials, id="remind-ann@example.org", reason="retries-exhausted", error="mail server is down")
 
 
-def test_address_that_is_none_is_not_tried_again(clock: Clock) -> None:
+def test_invalid_address_is_not_retried(clock: Clock) -> None:
     begin_trial("nobody")
     clock.run_for(days=11)
     assert assert_dead(trials, {"user": "nobody", "step": "remind"}, reason="nobody is no address").attempts == 1

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Handle the events of a shop, each of its own type, and keep count of them in middleware.
+"""Handle the events of a shop, each with its own type, and count them in middleware.
 
-The handler's annotation says what may come: `Paid` or `Shipped`, told apart by the tag that msgspec sends along. What
-is neither, as a producer of last year may send it, is a dead letter that names the field; nothing of it reaches the
-handler. Around every delivery, middleware counts how it ended and within which tenant.
+The handler's annotation lists the accepted types, `Paid` and `Shipped`. msgspec tells them apart by a tag in the
+payload. Any other payload, for example from an outdated producer, becomes a dead letter that names the wrong field, and
+the handler never sees it. Middleware around every delivery counts the results for each tenant.
 
     python examples/typed_events.py
 
-The queue is on the Redis of DELAYQ_URL, or else in an embedded store that is thrown away. The exit code is 0 when every
-event ended as it should.
+The queue is on the Redis of DELAYQ_URL, or else in a temporary embedded store. The exit code is 0 if every event ended
+as expected.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from delayq import Consumer, Message, Middleware, Outgoing, Queue, Reject
 
 class Paid(msgspec.Struct, tag=True):
     order: int
-    amount: Decimal  # sent as text, so that no cent is lost
+    amount: Decimal  # sent as text, so it stays exact
 
 
 class Shipped(msgspec.Struct, tag=True):
@@ -41,7 +41,7 @@ endings: Counter[tuple[str, str]] = Counter()
 
 @around.before_send
 def stamp(outgoing: Outgoing) -> Outgoing:
-    """Let each event know its tenant."""
+    """Add the tenant to the headers of each event."""
     return msgspec.structs.replace(outgoing, headers={"tenant": "tea-shop", **(outgoing.headers or {})})
 
 
@@ -70,7 +70,7 @@ def main() -> int:
         with events:
             events.send(Paid(1, Decimal("12.10")))
             events.send(Shipped(1, dt.datetime(2026, 12, 24, 18, tzinfo=dt.UTC), parcels=2))
-            events.send({"type": "Shipped", "order": 2, "at": "2026-12-28T08:00:00Z"})  # without parcels: it has one
+            events.send({"type": "Shipped", "order": 2, "at": "2026-12-28T08:00:00Z"})  # parcels is 1 by default
             events.send(Paid(3, Decimal(0)), headers={"tenant": "coffee-shop"})
             events.send({"type": "Paid", "order": "four", "amount": "1"})
             Consumer(events, concurrency=1).drain()

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Serve three queues with one consumer: login codes before all else, then invoices and newsletters by their weights.
+"""Serve three queues with one consumer: login codes first, then invoices and newsletters by weight.
 
-Two consumers in a row, on one backlog. The first is strict: no invoice begins while a login code waits. The second
-serves invoices and newsletters four to one, so that newsletters are not starved. Each has two handlers for all queues.
+Two consumers run one after the other on the same backlog. The first is strict: no invoice starts while a login code
+waits. The second serves invoices and newsletters four to one, so newsletters are not starved. Each runs two handlers at
+a time.
 
     python examples/urgent_first.py
 
-The queues are on the Redis of DELAYQ_URL, or else in an embedded store that is thrown away. The exit code is 0 when all
-were served as they should.
+The queues are on the Redis of DELAYQ_URL, or else in a temporary embedded store. The exit code is 0 if all were served
+in the expected order.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def serve(message: Message) -> None:
 def main() -> int:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, ExitStack() as queues:
         os.environ["DELAYQ_HOME"] = folder
-        for queue, count in ((newsletters, NEWSLETTERS), (invoices, INVOICES), (codes, CODES)):  # the urgent ones last
+        for queue, count in ((newsletters, NEWSLETTERS), (invoices, INVOICES), (codes, CODES)):  # urgent ones last
             queues.enter_context(queue).send_many(Outgoing(number) for number in range(count))
         Consumer([codes, invoices], serve, strict=True, concurrency=2).run(max_messages=CODES)
         first = order.copy()
@@ -48,7 +49,7 @@ def main() -> int:
 
         served = Consumer([codes, invoices, newsletters], serve).drain()
         print(f"the rest: {served}")
-    is_by_weight = abs(order[:100].count(invoices.name) - 80) <= 8  # the first few go to who is there first
+    is_by_weight = abs(order[:100].count(invoices.name) - 80) <= 8  # the first few may differ
     return int(set(first) != {codes.name} or not is_by_weight or served != INVOICES + NEWSLETTERS - 100)
 
 

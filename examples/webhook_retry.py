@@ -1,19 +1,20 @@
 #!/usr/bin/env python3
-"""Deliver webhooks to receivers that fail, time out, ask for patience, or are gone.
+"""Deliver webhooks to receivers that fail, time out, ask you to wait, or no longer exist.
 
-What the receiver answers decides what becomes of the message:
+The receiver's answer decides what happens to the message:
 
     2xx                         done
-    429 or 503 with Retry-After tried again when the receiver says (RetryAfter)
-    404 or 410                  a dead letter at once: it would be refused again (Reject)
-    anything else, or silence   tried again with the queue's backoff; a dead letter when no retry is left
+    429 or 503 with Retry-After retried when the receiver asks for it (RetryAfter)
+    404 or 410                  a dead letter at once, since a retry would fail too (Reject)
+    anything else, or no answer retried with the queue's backoff; a dead letter when no retry is left
 
-A message may be delivered twice, so each request carries its id as the Idempotency-Key, by which a receiver knows it.
+A message may be delivered twice, so each request sends its id as the Idempotency-Key. A receiver can recognise it by
+that.
 
     python examples/webhook_retry.py
 
-The receiver is a real HTTP server, on a thread of this program. The queue is on the Redis of DELAYQ_URL, or else in an
-embedded store that is thrown away. The exit code is 0 when every webhook ended as it should.
+The receiver is a real HTTP server, on a thread of this program. The queue is on the Redis of DELAYQ_URL, or else in a
+temporary embedded store. The exit code is 0 if every webhook ended as expected.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ from urllib.error import HTTPError
 
 from delayq import Consumer, Message, Queue, Reject, RetryAfter, backoff
 
-TIMEOUT = 30  # seconds that a receiver has to answer
-TIMEOUTS = {"/slow": 1}  # of receivers that are not given as much
+TIMEOUT = 30  # seconds for a receiver to answer
+TIMEOUTS = {"/slow": 1}  # for receivers that get less time
 BEGIN = time.monotonic()
 
 http = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # no proxy: the receiver is on this machine
@@ -63,16 +64,16 @@ def dispatch(message: Message) -> None:
 
 
 def patience(headers: Headers) -> float:
-    """Return the seconds that a Retry-After asks for: it holds either their number or a date."""
+    """Return the seconds to wait by Retry-After, which holds a number of seconds or a date."""
     asked = headers["Retry-After"]
     if asked.isdigit():
         return float(asked)
     return max(0.0, (parsedate_to_datetime(asked) - dt.datetime.now(dt.UTC)).total_seconds())
 
 
-# -- the receiver, with its moods --------------------------------------------------------------------------------------
+# -- the receiver ------------------------------------------------------------------------------------------------------
 
-MOODS: dict[str, Sequence[int | None]] = {  # the answers, in turn, the last one from then on; None: none in time
+ANSWERS: dict[str, Sequence[int | None]] = {  # the answers in order; the last one repeats; None: no answer in time
     "/fine": [200],
     "/flaky": [500, 500, 200],
     "/slow": [None, 200],
@@ -87,7 +88,7 @@ class Receiver(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
         requests[self.path] += 1
-        status = MOODS[self.path][: requests[self.path]][-1]
+        status = ANSWERS[self.path][: requests[self.path]][-1]
         say(f"{self.path:8} request {requests[self.path]}: {status or 'no answer'}")
         if status is None:
             time.sleep(2 * TIMEOUTS[self.path])
@@ -98,14 +99,14 @@ class Receiver(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
-        """Be silent: `say` tells all."""
+        """Log nothing: `say` prints the requests."""
 
 
-# -- the show ----------------------------------------------------------------------------------------------------------
+# -- the demonstration -------------------------------------------------------------------------------------------------
 
 
 def deliver(paths: Sequence[str], receiver: str) -> dict[str, str]:
-    """Send a webhook to each path, and wait until nothing is left to be tried; return how each ended."""
+    """Send a webhook to each path, wait until no retry is left, and return how each ended."""
     event = {"paid": "order-42"}
     hooks = {path: {"url": receiver + path, "event": event, "timeout": TIMEOUTS.get(path, TIMEOUT)} for path in paths}
     sent = {path: webhooks.send(hook).id for path, hook in hooks.items()}
@@ -123,7 +124,7 @@ def ending(id: str) -> str:
 
 
 def say(text: str) -> None:
-    print(f"{time.monotonic() - BEGIN:5.2f}s  {text}\n", end="", flush=True)  # in one piece: threads speak at once
+    print(f"{time.monotonic() - BEGIN:5.2f}s  {text}\n", end="", flush=True)  # one write, as several threads print
 
 
 def main() -> int:
@@ -134,7 +135,7 @@ def main() -> int:
         os.environ["DELAYQ_HOME"] = folder
         threading.Thread(target=server.serve_forever, daemon=True).start()
         with webhooks:
-            endings = deliver(list(MOODS), f"http://127.0.0.1:{server.server_port}")
+            endings = deliver(list(ANSWERS), f"http://127.0.0.1:{server.server_port}")
         server.shutdown()
     for path, end in endings.items():
         print(f"{path:8} {end}, {requests[path]} request{'s' * (requests[path] > 1)}")

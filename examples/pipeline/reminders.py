@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Remind millions of users once within a year, each at nine o'clock of their own time, while Redis holds hours of it.
+"""Remind millions of users once a year, at nine o'clock local time, while Redis holds only a few hours of reminders.
 
-Spark makes a table of reminders and defers it to a lake of Parquet files. Then the days pass, by a clock that this
-program moves: at each hour, what begins to fall due within two hours is hydrated into Redis; and what is due is
-received, and acked. What the ledger tells of it is archived, and a report made of the archive.
+Spark builds a table of reminders and defers it to a lake of Parquet files. Then the program moves a clock through the
+days. Every hour, it hydrates into Redis the reminders that become due within two hours. It receives and acks the due
+ones, and archives the ledger. At the end, it makes a report from the archive.
 
     python examples/pipeline/reminders.py --users 20000 --days 3
     python examples/pipeline/reminders.py --users 5000000 --keep reminders      # a year; takes hours
 
-It needs Spark: pip install 'delayq[spark]'. The queue is on the Redis of DELAYQ_URL, or else in an embedded store that
-is thrown away. The exit code is 0 when each user was reminded once, at nine.
+It needs Spark: pip install 'delayq[spark]'. The queue is on the Redis of DELAYQ_URL, or else in a temporary embedded
+store. The exit code is 0 if each user was reminded once, at nine.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ QUEUE = "example-reminders"
 TEXT = "Your subscription ends in a week. Renew it today, and the first month is on us. Reply STOP to hear no more."
 HOUR, QUARTER = dt.timedelta(hours=1), dt.timedelta(minutes=15)  # zones differ by quarters of an hour
 HORIZON = 2 * HOUR
-ENTRIES = 1_000_000  # that the ledger keeps
-ENTRIES_EACH = 4  # of a message: sent, promoted, delivered, acked
+ENTRIES = 1_000_000  # the ledger keeps
+ENTRIES_EACH = 4  # per message: sent, promoted, delivered, acked
 ZONES = [
     *("Pacific/Auckland", "Australia/Sydney", "Asia/Tokyo", "Asia/Shanghai", "Asia/Jakarta", "Asia/Kathmandu"),
     *("Asia/Kolkata", "Asia/Karachi", "Asia/Dubai", "Africa/Nairobi", "Europe/Istanbul", "Europe/Berlin"),
@@ -61,7 +61,7 @@ def reminders(spark: SparkSession, users: int, first: dt.date, days: int) -> Dat
 
 
 class Clock:
-    """The time that the queue goes by: in milliseconds, when it is called."""
+    """The clock of the queue. A call returns its time in milliseconds."""
 
     def __init__(self, start: dt.datetime) -> None:
         self.now = start
@@ -71,7 +71,7 @@ class Clock:
 
 
 class Reminded:
-    """How often each user was reminded, and how often at another time than nine."""
+    """Counts how often each user was reminded, and how many reminders were not at nine."""
 
     def __init__(self, users: int) -> None:
         self.times = bytearray(users)
@@ -85,7 +85,7 @@ class Reminded:
 
 
 def consume(queue: Queue, reminded: Reminded, now: dt.datetime) -> None:
-    """Handle all that is due: in life, a consumer does this all the time."""
+    """Handle all due messages. In production, a consumer does this continuously."""
     while messages := queue.receive(max_messages=500):
         for message in messages:
             reminded.note(message, now)
@@ -95,14 +95,14 @@ def consume(queue: Queue, reminded: Reminded, now: dt.datetime) -> None:
 def live(
     queue: Queue, lake: str, clock: Clock, end: dt.datetime, reminded: Reminded, archived: Callable[[], object]
 ) -> int:
-    """Let the time pass; return how many messages were in Redis at once, at the most."""
+    """Advance the clock to the end; return the highest number of messages in Redis at once."""
     most = kept = 0
     while clock.now < end:
         if clock.now.minute == 0:
             hydrate(queue, lake, HORIZON, now=clock.now, keep=24 * HOUR)
             most = max(most, queue.stats().inside)
         consume(queue, reminded, clock.now)
-        if (reminded.count - kept) * ENTRIES_EACH > ENTRIES / 2:  # before the ledger drops what is not archived
+        if (reminded.count - kept) * ENTRIES_EACH > ENTRIES / 2:  # before the ledger drops unarchived entries
             archived()
             kept = reminded.count
             print(f"{clock.now:%Y-%m-%d}  {reminded.count:,} reminded", flush=True)
@@ -116,7 +116,7 @@ def run(users: int, days: int, folder: Path) -> int:
     spark, server = session(settings={"spark.ui.enabled": "false", "spark.log.level": "ERROR"}), RedisOptions()
     lake, kept = str(folder / "lake"), str(folder / "archive")
     first = dt.datetime.now(dt.UTC).date() + dt.timedelta(days=2)
-    start = dt.datetime.combine(first, dt.time(18), dt.UTC) - dt.timedelta(days=1)  # where it is nine first
+    start = dt.datetime.combine(first, dt.time(18), dt.UTC) - dt.timedelta(days=1)  # before nine in the east
     reminded = Reminded(users)
 
     files = defer(spark, reminders(spark, users, first, days), lake, QUEUE, run="year").collect()
@@ -140,13 +140,13 @@ def run(users: int, days: int, folder: Path) -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Remind users once within a year, while Redis holds hours of it.")
+    parser = argparse.ArgumentParser(description="Remind users once a year, while Redis holds only hours of them.")
     parser.add_argument("--users", type=int, default=20_000, metavar="N", help="how many (default: 20000)")
-    parser.add_argument("--days", type=int, default=365, metavar="N", help="over which to spread them (default: 365)")
+    parser.add_argument("--days", type=int, default=365, metavar="N", help="days to spread them over (default: 365)")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="for the lake, the archive and the report")
     given = parser.parse_args()
     if given.users < 1 or not 1 <= given.days <= 3650:
-        parser.error("--users is to be 1 or more, and --days 1 to 3650")
+        parser.error("--users must be 1 or more, and --days 1 to 3650")
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         os.environ |= {"DELAYQ_HOME": f"{folder}/store", "SPARK_LOCAL_DIRS": f"{folder}/spark"}
         return run(given.users, given.days, given.keep or Path(folder))
