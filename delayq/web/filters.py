@@ -89,6 +89,7 @@ class MessageFilter(msgspec.Struct, frozen=True, kw_only=True):
             since=_moment("since", self.since),
             until=_moment("until", self.until),
             shown=self.redaction.text if self.redaction else None,
+            shown_headers=self.redaction.headers if self.redaction else None,
         )
 
     def words(self) -> str:
@@ -123,7 +124,10 @@ def _moment(name: str, text: str) -> dt.datetime | None:
         return None
     with field(name):
         given = shift_or_moment(text)
-        return given if isinstance(given, dt.datetime) else dt.datetime.now(dt.UTC) + given
+        try:
+            return given if isinstance(given, dt.datetime) else dt.datetime.now(dt.UTC) + given
+        except OverflowError as error:
+            raise InvalidInput(f"{text!r} is not between 1970 and the year 9999") from error
 
 
 def shift_or_moment(text: str) -> dt.timedelta | dt.datetime:

@@ -170,6 +170,13 @@ def test_short_action_leads_back_to_its_page_with_a_notice(enter: Enter, queue: 
     assert "Requeue 1 message: 1 of 1 scheduled again." in words(client.get(answer.headers["location"]).text)
 
 
+def test_action_on_all_messages_leads_back_to_their_list(enter: Enter, stocked: Queue):
+    form = {"act": "bury", "all": "1", "state": "pending", "page": "message", "once": "of-this-form"}
+    answer = send(enter(), f"{QUEUE}/run", **form)
+    assert answer.headers["location"] == f"{QUEUE}/messages?state=pending"
+    assert stocked.stats().pending == 0
+
+
 def test_dead_letter_is_deleted_and_not_cancelled(enter: Enter, queue: Queue):
     bury(queue, "a", "b")
     client = enter()

@@ -11,8 +11,10 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from delayq import Outgoing, Queue, Topic
+from delayq.errors import InvalidInput
 from delayq.web import Token, User, Users, app, user_line
-from delayq.web.api.operation import Operation
+from delayq.web.api.messages import SearchQuery
+from delayq.web.api.operation import Operation, _query
 from delayq.web.api.table import OPERATIONS
 from tests.harness.servers import RedisServer
 from tests.harness.web.api import BEARER, BILLING, EMAILS, MAIN, ORDERS, TOKEN, is_problem, path_of, stocked_with
@@ -201,6 +203,24 @@ def test_what_is_wrong_is_a_problem_that_names_the_field(enter: Enter, stocked: 
     assert is_problem(answer, status)
     assert answer.json().get("field") == field
     assert stocked.stats().dead == 1
+
+
+class CountedName(str):
+    """A name of the query that counts how often it is looked at."""
+
+    looked_at = 0
+
+    def __hash__(self) -> int:
+        CountedName.looked_at += 1
+        return super().__hash__()
+
+
+def test_long_query_is_refused_after_a_few_looks_at_each_name(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(CountedName, "looked_at", 0)
+    items = [(CountedName(number), "") for number in range(1000)]
+    with pytest.raises(InvalidInput, match="'999' is given twice"):
+        _query([*items, items[-1]], SearchQuery)
+    assert CountedName.looked_at < 5000
 
 
 def test_every_error_of_the_middleware_is_a_problem(enter: Enter, stocked: Queue):

@@ -256,6 +256,9 @@ def test_filters_are_combined(enter: Enter, queue: Queue):
     assert sorted(rows(page)) == [f"a{n:02}" for n in range(10, 60) if n % 2 == 0 and n % 3 == 1]
     assert client.get(MESSAGES, params={"since": "soon"}).status_code == 400
     assert "'2h' has no sign: write +2h or -2h" in words(client.get(MESSAGES, params={"until": "2h"}).text)
+    for name in ("since", "until"):  # the year -713
+        answer = client.get(MESSAGES, params={name: "-999999d"})
+        assert (answer.status_code, "'-999999d' is not between 1970" in words(answer.text)) == (400, True)
 
 
 def test_long_id_is_shortened_in_the_middle_and_copied_whole(enter: Enter, queue: Queue):

@@ -117,6 +117,14 @@ def test_search_of_errors_looks_at_what_is_shown(enter: Enter, stocked: Queue):
     assert stocked.stats().dead == 2
 
 
+@pytest.mark.parametrize("header", [f"note=password={SECRET}", f"blob={SECRET}"])
+def test_search_of_headers_looks_at_what_is_shown(enter: Enter, queue: Queue, header: str):
+    queue.send("x", id="m", delay=60, headers={"note": f"password={SECRET}", "blob": SECRET.encode(), "tenant": "acme"})
+    for client, found in ((enter(), ["m"]), (enter(redact=NAMES), [])):
+        assert rows(client.get(MESSAGES, params={"header": header}).text) == found
+        assert rows(client.get(MESSAGES, params={"header": "tenant=acme"}).text) == ["m"]
+
+
 def test_cause_with_a_secret_is_requeued_by_what_is_shown_of_it(enter: Enter, stocked: Queue):
     client = enter(redact=NAMES)
     form = client.get(f"{QUEUE}/dead").text.partition("Traceback")[2].partition("</form>")[0]

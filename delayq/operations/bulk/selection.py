@@ -37,6 +37,7 @@ class Choice:
         since, until: their time is this moment or later, or earlier. It is when they are due; of those that run, when
             the lease ends; of dead letters, when they died.
         shown: returns what is known of an error or a reason; `error` and `reason` are looked for in that.
+        shown_headers: returns what is known of headers; `headers` are looked for in that.
     """
 
     older_than: Seconds | dt.datetime | None = None
@@ -47,6 +48,7 @@ class Choice:
     payload: str | bytes | None = None
     bare: bool = False
     shown: Callable[[str], str] | None = None
+    shown_headers: Callable[[Headers], Headers] | None = None
     id_prefix: str | None = None
     since: dt.datetime | None = None
     until: dt.datetime | None = None
@@ -123,7 +125,10 @@ class Choice:
         wanted = self.payload.encode("utf-8", "surrogateescape") if isinstance(self.payload, str) else self.payload
         if wanted is not None and wanted not in envelope.body:
             return False
-        return not self.headers or _has(envelope.headers or {}, self.headers)
+        if not self.headers:
+            return True
+        headers = envelope.headers or {}
+        return _has(headers if self.shown_headers is None else self.shown_headers(headers), self.headers)
 
 
 def _moment(given: Seconds | dt.datetime, what: str, now_ms: int) -> int:

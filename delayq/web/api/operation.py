@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Literal, TypeVar, get_type_hints
 from urllib.parse import quote
@@ -140,7 +141,7 @@ def _raw_path(scope: Scope) -> str:
 def _query(items: list[tuple[str, str]], kind: type[T]) -> T:
     given = dict(items)
     if len(given) < len(items):
-        twice = next(name for place, (name, _) in enumerate(items) if name in dict(items[:place]))
+        twice = next(name for name, count in Counter(name for name, _ in items).items() if count > 1)
         raise InvalidField(twice, f"{twice!r} is given twice: give it once")
     try:
         return msgspec.convert(given, kind, strict=False)

@@ -75,7 +75,7 @@ def start(request: Request, queue: str, deed: ActionRequest, work: Work, once: s
 def _back(request: Request, task: BackgroundTask, deed: ActionRequest) -> Response:
     """Lead back to where the action was asked for, with what became of it."""
     told = f"{deed.title()}: {' '.join(task.told)}"
-    if deed.page == "message" and deed.act != "cancel":
+    if deed.page == "message" and deed.ids and deed.act != "cancel":
         return audit.back(request, told, "message", id=deed.ids[0])
     if deed.page == "dead":
         return audit.back(request, told, "dead")
