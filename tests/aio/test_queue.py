@@ -176,7 +176,7 @@ def test_client_that_is_passed_in_stays_open(run: Run, url: str):
 
 
 def test_sync_client_is_refused(redis_client: redis.Redis):
-    with pytest.raises(errors.InvalidInput, match=r"no client of redis\.asyncio"):
+    with pytest.raises(errors.InvalidInput, match=r"not a client of redis\.asyncio"):
         Queue("jobs", redis=redis_client)  # type: ignore[arg-type]
 
 

@@ -94,7 +94,7 @@ BAD = [
     (["dead", "requeue", "emails", "--newer-than", "2026-12-24T18:00"], "nor a moment"),
     (["dead", "requeue", "emails", "--error", ""], "error '' is neither some text"),
     (["dead", "requeue", "emails", "--error", "a", "--error-regex", "a"], "give one of them"),
-    (["dead", "requeue", "emails", "--error-regex", "("], "'(' is no regular expression"),
+    (["dead", "requeue", "emails", "--error-regex", "("], "'(' is not a regular expression"),
     (["dead", "requeue", "emails", "--header", "a"], "'a' is not NAME=VALUE"),
     (["dead", "requeue", "emails", "--all", "--rate", "0/s"], "'0/s' is not a number above 0"),
     (["dead", "requeue", "emails", "--all", "--rate", "fast"], "'fast' is not a number above 0"),

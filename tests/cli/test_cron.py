@@ -246,7 +246,7 @@ def test_what_cannot_be_read_goes_when_the_file_does_not_have_it(
     [
         ("[", "jobs.toml"),
         ("[x]\n", "jobs.toml: [x]: when is missing: a schedule has when, timezone, missed, grace, start, end, jitter,"),
-        ("x = 5\n", "jobs.toml: [x]: 5 is no table"),
+        ("x = 5\n", "jobs.toml: [x]: 5 is not a table"),
         ("[x]\nwhen = 5\n", "jobs.toml: [x]: Expected `str`, got `int` - at `$.when`"),
         ('[x]\nwhen = "61 * * * *"\n', "[x]: schedule '61 * * * *'"),
         (

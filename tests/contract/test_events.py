@@ -59,7 +59,7 @@ def test_record_of_the_ledger_is_an_event(written: Queue):
 def test_record_of_another_program_is_no_event(written: Queue, client: redis.Redis):
     client.xadd(written._context.shards[0].keys.events, {"order": "7"})
     strange = next(each for each in written.events.range() if "order" in each.payload)
-    with pytest.raises(InvalidInput, match="no entry of a ledger"):
+    with pytest.raises(InvalidInput, match="not an entry of a ledger"):
         Event.of(strange)
 
 

@@ -103,7 +103,7 @@ def test_payloads_that_are_larger_than_wanted_are_not_read(queue: Queue):
 
 
 def test_what_is_no_cursor_is_refused_with_a_remedy(queue: Queue, subtests: pytest.Subtests):
-    why = "is no cursor: give `before` or `after` of another page as it is"
+    why = "is not a cursor: give `before` or `after` of another page as it is"
     cursor: Any
     for cursor in ["", "5", "nan a", "x y", 7]:
         with subtests.test(cursor=cursor), pytest.raises(InvalidInput, match=why):

@@ -315,8 +315,8 @@ def test_files_that_were_changed_are_not_restored(
     [
         (None, InvalidInput, "holds no drained queue"),
         ('{"version": 2}', InvalidInput, "version 2.*up to 1"),
-        ("[]", LakeMismatch, "is no manifest"),
-        ('{"version": 1}', LakeMismatch, "is no manifest"),
+        ("[]", LakeMismatch, "is not a manifest"),
+        ('{"version": 1}', LakeMismatch, "is not a manifest"),
     ],
 )
 def test_folder_without_a_manifest_that_can_be_read_is_refused(

@@ -397,7 +397,7 @@ def test_server_that_does_not_count_is_taken_to_have_trimmed(start_server: Start
     [
         ({"start": "soon"}, "'soon': give earliest, latest, the id of an entry, or a time"),
         ({"start": "latest"}, "there is nothing"),
-        ({"start": "99999999999999999999-0"}, "is no id of a record"),
+        ({"start": "99999999999999999999-0"}, "is not an id of a record"),
         ({"end": "2026-01-01"}, "lacks its time zone"),
         ({"read": "dead"}, '"read" for a batch of events'),
         ({"maxEntriesPerTrigger": "5"}, '"maxEntriesPerTrigger" for a batch'),

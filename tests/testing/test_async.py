@@ -406,7 +406,7 @@ def test_what_the_kit_cannot_serve_is_refused(mails: aio.Queue, moving: kit.Cloc
         with pytest.raises(InvalidInput, match="emails is in memory already"):
             moving.add(mails)
         for wrong in ("emails", mails.events):
-            with pytest.raises(InvalidInput, match=r"is no delayq.Queue or delayq.Topic"):
+            with pytest.raises(InvalidInput, match=r"expected a delayq.Queue or delayq.Topic"):
                 moving.add(wrong)  # type: ignore[arg-type]
         with pytest.raises(HandlerMissing, match="queue emails has no handler"):
             await moving.run_due()
@@ -417,7 +417,7 @@ def test_what_the_kit_cannot_serve_is_refused(mails: aio.Queue, moving: kit.Cloc
 
 
 def test_blocking_kit_names_the_one_for_async_queues(mails: aio.Queue):
-    with pytest.raises(InvalidInput, match=r"<aio.Queue emails> is no delayq.Queue .*delayq\.testing\.aio"):
+    with pytest.raises(InvalidInput, match=r"got <aio.Queue emails>: .*delayq\.testing\.aio"):
         delayq.testing.in_memory(mails).__enter__()  # type: ignore[arg-type]
 
 

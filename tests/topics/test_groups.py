@@ -496,6 +496,6 @@ def test_records_of_another_topic_are_refused(make: Make):
         lambda: group.requeue_dead([nothing]),
     ]
     for call in calls:
-        with pytest.raises(InvalidInput, match=r"is no (record of this topic|dead letter)"):
+        with pytest.raises(InvalidInput, match=r"is not a (record of this topic|dead letter)"):
             call()
     assert len(group.unacked()) == len(foreign.unacked()) == 1

@@ -46,7 +46,7 @@ def test_single_records_are_deleted(topic: Topic):
     assert topic.delete([]) == 0
     assert sorted(record.payload for record in topic.range()) == [0, 3, 4]
     assert group.clear_ghosts() == 2
-    with pytest.raises(InvalidInput, match="is no id of a record"):
+    with pytest.raises(InvalidInput, match="is not an id of a record"):
         topic.delete("five")
     assert topic.length() == 3
 

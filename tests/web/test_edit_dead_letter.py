@@ -57,7 +57,7 @@ def test_bytes_are_edited_as_text_and_what_is_none_is_kept(enter: Enter, queue: 
 def test_message_that_is_not_dead_cannot_be_edited(enter: Enter, queue: Queue):
     queue.send("x", id="m", delay=60)
     answer = enter().get(f"{QUEUE}/messages/m/edit")
-    assert (answer.status_code, "m is no dead letter of emails" in words(answer.text)) == (404, True)
+    assert (answer.status_code, "m is not a dead letter of emails" in words(answer.text)) == (404, True)
 
 
 def test_time_limit_is_shown_changed_and_taken_away(enter: Enter, queue: Queue):
