@@ -108,7 +108,7 @@ def test_mail_that_always_fails_becomes_a_dead_letter(clock: Clock, monkeypatch:
 def test_invalid_address_is_not_retried(clock: Clock) -> None:
     begin_trial("nobody")
     clock.run_for(days=11)
-    assert assert_dead(trials, {"user": "nobody", "step": "remind"}, reason="nobody is no address").attempts == 1
+    assert assert_dead(trials, {"user": "nobody", "step": "remind"}, reason="nobody is not an address").attempts == 1
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ STATS = {
     "oldest_due_at": "timestamp",
     "lateness": "map<bigint,bigint>",
     "handler_time": "map<bigint,bigint>",
+    "slots_missed": "bigint",
 }
 SCHEDULES = {
     "name": "string",
