@@ -234,6 +234,6 @@ def test_writer_keeps_the_ledger_of_its_queue_with_what_the_page_adds(any_server
 
 
 def test_administrator_reads_messages_with_what_the_page_adds(any_server: RedisServer) -> None:
-    added = ON_OCCASION["an administrator who reads messages by Spark, as `delayq pipeline drain` and `redrive` do"]
+    added = ON_OCCASION["an administrator who reads messages with Spark, as `delayq pipeline drain` and `redrive` do"]
     assert tell(any_server, "administrator", [*LINES["administrator"], added], reads_messages) == ""
     assert tell(any_server, "administrator", LINES["administrator"], reads_messages)
