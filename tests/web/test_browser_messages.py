@@ -261,13 +261,65 @@ def configure_it(page: Page, queue: Queue) -> None:
 def claim_what_another_holds(page: Page, queue: Queue) -> None:
     visit(page, "topics/orders/groups/billing")
     page.get_by_label("For the consumer").fill("second")
-    page.get_by_label("It is a new consumer").check()
-    page.get_by_label("What was handed out").fill("0s")
-    page.get_by_label("It is a new consumer").check()
+    page.get_by_label("Create this consumer").check()
+    page.get_by_label("Records handed out").fill("0s")
     press(page, "Claim up to 100")
     told(page, "1 record is second’s now")
     with Topic("orders", redis=queue._executor.client) as topic:
         assert [each.consumer for each in topic.group("billing").unacked()] == ["second"]
+
+
+@act("make_group", "confirm_move_group", "move_group", "confirm_destroy_group", "destroy_group")
+def make_a_group_move_it_and_destroy_it(page: Page, queue: Queue) -> None:
+    visit(page, "topics/orders")
+    page.get_by_text("New group").click()
+    page.get_by_label("Name").fill("audit")
+    press(page, "Make the group")
+    told(page, "Group audit is made: it begins with what is published from now on.")
+    page.get_by_text("Move", exact=True).click()
+    page.get_by_label("Continues with").select_option("start")
+    press(page, "Move…")
+    press(page, "Move the group")
+    told(page, "The group goes on with the first record.")
+    press(page, "Destroy…")
+    page.get_by_label("Type the name of the group").fill("audit")
+    press(page, "Destroy the group")
+    told(page, "Group audit is destroyed.")
+    with Topic("orders", redis=queue._executor.client) as topic:
+        assert [each.name for each in topic.groups()] == ["billing"]
+
+
+@act("confirm_delete_records", "delete_records", "confirm_trim", "trim")
+def delete_a_record_and_trim_the_others(page: Page, queue: Queue) -> None:
+    with Topic("orders", redis=queue._executor.client) as topic:
+        gone = topic.publish({"order": 2}).id
+        visit(page, "topics/orders")
+        tick(page, gone)
+        press(page, "Delete…")
+        press(page, "Delete 1 record")
+        told(page, "1 of 1 record deleted.")
+        page.get_by_text("Trim", exact=True).click()
+        page.get_by_label("Drop the oldest").select_option("length")
+        page.get_by_label("how many to keep").fill("0")
+        press(page, "Trim…")
+        page.get_by_label("Type the name of the topic").fill("orders")
+        press(page, "Drop 1 record")
+        told(page, "1 dropped.")
+        assert topic.length() == 0
+
+
+@act("confirm_dead_records", "run_dead_records", words=("requeue",))
+def requeue_a_dead_record(page: Page, queue: Queue) -> None:
+    with Topic("orders", redis=queue._executor.client) as topic:
+        billing = topic.group("billing")
+        (record,) = billing.own_unacked("first")
+        billing.bury(record, "first")
+        visit(page, "topics/orders/groups/billing/dead")
+        tick(page, record.id)
+        press(page, "Requeue…", 1)  # below the list, of those that are ticked
+        press(page, "Requeue 1 dead letter")
+        told(page, "1 of 1 back among the unacked.")
+        assert billing.dead_length() == 0
 
 
 @act("examine")

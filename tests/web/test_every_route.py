@@ -5,9 +5,11 @@ Those of the API have tests of their own, over the table of its operations: `tes
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from starlette.routing import Route
@@ -85,6 +87,15 @@ def test_no_page_takes_a_user_s_text_for_markup(enter: Enter, stocked: Queue, na
         "text/plain"
     )  # of metrics: no browser takes it for markup
     assert is_text or "<script>alert" not in answer.text
+    assert stocked.stats().dead == 1
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_forms_of_each_page_lead_to_a_route(enter: Enter, stocked: Queue, name: str):
+    answer = enter().get(path_of(app("redis://127.0.0.1:1"), name))
+    actions = re.findall(r' (?:form)?action="([^"]*)"', answer.text)
+    paths = [urlsplit(html.unescape(each)).path for each in actions]
+    assert [each for each in paths if each and not any(route.path_regex.match(each) for route in ROUTES)] == []
     assert stocked.stats().dead == 1
 
 
