@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 from delayq.aio import Queue
 from delayq.errors import ServerUnreachable
 from delayq.model.queue_stats import QueueStats
+from delayq.operations.queue_context import QueueContext
+from delayq.protocol.operation import Operation
 
 SECONDS = 5.0  # for an event loop that a handler blocks
 
@@ -35,6 +37,10 @@ class AsyncQueueReader:
     def consumers(self) -> Sequence[Any]:
         """Return who consumes."""
         return self._wait(self._queue.consumers)
+
+    def execute(self, operation: Callable[[QueueContext], Operation[T]]) -> T:
+        """Run an operation of `delayq.operations`."""
+        return self._wait(lambda: self._queue.execute(operation))
 
     def _wait(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
         loop = self._loop()
