@@ -12,7 +12,7 @@ import pytest
 from delayq import NewRecord, Queue, Topic
 from delayq.topic_group import Group
 from tests.harness.servers import RedisServer
-from tests.web.conftest import OWN, Client, Enter
+from tests.web.conftest import OWN, Client, Enter, token_on
 from tests.web.test_actions import fields_of, finished, send
 from tests.web.test_messages import words
 
@@ -83,6 +83,17 @@ def test_record_of_another_program_is_shown_by_its_fields(enter: Enter, group: G
     (letter,) = group.dead()
     told = words(enter().get(f"{GROUP}/dead/letters/0.{letter.id}").text)
     assert 'Payload fields of another program, 16 B { "colour": "red" }' in told
+
+
+def test_confirmation_of_ticked_dead_letters_names_the_records_of_the_list(enter: Enter, group: Group):
+    bury(group, 2)
+    client = enter()
+    page = client.get(f"{GROUP}/dead").text
+    ticked, whole = keys(page), re.findall(r'<form[^>]* action="([^"]*)"', page)
+    assert whole == [f"{GROUP}/dead/confirm"] * 2
+    confirmation = client.post(whole[1], data={"csrf": token_on(page), "act": "delete", "ids": ticked}, headers=OWN)
+    assert confirmation.status_code == 200
+    assert all(letter.record.id in words(confirmation.text) for letter in group.dead())
 
 
 def test_ticked_dead_letters_are_requeued_and_the_others_stay(enter: Enter, group: Group):

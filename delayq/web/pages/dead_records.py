@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from starlette.datastructures import QueryParams
@@ -28,6 +29,7 @@ from delayq.web.request_context import visit, who
 
 PAGE = 50
 MOST_IDS = 100
+MOST_NAMED = 10  # as many as confirm.html names
 
 WARNINGS = {
     "requeue": (
@@ -163,7 +165,7 @@ async def confirm(request: Request) -> Response:
         title=asked.title(),
         subject=f"of group {group} of topic {topic.name}",
         sentences=[told, WARNINGS[act]],
-        ids=[each.id for each in asked.places],
+        ids=await _record_ids(topic, group, asked.places),
         fields=[("act", act), *asked.which(), ("until", str(until)), ("once", secrets.token_urlsafe(12))],
         action=render.url(request, "run_dead_records", **request.path_params),
         check=("group", group) if is_all and act == "delete" else None,
@@ -171,6 +173,13 @@ async def confirm(request: Request) -> Response:
         is_danger=act == "delete",
         back=render.url(request, "dead_records", **request.path_params),
     )
+
+
+async def _record_ids(topic: Topic, group: str, places: Sequence[Place]) -> list[str]:
+    """Return the ids of records as the list shows them, for as many as a confirmation names; the others are counted."""
+    letters = [await topic.execute(dead_letters.get, group, each) for each in places[:MOST_NAMED]]
+    named = [each.record.id for each in letters if each]
+    return named + [key_of(each) for each in places[len(named) :]]
 
 
 @back_on(confirm)
