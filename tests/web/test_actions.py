@@ -96,6 +96,16 @@ def test_confirmation_tells_the_count_and_changes_nothing(enter: Enter, stocked:
     assert stocked.stats().pending == 6
 
 
+def test_action_on_what_was_ticked_leads_back_to_the_search(enter: Enter, stocked: Queue):
+    client, search = enter(), "?state=pending&header=tenant%3D1"
+    confirmation = send(client, f"{QUEUE}/confirm{search}", act="cancel", ids=["m1"], state="pending").text
+    assert unescape(re.findall('href="([^"]*)">Leave them', confirmation)[0]) == f"{QUEUE}/messages{search}"
+    (action,) = re.findall('class="editor" method="post" action="([^"]*)"', confirmation)
+    answer = client.post(unescape(action), data=fields_of(confirmation), headers=OWN)
+    assert answer.headers["location"] == f"{QUEUE}/messages{search}"
+    assert stocked.stats().pending == 5
+
+
 def test_count_of_many_ends_after_a_moment_and_says_so(enter: Enter, queue: Queue, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("delayq.web.meant.COUNT_SECONDS", 0.0)
     queue.send_many([Outgoing(n, delay=60 + n, id=f"m{n:03}") for n in range(300)])

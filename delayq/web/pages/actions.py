@@ -79,9 +79,8 @@ def _back(request: Request, task: BackgroundTask, deed: ActionRequest) -> Respon
         return audit.back(request, told, "message", id=deed.ids[0])
     if deed.page == "dead":
         return audit.back(request, told, "dead")
-    answer = audit.back(request, told, "messages")
-    answer.headers["location"] += f"?{render.query(**deed.filter.fields() | {'state': deed.filter.state})}"
-    return answer
+    asked = request.url.query or render.query(**deed.filter.fields() | {"state": deed.filter.state})
+    return audit.back(request, told, "messages", asked)
 
 
 QUICK_SECONDS = 0.3
