@@ -318,7 +318,10 @@ def test_message_waits_in_the_queue_while_no_process_can_be_started(queue: Queue
             assert eventually(lambda: queue.stats().acked == 4)
         finally:
             consumer.stop()
-    assert next(line["error"] for line in lines if line["event"] == "pool process not started, retrying") == "RuntimeError: refused"
+    assert (
+        next(line["error"] for line in lines if line["event"] == "pool process not started, retrying")
+        == "RuntimeError: refused"
+    )
 
 
 def test_module_that_cannot_be_imported_in_a_process_ends_the_consumer(queue: Queue, drain: Drain) -> None:
