@@ -31,7 +31,7 @@ order: list[str] = []
 
 def serve(message: Message) -> None:
     order.append(message.queue)
-    time.sleep(0.002)
+    time.sleep(0.01)  # much longer than a fetch, which decides who is served while a queue has none at hand
 
 
 def main() -> int:
