@@ -17,7 +17,10 @@ RATE = 200.0  # messages a second
 GROWTH = 1.01  # of resident memory, at most
 LONG_SECONDS = float(os.environ.get("DELAYQ_SOAK_SECONDS", "1200"))
 WARM_SHARE = 0.2  # of the time: imports, pools, the first retries
-FIXED_KEYS = 17  # all that a queue may have beside its messages: see delayq/protocol/queue_keys.py
+CONSUMERS = 2
+FIXED_KEYS = 18 + CONSUMERS
+"""All that this queue may have beside its messages, see delayq/protocol/queue_keys.py: six states, attempts, errors,
+reasons, cancelled, bell, timer, stats, meta, consumers, crew, two of samples; and for each consumer its last claim."""
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -30,7 +33,9 @@ def run(world: World) -> Verdict:
     options = {"max_retries": 1}
     count = int(seconds * RATE)
     producer = world.producer(server.url, "work", name="m", count=count, delays=(0.0, 2.0), rate=RATE, options=options)
-    consumers = [world.consumer(server.url, "work", lease=lease, fail_every=20, options=options) for _ in range(2)]
+    consumers = [
+        world.consumer(server.url, "work", lease=lease, fail_every=20, options=options) for _ in range(CONSUMERS)
+    ]
     began = time.monotonic()
     memory: dict[int, list[int]] = {consumer.pid: [] for consumer in consumers}
     beside: list[int] = []
