@@ -461,6 +461,25 @@ def test_answers_that_are_kept_are_bounded(monkeypatch: pytest.MonkeyPatch):
     assert len(kept._kept) <= 11
 
 
+def test_answer_that_failed_while_others_made_room_is_no_trouble(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("delayq.web.api.idempotency.MOST_BYTES", 1)
+    troubles: list[object] = []
+    kept = KeptAnswers()
+
+    async def fail() -> bytes:
+        await asyncio.sleep(0)  # so that the other one ends just before, and makes room just after
+        raise OSError("no answer")
+
+    async def both() -> tuple[bytes | BaseException, bytes | BaseException]:
+        asyncio.get_running_loop().set_exception_handler(lambda _, trouble: troubles.append(trouble))
+        bad = kept.once(("ann", "/", "bad"), b"", fail)
+        good = kept.once(("ann", "/", "good"), b"", lambda: _answer(b"large"))
+        return await asyncio.gather(bad, good, return_exceptions=True)
+
+    bad, good = asyncio.run(both())
+    assert (good, type(bad), troubles, kept._kept, kept._bytes) == (b"large", OSError, [], {}, 0)
+
+
 def test_every_operation_that_acts_is_known_here():
     """So that who adds one thinks of what the others keep to."""
     takes_nothing = {"pause_queue", "resume_queue", "examine_queue", "stop_task"} | {

@@ -46,11 +46,12 @@ class KeptAnswers:
         return await asyncio.shield(kept.answer)
 
     def _ended(self, key: Key, answer: asyncio.Task[bytes]) -> None:
-        if answer.cancelled() or answer.exception() is not None:
+        if not _is_good(answer):
             del self._kept[key]
             return
         self._bytes += len(answer.result())
-        ended = [each for each, kept in self._kept.items() if kept.answer.done()] if self._is_full else []
+        # One that failed at the same moment leaves by its own call of this.
+        ended = [each for each, kept in self._kept.items() if _is_good(kept.answer)] if self._is_full else []
         for each in ended:
             if not self._is_full:
                 break
@@ -59,3 +60,7 @@ class KeptAnswers:
     @property
     def _is_full(self) -> bool:
         return len(self._kept) > MOST_KEPT or self._bytes > MOST_BYTES
+
+
+def _is_good(answer: asyncio.Task[bytes]) -> bool:
+    return answer.done() and not answer.cancelled() and answer.exception() is None
