@@ -256,7 +256,7 @@ def pause(queue: Queue, schedule_name: str) -> None:
 @queue_argument
 @name_argument
 def resume(queue: Queue, schedule_name: str) -> None:
-    """Let the schedule NAME of QUEUE go on with its next slot from now. Exit code 1 if there is no such schedule."""
+    """Resume the schedule NAME of QUEUE with its next slot from now. Exit code 1 if there is no such schedule."""
     _done(queue.schedules.resume(schedule_name), "resumed", queue, schedule_name)
 
 

@@ -53,7 +53,7 @@ TOO_MANY = "{servers:,} servers are more than the {most:,} shards that a queue m
     show_default=True,
     type=SIZE,
     metavar="SIZE",
-    help="Memory of a server, three quarters of which are used.",
+    help="Memory of a server; three quarters of it are used.",
 )
 @click.option(
     "--id-length", default=ID_BYTES, show_default=True, type=click.IntRange(1, 256), help="Bytes of a message's id."

@@ -124,7 +124,7 @@ def publish(
 @click.argument("record_id", metavar="ID")
 @json_option
 def cancel(topic: Topic, record_id: str, as_json: bool) -> int:
-    """Withdraw the record ID that waits for its time in TOPIC. Exit code 1 when none of this id waits (any more)."""
+    """Withdraw the record ID that waits for its time in TOPIC. Exit code 1 if no such record waits (any more)."""
     cancelled = topic.cancel(record_id)
     if as_json:
         print_json({"id": record_id, "cancelled": cancelled})
