@@ -31,7 +31,7 @@ end
 local names, kept, zset = {'pending', 'ready', 'unack', 'retry', 'dead', 'garbage'}, '', false
 for _, i in ipairs({3, 4, 2, 1, 5, 6}) do
   if zset then
-    say(redis.call('ZREM', KEYS[i], id), 'struck from %s, kept in %s', names[i], kept)
+    say(redis.call('ZREM', KEYS[i], id), 'removed from %s, kept in %s', names[i], kept)
   elseif redis.call('ZSCORE', KEYS[i], id) then
     kept, zset = names[i], KEYS[i]
   end
@@ -47,20 +47,20 @@ if reason then
 elseif kept == 'dead' and not payload and redis.call('HGET', KEYS[9], id) ~= 'payload-missing' then
   reason = 'payload-missing'
 end
-if reason then say(redis.call('HSET', KEYS[9], id, reason) + 1, 'put among the dead letters: %s', reason) end
+if reason then say(redis.call('HSET', KEYS[9], id, reason) + 1, 'moved to the dead letters: %s', reason) end
 local score = zset and (tonumber(redis.call('ZSCORE', zset, id)) or math.huge)
 local latest = kept == 'unack' and now + ARGV[4] or tonumber(ARGV[3])
 if score and (score < 0 or score >= latest + 1) then
   score = kept == 'unack' and now or math.min(math.max(score, 0), latest) -- a lease that cannot be one ends now
   say(redis.call('ZADD', zset, score, id) + 1, 'score set to %.0f', score)
 end
-if kept ~= 'dead' then say(redis.call('HDEL', KEYS[9], id), 'reason of death forgotten') end
-if kept ~= 'unack' then say(redis.call('SREM', KEYS[10], id), 'cancellation forgotten') end
+if kept ~= 'dead' then say(redis.call('HDEL', KEYS[9], id), 'reason removed') end
+if kept ~= 'unack' then say(redis.call('SREM', KEYS[10], id), 'cancellation removed') end
 local stored = redis.call('HGET', KEYS[7], id)
 local readable = stored and string.match(stored, '^%d+%.%d+%.%d+%.%d+$')
 if stored and not (readable and zset and kept ~= 'garbage') then
-  say(redis.call('HDEL', KEYS[7], id), 'attempts forgotten')
+  say(redis.call('HDEL', KEYS[7], id), 'attempts removed')
 end
-if not zset or kept == 'garbage' then say(redis.call('HDEL', KEYS[8], id), 'last error forgotten') end
+if not zset or kept == 'garbage' then say(redis.call('HDEL', KEYS[8], id), 'last error removed') end
 if note and #done > 0 then note(id, 'repaired', nil, nil, nil, table.concat(done, '; ')) end
 return done

@@ -1,4 +1,4 @@
-"""The doctor of a lake: its files against their names and manifests, and what was loaded against Redis."""
+"""The doctor of a lake: compares files with their names and manifests, and loaded messages with Redis."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from delayq.operations.inspect import find_all
 from delayq.operations.queue_context import QueueContext, server_ms
 from delayq.queue import Queue
 
-NAMED = 3  # ids that a finding names
+NAMED = 3  # ids per finding
 RESTORE = "restore it from a backup"
 
 
 def examine(queue: Queue, lake: str | os.PathLike[str], on_step: Callable[[Step], None] = silent) -> Report:
-    """Look at all that a queue has in a lake; nothing is changed.
+    """Check all that a queue has in a lake; change nothing.
 
     Raises:
         ServerError
@@ -68,8 +68,8 @@ class _Examination:
                 hour, _, name = path.partition("/")
                 loaded = {each.file for each in manifests[hour].loaded} if hour in manifests else set()
                 if name not in loaded and (hour not in hours or name not in hours[hour].files):
-                    text = f"{self._folder.hour_folder(hour)}/{name}, which the run {run.run} has written, is gone"
-                    self._tell("lake-file-missing", text, f"{RESTORE}, or run it again under the same name")
+                    text = f"{self._folder.hour_folder(hour)}/{name}, written by run {run.run}, is gone"
+                    self._tell("lake-file-missing", text, f"{RESTORE}, or repeat the run under the same name")
 
     def _look_at_manifest(self, hour: Hour, manifest: Manifest) -> None:
         folder = self._folder.hour_folder(hour.name)
@@ -78,7 +78,7 @@ class _Examination:
         missing = named - hour.files.keys() - pruned
         replaced = {name for name in missing if self._folder.was_replaced(hour.name, name)}
         for name in sorted(missing - replaced):
-            self._tell("lake-file-missing", f"{folder}/{name}, which its manifest names, is gone", RESTORE)
+            self._tell("lake-file-missing", f"{folder}/{name}, listed in its manifest, is gone", RESTORE)
         for loaded in manifest.loaded:
             accounted = loaded.sent + loaded.existing + loaded.cancelled + loaded.void
             if accounted != loaded.rows:
@@ -87,8 +87,8 @@ class _Examination:
         begun = (each for each in manifest.loading if each.file not in replaced)
         late = [each.file for each in begun if each.reserved_until_ms <= self._now_ms]
         if late:
-            text = f"a load of {folder} broke off too long ago to be completed: {', '.join(late)}"
-            self._tell("lake-broken-off", text, "delayq pipeline hydrate says what can be done")
+            text = f"a load of {folder} was interrupted too long ago to be completed: {', '.join(late)}"
+            self._tell("lake-broken-off", text, "run delayq pipeline hydrate to see what to do")
 
     def _look_at_file(self, hour: Hour, file: File, manifest: Manifest) -> None:
         self._report.say(f"looking at {hour.name}")
@@ -106,7 +106,7 @@ class _Examination:
         self._report.messages += file.rows
 
     def _look_at_open(self, hour: Hour, file: File, table: pa.Table) -> None:
-        """Look whether a file that was not loaded holds messages that are due."""
+        """Check whether a file that was not loaded holds messages that are due."""
         due = [
             each.row.due_ms
             for each in self._deferred(hour, file, table)
@@ -115,24 +115,24 @@ class _Examination:
         if due:
             since = show_moment(from_ms(min(due)), from_ms(self._now_ms))
             where = f"{self._folder.hour_folder(hour.name)}/{file.name}"
-            text = f"{len(due)} messages of {where} are due, the first one {since}"
+            text = f"{len(due)} messages of {where} are due, the first since {since}"
             self._tell("lake-left-behind", text, f"run delayq pipeline hydrate {self._queue.name}, and more often")
 
     def _look_for(self, hour: Hour, file: File, loaded: Loaded, table: pa.Table) -> None:
-        """Look whether what was loaded is in Redis, or is still reserved there: then it was."""
+        """Check that what was loaded is in Redis or is still reserved there."""
         lost: list[str] = []
         for batch in table.to_batches(1000):
             lost += self._lost([each for each in self._deferred(hour, file, batch) if self._folder.is_there(each)])
         if lost:
             folder = self._folder.hour_folder(hour.name)
             text = (
-                f"{len(lost)} messages of {folder}/{file.name} were loaded, and Redis knows nothing of them: "
+                f"{len(lost)} messages of {folder}/{file.name} were loaded, but are not in Redis: "
                 f"{', '.join(lost[:NAMED])}{', …' if len(lost) > NAMED else ''}"
             )
             until = from_ms(loaded.reserved_until_ms).isoformat(timespec="minutes")
             remedy = (
                 f"if Redis has lost them, remove the file from `loaded` in {layout.MANIFEST}@….json, and hydrate "
-                f"again: until {until}, what Redis knows does not come twice"
+                f"again: until {until}, messages that Redis still knows are not loaded twice"
             )
             self._tell("lake-lost", text, remedy)
 

@@ -52,7 +52,7 @@ NOTED: dict[str, list[Entry]] = {
     "release": [("u", "released", "2", "+0", "", "", "")],
     "repair": [
         ("stray", "died", "", "", "", "", "orphan"),
-        ("stray", "repaired", "", "", "", "", "put among the dead letters: orphan"),
+        ("stray", "repaired", "", "", "", "", "moved to the dead letters: orphan"),
     ],
     "replace": [("u", "replaced", "", "+0", "", "", "")],
     "requeue": [("d", "requeued", "", "-1", "", "", "")],

@@ -47,7 +47,7 @@ def test_message_in_two_structures_is_kept_in_the_first_of_the_precedence(queue,
         queue.clear()
         with subtests.test(kept=kept, struck=struck):
             queue.given(messages={"a": "{}", "b": "{}"}, **{kept: {"a": NOW + 1}, struck: {"a": NOW + 2, "b": NOW}})
-            assert repair(queue) == [f"struck from {struck}, kept in {kept}"]
+            assert repair(queue) == [f"removed from {struck}, kept in {kept}"]
             assert queue.state() == {kept: {"a": NOW + 1}, struck: {"b": NOW}, "messages": {"a": "{}", "b": "{}"}}
 
 
@@ -60,7 +60,7 @@ def test_message_in_all_structures_is_kept_where_it_runs(queue):
 @pytest.mark.parametrize("state", WAITING)
 def test_waiting_message_without_payload_is_put_among_the_dead_letters(queue, state):
     queue.given(**{state: {"a": NOW - 5, "b": NOW}}, attempts={"a": "1.0.0.0"}, errors={"a": "E"})
-    assert repair(queue) == ["put among the dead letters: payload-missing"]
+    assert repair(queue) == ["moved to the dead letters: payload-missing"]
     assert queue.state() == {
         state: {"b": NOW},
         "dead": {"a": NOW},
@@ -81,14 +81,14 @@ def test_message_that_runs_or_is_garbage_needs_no_payload(queue, state):
 
 def test_dead_letter_without_payload_has_that_for_its_reason(queue):
     queue.given(dead={"a": NOW - 5}, reasons={"a": "rejected"}, errors={"a": "E"})
-    assert repair(queue) == ["put among the dead letters: payload-missing"]
+    assert repair(queue) == ["moved to the dead letters: payload-missing"]
     assert queue.state() == {"dead": {"a": NOW - 5}, "reasons": {"a": "payload-missing"}, "errors": {"a": "E"}}
     assert repair(queue) == []
 
 
 def test_payload_of_no_message_is_put_among_the_dead_letters(queue):
     queue.given(messages={"a": "{}", "b": "{}"}, attempts={"a": "1.0.0.0"}, cancelled={"a"}, reasons={"a": "old"})
-    assert repair(queue) == ["put among the dead letters: orphan", "cancellation forgotten"]
+    assert repair(queue) == ["moved to the dead letters: orphan", "cancellation removed"]
     assert queue.state() == {
         "dead": {"a": NOW},
         "messages": {"a": "{}", "b": "{}"},
@@ -100,10 +100,10 @@ def test_payload_of_no_message_is_put_among_the_dead_letters(queue):
 
 LEFT = {"attempts": {"a": "1.0.0.0"}, "errors": {"a": "E"}, "reasons": {"a": "R"}, "cancelled": {"a"}}
 FORGOTTEN = {
-    "attempts": "attempts forgotten",
-    "errors": "last error forgotten",
-    "reasons": "reason of death forgotten",
-    "cancelled": "cancellation forgotten",
+    "attempts": "attempts removed",
+    "errors": "last error removed",
+    "reasons": "reason removed",
+    "cancelled": "cancellation removed",
 }
 
 
@@ -137,7 +137,7 @@ def test_unreadable_attempts_are_forgotten(queue, subtests):
         queue.clear()
         with subtests.test(stored=stored):
             queue.given(messages={"a": "{}"}, retry={"a": NOW}, attempts={"a": stored}, errors={"a": "E"})
-            assert repair(queue) == ["attempts forgotten"]
+            assert repair(queue) == ["attempts removed"]
             assert queue.state() == {"messages": {"a": "{}"}, "retry": {"a": NOW}, "errors": {"a": "E"}}
 
 
@@ -172,10 +172,10 @@ def test_score_at_a_bound_is_left(queue, subtests):
 def test_all_that_is_wrong_is_repaired_at_once(queue):
     queue.given(retry={"a": -1}, dead={"a": NOW}, attempts={"a": "?"}, reasons={"a": "R"}, cancelled={"a"})
     assert repair(queue) == [
-        "struck from dead, kept in retry",
-        "put among the dead letters: payload-missing",
-        "cancellation forgotten",
-        "attempts forgotten",
+        "removed from dead, kept in retry",
+        "moved to the dead letters: payload-missing",
+        "cancellation removed",
+        "attempts removed",
     ]
     assert queue.state() == {"dead": {"a": NOW}, "reasons": {"a": "payload-missing"}, "stats": {"died": 1}}
     assert repair(queue) == []

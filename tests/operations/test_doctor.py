@@ -189,8 +189,8 @@ def test_reserved_id_whose_message_is_gone_is_as_it_should_be_and_a_key_of_anoth
     found = of_queue(examine(queue, repair=True))
     assert [(finding.kind, finding.repaired) for finding in found] == [("type", False)] * 2
     assert sorted(finding.text for finding in found) == [
-        P + "unique:\\xff is a list, not a string: no send can reserve this id",
-        P + "unique:taken is a list, not a string: no send can reserve this id",
+        P + "unique:\\xff is a list, not a string: its id cannot be reserved",
+        P + "unique:taken is a list, not a string: its id cannot be reserved",
     ]
 
 

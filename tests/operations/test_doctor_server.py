@@ -49,7 +49,7 @@ def test_old_version_is_an_error(version: str):
         ({"append_only": False}, "persistence", "keeps nothing on disk"),
         ({"disk_ok": False}, "disk", "last write to its disk failed"),
         ({"used_memory": 91}, "memory", "uses 91 of 100 bytes"),
-        ({"script_limit_ms": 99}, "script-limit", "after 99 ms of a script"),
+        ({"script_limit_ms": 99}, "script-limit", "has run for 99 ms"),
     ],
 )
 def test_danger_is_warned_of_with_its_value_and_a_remedy(change: dict[str, object], kind: str, text: str):

@@ -1,4 +1,4 @@
-"""Examine a live queue: does it keep its promises? And repair it."""
+"""Examine a live queue for faults, and repair them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from delayq.protocol.queue_commands import QueueCommands
 
 
 def examine(context: QueueContext, repair: bool, on_step: Callable[[Step], None]) -> Operation[Report]:
-    """Look at everything that a queue holds, and at its servers; repair what can be, when asked to."""
+    """Check everything that a queue holds, and its servers; with `repair`, repair what can be repaired."""
     report = Report(context.name, on_step)
     (meta,) = yield [_meta(context)]
     trouble = _meta_trouble(meta)
@@ -26,7 +26,7 @@ def examine(context: QueueContext, repair: bool, on_step: Callable[[Step], None]
         try:
             shards = yield from context.opened()
         except QueueMismatch as error:
-            trouble = Finding("meta", None, str(error), "open it as it was made")
+            trouble = Finding("meta", None, str(error), "open it with the number it was made with")
     if trouble is not None:
         report.tell(trouble)
         return report
@@ -49,8 +49,8 @@ def _tell_loss(context: QueueContext, report: Report, repair: bool) -> Operation
     key = context.shards[0].keys.meta
     if repair:
         unwrap((yield from execute(Command(key, ("HDEL", key, LOST), identity))))
-    text = "the server has lost what the queue held: it was flushed, or restarted without its data"
-    remedy = "forgotten" if repair else "restore a backup, if there is one; repair forgets it"
+    text = "the server has lost the queue's messages: it was flushed, or restarted without its data"
+    remedy = "this finding is cleared" if repair else "restore a backup if you have one; repair clears this finding"
     report.tell(Finding(LOST, None, text, remedy, repaired=repair))
 
 
@@ -73,7 +73,8 @@ def _count(shards: list[QueueCommands]) -> Operation[int]:
 
 def _look_at_missing_record(shards: list[QueueCommands], report: Report, repair: bool) -> Operation[None]:
     text = (
-        "the queue holds messages, but its number of shards is not recorded: a client with another one is not refused"
+        "the queue holds messages, but its number of shards is not recorded, so a client with a wrong number is not "
+        "refused"
     )
     remedy = f"repair records {len(shards)}"
     if repair:
@@ -92,16 +93,16 @@ def _read_meta(reply: Any) -> dict[str, str]:
 
 
 def _meta_trouble(meta: dict[str, str] | ServerError) -> Finding | None:
-    """What in the queue's record keeps it from being opened."""
+    """Return what is wrong with the queue's record, so that it cannot be opened; None for nothing."""
     if isinstance(meta, ServerError):
-        return Finding("meta", None, f"the queue's record cannot be read: {meta}", "remove what stands in its place")
+        return Finding(
+            "meta", None, f"the queue's record cannot be read: {meta}", "remove the key that is in its place"
+        )
     form, shards = meta.get("format", "1"), meta.get("shards", "1")
     if not (form.isdecimal() and 1 <= int(form) <= FORMAT):
-        text = f"the queue's data has the format {form!r}, and this delayq reads 1 to {FORMAT}"
-        return Finding("meta", None, text, "use the delayq that wrote it")
+        text = f"the queue's data has format {form!r}, but this delayq reads only 1 to {FORMAT}"
+        return Finding("meta", None, text, "use the version of delayq that wrote it")
     if not (shards.isdecimal() and 1 <= int(shards) <= MAX_SHARDS):
-        text = f"the queue is recorded with {shards!r} shards, which is not a number from 1 to {MAX_SHARDS}"
-        return Finding(
-            "meta", None, text, "set the field `shards` of its key `meta` to the number that it was made with"
-        )
+        text = f"the queue's recorded number of shards is {shards!r}, not a number from 1 to {MAX_SHARDS}"
+        return Finding("meta", None, text, "set the field `shards` of its key `meta` to the number it was made with")
     return None

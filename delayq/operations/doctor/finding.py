@@ -1,4 +1,4 @@
-"""What may be wrong with a message, and how it is told."""
+"""What can be wrong with a message, and how to say it."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ Severity = Literal["error", "warning"]
 
 
 PRECEDENCE: tuple[State, ...] = ("unack", "retry", "ready", "pending", "dead", "garbage")
-"""Where a message that is in several structures is kept: the first of these."""
+"""A message that is in several structures is kept in the first of these."""
 
 
 WAITING: tuple[State, ...] = ("pending", "ready", "retry")
 
 
-CLOCK_STEP_MS = 60_000  # a lease may seem longer than allowed by as much, once the server's clock was set back
+CLOCK_STEP_MS = 60_000  # after the server's clock was set back, a lease may look longer than allowed by this much
 
 
 ATTEMPTS = re.compile(r"\d+\.\d+\.\d+\.\d+")
@@ -36,11 +36,12 @@ class Finding:
     r"""Something that is not as it should be.
 
     Attributes:
-        kind: a word for it, the same for all of its kind.
-        id: the message's, or None when it is not about one message; a byte that is no UTF-8 as in ``\xff``.
+        kind: a word for this kind of finding.
+        id: the message's id, or None if the finding is not about one message. A byte that is not UTF-8 is shown as
+            in ``\xff``.
         text: what is wrong, with the values.
-        remedy: what to do, or, when it was repaired, what was done.
-        severity: an error breaks a promise of the queue; a warning may lead there.
+        remedy: what to do; if it was repaired, what was done.
+        severity: an error breaks a guarantee of the queue; a warning may lead to one.
     """
 
     kind: str
@@ -57,11 +58,11 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """How far an examination has come.
+    """Progress of an examination.
 
     Attributes:
-        text: what it looks at now, or what it has repaired.
-        done, total: messages looked at, and about how many there are.
+        text: what it is checking, or what it has repaired.
+        done, total: messages checked, and about how many there are.
         finding: what was found or repaired in this step, or None.
     """
 
@@ -72,7 +73,7 @@ class Step:
 
 
 def ailments(message_id: str, found: StoredMessage, now_ms: float) -> Iterator[Finding]:
-    """What is wrong with a message, of which this was found at one instant."""
+    """Yield what is wrong with a message; `found` was read at one instant."""
     foreign, message_id = is_foreign_id(message_id), printable_id(message_id)
     states = [state for state in PRECEDENCE if state in found.scores]
     if len(states) > 1:
@@ -81,18 +82,18 @@ def ailments(message_id: str, found: StoredMessage, now_ms: float) -> Iterator[F
     state = states[0] if states else None
     yield from _of_payload(message_id, found, state)
     if foreign and state in WAITING and found.stored is not None:
-        text = f"is in {state}, but its id is no UTF-8: another program has put it there"
-        yield Finding("id", message_id, text, "its delivery will put it among the dead letters", "warning")
+        text = f"is in {state}, but its id is not UTF-8: another program has put it there"
+        yield Finding("id", message_id, text, "it becomes a dead letter when it is delivered", "warning")
     if state and not is_time(state, found.scores[state], now_ms):
-        text = f"has the score {found.scores[state]:.0f} in {state}, which is not a time that it can have"
-        yield Finding("score", message_id, text, "repair sets it to the nearest that it can have")
+        text = f"has the score {found.scores[state]:.0f} in {state}, which is not a possible time"
+        yield Finding("score", message_id, text, "repair sets it to the nearest possible time")
     if found.deliveries is not None and not ATTEMPTS.fullmatch(found.deliveries):
-        text = f"has the attempts {found.deliveries[:32]!r}, which are unreadable"
-        yield Finding("attempts", message_id, text, "repair forgets them: its next delivery counts as the first")
+        text = f"has unreadable attempts: {found.deliveries[:32]!r}"
+        yield Finding("attempts", message_id, text, "repair resets them, so its next delivery counts as the first")
     left = list(_leftovers(found, state))
     if left:
         where = f"is in {state}" if state else "is in no structure"
-        yield Finding("leftover", message_id, f"{where}, but for its {', '.join(left)}", "repair removes what is left")
+        yield Finding("leftover", message_id, f"{where}, but still has its {', '.join(left)}", "repair removes them")
 
 
 def is_time(state: State, score: float, now_ms: float) -> bool:
@@ -104,22 +105,24 @@ def _of_payload(message_id: str, found: StoredMessage, state: State | None) -> I
     kind = "payload-missing"
     if state is None:
         if found.stored is not None:
-            text = "has a payload, but is in no structure: it would never be delivered"
-            yield Finding("orphan", message_id, text, "repair puts it among the dead letters, to be requeued or purged")
+            text = "has a payload but is in no structure: it would never be delivered"
+            yield Finding(
+                "orphan", message_id, text, "repair moves it to the dead letters, where you can requeue or purge it"
+            )
     elif found.stored is None:
         text = f"is in {state}, but its payload is gone: evicted, or deleted by another program"
         if state in WAITING:
-            yield Finding(kind, message_id, text, f"repair puts it among the dead letters, as {REASON_PAYLOAD_MISSING}")
+            yield Finding(kind, message_id, text, f"repair moves it to the dead letters, as {REASON_PAYLOAD_MISSING}")
         elif state == "unack":
-            remedy = "its consumer has the payload; should the delivery fail, it comes among the dead letters"
+            remedy = "its consumer has the payload; if the delivery fails, it becomes a dead letter"
             yield Finding(kind, message_id, text, remedy, "warning")
         elif state == "dead" and found.reason != REASON_PAYLOAD_MISSING:
-            yield Finding(kind, message_id, text, f"repair notes {REASON_PAYLOAD_MISSING} as the reason of its death")
+            yield Finding(kind, message_id, text, f"repair records {REASON_PAYLOAD_MISSING} as its reason")
     elif state in WAITING:
         try:
             parse(found.stored)
         except UnreadableEnvelope as error:
-            remedy = "its delivery will put it among the dead letters; a newer delayq may read it"
+            remedy = "it becomes a dead letter when it is delivered; a newer delayq may be able to read it"
             yield Finding("unreadable", message_id, f"is in {state}, but {error}", remedy, "warning")
 
 
@@ -130,6 +133,6 @@ def _leftovers(found: StoredMessage, state: State | None) -> Iterator[str]:
         if found.error is not None:
             yield "last error"
     if found.reason is not None and state != "dead":
-        yield "reason of death"
+        yield "reason"
     if found.cancelled and state != "unack":
-        yield "cancellation in flight"
+        yield "cancellation"

@@ -14,9 +14,9 @@ class Report:
     """What an examination found.
 
     Attributes:
-        on_step: is told of each step.
-        shards: how many were looked at; 0 when the queue could not be opened.
-        messages: how many were looked at, dead letters and garbage included.
+        on_step: called with each step.
+        shards: how many were checked; 0 if the queue could not be opened.
+        messages: how many were checked, including dead letters and garbage.
         total: how many there were at the start.
         servers: those that hold the shards.
         findings: in the order in which they were found.
@@ -32,12 +32,12 @@ class Report:
 
     @property
     def errors(self) -> list[Finding]:
-        """What breaks a promise of the queue, and was not repaired."""
+        """The errors that were not repaired."""
         return [finding for finding in self.findings if finding.severity == "error" and not finding.repaired]
 
     @property
     def warnings(self) -> list[Finding]:
-        """What may lead there, and was not repaired."""
+        """The warnings that were not repaired."""
         return [finding for finding in self.findings if finding.severity == "warning" and not finding.repaired]
 
     @property
@@ -51,9 +51,9 @@ class Report:
         self.say(str(finding), finding)
 
     def say(self, text: str, finding: Finding | None = None) -> None:
-        """Tell of a step."""
+        """Report a step."""
         self.on_step(Step(text, self.messages, self.total, finding))
 
 
 def silent(step: Step) -> None:
-    """Tell nobody of a step."""
+    """Report nothing."""

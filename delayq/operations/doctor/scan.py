@@ -1,4 +1,4 @@
-"""Scan structures and payload keys, page by page. What is there throughout is seen, perhaps twice."""
+"""Scan structures and payload keys page by page. Whatever is there throughout is seen, perhaps twice."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_READ_BYTES = 4 * 1024 * 1024  # of envelopes in a trip: 500 of the largest w
 
 
 class ScanPage(NamedTuple):
-    """Members with their scores or values (None where they have none), and where the next page begins: 0 is the end."""
+    """Members with their scores or values (None if they have none), and the cursor of the next page: 0 at the end."""
 
     cursor: int
     items: dict[bytes, Any]
@@ -26,12 +26,12 @@ Look: TypeAlias = Callable[[dict[bytes, Any]], Operation[None]]
 
 
 def structure(command: str, key: str, look: Look) -> Operation[None]:
-    """Show each page of a structure to `look`; the command is ZSCAN, HSCAN or SSCAN."""
+    """Pass each page of a structure to `look`; the command is ZSCAN, HSCAN or SSCAN."""
     yield from _pages(key, lambda cursor: (command, key, cursor, "COUNT", MAX_IDS), look)
 
 
 def keys_of_ids(prefix: str, look: Look) -> Operation[None]:
-    """Show each page of the ids that have a key which begins with `prefix` to `look`."""
+    """Pass each page of the ids that have a key beginning with `prefix` to `look`."""
     literal = "".join(f"\\{char}" if char in "\\*?[]" else char for char in prefix)
     start = len(prefix.encode())
 
@@ -61,7 +61,7 @@ def _read_page(reply: Any) -> ScanPage:
 
 
 def in_any(scripts: QueueCommands, ids: Sequence[str], states: Iterable[State]) -> Operation[set[str]]:
-    """Return those of `ids` that are in one of the states at least."""
+    """Return those of `ids` that are in at least one of the states."""
     keys = [scripts.keys.state(state) for state in states] if ids else []
     found: set[str] = set()
     if not keys:
@@ -73,7 +73,7 @@ def in_any(scripts: QueueCommands, ids: Sequence[str], states: Iterable[State]) 
 
 
 def sizes(scripts: QueueCommands, ids: Iterable[str]) -> Operation[dict[str, int]]:
-    """Return the sizes of the stored envelopes, in bytes; 0 where there is none, or a key of another type."""
+    """Return the sizes of the stored envelopes in bytes; 0 if there is none, or the key has another type."""
     keys = {message_id: scripts.keys.message(message_id) for message_id in ids}
     prefix = scripts.keys.message_prefix
     results = (yield [Command(prefix, ("STRLEN", encode_id(key)), int) for key in keys.values()]) if keys else []
@@ -84,7 +84,7 @@ def sizes(scripts: QueueCommands, ids: Iterable[str]) -> Operation[dict[str, int
 
 
 def envelopes(scripts: QueueCommands, sized: dict[str, int]) -> Operation[dict[str, bytes]]:
-    """Return the first of the stored envelopes, as many as may be read at once, and take them out of `sized`."""
+    """Return as many of the stored envelopes as may be read at once, and remove them from `sized`."""
     ids: list[str] = []
     size = 0
     for message_id, length in sized.items():

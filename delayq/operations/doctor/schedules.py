@@ -1,4 +1,4 @@
-"""The examination of a queue's schedules: will each of them go on?"""
+"""Check that each of a queue's schedules will fire again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Mend = Callable[[QueueContext, str], Operation[Any]]
 
 
 def look_at_schedules(context: QueueContext, report: Report, repair: bool) -> Operation[None]:
-    """Report what is wrong with schedules: what is so at two instants."""
+    """Report what is wrong with schedules at two instants."""
     report.say("looking at schedules")
     first = yield from _wrong(context)
     second = (yield from _wrong(context)) if first else {}
@@ -30,7 +30,7 @@ def look_at_schedules(context: QueueContext, report: Report, repair: bool) -> Op
             yield from mend(context, name)
         severity: Severity = "error" if mend is not _revive else "warning"
         about = f"schedule {name!r} {text}"
-        report.tell(Finding("schedule", None, about, "mended" if repaired else remedy, severity, repaired))
+        report.tell(Finding("schedule", None, about, "repaired" if repaired else remedy, severity, repaired))
 
 
 def _wrong(context: QueueContext) -> Operation[dict[str, tuple[str, str, Mend | None]]]:
@@ -43,19 +43,19 @@ def _wrong(context: QueueContext) -> Operation[dict[str, tuple[str, str, Mend | 
     armed, now = dict(unwrap(slots)), unwrap(counts).now_ms
     found: dict[str, tuple[str, str, Mend | None]] = {}
     for name in sorted(armed.keys() - {decode_id(raw) for raw in unwrap(records)}):
-        found[name] = ("is armed, but nothing is known of it", "repair forgets it", schedules.remove)
+        found[name] = ("has a next slot but no definition", "repair removes it", schedules.remove)
     for raw, record in unwrap(records).items():
         name = decode_id(raw)
         envelope = schedule_chain.opened(record)
         if envelope is None or plan_of(envelope.headers or {}) is None:
-            text = "cannot be read: another program has written it, or a newer delayq"
+            text = "cannot be read: another program or a newer delayq has written it"
             found[name] = (text, "add it again, or remove it", None)
         elif name not in armed:
-            found[name] = ("is not armed: it would never fire", "repair arms its next slot", schedules.resume)
+            found[name] = ("has no next slot: it would never fire", "repair sets its next slot", schedules.resume)
     overdue = {name: slot for name, slot in armed.items() if 0 < slot <= now and name not in found}
     for name in (yield from schedule_chain.gone(context, overdue)):
-        text = "has lost its occurrence: it was cancelled, purged, or deleted by another program"
-        found[name] = (text, "a consumer arms the next slot within a minute", _revive)
+        text = "has lost its next occurrence: it was cancelled, purged, or deleted by another program"
+        found[name] = (text, "a consumer schedules the next one within a minute", _revive)
     return found
 
 

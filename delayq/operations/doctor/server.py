@@ -1,4 +1,4 @@
-"""Servers: what one tells of itself, and what of it endangers a queue."""
+"""Servers: what they report about themselves, and which settings endanger a queue."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from delayq.protocol.operation import Operation
 from delayq.protocol.queue_commands import QueueCommands
 
 OLDEST = (6, 2)
-MAX_CLOCK_OFFSET = 1.0  # seconds: what people see of due times, and `at=`, goes by this machine's clock
+MAX_CLOCK_OFFSET = 1.0  # seconds: `at=` and the due times that people see go by this machine's clock
 NEARLY_FULL = 0.9
-LEAST_SCRIPT_LIMIT_MS = 100  # a script takes a few; on a machine that pauses, it must not make the server answer BUSY
+LEAST_SCRIPT_LIMIT_MS = 100  # a script takes a few ms; a short pause of the machine must not lead to BUSY
 
 
 @dataclass(frozen=True, slots=True)
 class ServerHealth:
-    """A server as it tells of itself; None where it does not.
+    """What a server reports about itself; None where it does not.
 
     Attributes:
-        clock_offset: seconds by which its clock is ahead of this machine's, at the least; behind, when negative. 0 when
-            it told a time between the question and the answer, however long that took.
-        save_points: when snapshots are taken; empty for never.
+        clock_offset: seconds by which its clock is at least ahead of this machine's; negative if behind. 0 if its time
+            lies between the question and the answer, however long that took.
+        save_points: when it takes snapshots; empty for never.
         disk_ok: whether its last attempts to write to its disk succeeded.
-        used_memory, maxmemory: bytes; a maxmemory of 0 is none.
-        script_limit_ms: after which a script makes it answer BUSY; 0 for never.
+        used_memory, maxmemory: bytes; a maxmemory of 0 means no limit.
+        script_limit_ms: how long a script may run before the server answers BUSY; 0 for no limit.
     """
 
     run_id: str | None = None
@@ -44,7 +44,7 @@ class ServerHealth:
 
 
 def ask(scripts: QueueCommands) -> Operation[ServerHealth]:
-    """Ask the server that holds a shard; what it refuses to tell stays None."""
+    """Ask the server that holds a shard; what it refuses stays None."""
     key = scripts.keys.meta
     words = (("INFO",), ("TIME",), ("CONFIG", "GET", "save"), ("CONFIG", "GET", "lua-time-limit"))
     started = time.time()
@@ -68,19 +68,19 @@ def ask(scripts: QueueCommands) -> Operation[ServerHealth]:
 
 
 def _offset(there: float, started: float, ended: float) -> float:
-    """Return by how much a clock is ahead that showed `there` at an unknown moment between two times."""
+    """Return by how much a clock is ahead that showed `there` at an unknown moment between the two times."""
     return there - min(max(there, started), ended)
 
 
 def dangers(server: ServerHealth) -> Iterator[Finding]:
-    """What about a server endangers the queue."""
+    """Yield what endangers the queue on a server."""
     numbers = (server.version or "").split(".")
     if numbers[0].isdecimal() and tuple(int(each) for each in numbers[:2] if each.isdecimal()) < OLDEST:
         yield Finding("version", None, f"the server is Redis {server.version}", "upgrade it to 6.2 or newer")
     if server.clock_offset is not None and abs(server.clock_offset) > MAX_CLOCK_OFFSET:
         which = "ahead of" if server.clock_offset > 0 else "behind"
         text = f"the server's clock is {abs(server.clock_offset):.1f} s {which} this machine's"
-        yield _warning("clock", text, "set both by NTP: messages go by the server's, `at=` goes by this machine's")
+        yield _warning("clock", text, "set both with NTP: messages go by the server's clock, `at=` by this machine's")
     if server.maxmemory_policy not in (None, "noeviction"):
         text = f"the server's maxmemory-policy is {server.maxmemory_policy}: it may evict messages"
         yield _warning("policy", text, "set maxmemory-policy to noeviction")
@@ -88,14 +88,12 @@ def dangers(server: ServerHealth) -> Iterator[Finding]:
         text = "the server keeps nothing on disk: a restart loses every message"
         yield _warning("persistence", text, "set appendonly to yes")
     if server.disk_ok is False:
-        yield _warning(
-            "disk", "the server's last write to its disk failed", "look into its log, and at the disk's space"
-        )
+        yield _warning("disk", "the server's last write to its disk failed", "check its log and the free disk space")
     if server.used_memory and server.maxmemory and server.used_memory > NEARLY_FULL * server.maxmemory:
-        text = f"the server uses {server.used_memory:,} of {server.maxmemory:,} bytes: soon it will refuse messages"
+        text = f"the server uses {server.used_memory:,} of {server.maxmemory:,} bytes: it will soon refuse messages"
         yield _warning("memory", text, "raise maxmemory, or let consumers drain the queues")
     if server.script_limit_ms is not None and 0 < server.script_limit_ms < LEAST_SCRIPT_LIMIT_MS:
-        text = f"the server answers BUSY to others after {server.script_limit_ms} ms of a script"
+        text = f"the server answers BUSY once a script has run for {server.script_limit_ms} ms"
         yield _warning("script-limit", text, "set lua-time-limit (busy-reply-threshold) to 5000, the default")
 
 
@@ -104,7 +102,7 @@ def _warning(kind: str, text: str, remedy: str) -> Finding:
 
 
 def _words(reply: Any) -> dict[str, str]:
-    """Read what may be a refusal, or pairs of bytes, strings or numbers: as a dict, or one behind the other."""
+    """Read a reply as a dict of words: it is a refusal, a dict, or a flat list of names and values."""
     if isinstance(reply, list):
         reply = dict(zip(reply[::2], reply[1::2], strict=False))
     pairs = reply.items() if isinstance(reply, dict) else ()

@@ -1,7 +1,7 @@
 """The examination of one shard.
 
-Messages move while it looks. So a page only tells which ones look odd; each of those is looked at again by `get`, at
-one instant, and twice, before it is called wrong.
+Messages move during the examination. So a page only says which messages look odd; each of those is read again by
+`get`, at one instant, and twice, before it is reported.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from delayq.protocol.operation import Operation, execute, unwrap
 from delayq.protocol.queue_commands import MAX_MOVED, QueueCommands
 
 OVERDUE_MS = 5000  # a consumer takes what is due within a second, even when its bell was lost
-FINDS = 50  # a trip: each may bring a payload of a mebibyte
+FINDS = 50  # per round trip: each may bring a payload of 1 MiB
 
 HOLDING: tuple[State, ...] = ("pending", "ready", "unack", "retry", "dead")
-# What is kept beside the structures, how it is read, and of messages of which states it may be.
+# What is kept beside the structures, how to read it, and in which states a message may have it.
 KNOWLEDGE: tuple[tuple[str, str, tuple[State, ...]], ...] = (
     ("attempts", "HSCAN", HOLDING),
     ("errors", "HSCAN", HOLDING),
@@ -50,10 +50,10 @@ TYPES: dict[str, str] = {
 
 
 class ShardExamination:
-    """Looks at one shard, and adds to the report.
+    """Checks one shard and adds to the report.
 
     Args:
-        where: what its steps begin with.
+        where: the prefix of its steps.
     """
 
     def __init__(self, context: QueueContext, scripts: QueueCommands, report: Report, repair: bool, where: str) -> None:
@@ -66,7 +66,7 @@ class ShardExamination:
         self.judged: set[object] = set()
 
     def run(self) -> Operation[None]:
-        """Look at everything."""
+        """Check everything."""
         if not (yield from self.types_fit()):
             return
         self.now_ms = (yield from execute(self.scripts.stats())).now_ms
@@ -78,18 +78,18 @@ class ShardExamination:
             self.report.say(f"{self.where}looking at {name}")
             key = getattr(self.scripts.keys, name)
             yield from scan.structure(command, key, partial(self.look_at_knowledge, name, states))
-        self.report.say(f"{self.where}looking for payloads of no message")
+        self.report.say(f"{self.where}looking for payloads without a message")
         yield from scan.keys_of_ids(self.scripts.keys.message_prefix, self.look_at_payloads)
         self.report.say(f"{self.where}looking at reserved ids")
         yield from scan.keys_of_ids(self.scripts.keys.unique_prefix, self.look_at_reservations)
-        self.report.say(f"{self.where}looking at times and books")
+        self.report.say(f"{self.where}looking at times and counts")
         yield from self.look_at_times()
         yield from self.look_at_books()
         if self.scripts is home(self.context):
             yield from look_at_schedules(self.context, self.report, self.repair)
 
     def types_fit(self) -> Operation[bool]:
-        """Return whether each key is what it should be: no script could run on it otherwise."""
+        """Return whether each key has the right type: otherwise no script can run on it."""
         keys = {name: str(getattr(self.scripts.keys, name)) for name in TYPES}
         found = yield [Command(key, ("TYPE", key), decode_text) for key in keys.values()]
         fit = True
@@ -101,7 +101,7 @@ class ShardExamination:
         return fit
 
     def look_at_messages(self, state: State, items: dict[bytes, Any]) -> Operation[None]:
-        """Look at a page of a state: ids and scores."""
+        """Check a page of a state: ids and scores."""
         scores = {decode_id(raw): score for raw, score in items.items()}
         self.report.messages += len(scores)
         self.report.say(f"{self.where}looking at {state}")
@@ -115,7 +115,7 @@ class ShardExamination:
         yield from self.judge(odd)
 
     def without_payload(self, state: State, ids: Iterable[str]) -> Operation[list[str]]:
-        """Return the ids whose payload is gone, or cannot be read."""
+        """Return the ids whose payload is gone or unreadable."""
         sizes = yield from scan.sizes(self.scripts, ids)
         odd = [message_id for message_id, size in sizes.items() if not size]
         while state in WAITING and sizes:
@@ -125,16 +125,18 @@ class ShardExamination:
 
     def look_at_shards(self, state: State, ids: Iterable[str]) -> None:
         for message_id in ids:
-            if is_foreign_id(message_id):  # a claim buries it where it is
+            if is_foreign_id(message_id):  # a claim moves it to the dead letters of its shard
                 continue
             if self.context.shard(message_id) is not self.scripts and ("shard", message_id) not in self.judged:
                 self.judged.add(("shard", message_id))
-                what = f"is in {state} of a shard that is not its own: no client can settle it"
-                remedy = "send it anew, and remove it there; is the recorded number of shards the right one?"
+                what = f"is in {state} of the wrong shard: no client can settle it"
+                remedy = (
+                    "check the recorded number of shards; if it is right, send the message again and remove it there"
+                )
                 self.report.tell(Finding("shard", message_id, what, remedy))
 
     def look_at_knowledge(self, name: str, states: tuple[State, ...], items: dict[bytes, Any]) -> Operation[None]:
-        """Look at a page of attempts, errors, reasons or cancellations: is each of a message that may have it?"""
+        """Check a page of attempts, errors, reasons or cancellations: may the messages have them?"""
         values = {decode_id(raw): value for raw, value in items.items()}
         there = yield from scan.in_any(self.scripts, list(values), states)
         odd = self.own(name, [message_id for message_id in values if message_id not in there])
@@ -143,24 +145,24 @@ class ShardExamination:
         yield from self.judge(odd)
 
     def look_at_payloads(self, items: dict[bytes, Any]) -> Operation[None]:
-        """Look at a page of the ids that have a payload: is each in a structure?"""
+        """Check a page of the ids that have a payload: is each in a structure?"""
         ids = list(map(decode_id, items))
         there = yield from scan.in_any(self.scripts, ids, STATES)
         yield from self.judge(self.own("msg", [message_id for message_id in ids if message_id not in there]))
 
     def look_at_reservations(self, items: dict[bytes, Any]) -> Operation[None]:
-        """Look at a page of the ids that are reserved: can each be? Their messages may be long gone."""
+        """Check the types of a page of reserved ids; their messages may be long gone."""
         keys = [self.scripts.keys.unique(decode_id(raw)) for raw in items]
         for key, kind in zip(
             keys, (yield [Command(key, ("TYPE", encode_id(key)), decode_text) for key in keys]), strict=True
         ):
             if unwrap(kind) not in ("string", "none") and ("unique", key) not in self.judged:
                 self.judged.add(("unique", key))
-                what = f"{printable_id(key)} is a {kind}, not a string: no send can reserve this id"
+                what = f"{printable_id(key)} is a {kind}, not a string: its id cannot be reserved"
                 self.report.tell(Finding("type", None, what, "move it away: another program has put it there"))
 
     def own(self, name: str, strays: Iterable[str]) -> list[str]:
-        """Return those of what belongs to no message that may once have had one; report what never had."""
+        """Return the strays that may once have belonged to a message; report the others."""
         own = []
         for message_id in strays:
             if not is_foreign_id(message_id):
@@ -174,7 +176,7 @@ class ShardExamination:
         return own
 
     def judge(self, odd: Iterable[str]) -> Operation[None]:
-        """Report what is wrong with messages that looked odd: what is so at two instants."""
+        """Report what is wrong at two instants with messages that looked odd."""
         ids = [message_id for message_id in dict.fromkeys(odd) if message_id not in self.judged]
         for start in range(0, len(ids), FINDS):
             first = yield from self.wrong(ids[start : start + FINDS])
@@ -184,7 +186,7 @@ class ShardExamination:
                 yield from self.conclude(message_id, [finding for finding in findings if finding.kind in kinds])
 
     def wrong(self, ids: Iterable[str]) -> Operation[dict[str, list[Finding]]]:
-        """Return what is wrong with messages, those without a finding left out."""
+        """Return what is wrong with messages; those without a finding are left out."""
         ids = list(ids)
         if not ids:
             return {}
@@ -194,11 +196,11 @@ class ShardExamination:
         return {message_id: findings for message_id, findings in all_findings.items() if findings}
 
     def conclude(self, message_id: str, findings: list[Finding]) -> Operation[None]:
-        """Report findings about a message, repaired where that was asked for."""
+        """Report findings about a message, after a repair if one was asked for."""
         self.judged.add(message_id)
         if self.repair and findings:
             call = self.scripts.repair(message_id, MAX_TIME_MS, MAX_LEASE_MS + CLOCK_STEP_MS)
-            done = "; ".join((yield from execute(call))) or "it is in order by now"
+            done = "; ".join((yield from execute(call))) or "nothing was left to repair"
             left = {finding.kind for finding in (yield from self.wrong([message_id])).get(message_id, [])}
             findings = [
                 finding if finding.kind in left else replace(finding, remedy=done, repaired=True)
@@ -208,17 +210,17 @@ class ShardExamination:
             self.report.tell(finding)
 
     def look_at_times(self) -> Operation[None]:
-        """Is there a consumer, where there is work?"""
+        """Check whether a consumer is there when there is work."""
         found = yield from execute(self.scripts.stats())
         lost, due = (found.now_ms - found.heads_ms.get(state, found.now_ms) for state in ("unack", "pending"))
         if lost > OVERDUE_MS:
-            what = f"{self.where}a lease ran out {lost / 1000:.0f} s ago, and no consumer has taken the message back"
+            what = f"{self.where}a lease ended {lost / 1000:.0f} s ago, and no consumer has taken the message back"
             remedy = "start a consumer"
             if self.repair:
                 remedy = f"{(yield from self.recover())} messages taken back"
             self.report.tell(Finding("lease-overdue", None, what, remedy, "warning", self.repair))
         if due > OVERDUE_MS and found.paused_ms is None:
-            what = f"{self.where}a message has been due for {due / 1000:.0f} s, and no consumer has looked"
+            what = f"{self.where}a message has been due for {due / 1000:.0f} s, and no consumer has taken it"
             self.report.tell(Finding("due-overdue", None, what, "start a consumer", "warning"))
 
     def recover(self) -> Operation[int]:
@@ -230,12 +232,12 @@ class ShardExamination:
         return count
 
     def look_at_books(self) -> Operation[None]:
-        """Is every message accounted for?"""
+        """Check that every message is accounted for."""
         missing = _missing((yield from execute(self.scripts.stats())))
         if not missing or not _missing((yield from execute(self.scripts.stats()))):
             return
-        how = "that were sent are accounted for nowhere" if missing > 0 else "are there that the books do not have"
-        what = f"{self.where}{abs(missing)} messages {how}"
+        how = "messages were sent but are missing" if missing > 0 else "more messages are there than were counted"
+        what = f"{self.where}{abs(missing)} {how}"
         remedy = "repair counts them as adjusted"
         if self.repair:
             remedy = f"{(yield from execute(self.scripts.reconcile_stats())):+d} counted as adjusted"
