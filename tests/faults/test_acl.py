@@ -330,7 +330,7 @@ def test_command_line_serves_each_role(role: str, server: RedisServer, invoke: I
 @pytest.mark.parametrize(
     ("extra", "story"),
     [
-        ("a consumer that sends in one step with an ack (`then=`)", "chains"),
+        ("a consumer that sends messages with an ack (`then=`)", "chains"),
         ("a consumer of a queue with `concurrency_key`", "shares"),
     ],
 )
@@ -355,7 +355,9 @@ def sees_keys(mine: Queue, root: Queue) -> None:
 
 
 def test_observer_sees_how_much_each_key_uses_with_what_the_page_adds(any_server: RedisServer) -> None:
-    added = ON_OCCASION["how much of `concurrency_per_key` each key uses, on the dashboard's page of a queue"].split()
+    added = ON_OCCASION[
+        "an observer who sees how much of `concurrency_per_key` each key uses (a queue's page on the dashboard)"
+    ].split()
     assert tell(any_server, "observer", [*LINES["observer"], *added], sees_keys) == ""
     for right in added:
         others = [each for each in added if each != right]
@@ -363,7 +365,7 @@ def test_observer_sees_how_much_each_key_uses_with_what_the_page_adds(any_server
 
 
 SAMPLING = ON_OCCASION[
-    "an observer, or an administrator, who takes samples of a queue that may have no consumer (`queue.sample`)"
+    "an observer or administrator who takes samples (`queue.sample`) of a queue that may have no consumer"
 ].split()
 
 
@@ -384,7 +386,7 @@ KEEPING = {
 }
 """Of each role, the stories in which messages move."""
 
-TO_A_LEDGER = ON_OCCASION["a user who sends to a queue with a ledger (`events`), takes from it or corrects it"].split()
+TO_A_LEDGER = ON_OCCASION["a user who changes a queue with a ledger (`events`)"].split()
 
 
 def noted(story: str) -> Story:

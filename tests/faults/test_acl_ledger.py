@@ -13,10 +13,10 @@ from tests.harness.ledgers import entry
 from tests.harness.servers import RedisServer
 
 RECOUNTS = ON_OCCASION[
-    "`delayq show --history`, `queue.history`, and the answers of `why` that need the ledger"
+    "an observer who calls `delayq show --history` or `queue.history`, or asks `why` about messages in the ledger"
 ].split()
-OUTCOMES = ON_OCCASION["the last outcomes on the dashboard's pages of schedules"].split()
-KEYS = ON_OCCASION["the ledger of the queue `emails` as a topic, with a role of topics"].split()
+OUTCOMES = ON_OCCASION["an observer who sees the last outcomes of schedules on the dashboard"].split()
+KEYS = ON_OCCASION["a topic role that reads the ledger of the queue `emails` as a topic"].split()
 
 
 def write(root: Queue) -> None:

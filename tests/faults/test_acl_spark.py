@@ -219,7 +219,7 @@ def test_what_is_not_a_role_s_own_is_refused_and_changes_nothing(role: str, any_
 
 
 def test_writer_keeps_the_ledger_of_its_queue_with_what_the_page_adds(any_server: RedisServer) -> None:
-    added = ON_OCCASION["a user who sends to a queue with a ledger (`events`), takes from it or corrects it"].split()
+    added = ON_OCCASION["a user who changes a queue with a ledger (`events`)"].split()
 
     def noted(mine: Options, server: RedisServer) -> None:
         with root_of(server) as root:
