@@ -70,7 +70,8 @@ def finish(engine: Finishing, labeled: Any) -> Effects[None]:
     """
     shutdown = engine.shutdown
     if engine.unfinished and shutdown.by_signal and not shutdown.at_once:
-        labeled.info("finishing what runs; Ctrl-C again to abandon it", running=engine.unfinished)
+        hint = "press Ctrl-C again to abandon them"
+        labeled.info("waiting for running handlers", running=engine.unfinished, hint=hint)
     while True:
         engine.collect_outcomes()
         if engine.unsettled:

@@ -82,7 +82,7 @@ class TimeLimit:
             finally:
                 if self._running.pop(run, None) is None:
                     took = round(time.monotonic() - begin, 3)
-                    _line(message).warning("handler ended after its time", took=took, timeout=seconds)
+                    _line(message).warning("handler ended after its time limit", took=took, timeout=seconds)
 
         return handle
 

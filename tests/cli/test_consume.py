@@ -184,8 +184,8 @@ def test_second_signal_ends_it_at_once_and_says_what_it_abandons(
         assert eventually((tasks.parent / "started").exists)
         consumer.send_signal(signal.SIGINT)
         assert consumer.stderr is not None
-        hint = next(line for line in map(json.loads, consumer.stderr) if "again" in line["event"])
-        assert (hint["event"], hint["running"]) == ("finishing what runs; Ctrl-C again to abandon it", 1)
+        hint = next(line for line in map(json.loads, consumer.stderr) if "hint" in line)
+        assert (hint["event"], hint["running"]) == ("waiting for running handlers", 1)
         consumer.send_signal(signal.SIGINT)
         (left,) = [line for line in map(json.loads, consumer.stderr) if "abandoned" in line["event"]]
         (info,) = held.peek("unack")

@@ -127,7 +127,7 @@ def test_thread_over_its_time_is_told_of(invoke: Invoke, start: Start, tmp_path:
     assert eventually(lambda: any("handler exceeded its time limit" in line for line in lines))
     (tmp_path / "go").touch()
     assert consumer.wait(120) == 0
-    assert eventually(lambda: len(lines_of("".join(lines), "handler ended after its time")) == 1)
+    assert eventually(lambda: len(lines_of("".join(lines), "handler ended after its time limit")) == 1)
 
 
 def test_async_handler_over_its_time_is_cancelled(invoke: Invoke):

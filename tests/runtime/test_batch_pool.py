@@ -179,7 +179,7 @@ def test_batch_over_its_time_is_told_of_with_all_its_messages(queue: Queue, runn
         finally:
             may_end.set()
         assert eventually(lambda: queue.stats().acked == 5)
-        assert eventually(lambda: any(line["event"] == "handler ended after its time" for line in lines))
+        assert eventually(lambda: any(line["event"] == "handler ended after its time limit" for line in lines))
     told = [line for line in lines if line["event"] == "handler exceeded its time limit"]
     assert [(line["messages"], line["ids"]) for line in told] == [(5, ["0", "1", "2"])]
 

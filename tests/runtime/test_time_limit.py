@@ -18,7 +18,7 @@ from delayq.runtime.time_limit import TimeLimit
 from tests.harness.waiting import eventually
 
 RUNS_OVER = "handler exceeded its time limit"
-ENDED = "handler ended after its time"
+ENDED = "handler ended after its time limit"
 
 
 @pytest.fixture

@@ -283,7 +283,7 @@ def test_second_signal_leaves_what_runs_to_its_consumer_and_says_so(topic: Topic
     logged: list[Any]
 
     def is_told() -> bool:
-        return any(line["event"] == "finishing what runs; Ctrl-C again to abandon it" for line in logged)
+        return any(line["event"] == "waiting for running handlers" for line in logged)
 
     def handle(_: Record) -> None:
         consumer.take_signal()
