@@ -17,7 +17,7 @@ class Order:
     id: int
 
 
-def test_typed_handler_gets_its_payload_and_what_is_none_is_dead(queue: Queue, drain: Drain):
+def test_typed_handler_gets_its_payload_and_a_mismatch_is_dead_lettered(queue: Queue, drain: Drain):
     seen: list[Any] = []
 
     def handle(order: Order) -> None:
@@ -44,7 +44,7 @@ def test_typed_message_has_its_payload(queue: Queue, drain: Drain):
     assert seen == [Order(1), Order(2)]
 
 
-def test_middleware_is_around_each_delivery(queue: Queue, drain: Drain):
+def test_middleware_runs_around_each_delivery(queue: Queue, drain: Drain):
     seen: list[Any] = []
     queue.middleware.before_delivery(lambda message: seen.append(("before", message.id)))
     queue.middleware.after_delivery(lambda message, error: seen.append((type(error).__name__, message.id)))
@@ -63,9 +63,7 @@ def test_middleware_is_around_each_delivery(queue: Queue, drain: Drain):
     assert (queue.stats().acked, queue.stats().retry) == (1, 2)
 
 
-def test_function_of_a_schedule_runs_at_its_slots_and_the_handler_on_what_else_comes(
-    queue: Queue, now: Now, drain: Drain
-):
+def test_cron_function_handles_its_slots_and_the_handler_everything_else(queue: Queue, now: Now, drain: Drain):
     ticks: list[Any] = []
     others: list[Any] = []
 
@@ -82,7 +80,7 @@ def test_function_of_a_schedule_runs_at_its_slots_and_the_handler_on_what_else_c
     assert (ticks, others) == ([({"n": 1}, "tick")], ["other"])
 
 
-def test_schedule_for_which_there_was_no_memory_is_stored_once_there_is(
+def test_schedule_refused_for_lack_of_memory_is_stored_later(
     queue: Queue, drain: Drain, monkeypatch: pytest.MonkeyPatch
 ):
     full = [True]
@@ -100,7 +98,7 @@ def test_schedule_for_which_there_was_no_memory_is_stored_once_there_is(
     assert [schedule.name for schedule in queue.schedules.list()] == ["tick"]
 
 
-def test_middleware_and_types_are_around_functions_of_schedules_too(queue: Queue, now: Now, drain: Drain):
+def test_middleware_and_types_apply_to_cron_functions_too(queue: Queue, now: Now, drain: Drain):
     seen: list[Any] = []
 
     def tick(order: Order) -> None:
@@ -114,9 +112,7 @@ def test_middleware_and_types_are_around_functions_of_schedules_too(queue: Queue
     assert seen == [Order(7), None]
 
 
-def test_message_of_a_schedule_without_a_function_here_is_told_and_tried_again(
-    queue: Queue, make: Make, now: Now, drain: Drain
-):
+def test_occurrence_without_a_cron_function_here_fails_and_is_retried(queue: Queue, make: Make, now: Now, drain: Drain):
     registered(queue, queue.cron("*/5 * * * *", name="elsewhere"), lambda _: None)
     drain(queue, None)
     now.later(120)
@@ -125,7 +121,7 @@ def test_message_of_a_schedule_without_a_function_here_is_told_and_tried_again(
     assert "schedule 'elsewhere' has no handler here" in str(info.error)
 
 
-def test_queue_with_functions_of_schedules_only_does_not_handle_what_else_comes(queue: Queue, drain: Drain):
+def test_queue_with_only_cron_functions_fails_other_messages(queue: Queue, drain: Drain):
     registered(queue, queue.cron("*/5 * * * *", name="tick"), lambda _: None)
     seen: list[Any] = []
     queue.middleware.after_delivery(lambda _, error: seen.append(type(error)))
@@ -136,7 +132,7 @@ def test_queue_with_functions_of_schedules_only_does_not_handle_what_else_comes(
     assert "has no handler here but those of schedules" in str(info.error)
 
 
-def test_name_of_a_schedule_has_one_function(queue: Queue):
+def test_schedule_name_can_have_only_one_function(queue: Queue):
     registered(queue, queue.cron("@daily", name="tick"), lambda _: None)
     with pytest.raises(InvalidInput, match="has a handler already"):
         registered(queue, queue.cron("@hourly", name="tick"), lambda _: None)
@@ -148,7 +144,7 @@ class Custom:
     """What no payload can be read as."""
 
 
-def test_type_that_no_payload_has_is_refused_when_a_function_is_registered(queue: Queue):
+def test_type_that_no_payload_can_have_is_refused_at_registration(queue: Queue):
     def handle(payload: Custom) -> None:
         raise AssertionError(payload)
 
@@ -166,7 +162,7 @@ class Handled(list[Any]):
         self.append(message.payload)
 
 
-def test_handler_that_is_false_is_a_handler(queue: Queue, drain: Drain):
+def test_falsy_handler_is_still_called(queue: Queue, drain: Drain):
     handled = Handled()
     queue.send("x")
     assert drain(queue, handled) == 1

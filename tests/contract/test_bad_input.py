@@ -180,7 +180,7 @@ CALLS = {
 }
 
 
-def test_bad_argument_is_refused_and_nothing_changed(queue: Queue, client: redis.Redis, subtests: pytest.Subtests):
+def test_bad_argument_is_refused_and_changes_nothing(queue: Queue, client: redis.Redis, subtests: pytest.Subtests):
     queue.send("x", id="held", delay=60)
     for name, (call, error, why) in CALLS.items():
         with subtests.test(name):
@@ -192,9 +192,7 @@ def test_bad_argument_is_refused_and_nothing_changed(queue: Queue, client: redis
             assert (sorted(client.keys("*")), queue.get("held"), queue.stats()) == before
 
 
-def test_bad_argument_leaves_no_trace_of_a_queue_that_is_new(
-    make: Make, client: redis.Redis, subtests: pytest.Subtests
-):
+def test_bad_argument_leaves_no_trace_of_a_new_queue(make: Make, client: redis.Redis, subtests: pytest.Subtests):
     for name, (call, _, _) in CALLS.items():
         with subtests.test(name):
             client.flushall()
@@ -203,7 +201,7 @@ def test_bad_argument_leaves_no_trace_of_a_queue_that_is_new(
             assert client.keys("*") == []
 
 
-def test_bad_message_among_many_keeps_all_out(queue: Queue, client: redis.Redis):
+def test_one_bad_message_keeps_a_whole_batch_from_being_sent(queue: Queue, client: redis.Redis):
     with pytest.raises(errors.InvalidTime):
         queue.send_many([*(Outgoing(n) for n in range(1000)), Outgoing("x", delay=-1)])
     assert client.keys("*") == []
@@ -234,7 +232,7 @@ QUEUES: dict[str, tuple[dict[str, Any], type[errors.InvalidInput], str]] = {
 }
 
 
-def test_bad_queue_is_refused_when_it_is_made(make: Make, client: redis.Redis, subtests: pytest.Subtests):
+def test_bad_queue_option_is_refused_by_the_constructor(make: Make, client: redis.Redis, subtests: pytest.Subtests):
     for name, (options, error, why) in QUEUES.items():
         with subtests.test(name):
             with pytest.raises(error, match=why):
@@ -251,7 +249,7 @@ MESSAGES: dict[str, tuple[Callable[[Any], object], str]] = {
 }
 
 
-def test_bad_argument_of_a_message_leaves_it_ours(queue: Queue, subtests: pytest.Subtests):
+def test_bad_argument_to_a_message_method_leaves_the_message_held(queue: Queue, subtests: pytest.Subtests):
     for name, (call, why) in MESSAGES.items():
         queue.send("x", id="a")
         (message,) = queue.receive()
@@ -265,7 +263,7 @@ def test_bad_argument_of_a_message_leaves_it_ours(queue: Queue, subtests: pytest
 
 @pytest.mark.same_on_all_clients
 @pytest.mark.parametrize("waits", [-1, math.nan, "soon", None])
-def test_backoff_that_gives_no_time_does_not_keep_a_message_from_its_retry(make: Make, waits: Any):
+def test_message_is_retried_even_if_the_backoff_returns_no_valid_delay(make: Make, waits: Any):
     queue = make(backoff=lambda _: waits)
     queue.send("x", id="a")
     queue.receive()[0].nack()
@@ -306,7 +304,7 @@ def test_queue_of_a_newer_format_is_refused_by_every_call(make: Make, client: re
             assert make().stats().pending == 1
 
 
-def test_queue_of_another_number_of_shards_is_refused_by_every_call(make: Make, subtests: pytest.Subtests):
+def test_wrong_number_of_shards_is_refused_by_every_call(make: Make, subtests: pytest.Subtests):
     make("spread", shards=2).send("x", id="held", delay=60)
     for name, call in EVERYTHING.items():
         with subtests.test(name):
@@ -317,7 +315,7 @@ def test_queue_of_another_number_of_shards_is_refused_by_every_call(make: Make, 
             assert make("spread", shards=2).stats().pending == 1
 
 
-def test_client_that_looked_before_the_queue_was_made_is_refused_all_the_same(make: Make):
+def test_client_with_the_wrong_number_of_shards_is_refused_once_the_queue_exists(make: Make):
     early = make("spread", shards=1)
     assert early.receive() == []
     assert early.stats().inside == 0
@@ -326,7 +324,7 @@ def test_client_that_looked_before_the_queue_was_made_is_refused_all_the_same(ma
         early.receive()
 
 
-def test_client_that_looked_before_the_queue_was_made_serves_all_its_shards(make: Make):
+def test_client_opened_before_the_queue_existed_serves_all_its_shards(make: Make):
     early = make("spread", shards=None)
     assert early.receive() == []
     make("spread", shards=3).send_many([Outgoing(n) for n in range(30)])
@@ -344,7 +342,7 @@ def test_client_that_looked_before_the_queue_was_made_serves_all_its_shards(make
         ("colour", "'colour'"),
     ],
 )
-def test_option_that_send_does_not_have_is_named_with_the_one_that_was_meant(queue: Queue, option: str, told: str):
+def test_unknown_send_option_is_named_with_a_suggestion(queue: Queue, option: str, told: str):
     unknown: Any = {option: 10}
     with pytest.raises(TypeError, match=re.escape(f"unexpected keyword argument {told}") + "$"):
         queue.send("x", **unknown)

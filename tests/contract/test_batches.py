@@ -34,7 +34,7 @@ def send(queue: Queue, names: str) -> None:
     queue.send_many(Outgoing(name, id=name) for name in names)
 
 
-def test_batches_are_full_but_for_the_last_and_in_the_order_of_their_due_times(make: Make, drain: Drain, now: Now):
+def test_all_batches_but_the_last_are_full_and_ordered_by_due_time(make: Make, drain: Drain, now: Now):
     queue = make(shards=1)
     seen: list[list[str]] = []
     registered(queue, queue.batch_handler(max_messages=4, max_wait=3600), lambda messages: seen.append(ids(messages)))
@@ -47,7 +47,7 @@ def test_batches_are_full_but_for_the_last_and_in_the_order_of_their_due_times(m
     assert (stats.delivered, stats.acked, stats.inside, stats.missing) == (10, 10, 0, 0)
 
 
-def test_more_than_a_claim_brings_is_one_batch(queue: Queue, drain: Drain):
+def test_batch_can_be_larger_than_one_claim(queue: Queue, drain: Drain):
     sizes: list[int] = []
     registered(queue, queue.batch_handler(max_messages=1200, max_wait=3600), lambda batch: sizes.append(len(batch)))
     queue.send_many(Outgoing(n) for n in range(1300))
@@ -55,7 +55,7 @@ def test_more_than_a_claim_brings_is_one_batch(queue: Queue, drain: Drain):
     assert sizes == [1200, 100]
 
 
-def test_batches_are_handled_at_the_same_time(queue: Queue, drain: Drain):
+def test_batches_are_handled_concurrently(queue: Queue, drain: Drain):
     sizes: list[int] = []
     registered(queue, queue.batch_handler(max_messages=10), lambda batch: sizes.append(len(batch)))
     queue.send_many(Outgoing(n) for n in range(95))
@@ -63,7 +63,7 @@ def test_batches_are_handled_at_the_same_time(queue: Queue, drain: Drain):
     assert sorted(sizes) == [5, *[10] * 9]
 
 
-def test_plain_function_handles_batches_on_either_face(queue: Queue, drain: Drain):
+def test_plain_function_handles_batches_in_both_apis(queue: Queue, drain: Drain):
     seen: list[str] = []
     queue.batch_handler(max_messages=2)(lambda messages: seen.extend(ids(messages)))
     send(queue, "abc")
@@ -72,7 +72,7 @@ def test_plain_function_handles_batches_on_either_face(queue: Queue, drain: Drai
     assert queue.stats().acked == 3
 
 
-def test_each_message_becomes_what_the_mapping_says_of_it(queue: Queue, drain: Drain, now: Now):
+def test_returned_mapping_decides_the_outcome_of_each_message(queue: Queue, drain: Drain, now: Now):
     verdicts = {
         "a": None,
         "b": True,
@@ -102,7 +102,7 @@ def test_each_message_becomes_what_the_mapping_says_of_it(queue: Queue, drain: D
     assert later.due_at == from_ms(now.ms + 60_000)
 
 
-def test_mapping_may_name_messages_themselves(queue: Queue, drain: Drain):
+def test_mapping_may_use_messages_as_keys(queue: Queue, drain: Drain):
     registered(queue, queue.batch_handler(), lambda messages: {m: m.payload == "a" for m in messages})
     send(queue, "ab")
     assert drain(queue, None, concurrency=1) == 2
@@ -114,7 +114,7 @@ def test_mapping_may_name_messages_themselves(queue: Queue, drain: Drain):
     [(ValueError("no table"), "ValueError: no table"), (SystemExit(3), "SystemExit: 3")],
     ids=["error", "exit"],
 )
-def test_error_of_the_handler_fails_all_each_by_its_own_retries(
+def test_handler_error_fails_every_message_by_its_own_retries(
     queue: Queue, drain: Drain, error: BaseException, text: str
 ):
     def handle(_: Any) -> None:
@@ -128,7 +128,7 @@ def test_error_of_the_handler_fails_all_each_by_its_own_retries(
     assert [getattr(queue.get(name), "error", None) for name in ("a", "last")] == [text, text]
 
 
-def test_reject_raised_for_all_buries_all(queue: Queue, drain: Drain):
+def test_raising_reject_dead_letters_the_whole_batch(queue: Queue, drain: Drain):
     def handle(_: Any) -> None:
         raise Reject("closed")
 
@@ -138,7 +138,7 @@ def test_reject_raised_for_all_buries_all(queue: Queue, drain: Drain):
     assert [letter.reason for letter in queue.dead.list()] == ["closed", "closed"]
 
 
-def test_false_returned_for_all_fails_all(queue: Queue, drain: Drain):
+def test_returning_false_fails_the_whole_batch(queue: Queue, drain: Drain):
     registered(queue, queue.batch_handler(), lambda _: False)
     send(queue, "ab")
     assert drain(queue, None) == 2
@@ -155,7 +155,7 @@ def test_false_returned_for_all_fails_all(queue: Queue, drain: Drain):
         (Ack(), "returned a Ack"),
     ],
 )
-def test_answer_that_is_none_fails_the_whole_batch_and_is_named(
+def test_invalid_return_value_fails_the_whole_batch_and_is_named(
     queue: Queue, drain: Drain, returned: object, named: str
 ):
     registered(queue, queue.batch_handler(), lambda _: returned)
@@ -169,7 +169,7 @@ def test_answer_that_is_none_fails_the_whole_batch_and_is_named(
         assert named in info.error
 
 
-def test_what_follows_from_a_message_of_a_batch_is_sent_with_its_ack(queue: Queue, drain: Drain):
+def test_follow_ups_of_a_message_in_a_batch_are_sent_with_its_ack(queue: Queue, drain: Drain):
     def handle(messages: list[Message]) -> dict[str, Any]:
         firsts = [message for message in messages if message.payload < 3]
         return {message.id: Ack(then=[Outgoing(message.payload + 1)]) for message in firsts}
@@ -180,7 +180,7 @@ def test_what_follows_from_a_message_of_a_batch_is_sent_with_its_ack(queue: Queu
     assert (queue.stats().sent, queue.stats().acked, queue.stats().missing) == (6, 6, 0)
 
 
-def test_what_cannot_follow_fails_its_message_alone(queue: Queue, drain: Drain):
+def test_bad_follow_up_fails_only_its_own_message(queue: Queue, drain: Drain):
     def broken() -> Iterator[Outgoing]:
         yield Outgoing("next")
         raise LookupError("no address")
@@ -193,7 +193,7 @@ def test_what_cannot_follow_fails_its_message_alone(queue: Queue, drain: Drain):
     assert (info.state, info.error, state(queue, "b")) == ("retry", "LookupError: no address", "gone")
 
 
-def test_expired_message_is_in_no_batch(queue: Queue, drain: Drain, now: Now):
+def test_expired_message_is_left_out_of_batches(queue: Queue, drain: Drain, now: Now):
     seen: list[str] = []
     registered(queue, queue.batch_handler(), lambda messages: seen.extend(ids(messages)))
     queue.send("x", id="late", expires_in=10)
@@ -203,7 +203,7 @@ def test_expired_message_is_in_no_batch(queue: Queue, drain: Drain, now: Now):
     assert (seen, queue.stats().expired) == (["fine"], 1)
 
 
-def test_payloads_of_a_type_are_given_and_what_is_none_dies_alone(queue: Queue, drain: Drain):
+def test_typed_batch_gets_payloads_and_only_a_mismatch_is_dead_lettered(queue: Queue, drain: Drain):
     seen: list[Order] = []
 
     def handle(orders: list[Order]) -> None:
@@ -216,7 +216,7 @@ def test_payloads_of_a_type_are_given_and_what_is_none_dies_alone(queue: Queue, 
     assert [(letter.id, letter.reason) for letter in queue.dead.list()] == [("b", "payload-mismatch")]
 
 
-def test_typed_messages_have_their_payloads(queue: Queue, drain: Drain):
+def test_typed_messages_in_a_batch_have_typed_payloads(queue: Queue, drain: Drain):
     def handle(messages: list[Message[Order]]) -> dict[str, bool]:
         return {message.id: message.payload.id > 1 for message in messages}
 
@@ -226,7 +226,7 @@ def test_typed_messages_have_their_payloads(queue: Queue, drain: Drain):
     assert (state(queue, "a"), state(queue, "b")) == ("retry", "gone")
 
 
-def test_batch_of_which_no_payload_is_of_the_type_calls_nothing(queue: Queue, drain: Drain):
+def test_handler_is_not_called_if_no_payload_in_the_batch_fits_its_type(queue: Queue, drain: Drain):
     def handle(orders: list[Order]) -> None:
         raise AssertionError(orders)
 
@@ -254,7 +254,7 @@ def test_suspect_runs_in_a_batch_of_its_own(make: Make, client: Any, drain: Drai
     assert with_it == [(1, 1)]
 
 
-def test_middleware_is_around_each_message_of_a_batch_and_sees_its_verdict(queue: Queue, drain: Drain):
+def test_middleware_runs_around_each_message_of_a_batch_and_sees_its_outcome(queue: Queue, drain: Drain):
     seen: list[Any] = []
 
     @queue.middleware.before_delivery
@@ -290,7 +290,7 @@ def test_middleware_is_around_each_message_of_a_batch_and_sees_its_verdict(queue
     assert states == {"a": "gone", "b": "retry", "c": "retry", "d": "dead", "e": "gone"}
 
 
-def test_message_that_middleware_lets_go_unhandled_is_acked(queue: Queue, drain: Drain):
+def test_message_is_acked_if_middleware_swallows_its_error(queue: Queue, drain: Drain):
     seen: list[str] = []
 
     @queue.middleware.around_delivery
@@ -310,7 +310,7 @@ def test_message_that_middleware_lets_go_unhandled_is_acked(queue: Queue, drain:
     assert (seen, queue.stats().acked) == (["b"], 2)
 
 
-def test_error_of_all_goes_through_the_middleware_of_each(queue: Queue, drain: Drain):
+def test_batch_error_passes_through_the_middleware_of_each_message(queue: Queue, drain: Drain):
     seen: list[tuple[str, str]] = []
     queue.middleware.after_delivery(lambda message, error: seen.append((message.id, str(error))))
 
@@ -323,7 +323,7 @@ def test_error_of_all_goes_through_the_middleware_of_each(queue: Queue, drain: D
     assert sorted(seen) == [("a", "no table"), ("b", "no table"), ("c", "no table")]
 
 
-def test_functions_of_schedules_are_called_with_single_messages(queue: Queue, now: Now, drain: Drain):
+def test_cron_functions_are_called_with_single_messages(queue: Queue, now: Now, drain: Drain):
     ticks: list[Any] = []
     batches: list[list[Any]] = []
     registered(queue, queue.cron("*/5 * * * *", payload=7), lambda message: ticks.append(message.payload))
@@ -335,7 +335,7 @@ def test_functions_of_schedules_are_called_with_single_messages(queue: Queue, no
     assert (ticks, batches) == ([7], [["a", "b"]])
 
 
-def test_messages_of_a_schedule_without_a_function_are_in_batches(queue: Queue, now: Now, drain: Drain):
+def test_occurrences_without_a_cron_function_are_handled_in_batches(queue: Queue, now: Now, drain: Drain):
     seen: list[Any] = []
     registered(queue, queue.batch_handler(), lambda messages: seen.extend(each.payload for each in messages))
     queue.schedules.add("tick", "*/5 * * * *", payload=7)
@@ -345,7 +345,7 @@ def test_messages_of_a_schedule_without_a_function_are_in_batches(queue: Queue, 
 
 
 @pytest.mark.same_on_all_clients
-def test_queue_has_one_handler(queue: Queue, make: Make):
+def test_queue_can_have_only_one_handler(queue: Queue, make: Make):
     def one(_: Any) -> None:
         raise AssertionError
 
@@ -358,7 +358,7 @@ def test_queue_has_one_handler(queue: Queue, make: Make):
         registered(queue, queue.handler, one)
 
 
-def test_handler_is_registered_with_parentheses_too(queue: Queue, drain: Drain):
+def test_handler_decorator_works_with_parentheses(queue: Queue, drain: Drain):
     seen: list[Any] = []
     registered(queue, queue.handler(), lambda message: seen.append(message.payload))
     send(queue, "a")
@@ -366,7 +366,7 @@ def test_handler_is_registered_with_parentheses_too(queue: Queue, drain: Drain):
     assert len(seen) == 1
 
 
-def test_handler_given_to_the_consumer_comes_before_a_batch_handler(queue: Queue, drain: Drain):
+def test_handler_given_to_the_consumer_overrides_a_batch_handler(queue: Queue, drain: Drain):
     seen: list[str] = []
 
     def never(_: Any) -> None:
@@ -404,7 +404,7 @@ UNBATCHED: list[tuple[dict[str, Any], Any, str]] = [
 ]
 
 
-def test_what_makes_no_batches_is_refused(queue: Queue, subtests: pytest.Subtests):
+def test_invalid_batch_handler_is_refused(queue: Queue, subtests: pytest.Subtests):
     for options, function, match in UNBATCHED:
         with subtests.test(match):
             with pytest.raises(InvalidInput, match=match):

@@ -24,7 +24,7 @@ def far(id: str) -> str:
     return next(each for n in range(1000) if shard_of(each := f"b{n}", 3) != shard_of(id, 3))
 
 
-def test_message_is_acked_and_what_follows_is_sent(queue: Queue, now: Now, take: Take):
+def test_ack_sends_the_follow_ups(queue: Queue, now: Now, take: Take):
     queue.send(1, id="a")
     message = take()
     message.ack(then=[Outgoing(2), Outgoing(3, delay=5, headers={"h": 1}, max_retries=7)])
@@ -39,7 +39,7 @@ def test_message_is_acked_and_what_follows_is_sent(queue: Queue, now: Now, take:
     assert (stats.sent, stats.acked, stats.inside, stats.missing) == (3, 3, 0, 0)
 
 
-def test_fencing_token_rises_with_each_delivery_of_an_id_whatever_ended_the_last(queue: Queue, now: Now, take: Take):
+def test_fencing_token_rises_with_each_delivery_of_an_id_however_the_last_one_ended(queue: Queue, now: Now, take: Take):
     queue.send("x", id="a")
     attempts, tokens = [], []
     ends: list[Any] = [
@@ -59,7 +59,7 @@ def test_fencing_token_rises_with_each_delivery_of_an_id_whatever_ended_the_last
     assert tokens == sorted(set(tokens))
 
 
-def test_message_whose_receipt_is_stale_sends_nothing(queue: Queue, take: Take):
+def test_ack_with_a_stale_receipt_sends_nothing(queue: Queue, take: Take):
     queue.send("x", id="a")
     message = take()
     message.nack(delay=0)
@@ -71,7 +71,7 @@ def test_message_whose_receipt_is_stale_sends_nothing(queue: Queue, take: Take):
     again.ack()
 
 
-def test_outcome_that_is_settled_again_since_a_reply_was_lost_is_told_as_done(queue: Queue, take: Take):
+def test_settling_again_after_a_lost_reply_succeeds_and_sends_nothing_twice(queue: Queue, take: Take):
     queue.send("x", id="a")
     message, outcome = take(), AckAndSend([Outgoing("y"), Outgoing("z", id=near("a"))])
     for _ in range(2):
@@ -79,7 +79,7 @@ def test_outcome_that_is_settled_again_since_a_reply_was_lost_is_told_as_done(qu
     assert (queue.stats().sent, queue.stats().acked) == (3, 1)
 
 
-def test_message_may_send_itself_anew(queue: Queue, now: Now, take: Take):
+def test_message_can_send_itself_again(queue: Queue, now: Now, take: Take):
     queue.send(0, id="a")
     for round_ in range(3):
         message = take()
@@ -90,7 +90,7 @@ def test_message_may_send_itself_anew(queue: Queue, now: Now, take: Take):
     assert queue.stats().acked == 3
 
 
-def test_conflict_of_what_follows_is_as_in_send(queue: Queue, now: Now, take: Take):
+def test_on_conflict_of_a_follow_up_works_as_in_send(queue: Queue, now: Now, take: Take):
     other = near("a")
     choices: list[tuple[OnConflict, str]] = [("ignore", "old"), ("error", "old"), ("replace", "new")]
     for choice, payload in choices:
@@ -113,7 +113,7 @@ def test_conflict_of_what_follows_is_as_in_send(queue: Queue, now: Now, take: Ta
     assert queue.stats().missing == 0
 
 
-def test_id_on_another_shard_is_refused_and_says_why(kind: str, queue: Queue, take: Take):
+def test_follow_up_id_on_another_shard_is_refused_with_the_reason(kind: str, queue: Queue, take: Take):
     queue.send("x", id="a")
     message = take()
     if not kind.endswith("shards"):
@@ -126,7 +126,7 @@ def test_id_on_another_shard_is_refused_and_says_why(kind: str, queue: Queue, ta
     assert queue.get(near("a")) is not None
 
 
-def test_hundred_messages_follow_and_no_more(queue: Queue, take: Take):
+def test_at_most_100_follow_ups_are_allowed(queue: Queue, take: Take):
     queue.send("x", id="a")
     message = take()
     with pytest.raises(InvalidInput, match="more than 100 messages follow from 'a'"):
@@ -149,7 +149,7 @@ BAD: list[tuple[Any, str]] = [
 ]
 
 
-def test_bad_follower_is_refused_and_the_message_stays_ours(queue: Queue, take: Take, subtests: pytest.Subtests):
+def test_bad_follow_up_is_refused_and_the_message_stays_held(queue: Queue, take: Take, subtests: pytest.Subtests):
     queue.send("x", id="a")
     message = take()
     for then, why in BAD:
@@ -160,7 +160,7 @@ def test_bad_follower_is_refused_and_the_message_stays_ours(queue: Queue, take: 
     message.ack()
 
 
-def test_too_many_bytes_are_refused(queue: Queue, take: Take, monkeypatch: pytest.MonkeyPatch):
+def test_follow_ups_with_too_many_bytes_are_refused(queue: Queue, take: Take, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(encode, "MAX_THEN_BYTES", 1000)
     queue.send("x", id="a")
     message = take()
@@ -169,7 +169,7 @@ def test_too_many_bytes_are_refused(queue: Queue, take: Take, monkeypatch: pytes
     message.ack(then=[Outgoing(b"x" * 500)])
 
 
-def test_handler_returns_what_follows(queue: Queue, drain: Drain):
+def test_handler_can_return_follow_ups(queue: Queue, drain: Drain):
     handled: list[Any] = []
 
     def count_down(message: Message) -> Ack | None:
@@ -184,14 +184,14 @@ def test_handler_returns_what_follows(queue: Queue, drain: Drain):
     assert (queue.stats().acked, queue.stats().missing) == (4, 0)
 
 
-def test_same_return_value_for_several_messages_sends_for_each(queue: Queue, drain: Drain):
+def test_return_value_used_for_several_messages_sends_for_each(queue: Queue, drain: Drain):
     follow = Ack(then=[Outgoing("end")])
     queue.send_many([Outgoing("begin") for _ in range(3)])
     assert drain(queue, lambda message: follow if message.payload == "begin" else None, concurrency=1) == 6
     assert queue.stats().acked == 6
 
 
-def test_handler_that_returns_what_cannot_be_sent_has_failed(make: Make, drain: Drain):
+def test_handler_that_returns_an_unsendable_follow_up_fails(make: Make, drain: Drain):
     queue = make(max_retries=0)
     queue.send("x", id="a")
     queue.send("y", id="b", delay=60)
@@ -204,7 +204,7 @@ def test_handler_that_returns_what_cannot_be_sent_has_failed(make: Make, drain: 
     assert "follows twice" in str(errors["c"])
 
 
-def test_handler_whose_follower_exists_has_failed_when_that_is_an_error(make: Make, drain: Drain):
+def test_handler_fails_if_its_follow_up_exists_and_on_conflict_is_error(make: Make, drain: Drain):
     queue = make(max_retries=0)
     other = near("a")
     queue.send("old", id=other, delay=60)
@@ -214,7 +214,7 @@ def test_handler_whose_follower_exists_has_failed_when_that_is_an_error(make: Ma
     assert "exists already" in str(letter.error)
 
 
-def test_empty_list_is_a_plain_ack(queue: Queue, take: Take, drain: Drain):
+def test_returning_an_empty_list_is_a_plain_ack(queue: Queue, take: Take, drain: Drain):
     queue.send("x", id="a")
     take().ack(then=[])
     queue.send("x", id="a")
@@ -222,7 +222,7 @@ def test_empty_list_is_a_plain_ack(queue: Queue, take: Take, drain: Drain):
     assert (queue.stats().acked, queue.stats().inside) == (2, 0)
 
 
-def test_handler_whose_followers_cannot_be_made_has_failed(queue: Queue, drain: Drain):
+def test_handler_fails_if_making_its_follow_ups_raises(queue: Queue, drain: Drain):
     def handle(_: Message) -> Ack:
         return Ack(then=(Outgoing(1 // each) for each in (1, 0)))
 

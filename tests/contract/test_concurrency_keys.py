@@ -49,7 +49,7 @@ def limit(queue: Queue, client: redis.Redis) -> Limit:
 
 
 @pytest.mark.usefixtures("limit")
-def test_no_more_of_a_key_are_handed_out_than_the_limit_says(queue: Queue):
+def test_no_more_messages_of_a_key_run_than_its_limit(queue: Queue):
     queue.send_many([*of("big", "b1", "b2", "b3", "b4"), *of("small", "s1"), Outgoing("x", id="nobody's")])
     messages = queue.receive(10)
     assert set(ids(messages)) == {"b1", "b2", "s1", "nobody's"}
@@ -68,7 +68,7 @@ def test_no_more_of_a_key_are_handed_out_than_the_limit_says(queue: Queue):
 
 @pytest.mark.usefixtures("limit")
 @pytest.mark.parametrize("end", ["ack", "nack", "release", "reject"])
-def test_however_a_delivery_ends_the_next_of_its_key_goes(queue: Queue, end: str):
+def test_next_message_of_a_key_is_handed_out_however_a_delivery_ends(queue: Queue, end: str):
     queue.send_many(of("big", "a", "b", "c"))
     first, _ = queue.receive(10)
     {"nack": lambda: first.nack(60), "release": first.release}.get(end, getattr(first, end))()
@@ -76,7 +76,7 @@ def test_however_a_delivery_ends_the_next_of_its_key_goes(queue: Queue, end: str
 
 
 @pytest.mark.usefixtures("limit")
-def test_what_waits_goes_earliest_due_first_and_tells_when_it_was_due(queue: Queue, now: Now):
+def test_held_back_messages_are_handed_out_earliest_due_first_with_their_lateness(queue: Queue, now: Now):
     queue.send_many(of("big", "1", "2"))
     running = queue.receive(10)
     for number, delay in enumerate([3.0, 1.0, 2.0]):
@@ -97,7 +97,7 @@ def test_what_waits_goes_earliest_due_first_and_tells_when_it_was_due(queue: Que
 
 
 @pytest.mark.usefixtures("limit")
-def test_what_nobody_lets_go_comes_by_itself_within_a_minute(queue: Queue, now: Now, client: redis.Redis):
+def test_slot_that_was_never_released_is_freed_within_a_minute(queue: Queue, now: Now, client: redis.Redis):
     queue.send_many(of("big", "a", "b", "c"))
     for message in queue.receive(10, lease=600):
         client.zrem("delayq:{jobs}:unack", message.id)  # as if both had ended, and none could say so
@@ -109,7 +109,7 @@ def test_what_nobody_lets_go_comes_by_itself_within_a_minute(queue: Queue, now: 
 
 
 @pytest.mark.usefixtures("limit")
-def test_what_runs_longer_than_a_minute_holds_the_others_of_its_key_back(queue: Queue, now: Now):
+def test_delivery_longer_than_a_minute_keeps_holding_its_key(queue: Queue, now: Now):
     queue.send_many(of("big", "a", "b", "c"))
     running = queue.receive(10, lease=600)
     for _ in range(3):
@@ -121,7 +121,7 @@ def test_what_runs_longer_than_a_minute_holds_the_others_of_its_key_back(queue: 
 
 
 @pytest.mark.usefixtures("limit")
-def test_retry_takes_part(queue: Queue, now: Now):
+def test_retries_count_against_the_limit_of_their_key(queue: Queue, now: Now):
     queue.send_many(of("big", "a", "b"))
     first, second = queue.receive(10)
     first.nack(1)
@@ -147,7 +147,7 @@ def test_lost_lease_frees_its_slot(queue: Queue, now: Now):
 
 
 @pytest.mark.usefixtures("limit")
-def test_what_waits_can_be_cancelled_buried_rescheduled_replaced_and_looked_at(queue: Queue, now: Now):
+def test_held_back_messages_can_be_cancelled_buried_rescheduled_replaced_and_viewed(queue: Queue, now: Now):
     queue.send_many(of("big", "a", "b", "cancelled", "buried", "rescheduled", "replaced", "left"))
     running = queue.receive(10)
     info = queue.get("left")
@@ -165,7 +165,7 @@ def test_what_waits_can_be_cancelled_buried_rescheduled_replaced_and_looked_at(q
 
 
 @pytest.mark.usefixtures("limit")
-def test_slot_that_was_kept_for_a_message_is_passed_on_when_that_expires(queue: Queue, now: Now):
+def test_slot_reserved_for_an_expired_message_is_passed_on(queue: Queue, now: Now):
     queue.send_many([*of("big", "a", "b"), *of("big", "c", expires_in=5), *of("big", "d")])
     running = queue.receive(10)
     now.later(5)
@@ -186,7 +186,7 @@ def test_refused_ack_keeps_its_slot(queue: Queue):
 
 
 @pytest.mark.usefixtures("limit")
-def test_consumer_handles_all_that_waits(queue: Queue, drain: Drain):
+def test_consumer_handles_all_held_back_messages(queue: Queue, drain: Drain):
     queue.send_many(of("big", *(f"b{number}" for number in range(50))))
     queue.send_many(of("small", "s1", "s2"))
     seen: list[str] = []
@@ -196,7 +196,7 @@ def test_consumer_handles_all_that_waits(queue: Queue, drain: Drain):
     assert examine(queue).healthy
 
 
-def test_limit_may_be_set_and_lifted_while_messages_wait(queue: Queue, limit: Limit, now: Now):
+def test_limit_can_be_raised_and_removed_while_messages_wait(queue: Queue, limit: Limit, now: Now):
     limit(1)
     queue.send_many(of("big", "a", "b", "c"))
     assert ids(queue.receive(10)) == ["a"]
@@ -211,7 +211,7 @@ def test_limit_may_be_set_and_lifted_while_messages_wait(queue: Queue, limit: Li
 
 
 @pytest.mark.parametrize(("count", "going"), [(None, ["b", "c", "d", "e"]), (3, ["b", "c"])], ids=["lifted", "raised"])
-def test_limit_lets_go_at_once_what_it_held_back_and_no_longer_does(
+def test_raising_or_removing_the_limit_frees_held_back_messages_at_once(
     queue: Queue, limit: Limit, count: int | None, going: list[str]
 ):
     limit(1)
@@ -222,7 +222,7 @@ def test_limit_lets_go_at_once_what_it_held_back_and_no_longer_does(
     assert ids(queue.receive(10)) == going
 
 
-def test_limit_that_is_stored_later_holds_within_a_second(queue: Queue, limit: Limit, monkeypatch: pytest.MonkeyPatch):
+def test_limit_stored_later_applies_within_a_second(queue: Queue, limit: Limit, monkeypatch: pytest.MonkeyPatch):
     limit(None)
     clock = 1000.0
     monkeypatch.setattr("delayq.operations.queue_context.time.monotonic", lambda: clock)
@@ -238,7 +238,7 @@ def test_limit_that_is_stored_later_holds_within_a_second(queue: Queue, limit: L
     assert taken() == "big"
 
 
-def test_without_a_limit_nothing_more_is_asked_for_a_while(queue: Queue, limit: Limit, monkeypatch: pytest.MonkeyPatch):
+def test_queue_without_a_limit_rarely_checks_for_one(queue: Queue, limit: Limit, monkeypatch: pytest.MonkeyPatch):
     limit(None)
     clock = 1000.0
     monkeypatch.setattr("delayq.operations.queue_context.time.monotonic", lambda: clock)
@@ -252,7 +252,7 @@ def test_without_a_limit_nothing_more_is_asked_for_a_while(queue: Queue, limit: 
 
 
 @pytest.mark.usefixtures("limit")
-def test_batch_is_admitted_and_freed_by_one_call_each(queue: Queue, monkeypatch: pytest.MonkeyPatch):
+def test_batch_acquires_and_releases_its_slots_in_one_call_each(queue: Queue, monkeypatch: pytest.MonkeyPatch):
     queue.send_many([each for number in range(200) for each in of(f"tenant {number}", f"m{number}")])
     queue._context.budget.note(1, 100, 0.0)  # else it is careful with its first claim
     names: list[str] = []
@@ -276,7 +276,7 @@ def test_batch_is_admitted_and_freed_by_one_call_each(queue: Queue, monkeypatch:
         ("ü" * 129, "258 bytes"),
     ],
 )
-def test_key_that_is_none_fails_the_delivery_and_nothing_else(make: Make, client: redis.Redis, answer: Any, said: str):
+def test_invalid_key_fails_only_its_own_delivery(make: Make, client: redis.Redis, answer: Any, said: str):
     queue = make(concurrency_key=lambda message: answer if message.id == "bad" else "good", shards=1)
     queue.send_many([Outgoing("x", id="bad"), Outgoing("x", id="good")])
     client.hset(META, "per_key", 2)
@@ -291,7 +291,7 @@ def test_key_that_is_none_fails_the_delivery_and_nothing_else(make: Make, client
     ("error", "state", "said"),
     [(KeyError("tenant"), "retry", "KeyError"), (SystemExit(3), "retry", "SystemExit"), (Reject("no"), "dead", "no")],
 )
-def test_function_that_raises_fails_the_delivery_as_its_handler_would(
+def test_key_function_that_raises_fails_the_delivery_like_its_handler(
     make: Make, client: redis.Redis, drain: Drain, error: BaseException, state: str, said: str
 ):
     def choose(message: Message) -> str:
@@ -310,7 +310,7 @@ def test_function_that_raises_fails_the_delivery_as_its_handler_would(
     assert said in (info.error or "")
 
 
-def test_key_has_up_to_256_bytes_of_any_kind_but_zero(make: Make, client: redis.Redis):
+def test_key_may_have_up_to_256_bytes_except_zero_bytes(make: Make, client: redis.Redis):
     keys = ["x" * 256, "ü" * 128, "\x01", "k", "k\x01", "\U0010ffff", "a b\n"]
     queue = make(concurrency_key=lambda message: keys[message.payload % len(keys)], shards=1)
     queue.send_many([Outgoing(number) for number in range(3 * len(keys))])
@@ -321,13 +321,13 @@ def test_key_has_up_to_256_bytes_of_any_kind_but_zero(make: Make, client: redis.
     assert sorted(str(message.concurrency_key) for message in queue.receive(100)) == sorted(keys)
 
 
-def test_what_is_no_function_is_refused(make: Make, subtests: pytest.Subtests):
+def test_key_function_that_is_not_callable_is_refused(make: Make, subtests: pytest.Subtests):
     for value in ["tenant", 7, object()]:
         with subtests.test(value=value), pytest.raises(InvalidInput, match="concurrency_key"):
             make(concurrency_key=value)
 
 
-def test_coroutine_function_is_refused(make: Make):
+def test_async_key_function_is_refused(make: Make):
     async def choose(_: Message) -> str:
         return "a"
 
@@ -335,7 +335,7 @@ def test_coroutine_function_is_refused(make: Make):
         make(concurrency_key=choose)
 
 
-def test_shards_are_refused_also_when_they_are_recorded(make: Make):
+def test_key_limit_is_refused_on_a_queue_with_shards(make: Make):
     with pytest.raises(InvalidInput, match="shards=1"):
         make(concurrency_key=tenant, shards=2)
     make(shards=2).send("x")
@@ -343,7 +343,7 @@ def test_shards_are_refused_also_when_they_are_recorded(make: Make):
         make(concurrency_key=tenant, shards=None).receive()
 
 
-def test_delivery_that_is_replaced_keeps_its_slot_until_it_is_settled(queue: Queue, limit: Limit):
+def test_replaced_delivery_keeps_its_slot_until_it_is_settled(queue: Queue, limit: Limit):
     limit(1)
     queue.send_many(of("big", "x"))
     (old,) = queue.receive()
@@ -355,7 +355,7 @@ def test_delivery_that_is_replaced_keeps_its_slot_until_it_is_settled(queue: Que
     assert [each.payload for each in queue.receive()] == ["new"]
 
 
-def test_delivery_that_is_replaced_keeps_its_slot_no_longer_than_its_lease(queue: Queue, limit: Limit, now: Now):
+def test_replaced_delivery_loses_its_slot_when_its_lease_ends(queue: Queue, limit: Limit, now: Now):
     limit(1)
     queue.send_many(of("big", "x"))
     queue.receive(lease=30)
@@ -365,7 +365,9 @@ def test_delivery_that_is_replaced_keeps_its_slot_no_longer_than_its_lease(queue
     assert [each.payload for each in queue.receive()] == ["new"]
 
 
-def test_debounced_message_waits_for_its_time_and_for_the_run_that_it_replaces(queue: Queue, limit: Limit, now: Now):
+def test_debounced_message_waits_for_its_due_time_and_for_the_delivery_it_replaces(
+    queue: Queue, limit: Limit, now: Now
+):
     def debounced() -> Message:
         queue.send("new", id="x", delay=5, headers={"tenant": "big"}, on_conflict="replace")
         now.later(4.999)

@@ -40,7 +40,7 @@ def wait_of(queue: Queue, now: Now) -> float:
     return info.due_at.timestamp() - now() / 1000
 
 
-def test_client_that_says_nothing_sends_with_the_configured_retries(make: Make, operator: Queue):
+def test_client_without_max_retries_sends_with_the_configured_retries(make: Make, operator: Queue):
     assert retries(make()) == 5
     operator.configure(max_retries=0)
     client = make()
@@ -51,7 +51,7 @@ def test_client_that_says_nothing_sends_with_the_configured_retries(make: Make, 
     assert found.max_retries == 0
 
 
-def test_option_of_a_send_goes_before_what_was_configured_and_that_before_the_constructor(
+def test_send_option_overrides_configured_retries_which_override_the_constructor(
     make: Make, operator: Queue, subtests: pytest.Subtests
 ):
     for stored, own, option, expected in [
@@ -68,7 +68,7 @@ def test_option_of_a_send_goes_before_what_was_configured_and_that_before_the_co
             assert retries(make(max_retries=own), max_retries=option) == expected
 
 
-def test_failed_message_waits_as_configured_whoever_handles_it(make: Make, operator: Queue, now: Now):
+def test_failed_message_waits_as_configured_in_every_client(make: Make, operator: Queue, now: Now):
     own = make(backoff=backoff.fixed(7))
     assert wait_of(own, now) == 7
     operator.configure(backoff=backoff.fixed(60))
@@ -78,7 +78,7 @@ def test_failed_message_waits_as_configured_whoever_handles_it(make: Make, opera
     assert wait_of(make(backoff=backoff.fixed(7)), now) == 7
 
 
-def test_consumer_fails_messages_with_the_configured_backoff(make: Make, operator: Queue, drain: Drain, now: Now):
+def test_consumer_uses_the_configured_retries_and_backoff(make: Make, operator: Queue, drain: Drain, now: Now):
     operator.configure(max_retries=1, backoff="sequence:3s,5s")
     client = make()
     client.send("x")
@@ -91,7 +91,7 @@ def test_consumer_fails_messages_with_the_configured_backoff(make: Make, operato
     assert client.stats().dead == 1
 
 
-def test_clients_that_run_notice_a_change_when_they_look_again(
+def test_running_clients_notice_a_changed_configuration(
     make: Make, operator: Queue, now: Now, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(queue_context, "LOOK_SECONDS", -1.0)  # the minute is over each time
@@ -103,7 +103,7 @@ def test_clients_that_run_notice_a_change_when_they_look_again(
     assert wait_of(consumer, now) == 60
 
 
-def test_who_configures_goes_by_it_at_once(operator: Queue, now: Now):
+def test_client_that_configures_applies_it_at_once(operator: Queue, now: Now):
     operator.configure(max_retries=2, backoff="fixed:60s")
     assert retries(operator) == 2
     assert wait_of(operator, now) == 60
@@ -121,7 +121,7 @@ def test_configured_retries_cost_a_send_no_round_trip(make: Make, operator: Queu
     assert trips == [["open_queue"], ["send"], ["send"]]
 
 
-def test_setting_that_differs_from_the_constructors_is_logged_once(
+def test_stored_setting_that_overrides_the_constructor_is_logged_once(
     make: Make, operator: Queue, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     monkeypatch.setattr(queue_context, "_told", set())
@@ -137,7 +137,7 @@ def test_setting_that_differs_from_the_constructors_is_logged_once(
         assert said in lines[1]
 
 
-def test_configuration_tells_retries_and_backoff(make: Make, operator: Queue):
+def test_configuration_returns_retries_and_backoff(make: Make, operator: Queue):
     operator.configure(max_retries=3, backoff=backoff.exponential(base=10, factor=3, jitter=0))
     found = make().configuration()
     assert found == Configuration(max_retries=3, backoff=THRICE)
@@ -147,7 +147,7 @@ def test_configuration_tells_retries_and_backoff(make: Make, operator: Queue):
     assert operator.configuration() == Configuration()
 
 
-def test_what_cannot_be_stored_is_refused_and_nothing_is_changed(operator: Queue, subtests: pytest.Subtests):
+def test_setting_that_cannot_be_stored_is_refused_and_changes_nothing(operator: Queue, subtests: pytest.Subtests):
     operator.configure(max_retries=3)
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"max_retries": -1}, "max_retries -1 is not a whole number from 0 to 1000000"),
@@ -165,7 +165,7 @@ def test_what_cannot_be_stored_is_refused_and_nothing_is_changed(operator: Queue
             assert operator.configuration() == Configuration(max_retries=3)
 
 
-def test_what_another_program_has_stored_there_counts_for_nothing(make: Make, client: redis.Redis, now: Now):
+def test_invalid_stored_settings_are_ignored(make: Make, client: redis.Redis, now: Now):
     queue = make(max_retries=7, backoff=backoff.fixed(7))
     queue.configure(max_retries=1, backoff="fixed:1s")
     client.hset(client.keys("*meta")[0], mapping={"max_retries": "many", "backoff": "soon"})
@@ -177,7 +177,7 @@ def test_what_another_program_has_stored_there_counts_for_nothing(make: Make, cl
     assert other.configuration() == Configuration()
 
 
-def test_schedule_that_says_nothing_has_the_configured_retries(make: Make, operator: Queue):
+def test_schedule_without_max_retries_has_the_configured_retries(make: Make, operator: Queue):
     operator.configure(max_retries=1)
     assert make().schedules.add("nightly", "0 3 * * *").max_retries == 1
     assert make().schedules.add("hourly", "0 * * * *", max_retries=4).max_retries == 4

@@ -30,7 +30,7 @@ def raising(error: BaseException) -> Body:
         (raising(Reject("no such user")), "dead", "Reject: no such user"),
     ],
 )
-def test_verdict_of_a_handler_decides_the_state(queue: Queue, drain: Drain, handler: Body, state: str, error: str):
+def test_outcome_of_a_handler_decides_the_state(queue: Queue, drain: Drain, handler: Body, state: str, error: str):
     queue.send("x", id="a")
     assert drain(queue, handler) == 1
     info = queue.get("a")
@@ -39,7 +39,7 @@ def test_verdict_of_a_handler_decides_the_state(queue: Queue, drain: Drain, hand
     assert info.reason == ("no such user" if state == "dead" else None)
 
 
-def test_returning_acks_and_leaves_nothing(queue: Queue, drain: Drain):
+def test_returning_acks_the_message_and_leaves_nothing(queue: Queue, drain: Drain):
     queue.send_many(Outgoing(n) for n in range(100))
     seen: list[int] = []
     assert drain(queue, lambda message: seen.append(message.payload)) == 100
@@ -57,7 +57,7 @@ def test_retry_after_sets_the_time_of_the_next_attempt(queue: Queue, drain: Drai
 
 
 @pytest.mark.parametrize("options", [{}, {"expires_in": 3600}], ids=["", "until its expiry"])
-def test_retry_that_does_not_count_leaves_all_retries(queue: Queue, drain: Drain, now: Now, options: Any):
+def test_retry_with_count_false_uses_up_no_retry(queue: Queue, drain: Drain, now: Now, options: Any):
     queue.send("x", id="a", max_retries=1, **options)
     for _ in range(5):
         assert drain(queue, raising(RetryAfter(60, "not ready", counts=False))) == 1
@@ -72,7 +72,7 @@ def test_retry_that_does_not_count_leaves_all_retries(queue: Queue, drain: Drain
     assert (dead.reason, dead.attempts, dead.retries_used) == ("retries-exhausted", 7, 2)
 
 
-def test_retry_that_does_not_count_counts_once_the_message_has_expired(queue: Queue, drain: Drain, now: Now):
+def test_retry_with_count_false_counts_once_the_message_has_expired(queue: Queue, drain: Drain, now: Now):
     queue.send("x", id="a", max_retries=1, expires_in=100)
     again, attempts = RetryAfter(60, counts=False), 0
     while not queue.dead.list():
@@ -81,7 +81,7 @@ def test_retry_that_does_not_count_counts_once_the_message_has_expired(queue: Qu
     assert attempts == 4  # after 0 and 60 s free; then the one retry, and its end
 
 
-def test_retry_that_does_not_count_is_told_apart_by_why(queue: Queue, drain: Drain):
+def test_why_reports_a_retry_with_count_false(queue: Queue, drain: Drain):
     queue.send("x", id="a", max_retries=1)
     drain(queue, raising(RetryAfter(60, "not ready", counts=False)))
     sentence = "a has failed once (0 of 1 retries used up), the last time with RetryAfter: not ready"
@@ -107,7 +107,7 @@ def test_backoff_sees_the_error(make: Make, drain: Drain, now: Now):
         assert queue.get(name).due_at == from_ms(now.ms + seconds * 1000)  # type: ignore[union-attr]  # it is there
 
 
-def test_backoff_sees_what_a_message_is_nacked_with(make: Make):
+def test_backoff_sees_the_error_given_to_nack(make: Make):
     seen: list[Any] = []
 
     def wait(_: int, error: BaseException | None) -> float:
@@ -146,7 +146,7 @@ def test_expired_message_is_counted_and_never_handled(queue: Queue, drain: Drain
     assert (handled, stats.expired, stats.inside, stats.missing) == ([], 1, 0, 0)
 
 
-def test_message_that_was_started_does_not_expire(queue: Queue, now: Now):
+def test_message_that_has_started_does_not_expire(queue: Queue, now: Now):
     queue.send_many([Outgoing("x", id=name, expires_in=10, max_retries=3) for name in ("failed", "lost")])
     failed = {message.id: message for message in queue.receive(2, lease=5)}["failed"]
     failed.nack()
@@ -157,7 +157,7 @@ def test_message_that_was_started_does_not_expire(queue: Queue, now: Now):
     assert (stats.expired, stats.inside) == (0, 2)
 
 
-def test_what_comes_back_after_its_start_does_not_expire(queue: Queue, now: Now):
+def test_message_that_comes_back_after_its_start_does_not_expire(queue: Queue, now: Now):
     queue.send_many([Outgoing("x", id=name, expires_in=10, max_retries=0) for name in ("dead", "interrupted")])
     started = {message.id: message for message in queue.receive(2)}
     started["dead"].nack()
@@ -167,9 +167,7 @@ def test_what_comes_back_after_its_start_does_not_expire(queue: Queue, now: Now)
     assert {message.id for message in queue.receive(2)} == {"dead", "interrupted"}
 
 
-def test_message_whose_payload_is_unreadable_ends_in_dead_and_the_next_one_is_handled(
-    queue: Queue, client: Any, drain: Drain
-):
+def test_unreadable_payload_is_dead_lettered_and_the_next_message_is_handled(queue: Queue, client: Any, drain: Drain):
     queue.send("broken", id="a")
     queue.send("fine", id="b")
     client.set(queue._context.shard("a").keys.message("a"), b"\xc1")

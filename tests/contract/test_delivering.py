@@ -11,7 +11,7 @@ from delayq.model.units import from_ms
 from tests.contract.conftest import Make, Now, Take
 
 
-def test_receive_takes_no_more_than_it_asks_for(queue: Queue):
+def test_receive_returns_no_more_than_it_asks_for(queue: Queue):
     queue.send_many([Outgoing(n) for n in range(5)])
     assert [len(queue.receive(2)) for _ in range(4)] == [2, 2, 1, 0]
 
@@ -33,7 +33,7 @@ def test_retries_and_new_messages_share_each_claim(make: Make, now: Now):
     assert sorted(message.payload for message in queue.receive(6)) == ["again"] * 3 + ["new"] * 3
 
 
-def test_message_that_runs_is_not_handed_out_again(queue: Queue, take: Take, now: Now):
+def test_unacked_message_is_not_handed_out_again(queue: Queue, take: Take, now: Now):
     queue.send("x", id="a")
     message = take()
     assert message.lease_until == from_ms(now.ms + 30_000)
@@ -52,7 +52,7 @@ def test_ack_leaves_nothing(queue: Queue, client: redis.Redis):
     assert client.keys("*msg:*") == []
 
 
-def test_ack_of_many_tells_which_were_still_ours(queue: Queue):
+def test_ack_of_many_returns_which_were_still_held(queue: Queue):
     queue.send_many([Outgoing(n, id=str(n)) for n in range(5)])
     messages = queue.receive()
     messages[1].nack()
@@ -64,7 +64,7 @@ def test_ack_of_many_tells_which_were_still_ours(queue: Queue):
     assert queue.stats().acked == 3
 
 
-def test_nack_waits_by_the_backoff_of_the_queue(queue: Queue, take: Take, now: Now):
+def test_nack_uses_the_backoff_of_the_queue(queue: Queue, take: Take, now: Now):
     queue.send("x", id="a")
     for attempt, wait in ((1, 1.0), (2, 10.0)):
         message = take()
@@ -86,7 +86,7 @@ def test_nack_waits_by_the_backoff_of_the_queue(queue: Queue, take: Take, now: N
 
 
 @pytest.mark.parametrize("delay", [5, dt.timedelta(seconds=5)])
-def test_nack_may_choose_its_delay(queue: Queue, take: Take, now: Now, delay: Any):
+def test_nack_can_set_its_delay(queue: Queue, take: Take, now: Now, delay: Any):
     queue.send("x", id="a")
     take().nack(delay=delay)
     now.later(4.999)
@@ -95,13 +95,13 @@ def test_nack_may_choose_its_delay(queue: Queue, take: Take, now: Now, delay: An
     assert take().attempt == 2
 
 
-def test_message_without_retries_dies_of_its_first_failure(queue: Queue, take: Take):
+def test_message_without_retries_is_dead_lettered_at_its_first_failure(queue: Queue, take: Take):
     queue.send("x", id="a", max_retries=0)
     take().nack()
     assert [letter.id for letter in queue.dead.list()] == ["a"]
 
 
-def test_release_hands_a_message_back_at_once_and_costs_no_retry(queue: Queue, take: Take):
+def test_release_returns_a_message_at_once_and_uses_up_no_retry(queue: Queue, take: Take):
     queue.send("x", id="a", max_retries=0)
     receipts = set()
     for _ in range(3):
@@ -133,7 +133,7 @@ def test_extend_moves_the_end_of_the_lease(queue: Queue, take: Take, now: Now):
     message.ack()
 
 
-def test_lease_that_ran_out_counts_as_an_attempt(queue: Queue, take: Take, now: Now):
+def test_expired_lease_counts_as_an_attempt(queue: Queue, take: Take, now: Now):
     queue.send("x", id="a")
     lost = take(lease=5)
     now.later(5)
@@ -144,7 +144,7 @@ def test_lease_that_ran_out_counts_as_an_attempt(queue: Queue, take: Take, now: 
     assert queue.stats().lease_lost == 1
 
 
-def test_message_whose_consumers_are_all_lost_dies(queue: Queue, take: Take, now: Now):
+def test_message_that_loses_every_consumer_is_dead_lettered(queue: Queue, take: Take, now: Now):
     queue.send("x", id="a", max_retries=1)
     for _ in range(2):
         take(lease=1)
@@ -156,7 +156,7 @@ def test_message_whose_consumers_are_all_lost_dies(queue: Queue, take: Take, now
     assert letter.error.startswith("LeaseLost")
 
 
-def test_late_consumer_may_still_settle_what_nobody_took_back(queue: Queue, take: Take, now: Now):
+def test_late_consumer_can_settle_a_message_that_nobody_reclaimed(queue: Queue, take: Take, now: Now):
     queue.send("x", id="a")
     message = take(lease=1)
     now.later(100)
@@ -164,7 +164,7 @@ def test_late_consumer_may_still_settle_what_nobody_took_back(queue: Queue, take
     assert queue.stats().acked == 1
 
 
-def test_reject_buries_a_message_whatever_retries_are_left(queue: Queue, take: Take, now: Now):
+def test_reject_dead_letters_a_message_even_if_it_has_retries_left(queue: Queue, take: Take, now: Now):
     queue.send("x", id="a")
     take().reject("bad address", error=KeyError("to"))
     info = queue.get("a")
@@ -183,7 +183,7 @@ VERBS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("first", [verb for verb in VERBS if verb != "extend"])
-def test_settled_delivery_is_no_longer_ours(queue: Queue, take: Take, first: str, subtests: pytest.Subtests):
+def test_settled_delivery_cannot_be_settled_again(queue: Queue, take: Take, first: str, subtests: pytest.Subtests):
     queue.send("x", id="a")
     message = take()
     VERBS[first](message)
@@ -195,9 +195,7 @@ def test_settled_delivery_is_no_longer_ours(queue: Queue, take: Take, first: str
             assert (queue.get("a"), queue.stats()) == before
 
 
-def test_delivery_of_a_message_that_was_sent_anew_is_not_the_old_one(
-    queue: Queue, take: Take, now: Now, subtests: pytest.Subtests
-):
+def test_delivery_of_a_resent_message_has_a_new_receipt(queue: Queue, take: Take, now: Now, subtests: pytest.Subtests):
     queue.send("old", id="a")
     old = take()
     old.ack()
@@ -211,7 +209,7 @@ def test_delivery_of_a_message_that_was_sent_anew_is_not_the_old_one(
             assert queue.stats().unack == 1
 
 
-def test_paused_queue_hands_out_nothing_but_lets_what_runs_finish(queue: Queue, take: Take):
+def test_paused_queue_hands_out_nothing_but_running_messages_can_finish(queue: Queue, take: Take):
     queue.send("x", id="a")
     running = take()
     queue.pause()
@@ -222,7 +220,7 @@ def test_paused_queue_hands_out_nothing_but_lets_what_runs_finish(queue: Queue, 
     assert take("b").payload == "y"
 
 
-def test_payload_that_vanished_is_told_by_a_dead_letter(queue: Queue, client: redis.Redis):
+def test_message_with_a_missing_payload_becomes_a_dead_letter(queue: Queue, client: redis.Redis):
     queue.send("x", id="a")
     queue.send("y", id="b")
     client.delete(queue._context.shard("a").keys.message("a"))
@@ -231,7 +229,7 @@ def test_payload_that_vanished_is_told_by_a_dead_letter(queue: Queue, client: re
     assert (letter.id, letter.reason, letter.payload) == ("a", "payload-missing", None)
 
 
-def test_envelope_that_nobody_can_read_is_told_by_a_dead_letter(queue: Queue, client: redis.Redis):
+def test_message_with_an_unreadable_envelope_becomes_a_dead_letter(queue: Queue, client: redis.Redis):
     queue.send("x", id="a")
     client.set(queue._context.shard("a").keys.message("a"), b"\xc1")
     assert queue.receive() == []
@@ -239,7 +237,9 @@ def test_envelope_that_nobody_can_read_is_told_by_a_dead_letter(queue: Queue, cl
     assert (letter.id, letter.reason) == ("a", "unreadable-envelope")
 
 
-def test_id_of_a_dead_letter_without_payload_is_taken_until_it_is_purged(queue: Queue, client: redis.Redis, take: Take):
+def test_id_of_a_dead_letter_without_payload_stays_taken_until_it_is_purged(
+    queue: Queue, client: redis.Redis, take: Take
+):
     queue.send("x", id="a")
     client.delete(queue._context.shard("a").keys.message("a"))
     queue.receive()
@@ -251,7 +251,7 @@ def test_id_of_a_dead_letter_without_payload_is_taken_until_it_is_purged(queue: 
     assert queue.stats().missing == 0
 
 
-def test_messages_due_at_the_same_time_come_first_in_first_out(make: Make, now: Now):
+def test_messages_due_at_the_same_time_are_first_in_first_out(make: Make, now: Now):
     queue = make("first-in", shards=1)
     for start in range(0, 40, 20):
         queue.send_many(Outgoing(n, delay=5) for n in range(start, start + 10))

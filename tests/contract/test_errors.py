@@ -111,7 +111,7 @@ BRANCHES = [
 
 
 @pytest.mark.parametrize("cls", HERE, ids=lambda cls: cls.__name__)
-def test_error_is_raised_by_the_queue_in_one_line(
+def test_queue_raises_each_error_with_a_one_line_message(
     redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch, cls: type[DelayqError]
 ):
     monkeypatch.setattr(send, "REPLICA_TIMEOUT_MS", 10)
@@ -123,22 +123,22 @@ def test_error_is_raised_by_the_queue_in_one_line(
     assert "\n" not in str(caught.value)
 
 
-def test_error_of_another_part_is_in_its_test():
+def test_errors_raised_elsewhere_are_in_the_test_named_for_them():
     tests = Path(__file__).parents[1]
     assert [cls for cls, test in ELSEWHERE.items() if cls.__name__ not in (tests / test).read_text()] == []
 
 
-def test_branch_of_the_tree_has_leaves_that_are_raised():
+def test_each_base_class_has_subclasses_that_are_raised():
     raised = {**HERE, **ELSEWHERE}
     assert [branch for branch in BRANCHES if not any(issubclass(leaf, branch) for leaf in raised)] == []
 
 
-def test_every_error_is_raised_somewhere():
+def test_every_error_class_is_raised_in_some_test():
     classes = {cls for _, cls in inspect.getmembers(errors, inspect.isclass) if issubclass(cls, DelayqError)}
     assert classes == {*HERE, *ELSEWHERE, *BRANCHES}
 
 
-def test_all_errors_can_be_caught_at_once(make: Make, now: Now):
+def test_all_errors_share_one_base_class(make: Make, now: Now):
     with pytest.raises(DelayqError):
         make("")
     assert now.ms

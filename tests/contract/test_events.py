@@ -40,7 +40,7 @@ def told(records: Any) -> list[tuple[str, str]]:
 ALL = sorted((f"m{number}", event) for number in range(3) for event in ("sent", "delivered", "acked"))
 
 
-def test_ledger_is_read_as_a_topic(written: Queue):
+def test_ledger_can_be_read_as_a_topic(written: Queue):
     records = written.events.range()
     assert told(records) == ALL
     assert written.events.length() == 9
@@ -50,26 +50,26 @@ def test_ledger_is_read_as_a_topic(written: Queue):
     assert records[0].payload["event"] in ("sent", "delivered", "acked")
 
 
-def test_record_of_the_ledger_is_an_event(written: Queue):
+def test_ledger_records_are_events(written: Queue):
     record = next(each for each in written.events.range() if each.payload["id"] == "m1")
     assert Event.of(record) == written.history("m1")[0]
     assert Event.of(record) == Event(id="m1", event="sent", at=from_ms(AT + 10), entry=record.id)
 
 
-def test_record_of_another_program_is_no_event(written: Queue, client: redis.Redis):
+def test_record_of_another_program_is_not_an_event(written: Queue, client: redis.Redis):
     client.xadd(written._context.shards[0].keys.events, {"order": "7"})
     strange = next(each for each in written.events.range() if "order" in each.payload)
     with pytest.raises(InvalidInput, match="not an entry of a ledger"):
         Event.of(strange)
 
 
-def test_id_that_is_no_text_is_told_as_elsewhere(written: Queue, client: redis.Redis):
+def test_id_that_is_not_valid_text_is_shown_as_elsewhere(written: Queue, client: redis.Redis):
     client.xadd(written._context.shards[0].keys.events, entry("a", "sent", AT) | {"id": b"\xfe"})
     strange = next(each for each in written.events.range() if each.payload["id"] == "\ufffd")
     assert Event.of(strange).id == "\udcfe"
 
 
-def test_groups_follow_the_ledger(written: Queue, client: redis.Redis, shards: int):
+def test_groups_can_follow_the_ledger(written: Queue, client: redis.Redis, shards: int):
     group: Any = written.events.group("audit", start="0")
     records = group.poll("a", 100)
     assert told(records) == ALL
@@ -81,7 +81,7 @@ def test_groups_follow_the_ledger(written: Queue, client: redis.Redis, shards: i
     assert [each for each in examine(written).findings if each.kind != "persistence"] == []
 
 
-def test_consumer_handles_the_ledger(written: Queue):
+def test_consumer_can_handle_the_ledger(written: Queue):
     group: Any = written.events.group("audit", start="0")
     handled: list[Any] = []
     if isinstance(group, Awaited):
@@ -97,7 +97,7 @@ def test_consumer_handles_the_ledger(written: Queue):
     assert group.lag() == 0
 
 
-def test_ledger_is_trimmed_as_a_topic(written: Queue):
+def test_ledger_can_be_trimmed_as_a_topic(written: Queue):
     group: Any = written.events.group("audit", start="0")
     assert written.events.trim_acked().dropped == 0
     group.ack(group.poll("a", 100))
@@ -105,7 +105,7 @@ def test_ledger_is_trimmed_as_a_topic(written: Queue):
     assert written.events.length() == 0
 
 
-def test_nobody_publishes_to_a_ledger(written: Queue, subtests: pytest.Subtests):
+def test_publishing_to_a_ledger_is_refused(written: Queue, subtests: pytest.Subtests):
     for call in ["publish", "publish_many"]:
         with subtests.test(call=call):
             with pytest.raises(InvalidInput, match="the ledger of queue jobs is written by the queue itself"):
@@ -122,7 +122,7 @@ def test_ledger_has_the_shards_of_its_queue(make: Make, client: redis.Redis):
     assert len(client.keys("delayq:{wide*}:events")) == 4
 
 
-def test_ledger_of_a_queue_that_was_never_used_is_empty(make: Make, client: redis.Redis):
+def test_ledger_of_an_unused_queue_is_empty(make: Make, client: redis.Redis):
     assert make("unheard-of").events.range() == []
     assert make("unheard-of").events.length() == 0
     assert client.keys() == []

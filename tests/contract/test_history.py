@@ -28,7 +28,7 @@ def recorded(queue: Queue) -> Queue:
     return queue
 
 
-def test_history_tells_each_transition_oldest_first(recorded: Queue, client: redis.Redis, shards: int):
+def test_history_lists_each_transition_oldest_first(recorded: Queue, client: redis.Redis, shards: int):
     append(client, "a", "sent", AT, due=AT + 1000, shards=shards)
     append(client, "b", "sent", AT, due=AT + 1000, shards=shards)
     append(client, "a", "promoted", AT + 1003, due=AT + 1000, late=3, shards=shards)
@@ -57,7 +57,7 @@ def test_queue_without_a_ledger_has_no_history(recorded: Queue):
     assert recorded.history("nobody") == []
 
 
-def test_queue_that_was_never_used_has_no_history(make: Make, client: redis.Redis):
+def test_unused_queue_has_no_history(make: Make, client: redis.Redis):
     assert make("unheard-of").history("a") == []
     assert client.keys() == []
 
@@ -92,7 +92,7 @@ STRANGE: dict[str, dict[Any, Any]] = {
 }
 
 
-def test_entries_of_other_programs_are_passed_over(
+def test_entries_of_other_programs_are_skipped(
     recorded: Queue, client: redis.Redis, shards: int, subtests: pytest.Subtests
 ):
     for name, fields in STRANGE.items():
@@ -104,12 +104,12 @@ def test_entries_of_other_programs_are_passed_over(
             assert [each.event for each in recorded.history("a")] == ["sent", "acked"]
 
 
-def test_fields_that_a_newer_delayq_adds_do_no_harm(recorded: Queue, client: redis.Redis):
+def test_fields_added_by_a_newer_delayq_are_ignored(recorded: Queue, client: redis.Redis):
     client.xadd(recorded._context.shard("a").keys.events, entry("a", "teleported", AT) | {"to": "elsewhere"})
     assert [each.event for each in recorded.history("a")] == ["teleported"]
 
 
-def test_texts_that_are_no_text_are_told_as_well_as_can_be(recorded: Queue, client: redis.Redis):
+def test_invalid_text_is_shown_as_well_as_possible(recorded: Queue, client: redis.Redis):
     strange = entry("a", "nacked", AT, due="inf") | {"reason": b"\xff no", "consumer": b"\xfe"}
     client.xadd(recorded._context.shard("a").keys.events, strange)
     (event,) = recorded.history("a")
@@ -117,15 +117,13 @@ def test_texts_that_are_no_text_are_told_as_well_as_can_be(recorded: Queue, clie
     assert event.due_at == from_ms(float("inf"))
 
 
-def test_key_of_another_type_is_named(recorded: Queue, client: redis.Redis):
+def test_key_of_the_wrong_type_is_named(recorded: Queue, client: redis.Redis):
     client.set(recorded._context.shard("a").keys.events, "mine")
     with pytest.raises(KeyOverwritten):
         recorded.history("a")
 
 
-def test_all_of_the_ledger_is_looked_through_while_it_grows(
-    recorded: Queue, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
-):
+def test_whole_ledger_is_read_while_it_grows(recorded: Queue, client: redis.Redis, monkeypatch: pytest.MonkeyPatch):
     key = recorded._context.shard("a").keys.events
     ours = (0, 499, 500, 501, 1002, 1200)
     for number in range(1201):
@@ -143,7 +141,7 @@ def test_all_of_the_ledger_is_looked_through_while_it_grows(
     assert [each.event for each in recorded.history("c")] == ["sent"] * 3 * 501
 
 
-def test_ledger_tells_the_whole_life_of_a_message(make: Make, now: Now):
+def test_history_covers_the_whole_life_of_a_message(make: Make, now: Now):
     queue = make(backoff=backoff.fixed(5), max_retries=1)
     queue.configure(events=True)
     queue.send("x", id="a", delay=10)

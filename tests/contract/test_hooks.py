@@ -27,7 +27,7 @@ def failing(_: object) -> None:
     raise ValueError("boom")
 
 
-def test_start_comes_before_the_first_message_and_stop_after_the_last(queue: Queue, drain: Drain):
+def test_on_start_runs_before_the_first_message_and_on_stop_after_the_last(queue: Queue, drain: Drain):
     note = Note()
     for name in ("first", "second"):
         registered(queue, queue.middleware.on_start, note.of(f"start {name}"))
@@ -42,7 +42,7 @@ def test_start_comes_before_the_first_message_and_stop_after_the_last(queue: Que
     assert note == [*starts, *stops]
 
 
-def test_hooks_are_given_the_consumer(queue: Queue, drain: Drain):
+def test_hooks_receive_the_consumer(queue: Queue, drain: Drain):
     seen: list[Any] = []
     registered(queue, queue.middleware.on_start, lambda consumer: seen.append((consumer.name, consumer.queues)))
     registered(queue, queue.middleware.on_stop, lambda consumer: seen.append(consumer.handled))
@@ -52,7 +52,7 @@ def test_hooks_are_given_the_consumer(queue: Queue, drain: Drain):
     assert (name, served.name, handled) == ("me", queue.name, 1)
 
 
-def test_start_that_fails_leaves_all_messages_and_calls_nothing_else(queue: Queue, drain: Drain):
+def test_failing_on_start_leaves_all_messages_and_calls_nothing_else(queue: Queue, drain: Drain):
     note = Note()
     registered(queue, queue.middleware.on_start, note.of("start"))
     registered(queue, queue.middleware.on_start, failing)
@@ -66,7 +66,7 @@ def test_start_that_fails_leaves_all_messages_and_calls_nothing_else(queue: Queu
     assert (queue.stats().delivered, queue.stats().acked) == (0, 0)
 
 
-def test_stop_that_fails_is_logged_and_the_others_are_called(queue: Queue, drain: Drain):
+def test_failing_on_stop_is_logged_and_the_others_still_run(queue: Queue, drain: Drain):
     note = Note()
     registered(queue, queue.middleware.on_stop, note.of("stop"))
     registered(queue, queue.middleware.on_stop, failing)
@@ -95,7 +95,7 @@ def rejects(_: Message) -> None:
     [(rejects, "unwanted", "Reject: unwanted"), (failing, "retries-exhausted", "ValueError: boom")],
     ids=["rejected", "exhausted"],
 )
-def test_message_that_a_handler_brings_to_its_death_is_told_as_get_knows_it(
+def test_on_dead_receives_what_get_returns(
     queue: Queue, drain: Drain, told: list[MessageInfo], handler: Any, reason: str, error: str
 ):
     queue.send({"n": 1}, id="a", max_retries=0, headers={"tenant": "a"}, timeout=600, expires_in=900)
@@ -104,7 +104,7 @@ def test_message_that_a_handler_brings_to_its_death_is_told_as_get_knows_it(
     assert (told[0].state, told[0].reason, told[0].error, told[0].payload) == ("dead", reason, error, {"n": 1})
 
 
-def test_failure_is_told_only_when_it_was_the_last_one(make: Make, drain: Drain, now: Now):
+def test_on_dead_is_called_only_after_the_last_failure(make: Make, drain: Drain, now: Now):
     queue = make("fails", backoff=backoff.fixed(1))
     infos: list[MessageInfo] = []
     registered(queue, queue.middleware.on_dead, infos.append)
@@ -117,7 +117,9 @@ def test_failure_is_told_only_when_it_was_the_last_one(make: Make, drain: Drain,
     assert (infos[0].attempts, infos[0].retries_used) == (2, 2)
 
 
-def test_message_without_a_payload_is_told(queue: Queue, drain: Drain, told: list[MessageInfo], client: redis.Redis):
+def test_on_dead_is_called_for_a_message_without_a_payload(
+    queue: Queue, drain: Drain, told: list[MessageInfo], client: redis.Redis
+):
     queue.send("x", id="a")
     for key in client.keys("*msg:a"):
         client.delete(key)
@@ -126,7 +128,7 @@ def test_message_without_a_payload_is_told(queue: Queue, drain: Drain, told: lis
     assert (told[0].reason, told[0].payload, told[0].attempts) == ("payload-missing", None, 0)
 
 
-def test_message_that_was_lost_too_often_is_told(queue: Queue, drain: Drain, told: list[MessageInfo], now: Now):
+def test_on_dead_is_called_for_a_message_lost_too_often(queue: Queue, drain: Drain, told: list[MessageInfo], now: Now):
     queue.send("x", id="a", max_retries=0)
     assert len(queue.receive()) == 1
     now.later(31)
@@ -135,7 +137,7 @@ def test_message_that_was_lost_too_often_is_told(queue: Queue, drain: Drain, tol
     assert (told[0].reason, told[0].payload) == ("consumer-lost", "x")
 
 
-def test_message_whose_key_cannot_be_told_is_told(make: Make, drain: Drain):
+def test_on_dead_is_called_for_a_message_with_an_invalid_key(make: Make, drain: Drain):
     infos: list[MessageInfo] = []
 
     def no_key(_: Message) -> str:
@@ -149,7 +151,9 @@ def test_message_whose_key_cannot_be_told_is_told(make: Make, drain: Drain):
     assert infos[0].reason == "no key"
 
 
-def test_messages_that_end_otherwise_are_not_told(queue: Queue, drain: Drain, told: list[MessageInfo], now: Now):
+def test_on_dead_is_not_called_for_messages_that_end_otherwise(
+    queue: Queue, drain: Drain, told: list[MessageInfo], now: Now
+):
     queue.send("late", id="late", expires_in=1)
     now.later(2)
     queue.send("done")
@@ -162,7 +166,7 @@ def test_messages_that_end_otherwise_are_not_told(queue: Queue, drain: Drain, to
     assert (queue.stats().expired, queue.stats().dead) == (1, 1)
 
 
-def test_hook_that_fails_is_logged_and_the_message_is_dead_and_told_to_others(queue: Queue, drain: Drain):
+def test_failing_on_dead_is_logged_and_the_other_hooks_still_run(queue: Queue, drain: Drain):
     infos: list[MessageInfo] = []
     registered(queue, queue.middleware.on_dead, failing)
     registered(queue, queue.middleware.on_dead, infos.append)
@@ -179,7 +183,7 @@ def test_hook_that_fails_is_logged_and_the_message_is_dead_and_told_to_others(qu
     ]
 
 
-def test_death_in_a_batch_is_told(queue: Queue, drain: Drain, told: list[MessageInfo]):
+def test_on_dead_is_called_for_a_message_in_a_batch(queue: Queue, drain: Drain, told: list[MessageInfo]):
     registered(queue, queue.batch_handler(max_messages=10), lambda batch: {batch[0].id: Reject("unwanted")})
     for n in range(3):
         queue.send(n)
@@ -187,7 +191,7 @@ def test_death_in_a_batch_is_told(queue: Queue, drain: Drain, told: list[Message
     assert [info.reason for info in told] == ["unwanted"]
 
 
-def test_consumer_of_several_queues_calls_each_start_once_and_tells_of_whose_message_died(make: Make):
+def test_consumer_of_several_queues_calls_the_hooks_of_each_queue(make: Make):
     note, infos, common = Note(), list[MessageInfo](), Middleware()
     first, second = make("first", middleware=common), make("second", middleware=common)
     third = make("third")
@@ -213,7 +217,7 @@ def run_all(queues: list[Any], handler: Any) -> None:
 
 @pytest.mark.same_on_all_clients
 @pytest.mark.parametrize("register", ["on_start", "on_stop", "on_dead"])
-def test_function_that_cannot_be_called_is_refused_when_it_is_registered(register: str):
+def test_hook_with_a_wrong_signature_is_refused_at_registration(register: str):
     def generator(_: object) -> Any:
         yield
 
@@ -235,7 +239,7 @@ def test_function_that_cannot_be_called_is_refused_when_it_is_registered(registe
 
 
 @pytest.mark.same_on_all_clients
-def test_async_hook_is_refused_by_a_consumer_that_cannot_await_it():
+def test_sync_consumer_refuses_an_async_hook():
     async def opened(_: object) -> None: ...
 
     for register in ("on_start", "on_stop", "on_dead"):

@@ -9,7 +9,7 @@ from tests.contract.conftest import Drain, Make, Now
 from tests.harness import bookkeeping
 
 
-def test_entries_are_as_many_as_were_counted(make: Make, client: redis.Redis, now: Now):
+def test_ledger_has_as_many_entries_as_the_counters_say(make: Make, client: redis.Redis, now: Now):
     queue = make(events=True)
     queue.send_many([Outgoing(n, id=f"m{n}") for n in range(8)])
     queue.send("x", id="late", expires_in=1)
@@ -39,7 +39,7 @@ def test_entries_are_as_many_as_were_counted(make: Make, client: redis.Redis, no
     assert (noted["requeued"], noted["died"], noted["released"], noted["replaced"]) == (2, 2, 1, 1)
 
 
-def test_message_that_is_acked_twice_in_a_call_is_noted_once(make: Make, client: redis.Redis):
+def test_message_acked_twice_in_one_call_is_noted_once(make: Make, client: redis.Redis):
     queue = make(events=True)
     queue.send_many([Outgoing(1), Outgoing(2)])
     first, second = queue.receive(2)
@@ -47,7 +47,7 @@ def test_message_that_is_acked_twice_in_a_call_is_noted_once(make: Make, client:
     assert bookkeeping.check(queue, client=client)["acked"] == 2
 
 
-def test_consumer_s_work_is_noted(make: Make, client: redis.Redis, drain: Drain):
+def test_work_of_a_consumer_is_noted(make: Make, client: redis.Redis, drain: Drain):
     queue = make(events=True)
     queue.send_many([Outgoing(n, id=f"m{n}") for n in range(4)])
 
@@ -64,7 +64,7 @@ def test_consumer_s_work_is_noted(make: Make, client: redis.Redis, drain: Drain)
     assert consumers != {""}
 
 
-def test_ledger_of_a_queue_whose_keys_are_limited_tells_what_was_held_back(make: Make, client: redis.Redis):
+def test_ledger_records_messages_held_back_by_key_limits(make: Make, client: redis.Redis):
     queue = make(shards=1, events=True, concurrency_per_key=1, concurrency_key=lambda message: message.headers["k"])
     queue.send_many([Outgoing(n, headers={"k": "a"}) for n in range(3)])
     while messages := queue.receive():

@@ -25,11 +25,11 @@ def received(queue: Queue, count: int = 100) -> int:
     return len(queue.receive(count))
 
 
-def test_queue_has_no_limits_until_it_is_told(queue: Queue):
+def test_queue_has_no_limits_by_default(queue: Queue):
     assert queue.configuration() == Configuration(rate=None, concurrency=None, concurrency_per_key=None)
 
 
-def test_limits_are_the_queues_own_whoever_has_set_them(make: Make, queue: Queue):
+def test_limits_apply_to_every_client_of_a_queue(make: Make, queue: Queue):
     queue.configure(rate="2/s")
     make(shards=1).configure(concurrency=7, concurrency_per_key=3)
     assert queue.configuration() == Configuration(rate="2/s", concurrency=7, concurrency_per_key=3)
@@ -37,7 +37,7 @@ def test_limits_are_the_queues_own_whoever_has_set_them(make: Make, queue: Queue
     assert make(shards=1).configuration() == Configuration(concurrency=8, concurrency_per_key=3)
 
 
-def test_no_more_go_in_a_period_than_the_rate_says(queue: Queue, now: Now):
+def test_no_more_messages_are_handed_out_than_the_rate_allows(queue: Queue, now: Now):
     queue.configure(rate="3/s")
     queue.send_many(Outgoing(n) for n in range(10))
     for expected in (3, 0):
@@ -56,7 +56,7 @@ def test_two_clients_share_a_rate(make: Make, queue: Queue):
     assert (received(queue, 2), received(other, 2), received(queue, 2)) == (2, 1, 0)
 
 
-def test_message_handed_back_unstarted_does_not_count(queue: Queue):
+def test_message_returned_unstarted_does_not_count_against_the_rate(queue: Queue):
     queue.configure(rate="2/s")
     queue.send_many(Outgoing(n) for n in range(5))
     first, _ = queue.receive(5)
@@ -65,14 +65,14 @@ def test_message_handed_back_unstarted_does_not_count(queue: Queue):
     assert received(queue) == 0
 
 
-def test_failed_message_counts_again(queue: Queue):
+def test_failed_message_counts_against_the_rate_again(queue: Queue):
     queue.configure(rate="2/s")
     queue.send_many(Outgoing(n) for n in range(2))
     queue.receive(1)[0].nack(delay=0)
     assert (received(queue), received(queue)) == (1, 0)
 
 
-def test_no_more_run_than_the_concurrency_says(queue: Queue):
+def test_no_more_messages_run_than_the_concurrency_allows(queue: Queue):
     queue.configure(concurrency=2)
     queue.send_many(Outgoing(n) for n in range(5))
     first, second = queue.receive(5)
@@ -83,7 +83,7 @@ def test_no_more_run_than_the_concurrency_says(queue: Queue):
     assert received(queue) == 1
 
 
-def test_limit_that_is_removed_holds_nothing_back(queue: Queue):
+def test_removed_limit_holds_nothing_back(queue: Queue):
     queue.configure(rate="1/d", concurrency=1)
     queue.send_many(Outgoing(n) for n in range(5))
     assert received(queue) == 1
@@ -100,7 +100,7 @@ def test_held_back_messages_can_be_cancelled_and_purged(queue: Queue):
     assert queue.stats().missing == 0
 
 
-def test_pause_goes_before_the_limits(queue: Queue, now: Now):
+def test_pause_overrides_the_limits(queue: Queue, now: Now):
     queue.configure(rate="2/s")
     queue.send_many(Outgoing(n) for n in range(5))
     queue.pause()
@@ -136,7 +136,7 @@ def test_limits_of_a_client_are_stored_when_it_consumes(make: Make, queue: Queue
     assert queue.configuration() == Configuration(rate="20/s", concurrency=9)
 
 
-def test_what_a_client_configures_before_it_first_receives_is_not_undone_by_its_own_limits(make: Make, queue: Queue):
+def test_configure_before_the_first_receive_overrides_the_constructor(make: Make, queue: Queue):
     client = make(shards=1, rate="5/s", concurrency=7)
     client.send_many(Outgoing(n) for n in range(9))
     client.configure(rate="1/s")
@@ -145,7 +145,7 @@ def test_what_a_client_configures_before_it_first_receives_is_not_undone_by_its_
     assert queue.configuration() == Configuration(rate="1/s", concurrency=7)
 
 
-def test_what_is_configured_later_is_not_undone(make: Make, queue: Queue, drain: Drain):
+def test_later_configuration_is_not_undone_by_the_constructor(make: Make, queue: Queue, drain: Drain):
     client = make(shards=1, rate="2/s")
     assert received(client) == 0
     queue.configure(rate="5/s")
@@ -154,7 +154,7 @@ def test_what_is_configured_later_is_not_undone(make: Make, queue: Queue, drain:
     assert queue.configuration() == Configuration(rate="5/s")
 
 
-def test_constructor_does_not_undo_what_was_configured_before(make: Make, queue: Queue, drain: Drain):
+def test_constructor_does_not_undo_an_earlier_configuration(make: Make, queue: Queue, drain: Drain):
     queue.configure(rate="1/s", concurrency_per_key=None, events=False)
     client = make(shards=1, rate="5/s", concurrency=7, concurrency_per_key=2, events=True)
     client.send("x")
@@ -165,7 +165,7 @@ def test_constructor_does_not_undo_what_was_configured_before(make: Make, queue:
     assert queue.configuration() == Configuration(rate="1/s", concurrency=7, concurrency_per_key=4)
 
 
-def test_setting_that_differs_from_the_constructors_is_logged_once(
+def test_stored_setting_that_overrides_the_constructor_is_logged_once(
     make: Make, queue: Queue, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     monkeypatch.setattr(queue_context, "_told", set())
@@ -197,7 +197,7 @@ def test_queue_with_shards_refuses_limits(make: Make, client: redis.Redis, subte
             assert {key: client.hgetall(key) for key in client.keys("*meta")} == before
 
 
-def test_consumer_of_a_queue_with_shards_does_not_ignore_its_limits(make: Make, drain: Drain):
+def test_consumer_of_a_queue_with_shards_refuses_limits(make: Make, drain: Drain):
     make("spread", shards=3).send("x")
     with pytest.raises(InvalidInput, match="use shards=1"):
         drain(make("spread", shards=None, rate="5/s"), lambda _: None)
@@ -218,7 +218,7 @@ def test_receive_waits_for_the_rate(make: Make):
     assert min(after - before for before, after in pairwise(handed)) >= 50
 
 
-def test_what_waits_for_its_key_does_not_count_against_the_rate(make: Make):
+def test_message_waiting_for_its_key_does_not_count_against_the_rate(make: Make):
     options = {"rate": "3/h", "concurrency_per_key": 1, "concurrency_key": lambda message: message.headers["tenant"]}
     queue = make(shards=1, **options)
     for tenant, payload in zip("aaabc", range(5), strict=True):
@@ -228,7 +228,7 @@ def test_what_waits_for_its_key_does_not_count_against_the_rate(make: Make):
     assert queue.receive(3) == []
 
 
-def test_place_that_is_given_back_while_the_queue_is_paused_is_free(queue: Queue):
+def test_message_released_while_the_queue_is_paused_does_not_count_against_the_rate(queue: Queue):
     queue.configure(rate="3/h")
     queue.send_many([Outgoing(number) for number in range(6)])
     messages = queue.receive(3)
@@ -240,7 +240,7 @@ def test_place_that_is_given_back_while_the_queue_is_paused_is_free(queue: Queue
     assert received(queue) == 3
 
 
-def test_limit_per_key_holds_at_once_for_who_has_set_it(make: Make):
+def test_client_that_sets_a_key_limit_applies_it_at_once(make: Make):
     queue = make(shards=1, concurrency_key=lambda message: message.headers["tenant"])
     queue.send_many([Outgoing(number, headers={"tenant": "a"}) for number in range(4)])
     assert received(queue, 1) == 1  # without a limit; which is asked for again a second later
@@ -248,13 +248,13 @@ def test_limit_per_key_holds_at_once_for_who_has_set_it(make: Make):
     assert received(queue) == 1
 
 
-def test_ledger_is_kept_from_the_first_send_of_a_client_that_wants_one(make: Make, queue: Queue):
+def test_ledger_starts_with_the_first_send_of_a_client_that_wants_one(make: Make, queue: Queue):
     client = make(shards=1, events=True)
     client.send("x")
     assert queue.configuration() == Configuration(events=100_000)
 
 
-def test_ledger_that_is_kept_already_keeps_its_length(make: Make, queue: Queue):
+def test_existing_ledger_keeps_its_length(make: Make, queue: Queue):
     queue.configure(events=7)
     make(shards=1, events=True).send("x")
     make(shards=1, events=9).send("x")
@@ -262,13 +262,13 @@ def test_ledger_that_is_kept_already_keeps_its_length(make: Make, queue: Queue):
 
 
 @pytest.mark.parametrize("events", [None, False])
-def test_ledger_is_ended(queue: Queue, events: bool | None):
+def test_ledger_can_be_turned_off(queue: Queue, events: bool | None):
     queue.configure(events=True, concurrency=5)
     queue.configure(events=events)
     assert queue.configuration() == Configuration(concurrency=5)
 
 
-def test_impossible_ledger_is_refused_and_nothing_is_changed(queue: Queue, subtests: pytest.Subtests):
+def test_invalid_ledger_length_is_refused_and_changes_nothing(queue: Queue, subtests: pytest.Subtests):
     queue.configure(events=5)
     events: Any
     for events in [0, -1, 10_000_001, 1.5, "many"]:
@@ -281,7 +281,7 @@ def test_impossible_ledger_is_refused_and_nothing_is_changed(queue: Queue, subte
 
 
 @pytest.mark.parametrize("again", ["send", "receive"])
-def test_what_a_client_wants_is_stored_again_when_the_server_has_lost_its_data(
+def test_client_stores_its_settings_again_after_the_server_lost_its_data(
     make: Make, client: redis.Redis, again: str, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("delayq.operations.queue_context.LOOK_SECONDS", -1.0)  # it looks each time
@@ -294,7 +294,7 @@ def test_what_a_client_wants_is_stored_again_when_the_server_has_lost_its_data(
     assert wishful.configuration() == Configuration(rate="5/s", events=9)
 
 
-def test_message_that_is_replaced_while_it_runs_keeps_its_place_until_it_is_settled(queue: Queue):
+def test_replaced_running_message_keeps_its_slot_until_it_is_settled(queue: Queue):
     queue.configure(concurrency=1)
     queue.send("old", id="x")
     (old,) = queue.receive()
@@ -306,7 +306,7 @@ def test_message_that_is_replaced_while_it_runs_keeps_its_place_until_it_is_sett
     assert [each.payload for each in queue.receive(10)] == [2]
 
 
-def test_replaced_delivery_keeps_its_place_no_longer_than_its_lease(queue: Queue, now: Now):
+def test_replaced_delivery_frees_its_slot_when_its_lease_ends(queue: Queue, now: Now):
     queue.configure(concurrency=1)
     queue.send("old", id="x")
     (old,) = queue.receive(lease=10)

@@ -28,7 +28,7 @@ def bring(queue: Queue, take: Take, state: str, id: str = "a") -> None:
 
 
 @pytest.mark.parametrize("state", PLACES[1:])
-def test_message_that_is_not_running_is_cancelled(queue: Queue, take: Take, client: redis.Redis, state: str):
+def test_message_that_is_not_running_can_be_cancelled(queue: Queue, take: Take, client: redis.Redis, state: str):
     bring(queue, take, state)
     assert queue.cancel("a") == "cancelled"
     assert queue.get("a") is None
@@ -40,7 +40,7 @@ def test_message_that_is_not_running_is_cancelled(queue: Queue, take: Take, clie
 
 
 @pytest.mark.parametrize("state", ["retry", "ready", "pending"])
-def test_message_that_waits_is_buried_and_may_be_requeued(queue: Queue, take: Take, now: Now, state: str):
+def test_waiting_message_can_be_buried_and_requeued(queue: Queue, take: Take, now: Now, state: str):
     bring(queue, take, state)
     assert queue.dead.bury("a", reason="unwanted") == "buried"
     (letter,) = queue.dead.list()
@@ -51,7 +51,7 @@ def test_message_that_waits_is_buried_and_may_be_requeued(queue: Queue, take: Ta
     assert take("a").payload == "x"
 
 
-def test_message_that_runs_or_is_unknown_is_not_buried(queue: Queue, take: Take):
+def test_running_or_unknown_message_cannot_be_buried(queue: Queue, take: Take):
     queue.send("x", id="a")
     message = take()
     assert [queue.dead.bury("a"), queue.dead.bury("b")] == ["in_flight", "unknown"]
@@ -66,7 +66,7 @@ def test_reason_of_a_buried_message_is_never_empty(queue: Queue):
 
 
 @pytest.mark.parametrize("end", ["nack", "last-nack", "release", "reject", "lease"])
-def test_message_that_is_cancelled_while_it_runs_is_not_delivered_again(queue: Queue, take: Take, now: Now, end: str):
+def test_running_message_that_is_cancelled_is_not_delivered_again(queue: Queue, take: Take, now: Now, end: str):
     queue.send("x", id="a", max_retries=0 if end == "last-nack" else 5)
     message = take(lease=5)
     assert [queue.cancel("a"), queue.cancel("a")] == ["in_flight", "in_flight"]
@@ -81,7 +81,7 @@ def test_message_that_is_cancelled_while_it_runs_is_not_delivered_again(queue: Q
     assert (queue.stats().cancelled, queue.stats().missing) == (1, 0)
 
 
-def test_message_that_is_cancelled_while_it_runs_may_be_acked(queue: Queue, take: Take):
+def test_running_message_that_is_cancelled_can_be_acked(queue: Queue, take: Take):
     queue.send("x", id="a")
     message = take()
     queue.cancel("a")
@@ -90,14 +90,14 @@ def test_message_that_is_cancelled_while_it_runs_may_be_acked(queue: Queue, take
     assert (stats.acked, stats.cancelled, stats.missing) == (1, 0, 0)
 
 
-def test_unknown_message_is_unknown(queue: Queue):
+def test_cancel_of_an_unknown_message_returns_unknown(queue: Queue):
     assert queue.cancel("a") == "unknown"
     assert queue.reschedule("a", 5) == "unknown"
     assert queue.get("a") is None
 
 
 @pytest.mark.parametrize("state", ["pending", "ready", "retry"])
-def test_waiting_message_gets_another_due_time_and_keeps_its_attempts(queue: Queue, take: Take, now: Now, state: str):
+def test_rescheduled_message_keeps_its_attempts(queue: Queue, take: Take, now: Now, state: str):
     bring(queue, take, state)
     assert queue.reschedule("a", at=from_ms(now.ms + 20_000)) == "rescheduled"
     assert queue.reschedule("a", delay=10) == "rescheduled"
@@ -108,7 +108,7 @@ def test_waiting_message_gets_another_due_time_and_keeps_its_attempts(queue: Que
 
 
 @pytest.mark.parametrize(("state", "answer"), [("unack", "in_flight"), ("dead", "dead")])
-def test_message_that_runs_or_is_dead_is_not_rescheduled(queue: Queue, take: Take, state: str, answer: str):
+def test_running_or_dead_message_cannot_be_rescheduled(queue: Queue, take: Take, state: str, answer: str):
     bring(queue, take, state)
     before = queue.get("a")
     assert queue.reschedule("a", 5) == answer
@@ -116,7 +116,7 @@ def test_message_that_runs_or_is_dead_is_not_rescheduled(queue: Queue, take: Tak
 
 
 @pytest.mark.parametrize("state", PLACES)
-def test_message_is_found_and_seen_in_its_state(queue: Queue, take: Take, now: Now, state: str):
+def test_get_and_peek_find_a_message_in_each_state(queue: Queue, take: Take, now: Now, state: str):
     bring(queue, take, state)
     info = queue.get("a")
     assert info is not None
@@ -128,14 +128,14 @@ def test_message_is_found_and_seen_in_its_state(queue: Queue, take: Take, now: N
     assert queue.peek(state)[0] == info  # type: ignore[arg-type]  # one of STATES
 
 
-def test_peek_looks_at_the_first_ones(queue: Queue):
+def test_peek_returns_the_first_messages(queue: Queue):
     queue.send_many([Outgoing(n, id=str(n), delay=100 - n) for n in range(30)])
     assert [info.payload for info in queue.peek("pending", 5)] == [29, 28, 27, 26, 25]
     assert len(queue.peek(limit=100)) == 30
 
 
 @pytest.mark.parametrize("state", ["pending", "ready", "retry", "dead", None])
-def test_purge_discards_what_is_in_a_state_and_leaves_the_rest(queue: Queue, take: Take, client: redis.Redis, state):
+def test_purge_deletes_the_messages_of_one_state_only(queue: Queue, take: Take, client: redis.Redis, state):
     for each in PLACES:
         bring(queue, take, each, each)
     assert queue.purge(state) == (1 if state else 4)
@@ -144,13 +144,13 @@ def test_purge_discards_what_is_in_a_state_and_leaves_the_rest(queue: Queue, tak
     assert (queue.stats().purged, queue.stats().missing) == ((1 if state else 4), 0)
 
 
-def test_purge_discards_any_number(queue: Queue):
+def test_purge_deletes_any_number_of_messages(queue: Queue):
     queue.send_many([Outgoing(n) for n in range(1200)])
     assert queue.purge() == 1200
     assert queue.stats().inside == 0
 
 
-def test_dead_letters_come_back_with_their_retries_and_go_on_counting(queue: Queue, take: Take, now: Now):
+def test_requeued_dead_letters_get_their_retries_back_and_keep_counting_attempts(queue: Queue, take: Take, now: Now):
     for id in ("a", "b", "c"):
         queue.send("x", id=id)
         take(id).reject("no")
@@ -166,7 +166,7 @@ def test_dead_letters_come_back_with_their_retries_and_go_on_counting(queue: Que
 
 
 @pytest.mark.parametrize(("ids", "back"), [("all", {"all", "a"}), (["all"], {"all"})], ids=["word", "id"])
-def test_all_means_all_dead_letters_and_a_list_names_the_message_of_that_id(
+def test_requeue_all_means_all_dead_letters_but_a_list_means_the_id_all(
     queue: Queue, take: Take, ids: str | list[str], back: set[str]
 ):
     for id in ("all", "a"):
@@ -176,7 +176,7 @@ def test_all_means_all_dead_letters_and_a_list_names_the_message_of_that_id(
     assert {message.id for message in queue.receive()} == back
 
 
-def test_requeue_of_all_goes_on_behind_dead_letters_whose_payload_is_gone(queue: Queue, client: redis.Redis):
+def test_requeue_of_all_skips_dead_letters_without_a_payload(queue: Queue, client: redis.Redis):
     queue.send_many([Outgoing(number) for number in range(MAX_IDS + 1)])
     for message in queue.receive(MAX_IDS):
         message.reject()
@@ -206,7 +206,7 @@ def test_old_dead_letters_are_purged(queue: Queue, take: Take, now: Now):
     assert queue.dead.purge() == 1
 
 
-def test_purge_of_dead_letters_older_than_the_clock_leaves_all(queue: Queue, take: Take, now: Now):
+def test_purge_with_an_age_before_the_epoch_deletes_nothing(queue: Queue, take: Take, now: Now):
     queue.send("x", id="a")
     take("a").reject()
     now.later(10)
@@ -235,7 +235,7 @@ def test_stats_count_everything(queue: Queue, take: Take, now: Now):
     assert sum(stats.lateness.values()) == 4
 
 
-def test_what_is_overdue_counts_as_due_wherever_it_stands(queue: Queue, now: Now):
+def test_overdue_messages_count_as_due_in_every_state(queue: Queue, now: Now):
     queue.send("fails", max_retries=1)
     queue.receive()[0].nack(delay=10)
     queue.send_many(Outgoing("x", delay=delay) for delay in (5, 5, 60))
@@ -245,7 +245,7 @@ def test_what_is_overdue_counts_as_due_wherever_it_stands(queue: Queue, now: Now
     assert (stats.scheduled, stats.due, stats.retrying, stats.pending, stats.retry) == (1, 3, 0, 3, 1)
 
 
-def test_stats_tell_since_when_the_queue_is_paused(queue: Queue, now: Now):
+def test_stats_show_when_the_queue_was_paused(queue: Queue, now: Now):
     assert queue.stats().paused_since is None
     queue.pause()
     since = from_ms(now.ms)
@@ -270,7 +270,7 @@ def test_pause_for_a_time_ends_by_itself(queue: Queue, now: Now):
     assert len(queue.receive()) == 1
 
 
-def test_pausing_again_replaces_the_end_of_a_pause(queue: Queue, now: Now):
+def test_second_pause_replaces_the_end_of_the_first(queue: Queue, now: Now):
     queue.pause(5)
     queue.pause(dt.timedelta(seconds=60))
     now.later(30)
@@ -294,7 +294,7 @@ def test_lateness_is_counted_from_the_due_time(queue: Queue, now: Now):
     assert stats.lateness_quantile(1) == 2.048
 
 
-def test_doctor_finds_a_used_queue_healthy_and_a_wound_in_it(queue: Queue, take: Take, client: redis.Redis):
+def test_doctor_finds_a_queue_healthy_until_it_is_damaged(queue: Queue, take: Take, client: redis.Redis):
     for state in PLACES:
         bring(queue, take, state, state)
     assert [finding for finding in examine(queue).findings if finding.kind != "persistence"] == []
@@ -308,7 +308,7 @@ def test_doctor_finds_a_used_queue_healthy_and_a_wound_in_it(queue: Queue, take:
     assert examine(queue).errors == []
 
 
-def test_client_that_takes_what_is_recorded_sees_all_shards(make: Make, now: Now):
+def test_client_with_shards_none_sees_all_shards(make: Make, now: Now):
     make("spread", shards=5).send_many([Outgoing(n) for n in range(50)])
     assert len(make("spread", shards=None).receive(50)) == 50
     assert make("spread", shards=None).stats().unack == 50

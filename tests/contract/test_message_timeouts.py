@@ -19,7 +19,7 @@ def timeouts(queue: Queue, *ids: str) -> list[float | None]:
     return [info.timeout for info in infos if info]
 
 
-def test_timeout_is_seen_in_the_message_and_in_what_is_known_of_it(queue: Queue, take: Take):
+def test_timeout_is_shown_by_the_message_and_by_get(queue: Queue, take: Take):
     queue.send("x", id="a", timeout=90)
     assert timeouts(queue, "a") == [90]
     assert [info.timeout for info in queue.peek("pending")] == [90]
@@ -32,7 +32,7 @@ def test_message_without_a_timeout_has_none(queue: Queue, take: Take):
     assert take().timeout is None
 
 
-def test_timedelta_and_fraction_are_kept_to_the_millisecond(queue: Queue):
+def test_timedelta_and_fractional_timeouts_are_kept_to_the_millisecond(queue: Queue):
     queue.send_many(
         [
             Outgoing("x", id="a", timeout=dt.timedelta(minutes=2)),
@@ -43,7 +43,7 @@ def test_timedelta_and_fraction_are_kept_to_the_millisecond(queue: Queue):
     assert timeouts(queue, "a", "b", "c") == [120, 0.25, None]
 
 
-def test_timeout_stays_through_retries_and_is_that_of_the_message_that_replaces(queue: Queue, take: Take):
+def test_timeout_survives_retries_and_is_replaced_with_the_message(queue: Queue, take: Take):
     queue.send("x", id="a", timeout=90)
     take().nack(delay=1)
     assert timeouts(queue, "a") == [90]
@@ -51,7 +51,7 @@ def test_timeout_stays_through_retries_and_is_that_of_the_message_that_replaces(
     assert timeouts(queue, "a") == [30]
 
 
-def test_what_follows_from_a_message_has_its_own_timeout(queue: Queue, drain: Drain):
+def test_follow_ups_have_their_own_timeout(queue: Queue, drain: Drain):
     queue.send("first", timeout=5)
     seen: list[tuple[Any, float | None]] = []
 
@@ -64,7 +64,7 @@ def test_what_follows_from_a_message_has_its_own_timeout(queue: Queue, drain: Dr
     assert sorted(seen) == [("first", 5), ("second", 7), ("third", None)]
 
 
-def test_edit_keeps_the_timeout_or_changes_it(queue: Queue, take: Take):
+def test_edit_can_keep_or_change_the_timeout(queue: Queue, take: Take):
     for timeout, becomes in ((msgspec.UNSET, 90), (5, 5), (None, None)):
         queue.send("x", id="a", timeout=90, on_conflict="replace")
         take().reject("no")
@@ -77,7 +77,7 @@ def test_edit_keeps_the_timeout_or_changes_it(queue: Queue, take: Take):
     assert (info.payload, info.timeout) == ("y", 8)
 
 
-def test_occurrences_of_a_schedule_have_its_timeout(queue: Queue, now: Now):
+def test_occurrences_have_the_timeout_of_their_schedule(queue: Queue, now: Now):
     added = queue.schedules.add("tick", "*/5 * * * *", "x", timeout=600)
     assert added.timeout == 600
     for _ in range(2):
@@ -90,7 +90,7 @@ def test_occurrences_of_a_schedule_have_its_timeout(queue: Queue, now: Now):
 
 
 @pytest.mark.parametrize("timeout", [0, -1, float("nan"), "soon", True, 86_401, dt.timedelta(0)])
-def test_timeout_that_is_none_is_refused_with_its_value(queue: Queue, take: Take, timeout: Any):
+def test_invalid_timeout_is_refused_with_its_value(queue: Queue, take: Take, timeout: Any):
     queue.send("x", id="dead")
     take("dead").reject("no")
     before = queue.stats().sent

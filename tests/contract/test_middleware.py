@@ -29,7 +29,7 @@ def stamped(outgoing: Outgoing) -> Outgoing:
 
 
 @sends()
-def test_message_goes_out_as_middleware_returns_it(queue: Queue, now: Now, send: Send):
+def test_message_is_sent_as_middleware_returns_it(queue: Queue, now: Now, send: Send):
     queue.middleware.before_send(stamped)
     queue.middleware.before_send(
         lambda outgoing: msgspec.structs.replace(outgoing, payload={"wrapped": outgoing.payload}, delay=5, id="chosen")
@@ -42,7 +42,7 @@ def test_message_goes_out_as_middleware_returns_it(queue: Queue, now: Now, send:
 
 
 @sends()
-def test_message_stays_as_it_is_where_middleware_returns_none(queue: Queue, send: Send):
+def test_message_is_unchanged_if_middleware_returns_none(queue: Queue, send: Send):
     seen: list[Outgoing] = []
     queue.middleware.before_send(seen.append)
     send(queue, "x")
@@ -51,7 +51,7 @@ def test_message_stays_as_it_is_where_middleware_returns_none(queue: Queue, send
 
 
 @sends()
-def test_error_in_before_is_the_sender_s_and_nothing_is_sent(queue: Queue, send: Send):
+def test_error_in_before_send_reaches_the_sender_and_nothing_is_sent(queue: Queue, send: Send):
     @queue.middleware.before_send
     def forbid(outgoing: Outgoing) -> None:
         raise PermissionError(f"not {outgoing.payload}")
@@ -62,7 +62,7 @@ def test_error_in_before_is_the_sender_s_and_nothing_is_sent(queue: Queue, send:
 
 
 @sends()
-def test_error_in_after_is_logged_for_the_message_is_sent(queue: Queue, send: Send, caplog: pytest.LogCaptureFixture):
+def test_error_in_after_send_is_only_logged(queue: Queue, send: Send, caplog: pytest.LogCaptureFixture):
     @queue.middleware.after_send
     def count(_outgoing: Outgoing, _sent: SentMessage) -> None:
         raise OSError("no counter")
@@ -75,7 +75,7 @@ def test_error_in_after_is_logged_for_the_message_is_sent(queue: Queue, send: Se
 
 
 @sends()
-def test_around_sees_what_became_of_the_send(queue: Queue, send: Send):
+def test_around_send_sees_the_result_of_the_send(queue: Queue, send: Send):
     seen: list[Any] = []
 
     @queue.middleware.around_send
@@ -88,7 +88,7 @@ def test_around_sees_what_became_of_the_send(queue: Queue, send: Send):
     assert seen == [("jobs", 1, []), result if isinstance(result, SentMessage) else result[0]]
 
 
-def test_batch_is_told_from_a_lone_message_and_keeps_its_order(queue: Queue):
+def test_middleware_can_tell_a_batch_from_a_single_message(queue: Queue):
     seen: list[tuple[bool, int]] = []
     paired: list[tuple[Any, str]] = []
 
@@ -105,7 +105,7 @@ def test_batch_is_told_from_a_lone_message_and_keeps_its_order(queue: Queue):
     assert paired == [("x", "x"), *[(n, str(n)) for n in range(300)]]
 
 
-def test_error_of_the_send_goes_through_middleware_to_the_sender(queue: Queue):
+def test_send_error_passes_through_middleware_to_the_sender(queue: Queue):
     seen: list[BaseException] = []
     told: list[Any] = []
     queue.middleware.after_send(lambda *arguments: told.append(arguments))
@@ -127,7 +127,7 @@ def test_error_of_the_send_goes_through_middleware_to_the_sender(queue: Queue):
 
 @pytest.mark.same_on_all_clients
 @pytest.mark.parametrize("returned", ["text", 5, {"payload": 1}, False])
-def test_what_is_returned_instead_of_a_message_is_refused(queue: Queue, returned: Any):
+def test_wrong_return_value_of_middleware_is_refused(queue: Queue, returned: Any):
     @queue.middleware.before_send
     def wrong(_: Outgoing) -> Any:
         return returned
@@ -138,7 +138,7 @@ def test_what_is_returned_instead_of_a_message_is_refused(queue: Queue, returned
 
 
 @pytest.mark.parametrize("messages", [[], [Outgoing(1)] * 2])
-def test_middleware_may_neither_drop_nor_add_messages(queue: Queue, messages: list[Outgoing]):
+def test_middleware_cannot_drop_or_add_messages(queue: Queue, messages: list[Outgoing]):
     @queue.middleware.around_send
     def other(sending: Sending) -> Iterator[None]:
         sending.messages = messages
@@ -150,7 +150,7 @@ def test_middleware_may_neither_drop_nor_add_messages(queue: Queue, messages: li
 
 
 @pytest.mark.parametrize("wrong", [5, ["x"], [Outgoing(1), None]])
-def test_middleware_never_sees_what_is_no_message(queue: Queue, wrong: Any):
+def test_middleware_never_sees_invalid_messages(queue: Queue, wrong: Any):
     seen: list[Outgoing] = []
     queue.middleware.before_send(seen.append)
     with pytest.raises(InvalidInput, match="send_many"):
@@ -159,7 +159,7 @@ def test_middleware_never_sees_what_is_no_message(queue: Queue, wrong: Any):
     assert queue.stats().sent == 0
 
 
-def test_queues_may_share_their_middleware(make: Make):
+def test_queues_can_share_middleware(make: Make):
     shared = Middleware()
     shared.before_send(stamped)
     for name in ("one", "two"):

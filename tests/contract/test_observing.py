@@ -28,7 +28,7 @@ def ages(queue: Queue, now: Now, **asked: Any) -> list[float]:
     return [(from_ms(now.ms) - sample.at).total_seconds() / 60 for sample in queue.samples(**asked)]
 
 
-def test_sample_is_what_stats_were(queue: Queue, now: Now):
+def test_sample_holds_the_stats_of_its_time(queue: Queue, now: Now):
     queue.send_many([Outgoing(n) for n in range(5)])
     first, second = queue.receive(2)
     first.ack()
@@ -42,7 +42,7 @@ def test_sample_is_what_stats_were(queue: Queue, now: Now):
     assert sample.at == from_ms(now.ms - 7000)
 
 
-def test_minute_has_one_sample(queue: Queue, now: Now):
+def test_each_minute_has_one_sample(queue: Queue, now: Now):
     assert queue.sample()
     queue.send("x")
     now.later(59)
@@ -52,14 +52,14 @@ def test_minute_has_one_sample(queue: Queue, now: Now):
     assert [sample.stats.sent for sample in queue.samples()] == [1, 2]
 
 
-def test_last_hour_is_told_by_the_minute_and_the_day_by_ten(queue: Queue, now: Now):
+def test_samples_are_a_minute_apart_for_an_hour_and_ten_minutes_apart_for_a_day(queue: Queue, now: Now):
     for _ in range(300):
         queue.sample()
         now.later(5 * MINUTE)
     assert ages(queue, now) == [*range(1440, 60, -10), *range(60, 0, -5)]
 
 
-def test_what_is_older_than_a_day_is_not_told_though_it_is_kept(queue: Queue, now: Now):
+def test_samples_older_than_a_day_are_not_returned(queue: Queue, now: Now):
     queue.sample()
     now.later(DAY)
     assert ages(queue, now) == [1440]
@@ -67,7 +67,7 @@ def test_what_is_older_than_a_day_is_not_told_though_it_is_kept(queue: Queue, no
     assert ages(queue, now) == []
 
 
-def test_samples_are_told_since_a_moment(queue: Queue, now: Now):
+def test_samples_can_start_at_a_given_time(queue: Queue, now: Now):
     for _ in range(3):
         queue.sample()
         now.later(MINUTE)
@@ -75,14 +75,14 @@ def test_samples_are_told_since_a_moment(queue: Queue, now: Now):
     assert ages(queue, now, since=from_ms(now.ms)) == []
 
 
-def test_moment_has_a_time_zone(queue: Queue, subtests: pytest.Subtests):
+def test_since_needs_a_time_zone(queue: Queue, subtests: pytest.Subtests):
     since: Any
     for since in [dt.datetime(2024, 1, 1), 60]:  # noqa: DTZ001  # what is refused
         with subtests.test(since=since), pytest.raises(InvalidTime, match="since"):
             queue.samples(since)
 
 
-def test_queue_that_nobody_has_used_has_no_samples_and_gets_none(make: Make, client: Any):
+def test_unused_queue_has_no_samples_and_gets_none(make: Make, client: Any):
     queue = make(name="nobody")
     assert queue.samples() == []
     assert not queue.sample()
@@ -90,7 +90,7 @@ def test_queue_that_nobody_has_used_has_no_samples_and_gets_none(make: Make, cli
     assert list(client.keys("*nobody*")) == []
 
 
-def test_samples_of_another_program_are_left_out(queue: Queue, now: Now, client: Any):
+def test_samples_of_another_program_are_ignored(queue: Queue, now: Now, client: Any):
     queue.sample()
     key = queue._context.shards[0].keys.samples_minute
     client.delete(key)
@@ -98,7 +98,7 @@ def test_samples_of_another_program_are_left_out(queue: Queue, now: Now, client:
     assert [sample.stats.sent for sample in queue.samples()] == [1]  # that of ten minutes
 
 
-def test_oldest_of_what_is_due_is_told(queue: Queue, now: Now):
+def test_stats_show_the_oldest_due_message(queue: Queue, now: Now):
     assert queue.stats().oldest_due_at is None
     queue.send("later", delay=10)
     first = now.ms
@@ -113,7 +113,7 @@ def test_oldest_of_what_is_due_is_told(queue: Queue, now: Now):
     assert queue.stats().oldest_due_at == from_ms(now.ms - 500)
 
 
-def test_program_that_receives_is_a_consumer(queue: Queue):
+def test_program_that_calls_receive_counts_as_a_consumer(queue: Queue):
     queue.send_many([Outgoing(n) for n in range(4)])
     for _ in range(3):
         queue.receive(1)
@@ -122,7 +122,7 @@ def test_program_that_receives_is_a_consumer(queue: Queue):
     assert (consumer.concurrency, consumer.handled, consumer.holds) == (0, 0, ())
 
 
-def test_consumer_that_is_not_seen_is_alive_no_more_and_forgotten_after_an_hour(queue: Queue, now: Now):
+def test_unseen_consumer_counts_as_gone_and_is_forgotten_after_an_hour(queue: Queue, now: Now):
     queue.send_many([Outgoing(n) for n in range(4)])
     for _ in range(3):
         queue.receive(1)

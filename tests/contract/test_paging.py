@@ -36,21 +36,21 @@ def backwards(queue: Queue, limit: int) -> list[list[str]]:
         before = page.before
 
 
-def test_pages_hold_each_message_once_in_the_order_of_their_times(queue: Queue):
+def test_pages_contain_each_message_once_in_time_order(queue: Queue):
     queue.send_many([Outgoing(n, delay=n // 4, id=f"m{n:02}") for n in range(10)])
     expected = [f"m{n:02}" for n in range(10)]
     assert forwards(queue, 4) == [expected[:4], expected[4:8], expected[8:]]
     assert backwards(queue, 4) == [expected[6:], expected[2:6], expected[:2]]
 
 
-def test_pages_of_one_instant_are_told_apart_by_the_ids(queue: Queue):
+def test_messages_with_the_same_time_are_paged_by_id(queue: Queue):
     ids = sorted((f"{n:03}/ü?#%&<b> " + "x" * (n % 70)) for n in range(60))
     queue.send_many([Outgoing(None, delay=60, id=each) for each in ids])
     assert list(chain(*forwards(queue, 7))) == ids
     assert list(chain(*reversed(backwards(queue, 7)))) == ids
 
 
-def test_page_goes_on_behind_a_message_that_is_gone(queue: Queue):
+def test_next_page_starts_after_a_deleted_message(queue: Queue):
     ids = [f"m{n:02}" for n in range(40)]
     queue.send_many([Outgoing(None, delay=60, id=each) for each in ids])
     first = queue.page("pending", limit=10)
@@ -62,7 +62,7 @@ def test_page_goes_on_behind_a_message_that_is_gone(queue: Queue):
     assert ([info.id for info in in_front.messages], in_front.before) == (ids[:5], None)
 
 
-def test_page_tells_how_many_messages_stand_in_front_of_it_and_in_all(queue: Queue):
+def test_page_counts_the_messages_before_it_and_in_total(queue: Queue):
     queue.send_many([Outgoing(None, delay=60 + n, id=f"m{n}") for n in range(7)])
     first = queue.page("pending", limit=3)
     assert (first.rank, first.total, first.before) == (0, 7, None)
@@ -77,7 +77,7 @@ def test_page_of_a_state_without_messages_is_empty(queue: Queue):
         assert (page.messages, page.total, page.rank, page.before, page.after) == ([], 0, 0, None, None)
 
 
-def test_page_tells_of_a_message_what_get_tells(queue: Queue, now: Now):
+def test_page_shows_the_same_facts_as_get(queue: Queue, now: Now):
     queue.send_many([Outgoing({"n": n}, id=f"m{n}", headers={"tenant": n}) for n in range(5)])
     first, second, third, *_ = sorted(queue.receive(5), key=lambda message: message.id)
     first.nack(error="no luck")
@@ -93,7 +93,7 @@ def test_page_tells_of_a_message_what_get_tells(queue: Queue, now: Now):
     assert [info.cancelled for info in queue.page("unack").messages if info.id == third.id] == [True]
 
 
-def test_payloads_that_are_larger_than_wanted_are_not_read(queue: Queue):
+def test_payloads_over_the_size_limit_are_not_read(queue: Queue):
     queue.send(b"x" * 5000, id="large", delay=60)
     queue.send(b"small", id="small", delay=61)
     page = queue.page("pending", largest=1000)
@@ -102,7 +102,7 @@ def test_payloads_that_are_larger_than_wanted_are_not_read(queue: Queue):
     assert [info.body for info in queue.page("pending").messages] == [b"x" * 5000, b"small"]
 
 
-def test_what_is_no_cursor_is_refused_with_a_remedy(queue: Queue, subtests: pytest.Subtests):
+def test_invalid_cursor_is_refused_with_a_remedy(queue: Queue, subtests: pytest.Subtests):
     why = "is not a cursor: give `before` or `after` of another page as it is"
     cursor: Any
     for cursor in ["", "5", "nan a", "x y", 7]:
@@ -110,7 +110,7 @@ def test_what_is_no_cursor_is_refused_with_a_remedy(queue: Queue, subtests: pyte
             queue.page("pending", after=cursor)
 
 
-def test_page_has_one_bound(queue: Queue):
+def test_page_takes_only_one_bound(queue: Queue):
     with pytest.raises(InvalidInput, match="cannot both bound a page"):
         queue.page("pending", after="5 a", before="+")
 

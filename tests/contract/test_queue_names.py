@@ -27,7 +27,7 @@ def test_queues_of_a_server_are_listed_by_name(any_server: RedisServer):
 
 
 @pytest.mark.same_on_all_servers
-def test_client_that_is_given_stays_open(any_server: RedisServer):
+def test_given_client_stays_open(any_server: RedisServer):
     with Queue("emails", url=any_server.url) as queue:
         queue.pause()
 
@@ -42,7 +42,7 @@ def test_client_that_is_given_stays_open(any_server: RedisServer):
     assert asyncio.run(awaited()) == ["emails"]
 
 
-def test_what_cannot_be_asked_is_an_error(tmp_path):
+def test_unreachable_server_and_bad_prefix_are_errors(tmp_path):
     with pytest.raises(errors.ServerUnreachable):
         delayq.queues(url=f"unix://{tmp_path}/nobody")
     with pytest.raises(errors.InvalidInput):

@@ -83,7 +83,7 @@ CHOICES: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-def test_dry_run_counts_those_to_which_all_applies(stocked: Queue, subtests: pytest.Subtests):
+def test_dry_run_counts_the_dead_letters_that_match_all_conditions(stocked: Queue, subtests: pytest.Subtests):
     for name, (given, meant) in CHOICES.items():
         with subtests.test(name):
             counted = stocked.dead.redrive(**given, dry_run=True)
@@ -92,7 +92,7 @@ def test_dry_run_counts_those_to_which_all_applies(stocked: Queue, subtests: pyt
 
 @pytest.mark.same_on_all_clients
 @pytest.mark.parametrize("name", CHOICES)
-def test_those_come_back_to_which_all_applies(stocked: Queue, name: str, now: Now):
+def test_redrive_requeues_the_dead_letters_that_match_all_conditions(stocked: Queue, name: str, now: Now):
     given, meant = CHOICES[name]
     counted = stocked.dead.redrive(**given, dry_run=True)
     assert (counted.matched, counted.moved, ids(stocked)) == (len(meant), 0, [])
@@ -107,14 +107,14 @@ def test_those_come_back_to_which_all_applies(stocked: Queue, name: str, now: No
     assert stocked.stats().missing == 0
 
 
-def test_moments_stand_for_ages(stocked: Queue, now: Now):
+def test_ages_can_be_given_as_datetimes(stocked: Queue, now: Now):
     assert stocked.dead.redrive(older_than=from_ms(now.ms - 60_001), dry_run=True).matched == 2
     assert stocked.dead.redrive(older_than=from_ms(now.ms - 60_000), dry_run=True).matched == 3
     assert stocked.dead.redrive(newer_than=from_ms(now.ms - 60_000), dry_run=True).matched == 1
     assert stocked.dead.redrive(older_than=from_ms(now.ms + 60_000), dry_run=True).matched == 4
 
 
-def test_what_came_back_has_its_retries_and_is_due_after_the_delay(stocked: Queue, now: Now):
+def test_redriven_message_has_its_retries_and_is_due_after_the_delay(stocked: Queue, now: Now):
     stocked.dead.redrive(error="timed out", delay=5)
     assert stocked.receive() == []
     now.later(5)
@@ -124,7 +124,7 @@ def test_what_came_back_has_its_retries_and_is_due_after_the_delay(stocked: Queu
 
 @pytest.mark.same_on_all_clients
 @pytest.mark.parametrize("share", [1, 2, MAX_MOVED, MANY])
-def test_any_number_is_looked_at_once_and_those_meant_come_back(queue: Queue, share: int):
+def test_each_dead_letter_is_read_once_and_the_chosen_ones_are_redriven(queue: Queue, share: int):
     """Those that come back make the others move up, within a page and behind it; nearly all died at one instant."""
     names = [str(number) for number in range(MANY)]
     die_many(queue, names, lambda number: "meant" if number % share == 0 else "not")
@@ -135,7 +135,7 @@ def test_any_number_is_looked_at_once_and_those_meant_come_back(queue: Queue, sh
     assert queue.stats().dead == MANY - len(meant)
 
 
-def test_young_ones_are_found_behind_many_old_ones(queue: Queue, now: Now):
+def test_new_dead_letters_are_found_behind_many_old_ones(queue: Queue, now: Now):
     names = [str(number) for number in range(MANY)]
     die_many(queue, names)
     now.later(0.001)
@@ -146,7 +146,7 @@ def test_young_ones_are_found_behind_many_old_ones(queue: Queue, now: Now):
     assert told.looked_at == 1
 
 
-def test_dead_letter_that_dies_anew_meanwhile_is_left(stocked: Queue, now: Now):
+def test_dead_letter_that_dies_again_meanwhile_is_left_alone(stocked: Queue, now: Now):
     redrive = Redrive(Choice(), rate=1)  # one a step
     rounds = 0
     while not redrive.done:
@@ -159,7 +159,7 @@ def test_dead_letter_that_dies_anew_meanwhile_is_left(stocked: Queue, now: Now):
     assert ids(stocked, "dead") == ["a", "b", "c", "d"]
 
 
-def test_dead_letter_that_was_looked_at_and_has_died_anew_is_left(stocked: Queue, now: Now):
+def test_dead_letter_that_dies_again_after_it_was_read_is_left_alone(stocked: Queue, now: Now):
     """Somebody else is faster: it is no longer the one that was meant."""
     redrive = Redrive(Choice(), rate=1)
     left = {"a", "b", "c", "d"}
@@ -179,7 +179,7 @@ def test_dead_letter_that_was_looked_at_and_has_died_anew_is_left(stocked: Queue
     assert (info.state, info.reason) == ("dead", "again")
 
 
-def test_interrupted_redrive_goes_on_where_it_was(stocked: Queue, now: Now):
+def test_interrupted_redrive_can_be_resumed(stocked: Queue, now: Now):
     redrive = Redrive(Choice(error="HTTP"), rate=1)
     while not redrive.told.moved:
         stocked.execute(redrive.step)
@@ -211,7 +211,7 @@ def test_rate_is_kept_in_bursts_of_a_tenth_of_a_second(
     assert clock - 100 >= (redrive.told.total - burst) / a_second - 1e-6
 
 
-def test_more_than_a_tenth_of_a_second_that_is_lost_is_not_made_up_for(queue: Queue, monkeypatch: pytest.MonkeyPatch):
+def test_delay_over_a_tenth_of_a_second_is_not_made_up_for(queue: Queue, monkeypatch: pytest.MonkeyPatch):
     die_many(queue, [str(number) for number in range(9)])
     clock = 100.0
     monkeypatch.setattr("delayq.operations.bulk.redrive.time.monotonic", lambda: clock)
@@ -224,7 +224,7 @@ def test_more_than_a_tenth_of_a_second_that_is_lost_is_not_made_up_for(queue: Qu
     assert pauses == pytest.approx([1.0] + [0.9] * 7 + [0.0])
 
 
-def test_time_that_reading_takes_is_made_up_for(queue: Queue, monkeypatch: pytest.MonkeyPatch):
+def test_time_spent_reading_is_made_up_for(queue: Queue, monkeypatch: pytest.MonkeyPatch):
     die_many(queue, [str(number) for number in range(9)])
     clock = 100.0
     monkeypatch.setattr("delayq.operations.bulk.redrive.time.monotonic", lambda: clock)
@@ -235,7 +235,7 @@ def test_time_that_reading_takes_is_made_up_for(queue: Queue, monkeypatch: pytes
     assert clock - 100 == pytest.approx(0.9, abs=0.11)
 
 
-def test_progress_is_told(queue: Queue):
+def test_progress_is_reported(queue: Queue):
     die_many(queue, [str(number) for number in range(MANY)])
     told: list[Redriven] = []
     result = queue.dead.redrive(progress=told.append)
@@ -245,7 +245,7 @@ def test_progress_is_told(queue: Queue):
     assert {each.total for each in told} == {MANY}
 
 
-def test_call_that_is_interrupted_has_lost_nothing(queue: Queue):
+def test_interrupted_redrive_loses_nothing(queue: Queue):
     die_many(queue, [str(number) for number in range(MANY)])
 
     def interrupt(told: Redriven) -> None:
@@ -261,7 +261,7 @@ def test_call_that_is_interrupted_has_lost_nothing(queue: Queue):
     assert queue.stats().pending == MANY
 
 
-def test_dead_letters_without_a_payload_are_left_and_counted(queue: Queue, client: redis.Redis):
+def test_dead_letters_without_a_payload_are_skipped_and_counted(queue: Queue, client: redis.Redis):
     die_many(queue, [str(number) for number in range(MANY)])
     for number in range(0, MANY, 2):
         client.delete(queue._context.shard(str(number)).keys.message(str(number)))
@@ -270,13 +270,13 @@ def test_dead_letters_without_a_payload_are_left_and_counted(queue: Queue, clien
     assert queue.stats().dead == MANY - MANY // 2
 
 
-def test_headers_of_what_has_no_readable_envelope_match_nothing(stocked: Queue, client: redis.Redis):
+def test_headers_never_match_an_unreadable_envelope(stocked: Queue, client: redis.Redis):
     client.delete(stocked._context.shard("a").keys.message("a"))
     client.set(stocked._context.shard("c").keys.message("c"), "rubbish")
     assert stocked.dead.redrive(headers={"tenant": "a"}).matched == 0
 
 
-def test_no_dead_letters_are_redriven_at_once(queue: Queue):
+def test_redrive_without_dead_letters_returns_at_once(queue: Queue):
     told = queue.dead.redrive(rate="1/h")
     assert (told.total, told.looked_at, told.matched, told.moved) == (0, 0, 0, 0)
 
@@ -284,7 +284,7 @@ def test_no_dead_letters_are_redriven_at_once(queue: Queue):
 # One of them, edited
 
 
-def test_edited_dead_letter_is_pending_with_what_it_was_given(queue: Queue, take: Take, now: Now):
+def test_edited_dead_letter_is_pending_with_its_new_content(queue: Queue, take: Take, now: Now):
     queue.send({"to": "nobody"}, id="a", headers={"tenant": "a"}, max_retries=7)
     take().reject("no such address")
     now.later(60)
@@ -307,7 +307,7 @@ def test_edited_dead_letter_is_pending_with_what_it_was_given(queue: Queue, take
     assert (stats.requeued, stats.acked, stats.missing) == (1, 1, 0)
 
 
-def test_headers_alone_leave_the_payload_as_it_is(queue: Queue, take: Take, subtests: pytest.Subtests):
+def test_editing_only_headers_keeps_the_payload(queue: Queue, take: Take, subtests: pytest.Subtests):
     payloads: list[Any] = [None, b"\xff\x00", "text", 10**30, {"a": [1.5]}]
     for payload in payloads:
         with subtests.test(payload=payload):
@@ -322,7 +322,7 @@ def test_headers_alone_leave_the_payload_as_it_is(queue: Queue, take: Take, subt
             assert take().headers == {}
 
 
-def test_payload_may_become_null_or_bytes(queue: Queue, take: Take):
+def test_payload_can_be_edited_to_null_or_bytes(queue: Queue, take: Take):
     for payload in (None, b"\xff\x00"):
         queue.send("x", id="a", on_conflict="replace")
         take().reject()
@@ -330,7 +330,7 @@ def test_payload_may_become_null_or_bytes(queue: Queue, take: Take):
         assert take().payload == payload
 
 
-def test_message_that_is_not_dead_is_not_edited(queue: Queue, take: Take):
+def test_message_that_is_not_dead_cannot_be_edited(queue: Queue, take: Take):
     assert queue.dead.edit("a", "new") is False
     queue.send("x", id="a")
     assert queue.dead.edit("a", "new") is False
@@ -342,7 +342,7 @@ def test_message_that_is_not_dead_is_not_edited(queue: Queue, take: Take):
     assert take().payload == "x"
 
 
-def test_dead_letter_that_has_died_anew_is_not_edited_by_who_saw_the_old_one(queue: Queue, take: Take, now: Now):
+def test_dead_letter_that_died_again_is_not_edited_by_an_outdated_caller(queue: Queue, take: Take, now: Now):
     queue.send("x", id="a")
     take().reject()
     seen = queue.dead.list()[0].died_at
@@ -354,7 +354,7 @@ def test_dead_letter_that_has_died_anew_is_not_edited_by_who_saw_the_old_one(que
     assert queue.dead.edit("a", "new", died_at=again) is True
 
 
-def test_expiry_begins_anew_with_the_edit(queue: Queue, take: Take, now: Now):
+def test_edit_restarts_the_expiry(queue: Queue, take: Take, now: Now):
     queue.send("x", id="a", expires_in=10)
     take().reject()
     now.later(60)
@@ -363,7 +363,7 @@ def test_expiry_begins_anew_with_the_edit(queue: Queue, take: Take, now: Now):
     assert take().payload == "new"
 
 
-def test_dead_letter_without_a_payload_can_only_be_given_one(queue: Queue, client: redis.Redis, take: Take):
+def test_dead_letter_without_a_payload_can_only_be_edited_with_a_payload(queue: Queue, client: redis.Redis, take: Take):
     queue.send("x", id="a", max_retries=7)
     take().reject()
     client.delete(queue._context.shard("a").keys.message("a"))
@@ -375,7 +375,7 @@ def test_dead_letter_without_a_payload_can_only_be_given_one(queue: Queue, clien
     assert (message.payload, message.headers, message.max_retries) == ("new", {"tenant": "a"}, 2)
 
 
-def test_large_payload_of_another_client_keeps_its_size_with_new_headers(make: Make, queue: Queue, take: Take):
+def test_payload_over_our_limit_can_keep_its_size_with_new_headers(make: Make, queue: Queue, take: Take):
     queue.send("x" * 1000, id="a")
     take().reject()
     small = make(max_payload=10)

@@ -55,7 +55,7 @@ def test_added_schedule_is_known_and_armed(queue: Queue):
     assert (waiting.state, waiting.due_at, waiting.max_retries) == ("pending", at("22:15"), 7)
 
 
-def test_same_schedule_is_left_as_it_is(queue: Queue):
+def test_adding_the_same_schedule_again_changes_nothing(queue: Queue):
     queue.schedules.add("tick", "*/5 * * * *", "x")
     queue.schedules.add("tick", "*/5 * * * *", "x")
     assert (queue.stats().sent, queue.stats().cancelled) == (1, 0)
@@ -72,7 +72,7 @@ def test_changed_retries_of_the_queue_leave_an_overdue_occurrence_due(queue: Que
 
 
 @pytest.mark.parametrize("change", [{"when": "*/10 * * * *"}, {"payload": "y"}, {"missed": "all"}], ids=repr)
-def test_changed_schedule_takes_its_waiting_occurrence_along(queue: Queue, now: Now, change: dict[str, Any]):
+def test_changing_a_schedule_replaces_its_waiting_occurrence(queue: Queue, now: Now, change: dict[str, Any]):
     options: dict[str, Any] = {"when": "*/5 * * * *", "payload": "x"}
     queue.schedules.add("tick", **options)
     changed = queue.schedules.add("tick", **options | change)
@@ -84,14 +84,14 @@ def test_changed_schedule_takes_its_waiting_occurrence_along(queue: Queue, now: 
     assert queue.stats().missing == 0
 
 
-def test_removed_schedule_takes_its_waiting_occurrence_along(queue: Queue):
+def test_removing_a_schedule_removes_its_waiting_occurrence(queue: Queue):
     queue.schedules.add("tick", "*/5 * * * *")
     assert queue.schedules.remove("tick")
     assert not queue.schedules.remove("tick")
     assert (queue.peek("pending"), queue.schedules.list(), queue.schedules.get("tick")) == ([], [], None)
 
 
-def test_removed_while_it_runs_it_does_not_go_on(queue: Queue, now: Now):
+def test_schedule_removed_while_it_runs_does_not_continue(queue: Queue, now: Now):
     queue.schedules.add("tick", "*/5 * * * *")
     now.later(2 * MINUTE)
     (message,) = queue.receive()
@@ -102,7 +102,7 @@ def test_removed_while_it_runs_it_does_not_go_on(queue: Queue, now: Now):
     assert queue.stats().missing == 0
 
 
-def test_paused_schedule_rests_and_resumes_with_its_next_slot(queue: Queue, now: Now):
+def test_paused_schedule_resumes_with_its_next_slot(queue: Queue, now: Now):
     queue.schedules.add("tick", "*/5 * * * *", missed="all")
     assert queue.schedules.pause("tick")
     assert queue.schedules.pause("tick")
@@ -117,7 +117,7 @@ def test_paused_schedule_rests_and_resumes_with_its_next_slot(queue: Queue, now:
     assert (slot_of(message), message.payload) == (at("23:15"), "changed")
 
 
-def test_run_now_sends_one_out_of_turn(queue: Queue):
+def test_run_now_sends_an_extra_occurrence(queue: Queue):
     before = queue.schedules.add("tick", "*/5 * * * *", "x")
     queue.schedules.run_now("tick")
     (message,) = queue.receive()
@@ -134,7 +134,7 @@ def test_run_now_sends_one_out_of_turn(queue: Queue):
 
 
 @pytest.mark.parametrize("call", ["pause", "resume", "remove"])
-def test_call_for_a_schedule_that_is_not_there_says_so(queue: Queue, call: str):
+def test_call_for_an_unknown_schedule_says_so(queue: Queue, call: str):
     assert getattr(queue.schedules, call)("nowhere") is False
     with pytest.raises(InvalidInput, match="add it first"):
         queue.schedules.run_now("nowhere")
@@ -199,7 +199,7 @@ AWAY: dict[str, tuple[dict[str, Any], list[str], int]] = {
 
 @pytest.mark.same_on_all_clients
 @pytest.mark.parametrize(("options", "expected", "expired"), AWAY.values(), ids=AWAY)
-def test_what_was_missed_is_met_as_the_schedule_says(
+def test_missed_slots_are_handled_as_the_schedule_says(
     queue: Queue, now: Now, options: dict[str, Any], expected: list[str], expired: int
 ):
     queue.schedules.add("tick", "*/5 * * * *", **options)
@@ -212,7 +212,7 @@ def test_what_was_missed_is_met_as_the_schedule_says(
 
 
 @pytest.mark.parametrize(("missed", "count"), [("once", 1), ("skip", 0), ("all", 24)])
-def test_consumer_away_for_a_day(queue: Queue, now: Now, drain: Drain, missed: Any, count: int):
+def test_missed_slots_after_a_day_without_a_consumer(queue: Queue, now: Now, drain: Drain, missed: Any, count: int):
     handled: list[dt.datetime] = []
     queue.schedules.add("tick", "@hourly", missed=missed)
     now.later(86_400)
@@ -224,7 +224,7 @@ def test_consumer_away_for_a_day(queue: Queue, now: Now, drain: Drain, missed: A
 @pytest.mark.same_on_all_clients
 @pytest.mark.parametrize("late", [0, 3600])
 @pytest.mark.parametrize("options", [each for each, _, _ in AWAY.values()], ids=AWAY)
-def test_next_tells_what_then_happens(queue: Queue, now: Now, options: dict[str, Any], late: float):
+def test_next_predicts_what_happens(queue: Queue, now: Now, options: dict[str, Any], late: float):
     queue.schedules.add("tick", "*/7 * * * *", timezone="Asia/Kolkata", **options)
     queue.schedules.add("tock", "every 11m", **options)
     now.later(late)
@@ -241,7 +241,7 @@ def test_next_tells_what_then_happens(queue: Queue, now: Now, options: dict[str,
     assert [slot.schedule for slot in queue.schedules.next(3, "tock")] == ["tock"] * 3
 
 
-def test_retry_of_an_occurrence_is_no_slot_of_its_own_and_is_not_skipped(queue: Queue, now: Now):
+def test_retry_of_an_occurrence_is_not_a_new_slot_and_is_not_skipped(queue: Queue, now: Now):
     queue.schedules.add("tick", "@hourly", missed="skip", grace=1)
     now.later(47 * MINUTE - 20)
     (message,) = queue.receive()
@@ -255,7 +255,7 @@ def test_retry_of_an_occurrence_is_no_slot_of_its_own_and_is_not_skipped(queue: 
 # -- start, end and jitter ---------------------------------------------------------------------------------------------
 
 
-def test_schedule_fires_from_its_start_to_its_end_and_is_finished(queue: Queue, now: Now):
+def test_schedule_fires_from_its_start_to_its_end_and_then_is_finished(queue: Queue, now: Now):
     added = queue.schedules.add("tick", "*/5 * * * *", start=at("22:20"), end=at("22:30"))
     assert (added.start, added.end, added.next_at, added.finished) == (at("22:20"), at("22:30"), at("22:20"), False)
     assert [slot.at for slot in queue.schedules.next(5)] == [at("22:20"), at("22:25"), at("22:30")]
@@ -287,7 +287,7 @@ def test_finished_schedule_stays_so_until_it_is_added_with_a_later_end(queue: Qu
     assert (later.finished, later.next_at) == (False, at("22:15") + dt.timedelta(hours=2))
 
 
-def test_last_slot_that_is_cancelled_finishes_its_schedule(queue: Queue):
+def test_cancelling_the_last_slot_finishes_the_schedule(queue: Queue):
     armed = queue.schedules.add("tick", "*/5 * * * *", end=at("22:15"))
     assert queue.cancel(armed.next_id or "") == "cancelled"
     (known,) = queue.schedules.list()
@@ -296,7 +296,7 @@ def test_last_slot_that_is_cancelled_finishes_its_schedule(queue: Queue):
     assert queue.schedules.remove("tick")
 
 
-def test_schedule_whose_clock_was_past_its_end_goes_on_when_it_is_added_again(queue: Queue, now: Now):
+def test_schedule_that_ended_by_a_wrong_clock_continues_when_added_again(queue: Queue, now: Now):
     options: dict[str, Any] = {"when": "*/5 * * * *", "end": at("22:40")}
     queue.schedules.add("tick", **options)
     now.later(60 * MINUTE)
@@ -310,7 +310,7 @@ ENDED: dict[str, list[str]] = {"once": ["22:15"], "skip": [], "all": ["22:15", "
 
 @pytest.mark.same_on_all_clients
 @pytest.mark.parametrize("missed", ENDED)
-def test_what_was_missed_before_the_end_is_met_after_it(queue: Queue, now: Now, missed: Any):
+def test_slots_missed_before_the_end_are_handled_after_it(queue: Queue, now: Now, missed: Any):
     queue.schedules.add("tick", "*/5 * * * *", missed=missed, end=at("22:28"))
     now.later(60 * MINUTE)
     assert taken(queue) == [at(each) for each in ENDED[missed]]
@@ -318,7 +318,7 @@ def test_what_was_missed_before_the_end_is_met_after_it(queue: Queue, now: Now, 
     assert (known.finished, queue.stats().missing) == (True, 0)
 
 
-def test_each_slot_with_jitter_is_handed_out_once_whoever_arms_it(
+def test_each_slot_with_jitter_is_handed_out_once_however_it_is_armed(
     queue: Queue, now: Now, monkeypatch: pytest.MonkeyPatch
 ):
     queue.schedules.add("tick", "*/5 * * * *", jitter=240)
@@ -365,7 +365,7 @@ def test_next_occurrence_is_armed_before_the_handler_runs(queue: Queue, now: Now
     assert waiting.due_at == at("22:20")
 
 
-def test_consumer_that_dies_before_it_has_armed_is_made_up_for(queue: Queue, now: Now, monkeypatch: pytest.MonkeyPatch):
+def test_occurrence_is_armed_even_if_its_consumer_dies_first(queue: Queue, now: Now, monkeypatch: pytest.MonkeyPatch):
     queue.schedules.add("tick", "*/5 * * * *", max_retries=0)
     now.later(2 * MINUTE)
     with monkeypatch.context() as patch:
@@ -402,7 +402,7 @@ def no_upkeep() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("no_upkeep")
-def test_reply_that_is_lost_arms_nothing_twice(queue: Queue, now: Now, monkeypatch: pytest.MonkeyPatch):
+def test_lost_reply_arms_nothing_twice(queue: Queue, now: Now, monkeypatch: pytest.MonkeyPatch):
     queue.schedules.add("tick", "*/5 * * * *")
     now.later(2 * MINUTE)
     lost: list[int] = []
@@ -421,7 +421,7 @@ def test_reply_that_is_lost_arms_nothing_twice(queue: Queue, now: Now, monkeypat
     assert (queue.stats().sent, queue.stats().missing) == (2, 0)
 
 
-def test_redelivered_occurrence_of_a_slot_that_is_past_arms_nothing(queue: Queue, now: Now):
+def test_redelivered_occurrence_of_a_past_slot_arms_nothing(queue: Queue, now: Now):
     queue.schedules.add("tick", "*/5 * * * *", missed="all")
     now.later(2 * MINUTE)
     queue.receive(lease=400)
@@ -434,7 +434,7 @@ def test_redelivered_occurrence_of_a_slot_that_is_past_arms_nothing(queue: Queue
 
 
 @pytest.mark.usefixtures("no_upkeep")
-def test_refused_arming_keeps_no_message_from_its_handler(queue: Queue, now: Now, monkeypatch: pytest.MonkeyPatch):
+def test_message_is_handled_even_if_arming_the_next_is_refused(queue: Queue, now: Now, monkeypatch: pytest.MonkeyPatch):
     queue.schedules.add("tick", "*/5 * * * *")
     now.later(2 * MINUTE)
     with monkeypatch.context() as patch:
@@ -455,9 +455,7 @@ def revived(queue: Queue) -> int:
     return count
 
 
-def test_records_that_cannot_be_read_keep_no_other_schedule_from_being_revived(
-    queue: Queue, now: Now, client: redis.Redis
-):
+def test_unreadable_records_do_not_keep_other_schedules_from_being_revived(queue: Queue, now: Now, client: redis.Redis):
     keys = queue._context.shards[0].keys
     for name in ("early", "late"):
         queue.schedules.add(name, "*/5 * * * *")
@@ -472,7 +470,7 @@ def test_records_that_cannot_be_read_keep_no_other_schedule_from_being_revived(
     assert queue.execute(schedule_chain.revive) == 0
 
 
-def test_schedule_counts_as_revived_when_it_is(
+def test_only_revived_schedules_are_counted(
     queue: Queue, now: Now, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     caplog.set_level("INFO")
@@ -493,9 +491,7 @@ def test_schedule_counts_as_revived_when_it_is(
 
 @pytest.mark.same_on_all_clients
 @pytest.mark.parametrize("state", ["pending", "ready", "unack", "retry"])
-def test_schedule_whose_occurrence_is_on_its_way_is_not_revived(
-    queue: Queue, now: Now, client: redis.Redis, state: str
-):
+def test_schedule_with_a_live_occurrence_is_not_revived(queue: Queue, now: Now, client: redis.Redis, state: str):
     armed = queue.schedules.add("tick", "*/5 * * * *")
     now.later(2 * MINUTE)
     keys = queue._context.shards[0].keys
@@ -506,7 +502,7 @@ def test_schedule_whose_occurrence_is_on_its_way_is_not_revived(
 
 
 @pytest.mark.parametrize("missed", ["once", "skip", "all"])
-def test_cancelled_occurrence_leaves_out_its_slot_alone(queue: Queue, now: Now, missed: Any):
+def test_cancelling_an_occurrence_skips_only_its_slot(queue: Queue, now: Now, missed: Any):
     armed = queue.schedules.add("a@1~tick", "*/5 * * * *", missed=missed)
     now.later(MINUTE)
     assert queue.cancel(armed.next_id or "") == "cancelled"
@@ -517,7 +513,7 @@ def test_cancelled_occurrence_leaves_out_its_slot_alone(queue: Queue, now: Now, 
     assert queue.stats().missing == 0
 
 
-def test_buried_occurrence_leaves_out_its_slot_alone(queue: Queue, now: Now):
+def test_burying_an_occurrence_skips_only_its_slot(queue: Queue, now: Now):
     armed = queue.schedules.add("tick", "*/5 * * * *")
     now.later(MINUTE)
     assert queue.dead.bury(armed.next_id or "") == "buried"
@@ -527,14 +523,14 @@ def test_buried_occurrence_leaves_out_its_slot_alone(queue: Queue, now: Now):
     assert (queue.stats().dead, queue.stats().missing) == (1, 0)
 
 
-def test_cancelled_late_occurrence_stands_for_all_that_were_missed(queue: Queue, now: Now):
+def test_cancelling_a_late_occurrence_skips_all_missed_slots(queue: Queue, now: Now):
     armed = queue.schedules.add("tick", "*/5 * * * *")
     now.later(20 * MINUTE)
     queue.cancel(armed.next_id or "")
     assert [each.due_at for each in queue.peek("pending")] == [at("22:35")]
 
 
-def test_cancelled_message_whose_id_is_like_that_of_a_slot_arms_nothing(queue: Queue):
+def test_cancelling_a_message_with_an_id_like_a_slot_arms_nothing(queue: Queue):
     queue.schedules.add("tick", "*/5 * * * *")
     queue.schedules.pause("tick")
     for id in ("tick@1700000100000", "tock@1700000100000", "tick@x", "tick@"):
@@ -543,7 +539,9 @@ def test_cancelled_message_whose_id_is_like_that_of_a_slot_arms_nothing(queue: Q
     assert queue.peek("pending") == []
 
 
-def test_occurrence_is_cancelled_though_the_next_is_refused(queue: Queue, now: Now, monkeypatch: pytest.MonkeyPatch):
+def test_occurrence_is_cancelled_even_if_arming_the_next_is_refused(
+    queue: Queue, now: Now, monkeypatch: pytest.MonkeyPatch
+):
     armed = queue.schedules.add("tick", "*/5 * * * *")
     with monkeypatch.context() as patch:
         intercept(queue, patch, before=lambda calls: [DelayqError("no room")] * len(calls) if arms(calls) else None)
@@ -568,7 +566,7 @@ def test_schedule_outlives_its_occurrence(queue: Queue, now: Now, drain: Drain, 
 HOUR_MS = 3_600_000
 
 
-def test_schedule_goes_on_after_the_clock_was_ahead_for_a_while(queue: Queue, now: Now, drain: Drain):
+def test_schedule_continues_after_the_clock_was_ahead_for_a_while(queue: Queue, now: Now, drain: Drain):
     queue.schedules.add("tick", "every 1s")
     now.ms += HOUR_MS
     assert len(taken(queue)) == 1
@@ -582,7 +580,9 @@ def test_schedule_goes_on_after_the_clock_was_ahead_for_a_while(queue: Queue, no
     assert (queue.stats().missing, examine(queue).healthy) == (0, True)
 
 
-def test_all_pages_of_schedules_are_brought_back(queue: Queue, now: Now, monkeypatch: pytest.MonkeyPatch):
+def test_schedules_ahead_of_the_clock_are_brought_back_page_by_page(
+    queue: Queue, now: Now, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(schedule_chain, "PAGE", 2)
     now.ms += HOUR_MS
     for name in ("one", "two", "three"):
@@ -591,7 +591,7 @@ def test_all_pages_of_schedules_are_brought_back(queue: Queue, now: Now, monkeyp
     assert [queue.execute(schedule_chain.bring_back) for _ in range(3)] == [2, 1, 0]
 
 
-def test_occurrences_that_were_cancelled_one_after_the_other_stay_so(queue: Queue):
+def test_occurrences_cancelled_one_after_the_other_stay_cancelled(queue: Queue):
     queue.schedules.add("tick", "0 * * * *")
     for _ in range(2):
         (waiting,) = queue.peek("pending")
@@ -602,7 +602,7 @@ def test_occurrences_that_were_cancelled_one_after_the_other_stay_so(queue: Queu
 
 
 @pytest.mark.parametrize(("when", "back_ms"), [("30 22 * * *", HOUR_MS), ("every 1s", 50_000)])
-def test_clock_that_is_set_back_by_less_than_a_period_or_a_minute_runs_no_slot_twice(
+def test_clock_set_back_by_less_than_a_period_or_a_minute_runs_no_slot_twice(
     queue: Queue, now: Now, when: str, back_ms: int
 ):
     queue.schedules.add("tick", when)
@@ -612,7 +612,7 @@ def test_clock_that_is_set_back_by_less_than_a_period_or_a_minute_runs_no_slot_t
     assert queue.execute(schedule_chain.bring_back) == 0
 
 
-def test_unreadable_plan_is_a_message_like_others(queue: Queue):
+def test_message_with_an_unreadable_plan_is_handled_like_any_other(queue: Queue):
     for plan in ("{", "{}", '{"when":"61 * * * *"}', '{"when":"* * * * *","timezone":"Mars"}', 5):
         queue.send("x", headers={"delayq-schedule": "tick", "delayq-slot": 1, "delayq-plan": plan})
     queue.send("x", headers={"delayq-schedule": 5, "delayq-slot": "y"})
@@ -641,7 +641,7 @@ WOUNDS: dict[str, Callable[[Any, Any], object]] = {
 
 
 @pytest.mark.parametrize("text", WOUNDS)
-def test_doctor_finds_a_schedule_that_would_not_go_on(queue: Queue, client: redis.Redis, text: str):
+def test_doctor_finds_a_schedule_that_would_not_continue(queue: Queue, client: redis.Redis, text: str):
     queue.schedules.add("tick", "*/5 * * * *")
     WOUNDS[text](client, queue._context.shards[0].keys)
     found = [finding for finding in examine(queue).findings if finding.kind == "schedule"]
@@ -652,9 +652,7 @@ def test_doctor_finds_a_schedule_that_would_not_go_on(queue: Queue, client: redi
 
 
 @pytest.mark.parametrize("score", [1.5, float("inf"), 1e16])
-def test_schedule_whose_slot_another_program_has_overwritten_can_be_paused_and_removed(
-    queue: Queue, client: redis.Redis, score: float
-):
+def test_schedule_with_an_overwritten_slot_can_be_paused_and_removed(queue: Queue, client: redis.Redis, score: float):
     queue.schedules.add("tick", "*/5 * * * *")
     client.zadd(queue._context.shards[0].keys.armed, {"tick": score})
     assert queue.schedules.pause("tick")

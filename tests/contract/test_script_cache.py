@@ -65,21 +65,21 @@ def claims_alone(client: Any) -> None:
 
 
 @pytest.mark.usefixtures("claims_alone")
-def test_what_is_due_is_promoted_before_it_is_claimed(make: Make):
+def test_due_message_is_promoted_before_the_claim(make: Make):
     queue = make()
     queue.send("due")
     assert [message.payload for message in queue.receive()] == ["due"]
 
 
 @pytest.mark.usefixtures("claims_alone")
-def test_burst_ends_when_nothing_is_due(make: Make, drain: Drain):
+def test_drain_ends_when_nothing_is_due(make: Make, drain: Drain):
     queue = make()
     queue.send_many(Outgoing(number) for number in range(3))
     assert drain(queue, lambda _: None) == 3
     assert queue.stats().inside == 0
 
 
-def test_what_is_due_is_handed_out_by_a_server_that_has_forgotten_how_to_promote(make: Make, client: Any):
+def test_due_message_is_handed_out_after_the_server_forgot_the_promote_script(make: Make, client: Any):
     queue = make()
     warm(queue)
     queue.send("due")
@@ -87,9 +87,7 @@ def test_what_is_due_is_handed_out_by_a_server_that_has_forgotten_how_to_promote
     assert [message.payload for message in queue.receive()] == ["due"]
 
 
-def test_what_was_lost_is_handed_out_by_a_server_that_has_forgotten_how_to_take_it_back(
-    make: Make, client: Any, now: Now
-):
+def test_lost_message_is_handed_out_after_the_server_forgot_the_recovery_script(make: Make, client: Any, now: Now):
     queue = make(shards=1)
     assert claim(queue, recovering=True) == []
     queue.send("lost")
@@ -99,7 +97,7 @@ def test_what_was_lost_is_handed_out_by_a_server_that_has_forgotten_how_to_take_
     assert claim(queue, recovering=True) == ["lost"]
 
 
-def test_message_that_is_replaced_before_it_is_claimed_once_more_is_handed_out_as_it_is_then(
+def test_message_replaced_before_a_repeated_claim_is_handed_out_as_replaced(
     make: Make, client: Any, now: Now, monkeypatch: pytest.MonkeyPatch
 ):
     queue, other = make(shards=1), Queue("jobs", redis=client, clock=now)
@@ -119,7 +117,7 @@ def test_message_that_is_replaced_before_it_is_claimed_once_more_is_handed_out_a
     assert trips == [3, 1, 1]
 
 
-def test_claim_that_a_limit_leaves_empty_is_not_made_once_more(make: Make, monkeypatch: pytest.MonkeyPatch):
+def test_claim_that_a_limit_leaves_empty_is_not_repeated(make: Make, monkeypatch: pytest.MonkeyPatch):
     queue = make(shards=1, concurrency=1)
     queue.send_many(Outgoing(number) for number in range(2))
     assert len(queue.receive()) == 1
@@ -169,13 +167,13 @@ def trip(make: Make, monkeypatch: pytest.MonkeyPatch) -> Trip:
     return trip
 
 
-def test_text_is_told_again_once_a_script_was_refused(trip: Trip, client: Any):
+def test_script_text_is_sent_again_after_a_script_was_refused(trip: Trip, client: Any):
     client.script_flush()
     trip.queue.cancel("nothing")  # alone, it is refused
     assert (trip.make(), trip.make()) == (TEXTS, DIGESTS)
 
 
-def test_text_is_told_again_once_the_server_was_lost(trip: Trip, monkeypatch: pytest.MonkeyPatch):
+def test_script_text_is_sent_again_after_a_lost_connection(trip: Trip, monkeypatch: pytest.MonkeyPatch):
     with monkeypatch.context() as patch:
         patch.setattr(connection_of(trip.queue), "_send", lambda *_: lose())
         with pytest.raises(ServerUnreachable):
@@ -183,12 +181,12 @@ def test_text_is_told_again_once_the_server_was_lost(trip: Trip, monkeypatch: py
     assert (trip.make(), trip.make()) == (TEXTS, DIGESTS)
 
 
-def test_text_is_told_again_by_a_queue_that_was_closed(trip: Trip):
+def test_script_text_is_sent_again_by_a_closed_queue(trip: Trip):
     trip.queue.close()
     assert (trip.make(), trip.make()) == (TEXTS, DIGESTS)
 
 
-def test_message_that_is_replaced_while_the_texts_are_sent_is_handed_out_as_it_is_then(
+def test_message_replaced_while_script_texts_are_sent_is_handed_out_as_replaced(
     make: Make, client: Any, now: Now, monkeypatch: pytest.MonkeyPatch
 ):
     queue, other = make(shards=1), Queue("jobs", redis=client, clock=now)
@@ -199,7 +197,7 @@ def test_message_that_is_replaced_while_the_texts_are_sent_is_handed_out_as_it_i
     assert claim(queue, expected=["a"]) == ["new"]
 
 
-def test_what_was_handed_out_before_the_texts_were_lost_on_their_way_reaches_its_receiver(
+def test_messages_claimed_before_the_script_texts_were_lost_reach_the_receiver(
     make: Make, client: Any, now: Now, monkeypatch: pytest.MonkeyPatch
 ):
     queue, other = make(shards=1), Queue("jobs", redis=client, clock=now)
@@ -211,7 +209,7 @@ def test_what_was_handed_out_before_the_texts_were_lost_on_their_way_reaches_its
     assert [message.payload for message in queue.receive()] == [1 - first.payload]
 
 
-def test_call_whose_text_is_lost_on_its_way_is_an_error(make: Make, client: Any, monkeypatch: pytest.MonkeyPatch):
+def test_call_fails_if_its_script_text_is_lost(make: Make, client: Any, monkeypatch: pytest.MonkeyPatch):
     queue = make(shards=1)
     warm(queue)
     client.script_flush()

@@ -57,7 +57,7 @@ def found(queue: Queue, search: Search) -> list[str]:
 
 
 @pytest.mark.parametrize("payload", [None, "color"])
-def test_range_of_times_and_a_prefix_of_ids_bound_a_search(queue: Queue, payload: str | None):
+def test_search_can_be_bounded_by_times_and_an_id_prefix(queue: Queue, payload: str | None):
     start = queue.stats().at
     queue.send_many(
         [Outgoing({"color": n}, at=start + dt.timedelta(minutes=n), id=f"{'ab'[n % 2]}{n:02}") for n in range(1, 60)]
@@ -78,7 +78,7 @@ def test_causes_count_the_last_hour_and_the_one_before(queue: Queue):
         assert (cause.last_hour, cause.hour_before) == counts
 
 
-def test_range_that_ends_before_it_begins_is_refused():
+def test_range_that_ends_before_it_starts_is_refused():
     noon = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
     with pytest.raises(InvalidInput, match="give an end that is later"):
         Choice(since=noon, until=noon - dt.timedelta(seconds=1))
@@ -114,7 +114,7 @@ def swept(queue: Queue, sweep: Sweep) -> Any:
     return sweep.told
 
 
-def test_search_finds_what_is_meant_and_nothing_else(stocked: Queue, subtests: pytest.Subtests):
+def test_search_finds_exactly_the_chosen_messages(stocked: Queue, subtests: pytest.Subtests):
     for name, (wanted, numbers) in CHOICES.items():
         with subtests.test(name):
             search = Search("pending", Choice(**wanted))
@@ -122,7 +122,7 @@ def test_search_finds_what_is_meant_and_nothing_else(stocked: Queue, subtests: p
             assert search.looked_at == 21
 
 
-def test_search_goes_on_where_another_has_stopped(stocked: Queue):
+def test_search_continues_where_another_stopped(stocked: Queue):
     ids: list[str] = []
     looked, cursor = 0, None
     while True:
@@ -134,7 +134,7 @@ def test_search_goes_on_where_another_has_stopped(stocked: Queue):
     assert (sorted(ids), looked) == ([f"{n:02}" for n in range(20)], 21)
 
 
-def test_search_goes_on_behind_a_message_that_is_gone(stocked: Queue):
+def test_search_continues_after_a_deleted_message(stocked: Queue):
     search = Search("pending", Choice())
     seen = [message_id for message_id, _ in stocked.execute(search.step)]
     for message_id in seen:
@@ -143,13 +143,13 @@ def test_search_goes_on_behind_a_message_that_is_gone(stocked: Queue):
     assert sorted([*seen, *left]) == [f"{n:02}" for n in range(21)]
 
 
-def test_what_is_no_place_of_a_search_is_refused(subtests: pytest.Subtests):
+def test_invalid_search_position_is_refused(subtests: pytest.Subtests):
     for cursor in ["", "x 5 a", "0 x a", "-1 5 a"]:
         with subtests.test(cursor=cursor), pytest.raises(InvalidInput, match="cursor"):
             Search("pending", Choice(), cursor)
 
 
-def test_sweep_does_it_with_what_is_meant(stocked: Queue):
+def test_sweep_acts_on_the_chosen_messages(stocked: Queue):
     told = swept(stocked, Sweep("pending", Choice(headers={"tenant": 2}), cancelling))
     assert (told.total, told.looked_at, told.matched, told.outcomes) == (21, 21, 6, {"cancelled": 6})
     assert (stocked.stats().pending, stocked.stats().cancelled) == (15, 6)
@@ -171,7 +171,7 @@ def test_each_message_is_rescheduled_once_wherever_it_moves_to(stocked: Queue, n
     assert {info.due_at for info in stocked.peek("pending", 1000)} == {stocked.page("pending").messages[0].due_at}
 
 
-def test_what_comes_while_a_sweep_goes_on_is_not_touched(stocked: Queue):
+def test_sweep_does_not_touch_messages_that_arrive_meanwhile(stocked: Queue):
     sweep = Sweep("pending", Choice(), cancelling)
     stocked.execute(sweep.step)
     stocked.send_many([Outgoing(None, delay=90, id=f"new-{n}") for n in range(30)])
@@ -179,7 +179,7 @@ def test_what_comes_while_a_sweep_goes_on_is_not_touched(stocked: Queue):
     assert {info.id for info in stocked.peek("pending", 100)} == {f"new-{n}" for n in range(30)}
 
 
-def test_act_tells_what_became_of_each_message(queue: Queue):
+def test_act_returns_the_outcome_of_each_message(queue: Queue):
     queue.send_many([Outgoing(None, id="runs"), Outgoing(None, id="dies")])
     for message in queue.receive(2):
         if message.id == "dies":
@@ -198,7 +198,7 @@ def test_act_tells_what_became_of_each_message(queue: Queue):
     assert cancelled == {"runs": "in_flight", "waits": "cancelled", "gone": "unknown"}
 
 
-def test_message_of_another_program_s_id_is_cancelled_and_rescheduled(queue: Queue, client: redis.Redis):
+def test_message_with_a_foreign_id_can_be_cancelled_and_rescheduled(queue: Queue, client: redis.Redis):
     keys = QueueKeys("delayq", "jobs")
     foreign = b"\xff\xfe"
     client.zadd(keys.pending, {foreign: 2_000_000_000_000})
@@ -209,7 +209,7 @@ def test_message_of_another_program_s_id_is_cancelled_and_rescheduled(queue: Que
     assert client.zrange(keys.pending, 0, -1) == []
 
 
-def test_dead_letters_are_grouped_by_what_they_died_of(queue: Queue, now: Now):
+def test_dead_letters_are_grouped_by_cause(queue: Queue, now: Now):
     errors = ["HTTP 503: try in 10 s", "HTTP 502: try in 7 s\nat line 3", "KeyError: 'x'", None]
     for number in range(10):
         queue.send(None, id=f"{number}")
@@ -224,7 +224,7 @@ def test_dead_letters_are_grouped_by_what_they_died_of(queue: Queue, now: Now):
     assert (told.causes[0].last_at - told.causes[0].first_at).total_seconds() == 540
 
 
-def test_only_so_many_dead_letters_are_grouped_those_that_died_last(make: Make, now: Now):
+def test_only_the_latest_dead_letters_are_grouped(make: Make, now: Now):
     queue = make("solo", shards=1)
     for number in range(5):
         queue.send(None, id=f"{number}")
@@ -239,7 +239,7 @@ def test_only_so_many_dead_letters_are_grouped_those_that_died_last(make: Make, 
 @pytest.mark.parametrize(
     "error", ["HTTP 503: try in 10 s", "a.b [c] 1(2)* # 7", "first 1\nsecond", "x" * 300 + "7", "\\d+ # \\Z 5"]
 )
-def test_cause_chooses_the_errors_that_made_it(error: str):
+def test_cause_matches_the_errors_it_was_made_from(error: str):
     choice = like("no", kind_of(error))
     assert choice.means(error, "no", None)
     assert choice.means(re.sub(r"\d+", "123456", error), "no", None)
@@ -247,6 +247,6 @@ def test_cause_chooses_the_errors_that_made_it(error: str):
     assert not choice.means(error, "yes", None)
 
 
-def test_choice_of_a_cause_with_many_numbers_in_a_row_does_not_try_all_ways_to_part_the_digits():
+def test_cause_with_many_numbers_in_a_row_is_matched_without_backtracking():
     choice = like(None, f"order {'#' * 100} failed")
     assert not choice.means(f"order {'1' * 200}", None, None)  # there are 10^58 of them

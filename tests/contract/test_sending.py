@@ -26,7 +26,7 @@ def test_delayed_message_is_handed_out_at_its_millisecond_and_not_before(queue: 
     assert [message.lateness for message in queue.receive()] == [0]
 
 
-def test_message_is_due_at_a_moment(queue: Queue, now: Now):
+def test_message_is_due_at_a_given_time(queue: Queue, now: Now):
     at = from_ms(now.ms + 5000).astimezone(dt.timezone(dt.timedelta(hours=5)))
     assert queue.send("x", at=at).due_at == at
     now.later(4.999)
@@ -35,7 +35,7 @@ def test_message_is_due_at_a_moment(queue: Queue, now: Now):
     assert len(queue.receive()) == 1
 
 
-def test_moment_in_the_past_is_due_at_once_and_late(queue: Queue, now: Now):
+def test_time_in_the_past_is_due_at_once_and_late(queue: Queue, now: Now):
     queue.send("x", at=from_ms(now.ms - 5000))
     assert [message.lateness for message in queue.receive()] == [5]
 
@@ -66,7 +66,7 @@ def test_message_keeps_its_id(queue: Queue, subtests: pytest.Subtests):
             assert [message.id for message in queue.receive()] == [id]
 
 
-def test_id_that_exists_is_left_as_it_is(queue: Queue, now: Now, take: Take):
+def test_send_leaves_an_existing_id_unchanged(queue: Queue, now: Now, take: Take):
     first = queue.send("first", id="a", delay=5)
     again = queue.send("second", id="a", delay=60)
     assert again == SentMessage("a", first.due_at, created=False)
@@ -78,7 +78,7 @@ def test_id_that_exists_is_left_as_it_is(queue: Queue, now: Now, take: Take):
     assert queue.send("fourth", id="a").created is True
 
 
-def test_replacement_takes_the_place_of_its_message_in_any_state(queue: Queue, now: Now, take: Take):
+def test_replacement_replaces_a_message_in_any_state(queue: Queue, now: Now, take: Take):
     for state in ("pending", "ready", "unack", "retry", "dead"):
         queue.send(f"old {state}", id="a", delay=1 if state == "pending" else 0)
         if state in ("unack", "retry", "dead"):
@@ -97,7 +97,7 @@ def test_replacement_takes_the_place_of_its_message_in_any_state(queue: Queue, n
     assert queue.stats().missing == 0
 
 
-def test_replacement_of_a_message_that_runs_makes_its_receipt_stale(queue: Queue, take: Take):
+def test_replacing_a_running_message_makes_its_receipt_stale(queue: Queue, take: Take):
     queue.send("old", id="a")
     running = take()
     queue.send("new", id="a", on_conflict="replace")
@@ -106,7 +106,7 @@ def test_replacement_of_a_message_that_runs_makes_its_receipt_stale(queue: Queue
     assert (renewed.payload, renewed.attempt, renewed.is_last) == ("new", 2, False)
 
 
-def test_replacement_of_nothing_is_a_new_message(queue: Queue):
+def test_replacing_an_unknown_id_sends_a_new_message(queue: Queue):
     assert queue.send("x", id="a", on_conflict="replace").created is True
 
 
@@ -117,7 +117,7 @@ def test_conflict_can_be_an_error(queue: Queue):
     assert [message.payload for message in queue.receive()] == ["first"]
 
 
-def test_id_of_a_message_that_was_withdrawn_is_free_again(queue: Queue, take: Take):
+def test_id_of_a_cancelled_message_is_free_again(queue: Queue, take: Take):
     queue.send("old", id="a")
     queue.cancel("a")
     assert queue.send("new", id="a").created is True
@@ -125,7 +125,7 @@ def test_id_of_a_message_that_was_withdrawn_is_free_again(queue: Queue, take: Ta
     assert take().payload == "new"
 
 
-def test_message_is_not_started_after_its_expiry_and_counted(queue: Queue, now: Now):
+def test_expired_message_is_not_started_but_counted(queue: Queue, now: Now):
     queue.send("x", expires_in=10)
     queue.send("y", expires_in=dt.timedelta(seconds=11))
     now.later(10)
@@ -134,7 +134,7 @@ def test_message_is_not_started_after_its_expiry_and_counted(queue: Queue, now: 
     assert (stats.expired, stats.garbage, stats.missing) == (1, 1, 0)
 
 
-def test_expired_messages_do_not_hide_the_ones_behind_them(queue: Queue, now: Now):
+def test_expired_messages_do_not_hide_those_behind_them(queue: Queue, now: Now):
     for _ in range(3):
         queue.send("late", expires_in=1)
     queue.send("fresh", delay=1)
@@ -142,7 +142,7 @@ def test_expired_messages_do_not_hide_the_ones_behind_them(queue: Queue, now: No
     assert [message.payload for message in queue.receive(1)] == ["fresh"]
 
 
-def test_many_messages_have_their_own_options(queue: Queue, now: Now):
+def test_messages_sent_together_have_their_own_options(queue: Queue, now: Now):
     sents = queue.send_many(
         [
             Outgoing(1, id="a"),
@@ -158,7 +158,7 @@ def test_many_messages_have_their_own_options(queue: Queue, now: Now):
     assert now.ms == sents[4].due_at.timestamp() * 1000
 
 
-def test_any_number_of_messages_is_sent(queue: Queue):
+def test_send_many_sends_any_number_of_messages(queue: Queue):
     sents = queue.send_many(Outgoing(n) for n in range(1234))
     assert len({sent.id for sent in sents}) == 1234
     received = []

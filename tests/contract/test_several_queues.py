@@ -164,7 +164,7 @@ def test_queues_of_a_list_have_the_same_weight(high: Queue, low: Queue, run: Run
     assert seen[:40].count("high") in (19, 20, 21)
 
 
-def test_strict_priority_begins_with_nothing_of_the_second_while_the_first_has_work(high: Any, low: Any, run: Run):
+def test_strict_priority_starts_no_message_of_the_second_queue_while_the_first_has_work(high: Any, low: Any, run: Run):
     fill(low, 50)
     fill(high, 50)
     seen: list[str] = []
@@ -173,7 +173,7 @@ def test_strict_priority_begins_with_nothing_of_the_second_while_the_first_has_w
     assert seen.index("low") >= 49  # beside it, the last of the first may run, and not have noted itself yet
 
 
-def test_queue_without_work_leaves_all_to_the_other(high: Queue, low: Queue, run: Run):
+def test_idle_queue_leaves_all_capacity_to_the_other(high: Queue, low: Queue, run: Run):
     """As many of its handlers run as may run at all: each waits for the others."""
     fill(low, 4)
     most: list[int] = [0]
@@ -188,7 +188,7 @@ def test_queue_without_work_leaves_all_to_the_other(high: Queue, low: Queue, run
 
 
 @pytest.mark.parametrize("is_strict", [True, False], ids=["strict", "weights"])
-def test_message_that_comes_while_the_other_queue_is_busy_is_begun_next(
+def test_message_that_arrives_while_the_other_queue_is_busy_starts_next(
     high: Any, low: Any, run: Run, post: Post, is_strict: bool
 ):
     fill(low, 5)
@@ -204,7 +204,7 @@ def test_message_that_comes_while_the_other_queue_is_busy_is_begun_next(
     assert seen == ["low", "high", "low", "low", "low", "low"]
 
 
-def test_burst_goes_on_while_the_handler_of_one_sends_to_the_other(high: Any, low: Any, run: Run, post: Post):
+def test_drain_continues_while_a_handler_sends_to_the_other_queue(high: Any, low: Any, run: Run, post: Post):
     seen: list[str] = []
 
     def handle(message: Any) -> None:
@@ -217,7 +217,7 @@ def test_burst_goes_on_while_the_handler_of_one_sends_to_the_other(high: Any, lo
     assert seen == ["high", "low"] * 10
 
 
-def test_max_messages_counts_those_of_all_queues(high: Queue, low: Queue, run: Run):
+def test_max_messages_counts_messages_of_all_queues(high: Queue, low: Queue, run: Run):
     fill(high, 5)
     fill(low, 5)
     assert run([high, low], lambda _: None, max_messages=7, concurrency=3) == 7
@@ -226,7 +226,7 @@ def test_max_messages_counts_those_of_all_queues(high: Queue, low: Queue, run: R
     assert balances(low)
 
 
-def test_what_waits_at_the_end_is_handed_back_unstarted(high: Queue, low: Queue, run: Run):
+def test_waiting_messages_are_returned_unstarted_at_the_end(high: Queue, low: Queue, run: Run):
     fill(high, 5)
     fill(low, 5)
     assert run([high, low], lambda _: None, each_waits, stop=True, concurrency=1) == 1
@@ -255,7 +255,7 @@ def test_each_queue_has_its_own_handler_and_middleware(make: Make, run: Run):
     assert sorted(seen) == sorted(around) == [("high", "high"), ("low", "low")]
 
 
-def test_failures_of_one_queue_are_its_own(high: Queue, low: Queue, run: Run):
+def test_failures_in_one_queue_do_not_affect_the_other(high: Queue, low: Queue, run: Run):
     fill(high, 3)
     fill(low, 3)
     assert run([high, low], lambda message: message.queue == "low") == 6
@@ -285,7 +285,7 @@ UNSERVED: list[tuple[Callable[[Any, Any], Any], str]] = [
 ]
 
 
-def test_what_cannot_be_served_is_refused(high: Any, low: Any, run: Run, subtests: pytest.Subtests):
+def test_invalid_list_of_queues_is_refused(high: Any, low: Any, run: Run, subtests: pytest.Subtests):
     for given, named in UNSERVED:
         with subtests.test(named), pytest.raises(InvalidInput, match=named):
             run(given(high, low), lambda _: None)

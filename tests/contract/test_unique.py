@@ -13,7 +13,7 @@ from tests.contract.conftest import Now, Take, at_once, examine
 
 
 @pytest.mark.parametrize("unique_for", [60, 60.0, dt.timedelta(minutes=1)], ids=repr)
-def test_id_stays_reserved_after_the_ack_until_its_time_since_the_send_is_over(
+def test_id_stays_reserved_after_the_ack_until_unique_for_has_passed(
     queue: Queue, now: Now, take: Take, unique_for: Any
 ):
     assert queue.send(1, id="a", unique_for=unique_for).created
@@ -29,7 +29,7 @@ def test_id_stays_reserved_after_the_ack_until_its_time_since_the_send_is_over(
     assert (queue.stats().sent, queue.stats().missing) == (2, 0)
 
 
-def test_id_is_taken_as_long_as_its_message_is_there_whatever_was_reserved(queue: Queue, now: Now):
+def test_id_is_taken_while_its_message_exists_even_after_unique_for(queue: Queue, now: Now):
     first = queue.send(1, id="a", unique_for=1, delay=60)
     now.later(30)
     refused = queue.send(2, id="a", unique_for=1)
@@ -37,7 +37,7 @@ def test_id_is_taken_as_long_as_its_message_is_there_whatever_was_reserved(queue
     assert not queue.send(2, id="a").created
 
 
-def test_refused_send_does_not_prolong_the_reservation(queue: Queue, now: Now, take: Take):
+def test_refused_send_does_not_extend_the_reservation(queue: Queue, now: Now, take: Take):
     queue.send(1, id="a", unique_for=10)
     take().ack()
     now.later(9)
@@ -46,21 +46,21 @@ def test_refused_send_does_not_prolong_the_reservation(queue: Queue, now: Now, t
     assert queue.send(3, id="a", unique_for=100).created
 
 
-def test_reservation_can_be_an_error(queue: Queue, take: Take):
+def test_reserved_id_can_be_an_error(queue: Queue, take: Take):
     queue.send(1, id="a", unique_for=10, on_conflict="error")
     take().ack()
     with pytest.raises(DuplicateMessage):
         queue.send(2, id="a", unique_for=10, on_conflict="error")
 
 
-def test_send_without_it_is_not_held_by_a_reservation(queue: Queue, take: Take):
+def test_send_without_unique_for_ignores_a_reservation(queue: Queue, take: Take):
     queue.send(1, id="a", unique_for=60)
     take().ack()
     assert queue.send(2, id="a").created
 
 
 @pytest.mark.parametrize("end", ["cancelled", "purged", "dead"])
-def test_reservation_outlives_whatever_becomes_of_the_message(queue: Queue, now: Now, take: Take, end: str):
+def test_reservation_outlives_its_message(queue: Queue, now: Now, take: Take, end: str):
     queue.send(1, id="a", unique_for=60)
     if end == "cancelled":
         assert queue.cancel("a") == "cancelled"
@@ -77,7 +77,7 @@ def test_reservation_outlives_whatever_becomes_of_the_message(queue: Queue, now:
     assert (queue.stats().sent, queue.stats().inside, queue.stats().missing) == (2, 1, 0)
 
 
-def test_many_messages_may_be_unique_each_for_itself(queue: Queue, now: Now):
+def test_messages_sent_together_have_their_own_reservations(queue: Queue, now: Now):
     sents = queue.send_many(
         [
             Outgoing(1, id="a", unique_for=60),
@@ -114,7 +114,7 @@ def test_bad_reservation_is_refused_and_names_the_value(queue: Queue, subtests: 
             assert queue.stats().sent == 0
 
 
-def test_reservation_of_what_follows_an_ack_is_refused(queue: Queue, take: Take):
+def test_reservation_of_a_follow_up_is_refused(queue: Queue, take: Take):
     queue.send("x", id="a")
     message = take()
     with pytest.raises(InvalidInput, match="unique_for=60 is for a send by itself"):
@@ -122,7 +122,7 @@ def test_reservation_of_what_follows_an_ack_is_refused(queue: Queue, take: Take)
     message.ack()
 
 
-def test_of_concurrent_senders_one_comes_through(queue: Queue, now: Now):
+def test_only_one_of_several_concurrent_senders_succeeds(queue: Queue, now: Now):
     def send(queue: Queue, number: int) -> Any:
         return queue.send(number, id="a", unique_for=60)
 
@@ -136,7 +136,7 @@ def test_of_concurrent_senders_one_comes_through(queue: Queue, now: Now):
     assert sum(sent.created for sent in at_once(queue, send, range(40))) == 1
 
 
-def test_debounced_message_comes_once_with_what_was_sent_last_when_its_senders_have_been_quiet(queue: Queue, now: Now):
+def test_debounced_message_is_delivered_once_with_the_last_payload_after_a_quiet_period(queue: Queue, now: Now):
     def send(queue: Queue, number: int) -> Any:
         return queue.send(number, id="a", delay=5, on_conflict="replace")
 

@@ -9,7 +9,7 @@ from delayq.model.units import from_ms
 from tests.contract.conftest import Now
 
 
-def test_messages_are_counted_by_when_they_fall_due(queue: Queue, now: Now):
+def test_messages_are_counted_by_due_time(queue: Queue, now: Now):
     queue.send_many([Outgoing("x", delay=delay) for delay in (0, 59.999, 60, 119, 120, 3599.999, 3600, 86_400)])
     buckets = queue.upcoming(3600, 60)
     assert [bucket.pending for bucket in buckets] == [2, 2, 1, *[0] * 56, 1]
@@ -17,7 +17,7 @@ def test_messages_are_counted_by_when_they_fall_due(queue: Queue, now: Now):
     assert [bucket.ends_at for bucket in buckets] == [from_ms(now.ms + 60_000 * i) for i in range(1, 61)]
 
 
-def test_retries_are_counted_beside_what_is_pending(queue: Queue):
+def test_retries_and_pending_messages_are_counted_separately(queue: Queue):
     queue.send_many([Outgoing("x") for _ in range(20)])
     for message in queue.receive(20):
         message.nack(delay=90)
@@ -26,13 +26,13 @@ def test_retries_are_counted_beside_what_is_pending(queue: Queue):
     assert [(bucket.pending, bucket.retry, bucket.count) for bucket in buckets] == [(0, 0, 0), (10, 20, 30), (0, 0, 0)]
 
 
-def test_what_is_overdue_counts_in_the_first_bucket(queue: Queue, now: Now):
+def test_overdue_messages_count_in_the_first_bucket(queue: Queue, now: Now):
     queue.send_many([Outgoing("x", delay=delay) for delay in (1, 2, 500)])
     now.later(400)
     assert [bucket.pending for bucket in queue.upcoming(200, 100)] == [2, 1]
 
 
-def test_what_is_ready_runs_or_is_dead_falls_due_no_more(queue: Queue):
+def test_ready_running_and_dead_messages_are_not_upcoming(queue: Queue):
     queue.send_many([Outgoing(n) for n in range(3)])
     first, second, _ = queue.receive(3)
     first.reject()
@@ -40,17 +40,17 @@ def test_what_is_ready_runs_or_is_dead_falls_due_no_more(queue: Queue):
     assert [bucket.count for bucket in queue.upcoming(60, 60)] == [0]
 
 
-def test_last_bucket_is_whole(queue: Queue):
+def test_last_bucket_has_full_width(queue: Queue):
     queue.send("x", delay=115)
     assert [bucket.count for bucket in queue.upcoming(100, 60)] == [0, 1]
 
 
-def test_hour_in_buckets_of_five_minutes_is_the_default(queue: Queue):
+def test_default_is_an_hour_in_buckets_of_five_minutes(queue: Queue):
     buckets = queue.upcoming()
     assert len(buckets) == 12
     assert buckets == queue.upcoming(dt.timedelta(hours=1), dt.timedelta(minutes=5))
 
 
-def test_buckets_may_be_as_many_as_five_hundred(queue: Queue):
+def test_500_buckets_are_allowed(queue: Queue):
     queue.send("x", delay=499.5)
     assert [bucket.count for bucket in queue.upcoming(500, 1)] == [*[0] * 499, 1]

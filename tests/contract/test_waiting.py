@@ -34,14 +34,14 @@ def test_receive_wakes_at_the_end_of_a_pause(make: Make, monkeypatch: pytest.Mon
     assert message.lateness < 20  # else it was the end of the wait
 
 
-def test_receive_waits_no_longer_than_it_is_told(make: Make):
+def test_receive_waits_no_longer_than_asked(make: Make):
     queue = make("real-time", clock=str)
     started = time.monotonic()
     assert queue.receive(wait=0.1) == []
     assert time.monotonic() - started >= 0.1
 
 
-def test_receivers_delete_payloads_a_page_a_call(make: Make):
+def test_receive_deletes_one_page_of_payloads_per_call(make: Make):
     queue = make(shards=1)
     for sent in queue.send_many([Outgoing("x", delay=60)] * 501):
         queue.cancel(sent.id)
@@ -52,7 +52,7 @@ def test_receivers_delete_payloads_a_page_a_call(make: Make):
     assert collected == [500, 501]
 
 
-def test_upkeep_keeps_no_message_from_a_receiver(make: Make):
+def test_failing_upkeep_does_not_keep_messages_from_a_receiver(make: Make):
     queue = make()
     for number in range(3):
         queue.send(number, delay=60, id=f"cancelled-{number}")
@@ -62,7 +62,7 @@ def test_upkeep_keeps_no_message_from_a_receiver(make: Make):
     assert (message.payload, queue.stats().collected) == ("x", 3)
 
 
-def test_receivers_purge_old_dead_letters(make: Make, now: Now):
+def test_receive_purges_old_dead_letters(make: Make, now: Now):
     make().send("x")
     make().receive()[0].reject("why")
     now.later(61)
@@ -79,7 +79,7 @@ def die(queue: Queue, ids: Sequence[str], now: Now) -> None:
         now.later(1)
 
 
-def test_receivers_purge_the_oldest_dead_letters_that_are_more_than_are_kept(make: Make, now: Now):
+def test_receive_purges_the_oldest_dead_letters_over_the_limit(make: Make, now: Now):
     queue = make(shards=1, dead_retention=None)
     die(queue, ["a", "b", "c", "d"], now)
     queue.configure(max_dead=2)
@@ -92,7 +92,7 @@ def test_receivers_purge_the_oldest_dead_letters_that_are_more_than_are_kept(mak
     assert [each.id for each in queue.dead.list()] == ["c", "d", "e"]
 
 
-def test_each_shard_keeps_its_part_of_the_dead_letters(make: Make, now: Now):
+def test_each_shard_keeps_its_share_of_the_dead_letters(make: Make, now: Now):
     queue = make("spread", shards=2)
     die(queue, [f"{number}" for number in range(12)], now)
     queue.configure(max_dead=6)
@@ -101,7 +101,7 @@ def test_each_shard_keeps_its_part_of_the_dead_letters(make: Make, now: Now):
     assert Counter(id(shard_of(each.id)) for each in queue.dead.list()).most_common() == [(ANY, 3), (ANY, 3)]
 
 
-def test_operator_who_has_just_said_that_more_are_kept_loses_none(make: Make, now: Now):
+def test_raising_the_limit_of_dead_letters_takes_effect_at_once(make: Make, now: Now):
     operator, receiver = make(shards=1), make(shards=1)
     operator.configure(max_dead=1)
     die(operator, ["a", "b", "c"], now)
@@ -111,7 +111,7 @@ def test_operator_who_has_just_said_that_more_are_kept_loses_none(make: Make, no
     assert operator.stats().dead == 3
 
 
-def test_receivers_revive_schedules(make: Make, now: Now):
+def test_receive_revives_schedules(make: Make, now: Now):
     make().schedules.add("tick", "every 10s")
     make().purge("pending")
     now.later(11)

@@ -29,50 +29,50 @@ def narrow(make: Make) -> Queue:
     return make(shards=1, concurrency_key=lambda message: message.headers.get("tenant"))
 
 
-def test_message_that_was_never_sent_is_told_so(queue: Queue):
+def test_why_of_a_message_that_was_never_sent(queue: Queue):
     assert told(queue, "a").startswith("a is not in queue jobs: it was never sent, or is gone, and")
     queue.send("x", id="b")
     assert told(queue, "a").startswith("a is not in queue jobs")
 
 
-def test_acked_message_is_gone(queue: Queue, take: Take):
+def test_why_of_an_acked_message(queue: Queue, take: Take):
     queue.send("x", id="a")
     take().ack()
     assert told(queue).startswith("a is not in queue jobs: it was never sent, or is gone")
 
 
-def test_cancelled_message_is_gone(queue: Queue):
+def test_why_of_a_cancelled_message(queue: Queue):
     queue.send("x", id="a", delay=5)
     assert queue.cancel("a") == "cancelled"
     assert told(queue) == "a is gone from queue jobs: it was cancelled, or purged, or has expired"
 
 
-def test_message_that_is_not_due_is_told_when_it_will_be(queue: Queue, now: Now):
+def test_why_of_a_pending_message_says_when_it_is_due(queue: Queue, now: Now):
     queue.send("x", id="a", delay=3600)
     now.later(3415)
     assert told(queue) == "a is not due until <in 3m 5s>"
 
 
-def test_message_that_will_have_expired_when_it_is_due_is_told_so(queue: Queue):
+def test_why_of_a_message_that_will_expire_before_it_is_due(queue: Queue):
     queue.send("x", id="a", expires_in=60)
     queue.reschedule("a", delay=3600)
     assert told(queue) == "a is not due until <in 1h>, but expires before, at <in 1m>"
 
 
-def test_message_that_has_expired_is_told_so(queue: Queue, now: Now):
+def test_why_of_an_expired_message(queue: Queue, now: Now):
     queue.send("x", id="a", expires_in=60)
     now.later(90)
     assert told(queue) == "a has been due since <1m 30s ago>, but it expired at <30s ago>: the next consumer drops it"
 
 
-def test_message_without_a_payload_is_told_so(make: Make, client: redis.Redis):
+def test_why_of_a_message_without_a_payload(make: Make, client: redis.Redis):
     queue = make(shards=1)
     queue.send("x", id="a")
     client.delete("delayq:{jobs}:msg:a")
     assert "but its payload is gone or unreadable" in told(queue)
 
 
-def test_message_of_a_paused_queue_is_told_since_when(queue: Queue, now: Now):
+def test_why_says_since_when_the_queue_is_paused(queue: Queue, now: Now):
     queue.send("x", id="a", delay=10)
     queue.pause()
     now.later(15)
@@ -81,7 +81,7 @@ def test_message_of_a_paused_queue_is_told_since_when(queue: Queue, now: Now):
     assert told(queue) == f"a has been due since <5s ago>, {NEVER}"
 
 
-def test_message_of_a_queue_that_is_paused_for_a_time_is_told_until_when(queue: Queue, now: Now):
+def test_why_says_until_when_the_queue_is_paused(queue: Queue, now: Now):
     queue.send("x", id="a")
     queue.pause(20)
     now.later(15)
@@ -90,7 +90,7 @@ def test_message_of_a_queue_that_is_paused_for_a_time_is_told_until_when(queue: 
     assert told(queue) == f"a has been due since <20s ago>, {NEVER}"
 
 
-def test_message_that_waits_for_a_consumer_is_told_since_when_there_is_none(queue: Queue, now: Now, drain: Drain):
+def test_why_says_since_when_there_is_no_consumer(queue: Queue, now: Now, drain: Drain):
     queue.send_many([Outgoing("x", id="a", delay=10), Outgoing("x", id="b")])
     drain(queue, lambda _: None, name="web-7")
     now.later(30)
@@ -101,19 +101,19 @@ def test_message_that_waits_for_a_consumer_is_told_since_when_there_is_none(queu
     assert told(queue) == f"a has been due since <50s ago>, {gone}"
 
 
-def test_receiver_is_a_consumer(queue: Queue, take: Take):
+def test_why_counts_a_receiver_as_a_consumer(queue: Queue, take: Take):
     queue.send_many([Outgoing("x", id="b", delay=1), Outgoing("x", id="a")])
     assert told(queue) == f"a has been due since <0ms ago>, {NEVER}"
     take("a").release()
     assert re.search(r"has room: \S+-\d+-[0-9a-f]{8} was seen 0ms ago$", told(queue))
 
 
-def test_receiver_of_a_queue_that_nobody_has_sent_to_leaves_no_trace(make: Make, client: redis.Redis):
+def test_receive_on_an_unused_queue_leaves_no_trace(make: Make, client: redis.Redis):
     assert make().receive() == []
     assert client.keys("*") == []
 
 
-def test_message_behind_others_is_told_how_many(queue: Queue, make: Make, now: Now):
+def test_why_says_how_many_messages_are_ahead(queue: Queue, make: Make, now: Now):
     queue = make(shards=1)
     queue.send_many([Outgoing("x", id=f"b{n}", delay=n) for n in range(3)])
     queue.send_many([Outgoing("x", id="c", delay=5), Outgoing("x", id="a", delay=5), Outgoing("x", id="d", delay=6)])
@@ -122,7 +122,7 @@ def test_message_behind_others_is_told_how_many(queue: Queue, make: Make, now: N
     assert told(queue) == "a has been due since <4s ago>, but waits behind others: 2 messages are due earlier"
 
 
-def test_message_that_the_rate_holds_back_is_told_when_the_next_goes(narrow: Queue, now: Now):
+def test_why_says_when_the_rate_allows_the_next_message(narrow: Queue, now: Now):
     narrow.configure(rate="2/10s")
     narrow.send_many([Outgoing("x", id=name, delay=n) for n, name in enumerate("bcad")])
     now.later(4)
@@ -134,7 +134,7 @@ def test_message_that_the_rate_holds_back_is_told_when_the_next_goes(narrow: Que
     assert told(narrow, "d").endswith("the next is handed out at <in 10s>, and 1 message is due earlier")
 
 
-def test_message_that_the_concurrency_holds_back_is_told_how_many_run(narrow: Queue):
+def test_why_says_how_many_messages_fill_the_concurrency(narrow: Queue):
     narrow.configure(concurrency=2)
     narrow.send_many([Outgoing("x", id=name) for name in ("b", "c", "d")])
     taken = narrow.receive(4)
@@ -157,14 +157,14 @@ def keyed(queue: Queue, now: Now) -> list[Message]:
 PER_KEY = "but is held back by the limit per key: 2 messages with its key may run at a time; a consumer looks again by"
 
 
-def test_message_that_waits_for_others_of_its_key_is_told_how_many_may_run(narrow: Queue, now: Now):
+def test_why_says_how_many_messages_of_a_key_may_run(narrow: Queue, now: Now):
     first, _ = keyed(narrow, now)
     assert told(narrow) == f"a has been due since <3s ago>, {PER_KEY} <in 1m>"
     first.ack()
     assert "and is handed out as soon as a consumer has room" in told(narrow)
 
 
-def test_message_whose_key_is_held_by_what_a_lost_consumer_ran_is_not_told_that_any_run(narrow: Queue, now: Now):
+def test_why_does_not_call_the_messages_of_a_lost_consumer_running(narrow: Queue, now: Now):
     keyed(narrow, now)
     now.later(20)
     assert told(narrow) == f"a has been due since <23s ago>, {PER_KEY} <in 40s>"
@@ -174,7 +174,7 @@ def test_message_whose_key_is_held_by_what_a_lost_consumer_ran_is_not_told_that_
     )
 
 
-def test_message_that_runs_is_told_until_when(queue: Queue, take: Take, now: Now):
+def test_why_says_until_when_a_running_message_is_leased(queue: Queue, take: Take, now: Now):
     queue.send("x", id="a")
     take(lease=60)
     now.later(20)
@@ -184,7 +184,7 @@ def test_message_that_runs_is_told_until_when(queue: Queue, take: Take, now: Now
     assert told(queue).endswith("until <in 40s>; it will not be retried because it was cancelled")
 
 
-def test_message_whose_consumer_is_lost_is_told_so(queue: Queue, take: Take, now: Now):
+def test_why_of_a_message_with_a_lost_consumer(queue: Queue, take: Take, now: Now):
     queue.send("x", id="a")
     take(lease=60)
     now.later(65)
@@ -193,7 +193,7 @@ def test_message_whose_consumer_is_lost_is_told_so(queue: Queue, take: Take, now
     assert told(queue) == "a has failed 2 times, the last time with E, and its next attempt is not due until <in 30s>"
 
 
-def test_message_that_failed_is_told_with_its_error_and_the_next_attempt(queue: Queue, take: Take, now: Now):
+def test_why_shows_the_error_and_the_next_attempt_of_a_failed_message(queue: Queue, take: Take, now: Now):
     queue.send("x", id="a")
     take().nack(delay=60, error="ValueError: boom")
     failed = "a has failed once, the last time with ValueError: boom, and its next attempt"
@@ -203,14 +203,14 @@ def test_message_that_failed_is_told_with_its_error_and_the_next_attempt(queue: 
     assert told(queue) == f"{failed} has been due since <10s ago>, but the queue has been paused since <1m 10s ago>"
 
 
-def test_dead_letter_is_told_with_its_reason_and_error(queue: Queue, take: Take, now: Now):
+def test_why_shows_the_reason_and_error_of_a_dead_letter(queue: Queue, take: Take, now: Now):
     queue.send("x", id="a")
     take().reject("unwanted", error="ValueError: boom")
     now.later(60)
     assert told(queue) == "a has been dead since <1m ago> because of unwanted: ValueError: boom"
 
 
-def test_occurrence_of_a_schedule_is_told_so(queue: Queue):
+def test_why_names_the_schedule_of_an_occurrence(queue: Queue):
     queue.schedules.add("nightly", "every 1h")
     (info,) = queue.peek("pending")
     assert re.fullmatch(
@@ -225,7 +225,7 @@ def watched(queue: Queue) -> Queue:
     return queue
 
 
-def test_ledger_tells_what_became_of_a_message(watched: Queue, take: Take, now: Now):
+def test_why_uses_the_ledger_for_finished_messages(watched: Queue, take: Take, now: Now):
     watched.send("x", id="a")
     take().nack(delay=0, error="E")
     now.later(2)
@@ -246,7 +246,7 @@ def test_ledger_tells_what_became_of_a_message(watched: Queue, take: Take, now: 
     assert told(watched, "e").endswith("it was never sent, or is gone for longer than the ledger reaches back")
 
 
-def test_ledger_tells_who_holds_a_message(watched: Queue, drain: Drain, kind: str, client: redis.Redis, now: Now):
+def test_why_uses_the_ledger_to_name_the_holder(watched: Queue, drain: Drain, kind: str, client: redis.Redis, now: Now):
     sentences: list[str] = []
     with Queue("jobs", redis=client, clock=now, shards=3 if "shards" in kind else 1) as other:
         watched.send("x", id="a")
@@ -257,7 +257,7 @@ def test_ledger_tells_who_holds_a_message(watched: Queue, drain: Drain, kind: st
         assert re.fullmatch(r"b runs: attempt 1 is held by consumer \S+-\d+-\w+ until <in 30s>", told(other, "b"))
 
 
-def test_message_that_was_lost_is_told_by_whom(watched: Queue, now: Now):
+def test_why_names_the_consumer_that_was_lost(watched: Queue, now: Now):
     watched.send("x", id="a")
     assert len(watched.receive(lease=10)) == 1
     now.later(12)
@@ -267,9 +267,7 @@ def test_message_that_was_lost_is_told_by_whom(watched: Queue, now: Now):
     assert re.fullmatch(lost, told(watched))
 
 
-def test_ledger_is_looked_at_in_a_second_round_trip_and_only_where_it_can_help(
-    watched: Queue, monkeypatch: pytest.MonkeyPatch
-):
+def test_why_reads_the_ledger_only_where_it_can_help(watched: Queue, monkeypatch: pytest.MonkeyPatch):
     watched.send_many([Outgoing("x", id="a"), Outgoing("x", id="b", delay=5)])
     watched.receive()
     trips: list[int] = []
@@ -290,9 +288,7 @@ def test_why_takes_one_round_trip(queue: Queue, monkeypatch: pytest.MonkeyPatch)
     assert trips == [4, 4]
 
 
-def test_consumers_are_read_in_a_second_round_trip_when_a_message_runs(
-    queue: Queue, take: Take, monkeypatch: pytest.MonkeyPatch
-):
+def test_why_reads_the_consumers_only_when_a_message_runs(queue: Queue, take: Take, monkeypatch: pytest.MonkeyPatch):
     queue.send("x", id="a")
     take()
     trips: list[int] = []
@@ -301,13 +297,13 @@ def test_consumers_are_read_in_a_second_round_trip_when_a_message_runs(
     assert trips == [4, 1]
 
 
-def test_id_that_is_none_is_refused(queue: Queue, subtests: pytest.Subtests):
+def test_invalid_id_is_refused(queue: Queue, subtests: pytest.Subtests):
     for id in ["", "a\nb", "x" * 257]:
         with subtests.test(id=id), pytest.raises(InvalidName):
             queue.why(id)
 
 
-def test_doctor_is_content_with_the_consumers_that_were_seen(queue: Queue, drain: Drain):
+def test_doctor_finds_no_fault_in_consumer_records(queue: Queue, drain: Drain):
     queue.send("x")
     drain(queue, lambda _: None)
     assert examine(queue).healthy

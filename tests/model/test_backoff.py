@@ -21,12 +21,12 @@ def test_fixed_waits_the_same_time():
     assert first(backoff.fixed(dt.timedelta(minutes=1)), 2) == [60, 60]
 
 
-def test_linear_waits_a_step_more_each_time_up_to_its_maximum():
+def test_linear_adds_a_step_each_time_up_to_its_maximum():
     assert first(backoff.linear(base=1, step=2, maximum=6)) == [1, 3, 5, 6, 6, 6]
     assert first(backoff.linear(), 3) == [1, 2, 3]
 
 
-def test_exponential_waits_a_factor_longer_each_time_up_to_its_maximum():
+def test_exponential_multiplies_the_wait_each_time_up_to_its_maximum():
     assert first(backoff.exponential(base=1, factor=3, maximum=30, jitter=0)) == [1, 3, 9, 27, 30, 30]
 
 
@@ -34,7 +34,7 @@ def test_exponential_never_overflows():
     assert backoff.exponential(jitter=0)(100_000) == 3600
 
 
-def test_jitter_moves_each_wait_by_its_share_at_most_and_not_always_alike():
+def test_jitter_varies_each_wait_by_at_most_its_share():
     wait = backoff.exponential(base=10, factor=1, jitter=0.2)
     waits = [wait(1) for _ in range(200)]
     assert all(8 <= each <= 12 for each in waits)
@@ -42,7 +42,7 @@ def test_jitter_moves_each_wait_by_its_share_at_most_and_not_always_alike():
     assert max(waits) > 11
 
 
-def test_sequence_waits_its_times_in_turn_and_then_the_last():
+def test_sequence_uses_its_waits_in_turn_and_then_repeats_the_last():
     assert first(backoff.sequence([1, dt.timedelta(seconds=10), 60]), 5) == [1, 10, 60, 60, 60]
 
 
@@ -68,7 +68,7 @@ def test_wrong_setting_is_refused_with_its_value(make: Callable[[], Any], why: s
         make()
 
 
-def test_default_retries_take_about_twenty_minutes_with_jitter():
+def test_default_retries_span_about_twenty_minutes_with_jitter():
     for attempt, seconds in enumerate([10, 30, 90, 270, 810, 2430, 3600, 3600], start=1):
         waits = {backoff.DEFAULT_BACKOFF(attempt) for _ in range(50)}
         assert len(waits) > 1
@@ -87,7 +87,7 @@ TEXTS: list[tuple[str, Backoff]] = [
 
 
 @pytest.mark.parametrize(("text", "made"), TEXTS)
-def test_text_of_a_backoff_stands_for_the_same_waits(text: str, made: Backoff):
+def test_backoff_as_text_gives_the_same_waits(text: str, made: Backoff):
     assert isinstance(made, backoff.WrittenBackoff)
     assert made.text == text
     assert first(backoff.parse(text), 20) == first(made, 20)
@@ -104,7 +104,7 @@ def test_text_of_a_backoff_stands_for_the_same_waits(text: str, made: Backoff):
         ("fixed:5", "fixed:5s"),
     ],
 )
-def test_what_a_text_leaves_out_is_the_default(text: str, shown: str):
+def test_omitted_parts_of_a_backoff_text_have_defaults(text: str, shown: str):
     made = backoff.parse(text)
     assert isinstance(made, backoff.WrittenBackoff)
     assert made.text == shown
@@ -119,7 +119,7 @@ def test_what_a_text_leaves_out_is_the_default(text: str, shown: str):
     ],
     ids=repr,
 )
-def test_text_of_no_backoff_is_refused_with_its_value(text: str):
+def test_invalid_backoff_text_is_refused_with_its_value(text: str):
     with pytest.raises(InvalidInput) as refused:
         backoff.parse(text)
     assert repr(text) in str(refused.value)
@@ -144,18 +144,18 @@ def two_by_name(attempt: int, error: BaseException | None = None) -> float:
 @pytest.mark.parametrize(
     ("wait", "seconds"), [(one, 3), (one_and_a_default, 30), (two, 3), (two_by_name, 60), (backoff.fixed(5), 5)]
 )
-def test_backoff_takes_the_error_if_it_has_an_argument_for_it(wait: backoff.Backoff, seconds: float):
+def test_backoff_gets_the_error_if_it_has_a_parameter_for_it(wait: backoff.Backoff, seconds: float):
     assert backoff.seeing_errors(wait)(3, ValueError()) == seconds
 
 
-def test_backoff_that_cannot_be_called_is_refused_when_it_is_given():
+def test_backoff_with_a_wrong_signature_is_refused_at_once():
     wrong: Any
     for wrong in (lambda: 5, lambda _attempt, _error, _more: 5):
         with pytest.raises(InvalidInput, match="cannot be called with the attempt"):
             backoff.seeing_errors(wrong)
 
 
-def test_text_of_a_backoff_can_be_read_whatever_kind_of_number_was_given():
+def test_backoff_text_can_be_read_back_for_every_kind_of_number():
     given = backoff.exponential(base=1, factor=True, jitter=False)
     assert isinstance(given, backoff.WrittenBackoff)
     assert first(backoff.parse(given.text)) == [1] * 6

@@ -42,16 +42,16 @@ def batch(names: str) -> list[Message]:
         (MappingProxyType({"a": True, "b": None}), [True, None]),
     ],
 )
-def test_answer_is_a_verdict_on_each(returned: Any, expected: list[Any]):
+def test_return_value_gives_each_message_an_outcome(returned: Any, expected: list[Any]):
     assert verdicts_of(returned, batch("ab")) == expected
 
 
-def test_errors_and_acks_are_verdicts():
+def test_errors_and_acks_are_outcomes():
     error, ack = Reject("no"), Ack()
     assert verdicts_of({"a": error, "b": ack}, batch("ab")) == [error, ack]
 
 
-def test_deliveries_of_one_id_have_one_verdict():
+def test_deliveries_of_one_id_get_the_same_outcome():
     """One of them is stale; the server knows which."""
     assert verdicts_of({"a": False}, batch("aa")) == [False, False]
 
@@ -68,12 +68,12 @@ def test_deliveries_of_one_id_have_one_verdict():
         ("fine", "a str"),
     ],
 )
-def test_answer_that_is_none_is_refused(returned: Any, match: str):
+def test_invalid_return_value_is_refused(returned: Any, match: str):
     with pytest.raises(InvalidInput, match=match):
         verdicts_of(returned, batch("ab"))
 
 
-def test_message_that_is_named_twice_is_refused():
+def test_message_named_twice_is_refused():
     both = batch("ab")
     with pytest.raises(InvalidInput, match="two verdicts on 'a'"):
         verdicts_of({both[0]: True, "a": False}, both)
@@ -94,7 +94,7 @@ def batching(middleware: Middleware | None = None) -> Batching[Any]:
     return Batching(BatchHandler.of(lambda _: None, 10, 0), middleware or Middleware(), lambda _: False)
 
 
-def test_outcomes_stand_in_the_order_of_the_messages():
+def test_outcomes_are_in_the_order_of_the_messages():
     answer = {"b": Reject("no"), "c": False}
     assert run(batching(), batch("abc"), answer) == [
         DONE,
@@ -103,7 +103,7 @@ def test_outcomes_stand_in_the_order_of_the_messages():
     ]
 
 
-def test_list_that_the_handler_changes_changes_nothing():
+def test_handler_can_change_the_list_without_effect():
     steps = batching().steps(batch("ab"))
     next(steps).clear()
     with pytest.raises(StopIteration) as ended:
@@ -111,7 +111,7 @@ def test_list_that_the_handler_changes_changes_nothing():
     assert [each.id for each, _ in ended.value.value] == ["a", "b"]
 
 
-def test_error_of_all_keeps_its_trace_as_it_was():
+def test_batch_error_keeps_its_traceback():
     """Thrown into what is around each message, it would grow with every one."""
     middleware = Middleware()
     middleware.after_delivery(lambda _message, _error: None)
@@ -124,7 +124,7 @@ def test_error_of_all_keeps_its_trace_as_it_was():
     assert depth < 8
 
 
-def test_middleware_that_turns_an_error_into_another_does_so_for_its_message():
+def test_middleware_can_replace_the_error_of_one_message():
     middleware = Middleware()
 
     @middleware.around_delivery
@@ -148,11 +148,11 @@ def numbers(payloads: list[int]) -> list[int]:
 
 
 @pytest.mark.parametrize("function", [plain, bare, unsaid, anything, print])
-def test_function_that_says_no_type_is_called_as_it_is(function: Any):
+def test_function_without_annotations_is_called_unchanged(function: Any):
     assert adapt_batch(function) == (function, None)
 
 
-def test_payloads_are_read_before_and_given():
+def test_payloads_are_decoded_before_the_handler_runs():
     call, read = adapt_batch(numbers)
     assert read is not None
     messages = batch("ab")
@@ -165,11 +165,11 @@ def of_one(message: Message[int]) -> None: ...
 
 
 @pytest.mark.parametrize("function", [one, of_one])
-def test_function_of_a_single_message_is_refused(function: Any):
+def test_function_that_takes_a_single_message_is_refused(function: Any):
     with pytest.raises(InvalidInput, match=r"but a batch is a list: annotate it with list\[Message\]"):
         adapt_batch(function)
 
 
-def test_sequence_that_is_imported_for_the_checker_only_is_told():
+def test_sequence_imported_only_for_type_checking_is_named():
     with pytest.raises(InvalidInput, match="cannot be resolved"):
         adapt_batch(unknown)

@@ -18,7 +18,7 @@ def test_lake_leaves_in_redis_what_is_due_within_the_horizon_and_an_hour():
     assert found.lake.in_redis.messages == pytest.approx(10**9 * 3 * 3600 / YEAR, abs=1)
 
 
-def test_message_from_a_lake_is_reserved_until_a_day_behind_its_hour():
+def test_message_from_a_lake_is_reserved_until_a_day_after_its_hour():
     held = capacity(LOAD).lake.in_redis
     assert held.reserved == pytest.approx(10**9 * (3 + 24) * 3600 / YEAR, abs=1)
     marks = reserved(held.reserved, LOAD.shape._replace(id=16), LAYOUTS["7.0"])
@@ -29,7 +29,7 @@ def test_horizon_as_long_as_the_spread_keeps_all_messages_in_redis():
     assert capacity(LOAD._replace(horizon=YEAR)).lake.in_redis.messages == 10**9
 
 
-def test_no_server_is_filled_over_its_share_and_one_server_less_would_be():
+def test_number_of_servers_is_the_smallest_that_fits():
     for memory in (4 * GIB, 16 * GIB, 64 * GIB):
         holding = capacity(LOAD._replace(server_memory=memory)).all_in_redis
         each = waiting(-(-(10**9) // holding.servers), LOAD.shape, LAYOUTS["7.0"])
@@ -37,7 +37,7 @@ def test_no_server_is_filled_over_its_share_and_one_server_less_would_be():
         assert each <= 0.75 * memory < more
 
 
-def test_rate_of_the_busiest_time_counts_for_servers_and_the_hours_in_redis():
+def test_peak_rate_decides_the_servers_and_the_hours_in_redis():
     calm, busy = capacity(LOAD), capacity(LOAD._replace(rate=200_000.0))
     assert busy.lake.in_redis.messages == min(10**9, 200_000 * 3 * 3600)
     assert capacity(LOAD._replace(rate=2000.0)).lake.in_redis.messages == 2000 * 3 * 3600
@@ -47,13 +47,13 @@ def test_rate_of_the_busiest_time_counts_for_servers_and_the_hours_in_redis():
     assert 200_000 * SERVER_SECONDS / 3 < 0.5
 
 
-def test_ids_that_stay_reserved_take_memory():
+def test_reserved_ids_take_memory():
     plain, unique = capacity(LOAD).all_in_redis, capacity(LOAD._replace(unique_for=DAY)).all_in_redis
     assert (plain.reserved, unique.reserved) == (0, 10**9)
     assert 1.2 < unique.redis_bytes / plain.redis_bytes < 1.3
 
 
-def test_random_payloads_take_more_of_a_lake_than_text_and_never_less_than_their_own_bytes():
+def test_random_payloads_take_more_room_in_a_lake_than_text():
     for payload in (20, 300, 5000):
         text, random = (in_lake(1000, Shape(payload), is_text=is_text) for is_text in (True, False))
         assert text < random
@@ -73,6 +73,6 @@ def test_random_payloads_take_more_of_a_lake_than_text_and_never_less_than_their
         ({"rate": 31.0}, "at 31 a second at the most, 1,000,000,000 messages do not fall due within 365d"),
     ],
 )
-def test_load_that_makes_no_sense_is_refused(changed: dict[str, object], told: str):
+def test_invalid_load_is_refused(changed: dict[str, object], told: str):
     with pytest.raises(InvalidInput, match=re.escape(told)):
         capacity(LOAD._replace(**changed))  # type: ignore[arg-type]

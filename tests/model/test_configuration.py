@@ -65,7 +65,7 @@ def test_rate_is_read_and_shown(text: str, read: tuple[int, int], shown: str):
     ],
     ids=repr,
 )
-def test_what_is_no_rate_is_refused_with_the_remedy(rate: Any):
+def test_invalid_rate_is_refused_with_the_remedy(rate: Any):
     with pytest.raises(InvalidInput, match='write it as in "100/s"') as refused:
         parse_rate(rate)
     assert repr(rate) in str(refused.value)
@@ -73,25 +73,25 @@ def test_what_is_no_rate_is_refused_with_the_remedy(rate: Any):
 
 @pytest.mark.parametrize("count", [0, -1, 1_000_001, True, 1.0, "5", b"5"], ids=repr)
 @pytest.mark.parametrize("what", ["concurrency", "concurrency_per_key"])
-def test_what_is_no_number_of_messages_is_refused(what: str, count: Any):
+def test_invalid_number_of_messages_is_refused(what: str, count: Any):
     with pytest.raises(InvalidInput, match=f"{what} {count!r} is not a whole number from 1 to 1000000: None"):
         changes(**{what: count})
 
 
-def test_what_is_not_named_is_not_changed_and_none_removes():
+def test_omitted_setting_is_unchanged_and_none_removes_it():
     assert changes() == {}
     assert changes(UNSET, 5, None) == {"concurrency": 5, "per_key": None}
     assert changes(rate=None) == {"rate": None, "period_ms": None}
     assert changes("5/10s") == {"rate": 5, "period_ms": 10_000}
 
 
-def test_client_says_nothing_of_what_is_none():
+def test_client_does_not_store_settings_that_are_none():
     assert wishes(None, None, None) == {}
     assert wishes("5/s", None, 2) == {"rate": 5, "period_ms": 1000, "per_key": 2}
 
 
 @pytest.mark.parametrize("values", [[None] * 5, [b"5", None, b"", b"x", b"-"], [None, b"1000", b"-1", b"1.5", b""]])
-def test_what_is_not_stored_whole_is_no_limit(values: list[bytes | None]):
+def test_partly_stored_or_invalid_settings_are_ignored(values: list[bytes | None]):
     assert configured(values) == Configuration()
 
 
@@ -108,17 +108,17 @@ def test_what_is_not_stored_whole_is_no_limit(values: list[bytes | None]):
         ("1.5/min", 0.025),
     ],
 )
-def test_pace_is_a_number_or_written_as_any_rate_is(rate: Any, expected: float):
+def test_pace_is_a_number_or_a_rate(rate: Any, expected: float):
     assert per_second(rate) == pytest.approx(expected)
 
 
 @given(st.integers(1, 100_000), st.integers(1, 86_400_000))
-def test_whatever_is_a_rate_is_a_pace(most: int, period_ms: int):
+def test_every_rate_is_a_valid_pace(most: int, period_ms: int):
     assert per_second(show_rate(most, period_ms)) == pytest.approx(most * 1000 / period_ms)
 
 
 @pytest.mark.parametrize("rate", [0, -1, math.nan, True, None, "", "/s", "5/", "0/s", "5/0s", "5/y", "5/-1s", b"1/s"])
-def test_what_is_no_pace_is_refused_with_the_remedy(rate: Any):
+def test_invalid_pace_is_refused_with_the_remedy(rate: Any):
     with pytest.raises(InvalidInput, match='write it as in 100, "100/s", "5/10s" or "30/min"'):
         per_second(rate)
 

@@ -33,7 +33,7 @@ def told(*held: Any, **given: Any) -> consumer_info.ConsumerInfo:
     return read
 
 
-def test_consumer_tells_where_it_runs_and_what_it_has_done(monkeypatch: pytest.MonkeyPatch):
+def test_consumer_record_says_where_it_runs_and_what_it_did(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("delayq.model.consumer_info.time.monotonic", lambda: 1000.0)
     info = told()
     assert (info.name, info.host, info.pid, info.version) == (
@@ -44,7 +44,7 @@ def test_consumer_tells_where_it_runs_and_what_it_has_done(monkeypatch: pytest.M
     assert (info.seen_at - info.started_at).total_seconds() == 60
 
 
-def test_consumer_tells_what_it_holds_and_since_when():
+def test_consumer_record_lists_what_it_holds_and_since_when():
     info = told(Delivery("a"), Delivery("b", 3))
     assert info.holds == (
         consumer_info.Held("a", from_ms(NOW - 1501), 1),
@@ -53,34 +53,34 @@ def test_consumer_tells_what_it_holds_and_since_when():
     assert info.holds_count == 2
 
 
-def test_hundred_are_listed_and_all_counted():
+def test_100_messages_are_listed_and_all_counted():
     info = told(*(Delivery(f"m{n}") for n in range(250)))
     assert [each.id for each in info.holds] == [f"m{n}" for n in range(100)]
     assert info.holds_count == 250
 
 
-def test_note_is_small_however_long_the_ids_are():
+def test_consumer_record_stays_small_with_long_ids():
     info = told(*(Delivery("x" * 250 + f"{n:06}") for n in range(100)))
     assert len(info.holds) == 8192 // 256
     assert info.holds_count == 100
 
 
-def test_id_that_is_no_text_is_told_as_it_is_shown():
+def test_id_that_is_not_valid_text_is_listed_as_it_is_shown():
     assert told(Delivery("a\udcff")).holds[0].id == r"a\xff"
 
 
 @pytest.mark.parametrize(("unseen_ms", "alive"), [(0, True), (30_000, True), (30_001, False)])
-def test_who_was_seen_within_half_a_minute_is_alive(unseen_ms: int, alive: bool):
+def test_consumer_seen_within_half_a_minute_is_alive(unseen_ms: int, alive: bool):
     info = consumer_info.read("me", NOW, NOW - unseen_ms, consumer_info.describe(1, 0.0))
     assert info is not None
     assert info.is_alive is alive
 
 
 @pytest.mark.parametrize("document", [b"", b"told", b"[]", b"{}", b'{"host": 5}', b"\xff"])
-def test_document_of_another_program_is_no_consumer(document: bytes):
+def test_document_of_another_program_is_not_a_consumer(document: bytes):
     assert consumer_info.read("me", NOW, NOW, document) is None
 
 
-def test_what_a_later_version_adds_is_left_out():
+def test_fields_of_a_later_version_are_ignored():
     document = json.loads(consumer_info.describe(1, 0.0)) | {"mood": "good"}
     assert consumer_info.read("me", NOW, NOW, json.dumps(document).encode()) is not None

@@ -56,7 +56,7 @@ def changes(zone: str, start: dt.datetime, end: dt.datetime) -> list[dt.datetime
 
 
 @pytest.mark.parametrize("zone", [*ZONES[:4], *ODD_ZONES])
-def test_both_changes_of_the_clock_are_met_as_debian_s_cron_meets_them(zone: str):
+def test_both_clock_changes_are_handled_as_by_debian_cron(zone: str):
     found = changes(zone, dt.datetime(2024, 1, 1, tzinfo=dt.UTC), dt.datetime(2025, 1, 1, tzinfo=dt.UTC))
     assert len(found) >= 2
     for change in found:
@@ -143,11 +143,11 @@ def test_expression_says_when(when: str, first: str):
     assert dt.datetime.fromtimestamp(found / 1000, dt.UTC) == dt.datetime.fromisoformat(f"{first}+00:00")
 
 
-def test_aliases_are_all_tried():
+def test_every_alias_is_tested():
     assert {"@hourly", "@daily", "@midnight", "@weekly", "@monthly", "@yearly", "@annually"} == set(ALIASES)
 
 
-def test_slot_itself_is_not_after_itself_and_a_millisecond_before_it_is():
+def test_next_slot_is_strictly_after_the_given_time():
     slot = ms(MONDAY.replace(second=0))
     assert recurrence("* * * * *").after(slot) == slot + 60_000
     assert recurrence("* * * * *").after(slot - 1) == slot
@@ -155,7 +155,7 @@ def test_slot_itself_is_not_after_itself_and_a_millisecond_before_it_is():
     assert recurrence("every 60s").after(slot - 1) == slot
 
 
-def test_seconds_are_met_at_both_changes_as_the_minutes_are():
+def test_seconds_follow_both_clock_changes_as_minutes_do():
     back = dt.datetime(2026, 10, 25, 0, tzinfo=dt.UTC)  # 02:00 in Berlin, the first time
     wild = list(slots("30 0 2-3 * * *", "Europe/Berlin", back, back + 3 * HOUR))
     assert [each.isoformat()[11:19] for each in wild] == ["00:00:30", "02:00:30"]
@@ -195,7 +195,7 @@ def test_seconds_are_met_at_both_changes_as_the_minutes_are():
         ("every -5s", "every 90s"),
     ],
 )
-def test_what_is_no_expression_is_answered_by_what_to_write(when: str, remedy: str):
+def test_error_for_an_invalid_expression_says_what_to_write(when: str, remedy: str):
     with pytest.raises(InvalidInput, match=remedy):
         recurrence(when)
 
@@ -204,16 +204,16 @@ def test_what_is_no_expression_is_answered_by_what_to_write(when: str, remedy: s
     ("zone", "remedy"),
     [("Europe/Berln", "did you mean 'Europe/Berlin'"), ("", "give a name"), ("../etc/passwd", "give a name")],
 )
-def test_unknown_time_zone_is_answered_by_one_that_is_known(zone: str, remedy: str):
+def test_error_for_an_unknown_time_zone_suggests_a_known_one(zone: str, remedy: str):
     with pytest.raises(InvalidInput, match=remedy):
         recurrence("* * * * *", zone)
 
 
 @pytest.mark.parametrize("zone", [5, None, "a\0b", "Europe", "x" * 5000])
-def test_what_is_no_time_zone_is_invalid_input(zone):
+def test_invalid_time_zone_is_refused(zone):
     with pytest.raises(InvalidInput, match="timezone"):
         recurrence("* * * * *", zone)
 
 
-def test_end_of_the_calendar_is_the_end_of_a_schedule():
+def test_schedule_ends_with_the_calendar():
     assert recurrence("0 0 1 1 *", "Europe/Berlin").after(253_402_300_799_000) is None

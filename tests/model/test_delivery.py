@@ -54,7 +54,7 @@ def delivery(
     )
 
 
-def test_message_tells_all_that_is_known_of_it():
+def test_message_has_all_its_attributes():
     message = delivery("3.1.2.0", headers={"a": 1})
     told = SimpleNamespace(**{name: getattr(message, name) for name in dir(message) if not name.startswith("_")})
     assert (told.id, told.queue, told.payload, told.body, told.headers) == (
@@ -79,7 +79,7 @@ def test_first_delivery_is_attempt_one_without_headers():
     assert (message.attempt, message.retries_used, message.receipt, message.headers) == (1, 0, "0.0.0.0-125", {})
 
 
-def test_message_that_is_handed_out_at_its_time_is_not_late():
+def test_message_handed_out_at_its_due_time_is_not_late():
     envelope = Envelope(1, RAW, b"", 0)
     assert Message(Owner(), "m", SENT, envelope, DUE, None, DUE, DUE + LEASE, "").lateness == 0
 
@@ -96,14 +96,14 @@ def test_message_that_is_handed_out_at_its_time_is_not_late():
         ("9.0.9.0", 0, False, False),
     ],
 )
-def test_counted_deliveries_that_are_not_forgiven_use_up_the_retries(
+def test_counted_deliveries_use_up_the_retries_unless_they_were_reset(
     deliveries: str | None, used: int, last: bool, past: bool
 ):
     message = delivery(deliveries, max_retries=2)
     assert (message.retries_used, message.is_last, message.is_past_its_limit) == (used, last, past)
 
 
-def test_message_without_retries_is_at_its_last_at_once():
+def test_first_attempt_of_a_message_without_retries_is_its_last():
     assert delivery(max_retries=0).is_last
 
 
@@ -111,16 +111,16 @@ def test_message_without_retries_is_at_its_last_at_once():
     ("deliveries", "suspect"),
     [(None, False), ("1.0.0.1", False), ("2.0.0.1", True), ("2.0.0.2", True), ("2.0.0.0", False), ("5.0.3.2", True)],
 )
-def test_message_that_seems_to_take_its_consumers_down_is_a_suspect(deliveries: str | None, suspect: bool):
+def test_message_that_seems_to_kill_its_consumers_is_a_suspect(deliveries: str | None, suspect: bool):
     assert delivery(deliveries, max_retries=2).is_suspect is suspect
 
 
 @pytest.mark.parametrize(("expires_ms", "expired"), [(None, False), (10_250, True), (10_251, False), (1, True)])
-def test_message_expires_so_long_after_its_send(expires_ms: int | None, expired: bool):
+def test_message_expires_a_given_time_after_its_send(expires_ms: int | None, expired: bool):
     assert delivery(expires_ms=expires_ms).is_expired is expired
 
 
-def test_payload_is_read_once_and_only_when_asked_for():
+def test_payload_is_decoded_once_and_only_on_access():
     broken = delivery(body=b"{")
     assert broken.body == b"{"
     with pytest.raises(UnreadableEnvelope):
@@ -129,11 +129,11 @@ def test_payload_is_read_once_and_only_when_asked_for():
     assert message.payload is message.payload
 
 
-def test_raw_payload_is_its_body():
+def test_raw_payload_is_the_stored_body():
     assert delivery(kind=RAW, body=b"\x00\xff").payload == b"\x00\xff"
 
 
-def test_lease_that_was_moved_is_told():
+def test_extended_lease_is_shown():
     message = delivery()
     message.leased_until(DUE)
     assert message.lease_until == from_ms(DUE)
@@ -155,14 +155,14 @@ def test_lease_that_was_moved_is_told():
         (lambda m: m.extend(60), 60),
     ],
 )
-def test_what_is_done_with_a_message_is_asked_of_its_queue(call: Any, asked: Any):
+def test_message_methods_call_the_queue(call: Any, asked: Any):
     owner = Owner()
     call(delivery(owner=owner))
     assert owner.asked == [("m1", asked)]
 
 
 @pytest.mark.parametrize("delay", [-1, float("nan"), "5", 10**12])
-def test_wrong_delay_of_a_nack_is_refused_and_nothing_asked(delay: Any):
+def test_nack_with_an_invalid_delay_does_not_call_the_queue(delay: Any):
     owner = Owner()
     with pytest.raises(InvalidTime):
         delivery(owner=owner).nack(delay=delay)
@@ -172,11 +172,11 @@ def test_wrong_delay_of_a_nack_is_refused_and_nothing_asked(delay: Any):
 @pytest.mark.parametrize(
     ("stored", "read"), [(None, Deliveries(0, 0, 0, 0)), ("", Deliveries()), ("4.3.2.1", Deliveries(4, 3, 2, 1))]
 )
-def test_deliveries_are_read(stored: str | None, read: Deliveries):
+def test_claimed_deliveries_are_decoded(stored: str | None, read: Deliveries):
     assert Deliveries.read(stored) == read
 
 
-def test_options_of_an_outgoing_message_are_named():
+def test_options_of_an_outgoing_message_are_keyword_only():
     with pytest.raises(TypeError):
         Outgoing("payload", 5)  # type: ignore[call-arg]
     assert Outgoing("payload").on_conflict == "ignore"

@@ -36,20 +36,20 @@ JSON_VALUES = st.recursive(
 
 
 @given(JSON_VALUES)
-def test_json_comes_back_as_it_was(payload: Any):
+def test_json_payload_is_unchanged(payload: Any):
     _, envelope = parse(stored(payload))
     assert envelope.kind == JSON
     assert open_body(envelope) == payload
 
 
 @given(st.binary())
-def test_bytes_come_back_as_they_were(payload: bytes):
+def test_bytes_payload_is_unchanged(payload: bytes):
     _, envelope = parse(stored(payload))
     assert (envelope.kind, envelope.body, open_body(envelope)) == (RAW, payload, payload)
 
 
 @pytest.mark.parametrize("payload", [bytearray(b"ab"), memoryview(b"ab")])
-def test_other_kinds_of_bytes_are_bytes(payload: Any):
+def test_other_bytes_types_become_bytes(payload: Any):
     assert open_body(parse(stored(payload))[1]) == b"ab"
 
 
@@ -63,7 +63,7 @@ def test_other_kinds_of_bytes_are_bytes(payload: Any):
         ({1: "a"}, {"1": "a"}),
     ],
 )
-def test_what_json_can_hold_in_its_own_way_is_received_so(payload: Any, received: Any):
+def test_values_that_json_converts_are_received_converted(payload: Any, received: Any):
     assert open_body(parse(stored(payload))[1]) == received
 
 
@@ -75,32 +75,32 @@ TWICE = {1: "lost", "1": "kept"}
     [TWICE, [0, (TWICE,)], {"a": {"b": TWICE}}, Order(TWICE), {uuid.UUID(int=5): 1, str(uuid.UUID(int=5)): 2}],  # type: ignore[arg-type]
     ids=["itself", "in-lists", "in-dicts", "in-an-object", "other-types"],
 )
-def test_keys_that_are_the_same_text_are_refused(payload: Any):
+def test_keys_with_the_same_text_are_refused(payload: Any):
     with pytest.raises(PayloadNotSerializable, match=r"two keys that are both '.*' in JSON"):
         encode_envelope(payload, 3)
 
 
-def test_all_that_is_known_of_a_message_comes_back():
+def test_envelope_keeps_every_attribute_of_a_message():
     headers = {"s": "é", "b": b"\xff", "i": 5, "f": 0.5, "t": True, "n": None}
     created, envelope = parse(stored({"a": 1}, max_retries=7, expires_ms=5000, headers=headers))
     assert created == 1_700_000_000_000
     assert envelope == Envelope(FORMAT, JSON, b'{"a":1}', 7, 5000, headers)
 
 
-def test_envelope_without_a_timeout_is_stored_as_ever():
+def test_envelope_without_a_timeout_has_the_old_format():
     assert encode_envelope(b"x", 3, 5000, {"a": 1}) == msgspec.msgpack.encode([FORMAT, RAW, b"x", 3, 5000, {"a": 1}])
     _, old = parse(stored(b"x"))
     assert (old.timeout, envelopes.encode(old)) == (None, encode_envelope(b"x", 3))
 
 
-def test_timeout_is_the_last_field_and_stays_when_the_envelope_is_stored_again():
+def test_timeout_is_the_last_field_and_survives_a_rewrite():
     made = encode_envelope(b"x", 3, timeout_ms=1500)
     assert msgspec.msgpack.decode(made) == [FORMAT, RAW, b"x", 3, None, None, 1500]
     _, envelope = parse(STAMP + made)
     assert (envelope.timeout, envelopes.encode(envelope)) == (1.5, made)
 
 
-def test_delayq_that_knows_no_timeouts_reads_the_rest():
+def test_older_delayq_without_timeouts_can_read_the_rest():
     class Older(msgspec.Struct, array_like=True):
         version: int
         kind: int
@@ -114,12 +114,12 @@ def test_delayq_that_knows_no_timeouts_reads_the_rest():
 
 
 @pytest.mark.parametrize("timeout", [0, -1, 86_400_001, 1.5, "1"])
-def test_timeout_that_no_send_stores_makes_an_envelope_unreadable(timeout: Any):
+def test_invalid_timeout_makes_an_envelope_unreadable(timeout: Any):
     with pytest.raises(UnreadableEnvelope):
         parse(STAMP + msgspec.msgpack.encode([FORMAT, RAW, b"x", 3, None, None, timeout]))
 
 
-def test_what_is_not_given_takes_no_room():
+def test_omitted_attributes_take_no_room():
     assert len(encode_envelope(b"", 3)) < 12
 
 
@@ -139,7 +139,7 @@ def test_payload_that_json_cannot_hold_is_refused_with_its_type(payload: Any):
         encode_envelope(payload, 3)
 
 
-def test_payload_that_holds_itself_is_refused():
+def test_payload_that_contains_itself_is_refused():
     payload: list[Any] = []
     payload.append(payload)
     with pytest.raises(PayloadNotSerializable):
@@ -147,13 +147,13 @@ def test_payload_that_holds_itself_is_refused():
 
 
 @pytest.mark.parametrize("payload", [b"x" * 100, "x" * 98])
-def test_payload_may_take_the_limit_and_no_more(payload: Any):
+def test_payload_may_be_as_large_as_the_limit_but_not_larger(payload: Any):
     assert encode_envelope(payload, 3, limit=100)
     with pytest.raises(PayloadTooLarge, match=r"takes 101 bytes: at most 100 are allowed \(max_payload\)"):
         encode_envelope(payload + payload[:1], 3, limit=100)
 
 
-def test_payload_that_no_server_takes_is_refused_whatever_the_limit(monkeypatch: pytest.MonkeyPatch):
+def test_payload_too_large_for_any_server_is_refused_despite_the_limit(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(envelopes, "MOST_BYTES", 100)
     with pytest.raises(PayloadTooLarge, match="takes 101 bytes: a Redis server takes at most 100"):
         encode_envelope(b"x" * 101, 3, limit=1000)
@@ -172,17 +172,17 @@ def test_payload_that_no_server_takes_is_refused_whatever_the_limit(monkeypatch:
         ({"a": "x" * MAX_HEADERS_BYTES}, rf"the headers take \d+ bytes: at most {MAX_HEADERS_BYTES} are allowed"),
     ],
 )
-def test_headers_that_cannot_be_kept_are_refused(headers: Any, why: str):
+def test_headers_that_cannot_be_stored_are_refused(headers: Any, why: str):
     with pytest.raises(InvalidInput, match=why):
         encode_envelope(1, 3, headers=headers)
 
 
 @pytest.mark.parametrize("headers", [None, {}])
-def test_no_headers_are_none(headers: Any):
+def test_empty_headers_are_stored_as_none(headers: Any):
     assert parse(stored(1, headers=headers))[1].headers is None
 
 
-def test_headers_that_change_after_the_send_do_not_matter():
+def test_changing_headers_after_the_send_has_no_effect():
     headers: dict[str, Any] = {"a": 1}
     envelope = stored(1, headers=headers)
     headers["a"] = 2
@@ -212,19 +212,19 @@ def packed(*fields: Any) -> bytes:
         (packed(FORMAT, 7, b"", 3), "the envelope has"),
     ],
 )
-def test_bytes_that_are_no_envelope_are_told_from_one(envelope: bytes, why: str):
+def test_bytes_that_are_not_an_envelope_are_recognised(envelope: bytes, why: str):
     with pytest.raises(UnreadableEnvelope, match=why):
         parse(envelope)
 
 
-def test_body_that_is_not_its_json_is_told_when_it_is_opened():
+def test_invalid_json_body_is_reported_when_it_is_opened():
     _, envelope = parse(packed(FORMAT, JSON, b'{"a":', 3))
     with pytest.raises(UnreadableEnvelope, match="the payload is not the JSON that it says it is"):
         open_body(envelope)
 
 
 @given(st.binary(max_size=60))
-def test_no_bytes_make_the_reader_fail_otherwise(noise: bytes):
+def test_reader_fails_in_no_other_way_on_any_bytes(noise: bytes):
     for envelope in (noise, STAMP + noise):
         try:
             parse(envelope)
@@ -253,7 +253,7 @@ class Measure(msgspec.Struct):
         {"a": {1.0, math.nan}},
     ],
 )
-def test_number_that_json_lacks_is_refused(payload: Any):
+def test_number_that_json_cannot_hold_is_refused(payload: Any):
     with pytest.raises(PayloadNotSerializable, match="NaN or an infinity"):
         encode_envelope(payload, 3)
 
@@ -261,5 +261,5 @@ def test_number_that_json_lacks_is_refused(payload: Any):
 @pytest.mark.parametrize(
     "payload", [None, [None, 1.5], Point(None, 1.5), Measure((None, 1.5)), msgspec.Raw(b"[null]"), "null"]
 )
-def test_null_is_no_such_number(payload: Any):
+def test_null_is_not_such_a_number(payload: Any):
     assert encode_envelope(payload, 3)

@@ -218,19 +218,19 @@ def test_sentence_says_what_holds_a_message_back(told: str, expected: str):
     assert told == f"a {expected}"
 
 
-def test_occurrence_is_told_with_its_schedule():
+def test_occurrence_is_shown_with_its_schedule():
     headers = {"delayq-schedule": "nightly", "delayq-slot": NOW}
     told = sentence(info("pending", due_at=at(3600), headers=headers))
     assert told == "a, an occurrence of schedule nightly, is not due until <in 1h>"
 
 
-def test_long_error_is_cut_and_brought_to_one_line():
+def test_long_error_is_cut_to_one_line():
     told = sentence(info("retry", due_at=at(5), attempts=1, error="boom\n\tat " + "x" * 1000))
     assert "boom at xxx" in told
     assert "xx…, and its next attempt" in told
     assert len(told) < MOST_ERROR + 100
 
 
-def test_moment_is_told_with_its_date_and_zone():
+def test_time_is_shown_with_its_date_and_zone():
     told = why(Known("jobs", "a", info("pending", due_at=at(5)), Standing(NOW, None, 0, 0, None, None, None)))
     assert told == f"a is not due until {at(5).astimezone().isoformat(' ', 'milliseconds')} (in 5s)"

@@ -49,17 +49,17 @@ ALL_WELL: dict[str, tuple[Any, ...]] = {
 
 
 @pytest.mark.parametrize("case", ALL_WELL)
-def test_all_is_well(case: str):
+def test_healthy_queue_has_no_troubles(case: str):
     assert told(*ALL_WELL[case]) == {}
 
 
-def test_what_is_due_and_no_consumer_there_is_told():
+def test_due_messages_without_a_consumer_are_reported():
     assert told(counted(**due(2))) == {"no-consumer": "A message has been due for 2s, and there is no consumer."}
     text = "A message has been due for 2s, and no consumer was seen for 1m 30s (the last was two)."
     assert told(counted(**due(2)), None, [consumer(120_000, "one"), consumer(90_000, "two")]) == {"no-consumer": text}
 
 
-def test_message_that_is_due_and_not_taken_is_reported():
+def test_due_message_that_is_not_claimed_is_reported():
     assert told(counted(**due(12)), None, [consumer()]) == {
         "late": "A message has been due for 12s, and nobody has taken it."
     }
@@ -72,13 +72,13 @@ def test_paused_queue_is_only_paused():
         assert told(paused, None, consumers) == {"paused": f"The queue has been paused since {since} (1m ago)."}
 
 
-def test_late_hand_outs_are_told():
+def test_late_deliveries_are_reported():
     stats = counted(lateness={8: 98, 4096: 2})
     text = "Of the hand-outs within the last 1m, 1 % or more were over 2s late."
     assert told(stats, counted(AT - 60_000), [consumer()]) == {"late": text}
 
 
-def test_new_dead_letters_are_told():
+def test_new_dead_letters_are_reported():
     stats = counted(sent=1205, dead=1205, died=1205)
     text = "1 message died within the last 30s; 1,205 are dead now."
     assert told(stats, counted(AT - 30_000, died=1204)) == {"dead-growing": text}
@@ -91,18 +91,18 @@ def test_new_dead_letters_are_told():
         ({"ready": 1}, "1 message is there that the books do not have: delayq doctor tells more."),
     ],
 )
-def test_books_that_do_not_balance_are_told(stats: dict[str, int], text: str):
+def test_missing_messages_are_reported(stats: dict[str, int], text: str):
     assert told(counted(**stats)) == {"unaccounted": text}
 
 
-def test_troubles_come_with_the_worst_first():
+def test_worst_trouble_comes_first():
     stats = counted(**due(60), died=2, dead=1, paused_since=from_ms(AT))
     assert list(told(stats, counted(AT - 1000))) == ["dead-growing", "paused", "unaccounted"]
     going = counted(**due(60), died=2, dead=1)
     assert list(told(going, counted(AT - 1000))) == ["no-consumer", "late", "dead-growing", "unaccounted"]
 
 
-def test_what_happened_lately_is_counted_from_the_first_count_of_the_last_five_minutes():
+def test_recent_events_are_counted_over_the_last_five_minutes():
     minutes = [counted(AT - minute * 60_000, sent=100 - minute) for minute in (1, 9, 4, 5)]
     assert lately(counted(sent=100), minutes) == rates.between(minutes[3], counted(sent=100))
     assert lately(counted(sent=100), minutes[1:2]) == rates.between(minutes[1], counted(sent=100))
@@ -128,7 +128,7 @@ GROUPS_ALL_WELL: dict[str, tuple[Any, ...]] = {
 
 
 @pytest.mark.parametrize("case", GROUPS_ALL_WELL)
-def test_all_is_well_with_a_group_of_a_topic(case: str):
+def test_healthy_topic_group_has_no_troubles(case: str):
     assert group_troubles(*GROUPS_ALL_WELL[case]) == []
 
 
@@ -149,5 +149,5 @@ def test_all_is_well_with_a_group_of_a_topic(case: str):
         ((group(dead=2), []), "dead-letters", "The group has 2 dead letters."),
     ],
 )
-def test_group_of_a_topic_that_is_in_trouble_says_why(given: tuple[Any, ...], code: str, text: str):
+def test_topic_group_in_trouble_says_why(given: tuple[Any, ...], code: str, text: str):
     assert [(each.code, each.text) for each in group_troubles(*given)] == [(code, text)]

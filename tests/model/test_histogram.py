@@ -20,7 +20,7 @@ def test_bucket_b_holds_up_to_2_to_the_b_milliseconds(seconds: float, number: in
     assert times.counts()[number] == sum(times.counts()) == 1
 
 
-def test_threads_that_note_at_once_lose_nothing():
+def test_concurrent_threads_lose_no_counts():
     times = HandlerTimes()
 
     def work() -> None:
@@ -36,7 +36,7 @@ def test_threads_that_note_at_once_lose_nothing():
     assert times.counts()[0] == 20_000
 
 
-def test_mean_follows_what_was_noted_last():
+def test_mean_follows_recent_times():
     times = HandlerTimes()
     assert times.seconds is None
     own = times.own()
@@ -46,5 +46,5 @@ def test_mean_follows_what_was_noted_last():
     assert times.seconds == 2.0
 
 
-def test_nothing_was_counted_before_there_is_a_thread():
+def test_new_handler_times_have_no_counts():
     assert HandlerTimes().counts() == []

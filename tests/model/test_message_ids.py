@@ -29,7 +29,7 @@ from delayq.model.validation import check_id
 
 
 @pytest.mark.parametrize("amount", [0, 1, 1000])
-def test_new_ids_are_different_and_of_letters_and_digits(amount: int):
+def test_new_ids_differ_and_consist_of_letters_and_digits(amount: int):
     ids = new_ids(amount)
     assert len(set(ids)) == len(ids) == amount
     assert all(re.fullmatch(r"[A-Za-z0-9]{14}", each) for each in ids)
@@ -44,7 +44,7 @@ def test_ids_rise_within_a_process(monkeypatch: pytest.MonkeyPatch):
     assert made == sorted(made)
 
 
-def test_ids_rise_with_time_whatever_process_makes_them(monkeypatch: pytest.MonkeyPatch):
+def test_ids_rise_with_time_across_processes(monkeypatch: pytest.MonkeyPatch):
     made = []
     for tenths in range(0, 10**9, 10**8 - 7):
         monkeypatch.setattr("delayq.model.message_ids.time.time", lambda tenths=tenths: 1.8e9 + tenths / 10)
@@ -75,7 +75,7 @@ def test_processes_make_no_id_twice():
     assert len(set(chain(*made))) == 60_000
 
 
-def test_fork_makes_ids_of_its_own(monkeypatch: pytest.MonkeyPatch):
+def test_forked_process_makes_different_ids(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("delayq.model.message_ids.time.time", lambda: 1.8e9)
     message_ids._ids.begin()
     new_ids(10)
@@ -92,7 +92,7 @@ def test_fork_makes_ids_of_its_own(monkeypatch: pytest.MonkeyPatch):
     assert not set(made) & set(new_ids(100))
 
 
-def test_fork_that_python_is_not_told_of_makes_ids_of_its_own(monkeypatch: pytest.MonkeyPatch):
+def test_process_forked_behind_python_s_back_makes_different_ids(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("delayq.model.message_ids.time.time", lambda: 1.8e9)
     parents = message_ids._RisingIds()
     child = copy.deepcopy(parents)
@@ -107,7 +107,7 @@ class Order:
     items: set[str]
 
 
-def test_content_id_is_the_same_whatever_the_order_of_keys_and_of_sets():
+def test_content_id_does_not_depend_on_the_order_of_keys_or_sets():
     ids = {
         content_id({"number": 5, "items": ["a", "b"]}),
         content_id({"items": {"b", "a"}, "number": 5}),
@@ -126,7 +126,7 @@ def test_content_id_is_the_same_whatever_the_order_of_keys_and_of_sets():
         (None, "47ae1fc702976ed32c35f337b5efb684"),
     ],
 )
-def test_content_id_is_the_same_in_each_version_and_process(payload: Any, expected: str):
+def test_content_id_is_the_same_in_every_version_and_process(payload: Any, expected: str):
     assert content_id(payload) == expected
 
 
@@ -137,22 +137,22 @@ def test_content_id_can_be_computed_without_delayq():
 
 
 @given(st.dictionaries(st.text(), st.integers() | st.text() | st.none()), st.randoms())
-def test_content_id_knows_no_order_of_keys(payload: dict[str, Any], lot: random.Random):
+def test_content_id_ignores_the_order_of_keys(payload: dict[str, Any], lot: random.Random):
     names = list(payload)
     lot.shuffle(names)
     assert content_id({name: payload[name] for name in names}) == content_id(payload)
 
 
-def test_content_id_tells_payloads_apart():
+def test_content_ids_of_different_payloads_differ():
     payloads = [b"1", "1", 1, 1.0, True, None, [1], [[1]], {"1": 1}, {"1": "1"}, [1, 2], [2, 1], "", b""]
     assert len({content_id(payload) for payload in payloads}) == len(payloads)
 
 
-def test_content_id_is_an_id():
+def test_content_id_is_a_valid_id():
     assert check_id(content_id({"to": "ann"})) == content_id({"to": "ann"})
 
 
-def test_content_id_refuses_what_a_send_refuses_and_what_has_no_order():
+def test_content_id_refuses_unsendable_and_unorderable_payloads():
     with pytest.raises(PayloadNotSerializable, match="NaN"):
         content_id([math.nan])
     with pytest.raises(PayloadNotSerializable, match="type object"):

@@ -63,7 +63,7 @@ def raising(error: BaseException) -> Handler:
     return handler
 
 
-def test_handler_is_itself_without_middleware(middleware: Middleware):
+def test_handler_without_middleware_is_not_wrapped(middleware: Middleware):
     middleware.before_send(lambda _: None)
     assert middleware.wrap(print) is print
     assert Middleware().has_sends is False
@@ -92,7 +92,7 @@ def test_layers_nest_in_the_order_of_their_registration(middleware: Middleware, 
     assert seen == ["outer a", "before a", "inner", "handler", "/inner", "after a None", "/outer"]
 
 
-def test_registering_gives_the_function_back(middleware: Middleware):
+def test_registering_returns_the_function(middleware: Middleware):
     def around(_: Any) -> Iterator[None]:
         yield
 
@@ -112,7 +112,7 @@ def test_error_in_before_keeps_the_handler_from_running(middleware: Middleware, 
     assert [type(each) for each in seen] == [Reject]
 
 
-def test_error_in_after_is_logged_and_changes_nothing(middleware: Middleware, run: Callable[[Handler], Any]):
+def test_error_in_after_delivery_is_only_logged(middleware: Middleware, run: Callable[[Handler], Any]):
     middleware.after_delivery(broken)
     with capture_logs() as lines:
         assert run(lambda _: 5) == 5
@@ -123,7 +123,7 @@ def test_error_in_after_is_logged_and_changes_nothing(middleware: Middleware, ru
     ] * 2
 
 
-def test_after_is_told_what_the_handler_has_raised(middleware: Middleware, run: Callable[[Handler], Any]):
+def test_after_delivery_gets_the_handler_s_error(middleware: Middleware, run: Callable[[Handler], Any]):
     seen: list[BaseException | None] = []
     middleware.after_delivery(lambda _, error: seen.append(error))
     error = SystemExit(3)
@@ -132,7 +132,7 @@ def test_after_is_told_what_the_handler_has_raised(middleware: Middleware, run: 
     assert seen == [error]
 
 
-def test_handler_that_returns_false_has_failed_for_middleware_and_still_returns_false(
+def test_middleware_sees_false_as_a_failure_and_false_is_still_returned(
     middleware: Middleware, run: Callable[[Handler], Any]
 ):
     seen: list[BaseException | None] = []
@@ -157,7 +157,7 @@ def test_around_may_swallow_or_replace_an_error(middleware: Middleware, run: Cal
         run(raising(KeyError("k")))
 
 
-def test_error_behind_the_yield_counts_as_the_handler_s(middleware: Middleware, run: Callable[[Handler], Any]):
+def test_error_after_the_yield_counts_as_the_handler_s(middleware: Middleware, run: Callable[[Handler], Any]):
     @middleware.around_delivery
     def commit(_: Any) -> Iterator[None]:
         yield
@@ -167,7 +167,7 @@ def test_error_behind_the_yield_counts_as_the_handler_s(middleware: Middleware, 
         run(lambda _: None)
 
 
-def test_wrapped_handler_keeps_to_the_middleware_that_was_there(middleware: Middleware):
+def test_middleware_added_later_does_not_affect_a_wrapped_handler(middleware: Middleware):
     seen: list[Any] = []
     middleware.before_delivery(seen.append)
     wrapped = middleware.wrap(lambda _: None)
@@ -199,14 +199,14 @@ NOT_RUN_BY_A_CALL = [None, 5, coroutine, asynchronous_generator]
         *[(hook, generator) for hook in HOOKS if not hook.startswith("around")],
     ],
 )
-def test_what_a_call_does_not_run_is_refused(middleware: Middleware, hook: str, function: Any):
+def test_middleware_that_does_not_run_when_called_is_refused(middleware: Middleware, hook: str, function: Any):
     with pytest.raises(InvalidInput, match="middleware"):
         getattr(middleware, hook)(function)
     assert not middleware.has_sends
     assert middleware.wrap(print) is print
 
 
-def test_swallowed_error_of_a_send_is_raised_all_the_same(middleware: Middleware):
+def test_swallowed_send_error_is_raised_anyway(middleware: Middleware):
     middleware.around_send(lambda _: suppress(ValueError))
     with pytest.raises(ValueError, match="of the send"), middleware.sending(Sending("jobs", [])):
         raise ValueError("of the send")
@@ -226,9 +226,7 @@ def test_swallowed_error_of_a_send_is_raised_all_the_same(middleware: Middleware
         ("around_send", lambda _a, _b: nullcontext()),
     ],
 )
-def test_function_that_cannot_be_called_so_is_refused_when_it_is_registered(
-    middleware: Middleware, hook: str, function: Any
-):
+def test_function_with_a_wrong_signature_is_refused_at_registration(middleware: Middleware, hook: str, function: Any):
     with pytest.raises(
         InvalidInput, match=r"(?s)middleware .*lambda.* cannot be called with the (message|send).*; let it take the"
     ):
@@ -237,7 +235,7 @@ def test_function_that_cannot_be_called_so_is_refused_when_it_is_registered(
     assert middleware.wrap(print) is print
 
 
-def test_generator_function_without_an_argument_is_refused_when_it_is_registered(middleware: Middleware):
+def test_generator_function_without_an_argument_is_refused_at_registration(middleware: Middleware):
     def around() -> Iterator[None]:
         yield
 
@@ -257,7 +255,7 @@ class NoManager:
 
 @pytest.mark.parametrize("hook", ["around_delivery", "around_send"])
 @pytest.mark.parametrize("function", [forgets_to_yield, NoManager])
-def test_around_that_can_return_no_context_manager_is_refused_when_it_is_registered(
+def test_around_that_cannot_return_a_context_manager_is_refused_at_registration(
     middleware: Middleware, hook: str, function: Any
 ):
     told = f"middleware {function.__name__} .* no context manager: write a generator function with one yield"
@@ -277,16 +275,16 @@ def only_raises(_: Any) -> Any:
 
 
 @pytest.mark.parametrize("function", [nullcontext, lambda _: nullcontext(), only_raises, functools.partial(generator)])
-def test_around_that_may_work_is_taken(middleware: Middleware, function: Any):
+def test_around_that_may_work_is_accepted(middleware: Middleware, function: Any):
     assert middleware.around_delivery(function) is function
 
 
-def test_object_whose_call_is_a_generator_is_around(middleware: Middleware, run: Callable[[Handler], Any]):
+def test_object_with_a_generator_call_works_as_around(middleware: Middleware, run: Callable[[Handler], Any]):
     middleware.around_delivery(Instance())
     assert run(lambda _: "done") == "done"
 
 
-def test_wrapper_is_asked_what_it_takes_and_not_what_it_wraps(middleware: Middleware):
+def test_signature_of_a_wrapper_is_checked_and_not_of_what_it_wraps(middleware: Middleware):
     def with_an_argument_more(_message: Any, _more: Any) -> None: ...
 
     @functools.wraps(with_an_argument_more)
@@ -296,7 +294,7 @@ def test_wrapper_is_asked_what_it_takes_and_not_what_it_wraps(middleware: Middle
     assert middleware.before_delivery(wrapper) is wrapper
 
 
-def test_around_that_returns_no_context_manager_is_named(middleware: Middleware):
+def test_around_that_does_not_return_a_context_manager_is_named(middleware: Middleware):
     def counts(_: Any) -> Any:
         return len(NOT_RUN_BY_A_CALL)
 

@@ -51,19 +51,19 @@ class Mute(Exception):
         (RetryAfter(dt.timedelta(minutes=1), "busy"), Failed(60_000, "RetryAfter: busy")),
     ],
 )
-def test_error_of_a_handler_decides(error: BaseException, outcome: Any):
+def test_handler_error_decides_the_outcome(error: BaseException, outcome: Any):
     assert of_error(error) == outcome
 
 
 @pytest.mark.parametrize("delay", [-1, float("nan"), "soon", None])
-def test_retry_after_a_time_that_is_none_is_a_failure_that_says_so(delay: Any):
+def test_retry_after_with_an_invalid_delay_is_a_failure_that_says_so(delay: Any):
     outcome = of_error(RetryAfter(delay))
     assert isinstance(outcome, Failed)
     assert outcome.delay_ms is None
     assert outcome.error.startswith(f"InvalidTime: delay {delay!r} is not")
 
 
-def test_verdicts_are_of_one_kind():
+def test_verdicts_share_one_base_class():
     assert issubclass(Reject, Verdict)
     assert issubclass(RetryAfter, Verdict)
 
@@ -71,7 +71,7 @@ def test_verdicts_are_of_one_kind():
 @pytest.mark.parametrize(
     ("error", "text"), [(None, ""), ("", ""), ("it broke", "it broke"), (5, "5"), (KeyError("k"), "KeyError: 'k'")]
 )
-def test_error_is_told_by_type_and_message(error: Any, text: str):
+def test_error_text_has_type_and_message(error: Any, text: str):
     assert error_text(error) == text
 
 
@@ -80,7 +80,7 @@ def test_long_error_is_cut():
 
 
 @pytest.mark.parametrize("error", ["caf\udce9", FileNotFoundError("caf\udce9")])
-def test_error_can_be_stored_whatever_is_in_it(error: Any):
+def test_any_error_text_can_be_stored(error: Any):
     """A file name that is no UTF-8 has such signs in Python."""
     assert error_text(error).endswith(r"caf\udce9")
     assert len(error_text("\udce9" * MAX_ERROR_CHARS).encode()) == MAX_ERROR_CHARS
@@ -97,7 +97,7 @@ def test_error_can_be_stored_whatever_is_in_it(error: Any):
         (None, None, ""),
     ],
 )
-def test_cause_of_a_death_says_nothing_twice(reason: str | None, error: str | None, told: str):
+def test_cause_of_death_does_not_repeat_itself(reason: str | None, error: str | None, told: str):
     assert cause(reason, error) == told
 
 
@@ -109,5 +109,5 @@ def test_handler_that_cannot_be_called_with_a_message_alone_is_refused(check: Ca
 
 
 @pytest.mark.parametrize("handler", [print, lambda *_: None, {}.update, functools.partial(max, 1)])
-def test_handler_that_may_be_called_with_a_message_alone_is_taken(handler: Any):
+def test_handler_that_may_be_called_with_a_message_alone_is_accepted(handler: Any):
     check_handler(handler)

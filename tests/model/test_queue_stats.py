@@ -6,7 +6,7 @@ from delayq.model.queue_stats import buckets
 from delayq.types import QueueStats
 
 
-def test_inside_is_what_waits_runs_or_is_dead():
+def test_inside_counts_waiting_running_and_dead_messages():
     assert QueueStats(queue="q", pending=1, ready=2, unack=4, retry=8, dead=16, garbage=32).inside == 31
 
 
@@ -24,7 +24,7 @@ def test_inside_is_what_waits_runs_or_is_dead():
         ({"sent": 1, "pending": 1, "died": 9, "requeued": 9, "rescheduled": 9, "collected": 9}, 0),
     ],
 )
-def test_missing_is_what_was_sent_and_is_accounted_for_nowhere(counts: dict[str, int], missing: int):
+def test_missing_counts_sent_messages_that_are_accounted_for_nowhere(counts: dict[str, int], missing: int):
     assert QueueStats(queue="q", **counts).missing == missing  # type: ignore[arg-type]  # fields by name
 
 
@@ -32,7 +32,7 @@ def test_every_counter_is_a_field():
     assert set(QueueStats.COUNTERS) < set(QueueStats.__struct_fields__)
 
 
-def test_buckets_of_lateness_are_named_by_their_upper_end():
+def test_lateness_buckets_are_named_by_their_upper_bound():
     counters = {"sent": 3, "late:0": 5, "late:1": 2, "late:11": 1}
     assert buckets(counters, "late") == {1: 5, 2: 2, 2048: 1}
 

@@ -15,7 +15,7 @@ def counted(seconds: float, **stats: Any) -> QueueStats:
     return QueueStats(queue="q", at=from_ms(seconds * 1000), **stats)
 
 
-def test_rates_are_what_came_between_a_second():
+def test_rates_are_per_second_between_two_samples():
     before = counted(10, sent=100, delivered=50, acked=40, nacked=5, died=1, lease_lost=1)
     told = rates.between(before, counted(12, sent=120, delivered=60, acked=48, nacked=7, died=2, lease_lost=4))
     assert told is not None
@@ -24,17 +24,17 @@ def test_rates_are_what_came_between_a_second():
 
 
 @pytest.mark.parametrize("later", [10, 9])
-def test_counts_of_which_none_is_later_tell_nothing(later: float):
+def test_samples_of_the_same_time_give_no_rates(later: float):
     assert rates.between(counted(10, sent=1), counted(later, sent=5)) is None
 
 
-def test_nothing_has_come_to_a_queue_that_was_made_anew():
+def test_recreated_queue_has_rates_of_zero():
     told = rates.between(counted(1, sent=500, died=3, lateness={1: 9}), counted(2, sent=5, lateness={1: 2}))
     assert told is not None
     assert (told.sent, told.died, told.lateness, told.lateness_p50) == (0, 0, {}, None)
 
 
-def test_times_are_those_of_the_span():
+def test_handler_times_cover_only_the_span():
     before = counted(1, lateness={1: 1000, 4096: 5}, handler_time={2: 7})
     now = counted(2, lateness={1: 1000, 8: 60, 64: 40, 4096: 5}, handler_time={2: 8, 1024: 99})
     told = rates.between(before, now)

@@ -34,7 +34,7 @@ def chain(slots: Slots, start: int, count: int) -> list[int]:
 
 @pytest.mark.parametrize("jitter_ms", [1, HOUR, 366 * 24 * HOUR])
 @pytest.mark.parametrize("when", EXPRESSIONS)
-def test_jitter_puts_each_time_off_by_less_than_itself_and_never_to_the_next_one(when: str, jitter_ms: int):
+def test_jitter_delays_each_time_by_less_than_itself_and_never_to_the_next_one(when: str, jitter_ms: int):
     nominal = recurrence(when, "Europe/Berlin")
     times = chain(Slots(nominal, None, None, 0, ""), SPRING, 20)
     found = chain(Slots(nominal, times[0], None, jitter_ms, "jobs/tick"), SPRING - HOUR, 19)
@@ -66,7 +66,7 @@ class Counted:
 
 @pytest.mark.parametrize("jitter_ms", [0, 1, 20_000, HOUR, 30 * HOUR])
 @pytest.mark.parametrize("when", [*EXPRESSIONS, "* 9 * * *", "0 9 * * 1", "*/10 * * * * *"])
-def test_slot_is_the_first_of_those_of_all_times(when: str, jitter_ms: int):
+def test_next_slot_is_the_earliest_of_all_slots(when: str, jitter_ms: int):
     nominal, chance = recurrence(when, "Europe/Berlin"), random.Random(f"{when} {jitter_ms}")
     start = SPRING - chance.randrange(50 * HOUR)
     times = chain(Slots(nominal, start, None, 0, ""), 0, 100)
@@ -114,7 +114,7 @@ def test_nothing_fires_before_the_start_or_after_the_end(jitter_ms: int):
     assert Slots(nominal, start + 1, end - 1, jitter_ms, "jobs/tick").after(found[1]) == found[2]
 
 
-def test_slot_whose_nominal_time_is_past_is_left_out_where_that_is_asked():
+def test_slot_with_a_past_nominal_time_can_be_skipped():
     slots = Slots(recurrence("@hourly"), None, None, HOUR, "jobs/tick")
     slot = slots.after(SPRING - 1)
     assert slot is not None

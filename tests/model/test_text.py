@@ -23,12 +23,12 @@ from delayq.model.text import printable
         ("\U0001d159 \U00016fe4", r"\U0001d159 \U00016fe4"),
     ],
 )
-def test_what_nobody_sees_is_shown_escaped(text: str, shown: str):
+def test_invisible_characters_are_shown_escaped(text: str, shown: str):
     assert printable(text) == shown
 
 
 @pytest.mark.parametrize("text", ["order-42 (a)", "grün 注文 заказ हिन्दी عربي 한글 e\u0301", "→ ½ € ©"])
-def test_letters_and_signs_stay(text: str):
+def test_letters_and_symbols_are_unchanged(text: str):
     assert printable(text) == text
 
 
@@ -36,7 +36,7 @@ def test_letters_and_signs_stay(text: str):
     "emoji",
     ["\U0001f469\U0001f3fd\u200d\U0001f4bb", "\u2764\ufe0f\u200d\U0001f525", "1\ufe0f\u20e3", "\U0001f1e9\U0001f1ea"],
 )
-def test_emoji_of_several_signs_stay_one(emoji: str):
+def test_emoji_of_several_characters_are_unchanged(emoji: str):
     assert printable(f"a{emoji}b") == f"a{emoji}b"
 
 
@@ -44,11 +44,11 @@ def test_joiners_and_selectors_outside_of_emoji_are_escaped():
     assert printable("a\u200db\ufe0f \u200d\U0001f525") == "a\\u200db\\ufe0f \\u200d\U0001f525"
 
 
-def test_ends_of_lines_stay_where_they_are_asked_for():
+def test_line_ends_can_be_kept():
     assert printable("a\n\tb\r\u200b", keep="\n\t") == "a\n\tb\\r\\u200b"
 
 
-def test_no_control_format_private_unassigned_or_other_space_is_left():
+def test_no_control_format_private_or_unassigned_characters_or_odd_spaces_remain():
     hidden = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"}
     text = "".join(chr(code) for code in range(sys.maxunicode + 1) if chr(code) != " ")
     assert {char for char in printable(text) if unicodedata.category(char) in hidden} <= {"\u200d"}

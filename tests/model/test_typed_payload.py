@@ -114,7 +114,7 @@ class Handlers:
 
 
 @pytest.mark.parametrize("name", [name for name in vars(Handlers) if not name.startswith("__")])
-def test_handler_that_names_no_type_is_called_as_it_is(name: str):
+def test_handler_without_a_type_is_called_unchanged(name: str):
     handler = getattr(Handlers, name)
     assert adapt(handler) is handler
 
@@ -127,18 +127,18 @@ def of_message(message: Message[Order]) -> Message[Order]:
     return message
 
 
-def test_message_of_a_type_has_a_payload_that_is_one():
+def test_typed_message_has_a_payload_of_its_type():
     message = given(of_message, {"id": 1, "placed": "2030-01-01T00:00:00Z"})
     assert isinstance(message, Message)
     assert message.payload == Order(1, 0.0, dt.datetime(2030, 1, 1, tzinfo=dt.UTC))
     assert message.payload is message.payload
 
 
-def test_type_itself_is_given_the_payload():
+def test_handler_annotated_with_the_type_gets_the_payload():
     assert given(of_order, {"id": 1}) == Order(1)
 
 
-def test_what_was_read_before_is_read_anew_as_the_type():
+def test_payload_read_before_is_decoded_again_as_the_type():
     message = message_of({"id": 1})
     assert message.payload == {"id": 1}
     assert adapt(of_message)(message).payload == Order(1)
@@ -166,7 +166,7 @@ def test_what_was_read_before_is_read_anew_as_the_type():
         (Annotated[int, msgspec.Meta(ge=3)], 3),
     ],
 )
-def test_what_was_sent_comes_back_as_its_type(wanted: Any, payload: Any):
+def test_sent_value_is_received_as_its_type(wanted: Any, payload: Any):
     def handler(payload):
         return payload
 
@@ -211,12 +211,12 @@ def test_payload_of_another_shape_is_a_mismatch_that_names_the_field(wanted: Any
     assert (outcome.reason, outcome.counted) == ("payload-mismatch", True)
 
 
-def test_body_that_is_no_json_is_unreadable_not_a_mismatch():
+def test_body_that_is_not_json_is_unreadable_and_not_a_mismatch():
     with pytest.raises(UnreadableEnvelope, match="not the JSON that it says"):
         reader(Order)(Envelope(1, RAW + 1, b"{", 3))
 
 
-def test_type_that_is_defined_in_a_function_is_found_while_that_one_runs():
+def test_type_defined_in_a_function_is_found_while_the_function_runs():
     @dataclass
     class Local:
         n: int
@@ -232,7 +232,7 @@ def test_type_that_is_defined_in_a_function_is_found_while_that_one_runs():
     assert given(of_messages, {"n": 1}) == Local(1)
 
 
-def test_name_in_quotes_within_a_type_is_found():
+def test_quoted_name_within_a_type_is_found():
     def handler(message: Any) -> Any:
         return message.payload
 
@@ -253,7 +253,7 @@ class Callables:
     [Callables().method, Callables(), functools.partial(of_order), functools.lru_cache(lambda order: order)],
     ids=["method", "object", "partial", "untyped"],
 )
-def test_methods_objects_and_partials_are_looked_into(handler: Callable[..., Any]):
+def test_annotations_of_methods_objects_and_partials_are_found(handler: Callable[..., Any]):
     result = given(handler, {"id": 1})
     assert result == Order(1) or result.payload == {"id": 1}
 
@@ -285,7 +285,7 @@ def test_annotation_that_no_payload_can_meet_is_refused_at_registration(handler:
     assert queue.handlers.main is None
 
 
-def test_registered_handler_is_given_back_as_it_is_and_adapted_once():
+def test_registered_handler_is_returned_unchanged_and_adapted_once():
     with Queue("jobs", url="redis://localhost:1") as queue:
         assert queue.handler(of_order) is of_order
         adapted: Any = queue.handlers.main
@@ -294,7 +294,7 @@ def test_registered_handler_is_given_back_as_it_is_and_adapted_once():
         assert (adapted.__name__, adapted.__module__) == ("of_order", __name__)
 
 
-def test_coroutine_function_stays_one():
+def test_adapted_coroutine_function_is_still_async():
     async def handler(order: Order) -> Order:
         return order
 

@@ -38,7 +38,7 @@ def test_seconds_become_whole_milliseconds_rounded_up(seconds: Any, ms: int):
 
 
 @given(st.integers(0, 10**12))
-def test_whole_milliseconds_stay_what_they_are(ms: int):
+def test_whole_milliseconds_are_unchanged(ms: int):
     assert milliseconds(ms / 1000) == ms
     assert milliseconds(dt.timedelta(milliseconds=ms)) == ms
 
@@ -65,7 +65,7 @@ NO_TIMES = [
 
 
 @pytest.mark.parametrize(("value", "why"), NO_TIMES)
-def test_what_is_no_length_of_time_is_refused_with_its_value(value: Any, why: str):
+def test_invalid_duration_is_refused_with_its_value(value: Any, why: str):
     with pytest.raises(InvalidTime) as caught:
         milliseconds(value, "patience")
     assert str(caught.value) == f"patience {value!r} {why}"
@@ -81,7 +81,7 @@ def test_delay_that_ends_after_the_year_9999_is_refused():
 @pytest.mark.parametrize(
     ("lease", "ms"), [(0.001, 1), (30, 30_000), (86_400, MAX_LEASE_MS), (dt.timedelta(days=1), MAX_LEASE_MS)]
 )
-def test_lease_is_a_millisecond_to_a_day(lease: Any, ms: int):
+def test_lease_is_between_a_millisecond_and_a_day(lease: Any, ms: int):
     assert lease_ms(lease) == ms
 
 
@@ -122,16 +122,16 @@ def test_aware_datetime_becomes_milliseconds_rounded_up(at: dt.datetime, ms: int
         (dt.date(2026, 12, 24), r"is not a datetime"),
     ],
 )
-def test_what_is_no_moment_is_refused_with_its_value(at: Any, why: str):
+def test_invalid_time_is_refused_with_its_value(at: Any, why: str):
     with pytest.raises(InvalidTime, match=why):
         timestamp_ms(at)
 
 
 @given(st.integers(0, MAX_TIME_MS))
-def test_milliseconds_come_back_from_a_datetime_as_they_were(ms: int):
+def test_milliseconds_survive_a_round_trip_through_datetime(ms: int):
     assert timestamp_ms(from_ms(ms)) == ms
 
 
-def test_part_of_a_millisecond_is_dropped_from_what_the_server_says():
+def test_fraction_of_a_millisecond_in_server_time_is_dropped():
     assert from_ms(1000.999) == dt.datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
     assert from_ms(0).tzinfo is UTC

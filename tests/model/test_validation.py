@@ -24,7 +24,7 @@ def test_printable_text_is_a_name(check: Callable[[Any], str], what: str, most: 
 
 
 @each_check
-def test_name_may_take_all_its_bytes_and_no_more(check: Callable[[Any], str], what: str, most: int):
+def test_name_may_have_the_maximum_length_but_not_more(check: Callable[[Any], str], what: str, most: int):
     assert check("x" * most) == "x" * most
     assert check("é" * (most // 2)) == "é" * (most // 2)
     for long in ("x" * (most + 1), "é" * (most // 2) + "x"):
@@ -34,7 +34,7 @@ def test_name_may_take_all_its_bytes_and_no_more(check: Callable[[Any], str], wh
 
 @each_check
 @pytest.mark.parametrize("name", ["", " ", " \u2003"])
-def test_nothing_is_no_name(check: Callable[[Any], str], what: str, most: int, name: str):  # noqa: ARG001
+def test_empty_name_is_refused(check: Callable[[Any], str], what: str, most: int, name: str):  # noqa: ARG001
     with pytest.raises(InvalidName, match=rf"a {what} must not be empty: give it at least one character"):
         check(name)
 
@@ -48,17 +48,17 @@ def test_control_character_is_refused_and_named(check: Callable[[Any], str], wha
 
 @each_check
 @pytest.mark.parametrize("name", [None, 5, b"emails", ["emails"]])
-def test_what_is_no_string_is_refused(check: Callable[[Any], str], what: str, most: int, name: Any):  # noqa: ARG001
+def test_name_that_is_not_a_string_is_refused(check: Callable[[Any], str], what: str, most: int, name: Any):  # noqa: ARG001
     with pytest.raises(InvalidName, match=rf"a {what} is a string, not {re.escape(repr(name))}"):
         check(name)
 
 
 @pytest.mark.parametrize("check", [check_queue_name, check_prefix])
 @pytest.mark.parametrize("char", ["{", "}", "#"])
-def test_signs_that_could_form_another_queues_key_are_refused(check: Callable[[Any], str], char: str):
+def test_characters_that_could_form_the_key_of_another_queue_are_refused(check: Callable[[Any], str], char: str):
     with pytest.raises(InvalidName, match=rf"'a\{char}b' contains '\{char}': use other characters than {{ }} #"):
         check(f"a{char}b")
 
 
-def test_message_id_may_hold_braces():
+def test_message_id_may_contain_braces():
     assert check_id("{order}#42") == "{order}#42"

@@ -44,7 +44,7 @@ def pages(monkeypatch: pytest.MonkeyPatch) -> Pages:
 
 
 @pytest.mark.parametrize(("script", "holder"), [("redeliver", "me"), ("reclaim", "another")])
-def test_consumer_takes_large_records_that_are_unacked_a_page_a_turn(
+def test_consumer_takes_large_unacked_records_one_page_per_turn(
     redis_server: RedisServer, pages: Pages, script: str, holder: str
 ):
     with Topic("orders", url=redis_server.url) as topic:
@@ -62,7 +62,7 @@ def test_consumer_takes_large_records_that_are_unacked_a_page_a_turn(
     assert set(calls.values()) == {1}
 
 
-def test_consumer_that_comes_back_lists_what_it_holds_a_page_a_turn(redis_server: RedisServer, pages: Pages):
+def test_restarted_consumer_lists_its_unacked_records_one_page_per_turn(redis_server: RedisServer, pages: Pages):
     with Topic("orders", url=redis_server.url) as topic:
         group = topic.group("billing", max_deliveries=2)
         records = topic.publish_many([NewRecord(number) for number in range(2 * MAX_RECORDS + 10)])
@@ -76,7 +76,7 @@ def test_consumer_that_comes_back_lists_what_it_holds_a_page_a_turn(redis_server
     assert set(calls.values()) == {1}
 
 
-def test_drain_handles_what_it_held_and_what_is_new_behind_a_thousand_that_wait_for_their_backoff(
+def test_drain_handles_held_and_new_records_behind_a_thousand_that_wait_for_a_retry(
     redis_server: RedisServer,
 ):
     with Topic("orders", url=redis_server.url) as topic:
@@ -93,9 +93,7 @@ def test_drain_handles_what_it_held_and_what_is_new_behind_a_thousand_that_wait_
     assert sorted(seen) == sorted(ids)
 
 
-def test_consumer_appends_a_page_a_turn_of_records_without_envelopes_and_ends_behind_them(
-    redis_server: RedisServer, pages: Pages
-):
+def test_consumer_skips_due_records_without_envelopes_one_page_per_turn(redis_server: RedisServer, pages: Pages):
     with (
         redis_server.client() as client,
         Topic("orders", url=redis_server.url, clock=lambda: now) as topic,
@@ -113,7 +111,7 @@ def test_consumer_appends_a_page_a_turn_of_records_without_envelopes_and_ends_be
     assert set(calls.values()) == {1}
 
 
-def test_poll_of_a_program_finds_what_is_due_behind_pages_without_envelopes(redis_server: RedisServer):
+def test_poll_finds_due_records_behind_pages_without_envelopes(redis_server: RedisServer):
     with redis_server.client() as client, Topic("orders", url=redis_server.url, clock=lambda: now) as topic:
         now = 1_700_000_000_000
         group = topic.group("billing")
@@ -124,7 +122,7 @@ def test_poll_of_a_program_finds_what_is_due_behind_pages_without_envelopes(redi
         assert [record.payload for record in group.poll("me")] == [2 * MAX_RECORDS]
 
 
-def test_poll_looks_at_so_many_records_for_other_groups_and_goes_on_behind_them(redis_server: RedisServer):
+def test_poll_script_skips_a_bounded_number_of_records_for_other_groups(redis_server: RedisServer):
     with redis_server.client() as client, Topic("orders", url=redis_server.url) as topic:
         group, scripts = topic.group("billing"), topic._context.shards[0]
         with client.pipeline() as pipe:
@@ -138,9 +136,7 @@ def test_poll_looks_at_so_many_records_for_other_groups_and_goes_on_behind_them(
         assert [record.payload for record in group.poll("me", wait=30)] == ["mine"]
 
 
-def test_poll_whose_wait_is_over_ends_behind_a_page_of_records_for_other_groups(
-    redis_server: RedisServer, pages: Pages
-):
+def test_poll_without_a_wait_ends_after_a_page_of_records_for_other_groups(redis_server: RedisServer, pages: Pages):
     with redis_server.client() as client, Topic("orders", url=redis_server.url) as topic:
         group = topic.group("billing")
         with client.pipeline() as pipe:
@@ -155,7 +151,7 @@ def test_poll_whose_wait_is_over_ends_behind_a_page_of_records_for_other_groups(
     assert calls.total() == len(polled)
 
 
-def test_drain_goes_on_behind_large_records_for_other_groups(redis_server: RedisServer):
+def test_drain_continues_behind_large_records_for_other_groups(redis_server: RedisServer):
     with redis_server.client() as client, Topic("orders", url=redis_server.url) as topic:
         group, seen = topic.group("billing"), list[str]()
         for _ in range(12):
@@ -165,7 +161,7 @@ def test_drain_goes_on_behind_large_records_for_other_groups(redis_server: Redis
     assert seen == ["mine"]
 
 
-def test_look_for_records_that_are_due_takes_one_round_trip_for_all_shards(redis_server: RedisServer):
+def test_due_records_of_all_shards_are_found_in_one_round_trip(redis_server: RedisServer):
     with Topic("orders", url=redis_server.url, shards=3, clock=lambda: 1_700_000_000_000) as topic:
         topic.publish_many([NewRecord("late", delay=60), NewRecord("later", delay=90)])
         look = publish.append_due(topic._context)

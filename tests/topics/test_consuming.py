@@ -72,7 +72,7 @@ def leave_behind(client: redis.Redis, group: Any, count: int, member: str = "dea
         client.xclaim(stream(record.shard), group.name, member, 0, [record.id], idle=MINUTE_MS, justid=True)
 
 
-def test_records_are_handled_in_their_order_and_acked(make: Make, consume: Consume):
+def test_records_are_handled_in_order_and_acked(make: Make, consume: Consume):
     topic = make(shards=1)
     group = topic.group("billing")
     publish(topic, 700)
@@ -92,7 +92,7 @@ def test_each_group_handles_every_record(topic: Topic, consume: Consume):
         assert sorted(seen) == list(range(50))
 
 
-def test_record_that_failed_waits_while_others_are_handled(make: Make, consume: Consume):
+def test_failed_record_waits_while_others_are_handled(make: Make, consume: Consume):
     topic = make(shards=1)
     group = topic.group("billing")
     publish(topic, 5)
@@ -110,7 +110,7 @@ def test_record_that_failed_waits_while_others_are_handled(make: Make, consume: 
     assert (consumer.failed, group.unacked()) == (1, [])
 
 
-def test_payloads_of_records_that_wait_to_be_handled_again_are_not_kept(topic: Topic, consume: Consume):
+def test_payloads_of_records_waiting_for_a_retry_are_not_kept_in_memory(topic: Topic, consume: Consume):
     group = topic.group("billing")
     topic.publish_many([NewRecord(bytes(100_000)) for _ in range(300)])
     held: list[int] = []
@@ -128,7 +128,7 @@ def test_payloads_of_records_that_wait_to_be_handled_again_are_not_kept(topic: T
     assert max(held) - held[0] < 15_000_000  # of 30 million
 
 
-def test_failed_record_keeps_its_payload_for_the_handler_that_keeps_it(topic: Topic, consume: Consume):
+def test_handler_can_keep_a_failed_record_and_its_payload(topic: Topic, consume: Consume):
     group = topic.group("billing")
     publish(topic, 1)
     seen: list[Record] = []
@@ -159,7 +159,7 @@ def test_failed_record_is_handled_again(topic: Topic, consume: Consume, verdict:
     assert (deliveries, group.unacked(), group.dead()) == ([1, 2, 3], [], [])
 
 
-def test_record_that_fails_too_often_is_a_dead_letter_of_its_group_alone(topic: Topic, consume: Consume):
+def test_record_that_fails_too_often_becomes_a_dead_letter_of_its_group_only(topic: Topic, consume: Consume):
     group, other = topic.group("billing", max_deliveries=2), topic.group("mail", max_deliveries=2)
     publish(topic, 3)
 
@@ -175,7 +175,7 @@ def test_record_that_fails_too_often_is_a_dead_letter_of_its_group_alone(topic: 
     assert (group.unacked(), other.dead(), other.lag()) == ([], [], 3)
 
 
-def test_rejected_record_is_a_dead_letter_at_once(topic: Topic, consume: Consume):
+def test_rejected_record_becomes_a_dead_letter_at_once(topic: Topic, consume: Consume):
     group = topic.group("billing")
     publish(topic, 1)
 
@@ -187,7 +187,7 @@ def test_rejected_record_is_a_dead_letter_at_once(topic: Topic, consume: Consume
     assert (letter.reason, letter.deliveries, letter.errors) == ("no such customer", 1, ["Reject: no such customer"])
 
 
-def test_records_of_a_dead_member_are_taken_over_at_the_beginning(topic: Topic, consume: Consume, client: redis.Redis):
+def test_records_of_a_dead_consumer_are_taken_over_at_the_start(topic: Topic, consume: Consume, client: redis.Redis):
     group = topic.group("billing", max_deliveries=3)
     publish(topic, 30)
     leave_behind(client, group, 20)
@@ -198,7 +198,7 @@ def test_records_of_a_dead_member_are_taken_over_at_the_beginning(topic: Topic, 
     assert group.unacked() == []
 
 
-def test_records_of_a_dead_member_are_taken_over_while_a_consumer_runs(
+def test_records_of_a_dead_consumer_are_taken_over_by_a_running_consumer(
     make: Make, consume: Consume, client: redis.Redis
 ):
     group = make(shards=1).group("billing")
@@ -218,7 +218,7 @@ def test_records_of_a_dead_member_are_taken_over_while_a_consumer_runs(
     assert seen == [("0", 1), ("1", 2)]
 
 
-def test_record_that_has_killed_its_consumers_is_not_handled_again(topic: Topic, consume: Consume, client: redis.Redis):
+def test_record_that_killed_its_consumers_is_not_handled_again(topic: Topic, consume: Consume, client: redis.Redis):
     group = topic.group("billing", max_deliveries=1)
     publish(topic, 1)
     leave_behind(client, group, 1)
@@ -226,7 +226,7 @@ def test_record_that_has_killed_its_consumers_is_not_handled_again(topic: Topic,
     assert [letter.reason for letter in group.dead()] == ["deliveries-exhausted"]
 
 
-def test_consumer_that_comes_back_handles_first_what_it_had_not_acked(make: Make, consume: Consume):
+def test_restarted_consumer_handles_its_unacked_records_first(make: Make, consume: Consume):
     topic = make(shards=1)
     group = topic.group("billing", max_deliveries=2)
     publish(topic, 5)
@@ -239,7 +239,7 @@ def test_consumer_that_comes_back_handles_first_what_it_had_not_acked(make: Make
     assert {each.name: each.unacked for each in group.consumers()} == {"me": 0, "you": 0}
 
 
-def test_record_that_kills_a_consumer_of_one_name_is_a_dead_letter_in_the_end(topic: Topic, consume: Consume):
+def test_record_that_keeps_killing_one_consumer_becomes_a_dead_letter(topic: Topic, consume: Consume):
     group = topic.group("billing", max_deliveries=1)
     publish(topic, 1)
     group.poll("me")
@@ -248,7 +248,7 @@ def test_record_that_kills_a_consumer_of_one_name_is_a_dead_letter_in_the_end(to
     assert [letter.reason for letter in group.dead()] == ["deliveries-exhausted"]
 
 
-def test_handler_that_does_not_end_in_time_is_handed_back_and_counts_no_delivery(topic: Topic, consume: Consume):
+def test_record_of_an_unfinished_handler_is_returned_and_its_delivery_not_counted(topic: Topic, consume: Consume):
     group: Any = topic.group("billing", max_deliveries=1)
     publish(topic, 1)
     may_end = threading.Event()
@@ -276,7 +276,7 @@ def test_handler_that_does_not_end_in_time_is_handed_back_and_counts_no_delivery
     assert (seen, group.dead()) == ([1], [])
 
 
-def test_second_signal_leaves_what_runs_to_its_consumer_and_says_so(topic: Topic):
+def test_second_signal_leaves_running_records_unacked_and_logs_it(topic: Topic):
     group: Any = topic.group("billing")
     publish(topic, 1)
     may_end = threading.Event()
@@ -310,7 +310,7 @@ def test_second_signal_leaves_what_runs_to_its_consumer_and_says_so(topic: Topic
     assert [each.consumer for each in group.unacked()] == ["a"]
 
 
-def test_what_was_not_begun_is_handed_back_and_counts_no_delivery(make: Make, consume: Consume):
+def test_unstarted_records_are_returned_and_their_delivery_not_counted(make: Make, consume: Consume):
     topic = make(shards=1)
     group = topic.group("billing")
     publish(topic, 600)
@@ -335,7 +335,7 @@ def test_what_was_not_begun_is_handed_back_and_counts_no_delivery(make: Make, co
     assert {deliveries for _, deliveries in seen} == {1}
 
 
-def test_what_waits_for_its_backoff_is_handed_back(topic: Topic, consume: Consume):
+def test_records_waiting_for_a_retry_are_returned_at_the_end(topic: Topic, consume: Consume):
     group = topic.group("billing")
     publish(topic, 3)
     assert consume(group, lambda record: record.payload != 1, backoff=backoff.fixed(3600)).drain() == 3
@@ -345,7 +345,7 @@ def test_what_waits_for_its_backoff_is_handed_back(topic: Topic, consume: Consum
     assert seen == [(1, 2)]
 
 
-def test_delayed_record_whose_envelope_was_damaged_is_a_dead_letter_beside_the_others(
+def test_delayed_record_with_a_damaged_envelope_becomes_a_dead_letter(
     make: Make, consume: Consume, now: Now, client: redis.Redis
 ):
     topic = make(shards=1)
@@ -361,7 +361,7 @@ def test_delayed_record_whose_envelope_was_damaged_is_a_dead_letter_beside_the_o
     assert (seen, [letter.reason for letter in group.dead()]) == ([2], ["unreadable-envelope"])
 
 
-def test_drain_handles_again_what_is_not_to_wait(topic: Topic, consume: Consume):
+def test_drain_retries_records_with_no_delay(topic: Topic, consume: Consume):
     group = topic.group("billing")
     publish(topic, 1)
 
@@ -373,7 +373,7 @@ def test_drain_handles_again_what_is_not_to_wait(topic: Topic, consume: Consume)
     assert group.unacked() == []
 
 
-def test_delayed_records_are_handled_in_the_order_of_their_times(make: Make, consume: Consume, now: Now):
+def test_delayed_records_are_handled_in_order_of_due_time(make: Make, consume: Consume, now: Now):
     topic = make(shards=1)
     group = topic.group("billing")
     for delay in (60, 30, 90):
@@ -396,7 +396,7 @@ def test_delayed_record_is_handled_while_a_consumer_waits_for_it(make: Make, con
     assert all(record.published_at >= due[record.payload] for record in seen)
 
 
-def test_run_ends_after_so_many_deliveries(topic: Topic, consume: Consume):
+def test_run_ends_after_max_records_deliveries(topic: Topic, consume: Consume):
     group = topic.group("billing")
     publish(topic, 100)
     seen: list[int] = []
@@ -407,7 +407,7 @@ def test_run_ends_after_so_many_deliveries(topic: Topic, consume: Consume):
     assert consumer.handled == 50
 
 
-def test_drain_handles_what_comes_meanwhile(make: Make, consume: Consume, client: redis.Redis):
+def test_drain_handles_records_that_arrive_meanwhile(make: Make, consume: Consume, client: redis.Redis):
     group = make(shards=1).group("billing")
     client.xadd(stream(), {"number": "0"})
     seen: list[str] = []
@@ -428,7 +428,7 @@ def test_consumer_without_a_name_leaves_its_group(topic: Topic, consume: Consume
     assert group.consumers() == []
 
 
-def test_names_of_killed_consumers_leave_the_group_unless_somebody_has_chosen_them_or_they_hold_records(
+def test_killed_consumers_with_generated_names_leave_the_group_unless_they_hold_records(
     topic: Topic, consume: Consume, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(settle, "FORGOTTEN_MS", 0)
@@ -444,7 +444,7 @@ def test_names_of_killed_consumers_leave_the_group_unless_somebody_has_chosen_th
     assert [each.consumer for each in group.unacked()] == ["holds-1-abcdef"]
 
 
-def test_consumer_that_was_heard_of_lately_stays_in_its_group(topic: Topic, consume: Consume):
+def test_recently_active_consumer_stays_in_its_group(topic: Topic, consume: Consume):
     group = topic.group("billing")
     publish(topic, 1)
     group.ack(group.poll("host-1-012abc"))
@@ -452,13 +452,13 @@ def test_consumer_that_was_heard_of_lately_stays_in_its_group(topic: Topic, cons
     assert [each.name for each in group.consumers()] == ["host-1-012abc"]
 
 
-def test_names_of_consumers_that_were_given_none_are_those_that_their_group_forgets(topic: Topic, consume: Consume):
+def test_generated_consumer_names_match_the_pattern_that_groups_forget(topic: Topic, consume: Consume):
     consumer = consume(topic.group("billing"), lambda _: None)
     pattern = settle.NAMELESS.replace("%d", r"\d").replace("%x", "[0-9a-f]")
     assert re.search(pattern, consumer.name)
 
 
-def test_what_a_handler_works_on_stays_young(make: Make, consume: Consume, client: redis.Redis):
+def test_lease_of_a_record_is_renewed_while_its_handler_runs(make: Make, consume: Consume, client: redis.Redis):
     group = make(shards=1).group("billing")
     client.xadd(stream(), {"number": "0"})
     renewed: list[bool] = []
@@ -488,7 +488,7 @@ def test_what_a_handler_works_on_stays_young(make: Make, consume: Consume, clien
     assert (renewed, deliveries) == ([True], [1])
 
 
-def test_record_that_was_trimmed_while_it_waited_is_let_go(make: Make, consume: Consume, client: redis.Redis):
+def test_record_trimmed_while_it_waits_is_dropped(make: Make, consume: Consume, client: redis.Redis):
     topic = make(shards=1)
     group = topic.group("billing")
     publish(topic, 1)
@@ -528,7 +528,7 @@ def test_backoff_sees_the_error(topic: Topic, consume: Consume):
     assert seen == [failed]
 
 
-def test_group_that_is_gone_ends_the_consumer(topic: Topic, consume: Consume, client: redis.Redis):
+def test_consumer_ends_when_its_group_is_destroyed(topic: Topic, consume: Consume, client: redis.Redis):
     group = topic.group("billing")
     publish(topic, 1)
     with pytest.raises(UnknownGroup):
@@ -569,7 +569,7 @@ def typed(seen: list[Any]) -> dict[str, Callable[[Any], Any]]:
 @pytest.mark.parametrize(
     ("name", "expected"), [("order", Order(7)), ("parcel", Parcel(1.5)), ("record", Order(7)), ("awaited", Order(7))]
 )
-def test_typed_handler_is_given_what_it_is_annotated_with(topic: Topic, name: str, expected: Any):
+def test_typed_handler_gets_its_annotated_type(topic: Topic, name: str, expected: Any):
     is_awaited = isinstance(topic, Awaited)
     if name == "awaited" and not is_awaited:
         return
@@ -620,7 +620,7 @@ def test_middleware_runs_around_each_delivery(topic: Topic, consume: Consume):
     assert group.unacked() == []
 
 
-def test_handler_that_takes_too_long_is_told_of_with_its_record(make: Make, consume: Consume, kind: str):
+def test_handler_over_its_time_limit_is_logged_with_its_record(make: Make, consume: Consume, kind: str):
     topic = make(shards=1)
     group: Any = topic.group("billing")
     publish(topic, 1)
@@ -647,7 +647,7 @@ def told(lines: Any) -> list[Any]:
     return [line for line in lines if line["event"].startswith("handler exceeded")]
 
 
-def test_async_handler_that_takes_too_long_is_cancelled_and_has_failed(make: Make):
+def test_async_handler_over_its_time_limit_is_cancelled_and_fails(make: Make):
     topic: Any = make(shards=1)
     if not isinstance(topic, Awaited):  # a plain handler is not cancelled
         return

@@ -62,7 +62,7 @@ def test_consumers_of_a_group_share_its_records(make: Make):
     ],
     ids=str,
 )
-def test_group_begins_where_it_is_told_and_can_be_moved_there(make: Make, start: Any, expected: list[int]):
+def test_group_starts_at_a_given_position_and_can_be_moved_there(make: Make, start: Any, expected: list[int]):
     topic = make(shards=1)
     topic.publish_many([NewRecord(number, id=f"{number}-0") for number in (1, 2, 3)])
     assert payloads(topic.group("new", start).poll("a")) == expected
@@ -72,13 +72,13 @@ def test_group_begins_where_it_is_told_and_can_be_moved_there(make: Make, start:
     assert payloads(other.poll("a")) == expected
 
 
-def test_group_that_exists_stays_where_it_is(topic: Topic):
+def test_existing_group_keeps_its_position(topic: Topic):
     publish(topic, 3)
     topic.group("billing", "0")
     assert len(topic.group("billing", "$").poll("a")) == 3
 
 
-def test_own_unacked_records_are_read_again(topic: Topic):
+def test_own_unacked_records_can_be_read_again(topic: Topic):
     group = topic.group("billing")
     publish(topic, 9)
     records = group.poll("a", 6)
@@ -90,7 +90,7 @@ def test_own_unacked_records_are_read_again(topic: Topic):
     assert group.own_unacked("nobody") == []
 
 
-def test_ack_counts_what_was_unacked(make: Make):
+def test_ack_returns_how_many_records_were_unacked(make: Make):
     topic = make(shards=1)
     group = topic.group("billing")
     publish(topic, 4)
@@ -102,7 +102,7 @@ def test_ack_counts_what_was_unacked(make: Make):
     assert group.ack([]) == 0
 
 
-def test_what_is_no_record_is_not_acked(make: Make, subtests: pytest.Subtests):
+def test_ack_of_something_else_than_records_is_refused(make: Make, subtests: pytest.Subtests):
     group = make(shards=1).group("billing")
     bad: Any
     for bad in [7, [7], "x", ["5-0", None]]:
@@ -132,7 +132,7 @@ def test_stale_records_are_taken_over_once(make: Make):
     assert len(group.unacked("dead")) == 3
 
 
-def test_unacked_of_a_consumer_that_there_is_none_of_says_so(topic: Topic):
+def test_unacked_of_an_unknown_consumer_is_an_error(topic: Topic):
     group = topic.group("mail")
     publish(topic, 1)
     assert group.ack(group.poll("a")) == 1
@@ -141,7 +141,7 @@ def test_unacked_of_a_consumer_that_there_is_none_of_says_so(topic: Topic):
         group.unacked("b")
 
 
-def test_record_delivered_too_often_becomes_a_dead_letter_of_the_group_alone(make: Make):
+def test_record_delivered_too_often_becomes_a_dead_letter_of_its_group_only(make: Make):
     topic = make(shards=1)
     group, other = topic.group("billing", max_deliveries=2), topic.group("mail")
     published = topic.publish({"a": 1}, headers={"h": "x"})
@@ -157,7 +157,7 @@ def test_record_delivered_too_often_becomes_a_dead_letter_of_the_group_alone(mak
     assert (other.lag(), other.dead()) == (1, [])
 
 
-def test_entry_of_more_fields_than_a_script_can_pass_on_is_buried_beside_the_others(make: Make, client: redis.Redis):
+def test_entry_with_too_many_fields_for_a_script_is_buried_without_some_of_them(make: Make, client: redis.Redis):
     topic = make(shards=1)
     group = topic.group("billing", "0", max_deliveries=1)
     publish(topic, 1)
@@ -182,7 +182,7 @@ def test_buried_record_keeps_its_reason_and_error(topic: Topic):
     assert (letter.reason, letter.errors, letter.deliveries) == ("unwanted", ["ValueError: no such"], 1)
 
 
-def test_dead_letters_come_back_though_the_topic_was_trimmed(make: Make):
+def test_dead_letters_can_be_requeued_after_the_topic_was_trimmed(make: Make):
     topic = make(shards=1)
     group, other = topic.group("billing"), topic.group("mail")
     publish(topic, 3)
@@ -199,7 +199,7 @@ def test_dead_letters_come_back_though_the_topic_was_trimmed(make: Make):
     assert group.requeue_dead(letters) == 0
 
 
-def test_record_that_comes_back_is_seen_by_its_group_alone(make: Make):
+def test_requeued_record_is_seen_only_by_its_group(make: Make):
     topic = make(shards=1)
     group, other = topic.group("billing"), topic.group("mail")
     publish(topic, 2)
@@ -220,7 +220,7 @@ def test_record_that_comes_back_is_seen_by_its_group_alone(make: Make):
     assert payloads(group.poll("a")) == [0, 1]
 
 
-def test_dead_letters_are_counted_and_deleted(make: Make):
+def test_dead_letters_can_be_counted_and_deleted(make: Make):
     topic = make(shards=1)
     group = topic.group("billing")
     publish(topic, 3)
@@ -232,7 +232,7 @@ def test_dead_letters_are_counted_and_deleted(make: Make):
     assert (group.dead(), group.dead_length()) == ([], 0)
 
 
-def test_large_records_come_in_several_calls_and_all_of_them_come(make: Make):
+def test_large_records_are_all_delivered_in_several_calls(make: Make):
     topic = make(shards=1)
     group = topic.group("billing")
     for number in range(5):
@@ -252,7 +252,7 @@ def test_large_records_come_in_several_calls_and_all_of_them_come(make: Make):
     assert len(group.fetch_not_acked("c", 30)) == 5
 
 
-def test_large_records_whose_time_has_come_are_appended_a_few_at_a_time(make: Make, now: Now):
+def test_large_due_records_are_appended_a_few_at_a_time(make: Make, now: Now):
     topic = make(shards=1)
     topic.publish_many([NewRecord(bytes([number]) * 900_000, delay=number + 1) for number in range(5)])
     now.later(10)
@@ -262,7 +262,7 @@ def test_large_records_whose_time_has_come_are_appended_a_few_at_a_time(make: Ma
     assert [record.body[0] for record in topic.range()] == [0, 1, 2, 3, 4]
 
 
-def test_poll_of_large_records_that_have_come_due_brings_a_few(make: Make, now: Now):
+def test_poll_of_large_due_records_returns_a_few(make: Make, now: Now):
     topic = make(shards=1)
     group = topic.group("billing")
     topic.publish_many([NewRecord(bytes(900_000), delay=number + 1) for number in range(12)])
@@ -272,7 +272,7 @@ def test_poll_of_large_records_that_have_come_due_brings_a_few(make: Make, now: 
     assert sum(counts) == 12
 
 
-def test_large_records_are_dropped_some_at_a_time_and_small_ones_by_the_thousand(make: Make):
+def test_trim_drops_large_records_a_few_at_a_time_and_small_ones_by_the_thousand(make: Make):
     topic = make(shards=1)
     for _ in range(30):
         topic.publish_many([NewRecord(bytes(size)) for size in (900_000, 1, 900_000)])
@@ -288,7 +288,7 @@ def test_large_records_are_dropped_some_at_a_time_and_small_ones_by_the_thousand
     assert (sum(counts), topic.length()) == (12_083, 7)
 
 
-def test_dead_letters_are_deleted_when_they_are_older_than_the_topic_keeps_them(make: Make):
+def test_dead_letters_older_than_the_retention_are_deleted(make: Make):
     topic = make(shards=1)
     group = topic.group("billing")
     publish(topic, 2)
@@ -301,7 +301,7 @@ def test_dead_letters_are_deleted_when_they_are_older_than_the_topic_keeps_them(
         assert group.dead_length() == left
 
 
-def test_programs_that_only_poll_delete_old_dead_letters_a_page_a_poll(make: Make):
+def test_each_poll_deletes_a_page_of_old_dead_letters(make: Make):
     topic = make(shards=1)
     group = topic.group("billing")
     topic.publish_many([NewRecord(bytes(900_000)) for _ in range(8)])
@@ -318,7 +318,7 @@ def test_programs_that_only_poll_delete_old_dead_letters_a_page_a_poll(make: Mak
     assert left == [8, 8, 8, 8, 3, 0, 0, 0]
 
 
-def test_dead_letters_that_cannot_be_deleted_keep_no_record_from_a_poll(make: Make, client: redis.Redis):
+def test_poll_returns_records_even_if_old_dead_letters_cannot_be_deleted(make: Make, client: redis.Redis):
     topic = make(shards=1)
     group = topic.group("billing")
     client.set(topic._context.shards[0].keys.buried("billing"), "mine")
@@ -350,7 +350,7 @@ def test_ghosts_are_not_handed_out(make: Make):
     assert len(group.unacked()) == 1
 
 
-def test_consumer_that_holds_records_is_not_removed_unless_somebody_has_them(make: Make):
+def test_consumer_that_holds_records_can_only_be_removed_by_passing_them_on(make: Make):
     topic = make(shards=1)
     group = topic.group("billing")
     publish(topic, 700)
@@ -362,7 +362,7 @@ def test_consumer_that_holds_records_is_not_removed_unless_somebody_has_them(mak
     assert {each.deliveries for each in group.unacked(count=1_000)} == {1}
 
 
-def test_consumer_that_holds_nothing_is_removed(make: Make):
+def test_consumer_without_records_can_be_removed(make: Make):
     topic = make(shards=1)
     group = topic.group("billing")
     publish(topic, 1)
@@ -375,7 +375,7 @@ def test_consumer_that_holds_nothing_is_removed(make: Make):
         group.remove_consumer("a", to="a")
 
 
-def test_consumer_is_removed_from_all_shards_whichever_of_them_know_it(make: Make, client: redis.Redis):
+def test_consumer_is_removed_from_all_shards_that_know_it(make: Make, client: redis.Redis):
     topic = make(shards=3)
     group = topic.group("billing", "0")
     topic.publish_many([NewRecord(number, key=str(number)) for number in range(20)])
@@ -393,7 +393,7 @@ def test_consumer_is_removed_from_all_shards_whichever_of_them_know_it(make: Mak
         group.remove_consumer("b")
 
 
-def test_lag_counts_what_no_consumer_was_handed(topic: Topic):
+def test_lag_counts_undelivered_records(topic: Topic):
     group = topic.group("billing", "0")
     assert group.lag() == 0
     publish(topic, 12)
@@ -413,7 +413,7 @@ def test_lag_is_right_after_the_topic_was_trimmed(make: Make):
     assert group.lag() == 1_200
 
 
-def test_lag_that_is_not_counted_to_its_end_says_so(make: Make):
+def test_partly_counted_lag_says_so(make: Make):
     topic = make(shards=1)
     group = topic.group("billing", "0")
     publish(topic, 10_200)
@@ -424,7 +424,7 @@ def test_lag_that_is_not_counted_to_its_end_says_so(make: Make):
     assert group.info()[3:] == (9_900, records[-1].id, False, 0)
 
 
-def test_unknown_group_is_named_and_nothing_is_made(make: Make):
+def test_unknown_group_is_named_and_not_created(make: Make):
     topic = make(shards=1)
     group = topic.group("billing")
     assert group.destroy() is True
@@ -473,7 +473,7 @@ def test_names_are_checked(topic: Topic, subtests: pytest.Subtests):
                     call(bad)
 
 
-def test_most_deliveries_are_checked(topic: Topic, subtests: pytest.Subtests):
+def test_max_deliveries_is_checked(topic: Topic, subtests: pytest.Subtests):
     bad: Any
     for bad in [0, -1, 1.5, "2", True]:
         with subtests.test(bad=bad), pytest.raises(InvalidInput, match="max_deliveries"):

@@ -12,7 +12,7 @@ from delayq.topic import Topic
 from tests.harness.servers import RedisServer
 
 
-def test_shard_that_is_away_keeps_no_other_from_being_renewed(redis_server: RedisServer):
+def test_unreachable_shard_does_not_stop_renewals_on_the_others(redis_server: RedisServer):
     with Topic("orders", url=redis_server.url, shards=2) as topic:
         context: TopicContext = topic._context
         topic.execute(lambda context: context.opened(create=True))

@@ -51,7 +51,7 @@ OPERATIONS: dict[str, Callable[[Any], Operation[Any]]] = {
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_large_records_behind_small_ones_come_in_several_replies(topic: Topic, name: str):
+def test_large_records_behind_small_ones_are_delivered_in_several_replies(topic: Topic, name: str):
     billing, _ = topic.group("billing", "0"), topic.group("mail", "0")
     while records := billing.poll("me", 1000):
         for record in records if name == "dead" else ():
@@ -62,7 +62,7 @@ def test_large_records_behind_small_ones_come_in_several_replies(topic: Topic, n
     assert max(sizes) < MOST
 
 
-def test_tail_brings_large_records_behind_small_ones_in_several_replies(topic: Topic):
+def test_tail_reads_large_records_behind_small_ones_in_several_replies(topic: Topic):
     place = read.Tail(topic._context, "0")
     topic.execute(lambda _: place.begin())
     found: list[Record] = []
@@ -79,7 +79,7 @@ def test_lag_of_large_records_behind_small_ones_is_counted_in_several_calls(topi
     assert sum(SIZES[:first]) < MOST
 
 
-def test_requeue_of_dead_letters_counts_what_it_reads_of_the_topic_too(topic: Topic):
+def test_requeue_of_dead_letters_is_bounded_by_what_it_reads_from_the_topic(topic: Topic):
     billing = topic.group("billing", "0")
     while records := billing.poll("me", 1000):
         for record in records:

@@ -35,7 +35,7 @@ def topic(any_server: RedisServer, any_client: redis.Redis, now: Now) -> Iterato
         any_client.config_set("maxmemory", 0)
 
 
-def test_what_others_have_left_is_taken_over_and_what_was_delivered_too_often_buried(topic: Topic):
+def test_stale_records_are_taken_over_or_buried_while_memory_is_full(topic: Topic):
     group = topic.group("billing", max_deliveries=5)
     taken = group.fetch_not_acked("me", 30)
     assert [record.payload for record in taken] == [1, 2]
@@ -44,7 +44,7 @@ def test_what_others_have_left_is_taken_over_and_what_was_delivered_too_often_bu
     assert group.unacked() == []
 
 
-def test_consumer_goes_on_with_all_that_can_become_of_a_record(topic: Topic, now: Now):
+def test_consumer_settles_records_in_every_way_while_memory_is_full(topic: Topic, now: Now):
     now.later(1)
     seen: list[tuple[int, int]] = []
 
@@ -68,7 +68,7 @@ def test_consumer_goes_on_with_all_that_can_become_of_a_record(topic: Topic, now
     assert group.unacked() == []
 
 
-def test_what_takes_memory_is_refused_until_there_is_some(topic: Topic, any_client: redis.Redis):
+def test_calls_that_need_memory_are_refused_until_there_is_some(topic: Topic, any_client: redis.Redis):
     for refused in (lambda: topic.publish(7), lambda: topic.publish(7, delay=1), lambda: topic.group("new")):
         with pytest.raises(ServerOutOfMemory, match="maxmemory"):
             refused()

@@ -51,7 +51,7 @@ each_life = pytest.mark.parametrize("life", [lives, lives_async])
 
 @each_life
 @pytest.mark.parametrize("shards", [1, 3])
-def test_server_is_restarted_under_a_consumer(own_server: RedisServer, life: Life, shards: int):
+def test_consumer_survives_a_server_restart(own_server: RedisServer, life: Life, shards: int):
     seen: list[int] = []
 
     def publish(first: int, count: int) -> None:

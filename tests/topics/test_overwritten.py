@@ -70,7 +70,7 @@ def owed(client: Any, keys: TopicKeys) -> set[str]:
     return found - {GHOST}
 
 
-def test_record_is_never_nowhere(any_client: redis.Redis, subtests: pytest.Subtests):
+def test_refused_script_never_loses_a_record(any_client: redis.Redis, subtests: pytest.Subtests):
     keys = TopicKeys.of_topic("delayq", "t")
     kwargs = any_client.connection_pool.connection_kwargs | {"username": USER, "password": "x"}
     pool = type(any_client.connection_pool)(any_client.connection_pool.connection_class, **kwargs)

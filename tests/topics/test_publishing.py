@@ -30,7 +30,7 @@ def test_payload_arrives_as_it_was_published(topic: Topic, subtests: pytest.Subt
         topic.delete(list(topic.range()))
 
 
-def test_records_stand_in_the_order_in_which_they_were_published(make: Make):
+def test_records_keep_the_order_in_which_they_were_published(make: Make):
     topic = make(shards=1)
     published = topic.publish_many([NewRecord(number) for number in range(1_200)])
     assert payloads(topic) == list(range(1_200))
@@ -38,7 +38,7 @@ def test_records_stand_in_the_order_in_which_they_were_published(make: Make):
     assert topic.length() == 1_200
 
 
-def test_records_of_one_key_keep_their_order_over_shards(make: Make):
+def test_records_of_one_key_keep_their_order_across_shards(make: Make):
     topic = make(shards=3)
     topic.publish_many([NewRecord([key, number], key=key) for number in range(100) for key in "abcdefgh"])
     records = topic.range(count=2_000)
@@ -78,7 +78,7 @@ def test_own_ids_of_a_batch_are_checked_before_the_first_is_stored(make: Make):
     assert payloads(topic) == ["a"]
 
 
-def test_what_is_no_id_is_refused(topic: Topic, subtests: pytest.Subtests):
+def test_invalid_id_is_refused(topic: Topic, subtests: pytest.Subtests):
     bad: Any
     for bad in ["", "x", "5", "5-", "-5", "0-0", "5-1-1", "9" * 17 + "-1", "5-x", 7]:
         with subtests.test(bad=bad):
@@ -87,7 +87,7 @@ def test_what_is_no_id_is_refused(topic: Topic, subtests: pytest.Subtests):
             assert topic.length() == 0
 
 
-def test_what_is_no_record_is_refused_and_nothing_is_stored(topic: Topic, subtests: pytest.Subtests):
+def test_invalid_record_is_refused_and_nothing_is_stored(topic: Topic, subtests: pytest.Subtests):
     records: Any
     for records in ["abc", 7, [{"a": 1}], [NewRecord("a"), "b"]]:
         with subtests.test(records=records):
@@ -103,7 +103,7 @@ def test_payload_over_the_limit_is_refused(make: Make):
     assert topic.length() == 0
 
 
-def test_topic_keeps_its_greatest_length(make: Make):
+def test_topic_keeps_its_max_length(make: Make):
     topic = make(shards=1, max_length=5, exact=True)
     for number in range(12):
         topic.publish(number)
@@ -112,14 +112,14 @@ def test_topic_keeps_its_greatest_length(make: Make):
     assert payloads(topic) == ["last"]
 
 
-def test_approximate_length_keeps_at_least_that_many(make: Make):
+def test_approximate_max_length_keeps_at_least_that_many(make: Make):
     topic = make(shards=1, max_length=100)
     topic.publish_many([NewRecord(number) for number in range(2_000)])
     assert 100 <= topic.length() < 2_000
     assert payloads(topic)[-1] == 1_999
 
 
-def test_greatest_length_is_checked(make: Make, subtests: pytest.Subtests):
+def test_max_length_is_checked(make: Make, subtests: pytest.Subtests):
     bad: Any
     for bad in [-1, 1.5, "5", True]:
         with subtests.test(bad=bad):
@@ -141,7 +141,7 @@ def test_delayed_record_is_appended_when_it_is_due_and_not_before(topic: Topic, 
     assert not [key for key in client.scan_iter() if b":msg:" in key or b":pending" in key]
 
 
-def test_delayed_records_are_appended_in_the_order_of_their_times(make: Make, now: Now):
+def test_delayed_records_are_appended_in_order_of_due_time(make: Make, now: Now):
     topic = make(shards=1)
     topic.publish_many([NewRecord(number, delay=1 + number % 7) for number in range(1_200)])
     now.later(60)
@@ -157,7 +157,7 @@ def test_record_that_is_due_before_all_others_wakes_the_readers(topic: Topic, cl
     assert int(last[b"due"]) == START + 5_000
 
 
-def test_delayed_record_with_an_id_that_waits_is_left(topic: Topic, now: Now):
+def test_delayed_record_with_a_waiting_id_is_left_unchanged(topic: Topic, now: Now):
     assert topic.publish("first", delay=5, id="a").created
     again = topic.publish("second", delay=1, id="a")
     assert (again.id, again.created) == ("a", False)
@@ -165,7 +165,7 @@ def test_delayed_record_with_an_id_that_waits_is_left(topic: Topic, now: Now):
     assert payloads(topic) == ["first"]
 
 
-def test_id_of_a_delayed_record_is_looked_for_in_the_shard_of_its_key(make: Make):
+def test_id_of_a_delayed_record_is_checked_in_the_shard_of_its_key(make: Make):
     topic = make(shards=3)
     assert topic.publish(1, delay=5, id="x", key="a").created
     assert not topic.publish(2, delay=5, id="x", key="a").created
@@ -177,7 +177,7 @@ def test_id_of_a_delayed_record_is_looked_for_in_the_shard_of_its_key(make: Make
     assert (topic.cancel("x"), topic.cancel("y")) == (False, False)
 
 
-def test_records_of_one_id_under_keys_of_several_shards_are_refused_and_none_is_stored(make: Make, client: redis.Redis):
+def test_one_id_under_keys_of_several_shards_is_refused_and_nothing_is_stored(make: Make, client: redis.Redis):
     topic = make(shards=3)
     with pytest.raises(InvalidInput, match="id 'x' comes with keys of several shards: give it the same key"):
         topic.publish_many([NewRecord(number, delay=5, id="x", key=key) for number, key in enumerate("ab")])
@@ -194,7 +194,7 @@ def test_delayed_record_can_be_cancelled_while_it_waits(topic: Topic, now: Now):
     assert topic.length() == 0
 
 
-def test_envelope_that_is_gone_does_not_keep_the_others(topic: Topic, now: Now, client: redis.Redis):
+def test_missing_envelope_does_not_hold_up_other_records(topic: Topic, now: Now, client: redis.Redis):
     topic.publish("a", delay=1, id="a")
     topic.publish("b", delay=2, id="b")
     (key,) = [key for key in client.scan_iter() if key.endswith(b":msg:a")]
@@ -203,7 +203,7 @@ def test_envelope_that_is_gone_does_not_keep_the_others(topic: Topic, now: Now, 
     assert payloads(topic) == ["b"]
 
 
-def test_envelope_that_was_overwritten_is_told_and_does_not_keep_the_others(make: Make, now: Now, client: redis.Redis):
+def test_overwritten_envelope_is_reported_and_does_not_hold_up_other_records(make: Make, now: Now, client: redis.Redis):
     topic = make(shards=1)
     for number in range(4):
         topic.publish(number, delay=1 + number, id=f"r{number}")
@@ -224,7 +224,7 @@ def test_envelope_that_was_overwritten_is_told_and_does_not_keep_the_others(make
     assert topic.publish("again", delay=0.001, id="r0").created
 
 
-def test_key_of_another_type_is_named_and_left(make: Make, client: redis.Redis):
+def test_key_of_the_wrong_type_is_named_and_left_unchanged(make: Make, client: redis.Redis):
     topic = make(shards=1)
     client.set("delayq:{orders}:topic", "mine")
     for call in (lambda: topic.publish("a"), topic.range, topic.length, lambda: topic.group("g"), topic.trim_acked):
@@ -236,7 +236,7 @@ def test_key_of_another_type_is_named_and_left(make: Make, client: redis.Redis):
     assert client.get("delayq:{orders}:topic") == b"mine"
 
 
-def test_delayed_record_stays_where_it_is_when_its_topic_was_overwritten(make: Make, now: Now, client: redis.Redis):
+def test_delayed_record_stays_if_its_topic_was_overwritten(make: Make, now: Now, client: redis.Redis):
     topic = make(shards=1)
     topic.publish("a", delay=1)
     client.set("delayq:{orders}:topic", "mine")
@@ -247,7 +247,7 @@ def test_delayed_record_stays_where_it_is_when_its_topic_was_overwritten(make: M
     assert payloads(topic) == ["a"]
 
 
-def test_delayed_record_stays_where_it_is_when_its_topic_takes_no_more(make: Make, now: Now, client: redis.Redis):
+def test_delayed_record_stays_if_its_topic_accepts_no_more(make: Make, now: Now, client: redis.Redis):
     topic = make(shards=1)
     topic.publish_many([NewRecord(number, delay=1) for number in range(3)])
     stream = topic._context.shards[0].keys.stream
@@ -274,7 +274,7 @@ def test_name_of_a_topic_is_checked(make: Make, subtests: pytest.Subtests):
             make(bad)
 
 
-def test_own_ids_of_many_records_are_refused_as_a_whole(make: Make):
+def test_own_ids_of_many_records_are_refused_together(make: Make):
     topic = make(shards=1)
     topic.publish("last", id="700-0")
     with pytest.raises(RecordOrder):
@@ -282,7 +282,7 @@ def test_own_ids_of_many_records_are_refused_as_a_whole(make: Make):
     assert payloads(topic) == ["last"]
 
 
-def test_topic_fed_by_delayed_records_alone_keeps_its_greatest_length(make: Make, now: Now):
+def test_topic_with_only_delayed_records_keeps_its_max_length(make: Make, now: Now):
     topic = make(shards=1, max_length=5, exact=True)
     topic.publish_many([NewRecord(number, delay=1 + number) for number in range(12)])
     now.later(20)

@@ -44,7 +44,7 @@ def test_range_reads_between_its_bounds(numbered: Topic, subtests: pytest.Subtes
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_pages_join_without_a_gap_or_an_overlap(make: Make, reverse: bool):
+def test_pages_have_no_gap_or_overlap(make: Make, reverse: bool):
     topic = make(shards=1)
     topic.publish_many([NewRecord(number) for number in range(1_301)])
     numbers = list(range(1_301))
@@ -70,7 +70,7 @@ def test_bounds_are_checked(topic: Topic, subtests: pytest.Subtests):
             topic.range(**options)
 
 
-def test_records_of_several_shards_come_in_the_order_of_their_ids(make: Make):
+def test_records_of_several_shards_are_ordered_by_id(make: Make):
     topic = make(shards=3)
     topic.publish_many([NewRecord(number) for number in range(300)])
     ids = [record.id for record in topic.range(count=1_000)]
@@ -92,7 +92,7 @@ def test_topic_that_does_not_exist_is_empty_and_leaves_no_trace(make: Make, clie
     assert list(client.scan_iter()) == []
 
 
-def test_tail_begins_where_it_is_told(numbered: Topic):
+def test_tail_starts_at_a_given_position(numbered: Topic):
     def seen(start: Any) -> list[int]:
         return [record.payload for record in numbered.tail(start, wait=0)]
 
@@ -102,13 +102,13 @@ def test_tail_begins_where_it_is_told(numbered: Topic):
     assert seen("$") == []
 
 
-def test_tail_goes_on_over_its_pages(make: Make):
+def test_tail_continues_from_page_to_page(make: Make):
     topic = make(shards=1)
     topic.publish_many([NewRecord(number) for number in range(1_201)])
     assert [record.payload for record in topic.tail("0", wait=0)] == list(range(1_201))
 
 
-def test_tail_brings_what_comes_while_it_waits(make: Make):
+def test_tail_returns_records_that_arrive_while_it_waits(make: Make):
     topic = make(shards=1, clock=str)
     old = topic.publish("old")
     topic.publish("delayed", delay=0.1)
@@ -134,7 +134,7 @@ def run(topic: Any, work: Any) -> Any:
 
 
 @pytest.mark.parametrize("start", ["$", "0"])
-def test_reader_that_takes_any_number_of_shards_may_come_before_the_topic_is_made(make: Make, start: str):
+def test_reader_with_shards_none_can_start_before_the_topic_exists(make: Make, start: str):
     reader: Any = make(shards=None)
     place = read.Tail(reader._context, start)
     run(reader, reader._executor.execute(place.begin()))
@@ -146,7 +146,7 @@ def test_reader_that_takes_any_number_of_shards_may_come_before_the_topic_is_mad
     assert sorted(record.payload for record in found) == list(range(30))
 
 
-def test_wait_that_meets_more_shards_than_were_known_of_ends_at_once(make: Make):
+def test_wait_ends_at_once_when_it_finds_more_shards(make: Make):
     reader: Any = make(shards=None)
     before = reader.execute(publish.append_due).seen
     assert len(before) == 1
@@ -158,14 +158,14 @@ def test_wait_that_meets_more_shards_than_were_known_of_ends_at_once(make: Make)
     assert len(reader._context.shards) == 3
 
 
-def test_beginning_of_a_tail_is_checked(topic: Topic, subtests: pytest.Subtests):
+def test_start_of_a_tail_is_checked(topic: Topic, subtests: pytest.Subtests):
     bad: Any
     for bad in ["x", "-", "+", 5, None, "(1-0"]:
         with subtests.test(bad=bad), pytest.raises(InvalidInput, match="start"):
             next(iter(topic.tail(bad, wait=0)))
 
 
-def test_tail_goes_on_behind_records_that_are_for_one_group_alone(make: Make):
+def test_tail_skips_records_for_a_single_group(make: Make):
     topic: Any = make(shards=1)
     group = topic.group("billing")
     topic.publish_many([NewRecord(number) for number in range(20)])
@@ -178,7 +178,7 @@ def test_tail_goes_on_behind_records_that_are_for_one_group_alone(make: Make):
     assert [record.payload for record in topic.tail("0", wait=0)] == ["for all"]
 
 
-def test_why_says_where_a_record_is_and_what_each_group_has_done_with_it(numbered: Topic):
+def test_why_says_where_a_record_is_and_what_each_group_did_with_it(numbered: Topic):
     mail = numbered.group("mail", start="0")
     mail.poll("m-1", 2)
     mail.ack("1-0")

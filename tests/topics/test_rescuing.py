@@ -44,7 +44,7 @@ def leave_behind(topic: Topic, client: redis.Redis) -> str:
     return keys[1].buried("billing")
 
 
-def test_what_was_taken_over_is_handed_out_although_another_shard_fails(topic: Topic, redis_client: redis.Redis):
+def test_records_taken_over_are_returned_even_if_another_shard_fails(topic: Topic, redis_client: redis.Redis):
     group = topic.group("billing", max_deliveries=5)
     broken = leave_behind(topic, redis_client)
     taken: list[Record] = []
@@ -80,7 +80,7 @@ def consumed_async(topic: Topic, handle: Callable[[Record], Any], is_done: Calla
 
 
 @pytest.mark.parametrize("consume", [consumed, consumed_async])
-def test_consumer_handles_what_it_took_over_before_a_shard_failed(
+def test_consumer_handles_records_it_took_over_before_a_shard_failed(
     topic: Topic, redis_client: redis.Redis, consume: Callable[..., bool]
 ):
     group = topic.group("billing")
@@ -103,7 +103,7 @@ LONG = 20_500  # more than the server looks through at once
 
 
 @pytest.mark.full
-def test_what_others_have_left_is_found_in_a_long_list_part_by_part(any_server: RedisServer, any_client: redis.Redis):
+def test_stale_records_are_found_page_by_page_in_a_long_list(any_server: RedisServer, any_client: redis.Redis):
     with Topic("orders", url=any_server.url) as topic:
         group = topic.group("billing")
         topic.publish_many([NewRecord(number) for number in range(LONG)])

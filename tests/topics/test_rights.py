@@ -65,5 +65,5 @@ def life(root: redis.Redis, words: list[str]) -> bool:
         pool.disconnect()
 
 
-def test_member_of_a_group_does_all_that_is_its_own(server: redis.Redis):
+def test_rights_of_a_consumer_are_sufficient(server: redis.Redis):
     assert life(server, LINE.split())

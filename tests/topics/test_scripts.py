@@ -51,7 +51,7 @@ def test_every_script_is_called_here():
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_script_does_its_work_with_the_keys_that_it_declares(any_client: redis.Redis, name: str):
+def test_script_uses_only_the_keys_it_declares(any_client: redis.Redis, name: str):
     keys = TopicKeys.of_topic("delayq", "t")
     given(any_client, keys)
     before = stored(any_client, keys)

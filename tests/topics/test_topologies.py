@@ -53,7 +53,7 @@ def consumer_of(group: Any, handle: Callable[[Record], Any]) -> Any:
     return Awaited(aio.TopicConsumer(group.target, handle, backoff=backoff.fixed(0)), group.runner)
 
 
-def test_all_that_can_be_done_with_a_topic_goes_on_a_cluster(topic: Any):
+def test_all_topic_operations_work_on_a_cluster(topic: Any):
     group, other = topic.group("billing", "0", max_deliveries=2), topic.group("mail", "0")
     published = topic.publish_many([NewRecord(number) for number in range(COUNT)])
     assert (topic.length(), len({each.id for each in topic.range()})) == (COUNT, len({each.id for each in published}))
@@ -100,7 +100,7 @@ def test_all_that_can_be_done_with_a_topic_goes_on_a_cluster(topic: Any):
         group.poll("a")
 
 
-def test_consumer_goes_on_with_the_replica_that_takes_over(start_server: StartServer):
+def test_consumer_continues_with_the_promoted_replica(start_server: StartServer):
     watched = Watched(start_server, replicas=1)
     seen: list[int] = []
     with Topic("orders", url=watched.url) as topic:

@@ -28,7 +28,7 @@ def left(topic: Topic) -> list[Any]:
     return [record.payload for record in topic.range(count=100_000)]
 
 
-def test_trims_to_a_length(topic: Topic):
+def test_trim_keeps_a_given_length(topic: Topic):
     publish(topic, *range(1, 11))
     assert topic.trim(max_length=4, approximate=False) == 6
     assert left(topic) == [7, 8, 9, 10]
@@ -36,7 +36,7 @@ def test_trims_to_a_length(topic: Topic):
     assert topic.trim(max_length=0, approximate=False) == 4
 
 
-def test_single_records_are_deleted(topic: Topic):
+def test_single_records_can_be_deleted(topic: Topic):
     group = topic.group("billing", start="0")
     topic.publish_many([NewRecord(number) for number in range(5)])
     records = sorted(topic.range(), key=lambda record: record.payload)
@@ -52,7 +52,7 @@ def test_single_records_are_deleted(topic: Topic):
 
 
 @pytest.mark.parametrize("least", ["7-0", "6-1", "7", dt.datetime.fromtimestamp(0.007, dt.UTC)], ids=str)
-def test_trims_to_an_id(topic: Topic, least: Any):
+def test_trim_deletes_records_before_an_id(topic: Topic, least: Any):
     publish(topic, *range(1, 11))
     assert topic.trim(min_id=least, approximate=False) == 6
     assert left(topic) == [7, 8, 9, 10]
@@ -72,7 +72,7 @@ def test_long_topic_is_trimmed_in_bounded_steps(topic: Topic):
     assert left(topic) == [24_997, 24_998, 24_999]
 
 
-def test_trim_is_checked(topic: Topic, subtests: pytest.Subtests):
+def test_trim_arguments_are_checked(topic: Topic, subtests: pytest.Subtests):
     publish(topic, 1)
     lone: list[dict[str, Any]] = [{"max_length": -1}, {"min_id": "x"}, {"min_id": "-"}, {"min_id": "(5-0"}]
     for options in [{}, {"max_length": 5, "min_id": "5-0"}, *lone]:
@@ -82,7 +82,7 @@ def test_trim_is_checked(topic: Topic, subtests: pytest.Subtests):
             assert left(topic) == [1]
 
 
-def test_trim_acked_drops_what_every_group_has_acked_and_names_who_lags(topic: Topic):
+def test_trim_acked_drops_what_every_group_acked_and_names_the_slowest_group(topic: Topic):
     fast, slow = topic.group("fast", "0"), topic.group("slow", "0")
     publish(topic, *range(1, 11))
     fast.ack(fast.poll("a", 10))
@@ -94,7 +94,7 @@ def test_trim_acked_drops_what_every_group_has_acked_and_names_who_lags(topic: T
     assert left(topic) == []
 
 
-def test_trim_acked_names_who_lags_in_whichever_shard(make: Make):
+def test_trim_acked_names_the_slowest_group_of_any_shard(make: Make):
     topic = make(shards=3)
     fast, slow = topic.group("fast", "0"), topic.group("slow", "0")
     topic.publish_many([NewRecord(number, key=str(number)) for number in range(20)])
@@ -118,7 +118,7 @@ def test_trim_acked_keeps_what_is_unacked_and_all_behind_it(topic: Topic):
     assert group.clear_ghosts() == 0
 
 
-def test_trim_acked_drops_the_record_of_a_dead_letter_which_has_a_copy(topic: Topic):
+def test_trim_acked_drops_records_that_became_dead_letters(topic: Topic):
     group = topic.group("only", "0")
     publish(topic, 1)
     group.bury(group.poll("a")[0], "a")
@@ -127,7 +127,7 @@ def test_trim_acked_drops_the_record_of_a_dead_letter_which_has_a_copy(topic: To
     assert [record.payload for record in group.poll("a")] == [1]
 
 
-def test_trim_acked_without_a_group_keeps_all(topic: Topic):
+def test_trim_acked_without_a_group_keeps_everything(topic: Topic):
     assert topic.trim_acked() == (0, None, None)
     publish(topic, 1, 2)
     assert topic.trim_acked() == (0, None, None)
@@ -135,7 +135,7 @@ def test_trim_acked_without_a_group_keeps_all(topic: Topic):
 
 
 @pytest.mark.same_on_all_clients
-def test_trim_acked_of_a_long_topic_goes_to_the_end(topic: Topic):
+def test_trim_acked_trims_a_long_topic_completely(topic: Topic):
     group = topic.group("only", "0")
     topic.publish_many([NewRecord(number) for number in range(23_456)])
     while records := group.poll("a", 5_000):
@@ -145,7 +145,7 @@ def test_trim_acked_of_a_long_topic_goes_to_the_end(topic: Topic):
     assert left(topic) == ["last"]
 
 
-def test_shrink_keeps_what_came_since_the_last_shrink(topic: Topic):
+def test_shrink_keeps_records_added_since_the_last_shrink(topic: Topic):
     publish(topic, *range(1, 6))
     assert topic.shrink_by_last_size() == 0
     assert left(topic) == [1, 2, 3, 4, 5]
@@ -160,7 +160,7 @@ def test_shrink_keeps_what_came_since_the_last_shrink(topic: Topic):
 
 
 @pytest.mark.same_on_all_clients
-def test_shrink_of_a_long_topic_is_made_in_bounded_steps(topic: Topic):
+def test_shrink_of_a_long_topic_takes_bounded_steps(topic: Topic):
     topic.publish_many([NewRecord(number) for number in range(25_000)])
     assert topic.shrink_by_last_size() == 0
     topic.publish("new")
@@ -168,7 +168,7 @@ def test_shrink_of_a_long_topic_is_made_in_bounded_steps(topic: Topic):
     assert left(topic) == ["new"]
 
 
-def test_trim_acked_keeps_what_a_group_that_was_moved_back_is_to_get_again(topic: Topic):
+def test_trim_acked_keeps_records_that_a_rewound_group_will_read_again(topic: Topic):
     group = topic.group("only", "0")
     publish(topic, *range(1, 11))
     group.ack(group.poll("a", 10)[:9])
@@ -177,7 +177,7 @@ def test_trim_acked_keeps_what_a_group_that_was_moved_back_is_to_get_again(topic
     assert len(left(topic)) == 10
 
 
-def test_shrink_keeps_what_is_new_though_another_trim_has_come_between(topic: Topic):
+def test_shrink_keeps_new_records_after_another_trim(topic: Topic):
     publish(topic, *range(1, 6))
     topic.shrink_by_last_size()
     topic.trim(max_length=0, approximate=False)
@@ -187,7 +187,7 @@ def test_shrink_keeps_what_is_new_though_another_trim_has_come_between(topic: To
 
 
 @pytest.mark.same_on_all_clients
-def test_trim_to_an_id_goes_on_to_the_end_however_long_the_records_are(topic: Topic):
+def test_trim_to_an_id_completes_even_with_long_records(topic: Topic):
     published = topic.publish_many([NewRecord(b"x" * 500) for _ in range(21_000)])
     assert topic.trim(min_id=published[-3].id, approximate=False) == 20_997
     assert topic.length() == 3
@@ -210,9 +210,7 @@ TOUCHES: dict[str, Callable[[Topic, list[Record]], object]] = {
 
 @pytest.mark.parametrize("drop", DROPS)
 @pytest.mark.parametrize("touch", TOUCHES)
-def test_what_failed_deliveries_of_a_record_said_goes_with_the_record(
-    topic: Topic, client: redis.Redis, drop: str, touch: str
-):
+def test_stored_errors_of_a_record_are_deleted_with_it(topic: Topic, client: redis.Redis, drop: str, touch: str):
     group = topic.group("billing", start="0")
     publish(topic, 1, 2)
     records = group.poll("a")
