@@ -1,4 +1,4 @@
-"""Fixtures of the scripts' tests: a queue in its raw state, and receipts that no longer hold."""
+"""Fixtures for the tests of the Lua scripts: a queue in its raw state, and receipts that are no longer valid."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.harness.servers import RedisServer
 
 @pytest.fixture(scope="session")
 def connected() -> Iterator[dict[RedisServer, RawQueue]]:
-    """The queues of the servers that were used so far: to connect takes longer than a test."""
+    """The queues of the servers used so far: connecting takes longer than a test."""
     queues: dict[RedisServer, RawQueue] = {}
     yield queues
     for queue in queues.values():
@@ -21,7 +21,7 @@ def connected() -> Iterator[dict[RedisServer, RawQueue]]:
 
 @pytest.fixture(autouse=True)
 def no_socket_left() -> None:
-    """Those of `connected` stay open, and the tests of scripts open no others."""
+    """Connections in `connected` stay open; the tests of scripts open no others."""
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def _sent_anew(queue: RawQueue, receipt: str) -> None:
 
 
 def _lose_lease(queue: RawQueue, _: str) -> None:
-    queue.now = NOW + 60_000.25  # the same microsecond as the first delivery's
+    queue.now = NOW + 60_000.25  # the same microsecond as in the first delivery
     queue.unack_to_retry()
 
 
@@ -50,7 +50,7 @@ def _requeue(queue: RawQueue, receipt: str) -> None:
     queue.requeue(["a"])
 
 
-# What happens to message a between its first delivery and the moment when that delivery's receipt is shown again.
+# What happens to message a between its first delivery and the next use of that delivery's receipt.
 LIVES: dict[str, Callable[[RawQueue, str], object]] = {
     "acked": lambda queue, receipt: queue.ack([("a", receipt)]),
     "nacked": lambda queue, receipt: queue.nack("a", receipt, 0),
@@ -81,7 +81,7 @@ FORGERIES = {
     params=[*LIVES, *(f"{life}-redelivered" for life in LIVES if life not in GONE), *(f"forged-{f}" for f in FORGERIES)]
 )
 def stale(queue: RawQueue, request: pytest.FixtureRequest) -> str:
-    """A receipt that is not that of a running delivery of message a."""
+    """A receipt that does not belong to a running delivery of message a."""
     queue.now = NOW + 0.25
     queue.send([("a", "+0", b"{}"), ("b", "+0", b"{}")])
     receipt = queue.deliver("a")

@@ -11,7 +11,7 @@ def test_acked_message_is_gone(queue):
     assert queue.state() == {"stats": {"acked": 1}}
 
 
-def test_all_that_was_known_of_it_is_gone_too(queue):
+def test_everything_known_about_an_acked_message_is_gone(queue):
     queue.given(
         unack={"a": NOW + LEASE, "b": NOW + LEASE},
         attempts={"a": "2.1.0.0", "b": "1.0.0.0"},
@@ -31,7 +31,7 @@ def test_all_that_was_known_of_it_is_gone_too(queue):
     }
 
 
-def test_replies_stand_in_the_order_of_the_messages(queue):
+def test_replies_are_in_the_order_of_the_messages(queue):
     queue.given(
         unack={"a": NOW + LEASE, "b": NOW + LEASE, "c": NOW + LEASE},
         attempts={"b": "1.0.0.0", "c": "1.0.0.0"},
@@ -47,7 +47,7 @@ def test_replies_stand_in_the_order_of_the_messages(queue):
     }
 
 
-def test_lease_that_has_ended_is_still_the_callers_until_it_is_taken_back(queue):
+def test_expired_lease_can_be_used_until_it_is_taken_back(queue):
     queue.given(unack={"a": NOW - 1}, messages={"a": "{}"})
     assert queue.ack([("a", "0.0.0.0-0")]) == [1]
     assert queue.state() == {"stats": {"acked": 1}}
@@ -59,13 +59,13 @@ def test_message_without_its_payload_is_acked(queue):
     assert queue.state() == {"stats": {"acked": 1}}
 
 
-def test_message_named_twice_counts_once(queue):
+def test_message_acked_twice_counts_once(queue):
     queue.given(unack={"a": NOW + LEASE}, attempts={"a": "1.0.0.0"}, messages={"a": "{}"})
     queue.ack([("a", "1.0.0.0-0"), ("a", "1.0.0.0-0")])
     assert queue.state() == {"stats": {"acked": 1}}
 
 
-def test_thousand_messages_fit_a_call(queue):
+def test_thousand_messages_fit_in_one_call(queue):
     ids = [f"m{i}" for i in range(1001)]
     queue.given(
         unack=dict.fromkeys(ids, NOW + LEASE),
@@ -90,8 +90,8 @@ def test_stale_receipt_changes_nothing(queue, stale):
     assert queue.state() == before
 
 
-def test_receipts_of_all_kinds_share_a_call(queue):
-    """Fresh ones of two claims, retried ones, stale ones, unknown ids, and one that is shown twice."""
+def test_one_call_takes_receipts_of_all_kinds(queue):
+    """Fresh ones from two claims, retried ones, stale ones, unknown ids, and one that is used twice."""
     first, second = NOW + LEASE + 0.25, NOW + LEASE + 0.75
     queue.given(
         unack={
@@ -114,10 +114,10 @@ def test_receipts_of_all_kinds_share_a_call(queue):
         ("gone", "0.0.0.0-250", 0),
         ("b1", "0.0.0.0-750", 1),
         ("a1", "0.0.0.0-250", 1),
-        ("a3", "0.0.0.0-750", 0),  # the other claim's
+        ("a3", "0.0.0.0-750", 0),  # from the other claim
         ("r1", "1.0.0.0-250", 1),
         ("b2", "0.0.0.0-250", 0),
-        ("s", "2.0.0.0-250", 0),  # that of the attempt before
+        ("s", "2.0.0.0-250", 0),  # from the attempt before
         ("a2", "0.0.0.0-250", 1),
         ("r2", "2.1.0.0-750", 1),
         ("s", "0.0.0.0-250", 0),
@@ -134,7 +134,7 @@ def test_receipts_of_all_kinds_share_a_call(queue):
     }
 
 
-def test_message_that_is_shown_once_rightly_and_once_wrongly_is_acked_once(queue):
+def test_message_with_a_valid_and_a_stale_receipt_is_acked_once(queue):
     for number, order in enumerate(([0, 1], [1, 0])):
         queue.given(unack={"a": NOW + LEASE}, messages={"a": "{}"})
         shown = [("a", "0.0.0.0-0"), ("a", "1.0.0.0-0")]
@@ -142,7 +142,7 @@ def test_message_that_is_shown_once_rightly_and_once_wrongly_is_acked_once(queue
         assert queue.state() == {"stats": {"acked": number + 1}}
 
 
-def test_thousand_messages_of_which_every_third_is_stale(queue):
+def test_every_third_of_a_thousand_receipts_is_stale(queue):
     ids = [f"m{i}" for i in range(1000)]
     held = {message_id: NOW + LEASE + (i % 2) / 4 for i, message_id in enumerate(ids)}
     retried = {message_id: f"{i % 7 + 1}.0.0.0" for i, message_id in enumerate(ids) if i % 5 == 0}
@@ -160,7 +160,7 @@ def test_thousand_messages_of_which_every_third_is_stale(queue):
     }
 
 
-def test_message_that_comes_from_another_program_with_a_lease_of_whole_milliseconds_is_acked(queue):
+def test_message_leased_by_another_program_in_whole_milliseconds_is_acked(queue):
     queue.given(unack={"a": 2**53 - 1, "b": 0, "c": -1}, messages={"a": "{}", "b": "{}", "c": "{}"})
     assert queue.ack([("a", "0.0.0.0-0"), ("b", "0.0.0.0-0"), ("c", "0.0.0.0-0")]) == [1, 1, 1]
     assert queue.state() == {"stats": {"acked": 3}}

@@ -11,7 +11,7 @@ OURS = ("a", "0.0.0.0-250")
 HELD: dict[str, Any] = {"unack": {"a": NOW + LEASE + 0.25}, "messages": {"a": "{}"}, "stats": {"sent": 1}}
 
 
-def test_message_is_gone_and_what_follows_is_pending(queue):
+def test_message_is_gone_and_its_followers_are_pending(queue):
     queue.given(**HELD)
     assert queue.ack_then(*OURS, [("b", "+5000", b"B", "ignore"), ("c", NOW + 7, b"C", "new")]) == 1
     assert queue.state() == {
@@ -22,13 +22,13 @@ def test_message_is_gone_and_what_follows_is_pending(queue):
     }
 
 
-def test_nothing_need_follow(queue):
+def test_ack_without_followers(queue):
     queue.given(**HELD)
     assert queue.ack_then(*OURS, []) == 1
     assert queue.state() == {"stats": {"sent": 1, "acked": 1}}
 
 
-def test_all_that_was_known_of_the_message_is_gone_too(queue):
+def test_everything_known_about_the_message_is_gone(queue):
     queue.given(
         unack={"a": NOW + LEASE, "o": NOW + LEASE},
         attempts={"a": "2.1.0.0", "o": "1.0.0.0"},
@@ -58,7 +58,7 @@ def test_stale_receipt_sends_nothing(queue, stale):
     assert queue.state() == before
 
 
-def test_copy_of_a_call_is_told_that_the_first_has_gone_through_while_its_random_id_is_there(queue):
+def test_repeated_call_succeeds_while_the_random_id_of_the_first_exists(queue):
     queue.given(**HELD)
     call = (*OURS, [("chosen", "+5", b"B", "ignore"), ("random", "+5", b"C", "new")])
     assert queue.ack_then(*call) == 1
@@ -67,7 +67,7 @@ def test_copy_of_a_call_is_told_that_the_first_has_gone_through_while_its_random
     assert queue.state() == after
     with pytest.raises(StaleReceipt):
         queue.ack_then(*OURS, [("chosen", "+5", b"B", "ignore")])  # another delivery may have sent it
-    queue.redis.delete(queue.keys.pending, queue.keys.message("random"))  # it was handled
+    queue.redis.delete(queue.keys.pending, queue.keys.message("random"))  # as if it had been handled
     with pytest.raises(StaleReceipt):
         queue.ack_then(*call)
 
@@ -75,7 +75,7 @@ def test_copy_of_a_call_is_told_that_the_first_has_gone_through_while_its_random
 @pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("state", ["pending", "ready", "unack", "retry", "dead"])
 class TestIdThatExists:
-    def test_is_left_as_it_is(self, queue, state):
+    def test_is_left_unchanged(self, queue, state):
         self.given(queue, state)
         before = queue.state()
         queue.ack_then(*OURS, [("b", "+5", b"new", "ignore"), ("c", "+9", b"C", "error")])
@@ -85,14 +85,14 @@ class TestIdThatExists:
         assert (after["attempts"], after["errors"]) == ({"b": "3.1.2.1"}, {"b": "E"})
         assert after["stats"] == {"sent": 2, "acked": 1}
 
-    def test_refuses_all_when_that_is_an_error(self, queue, state):
+    def test_error_choice_refuses_the_whole_call(self, queue, state):
         self.given(queue, state)
         before = queue.state()
         with pytest.raises(DuplicateMessage, match="message b exists already: nothing was changed"):
             queue.ack_then(*OURS, [("c", "+9", b"C", "new"), ("b", "+5", b"new", "error")])
         assert queue.state() == before
 
-    def test_is_replaced_as_replace_does(self, queue, state):
+    def test_replace_choice_does_what_replace_does(self, queue, state):
         self.given(queue, state)
         queue.replace("b", "+5", b"new")
         expected = {name: value for name, value in queue.state().items() if name != "stats"}
@@ -113,7 +113,7 @@ class TestIdThatExists:
 
 @pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("choice", ["ignore", "replace", "error"])
-def test_garbage_is_sent_as_new(queue, choice):
+def test_id_in_garbage_is_sent_as_new(queue, choice):
     queue.given(**HELD)
     queue.given(garbage={"b": NOW - 1}, messages={"b": "old"})
     queue.ack_then(*OURS, [("b", "+5", b"new", choice)])
@@ -127,7 +127,7 @@ def test_garbage_is_sent_as_new(queue, choice):
 
 @pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("choice", ["ignore", "replace", "error"])
-def test_id_of_the_message_itself_is_free_again(queue, choice):
+def test_message_can_be_followed_by_one_with_its_own_id(queue, choice):
     queue.given(**HELD)
     queue.given(attempts={"a": "1.0.0.0"}, errors={"a": "E"})
     queue.ack_then("a", "1.0.0.0-250", [("a", "+5", b"next", choice)])
@@ -144,8 +144,8 @@ def test_id_of_the_message_itself_is_free_again(queue, choice):
     ("id", "choice", "counted"),
     [("b", "ignore", {"acked": 1}), ("b", "replace", {"acked": 1, "sent": 1}), ("b", "error", None)],
 )
-def test_payload_of_no_message_makes_an_id_exist(queue, id, choice, counted):
-    """As send and replace see it: its message is on its way to the dead letters."""
+def test_payload_without_a_message_makes_an_id_exist(queue, id, choice, counted):
+    """As in send and replace: its message is on its way to the dead letters."""
     queue.given(**HELD | {"stats": {}})
     queue.given(messages={id: "stray"})
     if counted is None:
@@ -158,7 +158,7 @@ def test_payload_of_no_message_makes_an_id_exist(queue, id, choice, counted):
     assert state["messages"] == {id: "stray" if choice == "ignore" else stamped("new")}
 
 
-def test_bell_rings_only_for_a_message_that_becomes_the_earliest(queue):
+def test_bell_rings_only_for_a_new_earliest_message(queue):
     for due, bell in (("+11", None), ("+10", None), ("+9", RUNG)):
         queue.redis.flushdb()
         queue.given(**HELD)
@@ -167,7 +167,7 @@ def test_bell_rings_only_for_a_message_that_becomes_the_earliest(queue):
         assert queue.state().get("bell") == bell
 
 
-def test_due_time_is_never_before_the_one_asked_for(queue):
+def test_due_time_is_never_before_the_requested_one(queue):
     queue.given(**HELD)
     queue.now = NOW + 0.25
     queue.ack_then(*OURS, [("b", "+10", b"B", "new"), ("c", "+0", b"C", "new")])
@@ -176,7 +176,7 @@ def test_due_time_is_never_before_the_one_asked_for(queue):
 
 @pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("choice", ["ignore", "replace", "new"])
-def test_hundred_messages_follow(queue, choice):
+def test_hundred_messages_can_follow(queue, choice):
     queue.given(**HELD)
     ids = [f"m{i}" for i in range(100)]
     if choice == "replace":
@@ -190,7 +190,7 @@ def test_hundred_messages_follow(queue, choice):
     assert "ready" not in state
 
 
-def test_other_messages_are_left_alone(queue):
+def test_other_messages_are_unchanged(queue):
     others = {
         "pending": {"p": NOW + 50},
         "ready": {"r": NOW},

@@ -28,14 +28,14 @@ def limited(queue):
     return queue
 
 
-def test_without_a_limit_nothing_is_said_and_nothing_changes(queue):
+def test_without_a_limit_reply_is_empty_and_nothing_changes(queue):
     queue.given(unack={"a": NOW + LEASE})
     before = queue.state()
     assert queue.acquire_slot(keyed("k", "a"), NET) == []
     assert queue.state() == before
 
 
-def test_as_many_of_a_key_begin_as_the_limit_says_and_the_others_wait(limited):
+def test_deliveries_of_a_key_begin_up_to_the_limit_and_the_others_wait(limited):
     assert limited.acquire_slot(keyed("k", *"abc"), NET) == [BEGINS, BEGINS, WAITS]
     assert limited.state() == {
         "meta": {"per_key": "2"},
@@ -51,13 +51,13 @@ def test_as_many_of_a_key_begin_as_the_limit_says_and_the_others_wait(limited):
 
 @pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("others", [("k", "kk"), ("kk", "k"), ("k", "k\x01"), ("k\x01", "k"), ("k", "k\U0010ffff")])
-def test_keys_that_begin_alike_are_counted_apart(limited, others):
+def test_keys_with_a_common_prefix_are_counted_separately(limited, others):
     full, free = others
     assert limited.acquire_slot(keyed(full, *"abc"), NET) == [BEGINS, BEGINS, WAITS]
     assert limited.acquire_slot(keyed(free, *"de"), NET) == [BEGINS, BEGINS]
 
 
-def test_asked_again_it_says_the_same(limited):
+def test_repeated_call_gives_the_same_answer(limited):
     first = limited.acquire_slot(keyed("k", *"abc"), NET)
     before = limited.state()
     assert limited.acquire_slot(keyed("k", *"abc"), NET) == [*first[:2], GONE]
@@ -72,13 +72,13 @@ def test_stale_receipt_changes_nothing(queue, stale):
     assert queue.state() == before
 
 
-def test_slots_of_deliveries_that_are_gone_come_free_at_the_limit(limited):
+def test_slots_of_lost_deliveries_are_freed_at_the_limit(limited):
     limited.given(slots={slot("k", "lost"): 0, slot("k", "a", "3.0.0.0-0"): 0, slot("other", "lost"): 0})
     assert limited.acquire_slot(keyed("k", *"abc"), NET) == [BEGINS, BEGINS, WAITS]
     assert limited.state()["slots"] == {slot("k", "a"): 0, slot("k", "b"): 0, slot("other", "lost"): 0}
 
 
-def test_slot_that_is_kept_for_a_message_counts_until_it_begins(limited):
+def test_slot_reserved_for_a_message_counts_until_it_begins(limited):
     limited.given(ready={"next": NOW}, slots={slot("k", "next", ""): 0, slot("k", "a"): 0})
     assert limited.acquire_slot(keyed("k", "b"), NET) == [WAITS]
     limited.redis.zrem(limited.keys.ready, "next")
@@ -88,14 +88,14 @@ def test_slot_that_is_kept_for_a_message_counts_until_it_begins(limited):
     assert limited.state()["slots"] == {slot("k", "next"): 0, slot("k", "a"): 0}
 
 
-def test_slot_that_is_kept_for_a_message_that_has_gone_comes_free(limited):
+def test_slot_reserved_for_a_deleted_message_is_freed(limited):
     limited.given(slots={slot("k", "cancelled", ""): 0, slot("k", "a"): 0})
     assert limited.acquire_slot(keyed("k", "b"), NET) == [BEGINS]
 
 
 @pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("begins", [True, False])
-def test_message_that_came_by_itself_keeps_its_due_time(limited, begins):
+def test_parked_message_that_came_due_keeps_its_original_due_time(limited, begins):
     due = NOW - 70_000
     parked = {"a": f"{NOW - 5} {due}"}
     limited.given(parked=parked, waiting={place("k", "a", due): 0})
@@ -107,12 +107,12 @@ def test_message_that_came_by_itself_keeps_its_due_time(limited, begins):
         assert after["waiting"] == {place("k", "a", due): 0}
 
 
-def test_message_that_was_rescheduled_meanwhile_has_its_new_due_time(limited):
+def test_message_rescheduled_while_parked_has_its_new_due_time(limited):
     limited.given(parked={"a": f"{NOW - 60_000} {NOW - 90_000}"})
     assert limited.acquire_slot(keyed("k", "a"), NET) == [BEGINS]
 
 
-def test_message_that_was_cancelled_in_flight_does_not_wait(limited):
+def test_message_cancelled_in_flight_does_not_wait(limited):
     limited.given(cancelled={"c"}, errors={"c": "old"})
     assert limited.acquire_slot(keyed("k", *"abc"), NET) == [BEGINS, BEGINS, WAITS]
     after = limited.state()
@@ -121,7 +121,7 @@ def test_message_that_was_cancelled_in_flight_does_not_wait(limited):
     assert not {"pending", "waiting", "parked", "cancelled", "errors", "attempts"} & set(after)
 
 
-def test_limit_that_was_lowered_lets_nothing_begin_until_enough_have_ended(limited):
+def test_lowered_limit_lets_nothing_begin_until_enough_have_ended(limited):
     limited.acquire_slot(keyed("k", *"ab"), NET)
     limited.redis.hset(limited.keys.meta, "per_key", 1)
     assert limited.acquire_slot(keyed("k", "c"), NET) == [WAITS]
@@ -131,14 +131,14 @@ def test_limit_that_was_lowered_lets_nothing_begin_until_enough_have_ended(limit
     assert limited.acquire_slot(keyed("k", "e"), NET) == [BEGINS]
 
 
-def test_what_says_who_waits_goes_with_the_last_that_can(limited):
+def test_waiting_and_parked_expire_after_the_last_message_in_them(limited):
     limited.acquire_slot(keyed("k", *"abc"), NET)
     for key in (limited.keys.waiting, limited.keys.parked):
         assert NET < limited.redis.pttl(key) <= 2 * NET
     assert limited.redis.pttl(limited.keys.slots) == -1
 
 
-def test_the_more_wait_the_later_each_comes_by_itself_and_is_forgotten(limited):
+def test_more_waiting_messages_make_each_come_due_and_expire_later(limited):
     limited.given(waiting={place("other", f"m{number}"): 0 for number in range(1000)}, parked={"m0": "1 1"})
     limited.acquire_slot(keyed("k", *"abc"), NET)
     assert limited.state()["pending"] == {"c": NOW + NET + 10_000}
@@ -153,7 +153,7 @@ def test_the_more_wait_the_later_each_comes_by_itself_and_is_forgotten(limited):
 
 @pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("limit", [1, 1000])
-def test_slots_of_many_are_counted_right(queue, limit):
+def test_slots_are_counted_correctly_for_hundreds_of_messages(queue, limit):
     ids = [f"m{number}" for number in range(250)]
     queue.given(meta={"per_key": limit}, unack=dict.fromkeys(ids, NOW + LEASE))
     queue.given(slots={slot("k", f"lost{number}"): 0 for number in range(limit)})
@@ -161,7 +161,7 @@ def test_slots_of_many_are_counted_right(queue, limit):
     assert verdicts == ([BEGINS] + [WAITS] * 249 if limit == 1 else [BEGINS] * 250)
 
 
-def test_server_time_counts_by_default(limited):
+def test_server_time_is_the_default(limited):
     limited.now = SERVER_TIME
     before = limited.server_ms()
     limited.acquire_slot(keyed("k", *"abc"), NET)

@@ -6,7 +6,7 @@ from tests.harness.lua.raw import LEASE, NOW, SERVER_TIME
 
 
 @pytest.mark.parametrize("state", ["pending", "ready", "retry"])
-def test_waiting_message_is_a_dead_letter_with_all_that_is_known_of_it(queue, state):
+def test_waiting_message_becomes_a_dead_letter_and_keeps_its_attempts_and_error(queue, state):
     queue.given(
         attempts={"a": "1.0.0.0", "b": "2.0.0.0"},
         errors={"a": "A"},
@@ -36,7 +36,7 @@ def test_waiting_message_is_a_dead_letter_with_all_that_is_known_of_it(queue, st
         ({"pending": {"b": NOW}}, "unknown"),
     ],
 )
-def test_message_that_does_not_wait_is_left_alone(queue, state, told):
+def test_message_that_does_not_wait_is_unchanged(queue, state, told):
     queue.given(**state)
     before = queue.state()
     assert queue.bury("a", "unwanted") == told
@@ -44,21 +44,21 @@ def test_message_that_does_not_wait_is_left_alone(queue, state, told):
 
 
 @pytest.mark.same_on_all_servers
-def test_message_that_a_failure_left_in_two_places_is_in_one_afterwards(queue):
+def test_message_left_in_two_structures_is_in_one_afterwards(queue):
     queue.given(pending={"a": NOW + 7}, retry={"a": NOW + 8})
     assert queue.bury("a", "unwanted") == "buried"
     assert queue.state() == {"dead": {"a": NOW}, "reasons": {"a": "unwanted"}, "stats": {"died": 1}}
 
 
 @pytest.mark.same_on_all_servers
-def test_ledger_tells_why(queue):
+def test_ledger_has_the_reason(queue):
     queue.given(pending={"a": NOW}, meta={"events": 9})
     queue.bury("a", "unwanted")
     ((_, fields),) = queue.state()["events"]
     assert (fields["event"], fields["id"], fields["reason"]) == ("died", "a", "unwanted")
 
 
-def test_server_time_counts_by_default(queue):
+def test_server_time_is_the_default(queue):
     queue.now = SERVER_TIME
     queue.given(pending={"a": NOW})
     before = queue.server_ms()

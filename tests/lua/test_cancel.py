@@ -6,7 +6,7 @@ from tests.harness.lua.raw import LEASE, NOW, SERVER_TIME
 
 
 @pytest.mark.parametrize("state", ["pending", "ready", "retry", "dead"])
-def test_waiting_message_is_withdrawn_with_all_that_is_known_of_it(queue, state):
+def test_waiting_message_is_removed_with_everything_known_about_it(queue, state):
     queue.given(
         attempts={"a": "1.0.0.0", "b": "2.0.0.0"},
         errors={"a": "A", "b": "B"},
@@ -27,7 +27,7 @@ def test_waiting_message_is_withdrawn_with_all_that_is_known_of_it(queue, state)
     }
 
 
-def test_running_message_is_marked_and_runs_on(queue):
+def test_running_message_is_marked_and_keeps_running(queue):
     queue.given(unack={"a": NOW + LEASE}, attempts={"a": "1.0.0.0"}, messages={"a": "{}"})
     assert queue.cancel("a") == "in_flight"
     assert queue.state() == {
@@ -38,7 +38,7 @@ def test_running_message_is_marked_and_runs_on(queue):
     }
 
 
-def test_running_message_may_be_cancelled_again(queue):
+def test_running_message_can_be_cancelled_again(queue):
     queue.given(unack={"a": NOW + LEASE}, cancelled={"a"})
     before = queue.state()
     assert queue.cancel("a") == "in_flight"
@@ -60,7 +60,7 @@ def test_message_cancelled_twice_counts_once(queue):
     assert queue.state()["stats"] == {"cancelled": 1}
 
 
-def test_server_time_counts_by_default(queue):
+def test_server_time_is_the_default(queue):
     queue.now = SERVER_TIME
     queue.given(pending={"a": NOW})
     before = queue.server_ms()

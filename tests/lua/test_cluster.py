@@ -1,4 +1,4 @@
-"""Every script runs on a Redis Cluster: here one node that serves all slots, and holds each script to one of them."""
+"""Every script runs on a Redis Cluster. Here, one node serves all slots and holds each script to one of them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tests.harness.servers import RedisServer, free_port
 
 pytestmark = pytest.mark.full
 
-STRICT = "#!lua\n"  # the first line that makes Redis 7 hold a script to one slot
+STRICT = "#!lua\n"  # this first line makes Redis 7 hold a script to one slot
 HASH_SLOTS = 16_384
-UP_SECONDS = 60.0  # a lone node waits 2 s before it calls its cluster complete
+UP_SECONDS = 60.0  # a lone node waits 2 s before it reports its cluster as complete
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def queue(cluster: RedisServer) -> Iterator[RawQueue]:
 
 
 @each_script
-def test_script_does_its_work_within_one_slot(queue, script):
+def test_script_works_within_one_slot(queue, script):
     queue.given(**state_for(script))
     before = queue.state()
     call = CALLS[script](queue.scripts)

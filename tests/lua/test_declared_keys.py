@@ -1,4 +1,4 @@
-"""No script touches a key that its call does not declare, and none builds one."""
+"""Scripts touch only the keys that their call declares, and build none themselves."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def test_every_script_is_called_here():
     assert {path.stem for path in lua_scripts()} == set(CALLS)
 
 
-# -- a user who may touch the declared keys only -----------------------------------------------------------------------
+# -- a user who may touch only the declared keys -----------------------------------------------------------------------
 
 
 @each_script
 @pytest.mark.parametrize("meta", [{}, {"events": 1000}], ids=["", "ledger"])
-def test_script_does_its_work_with_the_keys_that_it_declares(queue, script, meta):
+def test_script_needs_only_the_keys_that_it_declares(queue, script, meta):
     queue.given(**state_for(script))
     queue.given(meta=meta)
     before = queue.state()
@@ -74,7 +74,7 @@ def without_comments(path: Path) -> str:
 
 @cache
 def key_parameters() -> list[tuple[str, int]]:
-    """The prelude's functions, and where among their parameters there is a key."""
+    """The prelude's functions, and which of their parameters are keys."""
     functions = FUNCTION.findall(without_comments(LUA / "prelude.lua"))
     return [
         (name, position)
@@ -85,7 +85,7 @@ def key_parameters() -> list[tuple[str, int]]:
 
 
 def is_key(argument: str, source: str) -> bool:
-    """Whether it is one of KEYS, a variable bound to one, or a table of such."""
+    """Whether it is one of KEYS, a variable bound to one, or a table of them."""
     if KEY.fullmatch(argument):
         return True
     values = bound_to(argument.removeprefix("unpack(").removesuffix(")"), source)
@@ -93,7 +93,7 @@ def is_key(argument: str, source: str) -> bool:
 
 
 def bound_to(name: str, source: str) -> list[str]:
-    """The values that a variable is given, or a table's entries; of a table for MSET, those at the keys' places."""
+    """The values assigned to a variable, or a table's entries; for MSET's table, those in the keys' places."""
     statements = re.sub(r"\b(?:then|do|end)\b", "\n", re.sub(r"\{[^{}]*\}", "{}", source))
     given = [
         (target, value)

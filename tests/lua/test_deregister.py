@@ -3,20 +3,20 @@ from __future__ import annotations
 from tests.harness.lua.raw import NOW
 
 
-def test_who_leaves_is_a_consumer_no_longer_and_when_it_was_seen_is_still_known(queue):
+def test_consumer_that_leaves_is_removed_but_still_counts_as_last_seen(queue):
     queue.heartbeat("me", "{}")
     assert queue.deregister("me") == 1
     assert queue.consumers().told == []
     assert queue.last_seen() == ("me", NOW)
 
 
-def test_others_stay(queue):
+def test_other_consumers_stay(queue):
     queue.given(crew={"me": "a", "other": "b"})
     queue.deregister("me")
     assert queue.state() == {"crew": {"other": "b"}}
 
 
-def test_times_of_handlers_are_added_to_what_is_counted_also_by_one_that_never_appeared(queue):
+def test_handler_times_are_added_even_for_an_unknown_consumer(queue):
     queue.given(stats={"took:0": 2})
     assert queue.deregister("me", {0: 3, 11: 1}) == 0
     assert queue.state() == {"stats": {"took:0": 5, "took:11": 1}}

@@ -11,11 +11,11 @@ WAITING = {"schedules": {"s": "R"}, "armed": {"s": NOW}, "pending": {"s@1": NOW}
 
 
 def follow(queue: RawQueue) -> int:
-    """Arm the slot behind the one that is handed out."""
+    """Arm the slot after the one that is handed out."""
     return int(queue.enqueue_occurrence("s", NOW, "", b"", NEXT, "s@2", b"E"))
 
 
-def test_next_occurrence_is_sent_when_one_is_handed_out(queue):
+def test_handing_out_an_occurrence_sends_the_next(queue):
     queue.given(**RUNNING)
     assert follow(queue) == 1
     assert queue.state() == {
@@ -39,7 +39,7 @@ def test_repeated_call_changes_nothing(queue):
 
 @pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("armed", [NOW - 1, NOW + 1, NEXT, 0])
-def test_slot_that_is_not_armed_any_more_arms_nothing(queue, armed):
+def test_slot_that_is_no_longer_armed_arms_nothing(queue, armed):
     queue.given(**RUNNING | {"armed": {"s": armed}})
     before = queue.state()
     assert follow(queue) == 0
@@ -55,7 +55,7 @@ def test_removed_schedule_is_not_armed_again(queue):
 
 @pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("state", ["pending", "ready", "unack", "retry", "dead"])
-def test_occurrence_that_is_there_already_is_left_as_it_is(queue, state):
+def test_existing_occurrence_is_unchanged(queue, state):
     queue.given(schedules={"s": "R"}, armed={"s": NOW}, messages={"s@2": "old"}, **{state: {"s@2": NOW + 7}})
     assert follow(queue) == 1
     assert queue.state() == {
@@ -66,7 +66,7 @@ def test_occurrence_that_is_there_already_is_left_as_it_is(queue, state):
     }
 
 
-def test_occurrence_that_is_garbage_is_sent_anew(queue):
+def test_occurrence_in_garbage_is_sent_again(queue):
     queue.given(schedules={"s": "R"}, armed={"s": NOW}, messages={"s@2": "old"}, garbage={"s@2": NOW})
     follow(queue)
     state = queue.state()
@@ -88,7 +88,7 @@ def test_new_schedule_is_stored_and_armed(queue):
 
 @pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("state", ["pending", "ready"])
-def test_changed_schedule_takes_its_waiting_occurrence_along(queue, state):
+def test_changed_schedule_replaces_its_waiting_occurrence(queue, state):
     known = {"attempts": {"s@1": "0.1.0.0"}, "errors": {"s@1": "E"}}
     queue.given(schedules={"s": "R"}, armed={"s": NOW}, messages={"s@1": "{}"}, **known, **{state: {"s@1": NOW}})
     assert queue.enqueue_occurrence("s", NOW, "s@1", b"R2", NEXT, "s@2", b"E") == 1
@@ -99,11 +99,11 @@ def test_changed_schedule_takes_its_waiting_occurrence_along(queue, state):
         "garbage": {"s@1": NOW},
         "messages": {"s@1": "{}", "s@2": stamped("E")},
         "stats": {"sent": 1, "cancelled": 1},
-        **({"bell": RUNG} if state == "ready" else {}),  # else somebody watches the time of one that is earlier
+        **({"bell": RUNG} if state == "ready" else {}),  # otherwise somebody already watches for an earlier time
     }
 
 
-def test_changed_schedule_may_keep_its_slot(queue):
+def test_changed_schedule_can_keep_its_slot(queue):
     queue.given(**WAITING)
     assert queue.enqueue_occurrence("s", NOW, "s@1", b"R2", NOW, "s@1", b"new") == 1
     state = queue.state()
@@ -112,7 +112,7 @@ def test_changed_schedule_may_keep_its_slot(queue):
     assert "garbage" not in state
 
 
-def test_change_that_keeps_the_slot_is_counted_once_though_it_is_called_twice(queue):
+def test_repeated_change_that_keeps_the_slot_counts_once(queue):
     queue.given(**WAITING)
     queue.enqueue_occurrence("s", NOW, "s@1", b"R2", NOW, "s@1", b"E")
     before = queue.state()
@@ -122,14 +122,14 @@ def test_change_that_keeps_the_slot_is_counted_once_though_it_is_called_twice(qu
 
 @pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("state", ["unack", "retry"])
-def test_changed_schedule_leaves_what_runs(queue, state):
+def test_changed_schedule_does_not_touch_a_running_occurrence(queue, state):
     queue.given(schedules={"s": "R"}, armed={"s": NOW}, messages={"s@1": "{}"}, **{state: {"s@1": NOW + 9}})
     queue.enqueue_occurrence("s", NOW, "s@1", b"R2", NEXT, "s@2", b"E")
     assert queue.state()[state] == {"s@1": NOW + 9}
     assert queue.state()["stats"] == {"sent": 1}
 
 
-def test_pause_withdraws_the_waiting_occurrence(queue):
+def test_pause_cancels_the_waiting_occurrence(queue):
     queue.given(**WAITING)
     assert queue.enqueue_occurrence("s", NOW, "s@1", b"", 0) == 1
     assert queue.state() == {
@@ -141,7 +141,7 @@ def test_pause_withdraws_the_waiting_occurrence(queue):
     }
 
 
-def test_finished_schedule_is_kept_and_may_be_armed_again(queue):
+def test_finished_schedule_is_kept_and_can_be_armed_again(queue):
     queue.given(**RUNNING)
     assert queue.enqueue_occurrence("s", NOW, "", b"", -1) == 1
     assert queue.state() == RUNNING | {"armed": {"s": -1}}
@@ -150,20 +150,20 @@ def test_finished_schedule_is_kept_and_may_be_armed_again(queue):
     assert queue.state()["armed"] == {"s": NEXT}
 
 
-def test_removed_schedule_leaves_nothing_but_garbage(queue):
+def test_removed_schedule_leaves_only_garbage(queue):
     queue.given(**WAITING)
     assert queue.enqueue_occurrence("s", NOW, "s@1", b"", "") == 1
     assert queue.state() == {"garbage": {"s@1": NOW}, "messages": {"s@1": "{}"}, "stats": {"cancelled": 1}}
 
 
-def test_later_slot_rings_for_nobody(queue):
+def test_later_slot_does_not_ring_the_bell(queue):
     queue.given(**RUNNING, pending={"sooner": NOW + 1})
     follow(queue)
     assert "bell" not in queue.state()
 
 
 @pytest.mark.parametrize("given", [RUNNING, WAITING])
-def test_server_without_room_is_left_as_it_was(queue, given):
+def test_full_server_is_unchanged(queue, given):
     queue.given(**given)
     before = queue.state()
     queue.redis.config_set("maxmemory", 1)

@@ -6,7 +6,7 @@ from delayq.errors import StaleReceipt
 from tests.harness.lua.raw import LEASE, NOW, SERVER_TIME
 
 
-def test_expired_message_is_counted_and_garbage(queue):
+def test_expired_message_is_counted_and_moved_to_garbage(queue):
     queue.given(
         unack={"a": NOW + LEASE + 0.25, "b": NOW + LEASE},
         attempts={"a": "1.0.0.0", "b": "1.0.0.0"},
@@ -27,7 +27,7 @@ def test_expired_message_is_counted_and_garbage(queue):
     }
 
 
-def test_first_delivery_leaves_nothing_but_its_payload(queue):
+def test_expired_first_delivery_leaves_only_its_payload(queue):
     queue.given(unack={"a": NOW + LEASE}, messages={"a": "{}"})
     assert queue.expire("a", "0.0.0.0-0") == 1
     assert queue.state() == {"garbage": {"a": NOW}, "messages": {"a": "{}"}, "stats": {"expired": 1}}
@@ -41,7 +41,7 @@ def test_stale_receipt_changes_nothing(queue, stale):
     assert queue.state() == before
 
 
-def test_server_time_counts_by_default(queue):
+def test_server_time_is_the_default(queue):
     queue.now = SERVER_TIME
     queue.given(unack={"a": NOW})
     before = queue.server_ms()

@@ -14,11 +14,11 @@ from tests.harness.lua.raw import LEASE, NOW, SERVER_TIME
         (NOW + 10.25, "0.0.0.0-250", NOW, LEASE, NOW + LEASE + 0.25),
         (NOW + 10.007, "0.0.0.0-7", NOW + 0.9, LEASE, NOW + LEASE + 0.007),
         (NOW + 10.25, "0.0.0.0-250", NOW, 1, NOW + 1.25),  # a shorter one
-        (NOW - 10.75, "0.0.0.0-250", NOW, LEASE, NOW + LEASE + 0.25),  # it has ended, and was not taken back yet
+        (NOW - 10.75, "0.0.0.0-250", NOW, LEASE, NOW + LEASE + 0.25),  # it has ended, but was not taken back yet
         (NOW + 10, "0.0.0.0-0", NOW, 86_400_000, NOW + 86_400_000),
     ],
 )
-def test_lease_ends_its_length_from_now_and_the_receipt_stays(queue, lease_end, receipt, now, lease, expected):
+def test_lease_is_counted_from_now_and_the_receipt_stays_valid(queue, lease_end, receipt, now, lease, expected):
     queue.now = now
     queue.given(unack={"a": lease_end, "b": NOW}, messages={"a": "{}"})
     assert queue.extend("a", receipt, lease) == int(expected)
@@ -43,7 +43,7 @@ def test_stale_receipt_changes_nothing(queue, stale):
     assert queue.state() == before
 
 
-def test_server_time_counts_by_default(queue):
+def test_server_time_is_the_default(queue):
     queue.now = SERVER_TIME
     queue.given(unack={"a": NOW})
     before = queue.server_ms()

@@ -7,14 +7,14 @@ from tests.harness.lua.raw import NOW
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_message_is_found_in_its_structure(queue, state):
+def test_message_is_found_in_its_state(queue, state):
     queue.given(messages={"a": "{}", "b": "B"}, **{state: {"a": NOW + 7.25, "b": NOW}})
     before = queue.state()
     assert queue.get("a") == ({state: NOW + 7.25}, None, None, None, False, b"{}")
     assert queue.state() == before
 
 
-def test_all_that_is_known_of_a_message_is_told(queue):
+def test_everything_known_about_a_message_is_returned(queue):
     queue.given(
         unack={"a": NOW},
         attempts={"a": "3.1.2.0"},
@@ -28,12 +28,12 @@ def test_all_that_is_known_of_a_message_is_told(queue):
     assert queue.state() == before
 
 
-def test_structures_are_told_apart_where_an_id_is_in_several(queue):
+def test_id_in_several_states_is_found_in_each(queue):
     queue.given(**{state: {"a": NOW + i} for i, state in enumerate(STATES)})
     assert queue.get("a").scores == {state: NOW + i for i, state in enumerate(STATES)}
 
 
-def test_unknown_message_is_found_nowhere(queue):
+def test_unknown_message_is_not_found(queue):
     queue.given(pending={"b": NOW}, attempts={"b": "1.0.0.0"}, cancelled={"b"}, messages={"b": "B"})
     before = queue.state()
     assert queue.get("a") == ({}, None, None, None, False, None)

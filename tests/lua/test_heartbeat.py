@@ -5,12 +5,12 @@ from tests.harness.lua.raw import NOW
 HOUR = 3_600_000
 
 
-def test_consumer_is_noted_with_the_time_and_what_it_tells(queue):
+def test_consumer_is_recorded_with_the_time_and_its_details(queue):
     assert queue.heartbeat("me", "{}") == 0
     assert queue.state() == {"consumers": {"me": NOW}, "crew": {"me": "{}"}}
 
 
-def test_consumer_that_appears_again_is_noted_once_as_it_is_now(queue):
+def test_second_heartbeat_updates_the_same_entry(queue):
     queue.given(consumers={"me": NOW - 10, "other": NOW - 20}, crew={"me": "old", "other": "others"})
     assert queue.heartbeat("me", "new") == 0
     assert queue.state() == {
@@ -19,13 +19,13 @@ def test_consumer_that_appears_again_is_noted_once_as_it_is_now(queue):
     }
 
 
-def test_times_of_handlers_are_added_to_what_is_counted(queue):
+def test_handler_times_are_added_to_the_counters(queue):
     queue.given(stats={"took:0": 2, "acked": 9})
     queue.heartbeat("me", "{}", {0: 3, 11: 1})
     assert queue.state()["stats"] == {"took:0": 5, "took:11": 1, "acked": 9}
 
 
-def test_those_that_were_not_seen_for_an_hour_are_struck_off(queue):
+def test_consumers_not_seen_for_an_hour_are_removed(queue):
     queue.now = NOW + 2 * HOUR
     queue.given(
         consumers={"old": NOW, "older": NOW + HOUR, "young": NOW + HOUR + 1},
@@ -38,14 +38,14 @@ def test_those_that_were_not_seen_for_an_hour_are_struck_off(queue):
     }
 
 
-def test_own_entry_of_long_ago_is_renewed(queue):
+def test_consumer_renews_its_own_old_entry(queue):
     queue.now = NOW + 2 * HOUR
     queue.given(consumers={"me": NOW})
     assert queue.heartbeat("me", "{}") == 0
     assert queue.state()["consumers"] == {"me": NOW + 2 * HOUR}
 
 
-def test_those_that_were_seen_before_the_clock_was_set_back_are_struck_off(queue):
+def test_consumers_seen_before_the_clock_was_set_back_are_removed(queue):
     queue.given(
         consumers={"dead": NOW + HOUR, "gone": NOW + 1, "beside": NOW, "young": NOW - 1},
         crew={"dead": "a", "gone": "b", "beside": "c", "young": "d"},
@@ -57,7 +57,7 @@ def test_those_that_were_seen_before_the_clock_was_set_back_are_struck_off(queue
     assert queue.last_seen() == ("me", NOW)
 
 
-def test_thousand_are_kept_at_the_most_and_those_seen_last(queue):
+def test_at_most_a_thousand_are_kept_those_seen_last(queue):
     names = [f"c{n}" for n in range(1000)]
     queue.given(consumers={name: NOW - 1000 + n for n, name in enumerate(names)}, crew=dict.fromkeys(names, "{}"))
     assert queue.heartbeat("me", "{}") == 1
@@ -68,13 +68,13 @@ def test_thousand_are_kept_at_the_most_and_those_seen_last(queue):
     assert queue.heartbeat("c5", "{}") == 0
 
 
-def test_more_than_a_thousand_go_bit_by_bit(queue):
+def test_more_than_a_thousand_are_removed_bit_by_bit(queue):
     queue.now = NOW + 2 * HOUR
     queue.given(consumers={f"c{n}": NOW for n in range(2500)})
     assert [queue.heartbeat("me", "{}") for _ in range(3)] == [1000, 1000, 500]
 
 
-def test_who_appeared_last_is_told(queue):
+def test_consumer_seen_last_is_returned(queue):
     assert queue.last_seen() is None
     queue.given(consumers={"a": NOW - 10, "b": NOW, "c": NOW - 5})
     assert queue.last_seen() == ("b", NOW)

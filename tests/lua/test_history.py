@@ -21,7 +21,7 @@ def found(queue: RawQueue, *args: Any) -> tuple[str, list[str]]:
     return last, [entry for entry, _ in entries]
 
 
-def test_entries_of_a_message_are_found_the_newest_first(queue):
+def test_entries_of_a_message_are_found_newest_first(queue):
     first, _, third, _ = append(queue, "a", "b", "a", "aa")
     last, entries = queue.history("a")
     assert last == ""
@@ -32,7 +32,7 @@ def test_entries_of_a_message_are_found_the_newest_first(queue):
     ]
 
 
-def test_a_call_looks_at_so_many_entries_and_says_where_it_has_stopped(queue):
+def test_call_reads_a_limited_number_of_entries_and_says_where_it_stopped(queue):
     ids = append(queue, "a", "b", "a", "b", "a")
     assert found(queue, "a", "+", 2) == (ids[3], [ids[4]])
     assert found(queue, "a", f"({ids[3]}", 2) == (ids[1], [ids[2]])
@@ -45,14 +45,14 @@ def test_call_that_ends_at_the_first_entry_is_followed_by_an_empty_one(queue):
     assert found(queue, "a", f"({ids[0]}", 2) == ("", [])
 
 
-def test_ledger_that_is_not_there_holds_nothing(queue):
+def test_missing_ledger_is_empty(queue):
     assert queue.history("a") == LedgerPage("", [])
     assert queue.redis.keys() == []
 
 
 @pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("fields", OTHERS, ids=str)
-def test_what_another_program_has_appended_is_looked_at_and_left(queue, fields):
+def test_entries_of_other_programs_are_skipped(queue, fields):
     queue.redis.xadd(queue.keys.events, fields)
     assert found(queue, "a") == ("", [])
 

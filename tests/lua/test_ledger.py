@@ -1,4 +1,4 @@
-"""The ledger: each script that moves messages appends an entry for each of them, when the queue keeps a ledger."""
+"""The ledger: when a queue keeps one, each script that moves messages appends an entry for each of them."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def given(queue: RawQueue, script: str, **meta: Any) -> None:
 
 
 def noted(queue: RawQueue) -> list[Entry]:
-    """The entries; their fields and times are checked."""
+    """The entries, after a check of their fields and times."""
     found: list[Entry] = []
     for _, values in queue.redis.xrange(queue.keys.events):
         assert list(values) == FIELDS
@@ -105,19 +105,19 @@ def without_events(state: dict[str, Any]) -> dict[str, Any]:
     return {name: held for name, held in state.items() if name not in {"events", "meta"}}
 
 
-def test_every_script_that_writes_is_called_here():
+def test_every_script_that_writes_is_tested_here():
     assert set(NOTED) == CALLS.keys() - READ_ONLY
 
 
 @pytest.mark.parametrize("script", NOTED)
-def test_each_message_that_is_moved_has_its_entry(queue, script):
+def test_each_message_that_moves_gets_an_entry(queue, script):
     given(queue, script, events=1000)
     queue.run(call(queue, script))
     assert noted(queue) == NOTED[script]
 
 
 @pytest.mark.parametrize("script", NOTED)
-def test_without_a_ledger_nothing_is_kept_and_all_else_is_the_same(queue, script):
+def test_without_a_ledger_only_the_entries_are_missing(queue, script):
     given(queue, script, events=1000)
     queue.run(call(queue, script))
     expected = without_events(queue.state())
@@ -129,7 +129,7 @@ def test_without_a_ledger_nothing_is_kept_and_all_else_is_the_same(queue, script
 
 
 @pytest.mark.parametrize("script", MOVES)
-def test_nothing_is_done_when_the_ledger_was_overwritten(queue, script, subtests):
+def test_overwritten_ledger_makes_scripts_change_nothing(queue, script, subtests):
     for key in ["meta", "events"]:
         queue.clear()
         with subtests.test(key=key):
@@ -143,8 +143,8 @@ def test_nothing_is_done_when_the_ledger_was_overwritten(queue, script, subtests
 
 
 @pytest.mark.parametrize("script", MOVES)
-def test_entry_that_redis_does_not_take_keeps_no_script_from_its_work(queue, script):
-    """As when the stream has come to the last id that there is."""
+def test_scripts_work_even_if_redis_refuses_the_entry(queue, script):
+    """As when the stream has used up its last id."""
     given(queue, script, events=1000)
     queue.run(call(queue, script))
     expected = without_events(queue.state())
@@ -156,7 +156,7 @@ def test_entry_that_redis_does_not_take_keeps_no_script_from_its_work(queue, scr
     assert queue.redis.xlen(queue.keys.events) == 1
 
 
-def test_ledger_keeps_about_as_many_entries_as_it_is_told(queue):
+def test_ledger_keeps_about_the_configured_number_of_entries(queue):
     queue.given(meta={"events": 200})
     for n in range(1000):
         queue.send([(f"m{n}", "+0", b"{}")])
@@ -166,7 +166,7 @@ def test_ledger_keeps_about_as_many_entries_as_it_is_told(queue):
     assert last["id"] == "m999"
 
 
-def test_receipts_are_told_apart_as_without_a_ledger(queue):
+def test_stale_receipts_are_recognised_with_a_ledger(queue):
     queue.given(meta={"events": 1000})
     queue.send([("a", "+0", b"{}")])
     receipt = queue.deliver("a")
@@ -179,13 +179,13 @@ def test_receipts_are_told_apart_as_without_a_ledger(queue):
     ("error", "told"),
     [("", "no price"), ("Reject: no price", "Reject: no price"), ("ValueError: no", "no price: ValueError: no")],
 )
-def test_reason_of_a_death_is_told_once(queue, error, told):
+def test_reason_of_a_death_is_recorded_once(queue, error, told):
     given(queue, "reject", events=1000)
     queue.run(queue.scripts.reject(*HELD, "no price", error))
     assert [entry[-1] for entry in noted(queue)] == [told]
 
 
-def test_clock_of_the_server_is_the_entries_own(queue):
+def test_entries_have_the_server_time(queue):
     queue.given(meta={"events": 1000})
     queue.now = SERVER_TIME
     queue.send([("a", "+0", b"{}")])

@@ -19,13 +19,13 @@ def test_failed_delivery_waits_in_retry(queue):
     }
 
 
-def test_only_the_counted_deliveries_rise(queue):
+def test_nack_raises_only_the_counted_deliveries(queue):
     queue.given(unack={"a": NOW + LEASE}, attempts={"a": "9.3.2.1"})
     queue.nack("a", "9.3.2.1-0", 0)
     assert queue.state()["attempts"] == {"a": "10.3.2.1"}
 
 
-def test_free_delivery_counts_and_uses_up_no_retry(queue):
+def test_free_delivery_is_counted_but_uses_no_retry(queue):
     queue.given(unack={"a": NOW + LEASE}, attempts={"a": "9.3.2.1"})
     queue.nack("a", "9.3.2.1-0", 0, free=True)
     assert queue.state()["attempts"] == {"a": "10.3.3.1"}
@@ -50,7 +50,7 @@ def test_last_error_is_kept(queue, error, kept):
         (NOW + 0.999, 1, NOW + 2),
     ],
 )
-def test_next_attempt_is_never_before_the_delay_is_over(queue, now, delay, due):
+def test_next_attempt_is_never_before_the_end_of_the_delay(queue, now, delay, due):
     queue.now = now
     queue.given(unack={"a": NOW + LEASE})
     assert queue.nack("a", "0.0.0.0-0", delay) == due
@@ -76,7 +76,7 @@ def test_cancelled_delivery_is_not_retried(queue):
     }
 
 
-def test_lease_that_has_ended_is_still_the_callers_until_it_is_taken_back(queue):
+def test_expired_lease_can_be_used_until_it_is_taken_back(queue):
     queue.given(unack={"a": NOW - 1})
     assert queue.nack("a", "0.0.0.0-0", 0) == NOW
 
@@ -85,7 +85,7 @@ def test_lease_that_has_ended_is_still_the_callers_until_it_is_taken_back(queue)
 @pytest.mark.parametrize(
     ("head", "bell"), [(None, RUNG), (NOW + 11, RUNG), (NOW + 10, None), (NOW + 9, None), (NOW - 1, None)]
 )
-def test_bell_rings_for_a_retry_that_becomes_the_earliest(queue, head, bell):
+def test_bell_rings_for_a_new_earliest_retry(queue, head, bell):
     queue.given(unack={"a": NOW + LEASE}, retry={} if head is None else {"head": head})
     queue.nack("a", "0.0.0.0-0", 10)
     assert queue.state().get("bell") == bell
@@ -105,7 +105,7 @@ def test_stale_receipt_changes_nothing(queue, stale):
     assert queue.state() == before
 
 
-def test_server_time_counts_by_default(queue):
+def test_server_time_is_the_default(queue):
     queue.now = SERVER_TIME
     queue.given(unack={"a": NOW})
     before = queue.server_ms()

@@ -18,7 +18,7 @@ def test_new_queue_is_recorded_when_it_is_created(queue, shards, recorded):
 
 @pytest.mark.same_on_all_servers
 @pytest.mark.parametrize(("shards", "count"), [(None, 1), (4, 4)])
-def test_look_at_a_new_queue_leaves_no_trace(queue, shards, count):
+def test_opening_a_new_queue_without_create_leaves_no_trace(queue, shards, count):
     assert queue.open_queue(shards, create=False) == (count, 0, b"", Configuration())
     assert queue.state() == {}
 
@@ -26,30 +26,30 @@ def test_look_at_a_new_queue_leaves_no_trace(queue, shards, count):
 @pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("create", [True, False])
 @pytest.mark.parametrize("shards", [None, 4])
-def test_recorded_number_of_shards_counts(queue, shards, create):
+def test_recorded_number_of_shards_is_used(queue, shards, create):
     queue.given(meta=RECORDED)
     assert queue.open_queue(shards, create) == (4, 1, b"", Configuration())
     assert queue.state() == {"meta": RECORDED}
 
 
-def test_moment_of_the_record_tells_it_from_one_that_was_made_later(queue):
+def test_record_has_the_time_of_its_creation(queue):
     queue.given(meta=RECORDED | {"since": "5000"})
     assert queue.open_queue(4, create=False) == (4, 1, b"5000", Configuration())
 
 
 @pytest.mark.parametrize("create", [True, False])
-def test_look_brings_the_configuration(queue, create):
+def test_opening_returns_the_configuration(queue, create):
     wanted = {"max_retries": 0, "backoff": "fixed:10s", "rate": 5, "period_ms": 1000}
     queue.configure(wanted)
     told = Configuration(max_retries=0, backoff="fixed:10s", rate="5/s")
-    assert queue.open_queue(None, create).configuration == told  # also of a queue that is new
+    assert queue.open_queue(None, create).configuration == told  # also for a queue that is new
     assert queue.open_queue(None, create).configuration == told
 
 
 @pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("create", [True, False])
 @pytest.mark.parametrize("shards", [1, 3, 40])
-def test_other_number_of_shards_is_refused(queue, shards, create):
+def test_different_number_of_shards_is_refused(queue, shards, create):
     queue.given(meta=RECORDED)
     with pytest.raises(ShardsMismatch):
         queue.open_queue(shards, create)
@@ -67,14 +67,14 @@ def test_newer_format_is_refused(queue, shards, create):
     assert queue.state() == {"meta": newer}
 
 
-def test_older_format_is_read_and_left_as_it_is(queue):
+def test_older_format_is_read_and_unchanged(queue):
     older = {"format": str(FORMAT - 1), "shards": "4"}
     queue.given(meta=older)
     assert queue.open_queue(None, create=True) == (4, 1, b"", Configuration())
     assert queue.state() == {"meta": older}
 
 
-def test_queue_that_was_paused_before_it_was_recorded_stays_paused(queue):
+def test_queue_paused_before_it_was_recorded_stays_paused(queue):
     queue.pause()
     assert queue.open_queue(2, create=True)[:2] == (2, 2)
     meta = queue.state()["meta"]

@@ -1,4 +1,4 @@
-"""A server that has reached its maxmemory takes no new message, and everything that frees memory goes on."""
+"""A server that has reached its maxmemory takes no new messages, but everything that frees memory still works."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ REFUSED = {
     "pause",
     "repair",
     "replace",
-}  # nothing waits for them
+}  # nothing waits for these
 REFUSED |= {"restore", "sample", "send", "send_unique"}
 
 
 @pytest.fixture(params=[{}, {"events": 1000}], ids=["", "ledger"])
 def full(queue: RawQueue, request: pytest.FixtureRequest) -> Iterator[RawQueue]:
-    """A queue that holds the state of `CALLS`, and may keep a ledger; the server takes nothing any more."""
+    """A queue that holds the state of `CALLS`, perhaps with a ledger, on a server that takes nothing more."""
     queue.given(**state_for("resume"))
     queue.given(meta=request.param)
     queue.redis.hdel(queue.keys.meta, "paused")
@@ -35,12 +35,12 @@ def full(queue: RawQueue, request: pytest.FixtureRequest) -> Iterator[RawQueue]:
 
 
 @pytest.mark.parametrize("script", sorted(CALLS.keys() - REFUSED))
-def test_consumers_go_on(full, script):
+def test_scripts_of_consumers_still_work(full, script):
     full.run(CALLS[script](full.scripts))
 
 
 @pytest.mark.parametrize("messages", [["new"], ["new", "g"], ["g"]])
-def test_refused_message_leaves_nothing_behind(full, messages):
+def test_refused_message_leaves_no_trace(full, messages):
     before = full.state()
     try:
         full.send([(message_id, "+0", b"{}") for message_id in messages])
@@ -73,14 +73,14 @@ def test_edit_is_refused(full):
     assert full.state() == before
 
 
-def test_claim_without_room_goes_on(full):
+def test_claim_without_room_still_works(full):
     assert full.ready_to_unack(0, LEASE).ids == []
 
 
-def test_queue_is_drained(full):
+def test_queue_can_be_drained(full):
     handled = set()
     for _ in range(8):
-        full.redis.delete(full.keys.bell)  # as a consumer does that takes the token
+        full.redis.delete(full.keys.bell)  # as a consumer does when it takes the token
         full.pending_to_ready(1)
         full.unack_to_retry(1)
         claimed = full.ready_to_unack(1, LEASE)
@@ -92,7 +92,7 @@ def test_queue_is_drained(full):
 
 
 @pytest.mark.parametrize("count", [3, 16, 17, 200])
-def test_claim_of_any_size_goes_on_and_leaves_no_stranger_in_unack(full, count):
+def test_claim_of_any_size_works_and_adds_nothing_else_to_unack(full, count):
     full.redis.config_set("maxmemory", 0)
     ready = {f"m{i:03}": NOW - count + i for i in range(count)}
     full.redis.delete(full.keys.ready, full.keys.retry, full.keys.unack)
@@ -107,7 +107,7 @@ def test_claim_of_any_size_goes_on_and_leaves_no_stranger_in_unack(full, count):
 
 @pytest.mark.parametrize("ready", [{}, {"r": NOW}], ids=["empty", "not-empty"])
 @pytest.mark.parametrize("count", [1, 200])
-def test_promotion_goes_on_whatever_is_ready(full, ready, count):
+def test_promotion_works_whether_or_not_ready_is_empty(full, ready, count):
     full.redis.config_set("maxmemory", 0)
     full.redis.delete(full.keys.ready, full.keys.pending)
     full.given(ready=ready, pending={f"m{i}": NOW - i for i in range(count)} | {"later": NOW + 1})
@@ -119,7 +119,7 @@ def test_promotion_goes_on_whatever_is_ready(full, ready, count):
 
 
 @pytest.mark.parametrize("named", [True, False])
-def test_hundreds_of_messages_are_refused_as_a_whole(full, named):
+def test_hundreds_of_messages_are_refused_together(full, named):
     before = full.state()
     with pytest.raises(ServerOutOfMemory):
         full.send([(f"m{i}", f"+{i}", b"{}") for i in range(500)], named)
@@ -127,7 +127,7 @@ def test_hundreds_of_messages_are_refused_as_a_whole(full, named):
 
 
 @pytest.mark.parametrize("message_id", ["new", "p", "u", "g"])
-def test_ack_with_messages_that_follow_is_refused_as_a_whole(full, message_id):
+def test_ack_with_followers_is_refused_together(full, message_id):
     before = full.state()
     with pytest.raises(ServerOutOfMemory):
         full.ack_then("u", "1.0.0.0-0", [(message_id, "+0", b"{}", "replace")])

@@ -1,4 +1,4 @@
-"""A script that fails leaves each message in some structure: whatever key was overwritten, or command forbidden."""
+"""A script that fails never loses a message, whichever key was overwritten or command forbidden."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ READS |= {"ZSCORE", "ZMSCORE", "ZCARD", "ZCOUNT", "ZRANGEBYLEX", "ZLEXCOUNT"}
 
 
 def keys_of(name: str) -> list[str]:
-    """The keys of a script that are no strings: those structures of the queue that its header names."""
+    """The keys of a script that are not strings: the queue's structures that its header names."""
     fields = [field.text.split() for field in LuaSource(LUA / f"{name}.lua").fields if field.name == "KEYS"]
     found = [key for key, kind, *_ in fields if kind in {"zset", "hash", "set", "stream"}]
     return ["dead" if key == "source" else "retry" if key == "target" else key for key in found]
@@ -34,7 +34,7 @@ def commands_of(name: str) -> list[str]:
 
 
 def held(queue: RawQueue) -> set[str]:
-    """The ids that some structure holds."""
+    """The ids in any structure."""
     keys = [getattr(queue.keys, name) for name in HOLD]
     return {each for key in keys if queue.redis.type(key) == "zset" for each in queue.redis.zrange(key, 0, -1)}
 
@@ -49,7 +49,7 @@ def cases() -> Iterator[tuple[str, str, str]]:
         yield from ((name, "", command) for command in commands_of(name))
 
 
-def test_message_is_never_in_no_structure(queue: RawQueue, subtests: pytest.Subtests):
+def test_message_is_always_in_a_structure(queue: RawQueue, subtests: pytest.Subtests):
     version = queue.redis.info("server")["redis_version"]
     outcomes: dict[str, int] = {"refused": 0, "done": 0}
     for name, key, command in cases():
@@ -76,7 +76,7 @@ def test_message_is_never_in_no_structure(queue: RawQueue, subtests: pytest.Subt
             else:
                 outcomes["done"] += 1
                 assert not key
-                may_fail = re.findall(r"redis\.pcall\('(\w+)'", script(name).text)  # a token, an entry of the ledger
+                may_fail = re.findall(r"redis\.pcall\('(\w+)'", script(name).text)  # a token, or an entry in the ledger
                 unneeded = command in READS or command in may_fail or name == "send"
                 assert unneeded or version.startswith("6.")
             finally:

@@ -29,7 +29,7 @@ def test_paused_queue_takes_messages_and_finishes_those_that_run(queue):
     assert queue.state()["ready"] == {"b": NOW}
 
 
-def test_server_time_counts_by_default(queue):
+def test_server_time_is_the_default(queue):
     queue.now = SERVER_TIME
     before = queue.server_ms()
     queue.pause()
@@ -37,7 +37,7 @@ def test_server_time_counts_by_default(queue):
 
 
 @pytest.mark.same_on_all_servers
-def test_pause_for_a_time_is_recorded_with_its_end(queue):
+def test_timed_pause_is_recorded_with_its_end(queue):
     assert queue.pause(2500) == 1
     assert queue.state() == {"meta": {"paused": str(NOW), "paused_until": str(NOW + 2500)}}
 
@@ -45,7 +45,7 @@ def test_pause_for_a_time_is_recorded_with_its_end(queue):
 @pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("before", [None, 100, 9000])
 @pytest.mark.parametrize("after", [None, 100, 9000])
-def test_pausing_again_replaces_the_end_and_keeps_since_when(queue, before, after):
+def test_pausing_again_replaces_the_end_and_keeps_the_start(queue, before, after):
     queue.pause(before)
     queue.now = NOW + 50
     assert queue.pause(after) == 0
@@ -55,7 +55,7 @@ def test_pausing_again_replaces_the_end_and_keeps_since_when(queue, before, afte
 
 @pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("after", [None, 100])
-def test_pause_that_is_over_is_followed_by_a_new_one(queue, after):
+def test_pause_after_an_expired_one_is_new(queue, after):
     queue.pause(100)
     queue.now = NOW + 100
     assert queue.pause(after) == 1
@@ -64,7 +64,7 @@ def test_pause_that_is_over_is_followed_by_a_new_one(queue, after):
 
 
 @pytest.mark.same_on_all_servers
-def test_pause_for_a_time_ends_at_its_very_millisecond(queue):
+def test_timed_pause_ends_at_the_exact_millisecond(queue):
     queue.given(ready={"a": NOW})
     queue.pause(100)
     queue.now = NOW + 99.999
@@ -74,12 +74,12 @@ def test_pause_for_a_time_ends_at_its_very_millisecond(queue):
 
 
 @pytest.mark.same_on_all_servers
-def test_end_that_another_program_has_overwritten_is_none(queue):
+def test_overwritten_end_of_a_pause_is_ignored(queue):
     queue.given(ready={"a": NOW}, meta={"paused": NOW, "paused_until": "soon"})
     assert queue.ready_to_unack(10, LEASE).ids == []
 
 
-def test_who_has_seen_the_queue_running_changes_no_pause(queue):
+def test_pause_if_running_does_not_change_an_existing_pause(queue):
     assert queue.pause(if_running=True) == 1
     queue.pause(5000)
     before = queue.state()

@@ -30,7 +30,7 @@ def test_due_messages_are_promoted_earliest_first_and_never_early(queue, pending
     assert after.get("ready", {}) == {message_id: pending[message_id] for message_id in promoted}
     assert after.get("pending", {}) == {each: due for each, due in pending.items() if each not in promoted}
     assert after.get("stats", {}) == ({"promoted": len(promoted)} if promoted else {})
-    assert not after.keys() - {"pending", "ready", "stats"}  # it does not ring
+    assert not after.keys() - {"pending", "ready", "stats"}  # it does not ring the bell
 
 
 def test_ready_messages_stay_and_counts_add_up(queue):
@@ -48,7 +48,7 @@ def test_call_is_bounded_by_its_limit(queue):
     assert queue.pending_to_ready(1000) == 0
 
 
-def test_server_time_counts_by_default(queue):
+def test_server_time_is_the_default(queue):
     queue.now = SERVER_TIME
     hour = 3_600_000
     queue.given(pending={"a": queue.server_ms(), "b": queue.server_ms() + hour})
@@ -59,12 +59,12 @@ def test_server_time_counts_by_default(queue):
 SITUATIONS = {
     "empty": {},
     "not-empty": {"r": NOW - 5},
-    "the-same-id": {"m1": NOW - 50},  # as a crash of another program may leave it
+    "the-same-id": {"m1": NOW - 50},  # as a crash of another program can leave it
 }
 
 
 @pytest.mark.same_on_all_servers
-def test_messages_are_promoted_alike_whatever_is_ready(queue, subtests):
+def test_promotion_does_not_depend_on_what_is_ready(queue, subtests):
     for limit in [1, 2, 3, 1000]:
         for ready in SITUATIONS.values():
             queue.clear()
@@ -80,7 +80,7 @@ def test_messages_are_promoted_alike_whatever_is_ready(queue, subtests):
                 }
 
 
-def test_any_number_is_promoted_with_its_scores(queue, subtests):
+def test_any_number_of_messages_is_promoted_with_their_scores(queue, subtests):
     for count in [2, 127, 128, 129, 999]:
         for ready in [{}, {"r": NOW}]:
             queue.clear()
@@ -95,7 +95,7 @@ def test_any_number_is_promoted_with_its_scores(queue, subtests):
                 }
 
 
-def test_nothing_is_due_leaves_what_is_ready(queue):
+def test_nothing_due_changes_nothing(queue):
     queue.given(pending={"later": NOW + 1}, ready={"r": NOW})
     before = queue.state()
     assert queue.pending_to_ready() == 0
@@ -103,7 +103,7 @@ def test_nothing_is_due_leaves_what_is_ready(queue):
 
 
 @pytest.mark.same_on_all_servers
-def test_key_of_another_type_costs_no_message(queue, subtests):
+def test_key_of_another_type_loses_no_message(queue, subtests):
     for name in ["pending", "ready"]:
         for command in ["SET {} text", "RPUSH {} a", "HSET {} a 1", "SADD {} a", "XADD {} * a 1"]:
             queue.clear()

@@ -4,7 +4,7 @@ import pytest
 
 from tests.harness.lua.raw import NOW, SERVER_TIME
 
-MOST = 60_000  # ms, of a sleep: Redis drops the timer by its own clock, and must not do so under a test
+MOST = 60_000  # ms, the longest sleep: Redis expires the timer by its own clock, and must not do so during a test
 
 
 @pytest.mark.same_on_all_servers
@@ -25,7 +25,7 @@ def test_sleep_lasts_until_the_next_event(queue, structure):
         ({"unack": {"c": NOW + 9.001}}, 10),
     ],
 )
-def test_earliest_event_of_all_structures_counts(queue, state, wake):
+def test_sleep_ends_with_the_earliest_event_of_all_structures(queue, state, wake):
     queue.given(**state)
     assert queue.plan_sleep("me", MOST).micros == wake * 1000
     assert queue.state()["timer"] == f"{NOW + wake} me"
@@ -33,7 +33,7 @@ def test_earliest_event_of_all_structures_counts(queue, state, wake):
 
 @pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("state", [{}, {"pending": {"a": NOW + MOST}}, {"pending": {"a": NOW + MOST + 1}}])
-def test_sleep_is_capped_and_nobody_keeps_the_time(queue, state):
+def test_longest_sleep_sets_no_timer(queue, state):
     queue.given(**state)
     assert queue.plan_sleep("me", MOST).micros == MOST * 1000
     assert queue.state() == state
@@ -49,7 +49,7 @@ def test_sleep_is_capped_and_nobody_keeps_the_time(queue, state):
         (NOW + 0.25, NOW + MOST - 1, MOST * 1000 - 1250),
     ],
 )
-def test_sleep_ends_at_the_very_microsecond(queue, now, due, sleep):
+def test_sleep_ends_at_the_exact_microsecond(queue, now, due, sleep):
     queue.now = now
     queue.given(pending={"a": due})
     assert queue.plan_sleep("me", MOST).micros == sleep
@@ -57,7 +57,7 @@ def test_sleep_ends_at_the_very_microsecond(queue, now, due, sleep):
 
 @pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("structure", ["pending", "retry"])
-def test_what_is_due_already_is_left_to_the_claim_that_follows(queue, structure):
+def test_due_messages_are_left_to_the_claim_that_follows(queue, structure):
     queue.now = NOW + 0.25
     queue.given(**{structure: {"a": NOW - 5, "b": NOW}})
     assert queue.plan_sleep("me", MOST) == (MOST * 1000, "")
@@ -67,7 +67,7 @@ def test_what_is_due_already_is_left_to_the_claim_that_follows(queue, structure)
 
 @pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("end", [NOW - 5.001, NOW])
-def test_lease_that_has_ended_lets_nobody_sleep(queue, end):
+def test_expired_lease_prevents_sleep(queue, end):
     state = {"unack": {"a": end}, "pending": {"b": NOW + 5}, "timer": f"{NOW + 1} other"}
     queue.given(**state)
     assert queue.plan_sleep("me", MOST) == (0, "")
@@ -82,12 +82,15 @@ def test_lease_that_has_ended_lets_nobody_sleep(queue, end):
         ({"retry": {"a": NOW + 10}, "pending": {"b": NOW + 11}}, "a"),
         ({"retry": {"a": NOW + 11}, "pending": {"b": NOW + 10}}, "b"),
         ({"pending": {"a": NOW + 10}, "unack": {"c": NOW + 20.5}}, "a"),
-        ({"pending": {"a": NOW + 10}, "unack": {"c": NOW + 10}}, ""),  # a lease ends at the same time: look after that
+        (
+            {"pending": {"a": NOW + 10}, "unack": {"c": NOW + 10}},
+            "",
+        ),  # a lease ends at the same time: the consumer has to look for that
         ({"pending": {"a": NOW + 10}, "unack": {"c": NOW + 9.5}}, ""),
         ({"pending": {"a": NOW + MOST}}, ""),
     ],
 )
-def test_message_that_is_due_then_is_named(queue, state, message):
+def test_message_due_at_the_end_of_the_sleep_is_named(queue, state, message):
     queue.given(**state)
     assert queue.plan_sleep("me", MOST).message_id == message
     assert queue.plan_sleep("another", MOST).message_id == ""
@@ -96,7 +99,7 @@ def test_message_that_is_due_then_is_named(queue, state, message):
 # -- the timer -------------------------------------------------------------------------------------------------------
 
 
-def test_others_sleep_as_long_as_they_may(queue):
+def test_only_the_holder_of_the_timer_wakes_for_the_event(queue):
     queue.given(pending={"a": NOW + 300})
     queue.plan_sleep("first", MOST)
     assert queue.plan_sleep("second", MOST).micros == MOST * 1000
@@ -104,7 +107,7 @@ def test_others_sleep_as_long_as_they_may(queue):
     assert queue.state()["timer"] == f"{NOW + 300} first"
 
 
-def test_holder_is_told_the_time_again(queue):
+def test_holder_gets_the_remaining_time_again(queue):
     queue.given(pending={"a": NOW + 300})
     queue.plan_sleep("me", MOST)
     queue.now = NOW + 100
@@ -127,29 +130,29 @@ def test_holder_follows_a_later_event(queue):
 
 @pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("wakes", [NOW - 1, NOW])
-def test_promise_that_has_passed_is_taken_over(queue, wakes):
+def test_expired_timer_is_taken_over(queue, wakes):
     queue.given(pending={"a": NOW + 300}, timer=f"{wakes} other")
     assert queue.plan_sleep("me", MOST).micros == 300_000
     assert queue.state()["timer"] == f"{NOW + 300} me"
 
 
-def test_promise_of_an_earlier_time_serves_a_later_event(queue):
+def test_another_consumer_who_wakes_earlier_covers_a_later_event(queue):
     queue.given(pending={"a": NOW + 300}, timer=f"{NOW + 1} other")
     assert queue.plan_sleep("me", MOST).micros == MOST * 1000
     assert queue.state()["timer"] == f"{NOW + 1} other"
 
 
-def test_promise_that_its_holder_no_longer_keeps_binds_nobody(queue):
+def test_holder_without_an_event_clears_its_timer(queue):
     queue.given(pending={"a": NOW + 300})
     queue.plan_sleep("first", MOST)
     queue.cancel("a")
-    assert queue.plan_sleep("first", MOST).micros == MOST * 1000  # it will not wake at NOW + 300 any more
+    assert queue.plan_sleep("first", MOST).micros == MOST * 1000  # it will no longer wake at NOW + 300
     assert "timer" not in queue.state()
     queue.given(pending={"b": NOW + 400})
     assert queue.plan_sleep("second", MOST).micros == 400_000
 
 
-def test_promise_of_another_stands_while_nothing_is_near(queue):
+def test_timer_of_another_consumer_stays_when_no_event_is_near(queue):
     queue.given(timer=f"{NOW + 300} other")
     assert queue.plan_sleep("me", MOST).micros == MOST * 1000
     assert queue.state() == {"timer": f"{NOW + 300} other"}
@@ -157,7 +160,7 @@ def test_promise_of_another_stands_while_nothing_is_near(queue):
 
 @pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("name", ["host-1-abc def", "1000500 nobody", "line\nbreak", "%d+"])
-def test_holder_is_known_by_its_whole_name(queue, name):
+def test_holder_is_recognised_by_its_full_name(queue, name):
     queue.given(pending={"a": NOW + 300})
     queue.plan_sleep(name, MOST)
     assert queue.plan_sleep(name, MOST).micros == 300_000
@@ -172,13 +175,13 @@ def test_unreadable_timer_is_taken_over(queue, timer):
     assert queue.state()["timer"] == f"{NOW + 300} me"
 
 
-def test_timer_outlives_its_promise_by_one_sleep_only(queue):
+def test_timer_key_expires_within_one_sleep_after_its_time(queue):
     queue.given(pending={"a": NOW + MOST - 1})
     queue.plan_sleep("me", MOST)
     assert MOST < queue.redis.pttl(queue.keys.timer) <= 2 * MOST - 1
 
 
-def test_server_time_counts_by_default(queue):
+def test_server_time_is_the_default(queue):
     queue.now = SERVER_TIME
     before = queue.server_ms()
     queue.given(pending={"a": before + 30_000})
@@ -188,18 +191,18 @@ def test_server_time_counts_by_default(queue):
     assert queue.state()["timer"] == f"{before + 30_000} me"
 
 
-# -- a pause that ends by itself ---------------------------------------------------------------------------------------
+# -- timed pauses ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.same_on_all_servers
 @pytest.mark.parametrize(("ready", "message"), [({}, ""), ({"a": NOW - 5, "b": NOW - 4}, "a")])
-def test_who_has_found_the_queue_paused_sleeps_until_the_pause_ends(queue, ready, message):
+def test_consumer_of_a_paused_queue_sleeps_until_the_pause_ends(queue, ready, message):
     queue.given(ready=ready, meta={"paused": NOW - 9, "paused_until": NOW + 300})
     assert queue.plan_sleep("me", MOST, held=True) == (300_000, message)
     assert queue.plan_sleep("other", MOST, held=True) == (MOST * 1000, "")
 
 
 @pytest.mark.same_on_all_servers
-def test_pause_that_only_resume_ends_wakes_nobody(queue):
+def test_pause_without_an_end_wakes_nobody(queue):
     queue.given(ready={"a": NOW - 5}, meta={"paused": NOW - 9})
     assert queue.plan_sleep("me", MOST, held=True) == (MOST * 1000, "")

@@ -4,15 +4,15 @@ import pytest
 
 from tests.harness.lua.raw import NOW, RUNG
 
-MOST = 60_000  # ms, of a sleep: Redis drops the timer by its own clock, and must not do so under a test
+MOST = 60_000  # ms, the longest sleep: Redis expires the timer by its own clock, and must not do so during a test
 
 
-def test_watcher_of_a_queue_without_events_promises_to_be_back(queue):
+def test_watcher_of_a_queue_without_events_sets_the_timer(queue):
     assert queue.poll_idle("me", MOST).micros == MOST * 1000
     assert queue.state() == {"timer": f"{NOW + MOST} me"}
 
 
-def test_others_leave_it_to_the_watcher_whatever_there_is_to_do(queue):
+def test_others_leave_all_work_to_the_watcher(queue):
     state = {"timer": f"{NOW + 1} first", "pending": {"a": NOW - 5}, "ready": {"b": NOW}, "garbage": {"c": NOW}}
     queue.given(**state)
     assert queue.poll_idle("second", MOST).micros == MOST * 1000
@@ -21,7 +21,7 @@ def test_others_leave_it_to_the_watcher_whatever_there_is_to_do(queue):
 
 @pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("wakes", [NOW, NOW - 500])
-def test_next_to_wake_takes_the_place_of_a_watcher_that_is_gone(queue, wakes):
+def test_next_consumer_to_wake_replaces_a_lost_watcher(queue, wakes):
     queue.given(timer=f"{wakes} first")
     assert queue.poll_idle("second", MOST).micros == MOST * 1000
     assert queue.state() == {"timer": f"{NOW + MOST} second"}
@@ -29,12 +29,12 @@ def test_next_to_wake_takes_the_place_of_a_watcher_that_is_gone(queue, wakes):
 
 @pytest.mark.same_on_all_servers
 @pytest.mark.parametrize(("wakes", "trusted"), [(NOW + MOST, True), (NOW + MOST + 1, False), (NOW + 3_600_000, False)])
-def test_promise_from_before_the_clock_was_set_back_is_not_trusted(queue, wakes, trusted):
+def test_timer_from_before_the_clock_was_set_back_is_not_trusted(queue, wakes, trusted):
     queue.given(timer=f"{wakes} first", pending={"a": NOW})
     assert queue.poll_idle("second", MOST).micros == (MOST * 1000 if trusted else 0)
 
 
-def test_watcher_goes_on_watching(queue):
+def test_watcher_keeps_watching(queue):
     queue.given(timer=f"{NOW + 1} me", pending={"a": NOW + 300})
     assert queue.poll_idle("me", MOST).micros == 300_000
     assert queue.state()["timer"] == f"{NOW + 300} me"
@@ -54,7 +54,7 @@ def test_watcher_goes_on_watching(queue):
         {"unack": {"a": NOW - 0.5}, "meta": {"paused": str(NOW)}},
     ],
 )
-def test_work_is_told_and_nothing_is_promised(queue, state):
+def test_work_is_reported_and_no_timer_is_set(queue, state):
     queue.given(**state)
     assert queue.poll_idle("me", MOST).micros == 0
     assert queue.state() == state
@@ -62,14 +62,14 @@ def test_work_is_told_and_nothing_is_promised(queue, state):
 
 @pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("structure", ["ready", "retry"])
-def test_what_a_pause_holds_back_is_no_work(queue, structure):
+def test_messages_of_a_paused_queue_are_not_work(queue, structure):
     queue.given(**{structure: {"a": NOW - 1}}, meta={"paused": str(NOW)})
     assert queue.poll_idle("me", MOST).micros == MOST * 1000
 
 
 @pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("structure", ["ready", "retry"])
-def test_what_a_pause_for_a_time_holds_back_is_waited_for(queue, structure):
+def test_watcher_sleeps_until_a_timed_pause_ends(queue, structure):
     queue.given(**{structure: {"a": NOW - 1}}, meta={"paused": NOW - 9, "paused_until": NOW + 300})
     assert queue.poll_idle("me", MOST) == (300_000, "a")
     queue.now = NOW + 300
@@ -86,13 +86,13 @@ def test_sleep_lasts_until_the_next_event(queue, structure, at, sleep):
     assert queue.state()["timer"] == f"{at} me"
 
 
-def test_promise_outlives_its_time_by_one_sleep(queue):
+def test_timer_key_expires_one_sleep_after_its_time(queue):
     queue.poll_idle("me", MOST)
     left = queue.redis.pttl(queue.keys.timer)
     assert MOST < left <= 2 * MOST
 
 
-def test_bell_is_left_alone(queue):
+def test_bell_is_unchanged(queue):
     queue.given(bell=RUNG)
     queue.poll_idle("me", MOST)
     assert queue.state()["bell"] == RUNG

@@ -6,7 +6,7 @@ from tests.harness.lua.raw import NOW, SERVER_TIME
 
 
 @pytest.mark.parametrize("state", ["pending", "ready", "retry", "dead"])
-def test_messages_are_discarded_with_all_that_is_known_of_them(queue, state):
+def test_messages_are_discarded_with_everything_known_about_them(queue, state):
     queue.given(
         unack={"u": NOW},
         attempts={"a": "1.0.0.0", "u": "1.0.0.0"},
@@ -66,7 +66,7 @@ def test_lowest_scores_go_first_up_to_the_bound_and_the_limit(queue, up_to, limi
         ("theirs", 1, "-inf", 500, ["a", "b", "c"]),
     ],
 )
-def test_no_more_than_are_to_be_kept_stay_and_none_that_is_too_old(queue, max_dead, shards, up_to, limit, left):
+def test_dead_letters_over_the_limit_or_too_old_are_discarded(queue, max_dead, shards, up_to, limit, left):
     dead = {"b": NOW + 2, "a": NOW + 1, "c": NOW + 3}
     queue.given(dead=dead, meta={"max_dead": max_dead} if max_dead else {})
     assert queue.purge("dead", up_to, limit, shards) == 3 - len(left)
@@ -75,7 +75,7 @@ def test_no_more_than_are_to_be_kept_stay_and_none_that_is_too_old(queue, max_de
 
 @pytest.mark.same_on_all_servers
 @pytest.mark.parametrize(("age", "left"), [("-0", []), ("-1000", ["b"]), ("-1001", ["a", "b"]), ("-inf", ["a", "b"])])
-def test_bound_may_be_an_age(queue, age, left):
+def test_bound_can_be_an_age(queue, age, left):
     queue.given(dead={"a": NOW - 1000, "b": NOW})
     assert queue.purge("dead", age) == 2 - len(left)
     assert sorted(queue.state().get("dead", {})) == left
@@ -97,7 +97,7 @@ def test_call_is_bounded_by_its_limit(queue):
     assert after == {"garbage": {f"m{i}": NOW for i in range(1001)}, "stats": {"purged": 1001}}
 
 
-def test_server_time_counts_by_default(queue):
+def test_server_time_is_the_default(queue):
     queue.now = SERVER_TIME
     queue.given(pending={"a": NOW})
     before = queue.server_ms()

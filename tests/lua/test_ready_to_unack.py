@@ -10,7 +10,7 @@ from tests.harness.lua.raw import LEASE, NOW, RUNG, SERVER_TIME, receipts
 
 
 def many(prefix: str, count: int) -> dict[str, int]:
-    """Ids and their due times, the earliest first."""
+    """Ids and their due times, earliest first."""
     return {f"{prefix}{i:04}": NOW - count + i for i in range(count)}
 
 
@@ -20,7 +20,7 @@ def test_ready_message_is_handed_out_under_a_lease(queue):
     assert queue.state() == {"unack": {"a": NOW + LEASE}, "stats": {"delivered": 1, "late:0": 1}}
 
 
-def test_due_retry_is_handed_out_with_what_is_known_of_it(queue):
+def test_due_retry_is_handed_out_with_its_attempts(queue):
     queue.given(retry={"a": NOW - 5}, attempts={"a": "2.1.1.0"}, errors={"a": "ValueError"})
     assert queue.ready_to_unack(10, LEASE) == (NOW, 0, ["a"], [NOW - 5], ["2.1.1.0"], None, False)
     assert queue.state() == {
@@ -69,7 +69,7 @@ def test_paused_queue_hands_out_nothing(queue):
 
 @pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("limit", [{}, {"concurrency": 1}])
-def test_pause_that_ends_by_itself_is_told_and_is_no_limit(queue, limit):
+def test_timed_pause_is_reported_and_is_not_a_limit(queue, limit):
     queue.given(ready={"a": NOW}, retry={"b": NOW}, meta={"paused": NOW - 1, "paused_until": NOW + 1} | limit)
     before = queue.state()
     assert queue.ready_to_unack(10, LEASE) == (NOW, 0, [], [], [], None, True)
@@ -109,7 +109,7 @@ def test_new_messages_and_retries_share_a_claim(queue, subtests):
 
 @pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("limit", [1, 3])
-def test_odd_claims_favour_either_side_in_turn(queue, limit):
+def test_odd_claims_favour_each_side_in_turn(queue, limit):
     queue.given(ready=many("new", 30), retry=many("old", 30))
     ids = [each for _ in range(6) for each in queue.ready_to_unack(limit, LEASE).ids]
     assert sum(i.startswith("old") for i in ids) == sum(i.startswith("new") for i in ids) == 3 * limit
@@ -136,7 +136,7 @@ LEFT: list[tuple[dict[str, Any], int, list[str] | None]] = [
 
 
 @pytest.mark.same_on_all_servers
-def test_bell_rings_once_for_what_a_claim_leaves(queue, subtests):
+def test_bell_rings_once_for_messages_that_a_claim_leaves(queue, subtests):
     for state, limit, bell in LEFT:
         queue.clear()
         with subtests.test(state=state, limit=limit, bell=bell):
@@ -145,7 +145,7 @@ def test_bell_rings_once_for_what_a_claim_leaves(queue, subtests):
             assert queue.state().get("bell") == bell
 
 
-def test_claim_without_room_only_passes_the_bell_on(queue):
+def test_claim_without_room_only_passes_the_token_on(queue):
     queue.given(ready={"a": NOW}, retry={"b": NOW})
     assert queue.ready_to_unack(0, LEASE) == (NOW, 0, [], [], [], None, False)
     assert queue.state() == {"ready": {"a": NOW}, "retry": {"b": NOW}, "bell": RUNG}
@@ -176,7 +176,7 @@ def test_lateness_is_counted_in_powers_of_two(queue, subtests):
             assert queue.state()["stats"] == {"delivered": 1, f"late:{bucket}": 1}
 
 
-def test_lateness_of_new_messages_and_retries_adds_up(queue):
+def test_lateness_counts_new_messages_and_retries_together(queue):
     queue.given(ready={"a": NOW, "b": NOW - 1}, retry={"c": NOW - 1}, stats={"delivered": 5, "late:1": 5})
     queue.ready_to_unack(10, LEASE)
     assert queue.state()["stats"] == {"delivered": 8, "late:0": 1, "late:1": 7}
@@ -186,7 +186,7 @@ def test_lateness_of_new_messages_and_retries_adds_up(queue):
 
 
 @pytest.mark.parametrize(("now", "lease_end"), [(NOW, NOW + 1), (NOW + 0.25, NOW + 1.25), (NOW + 0.007, NOW + 1.007)])
-def test_lease_ends_its_length_after_the_hand_out(queue, now, lease_end):
+def test_lease_is_counted_from_the_delivery(queue, now, lease_end):
     queue.now = now
     queue.given(ready={"a": NOW})
     claimed = queue.ready_to_unack(1, 1)
@@ -196,7 +196,7 @@ def test_lease_ends_its_length_after_the_hand_out(queue, now, lease_end):
 
 
 @pytest.mark.same_on_all_servers
-def test_microsecond_of_the_hand_out_survives_in_every_receipt(queue):
+def test_every_receipt_has_the_microsecond_of_its_delivery(queue):
     sampled = range(0, 1000, 13)
     for micros in sampled:
         queue.now = f"1790000000000.{micros:03}"
@@ -208,7 +208,7 @@ def test_microsecond_of_the_hand_out_survives_in_every_receipt(queue):
     assert queue.state()["stats"]["acked"] == len(sampled)
 
 
-def test_receipt_holds_when_a_given_time_is_just_short_of_the_next_millisecond(queue):
+def test_receipt_is_valid_just_before_the_next_millisecond(queue):
     queue.now = NOW + 0.9996
     queue.given(ready={"a": NOW})
     claimed = queue.ready_to_unack(1, LEASE)
@@ -242,7 +242,7 @@ def test_claim_is_bounded_by_its_limit(queue):
     assert after["stats"]["delivered"] == 1000
 
 
-def test_server_time_counts_by_default(queue):
+def test_server_time_is_the_default(queue):
     queue.now = SERVER_TIME
     before = queue.server_ms()
     queue.given(ready={"a": before})
@@ -254,7 +254,7 @@ def test_server_time_counts_by_default(queue):
 # -- many at once ----------------------------------------------------------------------------------------------------
 
 
-def test_unack_holds_what_is_handed_out_and_nothing_else(queue, subtests):
+def test_unack_holds_only_what_is_handed_out(queue, subtests):
     for count in [1, 15, 16, 17, 18, 129, 500]:
         for held in [0, 1, 127, 128, 200]:
             queue.clear()
@@ -269,7 +269,7 @@ def test_unack_holds_what_is_handed_out_and_nothing_else(queue, subtests):
 
 
 @pytest.mark.same_on_all_servers
-def test_id_of_one_character_again_and_again_is_an_id_like_any_other(queue, subtests):
+def test_id_that_repeats_one_character_works(queue, subtests):
     for where in ["ready", "retry", "unack"]:
         for char in ["-", "x", "0", " ", "~"]:
             for length in [1, 64, 65, 66, 256]:
@@ -298,7 +298,7 @@ def test_claim_of_any_size_moves_nothing_when_unack_is_overwritten(queue, subtes
 
 
 @pytest.mark.same_on_all_servers
-def test_overwritten_key_beside_leaves_no_stranger_in_unack_and_no_message_behind(queue, subtests):
+def test_overwritten_statistics_or_bell_lose_no_message(queue, subtests):
     for count in [3, 20]:
         for name in ["attempts", "stats", "bell"]:
             queue.clear()
@@ -312,7 +312,7 @@ def test_overwritten_key_beside_leaves_no_stranger_in_unack_and_no_message_behin
                 assert sorted([*held[0], *held[1]]) == sorted([*ready, "u"])
 
 
-def test_claim_of_hundreds_from_both_sides_has_each_once(queue):
+def test_claim_of_hundreds_from_both_sides_has_each_message_once(queue):
     queue.given(
         ready=many("new", 300), retry=many("old", 300), attempts={f"old{i:04}": f"{i + 1}.0.0.0" for i in range(300)}
     )
@@ -325,7 +325,7 @@ def test_claim_of_hundreds_from_both_sides_has_each_once(queue):
     assert after["bell"] == RUNG
 
 
-def test_claim_that_is_asked_again_is_answered_as_before(queue):
+def test_repeated_claim_gets_the_same_answer(queue):
     queue.given(ready={"a": NOW, "b": NOW}, attempts={"a": "1.0.0.0"})
     first = queue.ready_to_unack(1, LEASE, "me", f"{1:032}")
     state = queue.state()
@@ -335,14 +335,14 @@ def test_claim_that_is_asked_again_is_answered_as_before(queue):
     assert queue.ready_to_unack(9, LEASE, "me", f"{2:032}").ids == ["b"]
 
 
-def test_claim_that_comes_behind_a_later_one_hands_out_nothing(queue):
+def test_claim_that_arrives_after_a_later_one_hands_out_nothing(queue):
     queue.given(ready={"a": NOW, "b": NOW})
     assert queue.ready_to_unack(0, LEASE, "me", f"{2:032}").ids == []
     assert queue.ready_to_unack(9, LEASE, "me", f"{1:032}").ids == []
-    assert queue.ready_to_unack(9, LEASE, "me", f"{7:016}{1:016}").ids == ["a", "b"]  # of another run
+    assert queue.ready_to_unack(9, LEASE, "me", f"{7:016}{1:016}").ids == ["a", "b"]  # from another run
 
 
-def test_claims_of_others_are_not_concerned(queue):
+def test_claims_of_other_consumers_are_independent(queue):
     queue.given(ready={"a": NOW, "b": NOW})
     assert queue.ready_to_unack(1, LEASE, "me", f"{1:032}").ids == ["a"]
     assert queue.ready_to_unack(1, LEASE, "you", f"{1:032}").ids == ["b"]

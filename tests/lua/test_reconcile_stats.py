@@ -8,7 +8,7 @@ INSIDE = {state: {f"{state}-{n}": NOW for n in range(2)} for state in ("pending"
 GONE = {"acked": 1, "cancelled": 2, "expired": 3, "purged": 4}
 
 
-def test_books_that_balance_are_left_as_they_are(queue):
+def test_balanced_statistics_are_unchanged(queue):
     queue.given(**INSIDE, garbage={"g": NOW}, stats={"sent": 20, "delivered": 7, "collected": 5} | GONE)
     before = queue.state()
     assert queue.reconcile_stats() == 0
@@ -22,7 +22,7 @@ def test_empty_queue_balances_and_leaves_no_trace(queue):
 
 @pytest.mark.same_on_all_servers
 @pytest.mark.parametrize(("sent", "missing"), [(25, 5), (17, -3)])
-def test_what_is_missing_or_too_many_is_counted_as_adjusted(queue, sent, missing):
+def test_missing_and_surplus_messages_are_counted_as_adjusted(queue, sent, missing):
     queue.given(**INSIDE, stats={"sent": sent} | GONE)
     before = queue.state()
     assert queue.reconcile_stats() == missing
@@ -37,7 +37,7 @@ def test_adjustments_add_up(queue):
     assert queue.reconcile_stats() == 0
 
 
-def test_messages_that_nobody_counted_are_taken_off(queue):
+def test_uncounted_messages_make_a_negative_adjustment(queue):
     queue.given(pending={"a": NOW})
     assert queue.reconcile_stats() == -1
     assert queue.state() == {"pending": {"a": NOW}, "stats": {"adjusted": -1}}

@@ -6,7 +6,7 @@ from delayq.errors import StaleReceipt
 from tests.harness.lua.raw import LEASE, NOW, SERVER_TIME
 
 
-def test_rejected_delivery_is_buried_with_the_reason(queue):
+def test_rejected_message_is_a_dead_letter_with_its_reason(queue):
     queue.given(unack={"a": NOW + LEASE + 0.25, "b": NOW + LEASE}, messages={"a": "{}"})
     assert queue.reject("a", "0.0.0.0-250", "unwanted", "Reject: unwanted") == NOW
     assert queue.state() == {
@@ -22,13 +22,13 @@ def test_rejected_delivery_is_buried_with_the_reason(queue):
 
 @pytest.mark.same_on_all_servers
 @pytest.mark.parametrize(("counted", "attempts"), [(True, "3.1.1.1"), (False, "2.2.1.1")])
-def test_delivery_counts_when_it_was_an_attempt(queue, counted, attempts):
+def test_delivery_is_counted_if_it_was_an_attempt(queue, counted, attempts):
     queue.given(unack={"a": NOW + LEASE}, attempts={"a": "2.1.1.1"})
     queue.reject("a", "2.1.1.1-0", "unwanted", counted=counted)
     assert queue.state()["attempts"] == {"a": attempts}
 
 
-def test_delivery_that_never_started_is_remembered_as_uncounted(queue):
+def test_delivery_that_never_started_is_recorded_as_uncounted(queue):
     queue.given(unack={"a": NOW + LEASE})
     queue.reject("a", "0.0.0.0-0", "unreadable", counted=False)
     assert queue.state()["attempts"] == {"a": "0.1.0.0"}
@@ -42,7 +42,7 @@ def test_last_error_is_kept(queue, error, kept):
     assert queue.state()["errors"] == {"a": kept}
 
 
-def test_cancelled_delivery_is_not_buried(queue):
+def test_cancelled_delivery_does_not_become_a_dead_letter(queue):
     queue.given(
         unack={"a": NOW + LEASE},
         attempts={"a": "1.0.0.0", "b": "1.0.0.0"},
@@ -61,7 +61,7 @@ def test_cancelled_delivery_is_not_buried(queue):
     }
 
 
-def test_lease_that_has_ended_is_still_the_callers_until_it_is_taken_back(queue):
+def test_expired_lease_can_be_used_until_it_is_taken_back(queue):
     queue.given(unack={"a": NOW - 1})
     assert queue.reject("a", "0.0.0.0-0", "unwanted") == NOW
 
@@ -74,7 +74,7 @@ def test_stale_receipt_changes_nothing(queue, stale):
     assert queue.state() == before
 
 
-def test_server_time_counts_by_default(queue):
+def test_server_time_is_the_default(queue):
     queue.now = SERVER_TIME
     queue.given(unack={"a": NOW})
     before = queue.server_ms()

@@ -6,7 +6,7 @@ from delayq.errors import StaleReceipt
 from tests.harness.lua.raw import LEASE, NOW, RUNG, SERVER_TIME
 
 
-def test_unstarted_message_is_ready_again_and_costs_no_retry(queue):
+def test_unstarted_message_is_ready_again_and_uses_no_retry(queue):
     queue.given(unack={"a": NOW + LEASE + 0.25}, messages={"a": "{}"})
     assert queue.release("a", "0.0.0.0-250", NOW - 7) == 1
     assert queue.state() == {
@@ -18,7 +18,7 @@ def test_unstarted_message_is_ready_again_and_costs_no_retry(queue):
     }
 
 
-def test_only_the_uncounted_deliveries_rise(queue):
+def test_release_raises_only_the_uncounted_deliveries(queue):
     queue.given(unack={"a": NOW + LEASE}, attempts={"a": "3.9.2.1"}, errors={"a": "old"})
     queue.release("a", "3.9.2.1-0", NOW)
     after = queue.state()
@@ -26,20 +26,20 @@ def test_only_the_uncounted_deliveries_rise(queue):
     assert after["errors"] == {"a": "old"}
 
 
-def test_delivery_that_had_begun_raises_the_attempt_number_and_uses_up_no_retry(queue):
+def test_started_delivery_raises_the_attempt_number_but_uses_no_retry(queue):
     queue.given(unack={"a": NOW + LEASE}, attempts={"a": "3.9.2.1"})
     queue.release("a", "3.9.2.1-0", NOW, begun=True)
     assert queue.state()["attempts"] == {"a": "4.9.3.1"}
 
 
 @pytest.mark.parametrize(("due", "place"), [(NOW - 7, NOW - 7), (NOW, NOW), (NOW + 7, NOW), (0, 0)])
-def test_message_keeps_its_place_but_is_due_now_at_the_latest(queue, due, place):
+def test_message_keeps_its_place_but_is_due_no_later_than_now(queue, due, place):
     queue.given(unack={"a": NOW + LEASE})
     queue.release("a", "0.0.0.0-0", due)
     assert queue.state()["ready"] == {"a": place}
 
 
-def test_cancelled_delivery_is_not_handed_back(queue):
+def test_cancelled_delivery_is_not_released(queue):
     queue.given(
         unack={"a": NOW + LEASE},
         attempts={"a": "1.0.0.0", "b": "1.0.0.0"},
@@ -58,12 +58,12 @@ def test_cancelled_delivery_is_not_handed_back(queue):
     }
 
 
-def test_lease_that_has_ended_is_still_the_callers_until_it_is_taken_back(queue):
+def test_expired_lease_can_be_used_until_it_is_taken_back(queue):
     queue.given(unack={"a": NOW - 1})
     assert queue.release("a", "0.0.0.0-0", NOW) == 1
 
 
-def test_bell_rings_also_behind_an_earlier_message_but_never_twice(queue):
+def test_bell_rings_even_behind_an_earlier_message_but_never_twice(queue):
     queue.given(unack={"a": NOW + LEASE, "b": NOW + LEASE}, ready={"c": NOW - 9})
     queue.release("a", "0.0.0.0-0", NOW)
     assert queue.state()["bell"] == RUNG
@@ -79,7 +79,7 @@ def test_stale_receipt_changes_nothing(queue, stale):
     assert queue.state() == before
 
 
-def test_server_time_counts_by_default(queue):
+def test_server_time_is_the_default(queue):
     queue.now = SERVER_TIME
     queue.given(unack={"a": NOW})
     before = queue.server_ms()

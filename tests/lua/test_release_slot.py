@@ -12,7 +12,7 @@ LOOK = [KeyedDelivery("k", "", "")]
 
 @pytest.fixture
 def limited(queue):
-    """Of key k, a and b run, and c, d and e wait, latest first; as another one, z waits."""
+    """For key k, a and b run, and c, d and e wait, latest first. For another key, z waits."""
     queue.given(meta={"per_key": 2}, unack=dict.fromkeys("abxyz", NOW + LEASE))
     queue.acquire_slot([*keyed("k", *"ab"), *keyed("kk", *"xyz")], NET)
     for message_id, due in [("c", NOW - 1), ("d", NOW - 2), ("e", NOW - 3)]:
@@ -21,7 +21,7 @@ def limited(queue):
     return queue
 
 
-def test_when_one_ends_the_earliest_that_waits_goes(limited):
+def test_ended_delivery_lets_the_earliest_waiting_message_go(limited):
     limited.ack([("a", RECEIPT)])
     assert limited.release_slot(ENDED) == 1
     after = limited.state()
@@ -34,7 +34,7 @@ def test_when_one_ends_the_earliest_that_waits_goes(limited):
     assert after["stats"]["promoted"] == 1
 
 
-def test_delivery_that_never_ran_frees_nothing(limited):
+def test_delivery_without_a_slot_frees_nothing(limited):
     before = limited.state()
     assert (
         limited.release_slot(
@@ -45,24 +45,24 @@ def test_delivery_that_never_ran_frees_nothing(limited):
     assert limited.state() == before
 
 
-def test_slot_may_be_given_back_before_the_delivery_is_settled(limited):
+def test_slot_can_be_released_before_the_delivery_is_settled(limited):
     assert limited.release_slot(ENDED) == 1
     limited.ack([("a", RECEIPT)])
     assert limited.release_slot(ENDED) == 0
 
 
-def test_told_twice_it_lets_one_go(limited):
+def test_repeated_call_lets_only_one_go(limited):
     limited.ack([("a", RECEIPT)])
     assert [limited.release_slot(ENDED), limited.release_slot(ENDED)] == [1, 0]
 
 
-def test_as_many_go_as_have_ended(limited):
+def test_as_many_messages_go_as_have_ended(limited):
     limited.ack([("a", RECEIPT), ("b", RECEIPT)])
     assert limited.release_slot([*ENDED, KeyedDelivery("k", "b", RECEIPT)]) == 2
     assert limited.state()["ready"] == {"e": NOW - 3, "d": NOW - 2}
 
 
-def test_one_that_is_let_go_begins_although_others_came_meanwhile(limited):
+def test_message_let_go_begins_even_if_others_came_meanwhile(limited):
     limited.ack([("a", RECEIPT)])
     limited.release_slot(ENDED)
     limited.given(unack={"new": NOW + LEASE})
@@ -73,7 +73,7 @@ def test_one_that_is_let_go_begins_although_others_came_meanwhile(limited):
 
 @pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("how", ["cancel", "reschedule", "replace"])
-def test_one_that_waits_no_longer_is_passed_over(limited, how):
+def test_message_that_no_longer_waits_is_skipped(limited, how):
     {
         "cancel": lambda: limited.cancel("e"),
         "reschedule": lambda: limited.reschedule("e", NOW + 500),
@@ -87,7 +87,7 @@ def test_one_that_waits_no_longer_is_passed_over(limited, how):
     assert set(after["parked"]) == {"c", "z"}
 
 
-def test_one_that_came_by_itself_and_is_ready_goes_by_its_due_time(limited):
+def test_parked_message_that_is_already_ready_goes_by_its_due_time(limited):
     limited.now = NOW + NET + 30
     limited.pending_to_ready()
     came = limited.state()["ready"]
@@ -99,7 +99,7 @@ def test_one_that_came_by_itself_and_is_ready_goes_by_its_due_time(limited):
     assert slot("k", "e", "") in after["slots"]
 
 
-def test_one_that_came_by_itself_and_runs_already_is_passed_over_and_keeps_its_due_time(limited):
+def test_parked_message_that_already_runs_is_skipped_and_keeps_its_due_time(limited):
     limited.now = NOW + NET + 30
     limited.pending_to_ready(3)
     limited.redis.zrem(limited.keys.ready, "c", "d")
@@ -111,7 +111,7 @@ def test_one_that_came_by_itself_and_runs_already_is_passed_over_and_keeps_its_d
     assert limited.acquire_slot([KeyedDelivery("k", "e", receipt, NOW + NET + 30)], NET) == [NOW - 3]
 
 
-def test_look_lets_go_what_lost_consumers_have_left_room_for(limited):
+def test_check_lets_messages_go_in_place_of_lost_deliveries(limited):
     assert limited.release_slot(LOOK) == 0
     limited.redis.zrem(limited.keys.unack, "a", "b")
     assert limited.release_slot(LOOK) == 2
@@ -119,7 +119,7 @@ def test_look_lets_go_what_lost_consumers_have_left_room_for(limited):
     assert limited.release_slot(LOOK) == 0
 
 
-def test_look_strikes_off_slots_that_are_held_in_vain_also_below_the_limit(queue):
+def test_check_frees_unused_slots_even_below_the_limit(queue):
     queue.given(meta={"per_key": 9}, unack={"a": NOW + LEASE})
     queue.acquire_slot(keyed("k", "a"), NET)
     queue.given(slots={slot("k", "lost"): 0, slot("k", "cancelled", ""): 0})
@@ -127,7 +127,7 @@ def test_look_strikes_off_slots_that_are_held_in_vain_also_below_the_limit(queue
     assert queue.state()["slots"] == {slot("k", "a"): 0}
 
 
-def test_slot_that_was_kept_in_vain_is_passed_on(limited):
+def test_unused_reserved_slot_is_passed_on(limited):
     limited.ack([("a", RECEIPT)])
     limited.release_slot(ENDED)
     receipt = limited.deliver("e")
@@ -136,7 +136,7 @@ def test_slot_that_was_kept_in_vain_is_passed_on(limited):
     assert limited.state()["ready"] == {"d": NOW - 2}
 
 
-def test_without_a_limit_any_more_all_go(limited):
+def test_all_messages_go_once_the_limit_is_removed(limited):
     limited.redis.hdel(limited.keys.meta, "per_key")
     assert limited.release_slot(LOOK) == 3
     after = limited.state()
@@ -144,7 +144,7 @@ def test_without_a_limit_any_more_all_go(limited):
     assert after["waiting"] == {place("kk", "z"): 0}
 
 
-def test_hundreds_that_were_cancelled_are_passed_over_a_bounded_number_a_call(queue):
+def test_each_call_skips_a_bounded_number_of_cancelled_messages(queue):
     queue.given(meta={"per_key": 1}, unack={"a": NOW + LEASE})
     queue.acquire_slot(keyed("k", "a"), NET)
     ids = [f"m{number:04}" for number in range(1500)]
@@ -158,7 +158,7 @@ def test_hundreds_that_were_cancelled_are_passed_over_a_bounded_number_a_call(qu
     assert queue.state()["ready"] == {ids[-1]: NOW - 5}
 
 
-def test_books_balance_through_all_of_it(queue):
+def test_statistics_balance_throughout(queue):
     queue.given(meta={"per_key": 1})
     queue.send([(message_id, "+0", b"{}") for message_id in "abc"])
     queue.pending_to_ready()

@@ -10,7 +10,7 @@ STATES = ["pending", "ready", "retry", "dead"]
 
 
 @pytest.mark.parametrize("source", STATES)
-def test_message_that_is_as_it_was_seen_is_garbage_and_nothing_is_known_of_it(queue, source):
+def test_unchanged_message_is_moved_to_garbage_and_forgotten(queue, source):
     known = {"attempts": {"a": "1.0.0.0"}, "errors": {"a": "E"}, "reasons": {"a": "R"}}
     queue.given(messages={"a": stamped("A")}, **known, **{source: {"a": NOW - 9, "b": NOW - 9}})
     assert queue.remove_if_unchanged(source, [ExpectedMessage("a", NOW - 9, STAMP)]) == [1]
@@ -33,7 +33,7 @@ def test_message_that_is_as_it_was_seen_is_garbage_and_nothing_is_known_of_it(qu
     ],
     ids=["moved", "replaced", "payload-gone-then", "unknown"],
 )
-def test_message_that_has_changed_is_left_alone(queue, seen):
+def test_message_that_has_changed_is_not_removed(queue, seen):
     queue.given(dead={"a": NOW - 9}, reasons={"a": "R"}, messages={"a": stamped("A")})
     before = queue.state()
     assert queue.remove_if_unchanged("dead", [seen]) == [0]
@@ -42,38 +42,38 @@ def test_message_that_has_changed_is_left_alone(queue, seen):
 
 @pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("state", ["pending", "ready", "unack", "retry", "garbage"])
-def test_message_that_is_elsewhere_by_now_is_left_alone(queue, state):
+def test_message_that_has_moved_is_not_removed(queue, state):
     queue.given(messages={"a": stamped("A")}, **{state: {"a": NOW}})
     before = queue.state()
     assert queue.remove_if_unchanged("dead", [ExpectedMessage("a", NOW, STAMP)]) == [0]
     assert queue.state() == before
 
 
-def test_dead_letter_whose_payload_was_gone_is_discarded(queue):
+def test_dead_letter_without_a_payload_is_discarded(queue):
     queue.given(dead={"a": NOW}, reasons={"a": "payload-missing"})
     assert queue.remove_if_unchanged("dead", [ExpectedMessage("a", NOW, "")]) == [1]
     assert queue.state() == {"garbage": {"a": NOW}, "stats": {"purged": 1}}
 
 
-def test_score_with_a_fraction_is_recognised(queue):
+def test_fractional_score_is_recognised(queue):
     queue.given(retry={"a": NOW + 0.1}, messages={"a": stamped("A")})
     assert queue.remove_if_unchanged("retry", [ExpectedMessage("a", f"{NOW + 0.1:.17g}", STAMP)]) == [1]
 
 
-def test_each_of_several_is_looked_at(queue):
+def test_each_message_is_checked(queue):
     queue.given(pending={"a": NOW, "b": NOW + 1, "c": NOW}, messages={each: stamped("{}") for each in "abc"})
     assert queue.remove_if_unchanged("pending", [ExpectedMessage(each, NOW, STAMP) for each in "abc"]) == [1, 0, 1]
     assert queue.state()["stats"] == {"purged": 2}
 
 
-def test_as_many_as_a_call_may_have_are_discarded(queue):
+def test_largest_call_is_discarded(queue):
     ids = [f"m{number}" for number in range(500)]
     queue.given(pending=dict.fromkeys(ids, NOW), messages={each: stamped("{}") for each in ids})
     assert queue.remove_if_unchanged("pending", [ExpectedMessage(each, NOW, STAMP) for each in ids]) == [1] * 500
     assert "pending" not in queue.state()
 
 
-def test_server_time_counts_by_default(queue):
+def test_server_time_is_the_default(queue):
     queue.now = SERVER_TIME
     queue.given(pending={"a": NOW}, messages={"a": stamped("{}")})
     before = queue.server_ms()

@@ -13,7 +13,7 @@ KEPT = {
 }
 
 
-def test_empty_queue_is_forgotten_with_all_that_was_kept_of_it(queue):
+def test_empty_queue_is_removed_with_everything_kept_about_it(queue):
     queue.given(**KEPT)
     queue.ring()
     assert queue.remove_queue() == 0
@@ -22,13 +22,13 @@ def test_empty_queue_is_forgotten_with_all_that_was_kept_of_it(queue):
 
 
 @pytest.mark.parametrize("state", ["pending", "ready", "unack", "retry", "dead", "garbage"])
-def test_queue_that_holds_a_message_stays_as_it_is(queue, state):
+def test_queue_that_holds_a_message_is_unchanged(queue, state):
     queue.given(**KEPT, **{state: {"a": NOW, "b": NOW}}, messages={"a": "A", "b": "B"})
     before = queue.state()
     assert queue.remove_queue() == 2
     assert queue.state() == before
 
 
-def test_queue_that_is_not_there_is_no_error(queue):
+def test_missing_queue_is_not_an_error(queue):
     assert queue.remove_queue() == 0
     assert queue.state() == {}

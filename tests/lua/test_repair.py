@@ -29,7 +29,7 @@ def repair(queue: RawQueue, message_id: str = "a") -> Any:
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_message_in_order_is_left_as_it_is(queue, state):
+def test_healthy_message_is_unchanged(queue, state):
     queue.given(messages={"a": "{}"}, **ORDERLY[state])
     before = queue.state()
     assert repair(queue) == []
@@ -42,7 +42,7 @@ def test_unknown_message_leaves_no_trace(queue):
 
 
 @pytest.mark.same_on_all_servers
-def test_message_in_two_structures_is_kept_in_the_first_of_the_precedence(queue, subtests):
+def test_message_in_two_structures_is_kept_in_the_one_with_precedence(queue, subtests):
     for kept, struck in list(itertools.combinations(PRECEDENCE, 2)):
         queue.clear()
         with subtests.test(kept=kept, struck=struck):
@@ -51,14 +51,14 @@ def test_message_in_two_structures_is_kept_in_the_first_of_the_precedence(queue,
             assert queue.state() == {kept: {"a": NOW + 1}, struck: {"b": NOW}, "messages": {"a": "{}", "b": "{}"}}
 
 
-def test_message_in_all_structures_is_kept_where_it_runs(queue):
+def test_message_in_all_structures_is_kept_in_unack(queue):
     queue.given(messages={"a": "{}"}, **{state: {"a": NOW} for state in STATES})
     assert len(repair(queue)) == 5
     assert queue.state() == {"unack": {"a": NOW}, "messages": {"a": "{}"}}
 
 
 @pytest.mark.parametrize("state", WAITING)
-def test_waiting_message_without_payload_is_put_among_the_dead_letters(queue, state):
+def test_waiting_message_without_payload_is_moved_to_the_dead_letters(queue, state):
     queue.given(**{state: {"a": NOW - 5, "b": NOW}}, attempts={"a": "1.0.0.0"}, errors={"a": "E"})
     assert repair(queue) == ["moved to the dead letters: payload-missing"]
     assert queue.state() == {
@@ -73,20 +73,20 @@ def test_waiting_message_without_payload_is_put_among_the_dead_letters(queue, st
 
 @pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("state", ["unack", "garbage"])
-def test_message_that_runs_or_is_garbage_needs_no_payload(queue, state):
+def test_running_message_and_garbage_need_no_payload(queue, state):
     queue.given(**{state: {"a": NOW}})
     assert repair(queue) == []
     assert queue.state() == {state: {"a": NOW}}
 
 
-def test_dead_letter_without_payload_has_that_for_its_reason(queue):
+def test_dead_letter_without_payload_gets_that_as_its_reason(queue):
     queue.given(dead={"a": NOW - 5}, reasons={"a": "rejected"}, errors={"a": "E"})
     assert repair(queue) == ["moved to the dead letters: payload-missing"]
     assert queue.state() == {"dead": {"a": NOW - 5}, "reasons": {"a": "payload-missing"}, "errors": {"a": "E"}}
     assert repair(queue) == []
 
 
-def test_payload_of_no_message_is_put_among_the_dead_letters(queue):
+def test_payload_without_a_message_is_moved_to_the_dead_letters(queue):
     queue.given(messages={"a": "{}", "b": "{}"}, attempts={"a": "1.0.0.0"}, cancelled={"a"}, reasons={"a": "old"})
     assert repair(queue) == ["moved to the dead letters: orphan", "cancellation removed"]
     assert queue.state() == {
@@ -108,7 +108,7 @@ FORGOTTEN = {
 
 
 @pytest.mark.same_on_all_servers
-def test_what_is_known_of_no_message_is_forgotten(queue, subtests):
+def test_details_without_a_message_are_removed(queue, subtests):
     for name, known in LEFT.items():
         queue.clear()
         with subtests.test(name=name):
@@ -118,7 +118,7 @@ def test_what_is_known_of_no_message_is_forgotten(queue, subtests):
 
 
 @pytest.mark.same_on_all_servers
-def test_what_a_state_rules_out_is_forgotten(queue, subtests):
+def test_details_that_do_not_fit_the_state_are_removed(queue, subtests):
     for state, name in [
         *(("garbage", name) for name in LEFT),
         *((state, "cancelled") for state in STATES if state not in ("unack", "garbage")),
@@ -132,7 +132,7 @@ def test_what_a_state_rules_out_is_forgotten(queue, subtests):
 
 
 @pytest.mark.same_on_all_servers
-def test_unreadable_attempts_are_forgotten(queue, subtests):
+def test_unreadable_attempts_are_removed(queue, subtests):
     for stored in ["", "1.0.0", "1.0.0.0.0", "1.0.0.x", "-1.0.0.0"]:
         queue.clear()
         with subtests.test(stored=stored):
@@ -142,7 +142,7 @@ def test_unreadable_attempts_are_forgotten(queue, subtests):
 
 
 @pytest.mark.same_on_all_servers
-def test_score_that_is_no_time_becomes_the_nearest_that_is_one(queue, subtests):
+def test_score_that_is_not_a_time_becomes_the_nearest_valid_time(queue, subtests):
     for state, score, repaired in [
         *((state, "-inf", 0) for state in STATES if state != "unack"),
         *((state, "inf", MAX_TIME_MS) for state in STATES if state != "unack"),
@@ -160,7 +160,7 @@ def test_score_that_is_no_time_becomes_the_nearest_that_is_one(queue, subtests):
 
 
 @pytest.mark.same_on_all_servers
-def test_score_at_a_bound_is_left(queue, subtests):
+def test_score_at_a_bound_is_unchanged(queue, subtests):
     for state, score in [("pending", 0), ("pending", MAX_TIME_MS), ("unack", 0), ("unack", NOW + LEASE)]:
         queue.clear()
         with subtests.test(state=state, score=score):
@@ -169,7 +169,7 @@ def test_score_at_a_bound_is_left(queue, subtests):
             assert queue.state() == {"messages": {"a": "{}"}, state: {"a": score}}
 
 
-def test_all_that_is_wrong_is_repaired_at_once(queue):
+def test_everything_wrong_is_repaired_in_one_call(queue):
     queue.given(retry={"a": -1}, dead={"a": NOW}, attempts={"a": "?"}, reasons={"a": "R"}, cancelled={"a"})
     assert repair(queue) == [
         "removed from dead, kept in retry",

@@ -28,14 +28,14 @@ def test_new_id_is_sent(queue):
         ("dead", "3.1.2.1", "3.1.3.0"),
     ],
 )
-def test_message_of_any_state_is_pending_anew_and_its_attempts_forgiven(queue, state, attempts, attempts_reset):
+def test_message_in_any_state_is_pending_again_with_all_its_retries(queue, state, attempts, attempts_reset):
     queue.given(messages={"a": "old"}, stats={"sent": 1}, **{state: {"a": NOW + 7.25}})
     if attempts:
         queue.given(attempts={"a": attempts}, errors={"a": "ValueError"}, reasons={"a": "rejected"}, cancelled={"a"})
     assert queue.replace("a", "+5", b"new") == [NOW + 5, 0]
     expected = {
         "pending": {"a": NOW + 5},
-        "messages": {"a": stamped("new", NOW + (state == "unack"))},  # later than any hand-out of the old one
+        "messages": {"a": stamped("new", NOW + (state == "unack"))},  # later than any delivery of the old one
         "stats": {"sent": 1, "replaced": 1},
         "bell": RUNG,
     }
@@ -44,7 +44,7 @@ def test_message_of_any_state_is_pending_anew_and_its_attempts_forgiven(queue, s
     assert queue.state() == expected
 
 
-def test_garbage_is_sent_as_new(queue):
+def test_id_in_garbage_is_sent_as_new(queue):
     queue.given(garbage={"a": NOW - 1}, messages={"a": "old"}, stats={"sent": 1, "cancelled": 1})
     assert queue.replace("a", "+5", b"new") == [NOW + 5, 1]
     assert queue.state() == {
@@ -55,7 +55,7 @@ def test_garbage_is_sent_as_new(queue):
     }
 
 
-def test_id_that_died_of_its_missing_payload_is_pending_anew(queue):
+def test_dead_letter_without_a_payload_is_pending_again(queue):
     queue.given(dead={"a": NOW - 1}, reasons={"a": "payload-missing"}, attempts={"a": "0.1.0.0"})
     assert queue.replace("a", "+5", b"new") == [NOW + 5, 0]
     assert queue.state() == {
@@ -67,7 +67,7 @@ def test_id_that_died_of_its_missing_payload_is_pending_anew(queue):
     }
 
 
-def test_delivery_that_runs_loses_its_lease_and_attempts_go_on_rising(queue):
+def test_running_delivery_loses_its_lease_and_attempt_numbers_keep_rising(queue):
     queue.send([("a", "+0", b"old")])
     receipt = queue.deliver("a")
     queue.replace("a", "+0", b"new")
@@ -76,7 +76,7 @@ def test_delivery_that_runs_loses_its_lease_and_attempts_go_on_rising(queue):
     assert queue.ready_to_unack(1, LEASE).deliveries == ["1.0.1.0"]
 
 
-def test_other_messages_are_left_alone(queue):
+def test_other_messages_are_unchanged(queue):
     others = {
         "pending": {"p": NOW + 50},
         "ready": {"r": NOW},
@@ -104,7 +104,7 @@ def test_other_messages_are_left_alone(queue):
     ("now", "due", "expected"),
     [(NOW + 0.25, "+10", NOW + 11), (NOW + 0.25, "+0", NOW), (NOW + 0.25, NOW + 10, NOW + 10), (NOW, 0, 0)],
 )
-def test_due_time_is_never_before_the_one_asked_for(queue, now, due, expected):
+def test_due_time_is_never_before_the_requested_one(queue, now, due, expected):
     queue.now = now
     assert queue.replace("a", due, b"{}") == [expected, 1]
     assert queue.state()["pending"] == {"a": expected}
@@ -122,7 +122,7 @@ def test_due_time_is_never_before_the_one_asked_for(queue, now, due, expected):
         ({"a": NOW + 20, "b": NOW + 10}, "+11", None),
     ],
 )
-def test_bell_rings_for_a_message_that_becomes_the_earliest(queue, pending, due, bell):
+def test_bell_rings_for_a_new_earliest_message(queue, pending, due, bell):
     queue.given(pending=pending)
     queue.replace("a", due, b"{}")
     assert queue.state().get("bell") == bell
@@ -134,7 +134,7 @@ def test_bell_never_rings_twice(queue):
     assert queue.state()["bell"] == RUNG
 
 
-def test_server_time_counts_by_default(queue):
+def test_server_time_is_the_default(queue):
     queue.now = SERVER_TIME
     before = queue.server_ms()
     due, _ = queue.replace("a", "+5000", b"{}")

@@ -6,7 +6,7 @@ from delayq.errors import DelayqError
 from tests.harness.lua.raw import NOW, RUNG, SERVER_TIME
 
 
-def test_dead_letter_is_pending_anew_with_its_attempts_forgiven(queue):
+def test_dead_letter_is_pending_again_with_all_its_retries(queue):
     queue.given(
         dead={"a": NOW - 9, "b": NOW - 9},
         attempts={"a": "4.1.2.2", "b": "4.0.0.0"},
@@ -36,14 +36,14 @@ def test_dead_letter_without_its_payload_stays_dead(queue):
 
 @pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("state", ["pending", "ready", "unack", "retry", "garbage"])
-def test_message_that_is_not_dead_is_left_alone(queue, state):
+def test_message_that_is_not_dead_is_unchanged(queue, state):
     queue.given(messages={"a": "{}"}, **{state: {"a": NOW + 7}})
     before = queue.state()
     assert queue.requeue(["a", "nowhere"]) == [0, 0]
     assert queue.state() == before
 
 
-def test_replies_stand_in_the_order_of_the_ids(queue):
+def test_replies_are_in_the_order_of_the_ids(queue):
     queue.given(
         dead={"a": NOW, "missing": NOW, "c": NOW},
         attempts={"a": "1.0.0.0", "missing": "1.0.0.0", "c": "2.0.0.0"},
@@ -59,14 +59,14 @@ def test_replies_stand_in_the_order_of_the_ids(queue):
     assert after["stats"] == {"requeued": 2}
 
 
-def test_dead_letter_that_has_died_since_is_left_alone(queue):
+def test_dead_letter_that_died_since_is_unchanged(queue):
     died = {"before": NOW - 1, "then": NOW, "since": NOW + 1, "fraction": NOW + 0.5}
     queue.given(dead=died, messages=dict.fromkeys(died, "{}"))
     assert queue.requeue(list(died), up_to=NOW) == [1, 1, 0, 0]
     assert queue.state()["dead"] == {"since": NOW + 1, "fraction": NOW + 0.5}
 
 
-def test_attempts_go_on_rising_after_a_requeue(queue):
+def test_attempt_numbers_keep_rising_after_a_requeue(queue):
     queue.send([("a", "+0", b"{}")])
     queue.nack("a", queue.deliver("a"), 0)
     queue.reject("a", queue.deliver("a"), "exhausted")
@@ -79,7 +79,7 @@ def test_attempts_go_on_rising_after_a_requeue(queue):
     ("now", "due", "expected"),
     [(NOW + 0.25, "+10", NOW + 11), (NOW + 0.25, "+0", NOW), (NOW + 0.25, NOW + 10, NOW + 10), (NOW, 0, 0)],
 )
-def test_due_time_is_never_before_the_one_asked_for(queue, now, due, expected):
+def test_due_time_is_never_before_the_requested_one(queue, now, due, expected):
     queue.now = now
     queue.given(dead={"a": NOW - 5}, messages={"a": "{}"})
     queue.requeue(["a"], due)
@@ -97,13 +97,13 @@ def test_due_time_is_never_before_the_one_asked_for(queue, now, due, expected):
         ({"bell": RUNG}, RUNG),
     ],
 )
-def test_bell_rings_once_for_messages_that_become_the_earliest(queue, state, bell):
+def test_bell_rings_once_for_new_earliest_messages(queue, state, bell):
     queue.given(dead={"a": NOW, "c": NOW}, messages={"a": "{}", "c": "{}"}, **state)
     queue.requeue(["a", "c"], "+10")
     assert queue.state().get("bell") == bell
 
 
-def test_thousand_dead_letters_fit_a_call(queue):
+def test_thousand_dead_letters_fit_in_one_call(queue):
     ids = [f"m{i}" for i in range(1001)]
     queue.given(dead=dict.fromkeys(ids, NOW), messages=dict.fromkeys(ids, "{}"), reasons=dict.fromkeys(ids, "rejected"))
     assert queue.requeue(ids[:1000]) == [1] * 1000
@@ -113,7 +113,7 @@ def test_thousand_dead_letters_fit_a_call(queue):
     assert after["pending"] == dict.fromkeys(ids[:1000], NOW)
 
 
-def test_server_time_counts_by_default(queue):
+def test_server_time_is_the_default(queue):
     queue.now = SERVER_TIME
     queue.given(dead={"a": NOW}, messages={"a": "{}"})
     before = queue.server_ms()
@@ -123,7 +123,7 @@ def test_server_time_counts_by_default(queue):
 
 @pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("key", ["reasons", "stats", "attempts", "pending"])
-def test_key_that_another_program_has_overwritten_takes_no_message_away(queue, key):
+def test_overwritten_key_loses_no_message(queue, key):
     queue.given(dead={"a": NOW, "b": NOW}, messages={"a": "{}", "b": "{}"})
     queue.redis.set(getattr(queue.keys, key), "x")
     with pytest.raises(DelayqError):

@@ -33,7 +33,7 @@ def test_waiting_message_is_pending_with_its_new_due_time(queue, state, due):
         ({}, "unknown"),
     ],
 )
-def test_message_that_does_not_wait_is_left_alone(queue, state, reply):
+def test_message_that_does_not_wait_is_unchanged(queue, state, reply):
     queue.given(**state)
     before = queue.state()
     assert queue.reschedule("a", "+5000") == reply
@@ -45,7 +45,7 @@ def test_message_that_does_not_wait_is_left_alone(queue, state, reply):
     ("now", "due", "expected"),
     [(NOW + 0.25, "+10", NOW + 11), (NOW + 0.25, "+0", NOW), (NOW + 0.25, NOW + 10, NOW + 10), (NOW, 0, 0)],
 )
-def test_due_time_is_never_before_the_one_asked_for(queue, now, due, expected):
+def test_due_time_is_never_before_the_requested_one(queue, now, due, expected):
     queue.now = now
     queue.given(ready={"a": NOW - 5})
     queue.reschedule("a", due)
@@ -65,13 +65,13 @@ def test_due_time_is_never_before_the_one_asked_for(queue, now, due, expected):
         ({"pending": {"a": NOW + 20}, "bell": RUNG}, RUNG),
     ],
 )
-def test_bell_rings_once_for_a_message_that_becomes_the_earliest(queue, state, bell):
+def test_bell_rings_once_for_a_new_earliest_message(queue, state, bell):
     queue.given(**state)
     queue.reschedule("a", "+10")
     assert queue.state().get("bell") == bell
 
 
-def test_server_time_counts_by_default(queue):
+def test_server_time_is_the_default(queue):
     queue.now = SERVER_TIME
     queue.given(pending={"a": NOW})
     before = queue.server_ms()

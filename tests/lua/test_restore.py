@@ -15,7 +15,7 @@ def kept(message_id: str = "a", score: int = NOW - 9, **known: str) -> KeptMessa
 
 
 @pytest.mark.parametrize("target", STATES)
-def test_message_is_where_it_was_with_all_that_was_known_of_it(queue, target):
+def test_message_is_restored_with_everything_known_about_it(queue, target):
     assert queue.restore(target, [kept(deliveries="3.1.2.1", error="E", reason="R")]) == [1]
     state = queue.state()
     state.pop("bell", None)
@@ -29,7 +29,7 @@ def test_message_is_where_it_was_with_all_that_was_known_of_it(queue, target):
     }
 
 
-def test_nothing_is_kept_of_a_message_of_which_nothing_was_known(queue):
+def test_message_without_details_is_restored_without_details(queue):
     queue.restore("dead", [kept(), kept("b", NOW - 8)])
     assert queue.state() == {
         "dead": {"a": NOW - 9, "b": NOW - 8},
@@ -38,13 +38,13 @@ def test_nothing_is_kept_of_a_message_of_which_nothing_was_known(queue):
     }
 
 
-def test_retries_that_were_used_are_used(queue):
+def test_used_retries_stay_used(queue):
     queue.restore("retry", [kept(deliveries="2.0.0.0")])
     assert queue.ready_to_unack(1, LEASE).deliveries == ["2.0.0.0"]
 
 
 @pytest.mark.same_on_all_servers
-def test_id_that_exists_is_left_as_it_is(queue, subtests):
+def test_existing_id_is_unchanged(queue, subtests):
     for messages in [{"a": "old"}, {}]:
         for state in ["pending", "ready", "unack", "retry", "dead"]:
             for target in STATES:
@@ -66,7 +66,7 @@ def test_second_run_changes_nothing(queue):
     assert after["stats"] == {"sent": 3}
 
 
-def test_garbage_comes_back_to_life(queue):
+def test_message_in_garbage_is_restored(queue):
     queue.given(garbage={"a": NOW, "b": NOW}, messages={"a": "old", "b": "old"}, stats={"sent": 2, "purged": 2})
     assert queue.restore("pending", [kept()]) == [1]
     state = queue.state()
@@ -74,7 +74,7 @@ def test_garbage_comes_back_to_life(queue):
     assert state["messages"] == {"a": stamped("A", OLD), "b": "old"}
 
 
-def test_message_that_a_failure_has_left_in_garbage_too_exists_and_keeps_its_payload(queue):
+def test_live_message_also_in_garbage_exists_and_keeps_its_payload(queue):
     queue.given(ready={"a": NOW}, garbage={"a": NOW - 1}, messages={"a": "old"}, stats={"sent": 1})
     assert queue.restore("pending", [kept()]) == [0]
     state = queue.state()
@@ -82,19 +82,19 @@ def test_message_that_a_failure_has_left_in_garbage_too_exists_and_keeps_its_pay
     assert "garbage" not in state
 
 
-def test_message_without_a_payload_does_not_get_that_of_garbage(queue):
+def test_message_without_a_payload_does_not_get_one_from_garbage(queue):
     queue.given(garbage={"a": NOW - 1}, messages={"a": "old"})
     assert queue.restore("dead", [KeptMessage("a", NOW - 9, b"", reason="payload-missing")]) == [1]
     assert "messages" not in queue.state()
 
 
-def test_dead_letter_whose_payload_is_gone_has_none(queue):
+def test_dead_letter_without_a_payload_is_restored_without_one(queue):
     assert queue.restore("dead", [KeptMessage("a", NOW, b"", "", "", "payload-missing")]) == [1]
     assert queue.state() == {"dead": {"a": NOW}, "reasons": {"a": "payload-missing"}, "stats": {"sent": 1}}
 
 
 @pytest.mark.same_on_all_servers
-def test_bell_rings_for_a_message_that_becomes_the_earliest(queue, subtests):
+def test_bell_rings_for_a_new_earliest_message(queue, subtests):
     for there, bell in [({}, RUNG), ({"b": NOW - 8}, RUNG), ({"b": NOW - 9}, None)]:
         for target in ["pending", "ready", "retry"]:
             queue.clear()
@@ -104,12 +104,12 @@ def test_bell_rings_for_a_message_that_becomes_the_earliest(queue, subtests):
                 assert queue.state().get("bell") == bell
 
 
-def test_no_bell_rings_for_dead_letters(queue):
+def test_bell_does_not_ring_for_dead_letters(queue):
     queue.restore("dead", [kept()])
     assert "bell" not in queue.state()
 
 
-def test_server_time_counts_in_the_ledger_by_default(queue):
+def test_ledger_has_the_server_time_by_default(queue):
     queue.now = SERVER_TIME
     queue.given(meta={"events": 10})
     before = queue.server_ms()
@@ -119,7 +119,7 @@ def test_server_time_counts_in_the_ledger_by_default(queue):
     assert (entry["event"], entry["due"], entry["reason"]) == ("sent", "", "restored")
 
 
-def test_restore_is_refused_as_a_whole_without_memory(queue):
+def test_restore_without_memory_is_refused_together(queue):
     queue.given(garbage={"a": NOW}, messages={"a": "old"})
     before = queue.state()
     queue.redis.config_set("maxmemory", 1)
@@ -131,7 +131,7 @@ def test_restore_is_refused_as_a_whole_without_memory(queue):
         queue.redis.config_set("maxmemory", 0)
 
 
-def test_as_many_as_a_call_may_have_are_restored(queue):
+def test_largest_call_is_restored(queue):
     ids = [f"m{number}" for number in range(500)]
     assert queue.restore("pending", [kept(each, error="E", deliveries="1.0.0.0") for each in ids]) == [1] * 500
     assert queue.state()["stats"] == {"sent": 500}

@@ -14,13 +14,13 @@ def test_resumed_queue_rings_once(queue, bell):
 
 
 @pytest.mark.same_on_all_servers
-def test_resume_forgets_when_the_pause_was_to_end(queue):
+def test_resume_removes_the_end_of_the_pause(queue):
     queue.given(meta={"format": "1", "paused": NOW, "paused_until": NOW + 9})
     assert queue.resume() == 1
     assert queue.state() == {"meta": {"format": "1"}, "bell": RUNG}
 
 
-def test_queue_that_was_not_paused_is_left_alone(queue):
+def test_queue_that_was_not_paused_is_unchanged(queue):
     queue.given(meta={"format": "1"})
     assert queue.resume() == 0
     assert queue.state() == {"meta": {"format": "1"}}
@@ -33,7 +33,7 @@ def test_resumed_queue_hands_out_again(queue):
     assert queue.ready_to_unack(10, LEASE).ids == ["a"]
 
 
-def test_who_has_seen_a_pause_ends_no_later_one(queue):
+def test_resume_of_a_known_pause_does_not_end_a_later_one(queue):
     queue.pause()
     assert queue.resume(NOW - 1) == 0
     assert queue.state()["meta"] == {"paused": str(NOW)}

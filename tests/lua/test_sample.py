@@ -7,7 +7,7 @@ from delayq.model.sample import parse
 from tests.harness.lua.raw import LEASE
 
 MINUTE, TEN = 60_000, 600_000
-AT = 1_700_000_400_000  # a moment at which ten minutes begin
+AT = 1_700_000_400_000  # a moment at which a ten-minute period begins
 COUNTERS = QueueStats.COUNTERS
 
 
@@ -17,11 +17,11 @@ def clock(queue):
 
 
 def times(queue, name: str = "samples_minute") -> list[int]:
-    """When the samples are of, in milliseconds since AT."""
+    """The times of the samples, in milliseconds since AT."""
     return [at - AT for at, _ in queue.samples(getattr(queue.keys, name))]
 
 
-def test_sample_tells_what_stats_tell(queue):
+def test_sample_has_the_same_figures_as_stats(queue):
     queue.send([(name, "+0", b"{}") for name in "abc"] + [("later", "+90000", b"{}")])
     queue.deliver("a")
     queue.given(stats={"took:3": 2, "took:11": 1, "confirmed": 1}, meta={"paused": AT - 5})
@@ -37,7 +37,7 @@ def test_sample_tells_what_stats_tell(queue):
         }  # fmt: skip
 
 
-def test_sample_of_an_empty_queue_is_one_of_zeros(queue):
+def test_sample_of_an_empty_queue_is_all_zeros(queue):
     queue.sample(COUNTERS)
     ((_, text),) = queue.samples(queue.keys.samples_minute)
     read = parse(text)
@@ -46,7 +46,7 @@ def test_sample_of_an_empty_queue_is_one_of_zeros(queue):
     assert {*read.counts.values(), *read.counters.values()} == {0}
 
 
-def test_minute_is_sampled_once_whoever_asks(queue):
+def test_each_minute_is_sampled_once(queue):
     queue.now = AT + 7
     assert queue.sample(COUNTERS) == 2
     queue.now = AT + MINUTE - 1
@@ -60,7 +60,7 @@ def test_minute_is_sampled_once_whoever_asks(queue):
     assert times(queue, "samples_ten") == [0]
 
 
-def test_hour_of_minutes_is_kept_and_a_day_of_ten_minutes(queue):
+def test_minutes_are_kept_for_an_hour_and_ten_minutes_for_a_day(queue):
     for minute in range(0, 25 * 60, 2):
         queue.now = AT + minute * MINUTE
         queue.sample(COUNTERS)
@@ -68,7 +68,7 @@ def test_hour_of_minutes_is_kept_and_a_day_of_ten_minutes(queue):
     assert times(queue, "samples_ten") == [minute * MINUTE for minute in range(50, 1500, 10)]
 
 
-def test_minutes_in_which_nobody_asked_are_missing(queue):
+def test_minutes_without_a_call_have_no_sample(queue):
     for ms in (0, 3 * MINUTE, 12 * MINUTE):
         queue.now = AT + ms
         queue.sample(COUNTERS)
@@ -76,7 +76,7 @@ def test_minutes_in_which_nobody_asked_are_missing(queue):
     assert times(queue, "samples_ten") == [0, TEN]
 
 
-def test_samples_of_before_the_clock_was_set_back_are_struck_off_as_far_as_they_are_of_later(queue):
+def test_samples_later_than_a_clock_that_was_set_back_are_removed(queue):
     for minute in (0, 1, 2, 30, 31):
         queue.now = AT + minute * MINUTE
         queue.sample(COUNTERS)
@@ -90,7 +90,7 @@ def test_samples_of_before_the_clock_was_set_back_are_struck_off_as_far_as_they_
     assert times(queue) == [0, MINUTE, 2 * MINUTE]
 
 
-def test_after_the_clock_was_set_back_a_minute_that_has_no_sample_gets_one(queue):
+def test_minute_without_a_sample_gets_one_after_the_clock_was_set_back(queue):
     for minute in (0, 30):
         queue.now = AT + minute * MINUTE
         queue.sample(COUNTERS)
@@ -100,7 +100,7 @@ def test_after_the_clock_was_set_back_a_minute_that_has_no_sample_gets_one(queue
     assert times(queue, "samples_ten") == [0, TEN]
 
 
-def test_counters_are_read_as_far_as_a_sample_has_them(queue):
+def test_only_the_counters_in_a_sample_are_read(queue):
     queue.given(stats={"sent": 7, "replaced": 2})
     queue.sample(COUNTERS[:1])
     ((_, text),) = queue.samples(queue.keys.samples_minute)
@@ -109,7 +109,7 @@ def test_counters_are_read_as_far_as_a_sample_has_them(queue):
     assert read.counters == {"sent": 7}
 
 
-def test_sample_holds_the_server_for_no_longer_however_much_there_is(queue):
+def test_size_of_a_sample_does_not_grow_with_the_queue(queue):
     queue.given(pending={f"m{n}": AT + n for n in range(3000)}, unack={"u": AT + LEASE})
     queue.sample(COUNTERS)
     ((_, text),) = queue.samples(queue.keys.samples_minute)
@@ -118,7 +118,7 @@ def test_sample_holds_the_server_for_no_longer_however_much_there_is(queue):
 
 @pytest.mark.same_on_all_servers
 @pytest.mark.parametrize(("left", "since"), [(1, AT - 5), (0, None)])
-def test_pause_that_is_over_is_not_kept(queue, left, since):
+def test_expired_pause_is_not_in_the_sample(queue, left, since):
     queue.given(meta={"paused": AT - 5, "paused_until": int(queue.now) + left})
     queue.sample(COUNTERS)
     ((_, text),) = queue.samples(queue.keys.samples_minute)

@@ -31,7 +31,7 @@ def test_messages_of_a_call_keep_their_order(queue):
 
 
 @pytest.mark.same_on_all_servers
-def test_due_time_is_never_before_the_one_asked_for(queue, subtests):
+def test_due_time_is_never_before_the_requested_one(queue, subtests):
     for now, due, expected in [
         (NOW, "+0", NOW),
         (NOW + 0.25, "+0", NOW),
@@ -56,26 +56,26 @@ def test_due_time_is_never_before_the_one_asked_for(queue, subtests):
 @pytest.mark.parametrize(
     ("now", "stamp"), [(0, "0000000000000"), (NOW + 0.999, "0000001000000"), (1_790_000_000_000.5, "1790000000000")]
 )
-def test_envelope_follows_the_time_of_the_send_in_13_digits(queue, now, stamp):
+def test_envelope_comes_after_13_digits_of_send_time(queue, now, stamp):
     queue.now = now
     queue.send([("a", "+0", b"{}")])
     assert queue.state()["messages"] == {"a": stamp + "{}"}
 
 
-def test_envelope_is_stored_byte_by_byte(queue):
+def test_envelope_is_stored_byte_for_byte(queue):
     envelope = bytes(range(256))
     queue.send([("a", "+0", envelope)])
     assert queue.envelopes(["a"]) == [stamped("").encode() + envelope]
 
 
-def test_payload_key_never_runs_out(queue):
+def test_payload_key_never_expires(queue):
     queue.send([("a", "+0", b"{}")])
     assert queue.redis.pttl(queue.keys.message("a")) == -1
 
 
 @each_kind_of_id
 @pytest.mark.parametrize("state", ["pending", "ready", "unack", "retry", "dead"])
-def test_id_that_exists_is_left_as_it_is(queue, state, named):
+def test_existing_id_is_unchanged(queue, state, named):
     queue.given(messages={"a": "old"}, attempts={"a": "2.1.0.0"}, **{state: {"a": NOW + 7}})
     before = queue.state()
     assert queue.send([("a", "+0", b"new")], named) == [-1]
@@ -84,14 +84,14 @@ def test_id_that_exists_is_left_as_it_is(queue, state, named):
 
 @pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("state", ["pending", "ready", "unack", "retry", "dead"])
-def test_named_id_exists_also_without_its_payload(queue, state):
+def test_named_id_exists_even_without_its_payload(queue, state):
     queue.given(attempts={"a": "0.1.0.0"}, stats={"sent": 1}, **{state: {"a": NOW + 7}})
     before = queue.state()
     assert queue.send([("a", "+0", b"new")]) == [-1]
     assert queue.state() == before
 
 
-def test_payload_that_no_structure_holds_is_not_overwritten(queue):
+def test_payload_without_a_message_is_not_overwritten(queue):
     queue.given(messages={"a": "stray"})
     assert queue.send([("a", "+0", b"new"), ("b", "+0", b"{}")]) == [-1, NOW]
     assert queue.state()["messages"] == {"a": "stray", "b": stamped("{}")}
@@ -99,7 +99,7 @@ def test_payload_that_no_structure_holds_is_not_overwritten(queue):
 
 @pytest.mark.same_on_all_servers
 @each_kind_of_id
-def test_garbage_is_sent_anew(queue, named):
+def test_id_in_garbage_is_sent_as_new(queue, named):
     queue.given(garbage={"a": NOW - 1, "b": NOW - 1}, messages={"a": "old", "b": "old"}, stats={"sent": 2})
     assert queue.send([("a", "+10", b"new")], named) == [NOW + 10]
     assert queue.state() == {
@@ -112,7 +112,7 @@ def test_garbage_is_sent_anew(queue, named):
 
 
 @each_kind_of_id
-def test_message_that_a_failure_has_left_in_garbage_too_exists_and_keeps_its_payload(queue, named):
+def test_live_message_also_in_garbage_exists_and_keeps_its_payload(queue, named):
     queue.given(pending={"a": NOW + 9}, garbage={"a": NOW - 1}, messages={"a": "old"}, stats={"sent": 1})
     assert queue.send([("a", "+5000", b"{}")], named) == [-1]
     state = queue.state()
@@ -120,7 +120,7 @@ def test_message_that_a_failure_has_left_in_garbage_too_exists_and_keeps_its_pay
     assert "garbage" not in state
 
 
-def test_garbage_whose_payload_is_gone_is_sent_anew(queue):
+def test_id_in_garbage_without_a_payload_is_sent_as_new(queue):
     queue.given(garbage={"a": NOW - 1})
     assert queue.send([("a", "+10", b"new")]) == [NOW + 10]
     assert queue.state() == {
@@ -156,7 +156,7 @@ def test_new_and_existing_ids_share_a_call(queue, named):
         (NOW - 1, ["+0"], None),
     ],
 )
-def test_bell_rings_for_a_message_that_becomes_the_earliest(queue, head, dues, bell):
+def test_bell_rings_for_a_new_earliest_message(queue, head, dues, bell):
     if head is not None:
         queue.given(pending={"head": head}, messages={"head": "{}"})
     queue.send([(f"m{i}", due, b"{}") for i, due in enumerate(dues)])
@@ -169,14 +169,14 @@ def test_bell_never_rings_twice(queue):
     assert queue.state()["bell"] == RUNG
 
 
-def test_bell_is_silent_when_nothing_was_new(queue):
+def test_bell_does_not_ring_when_nothing_was_new(queue):
     queue.given(pending={"a": NOW + 99}, messages={"a": "old"})
     queue.send([("a", "+0", b"new")])
     assert "bell" not in queue.state()
 
 
 @each_kind_of_id
-def test_thousand_messages_fit_a_call(queue, named):
+def test_thousand_messages_fit_in_one_call(queue, named):
     dues = queue.send([(f"m{i}", f"+{i}", b"{}") for i in range(1000)], named)
     assert dues == [NOW + i for i in range(1000)]
     after = queue.state()
@@ -185,7 +185,7 @@ def test_thousand_messages_fit_a_call(queue, named):
     assert after["stats"] == {"sent": 1000}
 
 
-def test_server_time_counts_by_default(queue):
+def test_server_time_is_the_default(queue):
     queue.now = SERVER_TIME
     before = queue.server_ms()
     (due,) = queue.send([("a", "+5000", b"{}")])
@@ -195,7 +195,7 @@ def test_server_time_counts_by_default(queue):
 
 
 @pytest.mark.parametrize(("delay", "micros"), [(1, 0), (5, 0), (5, 250), (2500, 999)])
-def test_message_is_not_handed_out_before_its_delay_is_over(queue, delay, micros):
+def test_message_is_not_handed_out_before_the_end_of_its_delay(queue, delay, micros):
     queue.now = NOW + micros / 1000
     queue.send([("a", f"+{delay}", b"{}")])
     for early in (0, delay / 2, delay - 0.001):
@@ -206,7 +206,7 @@ def test_message_is_not_handed_out_before_its_delay_is_over(queue, delay, micros
     assert list(queue.state()["ready"]) == ["a"]
 
 
-def test_message_is_not_handed_out_before_its_delay_is_over_by_the_servers_clock(queue):
+def test_message_is_not_handed_out_before_the_end_of_its_delay_by_the_servers_clock(queue):
     queue.now = SERVER_TIME
     seconds, micros = queue.redis.time()
     queue.send([("a", "+5", b"{}")])
@@ -220,7 +220,7 @@ def test_message_is_not_handed_out_before_its_delay_is_over_by_the_servers_clock
 
 @pytest.mark.same_on_all_servers
 @each_kind_of_id
-def test_due_times_of_all_kinds_share_a_call(queue, named):
+def test_one_call_takes_due_times_of_all_kinds(queue, named):
     queue.now = NOW + 0.25
     dues = ["+10", "+10", NOW + 5, "+0", NOW + 5, "+10", "+2", NOW - 7, "+0", "+10"]
     expected = [NOW + 11, NOW + 11, NOW + 5, NOW, NOW + 5, NOW + 11, NOW + 3, NOW - 7, NOW, NOW + 11]
@@ -233,8 +233,8 @@ def test_due_times_of_all_kinds_share_a_call(queue, named):
     }
 
 
-def test_due_time_of_an_id_that_exists_is_not_that_of_the_next(queue):
-    """Most messages of a call are due at the same time, which is worked out once; an existing one must not spoil it."""
+def test_due_time_of_an_existing_id_does_not_affect_the_next_message(queue):
+    """Most messages of a call share a due time, which is computed once; an existing message must not spoil it."""
     queue.given(pending={"old": NOW + 99, "older": NOW + 98}, messages={"old": "old", "older": "older"})
     messages = [("old", "+1", b"O"), ("a", "+1", b"A"), ("older", "+2", b"P"), ("b", "+1", b"B"), ("c", "+2", b"C")]
     assert queue.send(messages) == [-1, NOW + 1, -1, NOW + 1, NOW + 2]
@@ -249,7 +249,7 @@ def test_due_time_of_an_id_that_exists_is_not_that_of_the_next(queue):
 @pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("place", range(4))
 @each_kind_of_id
-def test_existing_id_may_stand_anywhere_among_new_ones(queue, named, place):
+def test_existing_id_can_be_anywhere_among_new_ones(queue, named, place):
     queue.given(unack={"old": NOW + 99}, messages={"old": "old"})
     ids = ["a", "b", "c"]
     ids.insert(place, "old")
@@ -263,14 +263,14 @@ def test_existing_id_may_stand_anywhere_among_new_ones(queue, named, place):
 
 @pytest.mark.same_on_all_servers
 @pytest.mark.parametrize(("dues", "bell"), [(["+5", "+20"], None), (["+20", "+5", "+30"], None), (["+20", "+3"], RUNG)])
-def test_bell_rings_for_the_earliest_of_the_new_ones_only(queue, dues, bell):
+def test_bell_rings_only_for_the_earliest_new_message(queue, dues, bell):
     queue.given(pending={"head": NOW + 5, "old": NOW + 99}, messages={"head": "h", "old": "o"})
     queue.send([("old", "+0", b"O"), *((f"m{i}", due, b"{}") for i, due in enumerate(dues))])
     assert queue.state().get("bell") == bell
 
 
-def test_random_ids_are_not_looked_for_in_the_structures(queue):
-    """An id that only a structure holds, without a payload: for a named one it exists, a random one cannot be it."""
+def test_random_ids_are_not_looked_up_in_the_structures(queue):
+    """An id is in a structure, but has no payload. A named id exists; a random id cannot be the same."""
     queue.given(dead={"a": NOW - 1})
     assert queue.send([("b", "+1", b"{}")], named=False) == [NOW + 1]
     assert queue.send([("a", "+1", b"{}"), ("c", "+1", b"{}")], named=True) == [-1, NOW + 1]

@@ -21,7 +21,7 @@ def test_new_id_is_sent_and_reserved(queue):
 
 @pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("state", ["pending", "ready", "unack", "retry", "dead"])
-def test_id_that_exists_is_neither_sent_nor_reserved(queue, state):
+def test_existing_id_is_neither_sent_nor_reserved(queue, state):
     queue.given(**{state: {"a": NOW}})
     for messages in ({}, {"a": "old"}):
         queue.given(messages=messages)
@@ -30,13 +30,13 @@ def test_id_that_exists_is_neither_sent_nor_reserved(queue, state):
         assert queue.state() == before
 
 
-def test_id_whose_payload_is_there_alone_exists(queue):
+def test_id_with_only_a_payload_exists(queue):
     queue.given(messages={"a": "old"})
     assert queue.send_unique([("a", "+0", b"{}", MINUTE)]) == [-1]
     assert queue.state() == {"messages": {"a": "old"}}
 
 
-def test_garbage_is_sent_as_new(queue):
+def test_id_in_garbage_is_sent_as_new(queue):
     queue.given(garbage={"a": NOW - 1}, messages={"a": "old"})
     assert queue.send_unique([("a", "+5", b"new", MINUTE)]) == [NOW + 5]
     state = queue.state()
@@ -44,14 +44,14 @@ def test_garbage_is_sent_as_new(queue):
     assert (state["pending"], state["messages"]) == ({"a": NOW + 5}, {"a": stamped("new")})
 
 
-def test_garbage_whose_id_is_reserved_stays_garbage_beside_a_new_message(queue):
+def test_garbage_with_a_reserved_id_stays_garbage_when_another_id_is_sent(queue):
     queue.send_unique([("a", "+5", b"old", MINUTE)])
     queue.cancel("a")
     assert queue.send_unique([("a", "+5", b"new", MINUTE), ("b", "+5", b"{}", MINUTE)]) == [-1, NOW + 5]
     assert queue.state()["garbage"] == {"a": NOW}
 
 
-def test_message_that_a_failure_has_left_in_garbage_too_exists_and_keeps_its_payload(queue):
+def test_live_message_also_in_garbage_exists_and_keeps_its_payload(queue):
     queue.given(pending={"a": NOW + 9}, garbage={"a": NOW - 1}, messages={"a": "old"}, stats={"sent": 1})
     assert queue.send_unique([("a", "+5", b"new", MINUTE)]) == [-1]
     state = queue.state()
@@ -61,7 +61,7 @@ def test_message_that_a_failure_has_left_in_garbage_too_exists_and_keeps_its_pay
 
 @pytest.mark.same_on_all_servers
 @pytest.mark.parametrize(("later", "free"), [(0, False), (MINUTE - 1, False), (MINUTE, True), (MINUTE + 1, True)])
-def test_reservation_ends_when_its_time_is_over_though_the_message_was_acked_before(queue, later, free):
+def test_reservation_outlasts_the_ack_and_ends_on_time(queue, later, free):
     queue.send_unique([("a", "+0", b"{}", MINUTE)])
     queue.ack([("a", queue.deliver("a"))])
     queue.now = NOW + later
@@ -70,25 +70,25 @@ def test_reservation_ends_when_its_time_is_over_though_the_message_was_acked_bef
     assert queue.state()["stats"]["sent"] == 1 + free
 
 
-def test_part_of_a_millisecond_counts_as_a_whole_one(queue):
+def test_part_of_a_millisecond_is_rounded_up(queue):
     queue.now = NOW + 0.25
     queue.send_unique([("a", "+0", b"{}", MINUTE)])
     assert queue.state()["unique:a"] == str(NOW + MINUTE + 1)
 
 
-def test_other_sends_do_not_look_at_it(queue):
+def test_other_sends_ignore_the_reservation(queue):
     queue.send_unique([("a", "+0", b"{}", MINUTE)])
     queue.ack([("a", queue.deliver("a"))])
     assert queue.send([("a", "+0", b"{}")]) == [NOW]
 
 
-def test_value_that_is_no_time_reserves_nothing(queue):
+def test_value_that_is_not_a_time_reserves_nothing(queue):
     """Another program has overwritten it."""
     queue.redis.set(queue.keys.unique("a"), "for ever")
     assert queue.send_unique([("a", "+0", b"{}", MINUTE)]) == [NOW]
 
 
-def test_expiry_clears_the_reservation_away_by_the_servers_clock(queue):
+def test_reservation_key_expires_by_the_servers_clock(queue):
     queue.now = SERVER_TIME
     queue.send_unique([("a", "+0", b"{}", MINUTE)])
     ends = int(queue.state()["unique:a"])
@@ -97,7 +97,7 @@ def test_expiry_clears_the_reservation_away_by_the_servers_clock(queue):
     assert before + left - 2 <= ends <= queue.server_ms() + left + 2
 
 
-def test_bell_rings_for_a_message_that_becomes_the_earliest(queue):
+def test_bell_rings_for_a_new_earliest_message(queue):
     queue.given(pending={"p": NOW + 10})
     queue.send_unique([("a", "+10", b"{}", MINUTE)])
     assert "bell" not in queue.state()
@@ -105,7 +105,7 @@ def test_bell_rings_for_a_message_that_becomes_the_earliest(queue):
     assert queue.state()["bell"] == RUNG
 
 
-def test_those_that_are_new_are_sent_and_the_others_left_as_they_are(queue):
+def test_new_messages_are_sent_and_existing_ones_are_unchanged(queue):
     queue.send_unique([("reserved", "+0", b"{}", MINUTE)])
     queue.ack([("reserved", queue.deliver("reserved"))])
     queue.given(retry={"there": NOW + 7}, messages={"there": "old", "garbage": "old"}, garbage={"garbage": NOW - 1})
@@ -123,7 +123,7 @@ def test_those_that_are_new_are_sent_and_the_others_left_as_they_are(queue):
     assert state["stats"]["sent"] == 4
 
 
-def test_reservations_last_as_long_as_each_asks_for(queue):
+def test_each_reservation_lasts_as_long_as_requested(queue):
     for id, unique_ms in (("short", 10), ("long", MINUTE)):
         queue.send_unique([(id, "+0", b"{}", unique_ms)])
         queue.ack([(id, queue.deliver(id))])

@@ -24,25 +24,25 @@ def test_counts_heads_and_counters_are_read(queue):
     assert queue.state() == before
 
 
-def test_what_is_due_is_counted_in_pending_and_in_retry(queue):
+def test_due_messages_are_counted_in_pending_and_retry(queue):
     queue.given(pending={"a": NOW - 1, "b": NOW, "c": NOW + 1}, retry={"d": NOW, "e": NOW + 1, "f": NOW + 2})
     counts = queue.stats()
     assert (counts.pending_due, counts.retry_due) == (2, 1)
 
 
-def test_heads_are_those_of_their_structures_where_some_are_empty(queue):
+def test_heads_are_correct_when_some_structures_are_empty(queue):
     queue.given(ready={"a": NOW}, dead={"b": NOW + 1})
     found = queue.stats()
     assert found.heads_ms == {"ready": NOW, "dead": NOW + 1}
     assert found.counts == {state: int(state in {"ready", "dead"}) for state in STATES}
 
 
-def test_empty_queue_counts_nothing_and_stays_empty(queue):
+def test_stats_of_an_empty_queue_are_zero_and_leave_no_trace(queue):
     assert queue.stats() == (NOW, None, dict.fromkeys(STATES, 0), {}, {}, 0, 0, None)
     assert queue.state() == {}
 
 
-def test_server_time_counts_by_default(queue):
+def test_server_time_is_the_default(queue):
     queue.now = SERVER_TIME
     before = queue.server_ms()
     assert before <= queue.stats().now_ms <= queue.server_ms()
@@ -50,7 +50,7 @@ def test_server_time_counts_by_default(queue):
 
 @pytest.mark.same_on_all_servers
 @pytest.mark.parametrize(("now", "told"), [(NOW, (NOW - 5, NOW + 1)), (NOW + 1, (None, None))])
-def test_pause_for_a_time_is_told_until_it_is_over(queue, now, told):
+def test_timed_pause_is_reported_until_it_ends(queue, now, told):
     queue.given(meta={"paused": NOW - 5, "paused_until": NOW + 1})
     queue.now = now
     counts = queue.stats()

@@ -29,18 +29,18 @@ def test_expired_lease_returns_message_to_retry(queue):
         (NOW + 1, NOW, False),
         (NOW, NOW - 0.001, False),
         (NOW + 0.001, NOW, False),
-        (NOW + 0.25, NOW + 0.75, False),  # by less than a millisecond: the holder has the benefit
+        (NOW + 0.25, NOW + 0.75, False),  # by less than a millisecond: the holder gets the benefit of the doubt
         (NOW + 0.25, NOW + 1, True),
     ],
 )
-def test_lease_is_lost_once_its_end_has_come(queue, lease_end, now, lost):
+def test_lease_is_lost_at_its_end(queue, lease_end, now, lost):
     queue.given(unack={"a": lease_end})
     queue.now = now
     assert queue.unack_to_retry() == int(lost)
     assert ("retry" in queue.state()) is lost
 
 
-def test_lost_delivery_counts_as_an_attempt_and_its_error_is_kept(queue):
+def test_lost_delivery_counts_as_an_attempt_and_keeps_its_error(queue):
     queue.given(unack={"a": NOW, "b": NOW}, attempts={"a": "2.3.1.1", "b": "9.0.0.0"}, errors={"a": "ValueError"})
     queue.unack_to_retry()
     after = queue.state()
@@ -70,7 +70,7 @@ def test_cancelled_delivery_is_not_retried(queue):
     }
 
 
-def test_leases_that_run_change_nothing(queue):
+def test_running_leases_are_unchanged(queue):
     queue.given(unack={"a": NOW + 1}, stats={"lease_lost": 4})
     before = queue.state()
     assert queue.unack_to_retry() == 0
@@ -101,7 +101,7 @@ def test_bell_never_rings_twice(queue):
     assert queue.state()["bell"] == RUNG
 
 
-def test_server_time_counts_by_default(queue):
+def test_server_time_is_the_default(queue):
     queue.now = SERVER_TIME
     hour = 3_600_000
     queue.given(unack={"a": queue.server_ms(), "b": queue.server_ms() + hour})
@@ -111,7 +111,7 @@ def test_server_time_counts_by_default(queue):
 
 @pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("key", ["errors", "garbage", "cancelled", "stats", "retry", "attempts"])
-def test_key_that_another_program_has_overwritten_takes_no_message_away(queue, key):
+def test_overwritten_key_loses_no_message(queue, key):
     queue.given(unack={f"m{n}": NOW - 1 for n in range(5)})
     queue.redis.set(getattr(queue.keys, key), "x")
     with pytest.raises(DelayqError):
@@ -119,7 +119,7 @@ def test_key_that_another_program_has_overwritten_takes_no_message_away(queue, k
     assert len(queue.redis.zrange(queue.keys.unack, 0, -1)) == 5
 
 
-def test_unreadable_count_of_deliveries_begins_anew_and_takes_no_other_along(queue):
+def test_unreadable_delivery_count_restarts_and_affects_no_other_message(queue):
     queue.given(unack={"a": NOW - 1, "b": NOW - 1}, attempts={"a": "broken", "b": "2.0.0.0"})
     assert queue.unack_to_retry() == 2
     state = queue.state()
@@ -128,7 +128,7 @@ def test_unreadable_count_of_deliveries_begins_anew_and_takes_no_other_along(que
 
 
 @pytest.mark.same_on_all_servers
-def test_replaced_deliveries_are_forgotten_a_minute_after_their_leases_though_no_limit_is_left(queue):
+def test_replaced_deliveries_are_forgotten_a_minute_after_their_leases_even_without_a_limit(queue):
     queue.given(replaced={"old": NOW - 60_000, "late": NOW - 59_999, "runs": NOW + 1})
     assert queue.unack_to_retry() == 0
     assert queue.state() == {"replaced": {"late": NOW - 59_999, "runs": NOW + 1}}

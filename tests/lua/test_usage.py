@@ -8,20 +8,20 @@ from tests.harness.lua.raw import NOW
 LATE_MS = 5000
 
 
-def test_queue_that_knows_nothing_uses_nothing(queue):
+def test_new_queue_uses_nothing(queue):
     assert queue.usage(LATE_MS) == Usage()
     assert queue.state() == {}
 
 
 @pytest.mark.same_on_all_servers
-def test_what_runs_and_what_was_replaced_while_it_ran_counts_towards_the_concurrency(queue):
+def test_running_and_replaced_running_deliveries_count_towards_the_concurrency(queue):
     queue.given(meta={"concurrency": 5}, unack={"u": NOW + 1, "v": NOW + 2})
     queue.given(replaced={"0.0.0.0-1\0w": NOW + 9, "0.0.0.0-1\0over": NOW})
     assert queue.usage(LATE_MS) == Usage(concurrency=5, running=3)
 
 
 @pytest.mark.same_on_all_servers
-def test_hand_outs_of_the_last_period_count_towards_the_rate(queue):
+def test_deliveries_of_the_last_period_count_towards_the_rate(queue):
     queue.given(meta={"rate": 9, "period_ms": 1000})
     queue.given(rate={"1": (NOW - 1000) * 1000, "2": (NOW - 999) * 1000, "3": NOW * 1000})
     assert queue.usage(LATE_MS) == Usage(rate=9, period_ms=1000, handed_out=2)
@@ -35,11 +35,11 @@ def test_slots_of_all_keys_are_added_up(queue):
 
 
 @pytest.mark.same_on_all_servers
-def test_schedules_are_late_whose_slot_has_passed(queue):
+def test_schedules_with_a_past_slot_are_late(queue):
     queue.given(armed={"hourly": NOW - 9000, "nightly": NOW - 5001, "soon": NOW - 5000, "off": 0, "over": -1})
     assert queue.usage(LATE_MS) == Usage(late_schedules=2, latest_ms=9000)
 
 
-def test_limit_that_another_program_has_overwritten_is_none(queue):
+def test_unreadable_limit_is_ignored(queue):
     queue.given(meta={"rate": "x", "period_ms": "y", "concurrency": "", "per_key": "z"})
     assert queue.usage(LATE_MS) == Usage()
