@@ -1,4 +1,4 @@
-"""Fixtures: the same queue on a real Redis, through each kind of client and either face, and in memory."""
+"""Fixtures: the same queue on a real Redis, through each kind of client and in both APIs, and in memory."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "fakeredis": {},
     "aio-fakeredis-shards": {},
 }
-NOWHERE = "redis://127.0.0.1:1/0"  # what is in memory must not even try to connect
+NOWHERE = "redis://127.0.0.1:1/0"  # an in-memory queue must not even try to connect
 
 
 class Now(Clock):
-    """The time that the scripts go by."""
+    """The time that the scripts use."""
 
     def later(self, seconds: float) -> None:
         """Let seconds pass."""
@@ -50,7 +50,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def client(kind: str, now: Now, request: pytest.FixtureRequest) -> Iterator[redis.Redis]:
-    """A client of a server that is empty."""
+    """A client of an empty server."""
     if "fakeredis" in kind:
         yield now.client
         return
@@ -71,9 +71,9 @@ Make = Callable[..., Queue]
 
 @pytest.fixture
 def make(kind: str, client: redis.Redis, now: Now, request: pytest.FixtureRequest) -> Iterator[Make]:
-    """``make(**options)``: a queue, which keeps to the test's time unless it is given a clock.
+    """``make(**options)``: a queue, which uses the test's time unless it is given a clock.
 
-    Of the async face, it is one that awaits for the test.
+    In the async API, its calls are awaited for the test.
     """
     made: list[Queue] = []
     awaiting: Awaiting | None = None
@@ -105,9 +105,9 @@ Drain = Callable[..., int]
 
 @pytest.fixture
 def drain(kind: str) -> Drain:
-    """``drain(queue, handler, …)``: let a consumer of the queue's face handle all that is due.
+    """``drain(queue, handler, …)``: let a consumer of the queue's API handle everything that is due.
 
-    Of the async face, the handler is an async one; with clients that decode, it is left as it is: a plain one.
+    In the async API, the handler becomes async, except with clients that decode: there it stays a plain function.
     """
 
     def drain(queue: Any, handler: Body | None, **options: Any) -> int:
@@ -120,7 +120,7 @@ def drain(kind: str) -> Drain:
 
 
 def registered(queue: Any, register: Callable[[Body], Body], function: Body) -> None:
-    """Register a function with a queue, by `queue.handler` or the like; of the async face, it becomes an async one."""
+    """Register a function with a queue, by `queue.handler` or the like; in the async API, it becomes async."""
     register(_async(function) if isinstance(queue, Awaited) else function)
 
 
@@ -134,12 +134,12 @@ def _async(function: Body) -> Body:
 
 
 def examine(queue: Any, **options: Any) -> Any:
-    """Let the doctor of the queue's face look at it."""
+    """Let the doctor of the queue's API examine it."""
     return queue.examine(**options) if isinstance(queue, Awaited) else doctor.examine(queue, **options)
 
 
 def at_once(queue: Any, call: Callable[[Any, Any], Any], arguments: Iterable[Any]) -> list[Any]:
-    """Make calls of a queue, ``call(queue, argument)``, at the same time: from threads, or in tasks."""
+    """Make the calls ``call(queue, argument)`` at the same time: from threads, or in tasks."""
     if isinstance(queue, Awaited):
         return queue.at_once(call, arguments)
     with ThreadPoolExecutor(8) as threads:
@@ -155,7 +155,7 @@ def intercept(
     before: Callable[[Calls], list[Any] | None] = lambda _: None,
     after: Callable[[Calls], object] = lambda _: None,
 ) -> None:
-    """Be asked before and after each round trip of a queue of either face; what `before` returns is the reply."""
+    """Call `before` and `after` around each round trip of a queue; what `before` returns is taken as the reply."""
     connection = queue.target._executor if isinstance(queue, Awaited) else queue._executor
     run = connection.run
 
@@ -184,7 +184,7 @@ Take = Callable[..., Message]
 
 @pytest.fixture
 def take(queue: Queue) -> Take:
-    """``take(id)``: receive one message, which is that of the id."""
+    """``take(id)``: receive one message, and check that it has this id."""
 
     def take(id: str = "a", **options: Any) -> Message:
         (message,) = queue.receive(1, **options)

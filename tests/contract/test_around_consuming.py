@@ -1,4 +1,4 @@
-"""What is done around a consumer's handler, on every kind of client and either face: types, middleware, schedules."""
+"""What surrounds a consumer's handler, on every kind of client and in both APIs: types, middleware, schedules."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_schedule_name_can_have_only_one_function(queue: Queue):
 
 
 class Custom:
-    """What no payload can be read as."""
+    """A type that no payload can have."""
 
 
 def test_type_that_no_payload_can_have_is_refused_at_registration(queue: Queue):
@@ -156,7 +156,7 @@ def test_type_that_no_payload_can_have_is_refused_at_registration(queue: Queue):
 
 
 class Handled(list[Any]):
-    """A handler that is false, as it is an empty list."""
+    """A handler that is falsy, because it is an empty list."""
 
     def __call__(self, message: Message) -> None:
         self.append(message.payload)

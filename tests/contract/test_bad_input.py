@@ -1,4 +1,4 @@
-"""Bad input gets a named error that says the value and the remedy, and changes nothing."""
+"""Bad input raises a named error that says the value and the remedy, and changes nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAIVE = dt.datetime(2026, 12, 24, 18)  # noqa: DTZ001
 AWARE = dt.datetime(2026, 12, 24, 18, tzinfo=dt.UTC)
 CENTURIES = dt.timedelta(days=365 * 8000)
 
-Call = Callable[[Any], Any]  # of a queue; wrong types are part of the test
+Call = Callable[[Any], Any]  # takes a queue; wrong types are part of the test
 
 TIMES: dict[str, tuple[Call, str]] = {
     "naive-datetime": (lambda q: q.send("x", at=NAIVE), "at=2026-12-24T18:00:00 is naive: add a time zone"),

@@ -1,4 +1,4 @@
-"""Handlers of batches, on every kind of client and either face: what they are given, and what becomes of it."""
+"""Batch handlers, on every kind of client and in both APIs: what they get, and what their return value does."""
 
 from __future__ import annotations
 
@@ -379,7 +379,7 @@ def test_handler_given_to_the_consumer_overrides_a_batch_handler(queue: Queue, d
 
 
 class Custom:
-    """What no payload can be read as."""
+    """A type that no payload can have."""
 
 
 def takes_one(message: Message) -> None:

@@ -1,4 +1,4 @@
-"""The limit of deliveries that run at a time per key: what is held back waits in the queue."""
+"""The limit of concurrent deliveries per key: messages held back wait in the queue."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_held_back_messages_are_handed_out_earliest_due_first_with_their_latenes
 def test_slot_that_was_never_released_is_freed_within_a_minute(queue: Queue, now: Now, client: redis.Redis):
     queue.send_many(of("big", "a", "b", "c"))
     for message in queue.receive(10, lease=600):
-        client.zrem("delayq:{jobs}:unack", message.id)  # as if both had ended, and none could say so
+        client.zrem("delayq:{jobs}:unack", message.id)  # as if both had ended, and neither could say so
     now.later(59.9)
     assert queue.receive(10) == []
     now.later(0.1)
@@ -142,7 +142,7 @@ def test_lost_lease_frees_its_slot(queue: Queue, now: Now):
     queue.send_many(of("big", "c"))
     assert queue.receive(10) == []
     now.later(5)
-    # Both retries run, or one of them and "c", which the upkeep of the first call has let go when a second had passed.
+    # Both retries run, or one of them and "c", which the upkeep of the first call frees if a second has passed.
     assert len([*queue.receive(10), *queue.receive(10)]) == 2
 
 
@@ -203,10 +203,10 @@ def test_limit_can_be_raised_and_removed_while_messages_wait(queue: Queue, limit
     limit(2)
     queue.send_many(of("big", "d"))
     (second,) = queue.receive(10)
-    assert second.id in {"b", "d"}  # "b" when a second had passed, as the upkeep of that call has let it go
+    assert second.id in {"b", "d"}  # "b" if a second has passed: the upkeep of that call frees it
     limit(None)
     now.later(60)
-    freed = [*queue.receive(10), *queue.receive(10)]  # what an upkeep lets go comes with the next call
+    freed = [*queue.receive(10), *queue.receive(10)]  # what an upkeep frees comes with the next call
     assert set(ids(freed)) >= {"b", "c", "d"} - {second.id}
 
 
@@ -254,7 +254,7 @@ def test_queue_without_a_limit_rarely_checks_for_one(queue: Queue, limit: Limit,
 @pytest.mark.usefixtures("limit")
 def test_batch_acquires_and_releases_its_slots_in_one_call_each(queue: Queue, monkeypatch: pytest.MonkeyPatch):
     queue.send_many([each for number in range(200) for each in of(f"tenant {number}", f"m{number}")])
-    queue._context.budget.note(1, 100, 0.0)  # else it is careful with its first claim
+    queue._context.budget.note(1, 100, 0.0)  # otherwise its first claim is small
     names: list[str] = []
     intercept(queue, monkeypatch, before=lambda calls: names.extend(c.script.name for c in calls if c.script))
     assert all(queue.ack(queue.receive(200)))

@@ -1,4 +1,4 @@
-"""Retries and backoff that `configure` has stored, and who goes by them."""
+"""Retries and backoff stored by `configure`, and which clients apply them."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ THRICE = "exponential:base=10s,factor=3,maximum=3600s,jitter=0"
 
 @pytest.fixture
 def operator(make: Make) -> Queue:
-    """The client of who configures the queue."""
+    """The client that configures the queue."""
     return make()
 
 
 def retries(queue: Queue, **options: Any) -> int | None:
-    """Return with how many retries a message is stored that is sent now."""
+    """Return the number of retries of a message sent now."""
     info = queue.get(queue.send("x", **options).id)
     assert info is not None
     return info.max_retries
 
 
 def wait_of(queue: Queue, now: Now) -> float:
-    """Let a message of this queue fail, and return after how many seconds it is tried again."""
+    """Let a message of this queue fail; return after how many seconds it is retried."""
     queue.purge()
     queue.send("x", max_retries=9)
     (message,) = queue.receive()

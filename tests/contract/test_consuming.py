@@ -1,4 +1,4 @@
-"""What a consumer makes of a handler's verdicts, on each face and each kind of handler."""
+"""What a consumer does with the outcomes of handlers, in both APIs and with each kind of handler."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_retry_after_sets_the_time_of_the_next_attempt(queue: Queue, drain: Drai
 
 
 @pytest.mark.parametrize("options", [{}, {"expires_in": 3600}], ids=["", "until its expiry"])
-def test_retry_with_count_false_uses_up_no_retry(queue: Queue, drain: Drain, now: Now, options: Any):
+def test_uncounted_retry_uses_up_no_retry(queue: Queue, drain: Drain, now: Now, options: Any):
     queue.send("x", id="a", max_retries=1, **options)
     for _ in range(5):
         assert drain(queue, raising(RetryAfter(60, "not ready", counts=False))) == 1
@@ -72,16 +72,16 @@ def test_retry_with_count_false_uses_up_no_retry(queue: Queue, drain: Drain, now
     assert (dead.reason, dead.attempts, dead.retries_used) == ("retries-exhausted", 7, 2)
 
 
-def test_retry_with_count_false_counts_once_the_message_has_expired(queue: Queue, drain: Drain, now: Now):
+def test_uncounted_retry_counts_once_the_message_has_expired(queue: Queue, drain: Drain, now: Now):
     queue.send("x", id="a", max_retries=1, expires_in=100)
     again, attempts = RetryAfter(60, counts=False), 0
     while not queue.dead.list():
         attempts += drain(queue, raising(again))
         now.later(60)
-    assert attempts == 4  # after 0 and 60 s free; then the one retry, and its end
+    assert attempts == 4  # two uncounted ones, after 0 and 60 s; then the first, and its only retry
 
 
-def test_why_reports_a_retry_with_count_false(queue: Queue, drain: Drain):
+def test_why_reports_an_uncounted_retry(queue: Queue, drain: Drain):
     queue.send("x", id="a", max_retries=1)
     drain(queue, raising(RetryAfter(60, "not ready", counts=False)))
     sentence = "a has failed once (0 of 1 retries used up), the last time with RetryAfter: not ready"
@@ -89,7 +89,7 @@ def test_why_reports_a_retry_with_count_false(queue: Queue, drain: Drain):
 
 
 class TooMany(Exception):
-    """The server says for how long to stay away."""
+    """The server says how long to wait."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"wait {seconds} s")
@@ -151,7 +151,7 @@ def test_message_that_has_started_does_not_expire(queue: Queue, now: Now):
     failed = {message.id: message for message in queue.receive(2, lease=5)}["failed"]
     failed.nack()
     now.later(3600)
-    queue.receive()  # takes back what was lost
+    queue.receive()  # takes back the lost message
     now.later(3600)
     stats = queue.stats()
     assert (stats.expired, stats.inside) == (0, 2)
@@ -185,7 +185,7 @@ def test_paused_queue_hands_out_nothing_until_resumed(queue: Queue, drain: Drain
 
 
 def test_suspect_runs_alone(make: Make, client: Any, drain: Drain, now: Now):
-    """A message that has cost two consumers their lives is run with nothing beside it, on either face."""
+    """A message that has crashed two consumers runs with nothing beside it, in both APIs."""
     queue = make(lease=1, shards=1, max_retries=5)
     queue.send("poison", id="a")
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""Every class of the error tree is raised through the public face: here, or in the test of the part that raises it."""
+"""Every class of the error tree is raised through the public API: here, or in the test of the part that raises it."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ HERE: dict[type[DelayqError], Raise] = {
     errors.ServerOutOfMemory: full,
     errors.HandlerMissing: lambda queue, _: Consumer(queue),
 }
-# What Queue cannot be brought to raise here: by whose test.
+# The errors that Queue cannot be made to raise here, and the test of each.
 ELSEWHERE: dict[type[DelayqError], str] = {
     errors.InvalidURL: "transport/test_url.py",
     errors.StartFailed: "contract/test_hooks.py",
@@ -99,7 +99,7 @@ ELSEWHERE: dict[type[DelayqError], str] = {
     errors.DataLost: "spark/test_archive.py",
     errors.LakeMismatch: "lake/test_hydrate.py",
 }
-# Those that stand for a branch, and are raised as one of its leaves.
+# Base classes, which are raised only as one of their subclasses.
 BRANCHES = [
     DelayqError,
     errors.SendError,

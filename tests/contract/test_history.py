@@ -1,4 +1,4 @@
-"""What became of a message: its history, from the ledger."""
+"""What happened to a message: its history, from the ledger."""
 
 from __future__ import annotations
 

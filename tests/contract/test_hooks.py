@@ -1,4 +1,4 @@
-"""What a consumer calls beside its handler: at its start, at its stop, and for messages that die."""
+"""Hooks that a consumer calls beside its handler: at its start, at its stop, and when a message dies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.harness.awaiting import Awaited
 
 
 class Note(list[Any]):
-    """What was called, in its order."""
+    """What was called, in order."""
 
     def of(self, name: str) -> Any:
         """A function that notes that it was called."""
@@ -208,7 +208,7 @@ def test_consumer_of_several_queues_calls_the_hooks_of_each_queue(make: Make):
 
 
 def run_all(queues: list[Any], handler: Any) -> None:
-    """Let one consumer handle what is due in several queues of a face."""
+    """Let one consumer handle what is due in several queues of one API."""
     if isinstance(queues[0], Awaited):
         queues[0]._runner.run(aio.Consumer([each.target for each in queues], handler).drain())
     else:

@@ -1,4 +1,4 @@
-"""The ledger on every kind of client and either face: all that can be done to messages is noted, and nothing twice."""
+"""The ledger notes every change of a message once, on every kind of client and in both APIs."""
 
 from __future__ import annotations
 

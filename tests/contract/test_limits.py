@@ -1,4 +1,4 @@
-"""Limits of a queue, which all clients of it share."""
+"""Limits of a queue, which all its clients share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.contract.conftest import Drain, Make, Now
 
 @pytest.fixture
 def queue(make: Make) -> Queue:
-    """One that can be limited: a limited queue has no shards."""
+    """A queue with one shard, because only such a queue can have limits."""
     return make(shards=1, max_retries=2)
 
 
@@ -110,7 +110,7 @@ def test_pause_overrides_the_limits(queue: Queue, now: Now):
     assert now.ms
 
 
-# -- what a client says of itself ------------------------------------------------------------------------------------
+# -- limits given to the constructor -----------------------------------------------------------------------------------
 
 
 def test_limits_of_a_client_are_stored_when_it_first_sends(make: Make, queue: Queue):
@@ -177,7 +177,7 @@ def test_stored_setting_that_overrides_the_constructor_is_logged_once(
         assert said in line
 
 
-# -- shards ----------------------------------------------------------------------------------------------------------
+# -- shards ------------------------------------------------------------------------------------------------------------
 
 
 def test_queue_with_shards_refuses_limits(make: Make, client: redis.Redis, subtests: pytest.Subtests):
@@ -243,7 +243,7 @@ def test_message_released_while_the_queue_is_paused_does_not_count_against_the_r
 def test_client_that_sets_a_key_limit_applies_it_at_once(make: Make):
     queue = make(shards=1, concurrency_key=lambda message: message.headers["tenant"])
     queue.send_many([Outgoing(number, headers={"tenant": "a"}) for number in range(4)])
-    assert received(queue, 1) == 1  # without a limit; which is asked for again a second later
+    assert received(queue, 1) == 1  # without a limit; the client looks for one again a second later
     queue.configure(concurrency_per_key=1)
     assert received(queue) == 1
 

@@ -11,7 +11,7 @@ from delayq.model.units import from_ms
 from delayq.protocol.queue_commands import MAX_IDS
 from tests.contract.conftest import Make, Now, Take, examine
 
-PLACES = ("unack", "retry", "dead", "ready", "pending")  # in this order: what is ready is what comes next
+PLACES = ("unack", "retry", "dead", "ready", "pending")  # in this order: ready messages are handed out next
 
 
 def bring(queue: Queue, take: Take, state: str, id: str = "a") -> None:

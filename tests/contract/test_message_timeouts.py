@@ -1,4 +1,4 @@
-"""The timeout that a message brings along, and where it is kept. How it ends handlers is tested with their pools."""
+"""The timeout of a message, and where it is kept. How it ends handlers is tested with their pools."""
 
 from __future__ import annotations
 

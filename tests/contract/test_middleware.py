@@ -1,4 +1,4 @@
-"""What middleware may do to a send, on every kind of client."""
+"""What middleware can do to a send, on every kind of client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who consumes a queue, what it was like before, and how long its handlers ran: on either face."""
+"""The consumers of a queue, its samples, and how long its handlers ran, in both APIs."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ MINUTE, HOUR, DAY = 60.0, 3600.0, 86_400.0
 
 @pytest.fixture
 def queue(queue: Queue, now: Now) -> Queue:
-    """A queue at a moment at which ten minutes begin."""
+    """A queue at a time that starts a span of ten minutes."""
     now.later(-now.ms / 1000 % 600)
     queue.send("far", delay=30 * DAY)
     return queue
 
 
 def ages(queue: Queue, now: Now, **asked: Any) -> list[float]:
-    """How many minutes ago the samples are of."""
+    """How many minutes old the samples are."""
     return [(from_ms(now.ms) - sample.at).total_seconds() / 60 for sample in queue.samples(**asked)]
 
 
@@ -36,7 +36,7 @@ def test_sample_holds_the_stats_of_its_time(queue: Queue, now: Now):
     queue.pause()
     now.later(MINUTE + 7)
     assert queue.sample()
-    sample = queue.samples()[-1]  # that of who received is the first
+    sample = queue.samples()[-1]  # the receive has taken the first
     assert sample.stats == queue.stats()
     assert sample.stats.at == from_ms(now.ms)
     assert sample.at == from_ms(now.ms - 7000)
@@ -95,7 +95,7 @@ def test_samples_of_another_program_are_ignored(queue: Queue, now: Now, client: 
     key = queue._context.shards[0].keys.samples_minute
     client.delete(key)
     client.xadd(key, {"s": "what is this?"}, id=f"{int(now.ms)}-0")
-    assert [sample.stats.sent for sample in queue.samples()] == [1]  # that of ten minutes
+    assert [sample.stats.sent for sample in queue.samples()] == [1]  # the one kept for ten minutes
 
 
 def test_stats_show_the_oldest_due_message(queue: Queue, now: Now):

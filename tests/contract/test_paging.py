@@ -1,4 +1,4 @@
-"""Pages of a state: forwards and backwards, each message once, whatever its id, its due time and its shard."""
+"""Pages of a state, forwards and backwards, contain each message once: with any id, due time and shard."""
 
 from __future__ import annotations
 

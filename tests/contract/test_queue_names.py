@@ -1,4 +1,4 @@
-"""queues(): which queues a server has."""
+"""queues() lists the queues of a server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dead letters come back by what they have in common, and one of them with what it should have held."""
+"""Redrive dead letters by what they have in common, and edit a single one."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from delayq.operations.bulk.selection import Choice
 from delayq.types import Redriven
 from tests.contract.conftest import Calls, Make, Now, Take, intercept
 
-MAX_MOVED = 20  # of a page and a call, here
+MAX_MOVED = 20  # per page and per call, here
 MANY = 2 * MAX_MOVED + 7
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let few messages take several pages."""
+    """Use small pages, so that a few messages take several."""
     monkeypatch.setattr("delayq.operations.bulk.redrive.MAX_MOVED", MAX_MOVED)
 
 
@@ -48,7 +48,7 @@ def ids(queue: Queue, state: Any = "pending") -> list[str]:
 
 @pytest.fixture
 def stocked(queue: Queue, now: Now) -> Queue:
-    """A dead letter a minute, four of them."""
+    """Four dead letters, one a minute."""
     die(queue, "a", "exhausted", "TimeoutError: timed out", headers={"tenant": "a", "n": 3, "on": True, "raw": b"r"})
     now.later(60)
     die(queue, "b", "unwanted", "HTTP 503: try later", headers={"tenant": "b"})
@@ -125,7 +125,7 @@ def test_redriven_message_has_its_retries_and_is_due_after_the_delay(stocked: Qu
 @pytest.mark.same_on_all_clients
 @pytest.mark.parametrize("share", [1, 2, MAX_MOVED, MANY])
 def test_each_dead_letter_is_read_once_and_the_chosen_ones_are_redriven(queue: Queue, share: int):
-    """Those that come back make the others move up, within a page and behind it; nearly all died at one instant."""
+    """Redriven messages make the others move up, within a page and behind it; nearly all died at the same time."""
     names = [str(number) for number in range(MANY)]
     die_many(queue, names, lambda number: "meant" if number % share == 0 else "not")
     meant = [name for name in names if int(name) % share == 0]
@@ -160,7 +160,7 @@ def test_dead_letter_that_dies_again_meanwhile_is_left_alone(stocked: Queue, now
 
 
 def test_dead_letter_that_dies_again_after_it_was_read_is_left_alone(stocked: Queue, now: Now):
-    """Somebody else is faster: it is no longer the one that was meant."""
+    """Another client was faster: it is not the same dead letter any more."""
     redrive = Redrive(Choice(), rate=1)
     left = {"a", "b", "c", "d"}
     while "d" in left and len(left) > 1:
@@ -281,7 +281,7 @@ def test_redrive_without_dead_letters_returns_at_once(queue: Queue):
     assert (told.total, told.looked_at, told.matched, told.moved) == (0, 0, 0, 0)
 
 
-# One of them, edited
+# Edit one of them
 
 
 def test_edited_dead_letter_is_pending_with_its_new_content(queue: Queue, take: Take, now: Now):

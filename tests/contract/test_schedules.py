@@ -1,4 +1,4 @@
-"""Schedules, on each kind of client: what arms the next slot, and what is missed."""
+"""Schedules, on each kind of client: what arms the next slot, and what happens to missed ones."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def slot_of(message: Message) -> dt.datetime:
 
 
 def taken(queue: Queue) -> list[dt.datetime]:
-    """Take and ack what is due, one after the other; return the slots."""
+    """Receive and ack what is due, one after the other; return the slots."""
     slots = []
     while messages := queue.receive(1):
         slots.append(slot_of(messages[0]))
@@ -36,7 +36,7 @@ def at(time: str) -> dt.datetime:
     return dt.datetime.fromisoformat(f"2023-11-14T{time}:00+00:00")
 
 
-# -- the keepers' calls ------------------------------------------------------------------------------------------------
+# -- adding and changing schedules -------------------------------------------------------------------------------------
 
 
 def test_added_schedule_is_known_and_armed(queue: Queue):
@@ -395,7 +395,7 @@ def die_at_arm(calls: Calls) -> None:
 
 @pytest.fixture
 def no_upkeep() -> Iterator[None]:
-    """Let receivers claim, and no more."""
+    """Let receivers claim, and do nothing else."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Upkeep, "_duties", lambda _: ())
         yield
@@ -448,7 +448,7 @@ def test_message_is_handled_even_if_arming_the_next_is_refused(queue: Queue, now
 
 
 def revived(queue: Queue) -> int:
-    """Look through all pages of the schedules; return how many were revived."""
+    """Go through all pages of the schedules; return how many were revived."""
     count = queue.execute(schedule_chain.revive)
     while queue._context.next_armed:
         count += queue.execute(schedule_chain.revive)
@@ -486,7 +486,7 @@ def test_only_revived_schedules_are_counted(
     told = [line for line in caplog.messages if "schedule" in line]
     assert ["revived" in line for line in told] == [False, True]
     assert "not armed" in told[0]
-    assert revived(queue) + revived(queue) == 3  # to the last page, and from the first one
+    assert revived(queue) + revived(queue) == 3  # the rest of the pages, and again from the first
 
 
 @pytest.mark.same_on_all_clients

@@ -1,4 +1,4 @@
-"""A server that knows some of the scripts only: the calls of a new client run in their order, on either face."""
+"""A server that knows only some of the scripts: the calls of a new client run in order, in both APIs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.harness.awaiting import Awaited
 
 
 def warm(queue: Any) -> None:
-    """Let a client know what its server knows."""
+    """Let a client learn that its server knows all scripts."""
     for number in range(3):
         queue.send(number)
         queue.ack(queue.receive())
@@ -35,7 +35,7 @@ def connection_of(queue: Any) -> Any:
 
 
 def before_texts_are_sent(queue: Any, patch: pytest.MonkeyPatch, do: Callable[[], object]) -> None:
-    """Let something happen between a trip of which calls were refused and the one that brings the texts of these."""
+    """Call `do` between a round trip with refused calls and the next, which sends the texts of their scripts."""
     connection = connection_of(queue)
     send = connection._send
 
@@ -48,7 +48,7 @@ def before_texts_are_sent(queue: Any, patch: pytest.MonkeyPatch, do: Callable[[]
 
 
 def forget_all_but(client: Any, *names: str) -> None:
-    """Let the server forget scripts, as one of Redis 7.4 and newer does with those that were not used for longest."""
+    """Let the server forget scripts, as Redis 7.4 and newer do with the least recently used ones."""
     client.script_flush()
     for name in names:
         client.script_load(script(name).text)
@@ -60,7 +60,7 @@ def lose() -> None:
 
 @pytest.fixture
 def claims_alone(client: Any) -> None:
-    """Let the server know the script that claims, as another client has just used it, and not that which promotes."""
+    """Let the server know the claim script, because another client has just used it, but not the promote script."""
     forget_all_but(client, "ready_to_unack")
 
 
@@ -132,7 +132,7 @@ TEXTS, DIGESTS = ["EVAL", "EVAL"], ["EVALSHA", "EVALSHA"]
 
 
 class Trip:
-    """A trip of two scripts, and with which words they were sent."""
+    """A round trip of two scripts, and the commands with which they were sent."""
 
     def __init__(self, queue: Any, patch: pytest.MonkeyPatch) -> None:
         self.queue = queue
@@ -159,7 +159,7 @@ def steps(calls: list[Command[Any]]) -> Operation[list[Any]]:
 
 @pytest.fixture
 def trip(make: Make, monkeypatch: pytest.MonkeyPatch) -> Trip:
-    """A trip that was made before."""
+    """A round trip that was made before."""
     queue = make(shards=1)
     queue.send("x")
     trip = Trip(queue, monkeypatch)
@@ -169,7 +169,7 @@ def trip(make: Make, monkeypatch: pytest.MonkeyPatch) -> Trip:
 
 def test_script_text_is_sent_again_after_a_script_was_refused(trip: Trip, client: Any):
     client.script_flush()
-    trip.queue.cancel("nothing")  # alone, it is refused
+    trip.queue.cancel("nothing")  # alone in its round trip, it is refused
     assert (trip.make(), trip.make()) == (TEXTS, DIGESTS)
 
 

@@ -1,4 +1,4 @@
-"""What is meant is found, and done with, a step at a time: from where an earlier search has stopped, too."""
+"""Searches find the chosen messages and act on them step by step, and can continue where another stopped."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CHOICES: dict[str, tuple[dict[str, Any], list[int]]] = {
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let few messages take several pages, and few of them a step."""
+    """Use small pages and steps, so that a few messages take several."""
     monkeypatch.setattr("delayq.operations.bulk.search.MAX_MOVED", PAGE)
     monkeypatch.setattr("delayq.operations.bulk.search.STEP_BYTES", 300)
 
@@ -65,7 +65,7 @@ def test_search_can_be_bounded_by_times_and_an_id_prefix(queue: Queue, payload: 
     since, until = start + dt.timedelta(minutes=15), start + dt.timedelta(minutes=40)
     search = Search("pending", Choice(since=since, until=until, id_prefix="b", payload=payload))
     assert sorted(found(queue, search)) == [f"b{n:02}" for n in range(15, 41, 2)]
-    assert search.looked_at <= 26  # what is outside is not even read
+    assert search.looked_at <= 26  # messages outside the range are not even read
 
 
 def test_causes_count_the_last_hour_and_the_one_before(queue: Queue):
@@ -99,7 +99,7 @@ def test_spread_gives_each_message_one_time_within_the_range(queue: Queue):
     start = queue.stats().at.replace(microsecond=0)
     queue.send_many([Outgoing(n, at=start + dt.timedelta(minutes=60 + n), id=f"{n:03}") for n in range(300)])
     due = spread(timestamp_ms(start + dt.timedelta(minutes=90)), 3_600_000)
-    for matched in (300, 0):  # those that have their time are left alone
+    for matched in (300, 0):  # messages that already have their time are left alone
         told = swept(queue, Sweep("pending", Choice(), retiming(due), due, backwards=True))
         assert told.matched == matched
     times = [info.due_at for info in queue.peek("pending", 300) if info.due_at]

@@ -1,4 +1,4 @@
-"""Several queues in one consumer: what each gets of the handlers, on either face."""
+"""Several queues in one consumer: how they share its handlers, in both APIs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from delayq.runtime.fair_dispatch import FairDispatcher
 from tests.contract.conftest import Body, Make, Now, examine, registered
 from tests.harness.awaiting import Awaited
 
-SECONDS = 120.0  # that no test is about
+SECONDS = 120.0  # a time limit that no test depends on
 
 Run = Callable[..., int]
 Until = Callable[[FairDispatcher], bool]
@@ -35,7 +35,7 @@ def low(make: Make) -> Queue:
 
 @pytest.fixture
 def post(kind: str, client: Any, now: Now) -> Iterator[Post]:
-    """``post(queue, id)``: send to a queue of either face, from within a handler; once under an id."""
+    """``post(queue, id)``: send to a queue of either API from within a handler, once for each id."""
     senders: dict[str, Queue] = {}
 
     def post(queue: Any, id: str) -> None:
@@ -50,7 +50,7 @@ def post(kind: str, client: Any, now: Now) -> Iterator[Post]:
 
 @pytest.fixture
 def gates(monkeypatch: pytest.MonkeyPatch) -> list[FairDispatcher]:
-    """The gates of the consumers that are run."""
+    """The dispatchers of the consumers that are run."""
     made: list[FairDispatcher] = []
 
     def make(*args: Any) -> FairDispatcher:
@@ -66,8 +66,8 @@ def gates(monkeypatch: pytest.MonkeyPatch) -> list[FairDispatcher]:
 def run(high: Any, gates: list[FairDispatcher]) -> Run:
     """``run(queues, handler, until=…, max_messages=…, stop=…, **options)``: serve queues in one consumer.
 
-    Before the handler begins with a message, it waits for ``until(gate)``, the consumer's. That ends after
-    `max_messages`, or is stopped by the first message, or when nothing is due.
+    Before it handles a message, the handler waits until ``until(gate)`` is true for the consumer's dispatcher. The
+    consumer ends after `max_messages`, or at the first message, or when nothing is due.
     """
 
     def run(
@@ -90,7 +90,7 @@ def run(high: Any, gates: list[FairDispatcher]) -> Run:
 
         async def handle_async(message: Any) -> Any:
             deadline = time.monotonic() + SECONDS
-            while not until(gates[-1]) and time.monotonic() < deadline:  # noqa: ASYNC110  # others change what it asks
+            while not until(gates[-1]) and time.monotonic() < deadline:  # noqa: ASYNC110  # other tasks change the condition
                 await asyncio.sleep(0.001)
             if stop:
                 await consumers[0].stop()
@@ -127,7 +127,7 @@ def fill(queue: Any, count: int) -> None:
 
 
 def note(seen: list[str]) -> Body:
-    """Return a handler that notes of which queue a message is."""
+    """Return a handler that notes the queue of each message."""
     return lambda message: seen.append(message.queue)
 
 
@@ -147,7 +147,7 @@ def test_backlogged_queues_are_served_by_their_weights(high: Queue, low: Queue, 
     handled = run({high: 5, low: 1}, note(seen), each_waits_or_enough_were_seen, max_messages=130, concurrency=1)
     assert handled == 130
     for end in range(1, 121):
-        assert abs(seen[:end].count("high") - end * 5 / 6) < 2  # one, but for which of the two has come first
+        assert abs(seen[:end].count("high") - end * 5 / 6) < 2  # within one, as either queue may come first
     assert balances(high)
     assert balances(low)
 
@@ -170,11 +170,11 @@ def test_strict_priority_starts_no_message_of_the_second_queue_while_the_first_h
     seen: list[str] = []
     assert run([high, low], note(seen), strict=True, concurrency=2) == 100
     assert (seen.count("high"), seen.count("low")) == (50, 50)
-    assert seen.index("low") >= 49  # beside it, the last of the first may run, and not have noted itself yet
+    assert seen.index("low") >= 49  # the last of the first queue may run beside it and not be noted yet
 
 
 def test_idle_queue_leaves_all_capacity_to_the_other(high: Queue, low: Queue, run: Run):
-    """As many of its handlers run as may run at all: each waits for the others."""
+    """As many of its handlers run as the concurrency allows: each waits for the others."""
     fill(low, 4)
     most: list[int] = [0]
 

@@ -22,16 +22,16 @@ def test_receive_waits_for_a_message(make: Make):
 
 
 def test_receive_wakes_at_the_end_of_a_pause(make: Make, monkeypatch: pytest.MonkeyPatch):
-    for module in (receive_wait, receive_wait_async):  # nothing else wakes it
+    for module in (receive_wait, receive_wait_async):  # so that nothing else wakes it
         monkeypatch.setattr(module, "FALLBACK_MS", 60_000)
     queue = make("real-time", clock=str)
     queue.send("x")
     paused_at = dt.datetime.now(dt.UTC)
-    queue.pause(0.3)  # on each shard from the moment at which it hears of it
+    queue.pause(0.3)  # each shard counts from when it gets the call
     (message,) = queue.receive(wait=25)
     assert message.payload == "x"
-    assert dt.datetime.now(dt.UTC) >= paused_at + dt.timedelta(milliseconds=299)  # a server cuts off microseconds
-    assert message.lateness < 20  # else it was the end of the wait
+    assert dt.datetime.now(dt.UTC) >= paused_at + dt.timedelta(milliseconds=299)  # the server drops microseconds
+    assert message.lateness < 20  # otherwise the end of the wait has woken it
 
 
 def test_receive_waits_no_longer_than_asked(make: Make):
@@ -105,7 +105,7 @@ def test_raising_the_limit_of_dead_letters_takes_effect_at_once(make: Make, now:
     operator, receiver = make(shards=1), make(shards=1)
     operator.configure(max_dead=1)
     die(operator, ["a", "b", "c"], now)
-    receiver.stats()  # it has read the configuration
+    receiver.stats()  # so that it has read the configuration
     operator.configure(max_dead=3)
     receiver.receive()
     assert operator.stats().dead == 3

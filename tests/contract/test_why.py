@@ -1,4 +1,4 @@
-"""Why a message has not been delivered, and what became of it, as both faces tell it."""
+"""Why a message has not been delivered, or what happened to it, in both APIs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NEVER = "but no consumer of queue jobs was ever seen"
 
 
 def told(queue: Any, id: str = "a") -> str:
-    """The sentence, its moments being only how far they are from the queue's now: <in 5s>."""
+    """The sentence, with each time replaced by its distance from the queue's now: <in 5s>."""
     sentence = queue.why(id)
     assert isinstance(sentence, str)
     moment = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}[+-]\d\d:\d\d \(([^)]*)\)"
@@ -25,7 +25,7 @@ def told(queue: Any, id: str = "a") -> str:
 
 @pytest.fixture
 def narrow(make: Make) -> Queue:
-    """One that can be limited: a limited queue has no shards."""
+    """A queue with one shard, because only such a queue can have limits."""
     return make(shards=1, concurrency_key=lambda message: message.headers.get("tenant"))
 
 
@@ -147,7 +147,7 @@ def test_why_says_how_many_messages_fill_the_concurrency(narrow: Queue):
 
 
 def keyed(queue: Queue, now: Now) -> list[Message]:
-    """Take two messages of a key, the most that may run, and leave "a", due for 3 s, to wait for them."""
+    """Receive two messages of a key, which is its limit; "a", due for 3 s, waits for them."""
     queue.configure(concurrency_per_key=2)
     queue.send_many([Outgoing("x", id=name, headers={"tenant": "big"}, delay=n) for n, name in enumerate("bca")])
     now.later(5)
@@ -220,7 +220,7 @@ def test_why_names_the_schedule_of_an_occurrence(queue: Queue):
 
 @pytest.fixture
 def watched(queue: Queue) -> Queue:
-    """One with a ledger."""
+    """A queue with a ledger."""
     queue.configure(events=True)
     return queue
 
@@ -284,7 +284,7 @@ def test_why_takes_one_round_trip(queue: Queue, monkeypatch: pytest.MonkeyPatch)
     intercept(queue, monkeypatch, after=lambda calls: trips.append(len(calls)))
     queue.why("a")
     assert trips == [4]
-    queue.why("b")  # of which a ledger would tell
+    queue.why("b")  # a ledger would know it
     assert trips == [4, 4]
 
 

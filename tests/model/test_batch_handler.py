@@ -1,4 +1,4 @@
-"""What a batch handler is given, and how what it answers is read."""
+"""What a batch handler gets, and how its return value is read."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_errors_and_acks_are_outcomes():
 
 
 def test_deliveries_of_one_id_get_the_same_outcome():
-    """One of them is stale; the server knows which."""
+    """One of them is stale; only the server knows which."""
     assert verdicts_of({"a": False}, batch("aa")) == [False, False]
 
 
@@ -80,7 +80,7 @@ def test_message_named_twice_is_refused():
 
 
 def run(batching: Batching[Any], messages: list[Any], answer: Any) -> list[Any]:
-    """Handle a batch whose handler returns, or raises, `answer`."""
+    """Handle a batch whose handler returns or raises `answer`."""
     steps = batching.steps(messages)
     try:
         next(steps)
@@ -112,7 +112,7 @@ def test_handler_can_change_the_list_without_effect():
 
 
 def test_batch_error_keeps_its_traceback():
-    """Thrown into what is around each message, it would grow with every one."""
+    """If the error were thrown into the middleware of each message, its traceback would grow with each."""
     middleware = Middleware()
     middleware.after_delivery(lambda _message, _error: None)
     error = ValueError("no table")

@@ -43,7 +43,7 @@ def test_peak_rate_decides_the_servers_and_the_hours_in_redis():
     assert capacity(LOAD._replace(rate=2000.0)).lake.in_redis.messages == 2000 * 3 * 3600
     assert busy.lake.hydrate_seconds == pytest.approx(calm.lake.hydrate_seconds * 200_000 * YEAR / 10**9, rel=1e-3)
     small = Load(messages=10**6, shape=Shape(20), spread=DAY, horizon=3600, rate=200_000.0)
-    assert capacity(small).all_in_redis.servers == 3  # of the memory, one would do
+    assert capacity(small).all_in_redis.servers == 3  # one would be enough for the memory
     assert 200_000 * SERVER_SECONDS / 3 < 0.5
 
 

@@ -1,4 +1,4 @@
-"""What a consumer tells of itself, and how it is read."""
+"""What a consumer stores about itself, and how it is read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NOW = 1_000_000_000
 
 
 class Delivery:
-    """As much of one as a consumer tells."""
+    """The part of a delivery that a consumer stores."""
 
     def __init__(self, id: str, attempt: int = 1) -> None:
         self.id = id

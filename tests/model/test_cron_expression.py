@@ -1,4 +1,4 @@
-"""Cron expressions in time zones, beside a model of Debian's cron."""
+"""Cron expressions in time zones, compared with a model of Debian's cron."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def ms(moment: dt.datetime) -> int:
 
 
 def slots(when: str, zone: str, start: dt.datetime, end: dt.datetime) -> Iterator[dt.datetime]:
-    """Each slot from `start` until before `end`, asked for one after the other, as a schedule does."""
+    """Each slot from `start` until before `end`, found one after the other, as a schedule does."""
     found = recurrence(when, zone)
     slot = found.after(ms(start) - 1)
     while slot is not None and slot < ms(end):
@@ -49,7 +49,7 @@ def slots(when: str, zone: str, start: dt.datetime, end: dt.datetime) -> Iterato
 
 
 def changes(zone: str, start: dt.datetime, end: dt.datetime) -> list[dt.datetime]:
-    """When the clock is set forward or back, to the hour before it."""
+    """When the clock is set forward or back, rounded down to the hour before."""
     info = zoneinfo.ZoneInfo(zone)
     hours = (start + number * HOUR for number in range(int((end - start) / HOUR)))
     return [each for each in hours if each.astimezone(info).utcoffset() != (each + HOUR).astimezone(info).utcoffset()]
@@ -67,7 +67,7 @@ def test_both_clock_changes_are_handled_as_by_debian_cron(zone: str):
 
 
 def by_the_day(when: str, zone: str) -> Iterator[dt.datetime]:
-    """The slots of ten years: of days with a change by the model of cron, of the others straight from the fields."""
+    """The slots of ten years: from the model of cron on days with a clock change, from the fields on all others."""
     job, info = Job(when), zoneinfo.ZoneInfo(zone)
     times = [dt.time(hour, minute) for hour in sorted(job.hours) for minute in sorted(job.minutes)]
     day = YEARS[0].date()
@@ -99,7 +99,7 @@ def test_each_slot_of_ten_years_comes_once(when: str, zone: str):
 @pytest.mark.full
 @pytest.mark.parametrize("zone", ZONES)
 def test_minutely_schedule_has_every_minute_of_ten_years(zone: str):
-    """Takes the hours around each change of the clock and one hour a week; tests/harness/decade.py takes them all."""
+    """Check the hours around each clock change and one hour a week; tests/harness/decade.py checks them all."""
     weeks = [YEARS[0] + number * 169 * HOUR for number in range(int((YEARS[1] - YEARS[0]) / (169 * HOUR)))]
     for around in [*changes(zone, *YEARS), *weeks]:
         start, end = around - HOUR / 2, around + 2 * HOUR
@@ -107,7 +107,7 @@ def test_minutely_schedule_has_every_minute_of_ten_years(zone: str):
         assert list(slots("* * * * *", zone, start, end)) == minutes
 
 
-# -- what can be written -----------------------------------------------------------------------------------------------
+# -- valid expressions -------------------------------------------------------------------------------------------------
 
 MONDAY = dt.datetime(2026, 6, 1, 12, 0, 30, tzinfo=dt.UTC)
 

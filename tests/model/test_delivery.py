@@ -17,7 +17,7 @@ SENT, DUE, HANDED, LEASE = 1_700_000_000_000, 1_700_000_010_000, 1_700_000_010_2
 
 
 class Owner:
-    """A queue that notes what its messages ask of it."""
+    """A queue that notes which of its methods a message calls."""
 
     name = "emails"
 

@@ -1,4 +1,4 @@
-"""The sentence that says why a message has not been delivered: what is told of what was read."""
+"""The sentence that says why a message has not been delivered."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def at(seconds: float) -> dt.datetime:
 
 
 def entry(event: str, seconds: float, attempt: int | None = None, **more: Any) -> Event:
-    """What the ledger tells."""
+    """An entry of the ledger."""
     return Event(id="a", event=event, at=at(seconds), attempt=attempt, entry="1-1", **more)
 
 
@@ -36,7 +36,7 @@ def info(state: Any, **more: Any) -> MessageInfo:
 
 
 def holds(name: str, since: float, attempt: int) -> ConsumerInfo:
-    """A consumer that has told that it holds the message."""
+    """A consumer that has recorded that it holds the message."""
     return ConsumerInfo(
         name=name,
         host="h",
@@ -60,7 +60,7 @@ def sentence(
     consumers: Any = (),
     **more: Any,
 ) -> str:
-    """The sentence, its moments being only how far they are from now: <in 5s>."""
+    """The sentence, with each time replaced by its distance from now: <in 5s>."""
     standing = Standing(NOW, None, 0, 0, None, None, None)._replace(**more)
     told = why(Known("jobs", "a", message, standing, Configuration(**(limits or {})), seen, ledger, consumers))
     return re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}[+-]\d\d:\d\d \(([^)]*)\)", r"<\1>", told)

@@ -1,4 +1,4 @@
-"""What is wrong with a queue, in words."""
+"""The health of a queue, in words."""
 
 from __future__ import annotations
 

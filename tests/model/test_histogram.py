@@ -1,4 +1,4 @@
-"""How long handlers ran: a histogram by powers of two, a thread each, and the mean of late."""
+"""How long handlers ran: a histogram per thread in powers of two, and a recent mean."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""New ids: their form, their order, and that no two are alike."""
+"""New ids: their form, their order, and that no two are the same."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_new_ids_differ_and_consist_of_letters_and_digits(amount: int):
 
 def test_ids_rise_within_a_process(monkeypatch: pytest.MonkeyPatch):
     made = new_ids(5000)
-    for later in (0.04, 0.09, 1, 86400, 0, -86400):  # the clock may be set back
+    for later in (0.04, 0.09, 1, 86400, 0, -86400):  # the clock can be set back
         moment = time.time() + later
         monkeypatch.setattr("delayq.model.message_ids.time.time", lambda moment=moment: moment)
         made += [new_id(), *new_ids(10), new_id()]

@@ -1,4 +1,4 @@
-"""The order in which middleware runs, and what becomes of errors in it."""
+"""The order in which middleware runs, and what happens to errors in it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Handler = Callable[[Any], Any]
 
 
 class Fake:
-    """What middleware may ask of a message."""
+    """The part of a message that middleware uses."""
 
     id = "a"
     labels: ClassVar[dict[str, Any]] = {"queue": "jobs", "id": "a", "attempt": 1}

@@ -81,7 +81,7 @@ def test_long_error_is_cut():
 
 @pytest.mark.parametrize("error", ["caf\udce9", FileNotFoundError("caf\udce9")])
 def test_any_error_text_can_be_stored(error: Any):
-    """A file name that is no UTF-8 has such signs in Python."""
+    """Python decodes file names that are not UTF-8 to such characters."""
     assert error_text(error).endswith(r"caf\udce9")
     assert len(error_text("\udce9" * MAX_ERROR_CHARS).encode()) == MAX_ERROR_CHARS
 

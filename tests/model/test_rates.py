@@ -1,4 +1,4 @@
-"""What happened between two counts."""
+"""What happened between two samples."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from delayq.model.cron_expression import recurrence
 from delayq.model.slots import Slots
 
 HOUR = 3_600_000
-SPRING = 1_711_843_200_000  # 2024-03-31 00:00 UTC; an hour later, the clock in Berlin is put forward
+SPRING = 1_711_843_200_000  # 2024-03-31 00:00 UTC; an hour later, the clock in Berlin is set forward
 EXPRESSIONS = [
     "* * * * *",
     "*/7 * * * *",
@@ -25,7 +25,7 @@ EXPRESSIONS = [
 
 
 def chain(slots: Slots, start: int, count: int) -> list[int]:
-    """Return so many slots after `start`, each found from the one before."""
+    """Return `count` slots after `start`, each found from the one before."""
     found: list[int] = []
     while len(found) < count and (following := slots.after(found[-1] if found else start)) is not None:
         found.append(following)
@@ -54,7 +54,7 @@ def test_slot_is_the_same_wherever_it_is_computed_from(when: str):
 
 
 class Counted:
-    """The times of an expression, and how often it was asked for one."""
+    """The times of an expression, with a count of the lookups."""
 
     def __init__(self, when: str) -> None:
         self._nominal, self.asked = recurrence(when, "Europe/Berlin"), 0

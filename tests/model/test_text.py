@@ -1,4 +1,4 @@
-"""What people read of ids and other texts: nothing that is unseen, and nothing that changes how its neighbours look."""
+"""Ids and other texts as people read them: with no invisible characters, and none that change how others look."""
 
 from __future__ import annotations
 

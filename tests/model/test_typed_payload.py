@@ -1,4 +1,4 @@
-"""Which handlers are given a payload that is checked, and what is refused when they are registered."""
+"""Which handlers get a checked payload, and what registration refuses."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def given(handler: Callable[..., Any], payload: Any) -> Any:
 
 
 class Handlers:
-    """Those that are not typed."""
+    """Handlers that are not typed."""
 
     @staticmethod
     def bare(message):
@@ -227,7 +227,7 @@ def test_type_defined_in_a_function_is_found_while_the_function_runs():
     def of_messages(message: Message[Local]) -> Any:
         return message.payload
 
-    assert isinstance(handler.__annotations__["payload"], str)  # as everywhere in this file: postponed
+    assert isinstance(handler.__annotations__["payload"], str)  # postponed, as everywhere in this file
     assert given(handler, {"n": 1}) == Local(1)
     assert given(of_messages, {"n": 1}) == Local(1)
 

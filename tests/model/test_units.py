@@ -45,7 +45,7 @@ def test_whole_milliseconds_are_unchanged(ms: int):
 
 @given(st.floats(0, 10**9))
 def test_delay_is_never_cut_short(seconds: float):
-    assert milliseconds(seconds) >= seconds * 1000 - max(1e-6, math.ulp(seconds * 1000))  # all that a float tells
+    assert milliseconds(seconds) >= seconds * 1000 - max(1e-6, math.ulp(seconds * 1000))  # as exact as a float can be
 
 
 NO_TIMES = [

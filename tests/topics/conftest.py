@@ -1,4 +1,4 @@
-"""Fixtures: the same topic on a real Redis, through each kind of client and either face, and in memory."""
+"""Fixtures: the same topic on a real Redis, through each kind of client and in both APIs, and in memory."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ START = 1_700_000_000_000
 
 
 class Now:
-    """The time that delayed records go by, ms."""
+    """The time that delayed records use, ms."""
 
     def __init__(self) -> None:
         self.ms = START
@@ -45,7 +45,7 @@ class Now:
 
 
 class Awaited:
-    """A topic or a group of the async face, each of whose methods is awaited when it is called."""
+    """A topic or a group of the async API; each method is awaited when it is called."""
 
     def __init__(self, target: Any, runner: asyncio.Runner) -> None:
         self.target = target
@@ -78,7 +78,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def server(kind: str, request: pytest.FixtureRequest) -> RedisServer | None:
-    """The server, emptied: of the version that the kind names, else the one that most tests run on."""
+    """The emptied server: of the version in the name of the kind, or of the default version."""
     if "fakeredis" in kind:
         return None
     named = [version for version in KNOWN_VERSIONS if f"-{version}" in kind]
@@ -103,7 +103,7 @@ Make = Callable[..., Topic]
 
 @pytest.fixture
 def make(kind: str, client: redis.Redis, server: RedisServer | None, now: Now) -> Iterator[Make]:
-    """``make(**options)``: a topic; of the async face, one that awaits for the test."""
+    """``make(**options)``: a topic; in the async API, its calls are awaited for the test."""
     made: list[Any] = []
     shared: Any = client
     runner = asyncio.Runner() if kind.startswith("aio") else None

@@ -1,4 +1,4 @@
-"""A consumer of a topic takes a page of each duty a turn: handlers and new records do not wait for the rest."""
+"""In each turn, a topic's consumer does one page of each duty: handlers and new records do not wait for the rest."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Pages = Callable[[str], Counter[int]]
 
 @pytest.fixture
 def pages(monkeypatch: pytest.MonkeyPatch) -> Pages:
-    """``pages(script)``: how often a consumer calls a script in each of its turns, from now on."""
+    """``pages(script)``: count, from now on, how often a consumer calls a script in each of its turns."""
     turn, number = TopicEngine._turn, 0
 
     def counted(engine: TopicEngine) -> Any:

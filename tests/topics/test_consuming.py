@@ -1,4 +1,4 @@
-"""What a consumer of a topic does, on each face, with plain handlers and async ones."""
+"""What a consumer of a topic does, in both APIs, with plain and async handlers."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ Handler = Callable[[Record], Any]
 Consume = Callable[..., Any]
 
 MINUTE_MS = 60_000
-AFTER = "4102444800000-0"  # the id of a record after any that the server makes
+AFTER = "4102444800000-0"  # an id greater than any that the server makes
 
 
 @pytest.fixture
 def consume(kind: str) -> Consume:
-    """``consume(group, handler, **options)``: a consumer; on the async face, every second kind awaits its handler."""
+    """``consume(group, handler, **options)``: a consumer; in the async API, half of the kinds await their handlers."""
     is_async = kind in {"aio-8.2", "aio-resp3", "aio-shards"}
 
     def consume(group: Any, handler: Handler, **options: Any) -> Any:
@@ -49,7 +49,7 @@ def consume(kind: str) -> Consume:
 
 
 def stop_soon(consumer: Any) -> None:
-    """Stop a consumer, from within its handler."""
+    """Stop a consumer from within its handler."""
     if isinstance(consumer, Awaited):
         asyncio.run_coroutine_threadsafe(consumer.target.stop(), consumer.runner.get_loop())
     else:
@@ -65,7 +65,7 @@ def stream(shard: int = 0) -> str:
 
 
 def leave_behind(client: redis.Redis, group: Any, count: int, member: str = "dead") -> None:
-    """Let a member of a group take records, and do nothing more for a minute."""
+    """Let a consumer of a group take records and then do nothing for a minute."""
     records = group.poll(member, count)
     assert len(records) == count
     for record in records:
@@ -207,7 +207,7 @@ def test_records_of_a_dead_consumer_are_taken_over_by_a_running_consumer(
 
     def handle(record: Record) -> None:
         if not seen:
-            with client.pipeline() as pipe:  # in one step: else the consumer itself may be handed it
+            with client.pipeline() as pipe:  # in one step: otherwise the consumer itself may get the record
                 pipe.xadd(stream(), {"number": "1"}, id=AFTER)
                 pipe.xreadgroup("billing", "dead", {stream(): ">"})
                 pipe.xclaim(stream(), "billing", "dead", 0, [AFTER], idle=MINUTE_MS, justid=True)
@@ -320,7 +320,7 @@ def test_unstarted_records_are_returned_and_their_delivery_not_counted(make: Mak
         begun.append(record.payload)
         if len(begun) == 20:
             stop_soon(consumer)
-        if len(begun) > 20:  # until the consumer has noticed
+        if len(begun) > 20:  # until the consumer notices
             time.sleep(0.01)
 
     consumer = consume(group, handle, concurrency=1)
@@ -477,9 +477,9 @@ def test_lease_of_a_record_is_renewed_while_its_handler_runs(make: Make, consume
     def handle(_: Record) -> None:
         renewed.append(eventually(is_younger))
         (row,) = client.xpending_range(stream(), "billing", "-", "+", 1)
-        deliveries.append(int(row["times_delivered"]))  # it was not taken over, not even by the same consumer
+        deliveries.append(int(row["times_delivered"]))  # it was not taken over, even by the same consumer
 
-    # On threads, for the event loop that an async handler blocks renews nothing.
+    # On threads, because an event loop blocked by a plain handler cannot renew.
     if isinstance(group, Awaited):
         consumer = Awaited(aio.TopicConsumer(group.target, handle, ack_timeout=2), group.runner)
         assert consumer.drain() == 1
@@ -548,7 +548,7 @@ class Parcel(msgspec.Struct):
 
 
 def typed(seen: list[Any]) -> dict[str, Callable[[Any], Any]]:
-    """Handlers that say by an annotation what they take."""
+    """Handlers whose annotations say what they take."""
 
     def order(order: Order) -> None:
         seen.append(order)

@@ -21,7 +21,7 @@ def publish(topic: Topic, count: int) -> None:
 
 
 def age() -> None:
-    """Let a millisecond pass: in memory, what was handed out within the same one is not older than 0."""
+    """Let a millisecond pass: in memory, a record handed out in the same millisecond does not count as older than 0."""
     time.sleep(0.002)
 
 
@@ -213,7 +213,7 @@ def test_requeued_record_is_seen_only_by_its_group(make: Make):
     assert payloads(topic.group("late", start="0").poll("l")) == []
     records = group.poll("a")
     assert payloads(records) == [0, 1]
-    for record in records:  # dead once more, and back once more
+    for record in records:  # dead again, and requeued again
         group.bury(record, "a")
     topic.trim(max_length=0, approximate=False)
     assert group.requeue_dead(group.dead()) == 2
@@ -283,7 +283,7 @@ def test_trim_drops_large_records_a_few_at_a_time_and_small_ones_by_the_thousand
     while more:
         count, more = topic.execute(lambda _: execute(shard.trim("MAXLEN", 7, exact=True)))
         counts.append(count)
-    assert counts[0] in range(7, 10)  # five large ones, and small ones between them
+    assert counts[0] in range(7, 10)  # five large records, and the small ones between them
     assert max(counts[1:]) > 5_000
     assert (sum(counts), topic.length()) == (12_083, 7)
 
@@ -384,7 +384,7 @@ def test_consumer_is_removed_from_all_shards_that_know_it(make: Make, client: re
     group.ack([record for record in held if record.shard != 2])
     with pytest.raises(HoldsRecords):
         group.remove_consumer("a")
-    for scripts in topic._context.shards:  # nothing was changed: it has left none of them
+    for scripts in topic._context.shards:  # nothing was changed: the consumer is still in all of them
         assert len(client.xinfo_consumers(scripts.keys.stream, "billing")) == 1
     assert group.remove_consumer("a", to="b") == len(group.unacked("b"))
     assert [each.name for each in group.consumers()] == ["b"]

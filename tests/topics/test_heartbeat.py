@@ -1,4 +1,4 @@
-"""The heartbeat of a topic's consumer: a shard that is away keeps no other from being renewed."""
+"""The heartbeat of a topic's consumer renews leases on the other shards when one shard is unreachable."""
 
 from __future__ import annotations
 

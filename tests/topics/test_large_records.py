@@ -1,4 +1,4 @@
-"""No call passes more than some megabytes of records, through a script or in its reply, whatever came before."""
+"""No call passes more than a few megabytes of records through a script or in its reply."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from delayq.protocol.operation import Operation, round_trip, run_one
 from tests.harness.servers import RedisServer
 
 LARGE = 256 * 1024
-MOST = 1_000_000 + 8 * LARGE  # what a call stops behind, and a page of those who read on before they know how large
+MOST = 1_000_000 + 8 * LARGE  # where a call stops, and one page that is read before its size is known
 SIZES = [*[100] * 40, *[LARGE] * 40, *[100] * 40]
 
 
 def size(reply: Any) -> int:
-    """How many bytes there are in a reply."""
+    """Count the bytes of a reply."""
     return len(reply) if isinstance(reply, bytes) else sum(map(size, reply)) if isinstance(reply, list | tuple) else 0
 
 
@@ -57,7 +57,7 @@ def test_large_records_behind_small_ones_are_delivered_in_several_replies(topic:
         for record in records if name == "dead" else ():
             billing.bury(record, "me")
     sizes = replies(topic, OPERATIONS[name](topic._context))
-    if name != "poll":  # which brings a part
+    if name != "poll":  # a poll returns a part
         assert sum(sizes) >= sum(SIZES)
     assert max(sizes) < MOST
 
@@ -88,4 +88,4 @@ def test_requeue_of_dead_letters_is_bounded_by_what_it_reads_from_the_topic(topi
     assert len(letters) > 4
     scripts = topic._context.shards[0]
     call = scripts.requeue_dead("billing", "me", [letter.id for letter in letters])
-    assert topic.execute(run_one, call) == [1, 1]  # two of them, read twice, are a megabyte
+    assert topic.execute(run_one, call) == [1, 1]  # two of them, each read twice, make a megabyte

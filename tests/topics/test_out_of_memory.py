@@ -1,4 +1,4 @@
-"""A server that has reached its maxmemory takes no new record, and the consumers of those that it has go on."""
+"""A server that has reached its maxmemory refuses new records, but consumers continue with the existing ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def now() -> Now:
 
 @pytest.fixture
 def topic(any_server: RedisServer, any_client: redis.Redis, now: Now) -> Iterator[Topic]:
-    """Records 0 to 5, the first three left by a consumer that is gone, one of them too often; and 6, which waits."""
+    """Records 0 to 5 and a delayed 6. A consumer that is gone holds the first three, one delivered too often."""
     with Topic("orders", url=any_server.url, clock=now) as topic:
         group = topic.group("billing", "0")
         topic.publish_many([NewRecord(number) for number in range(6)])

@@ -1,4 +1,4 @@
-"""A consumer of a topic outlives its server's restart, and is told of as one of a topic."""
+"""A consumer of a topic survives a restart of its server, and its log names the topic."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Life = Callable[[str, Callable[[Record], Any], Callable[[], bool], int], bool]
 
 
 def lives(url: str, handle: Callable[[Record], Any], work: Callable[[], bool], shards: int) -> bool:
-    """Let a consumer live while the test does its work; return what that returned."""
+    """Run a consumer while `work` runs; return the result of `work`."""
     with Topic("orders", url=url, shards=shards) as topic:
         consumer = TopicConsumer(topic.group("billing", "0"), handle, ack_timeout=1, backoff=backoff.fixed(0.05))
         consumer.start()
@@ -29,7 +29,7 @@ def lives(url: str, handle: Callable[[Record], Any], work: Callable[[], bool], s
 
 
 def lives_async(url: str, handle: Callable[[Record], Any], work: Callable[[], bool], shards: int) -> bool:
-    """Let one of the async face live."""
+    """Run an async consumer in the same way."""
 
     async def awaited(record: Record) -> Any:
         return handle(record)

@@ -1,6 +1,6 @@
-"""A topic's script that fails leaves each record where it was, or where it goes.
+"""A topic's script that fails leaves each record where it was, or where it was going.
 
-The cases: each of its keys overwritten by another program, and each of its commands forbidden.
+The cases: another program has overwritten one of its keys, or one of its commands is forbidden.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from tests.harness.tree import LUA
 from tests.topics.test_scripts import CALLS, READ_ONLY, given
 
 USER = "lacking"
-GHOST = "4-0"  # was deleted while unacked: to forget it loses nothing
-ENDS_ALL = {"destroy"}  # of a group, on purpose
+GHOST = "4-0"  # deleted while unacked, so forgetting it loses nothing
+ENDS_ALL = {"destroy"}  # drops everything of a group, on purpose
 WRITES = {
     "DEL",
     "UNLINK",
@@ -46,7 +46,7 @@ def key_of(keys: TopicKeys, name: str) -> str:
 
 
 def cases() -> Iterator[tuple[str, str, str]]:
-    """A script, and a key that is overwritten or a command that is forbidden."""
+    """Yield a script with a key to overwrite or a command to forbid."""
     for name in CALLS.keys() - READ_ONLY - ENDS_ALL:
         fields = [
             field.text.split() for field in LuaSource(LUA / "topics" / f"{name}.lua").fields if field.name == "KEYS"
@@ -57,7 +57,7 @@ def cases() -> Iterator[tuple[str, str, str]]:
 
 
 def owed(client: Any, keys: TopicKeys) -> set[str]:
-    """The records that group g has not handled: unacked, not yet delivered, among its dead letters, or not yet due."""
+    """The records that group g has not handled: unacked, undelivered, dead letters, or not yet due."""
     found: set[str] = set()
     if client.type(keys.stream) == b"stream":
         found |= {row["message_id"].decode() for row in client.xpending_range(keys.stream, "g", "-", "+", 10)}
@@ -91,7 +91,7 @@ def test_refused_script_never_loses_a_record(any_client: redis.Redis, subtests: 
                 call.read(narrow.execute_command(*call.words(whole=True)))
             except redis.RedisError:
                 refused += 1
-                # Redis 6.2 cannot be asked first: by then the record is appended or cancelled, its envelope is left.
+                # Redis 6.2 has no check beforehand: the record is appended or cancelled already, its envelope is left.
                 assert before <= owed(any_client, keys) or (is_old and command == "UNLINK")
             else:
                 assert not key

@@ -153,7 +153,7 @@ def test_record_that_is_due_before_all_others_wakes_the_readers(topic: Topic, cl
     for seconds in (10, 5, 60):
         topic.publish(seconds, delay=seconds, key="of one shard")
     (waking,) = client.keys("*:waking")
-    ((_, last),) = client.xrange(waking)  # it keeps one entry
+    ((_, last),) = client.xrange(waking)  # the stream keeps one entry
     assert int(last[b"due"]) == START + 5_000
 
 
@@ -169,8 +169,8 @@ def test_id_of_a_delayed_record_is_checked_in_the_shard_of_its_key(make: Make):
     topic = make(shards=3)
     assert topic.publish(1, delay=5, id="x", key="a").created
     assert not topic.publish(2, delay=5, id="x", key="a").created
-    assert not topic.publish(3, delay=5, id="x", key="c").created  # of the same shard
-    assert topic.publish(4, delay=5, id="x", key="b").created  # of another one
+    assert not topic.publish(3, delay=5, id="x", key="c").created  # in the same shard
+    assert topic.publish(4, delay=5, id="x", key="b").created  # in another shard
     assert topic.publish(5, delay=5, id="y").created
     assert not topic.publish(6, delay=5, id="y").created
     assert (topic.cancel("x"), topic.cancel("y")) == (True, True)
@@ -251,7 +251,7 @@ def test_delayed_record_stays_if_its_topic_accepts_no_more(make: Make, now: Now,
     topic = make(shards=1)
     topic.publish_many([NewRecord(number, delay=1) for number in range(3)])
     stream = topic._context.shards[0].keys.stream
-    client.xadd(stream, {"x": "y"}, id=f"{2**64 - 1}-{2**64 - 1}")  # there is no greater id
+    client.xadd(stream, {"x": "y"}, id=f"{2**64 - 1}-{2**64 - 1}")  # no id is greater
     now.later(2)
     for _ in range(3):
         with pytest.raises(DelayqError):

@@ -1,4 +1,4 @@
-"""Two rescuers, each a process of its own, take over what a dead consumer held."""
+"""Two processes take over what a dead consumer held."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ with Topic("orders", url=url) as topic:
 
 @contextmanager
 def rescuer(server: RedisServer, name: str) -> Iterator[subprocess.Popen[str]]:
-    """A process that has taken its first records, and takes the others when it is told to."""
+    """A process that has taken over its first records, and takes over the others when it is asked to."""
     command = [sys.executable, "-c", RESCUER, server.url, name]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -49,7 +49,7 @@ def rescuer(server: RedisServer, name: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def grow_stale(topic: Topic) -> None:
-    """Let a consumer that is gone have polled all records an hour ago."""
+    """Let all records look as if a consumer that is gone had polled them an hour ago."""
     group = topic.group("billing", start="0")
     while records := group.poll("dead", 500):
         ids: Any = [record.id for record in records]

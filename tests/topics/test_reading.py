@@ -116,7 +116,7 @@ def test_tail_returns_records_that_arrive_while_it_waits(make: Make):
 
 
 def first_of_tail(topic: Any, start: str) -> Record:
-    """Return the first record behind another one, which is waited for."""
+    """Return the first record that arrives after the one that already exists."""
     if not isinstance(topic, Awaited):
         with closing(topic.tail(start, wait=60)) as records:
             return next(records)
@@ -129,7 +129,7 @@ def first_of_tail(topic: Any, start: str) -> Record:
 
 
 def run(topic: Any, work: Any) -> Any:
-    """Run what a face returns for an operation, or a wait."""
+    """Run an operation or a wait in either API."""
     return topic.runner.run(work) if isinstance(topic, Awaited) else work
 
 

@@ -1,4 +1,4 @@
-"""Records that others have left are taken over, also beside a shard that fails."""
+"""Stale records are taken over, even if a shard fails."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.harness.waiting import eventually
 
 MINUTE_MS = 60_000
 SHARDS = 3
-EACH = 4  # records of a shard
+EACH = 4  # records per shard
 
 
 @pytest.fixture
@@ -29,9 +29,9 @@ def topic(redis_server: RedisServer) -> Any:
 
 
 def leave_behind(topic: Topic, client: redis.Redis) -> str:
-    """Let a consumer that is gone hold records of all shards, those of the second one delivered too often.
+    """Let a consumer that is gone hold records of all shards; those of the second shard were delivered too often.
 
-    These cannot be buried: another program has overwritten the key of the dead letters, which is returned.
+    They cannot be buried, because another program has overwritten the key of the dead letters. Return that key.
     """
     keys = [scripts.keys for scripts in topic._context.shards]
     topic.publish_many([NewRecord(number) for number in range(SHARDS * EACH)])
@@ -48,7 +48,7 @@ def test_records_taken_over_are_returned_even_if_another_shard_fails(topic: Topi
     group = topic.group("billing", max_deliveries=5)
     broken = leave_behind(topic, redis_client)
     taken: list[Record] = []
-    for _ in range(2 * SHARDS):  # it begins with another shard each time
+    for _ in range(2 * SHARDS):  # it starts with another shard each time
         with contextlib.suppress(KeyOverwritten):
             taken += group.fetch_not_acked("me", 30)
     assert sorted(record.shard for record in taken) == [0] * EACH + [2] * EACH
@@ -99,7 +99,7 @@ def test_consumer_handles_records_it_took_over_before_a_shard_failed(
     assert {record.deliveries for record in seen} == {2}
 
 
-LONG = 20_500  # more than the server looks through at once
+LONG = 20_500  # more than the server scans in one call
 
 
 @pytest.mark.full

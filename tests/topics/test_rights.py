@@ -1,4 +1,4 @@
-"""The rights that docs/acl.md gives to a consumer of a topic suffice."""
+"""The rights that docs/acl.md gives to a consumer of a topic are sufficient."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def server(any_client: redis.Redis) -> Iterator[redis.Redis]:
 
 
 def life(root: redis.Redis, words: list[str]) -> bool:
-    """Let a member with these rights live a whole life; return whether all went well."""
+    """Run a consumer with these rights through everything it does; return whether all went well."""
     root.flushall()
     root.script_flush()
     root.execute_command("ACL", "SETUSER", "member", *words)

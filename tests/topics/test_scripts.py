@@ -1,4 +1,4 @@
-"""Each script of topics does its work with the keys that its call declares, and with no other."""
+"""Each topic script uses only the keys that its call declares."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_script_uses_only_the_keys_it_declares(any_client: redis.Redis, name: st
 
 
 def given(client: redis.Redis, keys: TopicKeys) -> None:
-    """Records: one acked, four with consumer c of group g, one of these deleted; a dead letter; and a due one."""
+    """Store an acked record, four held by consumer c of group g, one of these deleted, a dead letter, and a due one."""
     client.xadd(keys.stream, {"e": "{}"}, id="0-1")
     for number in range(5):
         client.xadd(keys.stream, {"e": "{}"}, id=f"{number + 1}-0")
@@ -87,7 +87,7 @@ def given(client: redis.Redis, keys: TopicKeys) -> None:
 
 
 def stored(client: redis.Redis, keys: TopicKeys) -> list[Any]:
-    """All there is, but for the times that pass by themselves."""
+    """Everything stored, except for times that change by themselves."""
     contents: list[Any] = [sorted(client.keys())]
     contents += [client.xrange(key) for key in (keys.stream, keys.buried("g"), keys.waking) if client.exists(key)]
     contents += [client.hgetall(keys.failures("g")), client.hgetall(keys.sizes), client.zrange(keys.pending, 0, -1)]

@@ -1,4 +1,4 @@
-"""Topics on a Redis Cluster, and behind Sentinels of which one master gives way to its replica."""
+"""Topics on a Redis Cluster, and behind Sentinel during a failover."""
 
 from __future__ import annotations
 
@@ -110,8 +110,8 @@ def test_consumer_continues_with_the_promoted_replica(start_server: StartServer)
         topic.publish_many([NewRecord(number) for number in range(COUNT)])
         topic.publish(COUNT, delay=2)
         client: Any = topic._executor.client
-        assert client.wait(1, 20_000) == 1  # else the replica would not have them
-        watched.give_up_after(500)  # before, a machine that pauses must not be taken for a master that is gone
+        assert client.wait(1, 20_000) == 1  # otherwise the replica would not have them
+        watched.give_up_after(500)  # not earlier: a pause of the machine must not look like a lost master
         watched.master.kill()
 
         def published() -> bool:

@@ -217,6 +217,6 @@ def test_stored_errors_of_a_record_are_deleted_with_it(topic: Topic, client: red
     topic.execute(settle.settle, "billing", "a", [(record, Failed(error="boom")) for record in records])
     DROPS[drop](topic, records[0])
     TOUCHES[touch](topic, records)
-    group.clear_ghosts()  # before 7.0, the server leaves ghosts on the unacked list when they are claimed
+    group.clear_ghosts()  # before 7.0, a claim leaves ghosts on the unacked list
     assert [each.id for each in group.unacked()] == ["2-0"]
     assert list(client.hgetall(TopicKeys.of_topic("delayq", "orders").failures("billing"))) == [b"2-0"]
