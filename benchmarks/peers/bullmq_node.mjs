@@ -133,7 +133,7 @@ const verbs = {
       version: createRequire(import.meta.url)("bullmq/package.json").version,
       language: "Node.js",
       throughput: `Worker concurrency ${CONCURRENCY} (docs: 100 to 300 is standard), removeOnComplete, addBulk of ${BULK} (docs: 100 to 500 small jobs); ioredis`,
-      latency: "the same: it blocks until the next delayed job is due, and Redis ends that up to 0.1 s late at its default hz of 10",
+      latency: "the same: it blocks until the next delayed job is due, and Redis ends this wait up to 0.1 s late at its default hz of 10",
       bulk: true,
       note: "Completed jobs leave an entry in a stream of events, which is trimmed to about 10,000.",
     }),

@@ -30,9 +30,7 @@ class CeleryPeer(Peer):
         "many short tasks), results ignored; no gossip, mingle, heartbeats"
     )
     latency = "the same, with 8 threads, which were a little earlier"
-    note = (
-        "Tasks with an ETA wait in the worker's memory, all of them. They are acked before they run, as is the default."
-    )
+    note = "All tasks with an ETA wait in the worker's memory. They are acked before they run, which is the default."
     no_bulk = "tasks are published one by one; group and chunks loop over them"
 
     def __init__(self, run: Run) -> None:

@@ -26,11 +26,11 @@ class DramatiqPeer(Peer):
     throughput = (
         "RedisBroker, one process of 8 threads, prefetch of 16 messages and 8,000 delayed ones, all as documented, "
         "with the default middleware (docs warn against leaving it out); fewer threads, more prefetch and gevent were "
-        "not quicker"
+        "not faster"
     )
     latency = (
-        "the same, with dramatiq_worker_timeout at 2 ms instead of 1,000: the longest pause between two looks at the "
-        "queues (1 ms keeps a core busy, and the slowest messages come later)"
+        "the same, with dramatiq_worker_timeout at 2 ms instead of 1,000, which is the longest pause between two "
+        "checks of the queues (1 ms keeps a core busy, and makes the slowest messages later)"
     )
     note = "Delayed messages are read into memory in the order in which they were sent, up to 8,000 at a time."
     no_bulk = "messages are enqueued one by one; group loops over them"

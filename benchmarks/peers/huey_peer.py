@@ -20,11 +20,13 @@ class HueyPeer(Peer):
     name = "Huey"
     version = importlib.metadata.version("huey")
     throughput = (
-        "RedisHuey without results, 2 worker threads, no periodic tasks (docs: more workers for throughput; of 1 to 8 "
-        "threads or 1 to 16 greenlets, and PriorityRedisHuey, nothing was quicker)"
+        "RedisHuey without results, 2 worker threads, no periodic tasks (docs: more workers for throughput; 1 to 8 "
+        "threads, 1 to 16 greenlets and PriorityRedisHuey were not faster)"
     )
-    latency = "the same, with scheduler_interval=1: the scheduler looks once a second, the most that the docs allow"
-    note = "A waiting task is first in the queue, from where a consumer moves it to the schedule; tasks are not acked."
+    latency = (
+        "the same, with scheduler_interval=1: the scheduler checks once a second, the most often that the docs allow"
+    )
+    note = "A waiting task is first put into the queue, and a consumer moves it to the schedule. Tasks are not acked."
     no_bulk = "tasks are enqueued one by one; map and group loop over them"
 
     def __init__(self, run: Run) -> None:

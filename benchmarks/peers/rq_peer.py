@@ -26,10 +26,10 @@ class RqPeer(Peer):
         "SimpleWorker, which does not fork for each job (docs: think twice in production), result_ttl=0, descriptions "
         "not logged; bulk: enqueue_at in a pipeline of 500 (enqueue_many cannot schedule)"
     )
-    latency = "the same: the scheduler looks once a second, as documented, for up to 1,000 jobs"
+    latency = "the same: the scheduler checks once a second, as documented, for up to 1,000 jobs"
     note = (
-        "Two processes: the worker starts a scheduler. Due times are cut to whole seconds, so that jobs come up to a "
-        "second early."
+        "There are two processes, because the worker starts a scheduler. Due times are cut to whole seconds, so jobs "
+        "run up to a second early."
     )
     consuming: ClassVar[Tally]
 

@@ -23,13 +23,13 @@ class SaqPeer(AsyncPeer):
     name = "SAQ"
     version = importlib.metadata.version("saq")
     throughput = (
-        "concurrency=50 (the default is 10; of 4 to 100, none was quicker), ttl=-1: no results are kept; on uvloop"
+        "concurrency=50 (the default is 10; none of 4 to 100 was faster), ttl=-1, so no results are kept; on uvloop"
     )
     latency = (
-        "concurrency=10, timers={'schedule': 1}: what is due is looked for once a second, the default, and the most: "
-        "the timer is in whole seconds"
+        "concurrency=10, timers={'schedule': 1}: it looks for due jobs once a second, which is the default and "
+        "the most often possible, because the timer is in whole seconds"
     )
-    note = "Jobs that were taken and not yet marked as active may be swept when a worker starts; it logs them."
+    note = "Jobs that were taken but not yet marked as active may be swept when a worker starts; it logs them."
     no_bulk = "jobs are enqueued one by one; map and apply loop over them, and wait for results"
     loop_factory = uvloop.new_event_loop
 

@@ -34,12 +34,12 @@ class TaskiqPeer(AsyncPeer):
         "not parsed; on uvloop, which was quicker"
     )
     latency = (
-        "the same, with schedules read again each second instead of each minute; the scheduler sends once a second, at "
-        "the full second, which is the most"
+        "the same, with schedules read again every second instead of every minute; the scheduler sends once a second, "
+        "at the full second, which is the most often possible"
     )
     note = (
-        "Two processes: a worker and a scheduler, with ListRedisScheduleSource, which its docs advise. Each removal "
-        "of a schedule searches the list of its minute, and acked entries stay in the stream."
+        "There are two processes: a worker, and a scheduler with ListRedisScheduleSource, as its docs recommend. Each "
+        "removal of a schedule searches the list of its minute, and acked entries stay in the stream."
     )
     no_bulk = "schedules are added one by one"
     loop_factory = uvloop.new_event_loop
