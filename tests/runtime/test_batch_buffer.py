@@ -1,4 +1,4 @@
-"""When a batch begins, and what is in it."""
+"""When a batch starts, and what is in it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from delayq.runtime.batch_buffer import BatchBuffer, room
 
 
 class Fake:
-    """A delivery, as far as a collector looks at it."""
+    """A delivery, as the buffer sees it."""
 
     def __init__(self, name: str, suspect: bool = False) -> None:
         self.name = name
@@ -36,7 +36,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def collector(clock: Clock) -> BatchBuffer[Any]:
-    """Of batches of 3, which wait for 2 seconds; what is called "alone" is handled by itself."""
+    """For batches of 3 that wait 2 seconds; messages named "alone" are handled by themselves."""
     handler = BatchHandler.of(lambda _: None, 3, 2)
     batching: Batching[Any] = Batching(handler, Middleware(), lambda message: message.name == "alone")  # type: ignore[attr-defined]
     return BatchBuffer(batching, clock)
@@ -50,7 +50,7 @@ def named(messages: list[Fake]) -> str:
     return "".join(message.name for message in messages)
 
 
-def test_full_batch_begins_at_once(collector: BatchBuffer[Any]):
+def test_full_batch_starts_at_once(collector: BatchBuffer[Any]):
     collector.add(fakes("ab"))
     assert collector.left() == 2
     collector.add(fakes("cd"))
@@ -59,7 +59,7 @@ def test_full_batch_begins_at_once(collector: BatchBuffer[Any]):
     assert collector.left() == 2
 
 
-def test_unfull_batch_begins_when_its_first_message_has_waited(collector: BatchBuffer[Any], clock: Clock):
+def test_incomplete_batch_starts_when_its_first_message_has_waited(collector: BatchBuffer[Any], clock: Clock):
     collector.add(fakes("a"))
     clock.now += 1.5
     collector.add(fakes("b"))
@@ -70,14 +70,14 @@ def test_unfull_batch_begins_when_its_first_message_has_waited(collector: BatchB
     assert collector.left() is None
 
 
-def test_batch_that_nobody_has_taken_goes_on_growing(collector: BatchBuffer[Any], clock: Clock):
+def test_batch_that_nobody_has_taken_keeps_growing(collector: BatchBuffer[Any], clock: Clock):
     collector.add(fakes("a"))
     clock.now += 60
     collector.add(fakes("b"))
     assert (collector.left(), named(collector.take())) == (0, "ab")
 
 
-def test_hastened_batches_wait_for_no_more_messages_and_later_ones_do(collector: BatchBuffer[Any]):
+def test_hastened_batches_do_not_wait_for_more_messages_but_later_ones_do(collector: BatchBuffer[Any]):
     collector.add(fakes("abcd"))
     assert collector.may_hasten
     collector.hasten()
@@ -91,7 +91,7 @@ def test_hastened_batches_wait_for_no_more_messages_and_later_ones_do(collector:
     assert collector.may_hasten
 
 
-def test_message_that_is_handled_by_itself_begins_at_once_and_alone(collector: BatchBuffer[Any]):
+def test_message_that_is_handled_by_itself_starts_at_once_and_alone(collector: BatchBuffer[Any]):
     collector.add([Fake("a"), Fake("alone"), Fake("b")])
     assert (collector.left(), named(collector.take())) == (0, "alone")
     assert (collector.left(), named(collector.take())) == (2, "ab")
@@ -102,7 +102,7 @@ def test_suspect_does_not_wait_for_others(collector: BatchBuffer[Any]):
     assert (collector.left(), named(collector.take())) == (0, "suspect")
 
 
-def test_all_that_waits_is_taken_back(collector: BatchBuffer[Any]):
+def test_clear_returns_everything_that_waits(collector: BatchBuffer[Any]):
     collector.add([Fake("alone"), *fakes("abcd")])
     collector.hasten()
     assert named(collector.clear()) == "aloneabcd"
@@ -112,7 +112,7 @@ def test_all_that_waits_is_taken_back(collector: BatchBuffer[Any]):
 @pytest.mark.parametrize(
     ("unfinished", "batch_seconds", "expected"),
     [
-        (0, None, 1000),  # of unknown duration: nothing ahead
+        (0, None, 1000),  # of unknown duration: no batch ahead
         (400, None, 600),
         (1000, None, 0),
         (1000, 0.1, 500),
@@ -122,7 +122,7 @@ def test_all_that_waits_is_taken_back(collector: BatchBuffer[Any]):
         (1000, 2.1, 0),
     ],
 )
-def test_there_is_room_for_a_batch_a_place_and_one_ahead_of_quick_ones(
+def test_room_is_one_batch_per_place_and_one_ahead_if_batches_are_quick(
     unfinished: int, batch_seconds: float | None, expected: int
 ):
     assert room(2, 500, unfinished, batch_seconds) == expected

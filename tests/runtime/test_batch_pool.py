@@ -1,4 +1,4 @@
-"""A consumer of batches at work: when they begin, what is held, and what is handed back, on a real server."""
+"""A consumer of batches on a real server: when batches start, what is held, and what is handed back."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def running() -> Iterator[Callable[..., Consumer]]:
         consumer.stop(timeout=5)
 
 
-def test_batch_begins_when_it_is_full(queue: Queue, running: Callable[..., Consumer]) -> None:
+def test_batch_starts_when_it_is_full(queue: Queue, running: Callable[..., Consumer]) -> None:
     sizes: list[int] = []
     queue.batch_handler(max_messages=3, max_wait=AN_HOUR)(lambda messages: sizes.append(len(messages)))
     running(queue)
@@ -54,7 +54,7 @@ def test_batch_begins_when_it_is_full(queue: Queue, running: Callable[..., Consu
     assert sizes == [3]
 
 
-def test_unfull_batch_begins_after_its_time(queue: Queue, running: Callable[..., Consumer]) -> None:
+def test_incomplete_batch_starts_after_its_wait(queue: Queue, running: Callable[..., Consumer]) -> None:
     queue.batch_handler(max_messages=500, max_wait=0.02)(lambda _: None)
     running(queue)
     for n in range(3):
@@ -62,7 +62,7 @@ def test_unfull_batch_begins_after_its_time(queue: Queue, running: Callable[...,
         assert eventually(lambda n=n: queue.stats().acked == n + 1)  # type: ignore[misc]
 
 
-def test_unfull_batch_is_handed_back_at_shutdown(queue: Queue, running: Callable[..., Consumer]) -> None:
+def test_incomplete_batch_is_handed_back_at_shutdown(queue: Queue, running: Callable[..., Consumer]) -> None:
     seen: list[Any] = []
     queue.batch_handler(max_wait=AN_HOUR)(seen.extend)
     consumer = running(queue)
@@ -75,7 +75,7 @@ def test_unfull_batch_is_handed_back_at_shutdown(queue: Queue, running: Callable
     assert [message.attempt for message in queue.receive(5)] == [1] * 5
 
 
-def test_batch_that_runs_is_finished_at_shutdown(queue: Queue, running: Callable[..., Consumer]) -> None:
+def test_running_batch_is_finished_at_shutdown(queue: Queue, running: Callable[..., Consumer]) -> None:
     began, may_end = threading.Event(), threading.Event()
 
     @queue.batch_handler(max_messages=2, max_wait=AN_HOUR)
@@ -95,7 +95,7 @@ def test_batch_that_runs_is_finished_at_shutdown(queue: Queue, running: Callable
     assert (queue.stats().acked, queue.stats().inside, consumer.handled) == (2, 1, 2)
 
 
-def test_consumer_holds_a_batch_for_each_place_and_no_more_of_unknown_duration(
+def test_consumer_holds_one_batch_per_place_while_their_duration_is_unknown(
     queue: Queue, running: Callable[..., Consumer]
 ) -> None:
     may_end = threading.Event()
@@ -114,21 +114,21 @@ def test_consumer_holds_a_batch_for_each_place_and_no_more_of_unknown_duration(
     assert eventually(lambda: queue.stats().acked == 100)
 
 
-def test_batch_waits_for_nothing_while_nothing_is_claimed_because_of_a_suspect(
+def test_batch_does_not_wait_while_a_suspect_stops_claims(
     queue: Queue, any_client: redis.Redis, running: Callable[..., Consumer]
 ) -> None:
     seen: list[list[str]] = []
     queue.batch_handler(max_wait=AN_HOUR)(lambda messages: seen.append([message.id for message in messages]))
     queue.send_many(Outgoing("x", id=id) for id in ("a", "b", "suspect"))
-    any_client.hset(queue._context.shards[0].keys.attempts, "suspect", "2.0.0.2")  # it was lost twice
+    any_client.hset(queue._context.shards[0].keys.attempts, "suspect", "2.0.0.2")  # it lost its lease twice
     running(queue)
     assert eventually(lambda: queue.stats().acked == 3)
     assert [sorted(batch) for batch in seen] == [["a", "b"], ["suspect"]]
-    queue.send("x", id="c")  # claimed by itself, since it may be the next one
+    queue.send("x", id="c")  # claimed by itself, since it could be the next suspect
     assert eventually(lambda: queue.stats().acked == 4)
 
 
-def test_message_that_the_handler_settles_itself_is_settled(queue: Queue) -> None:
+def test_message_settled_by_the_handler_stays_settled(queue: Queue) -> None:
     @queue.batch_handler()
     def handle(messages: list[Message]) -> None:
         for message in messages:
@@ -140,13 +140,13 @@ def test_message_that_the_handler_settles_itself_is_settled(queue: Queue) -> Non
     assert (queue.stats().acked, queue.stats().dead, queue.stats().missing) == (2, 1, 0)
 
 
-def test_message_that_has_moved_on_keeps_no_other_from_its_ack(queue: Queue) -> None:
+def test_message_that_has_moved_on_does_not_stop_the_acks_of_others(queue: Queue) -> None:
     @queue.batch_handler()
     def handle(messages: list[Message]) -> None:
         if messages[0].attempt == 1:
             (stale,) = (message for message in messages if message.id == "stale")
             queue.ack(stale)
-            stale.settled = False  # as far as the consumer knows
+            stale.settled = False  # as the consumer sees it
 
     queue.send_many([Outgoing("x", id="stale"), Outgoing("x"), Outgoing("x")])
     with capture_logs() as lines:
@@ -155,7 +155,7 @@ def test_message_that_has_moved_on_keeps_no_other_from_its_ack(queue: Queue) -> 
     assert (queue.stats().acked, queue.stats().inside, queue.stats().missing) == (3, 0, 0)
 
 
-def test_error_of_a_whole_batch_is_traced_once(queue: Queue) -> None:
+def test_error_of_a_batch_has_one_traceback(queue: Queue) -> None:
     @queue.batch_handler()
     def handle(_: list[Message]) -> None:
         raise ValueError("no table")
@@ -168,7 +168,7 @@ def test_error_of_a_whole_batch_is_traced_once(queue: Queue) -> None:
     assert ["exc_info" in line for line in failed] == [True, False, False, False, False]
 
 
-def test_batch_over_its_time_is_told_of_with_all_its_messages(queue: Queue, running: Callable[..., Consumer]) -> None:
+def test_batch_over_its_time_limit_is_logged_with_its_messages(queue: Queue, running: Callable[..., Consumer]) -> None:
     may_end = threading.Event()
     queue.batch_handler(max_messages=5, max_wait=AN_HOUR)(lambda _: may_end.wait(120) and None)
     queue.send_many(Outgoing(n, id=str(n)) for n in range(5))
@@ -184,7 +184,7 @@ def test_batch_over_its_time_is_told_of_with_all_its_messages(queue: Queue, runn
     assert [(line["messages"], line["ids"]) for line in told] == [(5, ["0", "1", "2"])]
 
 
-def test_message_whose_lease_is_over_is_left_out_of_its_batch() -> None:
+def test_message_with_an_expired_lease_is_left_out_of_its_batch() -> None:
     given: list[Any] = []
     done = threading.Event()
     handler = BatchHandler.of(given.extend, 3, AN_HOUR)
@@ -205,7 +205,7 @@ def test_message_whose_lease_is_over_is_left_out_of_its_batch() -> None:
 
 
 class Fake:
-    """A delivery, as far as a crew looks at it."""
+    """A delivery, as the pool sees it."""
 
     is_suspect = False
 

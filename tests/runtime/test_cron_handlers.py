@@ -1,4 +1,4 @@
-"""Which function a message is for."""
+"""Which function handles a message."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def queue(client: fakeredis.FakeRedis) -> Iterator[Queue]:
         yield queue
 
 
-def test_occurrences_go_to_their_function_and_all_else_to_the_handler(queue: Queue):
+def test_occurrences_go_to_their_function_and_other_messages_to_the_handler(queue: Queue):
     seen: list[tuple[str, object]] = []
 
     @queue.cron("0 3 * * *", payload={"full": True})
@@ -56,12 +56,14 @@ def test_occurrences_go_to_their_function_and_all_else_to_the_handler(queue: Que
     ]
 
 
-def test_nothing_is_connected_by_a_decorator(queue: Queue, client: fakeredis.FakeRedis):
+def test_decorator_does_not_connect(queue: Queue, client: fakeredis.FakeRedis):
     queue.cron("@daily")(print)
     assert client.keys("*") == []
 
 
-def test_consumer_without_the_schedule_s_function_does_not_swallow_it(queue: Queue, client: fakeredis.FakeRedis):
+def test_consumer_without_the_function_of_a_schedule_does_not_swallow_its_messages(
+    queue: Queue, client: fakeredis.FakeRedis
+):
     queue.cron("@daily", name="nightly", max_retries=0)(print)
     Consumer(queue).drain()
     queue.schedules.run_now("nightly")
@@ -76,7 +78,7 @@ def test_consumer_without_the_schedule_s_function_does_not_swallow_it(queue: Que
     assert dead.error.endswith("remove the old schedule: delayq cron remove jobs nightly")
 
 
-def test_queue_of_schedules_alone_does_not_swallow_other_messages(queue: Queue):
+def test_queue_with_only_schedules_does_not_swallow_other_messages(queue: Queue):
     queue.cron("@daily")(print)
     queue.send("x", max_retries=0)
     assert Consumer(queue).drain() == 1
@@ -96,7 +98,7 @@ def test_two_functions_for_one_schedule_are_refused(queue: Queue):
         queue.cron("@hourly", name="nightly")(print)
 
 
-def test_bad_schedule_is_refused_where_it_is_written(queue: Queue):
+def test_bad_schedule_is_refused_at_its_decorator(queue: Queue):
     with pytest.raises(InvalidInput, match="minute"):
         queue.cron("61 * * * *")
     with pytest.raises(InvalidInput, match="not callable"):

@@ -1,4 +1,4 @@
-"""Whoever is about to end does not send again what a silent server has not answered."""
+"""A caller that is about to end does not resend what a silent server has not answered."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.harness.topologies import Cluster
 
 
 def accepted(server: socket.socket) -> int:
-    """How many connections were made that nobody has answered."""
+    """How many unanswered connections were made."""
     server.setblocking(False)
     count = 0
     while True:
@@ -37,7 +37,7 @@ def accepted(server: socket.socket) -> int:
 
 
 @pytest.mark.parametrize(("hurries", "tries"), [(False, 4), (True, 1)])
-def test_call_that_fails_is_sent_again_unless_its_caller_hurries(hurries: bool, tries: int):
+def test_failed_call_is_sent_again_unless_its_caller_hurries(hurries: bool, tries: int):
     def ask() -> None:
         HURRIES.set(lambda: hurries)
         with (
@@ -52,7 +52,7 @@ def test_call_that_fails_is_sent_again_unless_its_caller_hurries(hurries: bool, 
 
 
 @pytest.mark.parametrize(("hurries", "tries"), [(False, 4), (True, 1)])
-def test_awaited_call_that_fails_is_sent_again_unless_its_caller_hurries(hurries: bool, tries: int):
+def test_failed_async_call_is_sent_again_unless_its_caller_hurries(hurries: bool, tries: int):
     async def ask() -> None:
         HURRIES.set(lambda: hurries)
         with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -66,7 +66,7 @@ def test_awaited_call_that_fails_is_sent_again_unless_its_caller_hurries(hurries
 
 
 class Pauses:
-    """Those between the tries of a call on a cluster, counted."""
+    """Counts the pauses between the attempts of a call on a cluster."""
 
     def __init__(self) -> None:
         self.made = 0
@@ -78,7 +78,7 @@ class Pauses:
 
 
 @pytest.mark.full
-def test_call_to_a_cluster_that_is_away_is_sent_again_unless_its_caller_hurries(
+def test_call_to_an_unavailable_cluster_is_sent_again_unless_its_caller_hurries(
     start_server: StartServer, monkeypatch: pytest.MonkeyPatch
 ):
     pauses = Pauses()
@@ -105,7 +105,7 @@ def test_call_to_a_cluster_that_is_away_is_sent_again_unless_its_caller_hurries(
         loop.run(awaited.close())
 
 
-def test_consumer_hurries_once_it_was_told_to_stop_and_its_handlers_do_not(redis_server: RedisServer):
+def test_stopping_consumer_hurries_but_its_handlers_do_not(redis_server: RedisServer):
     loop, handlers, handled = list[bool](), list[bool](), threading.Event()
 
     def handle(_: Message) -> None:
@@ -129,7 +129,7 @@ def test_consumer_hurries_once_it_was_told_to_stop_and_its_handlers_do_not(redis
     assert (loop[0], loop[-1], handlers) == (False, True, [False])
 
 
-def test_outcome_that_a_server_has_missed_at_the_end_is_told_again_without_a_rest(
+def test_outcome_that_fails_at_shutdown_is_sent_again_without_a_pause(
     redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ):
     done, handled, go_on = list[str](), threading.Event(), threading.Event()
@@ -141,7 +141,7 @@ def test_outcome_that_a_server_has_missed_at_the_end_is_told_again_without_a_res
 
     def resting(driver: Driver, move: WaitForWork) -> WakeReason:
         done.append("rest")
-        if driver._engine.shutdown.deadline:  # the consumer ends, and waits for its handler
+        if driver._engine.shutdown.deadline:  # the consumer is ending, and waits for its handler
             go_on.set()
         return rest(driver, move)
 

@@ -1,4 +1,4 @@
-"""What a consumer does with a handler's verdicts, its leases, its room and its end, on a real server."""
+"""What a consumer does with a handler's result, with leases, prefetch and shutdown, on a real server."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def has(handled: list[Message], count: int) -> bool:
     return len(handled) == count
 
 
-def test_returning_acks_and_leaves_nothing(queue: Queue) -> None:
+def test_handler_that_returns_acks_and_nothing_is_left(queue: Queue) -> None:
     queue.send({"n": 1})
     assert Consumer(queue, lambda _: None).drain() == 1
     stats = queue.stats()
@@ -71,7 +71,9 @@ def raising(error: BaseException) -> Body:
         (raising(Reject("no such user")), "dead", "Reject: no such user"),
     ],
 )
-def test_verdict_of_a_handler_decides_the_state(any_client: redis.Redis, handler: Body, state: str, error: str) -> None:
+def test_exception_of_a_handler_decides_the_state(
+    any_client: redis.Redis, handler: Body, state: str, error: str
+) -> None:
     queue = Queue("verdicts", redis=any_client, backoff=backoff.fixed(30))
     sent = queue.send("x")
     assert Consumer(queue, handler).drain() == 1
@@ -92,7 +94,7 @@ def test_retry_after_sets_the_time_of_the_next_attempt(any_client: redis.Redis) 
     assert info.due_at.timestamp() == 1060
 
 
-def test_handler_that_keeps_failing_ends_in_dead_with_its_last_error(queue: Queue) -> None:
+def test_handler_that_keeps_failing_makes_a_dead_letter_with_its_last_error(queue: Queue) -> None:
     attempts = []
 
     def fail(message: Message) -> None:
@@ -111,7 +113,7 @@ def test_handler_that_keeps_failing_ends_in_dead_with_its_last_error(queue: Queu
     )
 
 
-def test_handler_may_settle_its_message_itself(queue: Queue) -> None:
+def test_handler_can_settle_its_message_itself(queue: Queue) -> None:
     queue.send("x")
     assert Consumer(queue, lambda message: message.reject("seen enough")).drain() == 1
     assert [info.reason for info in queue.dead.list()] == ["seen enough"]
@@ -158,7 +160,7 @@ def test_lease_is_renewed_while_the_handler_runs(any_client: redis.Redis, monkey
         now[0] += 40_000
         message.held_until -= 40
         assert eventually(lambda: any_client.zscore("delayq:{long}:unack", message.id) == now[0] + 60_000)
-        now[0] += 40_000  # when the first lease is over
+        now[0] += 40_000  # when the first lease has ended
 
     queue.send("x")
     Consumer(queue, handle).drain()
@@ -166,8 +168,8 @@ def test_lease_is_renewed_while_the_handler_runs(any_client: redis.Redis, monkey
     assert (seen, stats.lease_lost, stats.acked) == ([1], 0, 1)
 
 
-def test_waiting_behind_slow_messages_burns_no_retries(any_client: redis.Redis) -> None:
-    """A backlog of several leases' worth of work waits in Redis, and not under a lease."""
+def test_waiting_behind_slow_messages_uses_no_retries(any_client: redis.Redis) -> None:
+    """A backlog that takes several leases to work off waits in Redis, not under a lease."""
     attempts: list[int] = []
     queue = Queue("backlog", redis=any_client, lease=30, clock=lambda: 1_000_000 + 300 * len(attempts))
 
@@ -181,7 +183,7 @@ def test_waiting_behind_slow_messages_burns_no_retries(any_client: redis.Redis) 
     assert queue.stats().lease_lost == 0
 
 
-def test_stop_finishes_what_runs_and_hands_back_the_rest_at_no_cost(any_client: redis.Redis) -> None:
+def test_stop_finishes_running_messages_and_hands_back_the_rest_without_using_retries(any_client: redis.Redis) -> None:
     queue = Queue("stop", redis=any_client)
     started, go_on = threading.Event(), threading.Event()
 
@@ -192,24 +194,24 @@ def test_stop_finishes_what_runs_and_hands_back_the_rest_at_no_cost(any_client: 
 
     queue.send_many([Outgoing("quick") for _ in range(200)])
     consumer = Consumer(queue, handle, concurrency=2)
-    consumer.drain()  # teaches it that the handler is quick: it will fetch ahead
+    consumer.drain()  # teaches the consumer that the handler is quick, so that it fetches ahead
     queue.send_many([Outgoing("slow") for _ in range(50)])
     consumer = Consumer(queue, handle, concurrency=2)
     consumer.start()
     assert started.wait(120)
     stopping = threading.Thread(target=consumer.stop)
     stopping.start()
-    assert eventually(lambda: queue.stats().unack in (1, 2) or not stopping.is_alive())  # what has started alone
+    assert eventually(lambda: queue.stats().unack in (1, 2) or not stopping.is_alive())  # only what has started
     go_on.set()
     stopping.join(120)
     stats = queue.stats()
     assert stats.unack == 0
     assert stats.acked + stats.ready + stats.pending == 250
-    assert stats.acked >= 201  # the quick ones, and what had started
+    assert stats.acked >= 201  # the quick ones, and those that had started
     assert all(info.attempts == 0 for info in queue.peek("ready", limit=50))
 
 
-def test_handler_that_outlasts_the_shutdown_timeout_is_handed_back_and_uses_up_no_retry(
+def test_handler_that_outlasts_the_shutdown_timeout_is_handed_back_and_uses_no_retry(
     any_client: redis.Redis,
 ) -> None:
     queue = Queue("endless", redis=any_client, max_retries=0)
@@ -256,7 +258,7 @@ def test_consumer_wakes_at_the_end_of_a_pause(
     running(queue, handled.append)
     assert eventually(lambda: len(handled) == 1, seconds=25)
     handed_at = handled[0].due_at + dt.timedelta(seconds=handled[0].lateness)
-    assert handed_at >= paused_at + dt.timedelta(milliseconds=499)  # a server cuts off microseconds
+    assert handed_at >= paused_at + dt.timedelta(milliseconds=499)  # the server cuts off microseconds
 
 
 def test_consumer_follows_the_end_of_a_pause_that_is_shortened(
@@ -278,7 +280,7 @@ def test_burst_does_not_wait_for_the_end_of_a_pause(queue: Queue) -> None:
     assert Consumer(queue, lambda _: None).drain() == 0
 
 
-def test_burst_ends_without_sleeping_when_all_that_it_claimed_has_died(
+def test_burst_ends_without_sleeping_when_everything_it_claimed_has_died(
     queue: Queue, any_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def sleep(*_: object, **__: object) -> None:
@@ -298,7 +300,7 @@ def test_max_messages_ends_the_run(queue: Queue) -> None:
     assert (stats.acked, stats.inside, stats.unack) == (30, 70, 0)
 
 
-def test_cancel_in_flight_lets_the_handler_end_and_prevents_its_retry(queue: Queue) -> None:
+def test_cancel_in_flight_lets_the_handler_finish_and_prevents_its_retry(queue: Queue) -> None:
     outcomes = []
 
     def handle(message: Message) -> None:
@@ -312,7 +314,7 @@ def test_cancel_in_flight_lets_the_handler_end_and_prevents_its_retry(queue: Que
     assert (stats.retry, stats.dead, stats.cancelled, stats.missing) == (0, 0, 1, 0)
 
 
-def test_two_consumers_share_without_handling_twice(queue: Queue, running: Callable[..., Consumer]) -> None:
+def test_two_consumers_handle_each_message_once(queue: Queue, running: Callable[..., Consumer]) -> None:
     handled: list[str] = []
     queue.send_many([Outgoing(n) for n in range(2000)])
     for _ in range(2):
@@ -330,7 +332,7 @@ def test_all_shards_are_served(any_client: redis.Redis) -> None:
     assert queue.stats().missing == 0
 
 
-def test_delivery_that_its_handler_nacks_or_rejects_counts_as_failed(queue: Queue) -> None:
+def test_delivery_nacked_or_rejected_by_its_handler_counts_as_failed(queue: Queue) -> None:
     verbs: dict[str, Callable[[Message], None]] = {
         "ack": Message.ack,
         "nack": lambda message: message.nack(delay=60),

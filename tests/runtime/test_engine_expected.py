@@ -1,4 +1,4 @@
-"""The envelope of the message that an idle consumer wakes for comes in the round trip that hands it out."""
+"""An idle consumer that wakes for a message gets its envelope in the same round trip as the claim."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.harness.waiting import eventually
 
 
 class Trips:
-    """Counts the round trips of a queue, by the words of their calls."""
+    """Counts the round trips of a queue and names their calls."""
 
     def __init__(self, queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
         self.seen: list[list[str]] = []
@@ -49,7 +49,7 @@ def test_expected_message_takes_one_round_trip(queue: Queue, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("sent", [["b"], ["a", "b"]])
-def test_anything_else_is_fetched_as_ever(queue: Queue, monkeypatch: pytest.MonkeyPatch, sent: list[str]) -> None:
+def test_other_messages_are_fetched_as_usual(queue: Queue, monkeypatch: pytest.MonkeyPatch, sent: list[str]) -> None:
     for name in sent:
         queue.send(name, id=name)
     trips = Trips(queue, monkeypatch)
@@ -58,7 +58,7 @@ def test_anything_else_is_fetched_as_ever(queue: Queue, monkeypatch: pytest.Monk
     assert trips.seen == [["pending_to_ready", "ready_to_unack", "MGET"], ["MGET"]]
 
 
-def test_nothing_comes_of_a_message_that_somebody_else_has_taken(queue: Queue) -> None:
+def test_expected_message_taken_by_another_consumer_is_not_returned(queue: Queue) -> None:
     queue.send("a", id="a")
     (message,) = queue.receive()
     assert claim(queue, "a") == claim_module.Batch([], 0, limit=10)
@@ -66,7 +66,7 @@ def test_nothing_comes_of_a_message_that_somebody_else_has_taken(queue: Queue) -
     assert claim(queue, "a") == claim_module.Batch([], 0, limit=10)
 
 
-def test_expected_message_whose_payload_is_gone_dies_with_the_reason(queue: Queue) -> None:
+def test_expected_message_without_a_payload_becomes_a_dead_letter(queue: Queue) -> None:
     queue.send("a", id="a")
     queue._executor.client.delete("delayq:{lone}:msg:a")
     assert claim(queue, "a")[:2] == ([], 1)
@@ -74,13 +74,13 @@ def test_expected_message_whose_payload_is_gone_dies_with_the_reason(queue: Queu
     assert (dead.id, dead.reason) == ("a", "payload-missing")
 
 
-def test_replaced_payload_is_the_one_that_comes(queue: Queue) -> None:
+def test_replaced_message_comes_with_its_new_payload(queue: Queue) -> None:
     queue.send("old", id="a", delay=60)
     queue.send("new", id="a", on_conflict="replace")
     assert [message.payload for message in claim(queue, "a").messages] == ["new"]
 
 
-def test_retry_is_expected_too_and_knows_its_attempt(queue: Queue) -> None:
+def test_expected_retry_has_its_attempt_number(queue: Queue) -> None:
     queue.send("a", id="a")
     (message,) = queue.receive()
     message.nack(delay=0)
@@ -88,7 +88,7 @@ def test_retry_is_expected_too_and_knows_its_attempt(queue: Queue) -> None:
     assert (message.payload, message.attempt) == ("a", 2)
 
 
-def test_expectation_from_before_the_shards_were_known_is_no_harm(redis_client: redis.Redis) -> None:
+def test_expectation_from_before_the_shards_were_known_does_no_harm(redis_client: redis.Redis) -> None:
     Queue("wide", redis=redis_client, shards=3).send("a", id="a")
     queue = Queue("wide", redis=redis_client, shards=None)
     assert [message.payload for message in claim(queue, "a").messages] == ["a"]

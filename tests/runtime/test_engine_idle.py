@@ -1,4 +1,4 @@
-"""A fleet of idle consumers, of which one watches for all: what it costs, and who notices what nobody has rung for."""
+"""A fleet of idle consumers where one watches for all: what it costs, and that it finds messages without a ring."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ KEY = "delayq:{jobs}:"
 
 
 class Fleet:
-    """Consumers, each a process, by their names."""
+    """Consumers, each a process, by name."""
 
     def __init__(self, server: RedisServer, program: Path, shards: int) -> None:
         self.queue = Queue("jobs", url=server.url, shards=shards)
@@ -44,7 +44,7 @@ class Fleet:
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, size: int = SIZE) -> None:
-        """Start as many more, and wait until all listen."""
+        """Start `size` more, and wait until all listen."""
         with self._log.open("ab") as log:
             for _ in range(size):
                 name = f"c{len(self.processes)}"
@@ -53,18 +53,18 @@ class Fleet:
         assert eventually(lambda: self.listening() >= size * int(self._shards))
 
     def listening(self) -> int:
-        """How many bells are listened to."""
+        """How many consumers listen to the bell."""
         return sum(each["cmd"] == "blpop" for each in self.redis.client_list())
 
     def watcher(self) -> str:
-        """The name of the consumer that watches; '' while nobody does."""
+        """The name of the consumer that watches, or '' if none does."""
         return str(self.redis.get(f"{KEY}timer") or "").partition(" ")[2]
 
     def calls(self, command: str) -> int:
         return int(self.redis.info("commandstats").get(f"cmdstat_{command}", {"calls": 0})["calls"])
 
     def said(self) -> str:
-        """What they have logged."""
+        """What the consumers have logged."""
         return self._log.read_text()
 
     def end(self, name: str, how: signal.Signals) -> None:
@@ -107,8 +107,8 @@ def acked(fleet: Fleet) -> int:
     return fleet.queue.stats().acked
 
 
-def test_one_consumer_of_an_idle_fleet_watches_for_all(fleet: Fleet) -> None:
-    """It alone looks into the queue and writes down when it is back; the others look at the timer."""
+def test_one_consumer_of_an_idle_fleet_watches_for_all_others(fleet: Fleet) -> None:
+    """Only that one looks into the queue and writes down when it will look again; the others look at the timer."""
     assert eventually(lambda: fleet.watcher() != "")
     begun, scripts, sets = time.monotonic(), fleet.calls("evalsha"), fleet.calls("set")
     seen = set()
@@ -118,14 +118,14 @@ def test_one_consumer_of_an_idle_fleet_watches_for_all(fleet: Fleet) -> None:
         return fleet.calls("evalsha") >= scripts + 6 * SIZE
 
     assert eventually(watched)
-    assert seen <= {*fleet.processes, ""}  # '' when it is late
-    assert fleet.calls("zadd") <= (time.monotonic() - fleet.begun + 10) / 10 * SIZE * 2  # they appear, rarely
+    assert seen <= {*fleet.processes, ""}  # '' when the watcher is late
+    assert fleet.calls("zadd") <= (time.monotonic() - fleet.begun + 10) / 10 * SIZE * 2  # rare heartbeats
     assert fleet.calls("set") - sets <= (fleet.calls("evalsha") - scripts) / 2
-    assert fleet.calls("evalsha") - scripts <= (time.monotonic() - begun + 1) * SIZE * 3  # nobody is restless
+    assert fleet.calls("evalsha") - scripts <= (time.monotonic() - begun + 1) * SIZE * 3  # no consumer polls too often
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
-def test_watcher_that_is_gone_is_followed_by_another_and_nothing_is_lost(fleet: Fleet, how: signal.Signals) -> None:
+def test_lost_watcher_is_replaced_and_nothing_is_lost(fleet: Fleet, how: signal.Signals) -> None:
     gone: set[str] = set()
     for number in range(SIZE - 1):
         assert eventually(lambda: fleet.watcher() not in {"", *gone})
@@ -139,7 +139,7 @@ def test_watcher_that_is_gone_is_followed_by_another_and_nothing_is_lost(fleet: 
     assert (stats.sent, stats.acked, stats.inside, stats.missing) == (SIZE - 1, SIZE - 1, 0, 0)
 
 
-def test_whole_fleet_that_is_gone_is_followed_by_the_next(fleet: Fleet) -> None:
+def test_new_fleet_takes_over_from_a_killed_one(fleet: Fleet) -> None:
     fleet.queue.send("x", delay=0.5)
     for name in list(fleet.processes):
         fleet.end(name, signal.SIGKILL)
@@ -161,13 +161,13 @@ def test_paused_queue_hands_out_nothing_and_does_not_keep_the_fleet_busy(fleet: 
 
 @pytest.mark.parametrize("shards", [1, 3])
 @pytest.mark.parametrize("state", ["pending", "ready", "retry"])
-def test_message_for_which_nobody_has_rung_is_found(start: Start, state: str, shards: int) -> None:
+def test_message_without_a_ring_is_found(start: Start, state: str, shards: int) -> None:
     fleet = start(3, shards)
     later = fleet.queue.send("x", delay=3600)
     (key,) = fleet.redis.scan_iter(f"delayq:*:msg:{later.id}")
     base = key.partition("msg:")[0]
-    assert eventually(lambda: fleet.listening() >= 3 * shards)  # none is awake for the send
-    with fleet.redis.pipeline() as pipe:  # as if the bell's token, and all who had taken it, were lost
+    assert eventually(lambda: fleet.listening() >= 3 * shards)  # no consumer is awake when the message is sent
+    with fleet.redis.pipeline() as pipe:  # as if the bell's token, and all consumers that had taken it, were lost
         pipe.zrem(f"{base}pending", later.id)
         pipe.zadd(f"{base}{state}", {later.id: 1})
         pipe.delete(f"{base}bell")
@@ -175,14 +175,14 @@ def test_message_for_which_nobody_has_rung_is_found(start: Start, state: str, sh
     assert eventually(lambda: acked(fleet) == 1)
 
 
-def test_bell_that_is_deleted_again_and_again_delays_but_loses_nothing(fleet: Fleet) -> None:
+def test_bell_deleted_repeatedly_delays_messages_but_loses_none(fleet: Fleet) -> None:
     for number in range(30):
         fleet.queue.send(number, delay=number % 3 / 20)
         fleet.redis.delete(f"{KEY}bell", f"{KEY}timer")
     assert eventually(lambda: acked(fleet) == 30)
 
 
-def test_lease_that_runs_out_while_the_fleet_idles_is_noticed(start: Start) -> None:
+def test_lease_that_expires_while_the_fleet_is_idle_is_noticed(start: Start) -> None:
     fleet = start(0)
     fleet.queue.send("x")
     assert len(fleet.queue.receive(1, lease=3)) == 1
@@ -198,14 +198,14 @@ def test_garbage_is_collected_by_an_idle_fleet(fleet: Fleet) -> None:
     assert not list(fleet.redis.scan_iter("delayq:*:msg:*"))
 
 
-def test_timer_that_another_program_has_overwritten_costs_no_message(fleet: Fleet) -> None:
+def test_overwritten_timer_loses_no_message(fleet: Fleet) -> None:
     fleet.redis.delete(f"{KEY}timer")
     fleet.redis.rpush(f"{KEY}timer", "no string")
     fleet.queue.send_many([Outgoing(n, delay=n / 2) for n in range(5)])
     assert eventually(lambda: acked(fleet) == 5)
 
 
-def test_structure_that_another_program_has_overwritten_is_told_by_an_idle_fleet(fleet: Fleet) -> None:
+def test_idle_fleet_logs_an_overwritten_structure(fleet: Fleet) -> None:
     sent = fleet.queue.send("x", delay=3600)
     assert fleet.redis.rename(f"{KEY}pending", "kept")
     fleet.redis.set(f"{KEY}pending", "no sorted set")
@@ -216,13 +216,13 @@ def test_structure_that_another_program_has_overwritten_is_told_by_an_idle_fleet
 
 
 @pytest.mark.parametrize("timer", ["", "x", "9999999999999 nobody", "9999999999999"])
-def test_timer_that_makes_no_sense_costs_no_message(fleet: Fleet, timer: str) -> None:
+def test_unreadable_timer_loses_no_message(fleet: Fleet, timer: str) -> None:
     fleet.redis.set(f"{KEY}timer", timer)
     fleet.queue.send_many([Outgoing(n, delay=n / 2) for n in range(5)])
     assert eventually(lambda: acked(fleet) == 5)
 
 
-def test_restart_of_the_server_costs_an_idle_fleet_no_message(fleet: Fleet, own_server: RedisServer) -> None:
+def test_restart_of_the_server_loses_no_message_of_an_idle_fleet(fleet: Fleet, own_server: RedisServer) -> None:
     fleet.queue.send_many([Outgoing(n, delay=n / 2) for n in range(6)])
     own_server.kill()
     own_server.start()

@@ -1,4 +1,4 @@
-"""A fleet beside a limited backlog: it costs little, and who is held back is not forgotten."""
+"""A fleet with a backlog that a limit holds back: it costs little, and the consumers that wait are not forgotten."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.runtime.test_engine_idle import KEY, PROGRAM, SIZE, Fleet
 
 @pytest.fixture
 def fleet(own_server: RedisServer, tmp_path: Path) -> Iterator[Fleet]:
-    """Idle processes, on a server of their own."""
+    """Idle processes on a server of their own."""
     program = tmp_path / "consumer.py"
     program.write_text(PROGRAM)
     fleet = Fleet(own_server, program, 1)
@@ -31,12 +31,12 @@ def fleet(own_server: RedisServer, tmp_path: Path) -> Iterator[Fleet]:
 
 
 def acked(fleet: Fleet) -> int:
-    """As `stats` counts, without a script."""
+    """The count that `stats` has, read without a script."""
     return int(fleet.redis.hget(f"{KEY}stats", "acked") or 0)
 
 
 @pytest.mark.full
-def test_fleet_beside_a_backlog_that_is_held_back_idles(fleet: Fleet) -> None:
+def test_fleet_is_idle_while_a_limit_holds_back_its_backlog(fleet: Fleet) -> None:
     fleet.queue.configure(rate="3/d")
     fleet.queue.send_many([Outgoing(n) for n in range(1000)])
     assert eventually(lambda: acked(fleet) == 3)
@@ -48,8 +48,8 @@ def test_fleet_beside_a_backlog_that_is_held_back_idles(fleet: Fleet) -> None:
 
 
 @pytest.mark.full
-def test_one_of_the_fleet_wakes_for_each_message_that_the_rate_lets_go(fleet: Fleet) -> None:
-    """It asks, promotes and claims, and does so again with the ack; if all woke, each of them would in vain."""
+def test_one_consumer_wakes_for_each_message_that_the_rate_allows(fleet: Fleet) -> None:
+    """It polls, promotes and claims, and once more with the ack. If all consumers woke, each would do that in vain."""
     fleet.queue.configure(rate="1/20ms")
     fleet.queue.send_many([Outgoing(n) for n in range(400)])
     assert eventually(lambda: acked(fleet) >= 20)
@@ -61,7 +61,7 @@ def test_one_of_the_fleet_wakes_for_each_message_that_the_rate_lets_go(fleet: Fl
 
 @pytest.mark.full
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
-def test_watcher_of_a_rate_that_is_gone_is_followed_by_another(fleet: Fleet, how: signal.Signals) -> None:
+def test_lost_watcher_of_a_rate_is_replaced(fleet: Fleet, how: signal.Signals) -> None:
     fleet.queue.configure(rate="1/50ms")
     fleet.queue.send_many([Outgoing(n) for n in range(60)])
     assert eventually(lambda: fleet.watcher() != "" and acked(fleet) >= 5)
@@ -70,7 +70,7 @@ def test_watcher_of_a_rate_that_is_gone_is_followed_by_another(fleet: Fleet, how
 
 
 @pytest.mark.full
-def test_limit_that_is_removed_lets_the_fleet_go_on(fleet: Fleet) -> None:
+def test_removing_the_limit_lets_the_fleet_continue(fleet: Fleet) -> None:
     fleet.queue.configure(rate="1/d", concurrency=2)
     fleet.queue.send_many([Outgoing(n) for n in range(200)])
     assert eventually(lambda: acked(fleet) == 1)
@@ -78,7 +78,7 @@ def test_limit_that_is_removed_lets_the_fleet_go_on(fleet: Fleet) -> None:
     assert eventually(lambda: acked(fleet) == 200)
 
 
-def test_no_more_run_in_a_fleet_than_the_concurrency_says(redis_client: redis.Redis) -> None:
+def test_fleet_never_runs_more_messages_than_the_concurrency(redis_client: redis.Redis) -> None:
     queues = [Queue("jobs", redis=redis_client, concurrency=3) for _ in range(3)]
     running, most, lock = set[str](), [0], threading.Lock()
 
@@ -102,7 +102,7 @@ def test_no_more_run_in_a_fleet_than_the_concurrency_says(redis_client: redis.Re
 
 
 class Waits:
-    """What waits for a bell were to last, seconds; as they end, as much of the scripts' time has passed."""
+    """How many seconds each wait for the bell asked for. As a wait ends, the scripts' clock moves on."""
 
     def __init__(self) -> None:
         self.asked: list[float] = []
@@ -125,7 +125,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> Waits:
     return waits
 
 
-def test_consumer_that_finds_itself_held_back_sleeps_until_the_next_may_go(
+def test_consumer_that_is_held_back_sleeps_until_the_next_message_may_go(
     redis_client: redis.Redis, waits: Waits
 ) -> None:
     queue = Queue("jobs", redis=redis_client, rate="1/200ms", clock=waits.clock)
@@ -136,7 +136,9 @@ def test_consumer_that_finds_itself_held_back_sleeps_until_the_next_may_go(
     assert max(waits.asked) <= 0.2
 
 
-def test_receiver_that_is_held_back_sleeps_until_the_next_may_go(redis_client: redis.Redis, waits: Waits) -> None:
+def test_receiver_that_is_held_back_sleeps_until_the_next_message_may_go(
+    redis_client: redis.Redis, waits: Waits
+) -> None:
     with Queue("jobs", redis=redis_client, rate="1/200ms", clock=waits.clock) as queue:
         queue.send_many([Outgoing(n) for n in range(3)])
         assert len(queue.receive()) == 1
@@ -152,24 +154,26 @@ def test_consumer_of_a_queue_that_cannot_be_limited_does_not_start(redis_client:
         Consumer(queue, lambda _: None).start()
 
 
-def test_consumer_that_stops_tells_the_others_of_the_place_that_it_leaves(redis_client: redis.Redis) -> None:
+def test_consumer_that_stops_wakes_others_for_its_free_place(redis_client: redis.Redis) -> None:
     queue = Queue("jobs", redis=redis_client, concurrency=1)
     queue.send_many([Outgoing(n) for n in range(3)])
     goes_on = threading.Event()
     consumer = Consumer(queue, lambda _: goes_on.wait(120), concurrency=2)
     consumer.start()
     assert eventually(lambda: queue.stats().unack == 1)
-    assert eventually(lambda: redis_client.info("clients")["blocked_clients"] == 1)  # it has heard the bell of the send
+    assert eventually(
+        lambda: redis_client.info("clients")["blocked_clients"] == 1
+    )  # it has taken the token of the send
     stopping = threading.Thread(target=consumer.stop)
     stopping.start()
     assert eventually(lambda: bool(redis_client.exists(f"{KEY}bell")))
-    redis_client.delete(f"{KEY}bell")  # it was rung as the stop began: nothing was free then
+    redis_client.delete(f"{KEY}bell")  # it rang when the stop began, but nothing was free then
     goes_on.set()
     stopping.join()
     assert redis_client.exists(f"{KEY}bell")
 
 
-def test_burst_over_several_queues_waits_for_what_a_rate_holds_back(redis_client: redis.Redis) -> None:
+def test_burst_over_several_queues_waits_for_messages_that_a_rate_holds_back(redis_client: redis.Redis) -> None:
     slow, quick = Queue("slow", redis=redis_client, rate="5/200ms"), Queue("quick", redis=redis_client)
     for queue in (slow, quick):
         queue.send_many([Outgoing(number) for number in range(12)])
@@ -177,7 +181,9 @@ def test_burst_over_several_queues_waits_for_what_a_rate_holds_back(redis_client
 
 
 @pytest.mark.full
-def test_burst_ends_when_another_consumer_has_taken_what_a_rate_held_back(redis_client: redis.Redis) -> None:
+def test_burst_ends_when_another_consumer_has_taken_the_messages_that_a_rate_held_back(
+    redis_client: redis.Redis,
+) -> None:
     one, other = Queue("jobs", redis=redis_client, rate="2/s"), Queue("jobs", redis=redis_client)
     one.send_many([Outgoing(number) for number in range(8)])
     consumer = Consumer(other, lambda _: None, concurrency=2)
@@ -191,7 +197,7 @@ def test_burst_ends_when_another_consumer_has_taken_what_a_rate_held_back(redis_
     consumer.stop()
 
 
-def test_what_is_parked_for_its_key_leaves_its_place_to_others_at_once(redis_client: redis.Redis) -> None:
+def test_message_parked_for_its_key_gives_its_place_to_others_at_once(redis_client: redis.Redis) -> None:
     queue = Queue(
         "jobs",
         redis=redis_client,
@@ -210,6 +216,6 @@ def test_what_is_parked_for_its_key_leaves_its_place_to_others_at_once(redis_cli
 
     consumer = Consumer(queue, handle)
     consumer.start()
-    assert eventually(lambda: "other" in handled)  # not a second later for each three that are parked: 200 s
+    assert eventually(lambda: "other" in handled)  # and not a second later for every three parked messages: 200 s
     over.set()
     consumer.stop()

@@ -1,4 +1,4 @@
-"""A lease that has ended and cannot be taken back: the consumer neither spins nor stays deaf."""
+"""An expired lease that cannot be taken back: the consumer neither spins nor stops listening."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def test_consumer_that_may_not_take_a_delivery_back_tries_about_once_a_second(st
         queue.receive(lease=3600)
         consumer = Consumer(queue, handled.append, concurrency=1)
         consumer.start()
-        assert eventually(lambda: client.info("clients")["blocked_clients"] == 1)  # it is at rest
-        with client.pipeline() as pipe:  # nobody can take it back between the two
+        assert eventually(lambda: client.info("clients")["blocked_clients"] == 1)  # it is asleep
+        with client.pipeline() as pipe:  # nobody can take the lease back between the two
             pipe.zadd("delayq:{work}:unack", {"lost": 1})
             pipe.config_set("min-replicas-to-write", 1)
             pipe.execute()

@@ -1,4 +1,4 @@
-"""Whose turn it is: shares within one turn of exact, over any stretch from the first turn on."""
+"""Which queue is next: from the first turn on, each is always within one turn of its exact share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from delayq.runtime.fair_share import WeightedFairScheduler, weighed
 
 
 @given(st.lists(st.integers(1, 1000), min_size=1, max_size=12))
-def test_each_is_within_one_turn_of_its_share_at_any_time(weights: list[int]):
+def test_each_queue_is_always_within_one_turn_of_its_share(weights: list[int]):
     rota, everybody = WeightedFairScheduler(weights), range(len(weights))
     counts: Counter[int] = Counter()
     for turn in range(1, 400):
@@ -35,27 +35,27 @@ def test_turns_are_spread_and_not_in_a_row():
     assert "".join("abc"[rota.next(range(3))] for _ in range(14)).count("aaaaa") == 0
 
 
-def test_who_is_not_ready_is_passed_over_and_gets_nothing_for_it_later():
+def test_queue_that_is_not_ready_is_skipped_and_not_compensated_later():
     rota = WeightedFairScheduler([1, 1])
     assert [rota.next([0]) for _ in range(100)] == [0] * 100
     assert Counter(rota.next([0, 1]) for _ in range(10)) == {0: 5, 1: 5}
 
 
-def test_who_takes_part_and_misses_turns_gets_them_later_up_to_a_round():
+def test_absent_queue_makes_up_at_most_a_round_of_turns():
     rota = WeightedFairScheduler([1, 5])
     assert [rota.next([0], absent=[1]) for _ in range(100)] == [0] * 100
     owed = [rota.next([0, 1]) for _ in range(60)]
     assert owed[:5] == [1] * 5
-    assert 50 <= owed.count(1) <= 50 + 6  # a round has six turns
+    assert 50 <= owed.count(1) <= 50 + 6  # a round is six turns
 
 
 @pytest.mark.parametrize("ready", [[0, 1, 2], [2, 1], [2]])
-def test_strict_order_has_the_first_that_is_ready(ready: list[int]):
+def test_strict_order_picks_the_first_ready_queue(ready: list[int]):
     rota = WeightedFairScheduler([1, 1, 1], strict=True)
     assert [rota.next(ready) for _ in range(10)] == [min(ready)] * 10
 
 
 @pytest.mark.parametrize("strict", [False, True])
-def test_queues_in_a_set_are_refused_for_they_have_no_order(strict: bool):
+def test_queues_in_a_set_are_refused(strict: bool):
     with pytest.raises(InvalidInput, match="a set of queues has no order: give them in a list"):
         weighed({Queue("a"), Queue("b")}, strict, Queue)

@@ -24,7 +24,7 @@ def queue(any_client: redis.Redis) -> Iterator[Queue]:
 
 
 @pytest.mark.parametrize("registered", [True, False], ids=["registered", "given to the consumer"])
-def test_typed_handler_gets_orders_and_the_others_die_of_their_field(queue: Queue, registered: bool) -> None:
+def test_typed_handler_gets_orders_and_mismatches_become_dead_letters(queue: Queue, registered: bool) -> None:
     orders: list[Order] = []
 
     def deliver(order: Order) -> None:
@@ -49,7 +49,7 @@ def test_typed_handler_gets_orders_and_the_others_die_of_their_field(queue: Queu
     assert queue.stats().missing == 0
 
 
-def test_message_of_a_type_is_settled_as_any_other(queue: Queue) -> None:
+def test_typed_message_is_settled_like_any_other(queue: Queue) -> None:
     @queue.handler
     def deliver(message: Message[Order]) -> None:
         assert message.payload.lines == ["a"]
@@ -61,7 +61,7 @@ def test_message_of_a_type_is_settled_as_any_other(queue: Queue) -> None:
 
 
 def outcome(queue: Queue, handler: Callable[[Message], Any]) -> tuple[Any, ...] | None:
-    """What becomes of a message: None if it is acked, else its state, reason and error."""
+    """What happens to a message: None if it is acked, otherwise its state, reason and error."""
     sent = queue.send("x")
     assert Consumer(queue, handler).drain() == 1
     info = queue.get(sent.id)
@@ -75,12 +75,12 @@ def raising(error: BaseException) -> Callable[..., Any]:
     return raiser
 
 
-def test_error_in_before_fails_the_delivery_as_the_handler_s_would(queue: Queue) -> None:
+def test_error_in_before_fails_the_delivery_like_an_error_in_the_handler(queue: Queue) -> None:
     queue.middleware.before_delivery(raising(RetryAfter(60, "closed")))
     assert outcome(queue, raising(AssertionError("it ran"))) == ("retry", None, "RetryAfter: closed")
 
 
-def test_reject_of_middleware_makes_a_dead_letter(queue: Queue) -> None:
+def test_reject_in_middleware_makes_a_dead_letter(queue: Queue) -> None:
     queue.middleware.before_delivery(raising(Reject("no tenant")))
     assert outcome(queue, raising(AssertionError("it ran"))) == ("dead", "no tenant", "Reject: no tenant")
 
@@ -91,7 +91,7 @@ def test_error_in_after_leaves_the_message_acked(queue: Queue) -> None:
     assert queue.stats().acked == 1
 
 
-def test_error_behind_the_yield_fails_the_delivery(queue: Queue) -> None:
+def test_error_after_the_yield_fails_the_delivery(queue: Queue) -> None:
     @queue.middleware.around_delivery
     def commit(_: Message) -> Iterator[None]:
         yield
@@ -100,7 +100,7 @@ def test_error_behind_the_yield_fails_the_delivery(queue: Queue) -> None:
     assert outcome(queue, lambda _: None) == ("retry", None, "ConnectionError: not committed")
 
 
-def test_false_stays_false_under_middleware(queue: Queue) -> None:
+def test_middleware_does_not_change_a_returned_false(queue: Queue) -> None:
     queue.middleware.after_delivery(lambda _message, _error: None)
     assert outcome(queue, lambda _: False) == ("retry", None, "the handler returned False")
 

@@ -1,4 +1,4 @@
-"""A consumer's heartbeat comes at each turn, and ends with the consumer."""
+"""A consumer's heartbeat comes once per interval, and ends with the consumer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from delayq.errors import ServerUnreachable
 from delayq.runtime.heartbeat import Heartbeat
 
 
-def test_beats_go_on_after_failures_until_stopped():
+def test_heartbeats_continue_after_failures_until_stopped():
     beats: list[BaseException | None] = [None, ServerUnreachable("away"), ValueError("a defect"), None]
     is_through = threading.Event()
 
@@ -28,7 +28,7 @@ def test_beats_go_on_after_failures_until_stopped():
     assert not is_through.wait(0.05)
 
 
-def test_stop_waits_for_the_beat_under_way():
+def test_stop_waits_for_the_running_heartbeat():
     has_begun, may_end, ended = threading.Event(), threading.Event(), []
 
     def beat() -> None:

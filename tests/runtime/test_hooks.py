@@ -1,4 +1,4 @@
-"""Hooks of the sync face: threads, processes, topics, and what a handler settles itself."""
+"""Hooks of the sync API: threads, processes, topics, and messages that a handler settles itself."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def failing(_: object) -> None:
     raise ValueError("boom")
 
 
-def test_started_consumer_calls_start_before_it_returns_and_stop_before_stop_does(queue: Queue) -> None:
+def test_start_hook_runs_before_start_returns_and_stop_hook_before_stop_does(queue: Queue) -> None:
     called: list[str] = []
     queue.middleware.on_start(lambda _: called.append("start"))
     queue.middleware.on_stop(lambda _: called.append("stop"))
@@ -38,7 +38,7 @@ def test_started_consumer_calls_start_before_it_returns_and_stop_before_stop_doe
     assert called == ["start", "stop"]
 
 
-def test_start_that_fails_is_raised_to_the_caller_and_leaves_a_consumer_that_may_run(queue: Queue) -> None:
+def test_failing_start_hook_is_raised_and_the_consumer_can_run_later(queue: Queue) -> None:
     works = threading.Event()
 
     def opened(_: object) -> None:
@@ -56,7 +56,7 @@ def test_start_that_fails_is_raised_to_the_caller_and_leaves_a_consumer_that_may
 
 
 @pytest.mark.parametrize("how", ["reject", "nack"])
-def test_message_that_its_handler_buries_itself_is_told(queue: Queue, how: str) -> None:
+def test_message_that_its_handler_rejects_calls_the_dead_letter_hook(queue: Queue, how: str) -> None:
     infos: list[MessageInfo] = []
     queue.middleware.on_dead(infos.append)
     queue.send("x", id="a", max_retries=0)
@@ -69,7 +69,7 @@ def test_message_that_its_handler_buries_itself_is_told(queue: Queue, how: str) 
     assert (infos[0].reason if how == "reject" else infos[0].error) == "by hand"
 
 
-def test_message_that_was_cancelled_while_it_ran_is_not_told_for_it_is_gone(queue: Queue) -> None:
+def test_message_cancelled_while_it_ran_does_not_call_the_dead_letter_hook(queue: Queue) -> None:
     infos: list[MessageInfo] = []
     queue.middleware.on_dead(infos.append)
     queue.send("x", id="a", max_retries=0)
@@ -82,7 +82,7 @@ def test_message_that_was_cancelled_while_it_ran_is_not_told_for_it_is_gone(queu
     assert (infos, queue.get("a")) == ([], None)
 
 
-def test_last_death_of_a_run_is_told_before_stop(queue: Queue) -> None:
+def test_dead_letter_hook_of_the_last_message_runs_before_the_stop_hook(queue: Queue) -> None:
     called: list[str] = []
     queue.middleware.on_dead(lambda info: called.append(info.id))
     queue.middleware.on_stop(lambda _: called.append("stop"))
@@ -102,7 +102,7 @@ def test_last_death_of_a_run_is_told_before_stop(queue: Queue) -> None:
     assert called == ["a", "stop"]
 
 
-def test_hooks_of_a_pool_of_processes_run_where_the_consumer_does(redis_server: RedisServer) -> None:
+def test_hooks_of_a_process_pool_run_in_the_consumers_process(redis_server: RedisServer) -> None:
     called: list[Any] = []
     with Queue("jobs", url=redis_server.url) as queue:
         queue.middleware.on_start(lambda _: called.append(("start", os.getpid())))
@@ -112,7 +112,7 @@ def test_hooks_of_a_pool_of_processes_run_where_the_consumer_does(redis_server: 
     assert called == [("start", os.getpid()), ("by hand", os.getpid())]
 
 
-def test_consumer_of_a_topic_calls_start_and_stop(redis_client: redis.Redis) -> None:
+def test_topic_consumer_calls_start_and_stop(redis_client: redis.Redis) -> None:
     called: list[str] = []
     middleware = Middleware()
     middleware.on_start(lambda _: called.append("start"))
@@ -133,7 +133,7 @@ def test_consumer_of_a_topic_calls_start_and_stop(redis_client: redis.Redis) -> 
             TopicConsumer(group, print, middleware=middleware)
 
 
-def test_start_of_several_queues_that_fails_leaves_a_consumer_that_may_run(redis_client: redis.Redis) -> None:
+def test_failing_start_hook_with_several_queues_leaves_a_consumer_that_can_run(redis_client: redis.Redis) -> None:
     with Queue("a", redis=redis_client) as first, Queue("b", redis=redis_client) as second:
         first.middleware.on_start(failing)
         consumer = Consumer([first, second], print)

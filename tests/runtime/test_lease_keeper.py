@@ -1,4 +1,4 @@
-"""Which leases a consumer may trust."""
+"""Which leases a consumer can trust."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_lease_that_ended_while_the_machine_slept_is_not_trusted(
         assert not keeper.stands(message)
 
 
-def test_replaced_delivery_is_renewed_for_its_place_and_told_of_once(redis_server: RedisServer):
+def test_replaced_delivery_keeps_its_place_and_is_logged_once(redis_server: RedisServer):
     with Queue("emails", url=redis_server.url) as queue, redis.Redis.from_url(redis_server.url) as client:
         queue.configure(concurrency=1)
         queue.send("old", id="x")
@@ -40,7 +40,7 @@ def test_replaced_delivery_is_renewed_for_its_place_and_told_of_once(redis_serve
         with structlog.testing.capture_logs() as logs:
             for _ in range(3):
                 queue.execute(lambda _: keeper.renew())
-        assert client.zscore("delayq:{emails}:replaced", place) > began + 5000  # the keeper's lease is of 30 s
+        assert client.zscore("delayq:{emails}:replaced", place) > began + 5000  # the keeper's lease is 30 s long
         assert [line["event"] for line in logs] == ["message replaced while running"]
         assert not keeper.stands(message)
         assert queue.ack(message) == [False]

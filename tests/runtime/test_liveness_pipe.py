@@ -1,4 +1,4 @@
-"""A supervisor hears whether its processes turn."""
+"""A supervisor hears whether its processes are alive."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def listening() -> Iterator[LivenessPipe]:
     listening.close()
 
 
-def test_silence_ends_with_a_beat_of_the_child(listening: LivenessPipe):
+def test_heartbeat_of_the_child_ends_the_silence(listening: LivenessPipe):
     environment = {**os.environ, liveness_pipe.ENV: str(listening.child)}
     words = [sys.executable, "-c", CHILD]
     with subprocess.Popen(
@@ -53,7 +53,7 @@ def test_silence_ends_with_a_beat_of_the_child(listening: LivenessPipe):
     assert listening.silence() == 3
 
 
-def test_beats_that_nobody_hears_block_nobody(monkeypatch: pytest.MonkeyPatch, listening: LivenessPipe):
+def test_unread_heartbeats_do_not_block(monkeypatch: pytest.MonkeyPatch, listening: LivenessPipe):
     monkeypatch.setenv(liveness_pipe.ENV, str(listening.child))
     beating = HeartbeatSender()
     assert liveness_pipe.ENV not in os.environ
@@ -64,7 +64,7 @@ def test_beats_that_nobody_hears_block_nobody(monkeypatch: pytest.MonkeyPatch, l
     assert listening.silence() == 0
 
 
-def test_process_without_a_supervisor_beats_in_vain(monkeypatch: pytest.MonkeyPatch):
+def test_heartbeat_without_a_supervisor_does_nothing(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv(liveness_pipe.ENV, raising=False)
     HeartbeatSender().beat()
     assert liveness_pipe.ENV not in os.environ

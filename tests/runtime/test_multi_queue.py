@@ -1,4 +1,4 @@
-"""A consumer of several queues on servers of their own: one that is away stops nobody, and nothing is left behind."""
+"""A consumer of several queues on separate servers: an unavailable one stops no other, and nothing is left behind."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def fill(queue: Queue, count: int) -> None:
 
 
 @pytest.mark.parametrize("is_strict", [pytest.param(True, marks=pytest.mark.full), False], ids=["strict", "weights"])
-def test_server_that_is_gone_does_not_stop_the_other_queue(
+def test_stopped_server_does_not_stop_the_other_queue(
     servers: tuple[RedisServer, RedisServer], queues: tuple[Queue, Queue], is_strict: bool
 ):
     high, low = queues
@@ -58,7 +58,9 @@ def test_server_that_is_gone_does_not_stop_the_other_queue(
     consumer.start()
     assert eventually(lambda: high.stats().acked == 1)
     servers[0].kill()
-    low.send_many(Outgoing(number, delay=number * 0.05) for number in range(50))  # while the other one is tried again
+    low.send_many(
+        Outgoing(number, delay=number * 0.05) for number in range(50)
+    )  # while the other server is tried again
     assert eventually(lambda: seen.count("low") == 50)
     servers[0].start()
     fill(high, 10)
@@ -68,10 +70,10 @@ def test_server_that_is_gone_does_not_stop_the_other_queue(
 
 
 @pytest.mark.full
-def test_server_that_hangs_does_not_stop_the_other_queue(
+def test_hanging_server_does_not_stop_the_other_queue(
     servers: tuple[RedisServer, RedisServer], queues: tuple[Queue, Queue]
 ):
-    """It has taken a claim and does not answer; there is one handler for both queues."""
+    """It has received a claim and does not answer; one handler serves both queues."""
     high, low = queues
     seen: list[str] = []
     consumer = Consumer({high: 1000, low: 1}, lambda message: seen.append(message.queue), concurrency=1)
@@ -87,7 +89,7 @@ def test_server_that_hangs_does_not_stop_the_other_queue(
     consumer.stop()
 
 
-def test_server_that_is_away_to_begin_with_is_told(
+def test_server_unavailable_at_the_start_is_logged(
     servers: tuple[RedisServer, RedisServer], queues: tuple[Queue, Queue]
 ):
     servers[1].kill()
@@ -97,7 +99,7 @@ def test_server_that_is_away_to_begin_with_is_told(
 
 @pytest.mark.full
 def test_messages_are_split_by_weights_with_plain_handlers(pair: tuple[Queue, Queue]):
-    """Nothing but the handlers' own time keeps the queues backlogged."""
+    """Only the handlers' own time keeps the queues backlogged."""
     high, low = pair
     fill(high, 900)
     fill(low, 300)
@@ -108,14 +110,14 @@ def test_messages_are_split_by_weights_with_plain_handlers(pair: tuple[Queue, Qu
         time.sleep(0.002)
 
     assert Consumer({high: 5, low: 1}, handle, concurrency=1).run(max_messages=700) == 700
-    counts = Counter(seen[-600:])  # the first ones go to the queue that has answered first
+    counts = Counter(seen[-600:])  # the first ones go to the queue that answered first
     assert 480 <= counts["high"] <= 520
     for queue in pair:
         stats = queue.stats()
         assert (stats.unack, stats.missing, stats.sent - stats.acked) == (0, 0, stats.inside)
 
 
-def test_no_more_handlers_run_than_were_asked_for(pair: tuple[Queue, Queue]):
+def test_no_more_handlers_run_than_the_concurrency(pair: tuple[Queue, Queue]):
     lock, running, most = threading.Lock(), 0, 0
 
     def handle(_: Message) -> None:
@@ -133,7 +135,7 @@ def test_no_more_handlers_run_than_were_asked_for(pair: tuple[Queue, Queue]):
     assert most == 3
 
 
-def test_stop_by_a_handler_hands_back_all_that_has_not_begun(pair: tuple[Queue, Queue]):
+def test_stop_by_a_handler_hands_back_messages_that_have_not_started(pair: tuple[Queue, Queue]):
     for queue in pair:
         fill(queue, 100)
     consumer: Consumer
@@ -144,12 +146,12 @@ def test_stop_by_a_handler_hands_back_all_that_has_not_begun(pair: tuple[Queue, 
     consumer = Consumer(list(pair), handle, concurrency=2)
     assert consumer.run() == consumer.handled <= 2
     assert [queue.stats().unack for queue in pair] == [0, 0]
-    waiting = [queue.stats() for queue in pair]  # those of the second queue are perhaps not promoted yet
+    waiting = [queue.stats() for queue in pair]  # those of the second queue may not be promoted yet
     assert sum(stats.ready + stats.pending for stats in waiting) == 200 - consumer.handled
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("delayq-consumer")]
 
 
-def test_consumer_runs_again_and_counts_on(pair: tuple[Queue, Queue]):
+def test_consumer_can_run_again_and_keeps_counting(pair: tuple[Queue, Queue]):
     consumer = Consumer(list(pair), lambda message: message.queue == "high")
     for end in (1, 2):
         for queue in pair:
@@ -159,7 +161,7 @@ def test_consumer_runs_again_and_counts_on(pair: tuple[Queue, Queue]):
 
 
 def test_plain_and_async_handlers_share_the_permits(redis_server: RedisServer):
-    """A permit that a thread gives back may start a task, and the other way round."""
+    """A permit that a thread gives back can start a task, and the other way round."""
     seen: list[str] = []
 
     async def main() -> None:
@@ -184,7 +186,7 @@ def test_plain_and_async_handlers_share_the_permits(redis_server: RedisServer):
     assert Counter(seen) == {"tasks": 100, "plain": 100}
 
 
-def test_async_consumer_that_is_cancelled_leaves_nothing_behind(redis_server: RedisServer):
+def test_cancelled_async_consumer_leaves_nothing_behind(redis_server: RedisServer):
     async def main() -> None:
         async with aio.Queue("high", url=redis_server.url) as high, aio.Queue("low", url=redis_server.url) as low:
             begun = asyncio.Event()
@@ -203,7 +205,7 @@ def test_async_consumer_that_is_cancelled_leaves_nothing_behind(redis_server: Re
             stats = [await queue.stats() for queue in (high, low)]
             assert [(each.unack, each.nacked) for each in stats] == [(0, 0), (0, 0)]
             ready = [info for queue in (high, low) for info in await queue.peek("ready", limit=50)]
-            assert [info.attempts for info in ready].count(1) == 1  # of the one that had begun
+            assert [info.attempts for info in ready].count(1) == 1  # of the one that had started
             assert asyncio.all_tasks() == {asyncio.current_task()}
 
     asyncio.run(main())

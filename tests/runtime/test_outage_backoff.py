@@ -1,4 +1,4 @@
-"""What a consumer's log says of a server that is away, and of one that answers with an error."""
+"""What a consumer logs about a server that is unavailable, and about one that answers with an error."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ANSWERS = [KeyOverwritten, LoginRefused, ServerOutOfMemory, ServerNotReady, Serv
 
 
 class Told:
-    """An outage, on a clock of its own: ``told(error, None, …)`` is what the log says of steps, one a second."""
+    """An outage with its own clock: ``told(error, None, …)`` returns what is logged for these steps, one a second."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -49,40 +49,38 @@ def told() -> Told:
 
 
 @pytest.mark.parametrize("error", [ServerUnreachable, NoEmbeddedServer])
-def test_server_that_does_not_answer_is_away_until_it_is_back(told: Told, error: type[DelayqError]) -> None:
+def test_silent_server_is_unavailable_until_it_answers(told: Told, error: type[DelayqError]) -> None:
     assert told(error, error, None, None) == [AWAY, BACK]
     told.now += 60
     assert told(error, None) == [AWAY, BACK]
 
 
 @pytest.mark.parametrize("error", ANSWERS)
-def test_server_that_answers_with_an_error_is_not_away(told: Told, error: type[DelayqError]) -> None:
+def test_server_that_answers_with_an_error_is_not_unavailable(told: Told, error: type[DelayqError]) -> None:
     assert told(error, error, None, None) == [REFUSED, ALLOWED]
 
 
-def test_server_that_loads_after_an_outage_is_still_away(told: Told) -> None:
+def test_server_that_loads_after_an_outage_is_still_unavailable(told: Told) -> None:
     assert told(ServerUnreachable, ServerNotReady, None, ServerNotReady) == [AWAY, BACK, REFUSED]
 
 
-def test_outage_that_begins_while_the_server_refuses_is_told_at_once(told: Told) -> None:
+def test_outage_that_begins_while_the_server_refuses_is_logged_at_once(told: Told) -> None:
     assert told(KeyOverwritten, ServerUnreachable, None) == [REFUSED, AWAY, BACK]
 
 
 @pytest.mark.parametrize(
     ("error", "lines"), [(ServerUnreachable, [AWAY, BACK]), *((error, [REFUSED, ALLOWED]) for error in ANSWERS)]
 )
-def test_trouble_between_which_the_server_serves_is_told_once_a_minute(
-    told: Told, error: type[DelayqError], lines: list[str]
-) -> None:
+def test_intermittent_trouble_is_logged_once_a_minute(told: Told, error: type[DelayqError], lines: list[str]) -> None:
     assert told(*[error, None] * 90) == lines * 3
 
 
 @pytest.mark.parametrize("error", [ServerUnreachable, KeyOverwritten])
-def test_what_lasts_is_told_once_a_minute(told: Told, error: type[DelayqError]) -> None:
+def test_lasting_trouble_is_logged_once_a_minute(told: Told, error: type[DelayqError]) -> None:
     assert len(told(*[error] * 180)) == 3
 
 
-def test_pauses_grow_up_to_the_longest_and_begin_again_once_the_server_has_served() -> None:
+def test_pauses_grow_up_to_a_maximum_and_restart_after_a_success() -> None:
     outage = OutageBackoff()
     pauses = [outage.lost(KeyOverwritten("why")) for _ in range(6)]
     assert (pauses[0], pauses[-1]) == (FIRST_PAUSE, LONGEST_PAUSE)
@@ -91,7 +89,7 @@ def test_pauses_grow_up_to_the_longest_and_begin_again_once_the_server_has_serve
     assert outage.lost(KeyOverwritten("why")) == FIRST_PAUSE
 
 
-def test_consumer_says_which_key_another_program_has_overwritten(redis_server: RedisServer) -> None:
+def test_consumer_logs_which_key_was_overwritten(redis_server: RedisServer) -> None:
     with redis_server.client() as client, Queue("jobs", url=redis_server.url) as queue, capture_logs() as lines:
         queue.send("x")
         client.set("delayq:{jobs}:unack", "another program's")

@@ -8,7 +8,7 @@ from delayq.runtime.poison_isolation import CLAIMS_OF_ONE, PoisonIsolation
 
 
 class Fake:
-    """A delivery, as far as the quarantine looks at it."""
+    """A delivery, as the isolation sees it."""
 
     def __init__(self, name: str, suspect: bool = False) -> None:
         self.name = name
@@ -25,16 +25,16 @@ def test_harmless_messages_pass():
     assert quarantine.limit(7, messages) == 7
 
 
-def test_suspect_that_comes_alone_runs_and_nothing_is_claimed_beside_it():
+def test_lone_suspect_runs_and_nothing_is_claimed_beside_it():
     quarantine: PoisonIsolation[Any] = PoisonIsolation(10)
     suspect = Fake("suspect", True)
     assert quarantine.admit([suspect], []) == ([suspect], [])
     assert quarantine.limit(7, [suspect]) == 0
-    assert quarantine.limit(7, []) == 1  # the next may be a suspect, too
+    assert quarantine.limit(7, []) == 1  # the next may be a suspect too
 
 
 @pytest.mark.parametrize("with_it", [[], [Fake("a")], [Fake("other", True)]])
-def test_suspect_that_does_not_come_alone_is_handed_back_until_nothing_else_is_held(with_it: list[Fake]):
+def test_suspect_with_company_is_handed_back_until_nothing_else_is_held(with_it: list[Fake]):
     quarantine: PoisonIsolation[Any] = PoisonIsolation(10)
     running, suspect = Fake("running"), Fake("suspect", True)
     held = [running] if not with_it else []
@@ -47,7 +47,7 @@ def test_suspect_that_does_not_come_alone_is_handed_back_until_nothing_else_is_h
     assert quarantine.admit([suspect], []) == ([suspect], [])
 
 
-def test_claims_of_one_end_when_no_suspect_comes():
+def test_single_claims_end_when_no_suspect_comes():
     quarantine: PoisonIsolation[Any] = PoisonIsolation(10)
     quarantine.admit([Fake("suspect", True), Fake("a")], [])
     for _ in range(CLAIMS_OF_ONE):
@@ -56,7 +56,7 @@ def test_claims_of_one_end_when_no_suspect_comes():
     assert quarantine.limit(7, []) == 7
 
 
-def test_handler_that_takes_long_idles_the_others_half_of_the_time_at_most(monkeypatch: pytest.MonkeyPatch):
+def test_long_handler_keeps_the_others_idle_at_most_half_of_the_time(monkeypatch: pytest.MonkeyPatch):
     now = [100.0]
     monkeypatch.setattr("delayq.runtime.poison_isolation.time.monotonic", lambda: now[0])
     quarantine: PoisonIsolation[Any] = PoisonIsolation(10)
@@ -69,7 +69,7 @@ def test_handler_that_takes_long_idles_the_others_half_of_the_time_at_most(monke
     assert allowed == ([0] * 10 + [5] * 10) * 2
 
 
-def test_suspects_that_come_with_others_do_not_keep_these_waiting_longer(monkeypatch: pytest.MonkeyPatch):
+def test_suspects_that_come_with_others_do_not_make_them_wait_longer(monkeypatch: pytest.MonkeyPatch):
     now = [100.0]
     monkeypatch.setattr("delayq.runtime.poison_isolation.time.monotonic", lambda: now[0])
     quarantine: PoisonIsolation[Any] = PoisonIsolation(10)
@@ -79,5 +79,5 @@ def test_suspects_that_come_with_others_do_not_keep_these_waiting_longer(monkeyp
     assert quarantine.limit(5, [long]) == 5
     quarantine.admit([suspect, Fake("a")], [long])
     assert quarantine.limit(5, [long]) == 5
-    quarantine.admit([suspect], [long])  # nothing else is to be had
+    quarantine.admit([suspect], [long])  # there is nothing else to claim
     assert quarantine.limit(5, [long]) == 0

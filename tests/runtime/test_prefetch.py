@@ -1,4 +1,4 @@
-"""How much a consumer takes at once, and what gives the room back."""
+"""How much a consumer claims at once, and what frees its room."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def queue(redis_client: redis.Redis) -> Iterator[Queue]:
 
 @pytest.fixture
 def consume(queue: Queue) -> Iterator[Callable[[Body], Consumer]]:
-    """``consume(handler)``: run it on two threads until the end of the test."""
+    """``consume(handler)``: run it on two threads until the test ends."""
     started: list[Consumer] = []
 
     def start(handler: Body) -> Consumer:
@@ -37,7 +37,7 @@ def consume(queue: Queue) -> Iterator[Callable[[Body], Consumer]]:
         consumer.stop(timeout=0)
 
 
-def test_consumer_holds_what_it_can_start_soon_and_leaves_the_rest_to_others(queue: Queue) -> None:
+def test_consumer_holds_only_what_it_can_start_soon(queue: Queue) -> None:
     held = []
 
     def handle(_: Message) -> None:
@@ -46,13 +46,13 @@ def test_consumer_holds_what_it_can_start_soon_and_leaves_the_rest_to_others(que
 
     queue.send_many([Outgoing(n) for n in range(200)])
     assert Consumer(queue, handle, concurrency=4).drain() == 200
-    assert max(held) <= 50  # 4 run, 20 take a twentieth of a second, and as many may wait for their ack
+    assert max(held) <= 50  # 4 run, 20 more start within a twentieth of a second, and as many may wait for their ack
 
 
-def test_what_never_reaches_a_handler_takes_up_no_room(
+def test_messages_that_never_reach_a_handler_take_no_room(
     queue: Queue, redis_client: redis.Redis, consume: Callable[[Body], Consumer]
 ) -> None:
-    """More messages than there are threads, without payload or with one that cannot be read."""
+    """More messages than there are threads, without a payload or with an unreadable one."""
     sents = queue.send_many([Outgoing("lost") for _ in range(20)])
     for number, sent in enumerate(sents):
         key = f"delayq:{{jobs}}:msg:{sent.id}"
@@ -65,8 +65,8 @@ def test_what_never_reaches_a_handler_takes_up_no_room(
     assert queue.stats().dead == 20
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # told below, by what it costs
-def test_handlers_that_fail_cost_no_thread(queue: Queue, consume: Callable[[Body], Consumer]) -> None:
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # logged below, for what it costs
+def test_failing_handlers_do_not_end_threads(queue: Queue, consume: Callable[[Body], Consumer]) -> None:
     handled: list[Message] = []
 
     def handle(message: Message) -> None:

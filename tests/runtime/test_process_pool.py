@@ -1,4 +1,4 @@
-"""Handlers in processes: they run side by side, and one that dies or takes too long costs its own delivery only."""
+"""Handlers in processes: they run side by side, and one that dies or takes too long fails only its own delivery."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.harness.waiting import eventually
 
 
 class Ran(NamedTuple):
-    """What a consumer says of its run."""
+    """What a consumer reports about its run."""
 
     handled: int
     failed: int
@@ -50,7 +50,7 @@ def queue(redis_server: RedisServer) -> Iterator[Queue]:
 
 @pytest.fixture(params=["sync", pytest.param("aio", marks=pytest.mark.full)])
 def drain(request: pytest.FixtureRequest, queue: Queue, redis_server: RedisServer) -> Drain:
-    """``drain(handler, …)``: a consumer of one of the faces handles all that is due, in two processes."""
+    """``drain(handler, …)``: a sync or async consumer handles everything that is due, in two processes."""
 
     def of(consumer: Any) -> Ran:
         return Ran(consumer.handled, consumer.failed, consumer.overran)
@@ -73,9 +73,7 @@ def drain(request: pytest.FixtureRequest, queue: Queue, redis_server: RedisServe
 
 
 @pytest.mark.parametrize("drain", [pytest.param("sync", marks=pytest.mark.full), "aio"], indirect=True)
-def test_handlers_run_side_by_side_in_processes_of_their_own_each_of_which_is_initialized_once(
-    queue: Queue, drain: Drain
-) -> None:
+def test_handlers_run_side_by_side_in_processes_that_are_initialized_once(queue: Queue, drain: Drain) -> None:
     queue.send_many([Outgoing("x"), Outgoing("y")])
     assert drain(pooled.meet, initializer=pooled.begin) == (2, 0, 0)
     pids = {pid for _, pid in pooled.notes("meet")}
@@ -84,7 +82,7 @@ def test_handlers_run_side_by_side_in_processes_of_their_own_each_of_which_is_in
     assert sorted(pid for _, pid in pooled.notes("begin")) == sorted(pids)
 
 
-def test_handler_over_its_time_is_killed_with_its_process(queue: Queue, drain: Drain) -> None:
+def test_handler_over_its_time_limit_is_killed_with_its_process(queue: Queue, drain: Drain) -> None:
     queue.send("stuck", id="stuck")
     assert drain(pooled.stuck_at_first, timeout=0.5) == (1, 1, 1)
     (dead,) = queue.dead.list()
@@ -94,7 +92,7 @@ def test_handler_over_its_time_is_killed_with_its_process(queue: Queue, drain: D
     )
 
 
-def test_message_s_own_timeout_kills_its_process_and_not_the_pool_s(queue: Queue, drain: Drain) -> None:
+def test_timeout_of_the_message_overrides_the_timeout_of_the_pool(queue: Queue, drain: Drain) -> None:
     queue.send("stuck", id="stuck", timeout=0.5)
     assert drain(pooled.stuck_at_first, timeout=3600) == (1, 1, 1)
     (dead,) = queue.dead.list()
@@ -102,7 +100,7 @@ def test_message_s_own_timeout_kills_its_process_and_not_the_pool_s(queue: Queue
 
 
 @pytest.mark.full
-def test_handler_over_its_time_is_killed_and_retried_while_the_others_run_on(queue: Queue, drain: Drain) -> None:
+def test_handler_over_its_time_limit_is_retried_while_the_others_keep_running(queue: Queue, drain: Drain) -> None:
     queue.send("stuck", id="stuck", max_retries=1)
     others = [f"beside-{n}" for n in range(15)]  # together they take longer than one of them may
     queue.send_many([Outgoing("beside", id=name) for name in others])
@@ -133,7 +131,7 @@ DEATHS = {
     [["killed", "unsendable"], pytest.param([*DEATHS], marks=pytest.mark.full)],
     ids=["some", "all"],
 )
-def test_process_that_dies_fails_its_own_delivery_only(queue: Queue, drain: Drain, payloads: list[str]) -> None:
+def test_process_that_dies_fails_only_its_own_delivery(queue: Queue, drain: Drain, payloads: list[str]) -> None:
     for number, payload in enumerate(payloads):
         queue.send(payload, id=payload, max_retries=1)
         queue.send("fine", id=f"fine-{number}")
@@ -148,7 +146,7 @@ def test_process_that_dies_fails_its_own_delivery_only(queue: Queue, drain: Drai
 
 
 @pytest.mark.parametrize("how", ["return", "exit", "raise", "ack"])
-def test_process_that_a_handler_forks_says_nothing_about_the_next_message(queue: Queue, drain: Drain, how: str) -> None:
+def test_process_forked_by_a_handler_does_not_affect_the_next_message(queue: Queue, drain: Drain, how: str) -> None:
     queue.send(how, id="first")
     queue.send("x", id="next")
     assert drain(pooled.fork_first, concurrency=1) == (2, 1, 0)
@@ -173,7 +171,7 @@ ENDS: dict[str, tuple[str | None, str | None]] = {
 """Where a message is after its handler has done what its payload says, None when it is acked, and its error."""
 
 
-def test_backoff_sees_what_a_handler_in_a_process_has_raised(redis_server: RedisServer) -> None:
+def test_backoff_gets_the_exception_of_a_handler_in_a_process(redis_server: RedisServer) -> None:
     seen: list[BaseException | None] = []
 
     def wait(_: int, error: BaseException | None) -> float:
@@ -188,7 +186,7 @@ def test_backoff_sees_what_a_handler_in_a_process_has_raised(redis_server: Redis
     assert "raise Unsendable" in str(seen[1])
 
 
-def test_what_a_handler_decides_is_what_becomes_of_its_message(queue: Queue, drain: Drain) -> None:
+def test_result_of_a_handler_in_a_process_settles_its_message(queue: Queue, drain: Drain) -> None:
     for payload, (state, _) in ENDS.items():
         queue.send(payload, id=payload, max_retries=1 if state == "retry" else 0)
     drain(pooled.settle)
@@ -206,7 +204,7 @@ def test_what_a_handler_decides_is_what_becomes_of_its_message(queue: Queue, dra
 
 
 @pytest.mark.full
-def test_message_that_is_released_in_its_process_comes_again(queue: Queue) -> None:
+def test_message_released_in_a_process_comes_again(queue: Queue) -> None:
     queue.send("release", id="x")
     consumer = Consumer(queue, pooled.settle, pool="process", concurrency=1)
     consumer.run(max_messages=2)
@@ -214,7 +212,7 @@ def test_message_that_is_released_in_its_process_comes_again(queue: Queue) -> No
 
 
 @pytest.mark.full
-def test_handler_sends_over_a_connection_of_its_process_s_own(
+def test_handler_sends_over_a_connection_of_its_own_process(
     queue: Queue, drain: Drain, redis_server: RedisServer
 ) -> None:
     queue.send(redis_server.url)
@@ -234,7 +232,7 @@ def test_payload_is_checked_in_the_process(queue: Queue, drain: Drain) -> None:
 
 
 @pytest.mark.full
-def test_queue_of_a_client_of_its_own_is_served(redis_client: redis.Redis) -> None:
+def test_queue_with_a_client_of_the_user_is_served(redis_client: redis.Redis) -> None:
     with Queue("jobs", redis=redis_client) as queue:
         queue.send("ack")
         assert Consumer(queue, pooled.settle, pool="process", concurrency=1).drain() == 1
@@ -242,7 +240,7 @@ def test_queue_of_a_client_of_its_own_is_served(redis_client: redis.Redis) -> No
 
 
 @pytest.mark.full
-def test_handler_in_a_process_is_told_the_key_of_its_message(redis_client: redis.Redis) -> None:
+def test_handler_in_a_process_gets_the_key_of_its_message(redis_client: redis.Redis) -> None:
     def choose(message: Message) -> str | None:
         key: str | None = message.payload
         return key
@@ -254,7 +252,7 @@ def test_handler_in_a_process_is_told_the_key_of_its_message(redis_client: redis
     assert [name for name, _ in pooled.notes("key-None")] == ["unlimited"]
 
 
-def test_middleware_and_functions_of_schedules_run_in_the_process(redis_client: redis.Redis) -> None:
+def test_middleware_and_schedule_functions_run_in_the_process(redis_client: redis.Redis) -> None:
     with served_by(pooled.routed, lambda: redis_client):
         pooled.routed.send("x", id="plain")
         pooled.routed.schedules.add("yearly", "0 0 1 1 *")
@@ -268,25 +266,25 @@ def test_middleware_and_functions_of_schedules_run_in_the_process(redis_client: 
 
 
 @pytest.mark.full
-def test_thousand_messages_leave_no_process_and_no_file_behind(queue: Queue, drain: Drain) -> None:
+def test_thousand_messages_leave_no_process_and_no_open_file(queue: Queue, drain: Drain) -> None:
     queue.send("x")
-    drain(pooled.fine)  # what is opened once for all
+    drain(pooled.fine)  # opens what stays open
     queue.close()
     files, children, threads = _open_files(), _children(), set(threading.enumerate())
     queue.send_many([Outgoing(n) for n in range(1000)])
     assert drain(pooled.fine) == (1000, 0, 0)
     assert len(pooled.notes("fine")) == 1001
     queue.close()
-    assert _open_files() - files == set()  # others' may end meanwhile
+    assert _open_files() - files == set()  # other tests' processes may end meanwhile
     assert _children() - children == set()
     assert set(threading.enumerate()) - threads == set()
 
 
 def _open_files() -> set[tuple[str, str]]:
-    """Descriptors, and what each one leads to."""
+    """Open descriptors, and what each one refers to."""
     found = set()
     for path in Path("/dev/fd").iterdir():
-        with contextlib.suppress(OSError):  # the descriptor of this listing is closed by now
+        with contextlib.suppress(OSError):  # the descriptor of this listing, closed by now
             found.add((path.name, str(path.readlink())))
     return found
 
@@ -301,7 +299,7 @@ def _children() -> set[str]:
 
 
 @pytest.mark.full
-def test_message_waits_in_the_queue_while_no_process_can_be_started(queue: Queue, folder: Path) -> None:
+def test_messages_wait_in_the_queue_while_no_process_can_start(queue: Queue, folder: Path) -> None:
     queue.send("fine", id="first")
     consumer = Consumer(queue, pooled.die, pool="process", concurrency=1, initializer=pooled.begin_if_allowed)
     with capture_logs() as lines:
@@ -324,14 +322,14 @@ def test_message_waits_in_the_queue_while_no_process_can_be_started(queue: Queue
     )
 
 
-def test_module_that_cannot_be_imported_in_a_process_ends_the_consumer(queue: Queue, drain: Drain) -> None:
+def test_module_that_a_process_cannot_import_ends_the_consumer(queue: Queue, drain: Drain) -> None:
     queue.send("x")
     with pytest.raises(InvalidInput, match="cannot be run in a process: RuntimeError: this module cannot be imported"):
         drain(broken_in_child.handle)
     assert (queue.stats().ready, queue.stats().delivered) == (1, 0)
 
 
-def test_process_that_cannot_be_started_for_any_reason_ends_the_consumer(
+def test_any_other_failure_to_start_a_process_ends_the_consumer(
     queue: Queue, drain: Drain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:
@@ -345,7 +343,7 @@ def test_process_that_cannot_be_started_for_any_reason_ends_the_consumer(
 
 
 @pytest.mark.full
-def test_running_handler_is_killed_and_handed_back_when_the_shutdown_takes_too_long(queue: Queue) -> None:
+def test_running_handler_is_killed_and_its_message_handed_back_after_the_shutdown_timeout(queue: Queue) -> None:
     queue.send("x", id="x", max_retries=0)
     queue.send_many([Outgoing("waits", delay=0.001) for _ in range(3)])
     consumer = Consumer(queue, pooled.slow, pool="process", concurrency=1)
@@ -359,7 +357,7 @@ def test_running_handler_is_killed_and_handed_back_when_the_shutdown_takes_too_l
     assert pooled.notes("ended") == []
 
 
-def test_running_handler_is_finished_at_the_end(queue: Queue, folder: Path) -> None:
+def test_running_handler_is_finished_at_shutdown(queue: Queue, folder: Path) -> None:
     queue.send("x", id="x")
     consumer = Consumer(queue, pooled.slow, pool="process", concurrency=1)
     consumer.start()
@@ -378,7 +376,7 @@ def _local() -> Callable[[Message], None]:
 
 
 @pytest.mark.parametrize("handler", [lambda _: None, _local(), threading.Lock().acquire])
-def test_handler_that_cannot_be_sent_is_refused(queue: Queue, drain: Drain, handler: Any) -> None:
+def test_handler_that_cannot_be_sent_to_a_process_is_refused(queue: Queue, drain: Drain, handler: Any) -> None:
     queue.send("x")
     with pytest.raises(
         InvalidInput, match=r"handler .* cannot be sent to a process .*: give a function that stands in"
@@ -404,7 +402,7 @@ def test_async_handler_is_refused(redis_server: RedisServer) -> None:
         ({"pool": "process", "concurrency": 0}, "concurrency"),
     ],
 )
-def test_pool_that_is_none_is_refused(queue: Queue, options: dict[str, Any], wrong: str) -> None:
+def test_invalid_pool_options_are_refused(queue: Queue, options: dict[str, Any], wrong: str) -> None:
     for made in (lambda: Consumer(queue, pooled.fine, **options), lambda: _aio_consumer(queue, options)):
         with pytest.raises(InvalidInput, match=wrong):
             made()
@@ -414,14 +412,14 @@ def _aio_consumer(queue: Queue, options: dict[str, Any]) -> aio.Consumer:
     return aio.Consumer(aio.Queue(queue.name, url="redis://127.0.0.1:1/0"), pooled.fine, **options)
 
 
-def test_queue_with_middleware_that_no_process_could_find_is_refused(queue: Queue) -> None:
+def test_middleware_of_a_queue_that_is_not_a_module_variable_is_refused(queue: Queue) -> None:
     queue.middleware.before_delivery(print)
     with pytest.raises(InvalidInput, match="let the queue be a variable of a module"):
         Consumer(queue, pooled.fine, pool="process")
 
 
 @pytest.mark.full
-def test_middleware_that_is_not_there_in_the_process_ends_the_consumer(redis_client: redis.Redis) -> None:
+def test_middleware_missing_in_a_process_ends_the_consumer(redis_client: redis.Redis) -> None:
     with served_by(pooled.routed, lambda: redis_client):
         pooled.routed.middleware.before_delivery(print)
         pooled.routed.send("x")

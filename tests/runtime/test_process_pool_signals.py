@@ -1,4 +1,4 @@
-"""A consumer with processes, and signals: what runs is finished, and nothing outlives it."""
+"""A consumer with processes, and signals: running handlers finish, and no process outlives the consumer."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def queue(redis_server: RedisServer) -> Iterator[Queue]:
 def start(
     request: pytest.FixtureRequest, redis_server: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Start]:
-    """``start(handler)``: a consumer as a program of its own, at the head of a group, killed after the test."""
+    """``start(handler)``: a consumer program that leads its own process group, killed after the test."""
     monkeypatch.setenv(pooled.WHERE, str(tmp_path))
     program = tmp_path / "program.py"
     program.write_text(request.param)
@@ -110,12 +110,12 @@ def start(
 
 
 def ended(pid: int) -> bool:
-    """Whether a process is gone, or waits to be fetched."""
+    """Whether a process has ended, even if nobody has waited for it."""
     return not is_alive(pid)
 
 
 def running(name: str = "started") -> int:
-    """Wait until a handler has noted that it runs; return its process."""
+    """Wait until a handler has recorded that it runs; return its process."""
     assert eventually(lambda: bool(pooled.notes(name)))
     return pooled.notes(name)[0][1]
 
@@ -146,20 +146,20 @@ def test_signal_lets_a_running_handler_finish(
 
 
 @pytest.mark.full
-def test_second_signal_ends_all_at_once(queue: Queue, start: Start) -> None:
+def test_second_signal_ends_everything_at_once(queue: Queue, start: Start) -> None:
     queue.send("x")
     process = start("slow")
     handler = running()
     assert not ended(handler)
-    for number in (signal.SIGTERM, signal.SIGINT):  # not the same twice, which may come as one
+    for number in (signal.SIGTERM, signal.SIGINT):  # a different one: two of the same may arrive as one
         process.send_signal(number)
     assert process.wait(120) == 0
     assert eventually(lambda: ended(handler))
     assert pooled.notes("ended") == []
-    assert queue.stats().unack == 1  # it comes again when its lease ends
+    assert queue.stats().unack == 1  # the message comes again when its lease ends
 
 
-def test_nothing_outlives_a_consumer_that_was_killed(queue: Queue, start: Start, tmp_path: Path) -> None:
+def test_no_process_outlives_a_killed_consumer(queue: Queue, start: Start, tmp_path: Path) -> None:
     queue.send("x")
     process = start("slow_with_program")
     handler = running()
@@ -187,7 +187,7 @@ def test_program_that_ends_lets_a_running_handler_finish(queue: Queue, start: St
 
 @pytest.mark.full
 @pytest.mark.parametrize("start", [UNGUARDED_SYNC, UNGUARDED_ASYNC], ids=["sync", "aio"], indirect=True)
-def test_program_that_its_processes_would_run_again_ends_and_tells_what_it_lacks(
+def test_program_without_a_main_guard_ends_and_says_what_is_missing(
     queue: Queue, start: Start, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert start("-").wait(120) == 1

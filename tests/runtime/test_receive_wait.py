@@ -1,4 +1,4 @@
-"""Pull-style receivers: how they wait, and what they leave to the others."""
+"""Receivers that pull: how they wait, and what they leave to others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.harness.servers import RedisServer
 from tests.harness.waiting import eventually
 
 
-def test_receiver_that_waits_gets_a_message_sent_meanwhile(any_client: redis.Redis) -> None:
+def test_waiting_receiver_gets_a_message_sent_meanwhile(any_client: redis.Redis) -> None:
     queue = Queue("pull", redis=any_client)
     timer = threading.Timer(0.2, queue.send, ["x"])
     timer.start()
@@ -25,7 +25,7 @@ def test_receiver_that_waits_gets_a_message_sent_meanwhile(any_client: redis.Red
     assert message.payload == "x"
 
 
-def test_receiver_that_waits_gets_a_message_when_it_is_due_and_never_before(any_client: redis.Redis) -> None:
+def test_waiting_receiver_gets_a_message_when_it_is_due_and_never_before(any_client: redis.Redis) -> None:
     queue = Queue("pull", redis=any_client)
     for delay in (0.05, 0.2):
         queue.send("x", delay=delay)
@@ -34,7 +34,7 @@ def test_receiver_that_waits_gets_a_message_when_it_is_due_and_never_before(any_
         message.ack()
 
 
-def test_nothing_in_time_is_an_empty_list(redis_client: redis.Redis) -> None:
+def test_receive_returns_an_empty_list_when_nothing_comes_in_time(redis_client: redis.Redis) -> None:
     queue = Queue("pull", redis=redis_client)
     queue.send("x", delay=3600)
     before = time.monotonic()
@@ -42,7 +42,7 @@ def test_nothing_in_time_is_an_empty_list(redis_client: redis.Redis) -> None:
     assert time.monotonic() - before >= 0.2
 
 
-def test_receivers_in_many_threads_take_each_message_once(redis_server: RedisServer) -> None:
+def test_receivers_in_many_threads_get_each_message_once(redis_server: RedisServer) -> None:
     with Queue("pull", url=redis_server.url) as queue:
         taken: list[str] = []
         over = threading.Event()
@@ -74,7 +74,7 @@ def test_thread_that_ends_gives_its_blocked_connection_back(redis_server: RedisS
             thread = threading.Thread(target=queue.receive, kwargs={"wait": 0.01})
             thread.start()
             thread.join()
-        assert eventually(lambda: len(client.client_list()) <= before + 1)  # perhaps one bell
+        assert eventually(lambda: len(client.client_list()) <= before + 1)  # perhaps one for the bell
 
 
 def send_to_watcher(queue: Queue, client: redis.Redis) -> None:
@@ -82,8 +82,8 @@ def send_to_watcher(queue: Queue, client: redis.Redis) -> None:
     queue.send("now")
 
 
-def test_receiver_that_leaves_early_leaves_its_watch_to_others(redis_client: redis.Redis) -> None:
-    """It has promised to be awake for the event, gets something else first, and does not come back."""
+def test_receiver_that_leaves_early_passes_its_watch_to_others(redis_client: redis.Redis) -> None:
+    """It was to wake for the event, gets something else first, and does not come back."""
     now = [1_000_000.0]
     queue = Queue("pull", redis=redis_client, clock=lambda: now[0])
     queue.send("later", delay=0.9)
@@ -96,7 +96,7 @@ def test_receiver_that_leaves_early_leaves_its_watch_to_others(redis_client: red
     assert redis_client.llen("delayq:{pull}:bell") == 1
 
 
-def test_consumer_that_stops_leaves_its_watch_to_others(redis_client: redis.Redis) -> None:
+def test_consumer_that_stops_passes_its_watch_to_others(redis_client: redis.Redis) -> None:
     queue = Queue("push", redis=redis_client)
     handled: list[Message] = []
     consumer = Consumer(queue, handled.append)
@@ -114,7 +114,7 @@ def test_wait_out_of_range_is_refused(redis_client: redis.Redis, wait: object) -
 
 
 def failing(run: Callable[..., Any], times: int) -> Callable[..., Any]:
-    """Run calls, but for the first `times` trips that fetch envelopes: there the connection fails."""
+    """Run calls, except that the connection fails for the first `times` trips that fetch envelopes."""
     left = iter(range(times))
 
     def run_or_fail(calls: Any, repeat: bool = True) -> Any:
@@ -126,7 +126,7 @@ def failing(run: Callable[..., Any], times: int) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize("shards", [1, 3])
-def test_what_was_handed_out_when_the_connection_failed_comes_with_the_next_call(
+def test_messages_claimed_when_the_connection_failed_come_with_the_next_call(
     redis_client: redis.Redis, shards: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue = Queue("pull", redis=redis_client, shards=shards)
@@ -144,7 +144,7 @@ def test_what_was_handed_out_when_the_connection_failed_comes_with_the_next_call
     assert {message.attempt for message in taken} == {1}
 
 
-def test_what_was_handed_out_is_not_fetched_once_its_lease_is_over(
+def test_claimed_message_is_not_fetched_after_its_lease_has_ended(
     redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue = Queue("pull", redis=redis_client)
@@ -158,7 +158,7 @@ def test_what_was_handed_out_is_not_fetched_once_its_lease_is_over(
     message.ack()
 
 
-def test_consumer_handles_what_was_handed_out_when_the_connection_failed(
+def test_consumer_handles_messages_claimed_when_the_connection_failed(
     redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue = Queue("pull", redis=redis_client)
@@ -170,7 +170,7 @@ def test_consumer_handles_what_was_handed_out_when_the_connection_failed(
     assert queue.stats().acked == 20
 
 
-def test_receiver_whose_bell_broke_while_it_did_not_wait_waits_all_the_same(own_server: RedisServer) -> None:
+def test_receiver_can_wait_again_after_its_idle_bell_connection_broke(own_server: RedisServer) -> None:
     with Queue("pull", url=own_server.url) as queue:
         for payload in ("before", "after"):
             queue.send(payload, delay=0.05)

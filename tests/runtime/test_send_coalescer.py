@@ -1,4 +1,4 @@
-"""Group commit without a server: who sends for whom, and that nobody waits for ever, whoever is interrupted."""
+"""Group commit without a server: which thread sends for which, and that interrupts leave nobody waiting for ever."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ PATIENCE = 240.0  # seconds after which a thread counts as hung
 
 
 class Interrupt(BaseException):
-    """What ends a thread's work wherever it is, as KeyboardInterrupt does."""
+    """Ends a thread's work wherever it is, as KeyboardInterrupt does."""
 
 
 class Server:
-    """Takes what an outbox sends.
+    """Receives what a coalescer sends.
 
     Attributes:
         batches: the ids of each call, in the order in which the calls began.
-        gate: calls wait until it is open; it is, until a test closes it.
-        answer: what a call does beyond that, with the ids of its batch.
+        gate: calls wait until it is open, as it is until a test closes it.
+        answer: what a call does after that, given the ids of its batch.
     """
 
     def __init__(self, answer: Callable[[list[str]], None] = lambda _: None) -> None:
@@ -63,15 +63,15 @@ class Server:
 
 
 class Sender(threading.Thread):
-    """Sends one message, and keeps what came of it.
+    """Sends one message, and keeps the result.
 
     Args:
-        interrupt_at: raise Interrupt in it at this of the places, in the outbox's module, where Python lets a signal
-            handler run: after a call, at a function's begin, at a loop's end. It then sends its message again.
+        interrupt_at: raise Interrupt at the n-th place in the coalescer's module where Python lets a signal
+            handler run: after a call, at a function's begin, at a loop's end. The thread then sends its message again.
 
     Attributes:
-        place: how many of them it has come to.
-        line: that at which it was interrupted.
+        place: how many such places it has reached.
+        line: the line at which it was interrupted.
     """
 
     def __init__(self, box: SendCoalescer, message_id: str, interrupt_at: int = 0) -> None:
@@ -113,7 +113,7 @@ class Sender(threading.Thread):
 
 @functools.cache
 def instructions(code: CodeType) -> dict[int, str]:
-    """The names of a function's instructions, by their offsets."""
+    """The names of a function's instructions, by offset."""
     return {each.offset: each.opname for each in dis.get_instructions(code)}
 
 
@@ -122,7 +122,7 @@ def encoded(message_id: str) -> EncodedMessage:
 
 
 def waits(box: SendCoalescer, message_id: str) -> bool:
-    """Whether a message waits for whoever sends."""
+    """Whether a message waits for another thread to send it."""
     return any(each.encoded.id == message_id for each in list(box._waiting))
 
 
@@ -134,7 +134,7 @@ def ended(*senders: threading.Thread) -> bool:
 
 
 def queued(server: Server, box: SendCoalescer, ids: Sequence[str]) -> list[Sender]:
-    """Senders of which the first is within its call, and the others wait in their order; the gate is closed."""
+    """Senders: the first is in its call, and the others wait in order. The gate is closed."""
     server.gate.clear()
     senders = [Sender(box, ids[0])]
     assert eventually(lambda: [ids[0]] in server.batches)
@@ -144,14 +144,14 @@ def queued(server: Server, box: SendCoalescer, ids: Sequence[str]) -> list[Sende
     return senders
 
 
-def test_lone_sender_goes_at_once_each_time() -> None:
+def test_lone_sender_always_sends_at_once() -> None:
     server = Server()
     box = SendCoalescer(server.send)
     assert [box.send(encoded(each)) for each in "abc"] == [SentMessage(each, DUE, True) for each in "abc"]
     assert server.batches == [["a"], ["b"], ["c"]]
 
 
-def test_those_who_come_meanwhile_go_in_one_batch_in_their_order() -> None:
+def test_messages_that_come_meanwhile_go_in_one_batch_in_order() -> None:
     server = Server()
     box = SendCoalescer(server.send)
     senders = queued(server, box, "abcde")
@@ -161,7 +161,7 @@ def test_those_who_come_meanwhile_go_in_one_batch_in_their_order() -> None:
     assert all(sender.has_own_result for sender in senders)
 
 
-def test_those_who_come_while_a_batch_is_sent_go_in_the_next_one() -> None:
+def test_messages_that_come_while_a_batch_is_sent_go_in_the_next_one() -> None:
     server = Server()
     box = SendCoalescer(server.send)
     more: list[Sender] = []
@@ -180,7 +180,7 @@ def test_those_who_come_while_a_batch_is_sent_go_in_the_next_one() -> None:
     assert all(sender.has_own_result for sender in [*senders, *more])
 
 
-def test_thread_that_sends_again_does_not_share_with_itself() -> None:
+def test_thread_that_sends_from_within_a_send_does_not_share_with_itself() -> None:
     server = Server()
     box = SendCoalescer(server.send)
     ids = [f"{thread}-{number}" for thread in range(20) for number in range(50)]
@@ -202,7 +202,7 @@ def test_thread_that_sends_again_does_not_share_with_itself() -> None:
 # -- errors ----------------------------------------------------------------------------------------------------------
 
 
-def test_error_of_a_lone_sender_is_its_own_and_the_next_one_is_served() -> None:
+def test_error_of_a_lone_sender_does_not_affect_the_next() -> None:
     def refuse(ids: list[str]) -> None:
         if ids == ["a"]:
             raise ServerUnreachable("no way")
@@ -213,7 +213,7 @@ def test_error_of_a_lone_sender_is_its_own_and_the_next_one_is_served() -> None:
     assert box.send(encoded("b")).id == "b"
 
 
-def test_error_reaches_every_thread_of_the_batch_as_its_own_copy_and_nobody_else() -> None:
+def test_each_thread_of_the_batch_gets_its_own_copy_of_the_error() -> None:
     cause = ValueError("the true one")
 
     def refuse(ids: list[str]) -> None:
@@ -234,7 +234,7 @@ def test_error_reaches_every_thread_of_the_batch_as_its_own_copy_and_nobody_else
     assert box.send(encoded("e")).id == "e"
 
 
-def test_error_that_is_none_of_delayqs_does_not_leave_the_others_waiting() -> None:
+def test_foreign_error_does_not_leave_the_others_waiting() -> None:
     def fail(ids: list[str]) -> None:
         if "b" in ids:
             raise ZeroDivisionError
@@ -250,8 +250,8 @@ def test_error_that_is_none_of_delayqs_does_not_leave_the_others_waiting() -> No
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, Interrupt])
 @pytest.mark.parametrize("after", [False, True])
-def test_batch_of_an_interrupted_leader_is_sent_by_the_next_one(kind: type[BaseException], after: bool) -> None:
-    """Whether the server had taken it (`after`) or not, nobody knows: it is sent again."""
+def test_batch_of_an_interrupted_leader_is_sent_by_the_next_leader(kind: type[BaseException], after: bool) -> None:
+    """Nobody knows whether the server had received it (`after`) or not, so it is sent again."""
     server = Server()
     box = SendCoalescer(server.send)
 
@@ -270,7 +270,7 @@ def test_batch_of_an_interrupted_leader_is_sent_by_the_next_one(kind: type[BaseE
     assert server.batches == [["a"], *([["b", "c", "d"]] if after else []), ["c", "d"]]
 
 
-def test_every_leader_may_be_interrupted_in_its_turn() -> None:
+def test_every_leader_in_turn_can_be_interrupted() -> None:
     def interrupt(ids: list[str]) -> None:
         if ids[0] in "abcd":
             raise Interrupt
@@ -289,10 +289,10 @@ def test_every_leader_may_be_interrupted_in_its_turn() -> None:
 
 
 def interrupted(role: str, at: int) -> tuple[int, str]:
-    """Interrupt a sender at one place; return how many it came to, and what is wrong with the others then, if anything.
+    """Interrupt a sender at one place. Return how many places it reached, and what then went wrong for the others.
 
     Args:
-        role: what the sender is: the "first", who sends alone; the "leader" of the batch that gathers; a "follower"
+        role: which sender it is: the "first", which sends alone; the "leader" of the batch that gathers; a "follower"
             in it, between others.
     """
     server = Server()
@@ -301,7 +301,7 @@ def interrupted(role: str, at: int) -> tuple[int, str]:
     others: list[Sender] = []
 
     def come(sender: Sender) -> Sender:
-        """Wait until a sender's message is within a call, or waits, or the sender has ended."""
+        """Wait until a sender's message is in a call or waits, or the sender has ended."""
 
         def has_come() -> bool:
             is_sent = any(sender.id in batch for batch in server.batches)
@@ -323,7 +323,7 @@ def interrupted(role: str, at: int) -> tuple[int, str]:
     else:
         join("w")
         if not ended(*others):
-            fault = "whoever comes next waits for ever"
+            fault = "the next sender waits for ever"
         elif wrong := [sender for sender in [victim, *others] if not sender.has_own_result]:
             fault = f"{wrong[0].id} got {wrong[0].error!r}, {wrong[0].result}"
     return victim.place, fault and f"{role} interrupted at place {at}, line {victim.line}: {fault}"
@@ -331,8 +331,8 @@ def interrupted(role: str, at: int) -> tuple[int, str]:
 
 @pytest.mark.skipif(sys.version_info[:2] == (3, 12), reason="Python 3.12 crashes when it traces one of several threads")
 @pytest.mark.parametrize("role", ["first", "leader", "follower"])
-def test_thread_that_is_interrupted_at_any_place_leaves_nobody_waiting(role: str) -> None:
-    """Interrupted at one place after the other, many at the same time: each has an outbox of its own."""
+def test_thread_interrupted_at_any_place_leaves_nobody_waiting(role: str) -> None:
+    """Interrupts one place after another, many at the same time, each with its own coalescer."""
     most, fault = interrupted(role, sys.maxsize)
     assert most > 5
     assert not fault
@@ -342,7 +342,7 @@ def test_thread_that_is_interrupted_at_any_place_leaves_nobody_waiting(role: str
 
 
 class Restless(threading.Thread):
-    """Sends one message after the other, while it may be interrupted at most once a message."""
+    """Sends one message after another, and may be interrupted at most once per message."""
 
     def __init__(self, box: SendCoalescer, name: str, count: int, begin: threading.Event) -> None:
         super().__init__(daemon=True)
@@ -364,14 +364,14 @@ class Restless(threading.Thread):
                     what = "right" if self.box.send(encoded(self.at)).id == self.at else "wrong"
                 except DelayqError:
                     what = "refused"
-                with self._lock:  # an interrupt that was on its way strikes here at the latest
+                with self._lock:  # an interrupt on its way strikes here at the latest
                     self._open = False
             except Interrupt:
                 what = "interrupted"
             self.got[what] += 1
 
     def interrupt(self) -> None:
-        """Raise Interrupt in it, unless it is between two messages or was interrupted in this one."""
+        """Raise Interrupt in it, unless it is between two messages or was already interrupted in this one."""
         with self._lock:
             if self._open:
                 self._open = False
@@ -382,7 +382,7 @@ class Restless(threading.Thread):
 def frequent_switches() -> Iterator[None]:
     usual = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
-    gc.disable()  # an interrupt that strikes in another library's gc callback is a warning of its own
+    gc.disable()  # an interrupt that strikes in another library's gc callback gives a warning of its own
     yield
     gc.enable()
     sys.setswitchinterval(usual)
@@ -391,10 +391,10 @@ def frequent_switches() -> Iterator[None]:
 @pytest.mark.full
 @pytest.mark.usefixtures("frequent_switches")
 @pytest.mark.parametrize("seed", range(2))
-def test_hundreds_of_threads_that_are_interrupted_at_random_all_come_to_an_end(seed: int) -> None:
+def test_hundreds_of_threads_interrupted_at_random_all_finish(seed: int) -> None:
     dice, begin = random.Random(seed), threading.Event()
 
-    def send(batch: Sequence[EncodedMessage]) -> list[SentMessage]:  # an Event's lock might stay taken
+    def send(batch: Sequence[EncodedMessage]) -> list[SentMessage]:  # an Event's lock could stay taken
         time.sleep(0.0005)
         if batch[0].id.endswith("7"):
             raise ServerUnreachable("now and then")
@@ -425,14 +425,14 @@ OnSignal = Callable[[Callable[[], None]], None]
 
 @pytest.fixture
 def on_signal() -> Iterator[OnSignal]:
-    """``on_signal(do)``: what SIGUSR1 does in the main thread, which runs the test."""
+    """``on_signal(do)``: what SIGUSR1 does in the main thread, where the test runs."""
     before = signal.getsignal(signal.SIGUSR1)
     yield lambda do: (signal.signal(signal.SIGUSR1, lambda *_: do()), None)[1]
     signal.signal(signal.SIGUSR1, before)
 
 
 class Turn:
-    """An entry's lock that tells when its thread asks for it."""
+    """An entry's lock that reports when its thread asks for it."""
 
     def __init__(self, lock: Any) -> None:
         self.is_asked_for = threading.Event()
@@ -445,7 +445,7 @@ class Turn:
 
 
 def signalled(box: SendCoalescer, main: int, then: Callable[[], object]) -> threading.Thread:
-    """A thread that sends SIGUSR1 to the main thread while that waits for its turn, and then does something."""
+    """A thread that sends SIGUSR1 to the main thread while that one waits for its turn, and then does something."""
 
     def run() -> None:
         assert eventually(lambda: waits(box, "main"))
@@ -461,7 +461,7 @@ def signalled(box: SendCoalescer, main: int, then: Callable[[], object]) -> thre
     return thread
 
 
-def test_wait_that_a_signal_ends_costs_nobody_else_anything(on_signal: OnSignal) -> None:
+def test_wait_ended_by_a_signal_does_not_affect_others(on_signal: OnSignal) -> None:
     raised = threading.Event()
 
     def end() -> None:
@@ -486,10 +486,10 @@ def test_wait_that_a_signal_ends_costs_nobody_else_anything(on_signal: OnSignal)
     assert ended(helper)
     assert ended(*before, *after)
     assert all(sender.has_own_result for sender in [*before, *after])
-    assert server.batches == [["a"], ["b", "c"]]  # and what was not sent yet is not sent any more
+    assert server.batches == [["a"], ["b", "c"]]  # and unsent messages are no longer sent
 
 
-def test_signal_handler_sends_while_its_thread_waits(on_signal: OnSignal) -> None:
+def test_signal_handler_can_send_while_its_thread_waits(on_signal: OnSignal) -> None:
     results: list[SentMessage] = []
     server = Server()
     box = SendCoalescer(server.send)
@@ -507,7 +507,7 @@ def test_signal_handler_sends_while_its_thread_waits(on_signal: OnSignal) -> Non
     assert ["from the handler"] in server.batches
 
 
-def test_signal_handler_sends_while_its_thread_sends(on_signal: OnSignal) -> None:
+def test_signal_handler_can_send_while_its_thread_sends(on_signal: OnSignal) -> None:
     results: list[SentMessage] = []
 
     def answer(ids: list[str]) -> None:
@@ -524,8 +524,8 @@ def test_signal_handler_sends_while_its_thread_sends(on_signal: OnSignal) -> Non
 
 
 @pytest.mark.parametrize("lasting", [False, True])
-def test_signal_handler_sends_at_any_place_of_the_outbox(lasting: bool) -> None:
-    """As a signal handler does, a trace function runs between two lines of the thread that it interrupts."""
+def test_signal_handler_can_send_at_any_place_of_the_coalescer(lasting: bool) -> None:
+    """Like a signal handler, a trace function runs between two lines of the thread that it interrupts."""
     server = Server()
     box = SendCoalescer(server.send)
     sent: list[str] = []
@@ -558,7 +558,7 @@ def test_signal_handler_sends_at_any_place_of_the_outbox(lasting: bool) -> None:
 
 
 def in_child(send: Callable[[], object]) -> bool:
-    """Fork, run a function in the child, and return whether it came to a good end there."""
+    """Fork, run a function in the child, and return whether it succeeded there."""
     child = os.fork()
     if child == 0:
         code = 1
@@ -573,7 +573,7 @@ def in_child(send: Callable[[], object]) -> bool:
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 @pytest.mark.parametrize("forker", ["main", "thread"])
-def test_child_sends_that_was_forked_while_others_sent_and_waited(forker: str) -> None:
+def test_child_forked_while_others_sent_and_waited_can_send(forker: str) -> None:
     server = Server()
     box = SendCoalescer(server.send)
     senders = queued(server, box, "abc")
@@ -582,7 +582,7 @@ def test_child_sends_that_was_forked_while_others_sent_and_waited(forker: str) -
         server.gate.set()
         for each in "xy":
             assert box.send(encoded(each)).id == each
-        assert server.batches == [["a"], ["x"], ["y"]]  # nobody of those that waited is here
+        assert server.batches == [["a"], ["x"], ["y"]]  # none of the waiting threads exists here
         others = [Sender(box, each) for each in "pqr"]
         assert ended(*others)
         assert all(other.has_own_result for other in others)
@@ -598,7 +598,7 @@ def test_child_sends_that_was_forked_while_others_sent_and_waited(forker: str) -
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_child_that_was_forked_within_a_send_sends() -> None:
+def test_child_forked_within_a_send_can_send() -> None:
     children: list[bool] = []
 
     def answer(ids: list[str]) -> None:

@@ -24,7 +24,7 @@ THREADS = 24
 
 
 class Gate:
-    """Holds a queue's first trip with a message until it is opened, and notes the ids of all trips.
+    """Holds a queue's first round trip that has a message until it is opened, and records the ids of all such trips.
 
     Attributes:
         trips: the ids that each trip sent, and in how many calls.
@@ -51,7 +51,7 @@ class Gate:
 
 
 def ids_of(call: Any) -> list[str]:
-    """The ids of the messages that a send or a replace holds."""
+    """The ids of the messages in a send or a replace."""
     words = call.args[1 + int(call.args[0]) :]
     return [words[1]] if call.script.name == "replace" else list(words[2::3])
 
@@ -86,7 +86,7 @@ def outcome(send: Future[SentMessage]) -> SentMessage | BaseException:
     return send.exception(120) or send.result()
 
 
-def test_everything_that_many_threads_send_is_in_and_each_is_told_its_own(
+def test_each_of_many_threads_sends_its_message_and_gets_its_own_result(
     queue: Queue, threads: ThreadPoolExecutor
 ) -> None:
     sends = {number: threads.submit(queue.send, number, delay=3600 + number) for number in range(600)}
@@ -99,7 +99,7 @@ def test_everything_that_many_threads_send_is_in_and_each_is_told_its_own(
         assert (info.payload, info.due_at) == (number, sents[number].due_at)
 
 
-def test_ids_given_by_the_caller_and_random_ones_share_calls(queue: Queue, threads: ThreadPoolExecutor) -> None:
+def test_chosen_and_random_ids_share_calls(queue: Queue, threads: ThreadPoolExecutor) -> None:
     ids = [f"m{number}" if number % 3 else None for number in range(300)]
     sents = list(threads.map(lambda message_id: queue.send("x", id=message_id), ids))
     assert [sent.id for sent in sents if sent.id.startswith("m") and sent.id[1:].isdigit()] == [
@@ -109,7 +109,7 @@ def test_ids_given_by_the_caller_and_random_ones_share_calls(queue: Queue, threa
     assert queue.stats().sent == len({sent.id for sent in sents}) == 300
 
 
-def test_of_many_that_send_the_same_id_exactly_one_creates_it(queue: Queue, threads: ThreadPoolExecutor) -> None:
+def test_exactly_one_of_many_senders_creates_the_same_id(queue: Queue, threads: ThreadPoolExecutor) -> None:
     for number in range(20):
         message_id = f"order-{number}"
         sents = list(threads.map(lambda n: queue.send(n, id=message_id), range(THREADS)))  # noqa: B023  # used at once
@@ -149,7 +149,7 @@ ALONE: dict[str, tuple[dict[str, Any], type[Exception] | None]] = {
 
 
 @pytest.mark.parametrize("kind", ALONE)
-def test_message_that_must_not_share_a_call_goes_alone_and_does_not_wait(
+def test_message_that_must_not_share_a_call_is_sent_alone_and_does_not_wait(
     plain: Queue, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     monkeypatch.setattr("delayq.operations.send.REPLICA_TIMEOUT_MS", 20)
@@ -167,7 +167,7 @@ def test_message_that_must_not_share_a_call_goes_alone_and_does_not_wait(
     assert first.result(120).created
 
 
-def test_memory_that_is_full_is_told_to_every_thread_as_its_own_error(
+def test_every_thread_gets_its_own_error_when_memory_is_full(
     start_server: StartServer, threads: ThreadPoolExecutor
 ) -> None:
     server = start_server()
@@ -184,7 +184,7 @@ def test_memory_that_is_full_is_told_to_every_thread_as_its_own_error(
         assert queue.stats().sent == queue.stats().pending == 101
 
 
-def test_replica_is_told_to_every_thread(start_server: StartServer, threads: ThreadPoolExecutor) -> None:
+def test_every_thread_gets_an_error_from_a_replica(start_server: StartServer, threads: ThreadPoolExecutor) -> None:
     server = start_server()
     with server.client() as client, Queue("jobs", url=server.url) as queue:
         queue.send("x")
@@ -195,7 +195,7 @@ def test_replica_is_told_to_every_thread(start_server: StartServer, threads: Thr
         assert all(sent.created for sent in threads.map(queue.send, range(100)))
 
 
-def test_shard_that_does_not_serve_is_told_only_to_those_who_send_to_it(
+def test_only_threads_that_send_to_an_unavailable_shard_get_an_error(
     redis_client: redis.Redis, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue = Queue("wide", redis=redis_client, shards=2)
@@ -220,9 +220,7 @@ def test_shard_that_does_not_serve_is_told_only_to_those_who_send_to_it(
 
 
 @pytest.mark.full
-def test_what_was_confirmed_is_there_after_the_server_was_killed(
-    start_server: StartServer, threads: ThreadPoolExecutor
-) -> None:
+def test_confirmed_messages_survive_a_killed_server(start_server: StartServer, threads: ThreadPoolExecutor) -> None:
     server = start_server(appendonly=True)
     confirmed: list[SentMessage] = []
     errors: list[Exception] = []
@@ -265,10 +263,10 @@ def test_what_was_confirmed_is_there_after_the_server_was_killed(
 
 
 @pytest.mark.full
-def test_interrupt_while_many_send_costs_the_others_nothing(
+def test_interrupt_of_one_sender_does_not_affect_the_others(
     own_server: RedisServer, threads: ThreadPoolExecutor
 ) -> None:
-    """The main thread sends, too, and is interrupted again and again wherever it stands."""
+    """The main thread sends too, and is interrupted again and again wherever it is."""
     main, stop = threading.get_ident(), threading.Event()
     open_ = threading.Event()
 
@@ -334,7 +332,7 @@ def in_child(run: Callable[[], None]) -> int:
 
 @pytest.mark.full
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_children_that_are_forked_while_many_send_can_send(plain: Queue, threads: ThreadPoolExecutor) -> None:
+def test_children_forked_while_many_send_can_send(plain: Queue, threads: ThreadPoolExecutor) -> None:
     stop, counts = threading.Event(), [0] * 8
 
     def send(thread: int) -> None:
@@ -348,7 +346,7 @@ def test_children_that_are_forked_while_many_send_can_send(plain: Queue, threads
     sends = [threads.submit(send, thread) for thread in range(8)]
     assert eventually(
         lambda: min(counts) > 10
-    )  # all are connected: a pool that is forked at work is redis-py's to mend
+    )  # all are connected: redis-py has to repair a pool that is forked while in use
     forks = [threads.submit(in_child, send_in_child) for _ in range(4)]
     codes = [in_child(send_in_child) for _ in range(10)] + [fork.result(120) for fork in forks]
     stop.set()

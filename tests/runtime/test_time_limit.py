@@ -1,4 +1,4 @@
-"""Handlers that run over their time are told of while they run; they end as they end."""
+"""Handlers that exceed their time limit are logged while they run; their result counts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def queue(redis_client: redis.Redis) -> Iterator[Queue]:
         yield queue
 
 
-def test_handler_that_runs_over_its_time_is_told_of_while_it_runs(queue: Queue) -> None:
+def test_handler_over_its_time_limit_is_logged_while_it_runs(queue: Queue) -> None:
     may_end = threading.Event()
     queue.send("slow", id="slow")
     consumer = Consumer(queue, lambda _: may_end.wait(120), timeout=0.05)
@@ -46,7 +46,7 @@ def test_handler_that_runs_over_its_time_is_told_of_while_it_runs(queue: Queue) 
     assert (queue.stats().acked, consumer.failed) == (1, 0)
 
 
-def test_handler_within_its_time_is_not_told_of(queue: Queue) -> None:
+def test_handler_within_its_time_limit_is_not_logged(queue: Queue) -> None:
     for n in range(20):
         queue.send(n)
     consumer = Consumer(queue, lambda _: None, timeout=3600)
@@ -56,16 +56,16 @@ def test_handler_within_its_time_is_not_told_of(queue: Queue) -> None:
     assert {line["event"] for line in lines} == {"consumer started", "consumer stopped"}
 
 
-def test_look_at_a_handler_that_still_has_time_tells_nothing(queue: Queue) -> None:
+def test_check_of_a_handler_that_still_has_time_logs_nothing(queue: Queue) -> None:
     time_limit = TimeLimit(3600)
     queue.send("x")
-    with time_limit.watching():  # which looks once, at least
+    with time_limit.watching():  # which checks at least once
         assert Consumer(queue, time_limit.wrap(lambda _: None)).drain() == 1
     assert time_limit.count == 0
 
 
 @pytest.mark.parametrize("consumers", [None, 3600], ids=["none", "longer"])
-def test_message_is_told_of_by_its_own_timeout_not_the_consumer_s(queue: Queue, consumers: float | None) -> None:
+def test_timeout_of_the_message_overrides_a_longer_one_of_the_consumer(queue: Queue, consumers: float | None) -> None:
     may_end = threading.Event()
     queue.send_many([Outgoing("x", id="long", timeout=3600), Outgoing("x", id="short", timeout=0.05)])
     consumer = Consumer(queue, lambda _: may_end.wait(120), timeout=consumers, concurrency=2)
@@ -81,7 +81,7 @@ def test_message_is_told_of_by_its_own_timeout_not_the_consumer_s(queue: Queue, 
     assert consumer.overran == 1
 
 
-def test_message_with_a_longer_timeout_than_the_consumer_s_is_not_told_of(queue: Queue) -> None:
+def test_timeout_of_the_message_overrides_a_shorter_one_of_the_consumer(queue: Queue) -> None:
     may_end = threading.Event()
     queue.send_many([Outgoing("x", id="own", timeout=3600), Outgoing("x", id="plain")])
     consumer = Consumer(queue, lambda _: may_end.wait(120), timeout=0.05, concurrency=2)
@@ -96,7 +96,7 @@ def test_message_with_a_longer_timeout_than_the_consumer_s_is_not_told_of(queue:
     assert [line["id"] for line in lines if line["event"] == RUNS_OVER] == ["plain"]
 
 
-def test_shorter_timeout_is_looked_after_while_a_longer_one_is_waited_for(queue: Queue) -> None:
+def test_shorter_timeout_is_noticed_while_a_longer_one_is_awaited(queue: Queue) -> None:
     may_end, first = threading.Event(), threading.Event()
     queue.send("x", id="long", timeout=3600)
 
@@ -108,7 +108,7 @@ def test_shorter_timeout_is_looked_after_while_a_longer_one_is_waited_for(queue:
     consumer.start()
     try:
         assert first.wait(60)
-        assert eventually(lambda: consumer._time_limit._wakes_at < math.inf)  # it waits for the end of that one
+        assert eventually(lambda: consumer._time_limit._wakes_at < math.inf)  # it waits for that one to end
         queue.send("x", id="short", timeout=0.05)
         assert eventually(lambda: consumer.overran == 1)
     finally:
@@ -116,13 +116,13 @@ def test_shorter_timeout_is_looked_after_while_a_longer_one_is_waited_for(queue:
         consumer.stop()
 
 
-def test_batch_has_the_time_of_its_consumer(queue: Queue) -> None:
+def test_batch_has_the_timeout_of_its_consumer(queue: Queue) -> None:
     queue.send("x", timeout=1)
     messages = queue.receive()
     assert (TimeLimit(5).of(messages[0]), TimeLimit(5).of([*messages]), TimeLimit(None).of([*messages])) == (1, 5, None)
 
 
-def test_second_run_of_a_consumer_is_watched_as_the_first(queue: Queue) -> None:
+def test_second_run_of_a_consumer_is_watched_like_the_first(queue: Queue) -> None:
     may_end = threading.Event()
     consumer = Consumer(queue, lambda _: may_end.wait(120))
     for count in (1, 2):
@@ -137,7 +137,7 @@ def test_second_run_of_a_consumer_is_watched_as_the_first(queue: Queue) -> None:
             consumer.stop()
 
 
-def test_each_delivery_has_the_time_to_itself(queue: Queue) -> None:
+def test_each_delivery_has_its_own_time_limit(queue: Queue) -> None:
     may_end = threading.Event()
     for name in ("first", "second"):
         queue.send(name, id=name)
@@ -168,12 +168,12 @@ def test_no_thread_is_left_behind(queue: Queue) -> None:
 
 
 @pytest.mark.parametrize("timeout", [0, -1, float("nan"), "soon", True, 86_401])
-def test_time_that_is_none_is_refused(queue: Queue, timeout: Any) -> None:
+def test_invalid_timeout_is_refused(queue: Queue, timeout: Any) -> None:
     with pytest.raises(InvalidInput, match="timeout"):
         Consumer(queue, print, timeout=timeout)
 
 
-def test_async_handler_over_its_time_is_cancelled_and_raises() -> None:
+def test_async_handler_over_its_time_limit_is_cancelled_and_raises() -> None:
     seen: list[str] = []
     time_limit = TimeLimit(0.01)
 
@@ -188,7 +188,7 @@ def test_async_handler_over_its_time_is_cancelled_and_raises() -> None:
     assert (seen, time_limit.count) == (["cancelled"], 1)
 
 
-def test_timeout_of_an_async_handler_s_own_is_not_counted() -> None:
+def test_timeout_raised_by_an_async_handler_itself_is_not_counted() -> None:
     time_limit = TimeLimit(3600)
 
     async def impatient(message: object) -> object:
