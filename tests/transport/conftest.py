@@ -1,4 +1,4 @@
-"""Fixtures for embedded stores: a folder, and one whose users and processes are known."""
+"""Fixtures for embedded stores: a folder, and a store whose users and processes are known."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.harness.waiting import eventually
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder with a short path, in which a store may be made; at the end, nothing may run on it."""
+    """A folder with a short path for a store. When the test ends, nothing may run on it."""
     parent = short_directory()
     yield parent / "store"
     stores = [lock.parent for lock in parent.rglob(keeper.KEEPER_LOCK)]

@@ -13,7 +13,7 @@ from delayq.transport import clients
 from delayq.transport.url import connect
 
 
-def test_refused_login_is_not_repeated():
+def test_refused_login_is_not_retried():
     attempts = itertools.count(1)
 
     def refuse() -> None:
@@ -23,7 +23,7 @@ def test_refused_login_is_not_repeated():
         clients.retry(base=0.001).call_with_retry(refuse, lambda _: None)
 
 
-def test_lost_connection_is_repeated_a_few_times():
+def test_lost_connection_is_retried_a_few_times():
     attempts = itertools.count(1)
 
     def fail() -> None:
@@ -33,7 +33,7 @@ def test_lost_connection_is_repeated_a_few_times():
         clients.retry(base=0.001).call_with_retry(fail, lambda _: None)
 
 
-def test_many_threads_may_hold_connections():
+def test_many_threads_can_hold_connections():
     client = connect("redis://localhost")
     assert isinstance(client, redis.Redis)
     made = [client.connection_pool.make_connection() for _ in range(1000)]

@@ -1,4 +1,4 @@
-"""What a node answers to calls on one connection, and how often a cluster is looked at."""
+"""What a node answers to calls on one connection, and how often the cluster's slots are looked up."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from delayq.transport.cluster_async import Cluster as AsyncCluster
 
 
 class Node:
-    """A server, its pool and its connection, with the replies that it is to give."""
+    """A server, its pool and its connection, with the replies that it gives."""
 
     def __init__(self, *replies: Any) -> None:
         self.connection_pool = self
@@ -49,7 +49,7 @@ class Node:
         return self.read_response()
 
 
-def test_refused_asking_is_the_error_of_its_own_call_alone() -> None:
+def test_refused_asking_fails_only_its_own_call() -> None:
     node = Node(exceptions.NoPermissionError("asking"), exceptions.MovedError("5 h:1"), "second", "third")
     sent = [SentCommands(Command("a", ("GET", "a"), identity), whole=False) for _ in range(3)]
     sent[0].asked = object()  # type: ignore[assignment]
@@ -64,7 +64,7 @@ def test_refused_asking_is_the_error_of_its_own_call_alone() -> None:
 
 
 class Nodes:
-    """The nodes_manager of a client whose looks take as long as one likes."""
+    """The nodes_manager of a client whose look-ups take as long as the test likes."""
 
     def __init__(self, seconds: float = 0.0) -> None:
         self.looks = 0
@@ -76,7 +76,7 @@ class Nodes:
         self.now += self._seconds
 
 
-def test_threads_whose_calls_fail_together_look_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_whose_calls_fail_together_look_up_the_slots_once(monkeypatch: pytest.MonkeyPatch) -> None:
     nodes = Nodes()
     monkeypatch.setattr("delayq.transport.cluster.time.monotonic", lambda: nodes.now)
     looker = cluster.Cluster(types.SimpleNamespace(nodes_manager=nodes))  # type: ignore[arg-type]
@@ -88,7 +88,7 @@ def test_threads_whose_calls_fail_together_look_once(monkeypatch: pytest.MonkeyP
     assert nodes.looks == 1
 
 
-def test_look_that_takes_long_does_not_keep_the_next_one_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_look_up_does_not_delay_the_next_one_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     nodes = Nodes(seconds=20)
     monkeypatch.setattr("delayq.transport.cluster.time.monotonic", lambda: nodes.now)
     looker = cluster.Cluster(types.SimpleNamespace(nodes_manager=nodes))  # type: ignore[arg-type]
@@ -102,7 +102,7 @@ def test_look_that_takes_long_does_not_keep_the_next_one_for_long(monkeypatch: p
 
 
 class Moving(cluster.Cluster):
-    """Refuses scripts the first time, as of a slot that moves; answers all else with how often it was asked."""
+    """Refuses scripts the first time, as if their slot moved; answers other calls with how often it was asked."""
 
     def __init__(self, client: Any) -> None:
         super().__init__(client)
@@ -126,8 +126,8 @@ class AsyncMoving(AsyncCluster):
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_what_is_read_behind_a_call_is_read_again_when_that_was_refused(is_async: bool) -> None:
-    """Else it would be what was there before the call has run."""
+def test_read_after_a_refused_call_is_repeated(is_async: bool) -> None:
+    """Otherwise it would return the state from before the call."""
     client: Any = types.SimpleNamespace(nodes_manager=types.SimpleNamespace(get_node_from_slot=lambda _: None))
     calls = [
         Command("{q}p", (1, "{q}p"), identity, script("pending_to_ready")),

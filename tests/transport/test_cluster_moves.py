@@ -38,7 +38,7 @@ STATS = QueueKeys("delayq", "work").stats
 
 @pytest.fixture
 def cluster(start_server: StartServer) -> Cluster:
-    """Three masters that share the slots, and serve what they have without one another; and one without slots."""
+    """Three masters that share the slots and serve their own without one another, and one without slots."""
     return Cluster(start_server, empty=1, config={"cluster-require-full-coverage": "no"})
 
 
@@ -51,7 +51,7 @@ def queue(cluster: Cluster) -> Iterator[Queue]:
 
 @contextlib.contextmanager
 def half_moved(cluster: Cluster, target: RedisServer) -> Iterator[None]:
-    """A move of the queue's slot that has begun, no key of it moved yet."""
+    """A move of the queue's slot that has begun, with no key moved yet."""
     source, slot = cluster.owner(META), tell(target, "KEYSLOT", META)
     tell(target, "SETSLOT", slot, "IMPORTING", cluster.id(source))
     tell(source, "SETSLOT", slot, "MIGRATING", cluster.id(target))
@@ -79,10 +79,10 @@ def test_sends_and_claims_follow_a_slot_to_a_master_that_had_none(
     assert queue.ack(messages) == [True, True]
 
 
-def test_wait_for_replicas_speaks_of_the_node_that_has_taken_the_message(
+def test_wait_for_replicas_asks_the_node_that_took_the_message(
     cluster: Cluster, queue: Queue, start_server: StartServer
 ) -> None:
-    """The old master, which has a replica, must not answer for the new one, which has none."""
+    """The old master has a replica, and must not answer for the new one, which has none."""
     source, (target,) = cluster.owner(META), cluster.empty
     replica = start_server(port=True, config={"cluster-enabled": "yes", "repl-diskless-sync-delay": "0"})
     tell(replica, "MEET", "127.0.0.1", source.port)
@@ -104,7 +104,7 @@ def can(do: Callable[[], object]) -> bool:
     return True
 
 
-def test_key_that_is_on_its_way_is_asked_for_where_it_goes(cluster: Cluster, queue: Queue) -> None:
+def test_moving_key_is_requested_from_its_new_node(cluster: Cluster, queue: Queue) -> None:
     (target,) = cluster.empty
     source = cluster.owner(META)
     with half_moved(cluster, target):
@@ -116,7 +116,7 @@ def test_key_that_is_on_its_way_is_asked_for_where_it_goes(cluster: Cluster, que
     assert queue.send("second").created
 
 
-def test_receiver_that_waits_on_a_slot_that_moves_hears_the_next_message(cluster: Cluster, queue: Queue) -> None:
+def test_receiver_that_waits_on_a_moving_slot_gets_the_next_message(cluster: Cluster, queue: Queue) -> None:
     assert len(queue.receive(10)) == 1
     found: list[Any] = []
 
@@ -137,7 +137,7 @@ def test_receiver_that_waits_on_a_slot_that_moves_hears_the_next_message(cluster
     assert [getattr(each, "payload", each) for each in found] == ["second"]
 
 
-def test_bell_whose_slot_is_on_its_way_rings_and_is_not_asked_again_at_once(
+def test_bell_of_a_moving_slot_rings_and_is_not_polled_again_at_once(
     cluster: Cluster, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("delayq.transport.listener.FALLBACK_MS", 600_000)
@@ -172,8 +172,8 @@ def is_blocked(server: RedisServer) -> bool:
         return bool(client.info("clients")["blocked_clients"])
 
 
-def test_consumer_of_a_slot_that_is_on_its_way_serves_the_others_meanwhile(cluster: Cluster) -> None:
-    """It begins to listen when the move has begun, and is neither kept from the other shards by that nor spins."""
+def test_consumer_of_a_moving_slot_serves_other_shards_meanwhile(cluster: Cluster) -> None:
+    """It starts to listen after the move has begun. That neither blocks the other shards nor makes it spin."""
     with Queue("many", url=cluster.url, shards=3) as queue:
         queue.send_many([Outgoing(n, id=str(n)) for n in range(60)])
         shards = queue._context.shards
@@ -205,7 +205,7 @@ def test_consumer_of_a_slot_that_is_on_its_way_serves_the_others_meanwhile(clust
 
 @pytest.mark.usefixtures("queue")
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "frozen"])
-def test_new_clients_begin_while_a_master_is_away(cluster: Cluster, how: signal.Signals) -> None:
+def test_new_clients_can_start_while_a_master_is_unavailable(cluster: Cluster, how: signal.Signals) -> None:
     away = next(node for node in cluster.masters if node is not cluster.owner(META))
     if how == signal.SIGKILL:
         away.kill()
@@ -224,7 +224,7 @@ def test_new_clients_begin_while_a_master_is_away(cluster: Cluster, how: signal.
             os.kill(away.pid, signal.SIGCONT)
 
 
-def test_cluster_that_has_not_been_made_yet_is_told_as_such(start_server: StartServer) -> None:
+def test_cluster_that_is_not_set_up_yet_is_reported(start_server: StartServer) -> None:
     node = start_server(port=True, config={"cluster-enabled": "yes"})
     with Queue("work", url=f"redis+cluster://127.0.0.1:{node.port}") as queue:
         with pytest.raises(ServerError, match="no node of the cluster has a slot yet"):
@@ -234,13 +234,13 @@ def test_cluster_that_has_not_been_made_yet_is_told_as_such(start_server: StartS
 
 
 def is_served(queue: Queue) -> bool:
-    """Send a message; False when that is refused."""
+    """Send a message. Return False if it is refused."""
     with contextlib.suppress(ServerError):
         return queue.send("x").created
     return False
 
 
-def test_new_client_is_told_when_no_master_is_there(cluster: Cluster) -> None:
+def test_new_client_gets_an_error_when_no_master_is_available(cluster: Cluster) -> None:
     client = connect(cluster.url)
     for node in cluster.nodes:
         node.kill()
@@ -249,7 +249,7 @@ def test_new_client_is_told_when_no_master_is_there(cluster: Cluster) -> None:
     client.close()
 
 
-def test_outage_of_a_shard_is_told_at_its_begin_now_and_then_and_at_its_end(
+def test_outage_of_a_shard_is_logged_when_it_starts_now_and_then_and_when_it_ends(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("delayq.operations.shard_outages.TELL_SECONDS", 600)
@@ -260,7 +260,7 @@ def test_outage_of_a_shard_is_told_at_its_begin_now_and_then_and_at_its_end(
         dead.kill()
 
         def of(event: str) -> list[Any]:
-            with contextlib.suppress(ServerUnreachable):  # the first to meet it, perhaps
+            with contextlib.suppress(ServerUnreachable):  # perhaps the first call to meet it
                 queue.receive(10)
             return [line for line in lines if line["event"] == event]
 
@@ -281,7 +281,7 @@ def test_outage_of_a_shard_is_told_at_its_begin_now_and_then_and_at_its_end(
         assert sorted(line["shard"] for line in of(back)) == sorted(outside)
 
 
-def test_consumer_goes_on_with_the_shards_of_the_nodes_that_are_left(cluster: Cluster) -> None:
+def test_consumer_continues_with_the_shards_of_the_remaining_nodes(cluster: Cluster) -> None:
     with Queue("many", url=cluster.url, shards=9) as queue:
         handled: list[int] = []
         consumer = Consumer(queue, lambda message: handled.append(message.payload), concurrency=4)
@@ -303,14 +303,14 @@ def test_consumer_goes_on_with_the_shards_of_the_nodes_that_are_left(cluster: Cl
 
 
 def reaches(queue: Queue, shard: int) -> bool:
-    """Send a message to a shard; False when it is not served."""
+    """Send a message to a shard. Return False if the shard is not served."""
     id = next(each for n in range(1000) if shard_of(each := f"to-{n}", 9) == shard)
     with contextlib.suppress(ServerNotReady, ServerUnreachable):
         return queue.send(100 + shard, id=id).created
     return False
 
 
-def test_calls_to_a_frozen_node_keep_nobody_elses_answers(cluster: Cluster) -> None:
+def test_calls_to_a_frozen_node_do_not_hold_up_other_answers(cluster: Cluster) -> None:
     with Queue("many", url=f"{cluster.url}?socket_timeout=2", shards=9) as queue:
         queue.send_many([Outgoing(n) for n in range(9)])
         frozen = cluster.masters[2]
@@ -323,7 +323,7 @@ def test_calls_to_a_frozen_node_keep_nobody_elses_answers(cluster: Cluster) -> N
             os.kill(frozen.pid, signal.SIGCONT)
         assert {isinstance(answer, ServerUnreachable) for answer in answers} == {True, False}
         assert [isinstance(answer, ServerUnreachable) for answer in answers] == [node is frozen for node in nodes]
-        assert eventually(lambda: is_whole(queue._executor.run(calls)))  # it was away a moment ago
+        assert eventually(lambda: is_whole(queue._executor.run(calls)))  # it was unavailable a moment ago
         assert sum(answer.counts["pending"] + answer.counts["ready"] for answer in queue._executor.run(calls)) == 9
 
 
@@ -331,14 +331,14 @@ def is_whole(answers: list[Any]) -> bool:
     return not any(isinstance(answer, ServerError) for answer in answers)
 
 
-def test_node_that_says_nothing_is_waited_for_once(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silent_node_is_waited_for_once(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("delayq.transport.cluster.FROZEN_SECONDS", 600.0)
     with Queue("work", url=f"{cluster.url}?socket_timeout=2") as queue:
         queue.send("first")
         node = cluster.owner(META)
         os.kill(node.pid, signal.SIGSTOP)
         try:
-            with pytest.raises(ServerNotReady, match="it was away a moment ago"):  # repeated, and not sent again
+            with pytest.raises(ServerNotReady, match="it was away a moment ago"):  # retried, but not sent again
                 queue.send("second")
             with pytest.raises(ServerNotReady, match="it was away a moment ago"):
                 queue.send("third")
@@ -347,13 +347,13 @@ def test_node_that_says_nothing_is_waited_for_once(cluster: Cluster, monkeypatch
         monkeypatch.undo()
         queue._executor.close()
         queue.send("fourth")
-        assert queue.stats().sent == 3  # the second has come, too: it waited in the node's socket
+        assert queue.stats().sent == 3  # the second has arrived too: it waited in the node's socket
 
 
-def test_claim_is_not_repeated_when_its_node_may_have_run_it(cluster: Cluster) -> None:
+def test_claim_that_its_node_may_have_run_is_not_repeated(cluster: Cluster) -> None:
     with Queue("work", url=f"{cluster.url}?socket_timeout=2") as queue:
         queue.send_many([Outgoing(n) for n in range(40)])
-        assert len(queue.receive(1)) == 1  # its node knows the scripts from here on
+        assert len(queue.receive(1)) == 1  # from here on, its node knows the scripts
         node = cluster.owner(META)
         os.kill(node.pid, signal.SIGSTOP)
         try:
@@ -365,7 +365,7 @@ def test_claim_is_not_repeated_when_its_node_may_have_run_it(cluster: Cluster) -
         assert queue.stats().unack == 2
 
 
-def test_cluster_that_is_gone_is_told_as_such_and_found_again(cluster: Cluster, queue: Queue) -> None:
+def test_lost_cluster_is_reported_and_found_again(cluster: Cluster, queue: Queue) -> None:
     for node in cluster.nodes:
         node.kill()
     with pytest.raises(ServerUnreachable):
@@ -374,12 +374,12 @@ def test_cluster_that_is_gone_is_told_as_such_and_found_again(cluster: Cluster, 
         node.start()
     assert eventually(lambda: all(map(is_master, cluster.nodes)))
     assert eventually(lambda: is_sent(queue))
-    with pytest.raises(ServerError, match="WRONGTYPE"):  # what fails from here on has reasons of its own
+    with pytest.raises(ServerError, match="WRONGTYPE"):  # failures from here on have other reasons
         queue._executor.execute(execute(Command(STATS, ("ZRANGE", STATS, 0, -1), identity)))
 
 
 def is_sent(queue: Queue) -> bool:
     try:
         return queue.send("x").created
-    except (ServerNotReady, ServerUnreachable):  # the last look at the slots may have been in vain
+    except (ServerNotReady, ServerUnreachable):  # the last look-up of the slots may have been in vain
         return False

@@ -1,4 +1,4 @@
-"""A store that Redis wrote becomes one of Valkey by one command, and holds what it held."""
+"""One command converts a store written by Redis to Valkey, with everything it holds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.harness.waiting import eventually
 
 @pytest.fixture
 def of_redis(folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[bytes, Any]:
-    """A store that Redis 8.2 wrote, where Valkey is what serves now; its contents."""
+    """A store written by Redis 8.2, on a machine where Valkey serves stores now; its contents."""
     use_program(monkeypatch, "8.2")
     with Queue("jobs", url=f"embedded://{folder}") as queue:
         queue.send_many([Outgoing(n, delay=3600 + n) for n in range(3)])
@@ -36,7 +36,7 @@ def of_redis(folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[bytes, Any]:
         topic.publish("two", delay=3600)
         assert group.poll("reader", wait=30)
     with open_store(folder) as client:
-        client.bgrewriteaof()  # a base file of Redis, and commands behind it
+        client.bgrewriteaof()  # a base file from Redis, followed by commands
         assert eventually(lambda: not client.info("persistence")["aof_rewrite_in_progress"])
         client.set("behind", "value")
         held = contents(client)
@@ -65,7 +65,7 @@ def contents(client: Any) -> dict[bytes, Any]:
     return {key: read[client.type(key)](key) for key in client.scan_iter()}
 
 
-def test_store_of_redis_is_refused_with_the_command_that_converts_it(folder: Path, of_redis: dict[bytes, Any]):
+def test_store_written_by_redis_is_refused_with_the_command_that_converts_it(folder: Path, of_redis: dict[bytes, Any]):
     assert len(of_redis) > 10
     with pytest.raises(
         StoreTooNew,
@@ -74,7 +74,7 @@ def test_store_of_redis_is_refused_with_the_command_that_converts_it(folder: Pat
         open_store(folder)
 
 
-def test_converted_store_holds_what_redis_wrote(folder: Path, of_redis: dict[bytes, Any]):
+def test_converted_store_holds_everything_that_redis_wrote(folder: Path, of_redis: dict[bytes, Any]):
     done = convert_store(folder)
     assert (done.written.kind, done.opens, done.kept) == ("redis", find_server(folder, None).version, folder / KEPT)
     assert (folder / KEPT).is_dir()
@@ -87,19 +87,19 @@ def test_converted_store_holds_what_redis_wrote(folder: Path, of_redis: dict[byt
         assert {message.id for message in queue.dead.list()} == {"dead"}
 
 
-def test_conversion_that_was_killed_may_be_repeated(folder: Path, of_redis: dict[bytes, Any]):
+def test_killed_conversion_can_be_repeated(folder: Path, of_redis: dict[bytes, Any]):
     written = convert_store(folder).written
     assert eventually(Watched(folder).is_at_rest)
-    write_version(folder, written)  # as a run leaves it that is killed before it is done
+    write_version(folder, written)  # as a run that is killed before its end leaves it
     convert_store(folder)
     with open_store(folder) as client:
         assert contents(client) == of_redis
 
 
-def test_repeated_conversion_names_no_copy_that_was_deleted_meanwhile(folder: Path, of_redis: dict[bytes, Any]):
+def test_repeated_conversion_does_not_name_a_copy_that_was_deleted(folder: Path, of_redis: dict[bytes, Any]):
     done = convert_store(folder)
     assert eventually(Watched(folder).is_at_rest)
-    write_version(folder, done.written)  # as a run leaves it that is killed before it is done
+    write_version(folder, done.written)  # as a run that is killed before its end leaves it
     shutil.rmtree(folder / KEPT)
     assert convert_store(folder) == done._replace(kept=None)
     assert not (folder / KEPT).exists()
@@ -107,10 +107,10 @@ def test_repeated_conversion_names_no_copy_that_was_deleted_meanwhile(folder: Pa
         assert contents(client) == of_redis
 
 
-def test_copy_stays_when_a_conversion_fails_behind_the_rewrite(
+def test_copy_stays_when_a_conversion_fails_after_the_rewrite(
     folder: Path, of_redis: dict[bytes, Any], monkeypatch: pytest.MonkeyPatch
 ):
-    (folder / KEPT).mkdir()  # of an earlier run that was killed: it is out of date
+    (folder / KEPT).mkdir()  # from an earlier run that was killed: it is out of date
     with monkeypatch.context() as context:
         context.setattr(convert, "write_version", Mock(side_effect=OSError("no space left")))
         with pytest.raises(OSError, match="no space left"):
@@ -124,7 +124,7 @@ def test_copy_stays_when_a_conversion_fails_behind_the_rewrite(
         assert contents(client) == of_redis
 
 
-def test_conversion_that_fails_leaves_the_store_to_redis(
+def test_failed_conversion_leaves_the_store_usable_by_redis(
     folder: Path, of_redis: dict[bytes, Any], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("DELAYQ_REDIS_SERVER", script(folder.parent, "Valkey server v=9.1.2", "echo no; exit 1"))
@@ -146,7 +146,7 @@ def test_store_in_use_is_not_converted(folder: Path, of_redis: dict[bytes, Any],
     assert not (folder / KEPT).exists()
 
 
-def test_store_that_needs_no_conversion_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_store_that_needs_no_conversion_is_reported(folder: Path, monkeypatch: pytest.MonkeyPatch):
     use_program(monkeypatch, "valkey-9.1")
     with pytest.raises(StoreError, match=f"no store in {folder}"):
         convert_store(folder)

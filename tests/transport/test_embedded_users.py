@@ -1,4 +1,4 @@
-"""Who counts as a user of a store, and who does not."""
+"""What counts as a user of a store, and what does not."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.harness.stores import PACKAGE, Watched, is_alive, is_locked
 from tests.harness.waiting import eventually
 
 
-def test_closed_client_is_no_user_and_may_become_one_again(folder: Path):
+def test_closed_client_is_not_a_user_and_can_become_one_again(folder: Path):
     watched = Watched(folder)
     client = open_store(folder)
     client.set("key", "value")
@@ -29,18 +29,18 @@ def test_closed_client_is_no_user_and_may_become_one_again(folder: Path):
     assert eventually(watched.is_at_rest)
 
 
-def test_forgotten_client_is_no_user(folder: Path):
+def test_garbage_collected_client_is_not_a_user(folder: Path):
     watched = Watched(folder)
     assert open_store(folder).ping()
     assert eventually(watched.is_at_rest)
 
 
 @pytest.mark.full
-def test_forked_process_is_a_user_of_its_own(watched: Watched):
+def test_forked_process_is_a_separate_user(watched: Watched):
     user = watched.user()
     user.run("SET", "key", "value")
     pid = watched.look()["pid"]
-    child = user.run("fork")  # which serves on; its parent ends
+    child = user.run("fork")  # the child keeps serving; its parent ends
     assert user.process.wait() == 0
     time.sleep(0.3)
     assert is_alive(pid)
@@ -88,7 +88,7 @@ def test_process_forked_while_a_keeper_starts_does_not_hold_its_lock(folder: Pat
 
 
 @pytest.mark.full
-def test_programs_that_a_user_starts_are_no_users(watched: Watched):
+def test_programs_that_a_user_starts_are_not_users(watched: Watched):
     user = watched.user()
     program = user.run("spawn")
     user.kill()

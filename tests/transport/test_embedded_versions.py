@@ -27,7 +27,7 @@ def test_newer_server_opens_the_store_of_an_older_one(
         assert (folder / "VERSION").read_text().startswith(f"redis {version}.")
 
 
-def test_spoilt_version_is_told(folder: Path):
+def test_damaged_version_file_is_reported(folder: Path):
     open_store(folder).close()
     assert eventually(Watched(folder).is_at_rest)
     (folder / "VERSION").write_text("new\n")
@@ -63,5 +63,5 @@ def test_version_opens_what_it_can_read(server: str, wrote: str, opens: bool):
         ("Valkey server v=9.1.2 sha=00000000:1 malloc=libc bits=64 build=1536df31c0395150", "valkey 9.1.2"),
     ],
 )
-def test_version_is_read_from_what_the_program_says(said: str, version: str):
+def test_version_is_read_from_the_output_of_the_program(said: str, version: str):
     assert str(Version.parse(said)) == version

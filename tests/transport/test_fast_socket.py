@@ -1,4 +1,4 @@
-"""Calls on connections that break, freeze, are interrupted or belong to others."""
+"""Calls on connections that break, freeze, are interrupted or belong to other code."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def queue(redis_server: RedisServer) -> Iterator[Queue]:
 
 
 def hang_up(server: RedisServer, **login: str) -> None:
-    """Close all connections to a server, as it does itself with idle ones."""
+    """Close all connections to a server, as the server does with idle ones."""
     with server.client(**login) as client:
         client.execute_command("CLIENT KILL TYPE normal SKIPME yes")
 
@@ -49,7 +49,7 @@ def mget(key: str, read: Callable[[Any], Any] = identity, repeats: bool = True) 
 
 
 def live(queue: Queue) -> None:
-    """A message's life, each call's answer its own."""
+    """A message's life, where each call checks its own answer."""
     sents = [queue.send(n, id=f"m{n}") for n in range(3)]
     assert [sent.id for sent in sents] == ["m0", "m1", "m2"]
     assert queue.send("again", id="m0").created is False
@@ -64,7 +64,7 @@ def live(queue: Queue) -> None:
 
 
 def with_many_wires(queue: Queue, count: int = 8) -> None:
-    """Let a queue have `count` connections that are idle now."""
+    """Give a queue `count` idle connections."""
     barrier = threading.Barrier(count)
 
     def hold(_: Any) -> int:
@@ -91,9 +91,7 @@ def test_restart_of_the_server_goes_unnoticed(own_server: RedisServer) -> None:
 
 
 @pytest.mark.parametrize("port", [False, pytest.param(True, marks=pytest.mark.full)])
-def test_claim_on_a_connection_that_the_server_has_closed_neither_fails_nor_runs_twice(
-    start_server: StartServer, port: bool
-) -> None:
+def test_claim_on_a_closed_connection_neither_fails_nor_runs_twice(start_server: StartServer, port: bool) -> None:
     server = start_server(port=port)
     with Queue("jobs", url=server.url) as queue:
         queue.send_many([Outgoing(n) for n in range(40)])
@@ -103,9 +101,7 @@ def test_claim_on_a_connection_that_the_server_has_closed_neither_fails_nor_runs
             assert queue.stats().delivered == number + 1
 
 
-def test_claims_of_many_threads_do_not_fail_when_the_server_has_closed_their_connections(
-    redis_server: RedisServer, queue: Queue
-) -> None:
+def test_claims_of_many_threads_do_not_fail_on_closed_connections(redis_server: RedisServer, queue: Queue) -> None:
     queue.send_many([Outgoing(n) for n in range(100)])
     for _ in range(5):
         with_many_wires(queue)
@@ -117,13 +113,13 @@ def test_claims_of_many_threads_do_not_fail_when_the_server_has_closed_their_con
 
 
 class Raced(list[Any]):
-    """A list from which another thread takes the last that it holds, whenever one wants it."""
+    """A list whose last item another thread takes whenever one is wanted."""
 
     def pop(self, *_: Any) -> Any:
         raise IndexError("pop from empty list")
 
 
-def test_idle_connection_that_another_thread_takes_first_is_no_error(queue: Queue) -> None:
+def test_idle_connection_taken_first_by_another_thread_is_not_an_error(queue: Queue) -> None:
     queue.send(1)
     (wires,) = [value for value in vars(queue._executor).values() if hasattr(value, "give_back")]
     (name,) = [name for name, value in vars(wires).items() if isinstance(value, list)]
@@ -131,7 +127,7 @@ def test_idle_connection_that_another_thread_takes_first_is_no_error(queue: Queu
     setattr(wires, name, Raced(idle))
     assert queue.send(2).created
     assert len(getattr(wires, name)) == 2
-    setattr(wires, name, [*getattr(wires, name)])  # else nobody would close them
+    setattr(wires, name, [*getattr(wires, name)])  # otherwise nobody would close them
 
 
 # -- frozen servers --------------------------------------------------------------------------------------------------
@@ -147,7 +143,7 @@ def frozen(server: RedisServer) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("repeats", [pytest.param(True, marks=pytest.mark.full), False])
-def test_late_reply_of_a_frozen_server_is_nobody_elses(start_server: StartServer, repeats: bool) -> None:
+def test_late_reply_of_a_frozen_server_reaches_no_other_call(start_server: StartServer, repeats: bool) -> None:
     server = start_server()
     with server.client() as client, Queue("jobs", url=f"{server.url}?socket_timeout=1") as queue:
         client.mset({f"k{n}": f"v{n}" for n in range(10)})
@@ -159,7 +155,7 @@ def test_late_reply_of_a_frozen_server_is_nobody_elses(start_server: StartServer
 
 
 @pytest.mark.full
-def test_send_that_a_frozen_server_delays_is_stored_once(start_server: StartServer) -> None:
+def test_send_delayed_by_a_frozen_server_is_stored_once(start_server: StartServer) -> None:
     server = start_server()
     with Queue("jobs", url=f"{server.url}?socket_timeout=1") as queue:
         queue.send("first")
@@ -185,7 +181,7 @@ def fail(_: Any) -> Any:
 
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize(("read", "error"), [(interrupt, KeyboardInterrupt), (fail, ZeroDivisionError)])
-def test_exchange_that_is_broken_off_leaves_no_reply_to_the_next(
+def test_interrupted_exchange_leaves_no_reply_to_the_next(
     redis_server: RedisServer, shared: bool, read: Callable[[Any], Any], error: type[BaseException]
 ) -> None:
     pool = redis.BlockingConnectionPool.from_url(redis_server.url, max_connections=1, timeout=20)
@@ -202,7 +198,7 @@ def test_exchange_that_is_broken_off_leaves_no_reply_to_the_next(
 
 @pytest.mark.parametrize("quick_seconds", [0.0, 30.0], ids=["sleeping", "looking"])
 @pytest.mark.parametrize("shared", [False, True])
-def test_signal_that_ends_the_wait_for_a_reply_leaves_it_to_nobody(
+def test_reply_whose_wait_a_signal_ended_reaches_no_other_call(
     start_server: StartServer, shared: bool, quick_seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("delayq.transport.fast_socket._QUICK_SECONDS", quick_seconds)
@@ -249,7 +245,7 @@ print(queue.stats().sent)
 """
 
 
-def test_signal_handler_sends_while_its_thread_makes_the_first_connection(redis_server: RedisServer) -> None:
+def test_signal_handler_can_send_while_its_thread_makes_the_first_connection(redis_server: RedisServer) -> None:
     command = [sys.executable, "-c", SENDING_HANDLER, redis_server.url]
     try:
         ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
@@ -258,8 +254,8 @@ def test_signal_handler_sends_while_its_thread_makes_the_first_connection(redis_
     assert ended.stdout.strip() == "2", ended.stderr
 
 
-def test_queue_that_is_closed_while_a_call_is_made_is_no_error(redis_server: RedisServer) -> None:
-    """As by a signal handler, or another thread."""
+def test_closing_a_queue_during_a_call_is_not_an_error(redis_server: RedisServer) -> None:
+    """As a signal handler or another thread can do."""
     with Queue("jobs", url=redis_server.url) as queue:
 
         class Closing:
@@ -279,15 +275,15 @@ def test_queue_that_is_closed_while_a_call_is_made_is_no_error(redis_server: Red
         assert queue.send(2).created
 
 
-def test_socket_closed_while_its_reply_is_looked_for_is_not_mistaken_for_the_next_file(
+def test_socket_closed_during_a_wait_is_not_mistaken_for_the_next_file(
     redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another thread closes the client; the number of its socket goes to the next file that is opened."""
+    """Another thread closes the client, and the next file that is opened gets the number of its socket."""
     pool = redis.ConnectionPool.from_url(redis_server.url, socket_timeout=30)
     wire = FastSocket(pool)
     monkeypatch.setattr(
         "delayq.transport.fast_socket._QUICK_SECONDS", 30.0
-    )  # so that it looks, however slow the machine is
+    )  # so that it polls for the reply, however slow the machine is
     assert wire.exchange([b"PING\r\n"], [identity]) == [b"PONG"]
     connected: socket.socket = vars(wire)["_socket"]
     number = connected.fileno()
@@ -314,10 +310,10 @@ def test_socket_closed_while_its_reply_is_looked_for_is_not_mistaken_for_the_nex
             each.close()
 
 
-def test_reply_is_waited_for_behind_an_exchange_that_took_long(
+def test_call_after_a_slow_exchange_waits_instead_of_polling(
     redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As each does across a network: to look for its replies would keep a processor busy in vain."""
+    """Across a network every exchange is slow: polling for replies would keep a processor busy in vain."""
     pool = redis.ConnectionPool.from_url(redis_server.url)
     wire = FastSocket(pool)
     monkeypatch.setattr("delayq.transport.fast_socket._QUICK_SECONDS", 30.0)
@@ -332,10 +328,10 @@ def test_reply_is_waited_for_behind_an_exchange_that_took_long(
     assert looks == []
 
 
-def test_wire_of_a_client_of_others_looks_for_its_reply_behind_a_quick_one(
+def test_shared_client_polls_for_the_reply_after_a_quick_exchange(
     redis_server: RedisServer, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Though each of its calls has a wire of its own."""
+    """Even though each of its calls has its own wire."""
     pool = redis.ConnectionPool.from_url(redis_server.url, socket_timeout=30)
     wires = FastSocketPool(pool, keep=False, lost=lambda: None)
     looks: list[None] = []
@@ -348,7 +344,7 @@ def test_wire_of_a_client_of_others_looks_for_its_reply_behind_a_quick_one(
     monkeypatch.setattr("delayq.transport.fast_socket._QUICK_SECONDS", 30.0)
     assert wires.use(wires.take(repeats=True), [("PING",)], [identity]) == [b"PONG"]
     assert looks == []
-    wires.use(wires.take(repeats=True), [("BLPOP", "something", 20)], [identity])  # which lasts until it looks
+    wires.use(wires.take(repeats=True), [("BLPOP", "something", 20)], [identity])  # the exchange lasts until it polls
     assert looks != []
     monkeypatch.setattr("delayq.transport.fast_socket._QUICK_SECONDS", 0.0)
     wires.use(wires.take(repeats=True), [("PING",)], [identity])
@@ -359,12 +355,12 @@ def test_wire_of_a_client_of_others_looks_for_its_reply_behind_a_quick_one(
     pool.disconnect()
 
 
-def test_replies_that_come_at_once_through_tls_are_read_as_they_are_meant(
+def test_replies_that_arrive_together_through_tls_are_read_separately(
     tls_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
         "delayq.transport.fast_socket._QUICK_SECONDS", 30.0
-    )  # so that each exchange is quick, however slow it is
+    )  # so that each exchange counts as quick, however slow it is
     with Queue("safe", url=tls_url) as queue:
         live(queue)
 
@@ -372,7 +368,7 @@ def test_replies_that_come_at_once_through_tls_are_read_as_they_are_meant(
 # -- errors ----------------------------------------------------------------------------------------------------------
 
 
-def test_error_of_one_call_is_its_own(redis_server: RedisServer, queue: Queue) -> None:
+def test_error_of_one_call_does_not_affect_others(redis_server: RedisServer, queue: Queue) -> None:
     with redis_server.client() as client:
         client.mset({"k1": "v1", "k2": "v2", "text": "text"})
     refused = Command("text", ("ZRANGE", "text", 0, -1), fail)
@@ -383,7 +379,7 @@ def test_error_of_one_call_is_its_own(redis_server: RedisServer, queue: Queue) -
         assert "WRONGTYPE" in str(error)
 
 
-def test_flushed_scripts_are_sent_anew_and_nothing_runs_twice(redis_client: redis.Redis, queue: Queue) -> None:
+def test_flushed_scripts_are_sent_again_and_nothing_runs_twice(redis_client: redis.Redis, queue: Queue) -> None:
     for number in range(5):
         redis_client.script_flush()
         assert queue.send(number).created
@@ -397,7 +393,7 @@ def test_flushed_scripts_are_sent_anew_and_nothing_runs_twice(redis_client: redi
 
 
 @each_version
-def test_replica_is_told_and_the_queue_goes_on_once_it_is_primary_again(
+def test_replica_gives_an_error_and_the_queue_works_once_it_is_a_primary_again(
     start_server: StartServer, version: str
 ) -> None:
     server = start_server(version=version)
@@ -415,8 +411,8 @@ def test_replica_is_told_and_the_queue_goes_on_once_it_is_primary_again(
 
 
 @pytest.mark.full
-def test_server_that_loads_its_data_is_told(start_server: StartServer) -> None:
-    """A replica that begins anew loads while its connections stay open."""
+def test_server_that_loads_its_data_gives_an_error(start_server: StartServer) -> None:
+    """A replica that resynchronizes loads while its connections stay open."""
     slow = {"loading-process-events-interval-bytes": "1024", "key-load-delay": "4000"}
     master = start_server(port=True, config={"repl-diskless-sync-delay": "0"})
     server = start_server(config=slow)
@@ -442,7 +438,7 @@ def test_server_that_loads_its_data_is_told(start_server: StartServer) -> None:
         assert queue.send(2).created
 
 
-def test_one_refused_login_is_not_tried_twice(start_server: StartServer) -> None:
+def test_refused_login_is_not_tried_twice(start_server: StartServer) -> None:
     server = start_server(config={"requirepass": "old"})
     with Queue("jobs", url=f"unix://:old@{server.socket}") as queue, server.client(password="old") as admin:
         live(queue)
@@ -464,7 +460,7 @@ def test_one_refused_login_is_not_tried_twice(start_server: StartServer) -> None
         assert queue.send("z").created
 
 
-def test_promotion_that_fails_is_told(redis_client: redis.Redis, queue: Queue) -> None:
+def test_failed_promotion_gives_an_error(redis_client: redis.Redis, queue: Queue) -> None:
     queue.send(1)
     redis_client.rename("delayq:{jobs}:pending", "kept")
     redis_client.set("delayq:{jobs}:pending", "no sorted set")
@@ -474,7 +470,7 @@ def test_promotion_that_fails_is_told(redis_client: redis.Redis, queue: Queue) -
     assert len(queue.receive()) == 1
 
 
-# -- clients of others -----------------------------------------------------------------------------------------------
+# -- clients of other code -------------------------------------------------------------------------------------------
 
 
 KINDS: list[dict[str, Any]] = [
@@ -487,7 +483,7 @@ KINDS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("options", KINDS, ids=str)
-def test_shared_client_gets_every_connection_back(any_server: RedisServer, options: dict[str, Any]) -> None:
+def test_shared_client_gets_all_its_connections_back(any_server: RedisServer, options: dict[str, Any]) -> None:
     pool = redis.BlockingConnectionPool.from_url(any_server.url, max_connections=1, timeout=60, **options)
     with redis.Redis.from_pool(pool) as client:
         queue = Queue("jobs", redis=client)
@@ -508,16 +504,16 @@ def test_shared_client_gets_every_connection_back(any_server: RedisServer, optio
         assert client.ping()
 
 
-def test_id_is_the_same_whatever_way_it_takes(redis_server: RedisServer) -> None:
+def test_id_is_encoded_the_same_on_every_path(redis_server: RedisServer) -> None:
     with redis_server.client(encoding="latin-1") as client:
         queue = Queue("jobs", redis=client)
         assert queue.send("x", id="é").created
-        hang_up(redis_server)  # the next call is repeated in redis-py's own way
+        hang_up(redis_server)  # redis-py repeats the next call in its own way
         assert not queue.send("x", id="é").created
         assert queue.stats().sent == 1
 
 
-def test_push_messages_between_replies_are_no_replies(redis_server: RedisServer) -> None:
+def test_push_messages_are_not_mistaken_for_replies(redis_server: RedisServer) -> None:
     pool = redis.BlockingConnectionPool.from_url(redis_server.url, max_connections=1, timeout=2, protocol=3)
     with redis.Redis.from_pool(pool) as client, redis_server.client() as other:
         queue = Queue("jobs", redis=client)
@@ -530,7 +526,7 @@ def test_push_messages_between_replies_are_no_replies(redis_server: RedisServer)
             assert client.ping()
 
 
-def test_server_within_the_process_serves_many_threads() -> None:
+def test_in_process_server_serves_many_threads() -> None:
     with fakeredis.FakeRedis(server=fakeredis.FakeServer()) as client:
         queue = Queue("jobs", redis=client)
         live(queue)
@@ -543,7 +539,7 @@ def test_server_within_the_process_serves_many_threads() -> None:
 
 
 class Firewall:
-    """Forwards connections to a server, until it forgets them: then it drops in silence what they send."""
+    """Forwards connections to a server until it forgets them. Then it silently drops what they send."""
 
     def __init__(self, server: RedisServer) -> None:
         self._server = server
@@ -604,7 +600,7 @@ def firewall(redis_server: RedisServer) -> Iterator[Firewall]:
 
 
 @pytest.mark.full
-def test_claim_finds_out_in_time_that_a_firewall_has_forgotten_its_idle_connection(
+def test_claim_notices_in_time_that_a_firewall_forgot_its_idle_connection(
     firewall: Firewall, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("delayq.transport.fast_socket._CHECK_AFTER_SECONDS", 0.0)
@@ -616,7 +612,7 @@ def test_claim_finds_out_in_time_that_a_firewall_has_forgotten_its_idle_connecti
 
 
 @pytest.mark.full
-def test_claim_on_a_shared_client_that_checks_its_connections_finds_out_too(firewall: Firewall) -> None:
+def test_claim_on_a_shared_client_that_checks_its_connections_notices_it_too(firewall: Firewall) -> None:
     options: dict[str, Any] = {"health_check_interval": 0.01, "socket_timeout": 2}
     with redis.Redis(host="127.0.0.1", port=firewall.port, **options) as client:
         queue = Queue("jobs", redis=client)
@@ -631,7 +627,7 @@ def test_claim_on_a_shared_client_that_checks_its_connections_finds_out_too(fire
 
 
 def in_child(run: Callable[[], object]) -> int:
-    """Fork, run a function in the child, and return its process id; it exits with 0 when the function returned."""
+    """Fork, run a function in the child, and return its process id. It exits with 0 if the function returned."""
     child = os.fork()
     if child == 0:
         code = 1
@@ -650,7 +646,7 @@ def exit_code(child: int) -> int:
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 @pytest.mark.parametrize("shared", [False, True])
-def test_forked_child_uses_sockets_of_its_own(redis_server: RedisServer, shared: bool) -> None:
+def test_forked_child_uses_its_own_sockets(redis_server: RedisServer, shared: bool) -> None:
     with redis_server.client() as client:
         queue = Queue("jobs", redis=client) if shared else Queue("jobs", url=redis_server.url)
         with_many_wires(queue, 4)
@@ -668,7 +664,7 @@ def test_forked_child_uses_sockets_of_its_own(redis_server: RedisServer, shared:
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_child_that_was_forked_while_another_thread_connected_connects(redis_server: RedisServer) -> None:
+def test_child_forked_while_another_thread_connected_can_connect(redis_server: RedisServer) -> None:
     parent, connecting, gate = os.getpid(), threading.Event(), threading.Event()
 
     class Slow(redis.Redis):
@@ -705,8 +701,8 @@ def test_child_that_closes_its_queue_leaves_the_parents_connections_open(redis_s
 
 
 @pytest.mark.full
-def test_once_one_call_has_found_the_new_master_none_speaks_to_the_old_one(start_server: StartServer) -> None:
-    """The old one may still take writes for a while, and lose them when it becomes a replica."""
+def test_no_call_uses_the_old_master_once_one_has_found_the_new_one(start_server: StartServer) -> None:
+    """The old master may still accept writes for a while, and loses them when it becomes a replica."""
     old, new = start_server(port=True), start_server(port=True)
     sentinel = start_server(port=True, sentinel=True)
     watch(sentinel, old)
@@ -728,7 +724,7 @@ def test_once_one_call_has_found_the_new_master_none_speaks_to_the_old_one(start
 
 
 def started_failover(sentinel: redis.Redis) -> bool:
-    """Whether a sentinel, which first has to see a replica's state, has found one that it can promote."""
+    """Whether a sentinel has found a replica that it can promote; first it has to see the replica's state."""
     try:
         return bool(sentinel.execute_command("SENTINEL", "FAILOVER", "mymaster"))
     except redis.ResponseError:
@@ -776,7 +772,7 @@ def tls_url(start_server: StartServer, tmp_path: Path) -> str:
 
 
 @pytest.mark.full
-def test_messages_large_and_many_go_through_tls(tls_url: str) -> None:
+def test_many_large_messages_go_through_tls(tls_url: str) -> None:
     with Queue("safe", url=tls_url) as queue:
         live(queue)
         with_many_wires(queue)
@@ -790,7 +786,7 @@ def test_messages_large_and_many_go_through_tls(tls_url: str) -> None:
         assert [message.payload for message in queue.receive(100)] == ["after"]
 
 
-def test_calls_wait_neither_for_a_pool_that_is_empty_nor_for_ever(redis_server: RedisServer) -> None:
+def test_call_that_finds_the_pool_empty_fails_instead_of_waiting(redis_server: RedisServer) -> None:
     with Queue("jobs", url=f"{redis_server.url}?max_connections=2") as queue:
         queue.send(1)
         barrier = threading.Barrier(3)

@@ -1,4 +1,4 @@
-"""A bell on a real server: its connection, and what crosses on the way."""
+"""A bell listener on a real server: its connection, and commands that cross on the way."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def bell(redis_client: redis.Redis) -> Iterator[BellListener]:
 
 
 def held_back(bell: BellListener, monkeypatch: pytest.MonkeyPatch, arrives: bool) -> list[str]:
-    """Let a bell listen whose BLPOP is on its way until its node has been asked to unblock it; or until the end."""
+    """Let a bell listen whose BLPOP arrives only after its node was asked to unblock it, or never."""
     bell.listen()
     assert bell.stop_listening() is False  # connected, and not listening
     connection, node, asked = bell._connection, bell._node, list[str]()
@@ -43,9 +43,7 @@ def held_back(bell: BellListener, monkeypatch: pytest.MonkeyPatch, arrives: bool
     return asked
 
 
-def test_bell_whose_question_arrives_after_its_end_is_not_waited_for(
-    bell: BellListener, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_blpop_that_arrives_after_the_end_is_unblocked(bell: BellListener, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = held_back(bell, monkeypatch, arrives=True)
     assert bell.stop_listening() is False
     assert len(asked) > 1
@@ -54,14 +52,14 @@ def test_bell_whose_question_arrives_after_its_end_is_not_waited_for(
     assert bell.stop_listening() is False
 
 
-def test_bell_whose_question_never_arrives_is_given_up(bell: BellListener, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connection_whose_blpop_never_arrives_is_given_up(bell: BellListener, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("delayq.transport.listener._CROSSED_SECONDS", 0.05)
     held_back(bell, monkeypatch, arrives=False)
     assert bell.stop_listening() is False
     assert bell.fileno() == -1
 
 
-def test_token_that_comes_while_the_bell_is_hushed_is_told(bell: BellListener, redis_server: RedisServer) -> None:
+def test_token_that_arrives_while_the_listener_stops_is_reported(bell: BellListener, redis_server: RedisServer) -> None:
     bell.listen()
     with redis_server.client() as other:
         other.lpush(KEY, "1")

@@ -1,4 +1,4 @@
-"""What is the same in all versions of redis-py that delayq works with."""
+"""What works the same in all supported versions of redis-py."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from delayq.transport import redis_py
 
 
 @pytest.mark.parametrize("name", ["can_read", "can_read_destructive"])
-def test_connection_is_asked_for_a_reply_by_the_name_that_it_knows(name: str) -> None:
+def test_pending_reply_is_checked_by_the_name_that_redis_py_knows(name: str) -> None:
     connection: Any = Mock(spec=[name], **{name: AsyncMock(return_value=True)})
     assert asyncio.run(redis_py.can_read(connection)) is True
 
 
-def test_node_gets_its_connection_back_with_and_without_a_method_for_it() -> None:
+def test_node_gets_its_connection_back_with_or_without_a_method_for_it() -> None:
     old: Any = Mock(spec=["_free"], _free=deque())
     redis_py.give_back(old, "connection")
     assert list(old._free) == ["connection"]
@@ -38,7 +38,7 @@ def test_idle_connections_of_a_node_are_closed() -> None:
 
 
 @pytest.mark.parametrize("turns", range(6))
-def test_connection_that_is_lent_while_the_idle_ones_are_closed_stays_open(turns: int) -> None:
+def test_connection_in_use_stays_open_while_idle_ones_are_closed(turns: int) -> None:
     class Connection:
         is_connected = True
 

@@ -1,4 +1,4 @@
-"""Which calls of a trip bring the text of their script."""
+"""Which calls of a round trip carry the text of their script."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ def whole(told: ScriptCache, calls: list[Command[Any]]) -> list[bool]:
     return [each.whole for each in told.complete(calls)]
 
 
-def test_script_brings_its_text_until_a_trip_was_answered():
+def test_text_of_a_script_is_sent_until_a_trip_was_answered():
     told, trip = ScriptCache(), [call("pending_to_ready"), call(None), call("ready_to_unack")]
     assert whole(told, trip) == whole(told, trip) == [True, False, True]
     told.note(told.complete(trip), [0, [], []])
     assert whole(told, trip) == [False, False, False]
 
 
-def test_text_goes_once_in_a_trip():
+def test_text_is_sent_once_per_trip():
     assert whole(ScriptCache(), [call("send"), call("send"), call("send", "elsewhere")]) == [True, False, True]
 
 
-def test_call_that_is_alone_waits_to_be_refused():
+def test_lone_call_sends_its_text_only_if_it_is_refused():
     told, trip = ScriptCache(), [call("send")]
     assert told.complete(trip) is trip
 
 
-def test_server_of_another_key_is_told_too():
+def test_text_is_sent_to_each_server():
     told, trip = ScriptCache(), [call("stats"), call("stats", "elsewhere")]
     told.note(told.complete(trip[:1] * 2), [0, 0])
     assert whole(told, trip) == [False, True]
 
 
-def test_what_was_refused_is_told_again():
+def test_text_is_sent_again_after_a_refusal():
     told, trip = ScriptCache(), [call("stats"), call("plan_sleep")]
     told.note(told.complete(trip), [exceptions.NoPermissionError("no"), 0])
     assert whole(told, trip) == [True, False]
 
 
-def test_all_is_told_again_to_a_server_that_was_lost():
+def test_all_texts_are_sent_again_to_a_server_that_was_lost():
     told, trip = ScriptCache(), [call("stats"), call("plan_sleep")]
     told.note(told.complete(trip), [0, 0])
     told.forget()
@@ -65,14 +65,14 @@ def test_all_is_told_again_to_a_server_that_was_lost():
     ],
     ids=repr,
 )
-def test_all_is_told_again_when_one_call_was_answered_as_by_a_server_that_may_know_nothing(error: Exception):
+def test_all_texts_are_sent_again_after_an_error_that_suggests_an_empty_script_cache(error: Exception):
     told, trip = ScriptCache(), [call("stats"), call("plan_sleep")]
     told.note(told.complete(trip), [0, 0])
     told.note(told.complete(trip), [0, error])
     assert whole(told, trip) == [True, True]
 
 
-def test_what_a_trip_was_refused_for_itself_is_no_reason_to_tell_anew():
+def test_other_errors_do_not_send_the_texts_again():
     told, trip = ScriptCache(), [call("stats"), call("plan_sleep")]
     told.note(told.complete(trip), [0, 0])
     told.note(told.complete(trip), [0, exceptions.ResponseError("WRONGTYPE")])
@@ -92,8 +92,6 @@ NO_SCRIPT = exceptions.NoScriptError("No matching script")
     ],
     ids=str,
 )
-def test_what_is_plain_and_repeats_is_sent_again_behind_the_first_call_that_was_refused(
-    results: list[Any], again: list[int]
-):
+def test_plain_repeatable_calls_are_sent_again_after_the_first_refused_one(results: list[Any], again: list[int]):
     trip = [call(None), call("pending_to_ready"), call("ready_to_unack", repeats=False)]
     assert missing_scripts([*trip, call(None), call(None, repeats=False), call(None)], results) == again

@@ -1,4 +1,4 @@
-"""Scripts are told anew, as texts, to a server that was lost; to nodes of a cluster, too."""
+"""Scripts are sent again, as texts, to a server that was lost, and to nodes of a cluster too."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ def trip(*, repeats: bool = True) -> list[Command[Any]]:
 
 
 def texts(client: redis.Redis) -> int:
-    """How many texts of scripts the server has got since it was asked last."""
+    """How many script texts the server has received since the last question."""
     info: Any = client.info("commandstats")
     client.config_resetstat()
     return int(info.get("cmdstat_eval", {}).get("calls", 0))
 
 
 @pytest.mark.parametrize("repeats", [True, False])
-def test_texts_go_along_on_the_connection_that_follows_a_closed_one(
+def test_texts_are_sent_on_the_connection_after_a_closed_one(
     redis_server: RedisServer, redis_client: redis.Redis, repeats: bool
 ) -> None:
-    """Found closed before the trip, if that must not run twice, or by the trip itself."""
+    """The closed connection is found before the trip if that must not run twice, otherwise by the trip itself."""
     with Queue("jobs", url=redis_server.url) as queue:
         for expected in (2, 0):
             texts(redis_client)
@@ -44,7 +44,7 @@ def test_texts_go_along_on_the_connection_that_follows_a_closed_one(
         assert texts(redis_client) == 2
 
 
-def test_texts_go_along_on_the_async_connection_that_follows_a_lost_one(
+def test_texts_are_sent_on_the_async_connection_after_a_lost_one(
     redis_server: RedisServer, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     talk = executor_async._talk
@@ -70,7 +70,7 @@ def test_texts_go_along_on_the_async_connection_that_follows_a_lost_one(
 
 
 class Nodes:
-    """A cluster that notes which calls of a trip have brought their texts."""
+    """A cluster that records which calls of a trip carried their texts."""
 
     def __init__(self) -> None:
         self.seen: list[list[bool]] = []
@@ -86,7 +86,7 @@ class AsyncNodes(Nodes):
         return super().run(calls, _whole, _repeat)
 
 
-def test_texts_go_to_a_cluster_again_once_a_node_was_lost() -> None:
+def test_texts_are_sent_to_a_cluster_again_after_a_node_was_lost() -> None:
     connection, nodes = Executor(object), Nodes()  # type: ignore[arg-type]
     connection._client, connection._cluster = object(), nodes  # type: ignore[assignment]
     for replies in ([0, 0], [0, 0], [0, redis.ConnectionError("gone")], [0, 0]):
@@ -95,7 +95,7 @@ def test_texts_go_to_a_cluster_again_once_a_node_was_lost() -> None:
     assert nodes.seen == [TOLD, KNOWN, KNOWN, TOLD]
 
 
-def test_texts_go_to_a_cluster_again_once_a_node_was_lost_on_the_async_face() -> None:
+def test_texts_are_sent_to_a_cluster_again_after_a_node_was_lost_on_the_async_api() -> None:
     async def lose() -> None:
         connection, nodes = executor_async.Executor(object), AsyncNodes()  # type: ignore[arg-type]
         connection._client, connection._cluster = object(), nodes  # type: ignore[assignment]

@@ -1,4 +1,4 @@
-"""What connecting finds out about a server, and what its errors become, on real servers."""
+"""What connecting finds out about a real server, and which errors its answers become."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _nothing_warned_of_yet(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def connect() -> Iterator[Connect]:
-    """``connect(url)``: a client, which is closed with the test."""
+    """``connect(url)``: a client, closed after the test."""
     with contextlib.ExitStack() as made:
 
         def connect(url: str) -> Client:
@@ -52,7 +52,7 @@ def connect() -> Iterator[Connect]:
 
 @pytest.fixture
 def cluster(start_server: StartServer) -> RedisServer:
-    """A cluster of one server."""
+    """A cluster with one server."""
     port = str(free_port())
     node = start_server(port=True, config={"cluster-enabled": "yes", "cluster-port": port})
     with node.client() as client:
@@ -63,7 +63,7 @@ def cluster(start_server: StartServer) -> RedisServer:
 
 @pytest.fixture
 def sentinel(start_server: StartServer, tmp_path: Path) -> Iterator[int]:
-    """The port of a sentinel that watches one server as "queue" and has the password "watch"."""
+    """The port of a sentinel with the password "watch", which watches one server as "queue"."""
     master, port = start_server(port=True, config={"requirepass": "secret"}), free_port()
     config = tmp_path / "sentinel.conf"
     config.write_text(
@@ -110,7 +110,7 @@ def test_server_before_6_2_is_refused():
         check_server(OldServer())
 
 
-def test_eviction_is_warned_of_once(start_server: StartServer):
+def test_eviction_gives_one_warning(start_server: StartServer):
     evicting = start_server(appendonly=True, config={"maxmemory-policy": "allkeys-lru"})
     with evicting.client() as client, evicting.client() as second:
         (warning,) = warnings_of(client)
@@ -119,7 +119,7 @@ def test_eviction_is_warned_of_once(start_server: StartServer):
         assert warnings_of(client) == warnings_of(second) == []
 
 
-def test_missing_persistence_is_warned_of_once_per_server(start_server: StartServer):
+def test_missing_persistence_gives_one_warning_per_server(start_server: StartServer):
     for _ in range(2):
         with start_server(appendonly=False).client() as client:
             (warning,) = warnings_of(client)
@@ -133,7 +133,7 @@ def test_persistence_of_either_kind_is_enough(start_server: StartServer, options
         assert warnings_of(client) == []
 
 
-def test_what_the_acl_hides_is_not_warned_of(start_server: StartServer):
+def test_settings_hidden_by_the_acl_give_no_warning(start_server: StartServer):
     hiding = start_server(config={"maxmemory-policy": "allkeys-lru"})
     with hiding.client() as admin:
         admin.execute_command("ACL SETUSER", "silent", "on", ">secret", "~*", "+@all", "-info", "-config")
@@ -147,13 +147,13 @@ def test_what_the_acl_hides_is_not_warned_of(start_server: StartServer):
         assert "maxmemory_policy" in warning
 
 
-def test_fake_server_is_taken_as_it_is():
+def test_fake_server_is_accepted_as_it_is():
     with fakeredis.FakeRedis() as client:
         assert warnings_of(client) == []
         assert check_server(client).version is None
 
 
-def test_client_that_decodes_replies_is_understood(redis_server: RedisServer):
+def test_client_that_decodes_replies_works(redis_server: RedisServer):
     with redis_server.client(decode_responses=True) as client:
         assert check_server(client).append_only is False
 
@@ -165,7 +165,9 @@ def test_wrong_login_is_refused_at_once(start_server: StartServer, login: str, c
     before = times_connected(locked)
     with pytest.raises(errors.LoginRefused, match=rf"127\.0\.0\.1:{locked.port}: .*check the user") as caught:
         check_server(client)
-    assert times_connected(locked) - before == 2  # by that, and by who counts: there was no second try
+    assert (
+        times_connected(locked) - before == 2
+    )  # one by the refused call, one by the client that counts: there was no second attempt
     assert "wrong" not in str(caught.value)
     client.close()
 
@@ -189,7 +191,7 @@ def test_any_password_works_percent_encoded(start_server: StartServer, connect: 
         client.close()
 
 
-def test_server_that_is_not_there_is_told_with_its_address(connect: Connect):
+def test_missing_server_is_reported_with_its_address(connect: Connect):
     port = free_port()
     client = connect(f"redis://user:secret@127.0.0.1:{port}")
     with pytest.raises(errors.ServerUnreachable, match=rf"127\.0\.0\.1:{port}\..*check that the server runs") as caught:
@@ -203,7 +205,7 @@ class SilentServer:
     def __init__(self) -> None:
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self.listener.getsockname()[1]
-        self.connections: dict[Any, socket.socket] = {}  # by their other ends
+        self.connections: dict[Any, socket.socket] = {}  # by the address of their other end
         self.is_silent = False
         threading.Thread(target=self.accept, daemon=True).start()
 
@@ -220,8 +222,8 @@ class SilentServer:
                 connection.sendall(b"+PONG\r\n" if b"PING" in asked else b"+OK\r\n")
 
     def made(self) -> int:
-        """How many connections there were, also of those that nobody has come to accept yet."""
-        with socket.create_connection(("127.0.0.1", self.port)) as last:  # they are accepted in their order
+        """How many connections there were, including those not accepted yet."""
+        with socket.create_connection(("127.0.0.1", self.port)) as last:  # they are accepted in order
             name = last.getsockname()
             assert eventually(lambda: name in self.connections)
         self.connections.pop(name).close()
@@ -268,7 +270,7 @@ def test_client_is_known_by_name(redis_server: RedisServer, connect: Connect):
     assert client.client_getname() == "delayq"
 
 
-def test_connections_block_beside_each_other(redis_server: RedisServer, connect: Connect):
+def test_blocked_connection_does_not_block_others(redis_server: RedisServer, connect: Connect):
     client = connect(redis_server.url)
     assert isinstance(client, redis.Redis)
     bell = client.connection_pool.get_connection()
@@ -303,13 +305,13 @@ def test_cluster_that_refuses_the_login_says_so(cluster: RedisServer, connect: C
         connect(f"redis+cluster://user:secret@127.0.0.1:{cluster.port}")
 
 
-def test_single_server_is_no_cluster(start_server: StartServer, connect: Connect):
+def test_single_server_is_not_accepted_as_a_cluster(start_server: StartServer, connect: Connect):
     with pytest.raises(errors.ServerError, match="redis://"):
         connect(f"redis+cluster://127.0.0.1:{start_server(port=True).port}")
 
 
 @pytest.mark.full
-def test_node_of_a_cluster_is_no_single_server(cluster: RedisServer, connect: Connect):
+def test_cluster_node_is_not_accepted_as_a_single_server(cluster: RedisServer, connect: Connect):
     client = connect(f"redis://127.0.0.1:{cluster.port}")
     assert isinstance(client, redis.Redis)
     client.execute_command("CLUSTER DELSLOTS", 12182)  # of "foo"
@@ -332,7 +334,7 @@ def test_sentinel_leads_to_the_master(sentinel: int, connect: Connect):
 
 
 @pytest.mark.full
-def test_unknown_service_is_told_without_secrets(sentinel: int, connect: Connect):
+def test_unknown_service_is_reported_without_secrets(sentinel: int, connect: Connect):
     client = connect(f"redis+sentinel://:secret@127.0.0.1:{sentinel}/nobody?sentinel_password=watch")
     with pytest.raises(errors.ServerUnreachable, match="No master found for 'nobody'") as caught:
         check_server(client)
@@ -340,7 +342,7 @@ def test_unknown_service_is_told_without_secrets(sentinel: int, connect: Connect
 
 
 @each_version
-def test_full_memory_is_told_from_within_a_script(start_server: StartServer, version: str):
+def test_full_memory_is_reported_from_inside_a_script(start_server: StartServer, version: str):
     full = start_server(version=version, config={"maxmemory": "1"})
     with full.client() as client, pytest.raises(exceptions.RedisError) as caught:
         client.eval("return redis.call('SET', KEYS[1], 1)", 1, "key")

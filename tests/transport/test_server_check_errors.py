@@ -1,4 +1,4 @@
-"""What the errors of real servers become."""
+"""Which exceptions the errors of real servers become."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def refused_by(client: redis.Redis, script: str = "return redis.call('SET', KEYS
     return caught.value
 
 
-def test_missing_replicas_are_told_from_within_a_script(any_server: RedisServer):
+def test_missing_replicas_are_reported_from_inside_a_script(any_server: RedisServer):
     with any_server.client() as client:
         client.config_set("min-replicas-to-write", 1)
         error = refused_by(client)
@@ -32,14 +32,14 @@ def test_missing_replicas_are_told_from_within_a_script(any_server: RedisServer)
 
 
 @each_version
-def test_replica_is_told_from_within_a_script(start_server: StartServer, version: str):
+def test_replica_is_reported_from_inside_a_script(start_server: StartServer, version: str):
     with start_server(version=version).client() as client:
         client.replicaof("127.0.0.1", "1")
         assert isinstance(translate(refused_by(client)), errors.ServerNotReady)
 
 
 @each_version
-def test_missing_right_is_told_from_within_a_script(start_server: StartServer, version: str):
+def test_missing_permission_is_reported_from_inside_a_script(start_server: StartServer, version: str):
     only = start_server(version=version)
     with only.client() as admin:
         admin.execute_command("ACL SETUSER", "reader", "on", ">secret", "~*", "+eval")
@@ -47,7 +47,7 @@ def test_missing_right_is_told_from_within_a_script(start_server: StartServer, v
         assert isinstance(translate(refused_by(client)), errors.LoginRefused)
 
 
-def test_database_that_is_not_there_is_told_with_its_server(any_server: RedisServer):
+def test_missing_database_is_reported_with_its_server(any_server: RedisServer):
     url = f"{any_server.url}{'&' if '?' in any_server.url else '?'}db=99"
     with Queue("emails", url=url) as queue, pytest.raises(errors.ServerError) as caught:
         queue.stats()
@@ -55,18 +55,20 @@ def test_database_that_is_not_there_is_told_with_its_server(any_server: RedisSer
     assert "names a database that the server lacks" in str(caught.value)
 
 
-def test_server_with_too_many_clients_is_not_taken_for_one_that_is_away(own_server: RedisServer):
+def test_server_with_too_many_clients_is_not_reported_as_unavailable(own_server: RedisServer):
     with own_server.client() as client, socket.socket(socket.AF_UNIX) as another:
         client.config_set("maxclients", 1)
         another.connect(str(own_server.socket))
-        code, _, said = another.recv(1000).decode().strip().partition(" ")  # without a word: it closes, too
+        code, _, said = (
+            another.recv(1000).decode().strip().partition(" ")
+        )  # silently, because the server closes the connection too
     assert code == "-ERR"
     told = translate(exceptions.ConnectionError(said))
     assert isinstance(told, errors.ServerUnreachable)
     assert str(told).endswith("raise its maxclients, or run fewer clients")
 
 
-def test_busy_server_is_told(own_server: RedisServer):
+def test_busy_server_is_reported(own_server: RedisServer):
     with own_server.client(retry=None, socket_timeout=30) as client, own_server.client(retry=None) as other:
         client.config_set("lua-time-limit", 1)
         running = threading.Thread(target=refused_by, args=(client, "while true do end"))
@@ -82,7 +84,7 @@ CODED = [errors.StaleReceipt, errors.FormatTooNew, errors.ShardsMismatch]
 
 
 @pytest.mark.parametrize("cls", CODED)
-def test_code_of_a_script_becomes_its_class(any_server: RedisServer, cls: type[errors.DelayqError]):
+def test_error_code_of_a_script_becomes_its_class(any_server: RedisServer, cls: type[errors.DelayqError]):
     script = f"return redis.error_reply('{cls.code} the rest: 1, 2')"
     with any_server.client() as client, client.pipeline(transaction=False) as pipe:
         alone = translate(refused_by(client, script))
@@ -125,7 +127,7 @@ def test_error_becomes_its_class_and_keeps_its_text(error: Exception, cls: type[
     assert str(error).removesuffix(".").removeprefix("MISCONF ") in str(translated)
 
 
-def test_payload_in_a_pipeline_is_not_told(redis_server: RedisServer):
+def test_error_in_a_pipeline_does_not_show_the_payload(redis_server: RedisServer):
     with redis_server.client() as client, client.pipeline() as pipe:
         pipe.execute_command("LPUSH", "key", "a payload\nof (two lines) of pipeline caused error: x")
         pipe.execute_command("GET", "key")

@@ -1,4 +1,4 @@
-"""URLs: what they become, and what is refused."""
+"""URLs: what they mean, and what is refused."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from delayq.transport.url import connect
 
 @pytest.fixture
 def patient_clients() -> None:
-    """These are about the settings that a user gets."""
+    """Undo the patient settings: these tests check the settings that a user gets."""
 
 
 def settings_of(url: str) -> dict[str, Any]:
-    """What the connections of the URL's client are made with."""
+    """The settings of the connections that the URL's client makes."""
     client = connect(url)
     assert isinstance(client, redis.Redis)
     return client.connection_pool.connection_kwargs
@@ -68,7 +68,7 @@ def test_login_is_percent_decoded(login: str, user: str | None, password: str | 
     assert (settings.get("username"), settings.get("password")) == (user, password)
 
 
-def test_login_may_be_in_the_query():
+def test_login_can_be_in_the_query():
     settings = settings_of("unix:///run/redis.sock?username=user&password=p%26ss")
     assert (settings["username"], settings["password"]) == ("user", "p&ss")
 
@@ -101,7 +101,7 @@ def test_settings_are_read_in_their_units(tmp_path: Path):
 
 
 @pytest.mark.parametrize("url", ["redis://localhost", "unix:///run/redis.sock", "redis+sentinel://localhost/queue"])
-def test_without_settings_nothing_waits_for_ever(url: str):
+def test_nothing_waits_for_ever_by_default(url: str):
     client = connect(url)
     assert isinstance(client, redis.Redis)
     settings = client.connection_pool.connection_kwargs
@@ -119,7 +119,7 @@ def test_tcp_connections_are_kept_alive():
     assert settings["socket_keepalive_options"]
 
 
-def test_tls_is_for_rediss_alone():
+def test_tls_is_only_for_rediss():
     def kinds(url: str) -> type:
         client = connect(url)
         assert isinstance(client, redis.Redis)
@@ -149,7 +149,7 @@ def test_sentinels_and_their_login_are_read():
     assert {(one["username"], one["password"], one["db"]) for one in sentinels} == {("watch", "other", 0)}
 
 
-def test_sentinels_get_no_login_that_is_not_theirs():
+def test_sentinels_get_only_their_own_login():
     client = connect("redis+sentinel://user:secret@one/queue")
     assert isinstance(client, redis.Redis)
     (sentinel,) = client.connection_pool.sentinel_manager.sentinels  # type: ignore[attr-defined]
@@ -157,7 +157,7 @@ def test_sentinels_get_no_login_that_is_not_theirs():
     assert (settings["username"], settings["password"]) == (None, None)
 
 
-def test_cluster_that_is_not_there_is_told_with_its_address():
+def test_missing_cluster_is_reported_with_its_address():
     with pytest.raises(ServerUnreachable, match=r"127\.0\.0\.1:1\b"):
         connect("redis+cluster://user:secret@127.0.0.1:1")
 
@@ -165,7 +165,7 @@ def test_cluster_that_is_not_there_is_told_with_its_address():
 @pytest.mark.parametrize(
     ("url", "folder"), [("embedded:///var/my%20store", Path("/var/my store")), ("embedded://", None)]
 )
-def test_embedded_opens_the_store_of_its_path(monkeypatch: pytest.MonkeyPatch, url: str, folder: Path | None):
+def test_embedded_url_opens_the_store_at_its_path(monkeypatch: pytest.MonkeyPatch, url: str, folder: Path | None):
     opened: list[Path | None] = []
     monkeypatch.setattr(urls, "open_store", opened.append)
     connect(url)
@@ -229,12 +229,12 @@ def test_embedded_opens_the_store_of_its_path(monkeypatch: pytest.MonkeyPatch, u
         ("rediss://host?ssl_cert_reqs=perhaps", "ssl_cert_reqs to 'perhaps'.*required or optional or none"),
     ],
 )
-def test_wrong_url_is_refused_with_value_and_remedy(url: str, said: str):
+def test_wrong_url_is_refused_with_its_value_and_a_remedy(url: str, said: str):
     with pytest.raises(InvalidURL, match=said):
         connect(url)
 
 
 @pytest.mark.parametrize("url", [None, b"redis://localhost", 6379])
-def test_what_is_no_text_is_refused(url: Any):
+def test_url_that_is_not_text_is_refused(url: Any):
     with pytest.raises(InvalidURL, match=type(url).__name__):
         connect(url)

@@ -1,4 +1,4 @@
-"""No secret of a URL is ever shown."""
+"""No secret in a URL is ever shown."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MARK = "Zq9x"  # part of every password here, and of nothing else
         ("", ""),
     ],
 )
-def test_redacted_url_keeps_what_is_no_secret(url: str, shown: str):
+def test_redacted_url_keeps_what_is_not_secret(url: str, shown: str):
     assert redact(url) == shown
 
 
@@ -58,7 +58,7 @@ SPOTS = [
 
 
 def shown_of(url: str) -> str:
-    """All that a user or a log gets to see of a URL."""
+    """Everything that a user or a log sees of a URL."""
     try:
         return redact(url) + repr(connect(url))
     except InvalidURL as error:
@@ -79,5 +79,5 @@ def test_no_password_is_ever_shown(before: str, after: str, spot: str, encoded: 
 
 
 @pytest.mark.parametrize("url", ["redis://user:{}", "redis://:{}/0", "redis://:{}?db=0", "unix://user:{}"])
-def test_password_without_its_at_is_not_shown(url: str):
+def test_password_without_an_at_sign_is_not_shown(url: str):
     assert MARK not in shown_of(url.format(MARK))

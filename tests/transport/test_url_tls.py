@@ -1,4 +1,4 @@
-"""A server behind TLS, with a certificate of the test's own authority."""
+"""A server with TLS, whose certificate is signed by the test's own authority."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tests.harness.tls import behind_tls, certify
 
 @pytest.fixture
 def authority(tmp_path: Path) -> Path:
-    """The certificate of the authority that has signed the server's, which stands beside it."""
+    """The certificate of the authority that signed the server's, stored beside it."""
     return certify(tmp_path)
 
 
 @pytest.fixture(params=["front", pytest.param("server", marks=pytest.mark.full)])
 def address(request: pytest.FixtureRequest, start_server: Callable[..., RedisServer], authority: Path) -> Iterator[str]:
-    """The URL of a server with a front that speaks TLS, and of one that speaks it itself: that of Debian."""
+    """The URL of a server behind a TLS proxy, and of one that speaks TLS itself: Debian's."""
     files = authority.parent
     if request.param == "front":
         server = start_server(config={"requirepass": "s3cret"})
@@ -36,14 +36,14 @@ def address(request: pytest.FixtureRequest, start_server: Callable[..., RedisSer
         yield f"rediss://:s3cret@127.0.0.1:{port}/0"
 
 
-def test_life_of_a_message_behind_tls(address: str, authority: Path) -> None:
+def test_messages_live_their_whole_life_behind_tls(address: str, authority: Path) -> None:
     with Queue("safe", url=f"{address}?ssl_ca_certs={authority}") as queue:
         queue.send("x", delay=0.05)
         assert Consumer(queue, lambda _: None).run(max_messages=1) == 1
         assert queue.stats().acked == 1
 
 
-def test_port_without_tls_is_told_at_the_first_try(start_server: Callable[..., RedisServer]) -> None:
+def test_port_without_tls_is_reported_at_the_first_try(start_server: Callable[..., RedisServer]) -> None:
     server = start_server(port=True)
     url = f"{server.url.replace('redis:', 'rediss:')}?socket_timeout=0.2&socket_connect_timeout=0.2"
     with server.client() as client:
@@ -54,7 +54,7 @@ def test_port_without_tls_is_told_at_the_first_try(start_server: Callable[..., R
     assert "does not answer to TLS: use redis:// for a port without, or the port for TLS" in str(refusal.value)
 
 
-def test_server_whose_authority_is_unknown_is_refused_without_its_password_in_the_text(address: str) -> None:
+def test_server_with_an_unknown_authority_is_refused_without_showing_the_password(address: str) -> None:
     with Queue("safe", url=address) as queue, pytest.raises(ServerUnreachable, match="certificate") as refusal:
         queue.send("x")
     assert "s3cret" not in str(refusal.value)
