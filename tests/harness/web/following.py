@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import threading
 from collections.abc import Callable
@@ -41,7 +42,8 @@ class Follower:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._socket.shutdown(socket.SHUT_RDWR)
+        with contextlib.suppress(OSError):  # the server has closed it already
+            self._socket.shutdown(socket.SHUT_RDWR)
         self._thread.join()
         self._socket.close()
 
@@ -49,5 +51,6 @@ class Follower:
         return eventually(lambda: text in self.text)
 
     def _read(self) -> None:
-        while part := self._socket.recv(65536):
-            self.text += part.decode()
+        with contextlib.suppress(ConnectionResetError):  # the server was still sending when this left
+            while part := self._socket.recv(65536):
+                self.text += part.decode()
