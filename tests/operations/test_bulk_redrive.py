@@ -1,4 +1,4 @@
-"""Redrives at the same time as each other, as consumers, and as what kills them."""
+"""Redrives that run at the same time as others, beside consumers, and that are killed."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def at_once(*calls: Callable[[], object]) -> None:
         thread.join()
 
 
-def test_each_comes_back_once_however_many_redrive_and_though_all_die_anew(queue: Queue):
+def test_concurrent_redrives_bring_each_back_once_even_if_all_die_again(queue: Queue):
     """Three redrives of the same dead letters, while a consumer rejects what comes back."""
     up_to = queue.dead.redrive(dry_run=True).up_to
     told: list[Redriven] = []
@@ -60,8 +60,8 @@ def test_each_comes_back_once_however_many_redrive_and_though_all_die_anew(queue
     assert {letter.reason for letter in queue.dead.list(COUNT)} == {"again"}
 
 
-def test_those_that_stay_are_found_while_others_come_and_go(queue: Queue):
-    """Somebody requeues the odd ones from the front, and what is meant, here every 7th, moves up all the while."""
+def test_redrive_finds_its_dead_letters_while_others_come_and_go(queue: Queue):
+    """Another client requeues the odd ones from the front, so those to redrive, every 7th here, keep moving up."""
     meant = [str(number) for number in range(0, COUNT, 14)]
     for id in meant:
         assert queue.dead.edit(id, "marked")
@@ -76,8 +76,18 @@ def test_those_that_stay_are_found_while_others_come_and_go(queue: Queue):
     assert examine(queue).errors == []
 
 
-def test_redrive_that_is_killed_has_lost_nothing(queue: Queue, redis_server: RedisServer):
-    command = [sys.executable, "-m", "delayq.cli", "dead", "requeue", "jobs", "--all", "--rate", "10/s"]  # 5 min in all
+def test_killed_redrive_loses_nothing(queue: Queue, redis_server: RedisServer):
+    command = [
+        sys.executable,
+        "-m",
+        "delayq.cli",
+        "dead",
+        "requeue",
+        "jobs",
+        "--all",
+        "--rate",
+        "10/s",
+    ]  # takes 5 min in all
     with subprocess.Popen([*command, "--url", redis_server.url], stderr=subprocess.DEVNULL) as process:
         assert eventually(lambda: queue.stats().requeued > 0)
         process.send_signal(signal.SIGKILL)
@@ -89,7 +99,7 @@ def test_redrive_that_is_killed_has_lost_nothing(queue: Queue, redis_server: Red
     assert queue.dead.redrive().moved == stats.dead
 
 
-def test_edits_of_one_dead_letter_at_the_same_time_are_one(queue: Queue):
+def test_only_one_of_many_concurrent_edits_of_a_dead_letter_succeeds(queue: Queue):
     done: list[int] = []
     calls = [lambda n=number: done.append(n) if queue.dead.edit("5", n) else None for number in range(8)]
     at_once(*calls)

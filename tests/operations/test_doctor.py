@@ -1,4 +1,4 @@
-"""The doctor finds what is wrong with a queue, says nothing of what is right, and repairs what can be."""
+"""The doctor finds what is wrong with a queue, reports nothing that is right, and repairs what it can."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def now() -> list[float]:
 
 @pytest.fixture
 def queue(redis_client: redis.Redis, now: list[float]) -> Iterator[Queue]:
-    """A queue with a message in each state, named for it."""
+    """A queue with a message in each state, named after it."""
     with Queue("jobs", redis=redis_client, clock=lambda: now[0], max_retries=9) as queue:
         queue.send_many([Outgoing(state, id=state) for state in ("unack", "retry", "dead", "garbage", "released")])
         messages = {message.id: message for message in queue.receive()}
@@ -34,7 +34,7 @@ def queue(redis_client: redis.Redis, now: list[float]) -> Iterator[Queue]:
         yield queue
 
 
-def test_queue_in_which_all_is_well_is_healthy(queue: Queue, redis_client: redis.Redis):
+def test_healthy_queue_has_no_findings(queue: Queue, redis_client: redis.Redis):
     before = states(redis_client)
     assert sorted(set(before.values())) == sorted(STATES)
     report = examine(queue, repair=True)
@@ -42,14 +42,14 @@ def test_queue_in_which_all_is_well_is_healthy(queue: Queue, redis_client: redis
     assert states(redis_client) == before
 
 
-def test_queue_that_was_never_used_is_healthy_and_stays_unrecorded(redis_client: redis.Redis):
+def test_unused_queue_is_healthy_and_stays_unrecorded(redis_client: redis.Redis):
     report = examine(Queue("none", redis=redis_client), repair=True)
     assert (report.healthy, of_queue(report), report.messages, report.shards) == (True, [], 0, 1)
     assert redis_client.keys("*") == []
 
 
 @pytest.mark.parametrize("name", WOUNDS)
-def test_wound_is_found_and_healed_and_nothing_else_changes(queue: Queue, redis_client: redis.Redis, name: str):
+def test_damage_is_found_and_repaired_and_nothing_else_changes(queue: Queue, redis_client: redis.Redis, name: str):
     wound, kind, message_id, healed = WOUNDS[name]
     unhurt = states(redis_client)
     wound(redis_client)
@@ -72,7 +72,7 @@ def test_wound_is_found_and_healed_and_nothing_else_changes(queue: Queue, redis_
 
 
 @pytest.mark.parametrize("state", ["pending", "ready", "retry"])
-def test_message_that_was_put_among_the_dead_letters_can_be_purged_or_sent_anew(
+def test_message_moved_to_the_dead_letters_can_be_purged_or_sent_again(
     queue: Queue, redis_client: redis.Redis, state: str
 ):
     message_id = {"ready": "released"}.get(state, state)
@@ -85,7 +85,7 @@ def test_message_that_was_put_among_the_dead_letters_can_be_purged_or_sent_anew(
     assert of_queue(examine(queue)) == []
 
 
-def test_orphan_is_brought_back_by_a_requeue(queue: Queue, redis_client: redis.Redis):
+def test_requeue_brings_an_orphan_back(queue: Queue, redis_client: redis.Redis):
     redis_client.zrem(P + "pending", "pending")
     examine(queue, repair=True)
     assert queue.dead.requeue("pending") == 1
@@ -93,14 +93,16 @@ def test_orphan_is_brought_back_by_a_requeue(queue: Queue, redis_client: redis.R
 
 
 @pytest.mark.parametrize(("lost", "word"), [(1, "+1"), (-2, "-2")])
-def test_correction_of_the_books_is_said_and_kept(queue: Queue, redis_client: redis.Redis, lost: int, word: str):
+def test_correction_of_the_statistics_is_reported_and_kept(
+    queue: Queue, redis_client: redis.Redis, lost: int, word: str
+):
     redis_client.hincrby(P + "stats", "sent", lost)
     (finding,) = of_queue(examine(queue, repair=True))
     assert (finding.kind, finding.repaired, finding.remedy) == ("books", True, f"{word} counted as adjusted")
     assert (queue.stats().adjusted, queue.stats().missing) == (lost, 0)
 
 
-def test_steps_tell_how_far_it_has_come_and_what_it_found(queue: Queue, redis_client: redis.Redis):
+def test_progress_shows_how_far_the_doctor_is_and_what_it_found(queue: Queue, redis_client: redis.Redis):
     redis_client.delete(P + "msg:pending")
     steps: list[Step] = []
     report = examine(queue, on_step=steps.append)
@@ -111,10 +113,10 @@ def test_steps_tell_how_far_it_has_come_and_what_it_found(queue: Queue, redis_cl
     assert all(step.text for step in steps)
 
 
-# -- what can only be warned of ----------------------------------------------------------------------------------------
+# -- what it can only warn about ---------------------------------------------------------------------------------------
 
 
-def test_payload_that_is_gone_while_its_message_runs_is_left_to_the_consumer(queue: Queue, redis_client: redis.Redis):
+def test_missing_payload_of_a_running_message_is_left_to_the_consumer(queue: Queue, redis_client: redis.Redis):
     redis_client.delete(P + "msg:unack")
     report = examine(queue, repair=True)
     assert report.healthy
@@ -123,7 +125,7 @@ def test_payload_that_is_gone_while_its_message_runs_is_left_to_the_consumer(que
     assert states(redis_client)["unack"] == "unack"
 
 
-def test_unreadable_envelope_is_left_to_its_delivery(queue: Queue, redis_client: redis.Redis, now: list[float]):
+def test_unreadable_envelope_is_left_to_the_consumer(queue: Queue, redis_client: redis.Redis, now: list[float]):
     redis_client.set(P + "msg:pending", "no envelope")
     report = examine(queue, repair=True)
     assert report.healthy
@@ -134,9 +136,7 @@ def test_unreadable_envelope_is_left_to_its_delivery(queue: Queue, redis_client:
     assert of_queue(examine(queue)) == []
 
 
-def test_lease_that_nobody_took_back_is_found_and_its_message_taken_back(
-    queue: Queue, redis_client: redis.Redis, now: list[float]
-):
+def test_overdue_lease_is_found_and_its_message_taken_back(queue: Queue, redis_client: redis.Redis, now: list[float]):
     now[0] += 30_000 + 5000
     assert of_queue(examine(queue)) == []
     now[0] += 1
@@ -146,7 +146,7 @@ def test_lease_that_nobody_took_back_is_found_and_its_message_taken_back(
     assert states(redis_client)["unack"] == "retry"
 
 
-def test_all_leases_that_are_overdue_are_taken_back(queue: Queue, now: list[float]):
+def test_all_overdue_leases_are_taken_back(queue: Queue, now: list[float]):
     queue.send_many([Outgoing(number) for number in range(MAX_MOVED + 1)])
     while queue.receive(500):
         pass
@@ -157,7 +157,7 @@ def test_all_leases_that_are_overdue_are_taken_back(queue: Queue, now: list[floa
     assert queue.stats().unack == 0
 
 
-def test_due_message_that_no_consumer_promotes_is_found_unless_the_queue_is_paused(queue: Queue, now: list[float]):
+def test_unpromoted_due_message_is_found_unless_the_queue_is_paused(queue: Queue, now: list[float]):
     queue.reschedule("retry", 200)
     queue.cancel("unack")
     now[0] += 20_000
@@ -168,17 +168,17 @@ def test_due_message_that_no_consumer_promotes_is_found_unless_the_queue_is_paus
     assert of_queue(examine(queue)) == []
 
 
-# -- what cannot be repaired -------------------------------------------------------------------------------------------
+# -- what it cannot repair -------------------------------------------------------------------------------------------
 
 
-def test_member_that_is_no_text_is_named(queue: Queue, redis_client: redis.Redis):
+def test_id_that_is_not_text_is_reported(queue: Queue, redis_client: redis.Redis):
     redis_client.hset(P + "errors", b"\xff\xfe", "E")
     (finding,) = of_queue(examine(queue, repair=True))
     assert (finding.kind, finding.repaired) == ("id", False)
     assert r"b'\xff\xfe'" in finding.text
 
 
-def test_reserved_id_whose_message_is_gone_is_as_it_should_be_and_a_key_of_another_type_is_named(
+def test_reserved_id_without_a_message_is_fine_but_a_key_of_another_type_is_reported(
     queue: Queue, redis_client: redis.Redis
 ):
     queue.send("x", id="reserved", unique_for=3600)
@@ -195,7 +195,7 @@ def test_reserved_id_whose_message_is_gone_is_as_it_should_be_and_a_key_of_anoth
 
 
 @pytest.mark.parametrize("name", ["pending", "attempts", "cancelled", "bell", "stats", "events"])
-def test_key_of_another_type_is_named_and_the_shard_left_alone(queue: Queue, redis_client: redis.Redis, name: str):
+def test_key_of_another_type_is_reported_and_its_shard_is_unchanged(queue: Queue, redis_client: redis.Redis, name: str):
     redis_client.delete(P + name)
     redis_client.set(P + name, "x")
     report = examine(queue, repair=True)
@@ -207,7 +207,7 @@ def test_key_of_another_type_is_named_and_the_shard_left_alone(queue: Queue, red
 @pytest.mark.parametrize(
     ("field", "value"), [("format", "2"), ("format", "new"), ("shards", "0"), ("shards", "many"), ("shards", "1025")]
 )
-def test_record_that_cannot_be_read_is_named_with_its_value(redis_client: redis.Redis, field: str, value: str):
+def test_unreadable_record_is_reported_with_its_value(redis_client: redis.Redis, field: str, value: str):
     Queue("jobs", redis=redis_client).send("x")
     redis_client.hset(P + "meta", field, value)
     report = examine(Queue("jobs", redis=redis_client), repair=True)
@@ -216,12 +216,12 @@ def test_record_that_cannot_be_read_is_named_with_its_value(redis_client: redis.
     assert (report.healthy, report.shards) == (False, 0)
 
 
-def test_record_of_another_type_is_named(redis_client: redis.Redis):
+def test_record_of_another_type_is_reported(redis_client: redis.Redis):
     redis_client.set(P + "meta", "x")
     assert kinds(examine(Queue("jobs", redis=redis_client))) == {("meta", None)}
 
 
-def test_queue_of_another_number_of_shards_is_not_looked_at(redis_client: redis.Redis):
+def test_queue_with_a_different_number_of_shards_is_not_examined(redis_client: redis.Redis):
     Queue("jobs", redis=redis_client).send("x")
     report = examine(Queue("jobs", redis=redis_client, shards=3))
     assert kinds(report) == {("meta", None)}

@@ -15,22 +15,22 @@ STORED = b"1700000000000" + encode_envelope("x", 3)
 
 
 def wrong(*states: Any, scores: Any = None, **known: Any) -> list[tuple[str, str]]:
-    """What is wrong with a message of these states: kinds and severities."""
+    """What is wrong with a message in these states: kinds and severities."""
     nothing: dict[str, Any] = {"deliveries": None, "error": None, "reason": None, "cancelled": False, "stored": STORED}
     found = StoredMessage(scores or dict.fromkeys(states, NOW), **nothing | known)
     return [(finding.kind, finding.severity) for finding in ailments("m", found, NOW)]
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_message_in_order_has_no_ailment(state: Any):
+def test_healthy_message_has_no_finding(state: Any):
     assert wrong(state, reason="rejected" if state == "dead" else None) == []
 
 
-def test_message_that_is_not_there_has_no_ailment():
+def test_missing_message_has_no_finding():
     assert wrong(stored=None) == []
 
 
-def test_message_in_two_states_is_told_with_both_and_where_it_is_kept():
+def test_message_in_two_states_is_reported_with_both_and_where_it_is_kept():
     found = StoredMessage({"pending": NOW, "unack": NOW}, None, None, None, False, STORED)
     (finding,) = ailments("m", found, NOW)
     assert (finding.kind, finding.text, finding.remedy) == (
@@ -53,40 +53,40 @@ def test_precedence_names_every_state():
         ("garbage", []),
     ],
 )
-def test_payload_that_is_gone_is_wrong_where_it_is_needed(state: Any, ailing: Any):
+def test_missing_payload_is_a_finding_where_it_is_needed(state: Any, ailing: Any):
     assert wrong(state, stored=None) == ailing
 
 
-def test_dead_letter_that_says_that_its_payload_is_gone_is_in_order():
+def test_dead_letter_with_reason_payload_missing_is_healthy():
     assert wrong("dead", stored=None, reason="payload-missing") == []
 
 
-def test_payload_of_no_message_is_an_orphan():
+def test_payload_without_a_message_is_an_orphan():
     assert wrong() == [("orphan", "error")]
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_unreadable_envelope_matters_to_what_is_yet_to_be_delivered(state: Any):
+def test_unreadable_envelope_is_a_finding_for_undelivered_messages(state: Any):
     assert wrong(state, stored=b"?") == ([("unreadable", "warning")] if state in WAITING else [])
 
 
 @pytest.mark.parametrize("name", ["deliveries", "error"])
-def test_knowledge_of_deliveries_belongs_to_what_is_inside(name: str):
+def test_delivery_details_belong_to_messages_in_the_queue(name: str):
     value = {"deliveries": "1.0.0.0", "error": "E"}[name]
     assert {state for state in STATES if wrong(state, **{name: value})} == {"garbage"}
     assert wrong(stored=None, **{name: value}) == [("leftover", "error")]
 
 
-def test_reason_of_death_belongs_to_the_dead():
+def test_reason_belongs_to_dead_letters():
     assert {state for state in STATES if not wrong(state, reason="R")} == {"dead"}
 
 
-def test_cancellation_in_flight_belongs_to_what_runs():
+def test_cancellation_belongs_to_running_messages():
     assert {state for state in STATES if not wrong(state, cancelled=True)} == {"unack"}
 
 
 @pytest.mark.parametrize("deliveries", ["", "1", "1.0.0", "1.0.0.0.0", "a.b.c.d", "1.0.0.0 "])
-def test_attempts_that_no_script_could_read_are_wrong(deliveries: str):
+def test_unreadable_attempts_are_a_finding(deliveries: str):
     assert wrong("retry", deliveries=deliveries) == [("attempts", "error")]
 
 
@@ -107,7 +107,7 @@ LATEST_LEASE = NOW + MAX_LEASE_MS + CLOCK_STEP_MS
         ("unack", 0, True),
     ],
 )
-def test_score_is_a_time_that_its_state_can_have(state: Any, score: float, fits: bool):
+def test_score_out_of_range_for_its_state_is_a_finding(state: Any, score: float, fits: bool):
     assert is_time(state, score, NOW) is fits
     assert wrong(scores={state: score}) == ([] if fits else [("score", "error")])
 

@@ -1,4 +1,4 @@
-"""The doctor on servers, shards, clusters and names of all kinds, on large queues, and on queues that are in use."""
+"""The doctor on many kinds of servers, shards, clusters and names, on large queues, and on queues in use."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.harness.servers import RedisServer
 from tests.harness.wounds import P, kinds, of_queue
 
 
-def test_all_shards_are_looked_at_and_told_apart(redis_client: redis.Redis):
+def test_all_shards_are_examined_and_reported_separately(redis_client: redis.Redis):
     queue = Queue("many", redis=redis_client, shards=3)
     queue.send_many([Outgoing(n, id=f"m{n}", delay=60) for n in range(30)])
     for shard in queue._context.shards:
@@ -30,7 +30,7 @@ def test_all_shards_are_looked_at_and_told_apart(redis_client: redis.Redis):
     assert [finding.text[:8] for finding in of_queue(report)] == ["shard 0:", "shard 1:", "shard 2:"]
 
 
-def test_message_in_a_shard_that_is_not_its_own_is_found(redis_client: redis.Redis):
+def test_message_in_the_wrong_shard_is_found(redis_client: redis.Redis):
     queue = Queue("many", redis=redis_client, shards=2)
     queue.send("x", id="m", delay=60)
     home = queue._context.shard("m")
@@ -42,7 +42,7 @@ def test_message_in_a_shard_that_is_not_its_own_is_found(redis_client: redis.Red
 
 
 @pytest.mark.parametrize("name", ["a*", "a?", "[a-z]", "a\\*", "a]", "été ☃"])
-def test_name_with_signs_of_a_pattern_stands_for_itself(redis_client: redis.Redis, name: str):
+def test_pattern_characters_in_a_name_are_literal(redis_client: redis.Redis, name: str):
     queue, neighbour = Queue(name, redis=redis_client), Queue("ab", redis=redis_client)
     for each in (queue, neighbour):
         each.send("x", delay=60, id="a")
@@ -55,7 +55,7 @@ def test_name_with_signs_of_a_pattern_stands_for_itself(redis_client: redis.Redi
 # -- servers -----------------------------------------------------------------------------------------------------------
 
 
-def test_server_that_may_lose_messages_is_warned_of(start_server: StartServer):
+def test_server_that_can_lose_messages_gives_a_warning(start_server: StartServer):
     config = {"maxmemory-policy": "allkeys-lru", "maxmemory": "800kb", "lua-time-limit": "50"}
     with start_server(config=config).client() as client:
         report = examine(Queue("jobs", redis=client))
@@ -65,12 +65,12 @@ def test_server_that_may_lose_messages_is_warned_of(start_server: StartServer):
     assert (server.maxmemory_policy, server.maxmemory, server.script_limit_ms) == ("allkeys-lru", 819_200, 50)
 
 
-def test_server_that_writes_to_its_disk_is_not_warned_of(own_server: Any):
+def test_server_that_writes_to_disk_gives_no_warning(own_server: Any):
     with own_server.client() as client:
         assert examine(Queue("jobs", redis=client)).findings == []
 
 
-def test_server_that_may_not_be_asked_is_examined_all_the_same(redis_client: redis.Redis, redis_server: Any):
+def test_queue_is_examined_even_if_server_settings_are_not_readable(redis_client: redis.Redis, redis_server: Any):
     redis_client.acl_setuser(
         "worker", enabled=True, nopass=True, keys=["*"], categories=["+@all"], commands=["-info", "-config"]
     )
@@ -86,7 +86,7 @@ SERVERS_TIME = 1_700_000_000
 
 
 @pytest.mark.parametrize(("offset", "found"), [(0.0, []), (0.9, []), (1.5, ["behind"]), (-1.5, ["ahead of"])])
-def test_clock_of_the_server_is_held_against_this_machines(
+def test_clock_of_the_server_is_compared_with_the_local_clock(
     redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch, offset: float, found: list[str]
 ):
     queue = Queue("jobs", redis=redis_client)
@@ -96,7 +96,7 @@ def test_clock_of_the_server_is_held_against_this_machines(
         replies = zip(calls, run(calls, repeat), strict=True)
         return [(SERVERS_TIME, 0) if call.args[0] == "TIME" else reply for call, reply in replies]
 
-    monkeypatch.setattr(queue._executor, "run", answer)  # else the time that the question takes would count
+    monkeypatch.setattr(queue._executor, "run", answer)  # otherwise the time that the question takes would count
     monkeypatch.setattr("delayq.operations.doctor.server.time.time", lambda: SERVERS_TIME + offset)
     clocks = [finding for finding in examine(queue).warnings if finding.kind == "clock"]
     assert [finding.text for finding in clocks] == [
@@ -108,7 +108,7 @@ def test_clock_of_the_server_is_held_against_this_machines(
 
 
 def live(queue: Queue, stop: threading.Event) -> None:
-    """Do everything that there is to do with messages, until told to stop."""
+    """Do everything that can be done with messages, until told to stop."""
     chance = random.Random(1)
     while not stop.is_set():
         queue.send_many([Outgoing(n, delay=chance.choice([0, 0, 0.01])) for n in range(20)])
@@ -122,7 +122,7 @@ def live(queue: Queue, stop: threading.Event) -> None:
         queue.purge(chance.choice(["pending", "ready", "retry", "dead"]))
 
 
-def test_queue_that_is_in_use_looks_healthy_at_every_moment(redis_server: RedisServer):
+def test_queue_in_use_is_always_healthy(redis_server: RedisServer):
     stop = threading.Event()
     with ThreadPoolExecutor(4) as pool, redis_server.client() as client:
         queue = Queue("jobs", redis=client, backoff=backoff.fixed(0))
@@ -138,13 +138,13 @@ def test_queue_that_is_in_use_looks_healthy_at_every_moment(redis_server: RedisS
         assert stats.delivered > 100
 
 
-def test_repair_of_a_queue_that_is_in_use_hurts_no_other_message(redis_server: RedisServer):
+def test_repair_of_a_queue_in_use_harms_no_other_message(redis_server: RedisServer):
     stop = threading.Event()
     with ThreadPoolExecutor(2) as pool, redis_server.client() as client:
         queue = Queue("jobs", redis=client, backoff=backoff.fixed(0))
         running = [pool.submit(live, queue, stop) for _ in range(2)]
         queue.send_many([Outgoing("x", id=f"wounded-{n}", delay=3600) for n in range(300)])
-        for n in range(300):  # the other threads purge them as well: a wound may hit one that is gone by then
+        for n in range(300):  # the other threads purge them too: the damaged message may be gone by then
             client.zadd(P + "dead", {f"wounded-{n}": 1}, xx=True)
             client.delete(P + f"msg:wounded-{n}")
         while examine(queue, repair=True).errors:
@@ -158,7 +158,7 @@ def test_repair_of_a_queue_that_is_in_use_hurts_no_other_message(redis_server: R
 
 
 class Spy:
-    """Notes how much each round trip of a queue asks for and brings."""
+    """Records how much each round trip of a queue asks for and returns."""
 
     def __init__(self, queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
         self.most_words = self.most_bytes = 0
@@ -173,7 +173,7 @@ class Spy:
         return results
 
 
-def test_large_queue_is_looked_at_in_small_pieces(redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch):
+def test_large_queue_is_examined_in_small_pieces(redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch):
     queue = Queue("jobs", redis=redis_client)
     queue.send_many([Outgoing("x", id=f"m{n}", delay=3600) for n in range(5000)])
     redis_client.delete(P + "msg:m77", P + "msg:m4999")

@@ -25,12 +25,12 @@ SAFE = ServerHealth(
 
 
 @pytest.mark.parametrize("server", [SAFE, ServerHealth()], ids=["safe", "silent"])
-def test_server_that_is_safe_or_silent_endangers_nothing(server: ServerHealth):
+def test_safe_or_unreadable_settings_give_no_finding(server: ServerHealth):
     assert list(dangers(server)) == []
 
 
 @pytest.mark.parametrize("version", ["6.2.0", "6.10.1", "7.0.15", "255.255.255"])
-def test_new_enough_version_is_no_danger(version: str):
+def test_supported_version_gives_no_finding(version: str):
     assert list(dangers(replace(SAFE, version=version))) == []
 
 
@@ -52,7 +52,7 @@ def test_old_version_is_an_error(version: str):
         ({"script_limit_ms": 99}, "script-limit", "has run for 99 ms"),
     ],
 )
-def test_danger_is_warned_of_with_its_value_and_a_remedy(change: dict[str, object], kind: str, text: str):
+def test_dangerous_setting_gives_a_warning_with_its_value_and_a_remedy(change: dict[str, object], kind: str, text: str):
     (finding,) = dangers(replace(SAFE, **change))  # type: ignore[arg-type]  # fields by name
     assert (finding.kind, finding.severity) == (kind, "warning")
     assert text in finding.text
@@ -71,12 +71,12 @@ def test_danger_is_warned_of_with_its_value_and_a_remedy(change: dict[str, objec
         {"script_limit_ms": 100},
     ],
 )
-def test_what_is_just_within_the_bounds_is_no_danger(change: dict[str, object]):
+def test_values_just_within_the_bounds_give_no_finding(change: dict[str, object]):
     assert list(dangers(replace(SAFE, **change))) == []  # type: ignore[arg-type]  # fields by name
 
 
 @pytest.mark.parametrize(("there", "offset"), [(100.5, 0.0), (106.0, 0.0), (110.0, 4.0), (95.5, -4.5)])
-def test_clock_is_no_more_wrong_than_is_sure_however_long_the_answer_took(
+def test_clock_error_excludes_the_time_that_the_answer_took(
     there: float, offset: float, monkeypatch: pytest.MonkeyPatch
 ):
     moments = iter([100.0, 106.0])

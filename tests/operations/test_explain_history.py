@@ -1,4 +1,4 @@
-"""The ledger on a real server: a long one is looked through in parts, and what waits for it is given up in the end."""
+"""The ledger on a real server: a long one is read in parts, and the resources for it are released at the end."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ def test_ledger_of_100_000_entries_is_read_in_calls_of_500(
         assert [event.at for event in events] == [from_ms(AT + number) for number in OURS]
         assert {limit for limit, _ in looks} == {500}
         assert sum(len(looked.entries) for _, looked in looks) == len(OURS)
-        assert len(looks) == SIZE // 500 + 1  # the last one finds that there is nothing left
+        assert len(looks) == SIZE // 500 + 1  # the last call finds that nothing is left
         assert admin.info("commandstats")["cmdstat_xrevrange"]["calls"] == len(looks)
 
 
-def test_closed_queue_gives_back_what_has_waited_for_its_ledger(redis_server: RedisServer) -> None:
+def test_closed_queue_releases_its_ledger_connection(redis_server: RedisServer) -> None:
     with redis_server.client(max_connections=2) as client:
         queue = Queue("jobs", redis=client)
         assert queue.events.group("audit").poll("a", wait=0.01) == []
@@ -67,7 +67,7 @@ def test_closed_queue_gives_back_what_has_waited_for_its_ledger(redis_server: Re
             client.connection_pool.release(connection)
 
 
-def test_closed_queue_of_the_async_face_gives_it_back_too(redis_server: RedisServer) -> None:
+def test_closed_async_queue_releases_it_too(redis_server: RedisServer) -> None:
     async def close() -> None:
         async with async_redis.from_url(redis_server.url, max_connections=2) as client:
             queue = aio.Queue("jobs", redis=client)

@@ -1,4 +1,4 @@
-"""What the look for dead letters that are too old, or too many, costs: consumers and receivers have one each minute."""
+"""What the search for dead letters that are too old or too many costs; consumers and receivers run it once a minute."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.harness.servers import RedisServer
 
 
 @pytest.mark.parametrize("dead_retention", [60, None])
-def test_look_for_old_dead_letters_takes_one_call_a_shard(redis_server: RedisServer, dead_retention: int | None):
+def test_search_for_old_dead_letters_takes_one_call_per_shard(redis_server: RedisServer, dead_retention: int | None):
     with Queue("jobs", url=redis_server.url, shards=2, dead_retention=dead_retention) as queue:
         queue.configure(max_dead=1000)
         operation = garbage.purge_old(queue._context)

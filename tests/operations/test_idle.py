@@ -1,4 +1,4 @@
-"""How long an idle consumer sleeps, as the answers of the shards tell."""
+"""How long an idle consumer sleeps, given the answers of the shards."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def now(monkeypatch: pytest.MonkeyPatch) -> Now:
 def answered(
     ask: Callable[[QueueContext, str, int], Operation[SleepPlan]], *answers: Any, now: Now | None = None
 ) -> SleepPlan:
-    """Return the sleep that follows when the answers come, a minute after the question by a clock that is set."""
+    """Return the sleep after these answers, which arrive a minute after the question by a fake clock."""
     steps = ask(with_shards(len(answers)), "me", MOST_MS)
     next(steps)
     if now:
@@ -63,7 +63,7 @@ def test_sleep_counts_from_the_question_so_that_the_claim_arrives_when_it_is_due
 
 
 @ASK
-def test_nothing_in_sight_is_no_event(ask: Any) -> None:
+def test_without_an_event_the_sleep_is_for_none(ask: Any) -> None:
     sleep = answered(ask, NOTHING)
     assert not sleep.for_event
     assert not sleep.for_message
@@ -77,7 +77,7 @@ def test_end_of_a_lease_is_an_event_without_a_message(ask: Any) -> None:
 
 
 @ASK
-def test_earliest_shard_decides_and_its_message_only_is_expected(ask: Any, now: Now) -> None:
+def test_earliest_shard_decides_and_only_its_message_is_expected(ask: Any, now: Now) -> None:
     sleep = answered(
         ask, NOTHING, SleepReply(300_000, "b"), SleepReply(400_000, "c"), SleepReply(300_000, "d"), now=now
     )
@@ -85,14 +85,14 @@ def test_earliest_shard_decides_and_its_message_only_is_expected(ask: Any, now: 
     assert list(sleep.expected) == ["", "b", "", "d"]
 
 
-def test_shard_that_does_not_serve_keeps_nobody_from_resting() -> None:
+def test_unavailable_shard_does_not_prevent_sleep() -> None:
     sleep = answered(idle.plan_sleep, ServerUnreachable("away"), SleepReply(300_000, "b"))
     assert list(sleep.expected) == ["", "b"]
     sleep = answered(idle.plan_sleep, ServerUnreachable("away"))
     assert not sleep.for_event
 
 
-def test_shard_that_does_not_serve_ends_the_watch(now: Now) -> None:
+def test_unavailable_shard_ends_the_watch(now: Now) -> None:
     sleep = answered(idle.poll_idle, ServerUnreachable("away"), SleepReply(300_000, "b"), now=now)
     assert sleep.until == 1000.0
     assert not sleep.for_message

@@ -1,4 +1,4 @@
-"""Peek at many messages that share one due time, while others come and go."""
+"""Peeking at many messages with the same due time, while others come and go."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def plant(client: redis.Redis, ids: Sequence[str], due: int = DUE) -> None:
 
 
 def after_pages(queue: Queue, monkeypatch: pytest.MonkeyPatch, number: int, change: Callable[[], object]) -> None:
-    """Let something change between the page of this number and the next one."""
+    """Change something between the page with this number and the next one."""
     run, pages = queue._executor.run, 0
 
     def run_and_change(calls: Sequence[Any], repeat: bool = True) -> Any:
@@ -52,14 +52,12 @@ def peeked(queue: Queue, limit: int = 1_000_000) -> list[str]:
 
 
 @pytest.mark.parametrize("limit", [1, PAGE - 1, PAGE, PAGE + 1, 3 * PAGE, 4 * PAGE, 5 * PAGE])
-def test_messages_of_one_instant_come_once_each_and_in_order(
-    queue: Queue, redis_client: redis.Redis, limit: int
-) -> None:
+def test_messages_with_one_due_time_come_once_and_in_order(queue: Queue, redis_client: redis.Redis, limit: int) -> None:
     plant(redis_client, IDS)
     assert peeked(queue, limit) == IDS[:limit]
 
 
-def test_pages_end_within_and_at_the_end_of_an_instant(queue: Queue, redis_client: redis.Redis) -> None:
+def test_pages_can_end_within_or_after_messages_with_one_due_time(queue: Queue, redis_client: redis.Redis) -> None:
     ids = [[f"{due}-{n:03}" for n in range(count)] for due, count in enumerate((PAGE, PAGE + 1, 1, 2 * PAGE - 1, 1))]
     for due, part in enumerate(ids):
         plant(redis_client, part, DUE + due)
@@ -69,7 +67,7 @@ def test_pages_end_within_and_at_the_end_of_an_instant(queue: Queue, redis_clien
 @pytest.mark.parametrize("due", [DUE - 1, DUE], ids=["earlier", "at that instant"])
 @pytest.mark.parametrize("count", [1, PAGE - 1, PAGE, PAGE + 1, 7 * PAGE])
 @pytest.mark.parametrize("page", [1, 2, 3])
-def test_messages_that_go_in_front_take_no_others_along(
+def test_removed_earlier_messages_hide_no_others(
     queue: Queue, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch, page: int, count: int, due: int
 ) -> None:
     client: Any = redis_client
@@ -85,7 +83,7 @@ def test_messages_that_go_in_front_take_no_others_along(
 
 @pytest.mark.parametrize("due", [DUE - 1, DUE], ids=["earlier", "at that instant"])
 @pytest.mark.parametrize("count", [1, PAGE - 1, PAGE, PAGE + 1, 7 * PAGE])
-def test_messages_that_come_in_front_let_no_others_be_seen_twice(
+def test_added_earlier_messages_repeat_no_others(
     queue: Queue, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch, count: int, due: int
 ) -> None:
     plant(redis_client, IDS)
@@ -95,10 +93,10 @@ def test_messages_that_come_in_front_let_no_others_be_seen_twice(
 
 
 @pytest.mark.parametrize("gone", [slice(PAGE, PAGE + 1), slice(PAGE + 1), slice(3, 2 * PAGE), slice(4 * PAGE)])
-def test_page_goes_on_when_the_last_message_has_gone(
+def test_next_page_follows_even_if_the_last_message_has_gone(
     queue: Queue, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch, gone: slice
 ) -> None:
-    """The ids of the first page are described after the change, and those that have gone are left out."""
+    """The first page is described after the change, without the messages that have gone."""
     client: Any = redis_client
     plant(client, IDS)
     after_pages(queue, monkeypatch, 1, lambda: client.zrem(PENDING, *IDS[gone]))
@@ -106,10 +104,10 @@ def test_page_goes_on_when_the_last_message_has_gone(
 
 
 @pytest.mark.full
-def test_page_far_within_an_instant_costs_no_more_than_the_first(
+def test_later_page_of_one_due_time_costs_no_more_than_the_first(
     any_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each is a range of ranks: one of scores, or a LIMIT, would walk over those in front."""
+    """Each page is a range of ranks. A range of scores, or a LIMIT, would walk over all earlier messages."""
     client: Any = any_client
     ids = [f"m-{number:06}" for number in range(200_000)]
     for start in range(0, len(ids), 10_000):
@@ -130,7 +128,7 @@ def test_page_far_within_an_instant_costs_no_more_than_the_first(
         for name, value in saved.items():
             client.config_set(name, value)
         client.slowlog_reset()
-    commands = (each["command"].split() for each in entries)  # among them those of clients of earlier tests
+    commands = (each["command"].split() for each in entries)  # among them those of other tests' clients
     pages = [words[2:] for words in commands if words[:2] == [b"ZRANGE", PENDING.encode()]]
     assert 400 <= len(pages) <= 402
     for first, last, *options in pages:
@@ -138,7 +136,7 @@ def test_page_far_within_an_instant_costs_no_more_than_the_first(
         assert 0 < int(last) - int(first) <= 500
 
 
-def test_look_at_messages_that_are_gone_before_they_can_be_described_comes_to_an_end(
+def test_peek_ends_even_if_all_messages_go_before_they_can_be_described(
     queue: Queue, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = queue._executor.run
@@ -156,7 +154,7 @@ def test_look_at_messages_that_are_gone_before_they_can_be_described_comes_to_an
     assert peeked(queue, limit=1) == []
 
 
-def test_message_that_moves_on_while_it_is_looked_at_comes_once(
+def test_message_that_moves_during_a_peek_comes_once(
     queue: Queue, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(redis_client, IDS)

@@ -1,4 +1,4 @@
-"""The limit per key among several consumers, and in what ends them."""
+"""The limit per key with several consumers, and when they are killed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def send(queue: Queue, *ids: str) -> None:
 
 @pytest.fixture
 def consume(queue: Queue) -> Iterator[Callable[..., Consumer]]:
-    """``consume(handler, concurrency)``: until the end of the test."""
+    """``consume(handler, concurrency)``: runs until the test ends."""
     started: list[Consumer] = []
 
     def consume(handler: Callable[[Message], object], concurrency: int) -> Consumer:
@@ -51,7 +51,7 @@ def consume(queue: Queue) -> Iterator[Callable[..., Consumer]]:
         consumer.stop(timeout=0)
 
 
-def test_many_of_one_key_leave_room_for_others(queue: Queue, consume: Callable[..., Consumer]) -> None:
+def test_messages_of_one_key_leave_room_for_others(queue: Queue, consume: Callable[..., Consumer]) -> None:
     over = threading.Event()
     begun: list[str] = []
 
@@ -72,10 +72,10 @@ def test_many_of_one_key_leave_room_for_others(queue: Queue, consume: Callable[.
 
 
 @pytest.mark.full
-def test_consumer_takes_no_slots_for_what_it_cannot_start(
+def test_consumer_takes_no_slots_for_messages_that_it_cannot_start(
     queue: Queue, redis_client: redis.Redis, consume: Callable[..., Consumer]
 ) -> None:
-    """One that claims ahead, as it does for quick handlers, would hold them while others are idle."""
+    """A consumer that claims ahead for quick handlers would hold slots while others are idle."""
     limit(redis_client, 50)
     held: list[Any] = []
 
@@ -86,13 +86,13 @@ def test_consumer_takes_no_slots_for_what_it_cannot_start(
     send(queue, *(f"b{number:03}" for number in range(200)))
     consume(handle, 2)
     assert eventually(lambda: queue.stats().acked == 200)
-    assert max(held) <= 4  # two run, and two may have ended just now
+    assert max(held) <= 4  # two run, and two may have just ended
 
 
-def test_lost_slots_come_free_within_moments_of_an_idle_consumer(
+def test_idle_consumer_soon_frees_lost_slots(
     queue: Queue, redis_client: redis.Redis, consume: Callable[..., Consumer]
 ) -> None:
-    """As if a consumer had been killed between the acks and what frees their slots."""
+    """As if a consumer had been killed after the acks, before it could free their slots."""
     send(queue, "b1", "b2", "b3", "b4")
     first = queue.receive()
     acks = queue._context.shards[0].ack([(message.id, message.receipt) for message in first])
@@ -105,10 +105,10 @@ def test_lost_slots_come_free_within_moments_of_an_idle_consumer(
 
 
 @pytest.mark.parametrize("step", ["claimed", "admitted", "let-go"])
-def test_consumer_that_is_killed_holds_no_slot_longer_than_its_lease(queue: Queue, step: str) -> None:
+def test_killed_consumer_holds_no_slot_longer_than_its_lease(queue: Queue, step: str) -> None:
     send(queue, "b1", "b2", "b3", "b4")
     scripts = queue._context.shards[0]
-    if step == "let-go":  # those that go on are claimed, and their consumer killed before it has admitted them
+    if step == "let-go":  # the next ones are claimed, and their consumer is killed before it has admitted them
         queue.ack(queue.receive())
     if step == "admitted":
         queue.receive(lease=0.001)
@@ -129,7 +129,7 @@ def running(queue: Queue) -> int:
     return queue.stats().unack
 
 
-def test_forgotten_scripts_let_nothing_stand_still(queue: Queue, redis_client: redis.Redis) -> None:
+def test_script_flush_stops_nothing(queue: Queue, redis_client: redis.Redis) -> None:
     send(queue, *(f"b{number}" for number in range(6)))
     handled = 0
     while handled < 6:
@@ -143,7 +143,7 @@ def test_forgotten_scripts_let_nothing_stand_still(queue: Queue, redis_client: r
 
 
 @pytest.mark.parametrize("how", ["cancelled", "payload-gone"])
-def test_message_that_ends_after_it_was_let_go_holds_the_next_one_up_for_moments(
+def test_message_that_ends_after_it_was_let_go_delays_the_next_only_briefly(
     queue: Queue, redis_client: redis.Redis, how: str
 ) -> None:
     send(queue, "b1", "b2", "b3", "b4", "b5")
@@ -158,7 +158,7 @@ def test_message_that_ends_after_it_was_let_go_holds_the_next_one_up_for_moments
     assert [message.id for message in queue.receive()] == ["b5"]
 
 
-def test_full_server_goes_on_with_what_waits(queue: Queue, redis_server: RedisServer) -> None:
+def test_full_server_keeps_delivering_waiting_messages(queue: Queue, redis_server: RedisServer) -> None:
     send(queue, *(f"b{number}" for number in range(6)))
     with redis_server.client() as admin:
         admin.config_set("maxmemory", 1)

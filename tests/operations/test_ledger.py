@@ -1,4 +1,4 @@
-"""The ledger of a queue at work: an entry for each step that was counted, each message where its last one says."""
+"""The ledger of a queue in use: one entry for each counted step, and each message is where its last entry says."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OPTIONS: dict[str, Any] = {"backoff": backoff.fixed(0.01), "lease": 5}
 
 
 def act(message: Message) -> Any:
-    """Do what handlers do, by the message's payload."""
+    """Do what handlers do, according to the message's payload."""
     deeds: Sequence[Callable[[], Any]] = (
         lambda: None,
         lambda: False,
@@ -54,7 +54,7 @@ def act_on_all(messages: list[Message]) -> dict[str, Any]:
 
 @contextmanager
 def at_work(url: str, keyed: bool, **options: Any) -> Iterator[None]:
-    """Consumers of either face, and one of batches, each with a client of its own; they hand back what they hold."""
+    """Sync and async consumers, and one of batches, each with its own client. They hand back what they hold."""
     sharing: dict[str, Any] = {"concurrency_key": lambda message: message.headers["tenant"]} if keyed else {}
     with ExitStack() as stack:
         for _ in range(2):
@@ -94,7 +94,7 @@ def _async_consumer(url: str, options: dict[str, Any]) -> Iterator[None]:
 
 
 def keep_busy(queue: Queue, dice: random.Random) -> None:
-    """Send messages, and do to them all that can be done from outside."""
+    """Send messages, and do everything to them that can be done from outside."""
     for n in range(MESSAGES):
         tenant = {"tenant": dice.choice("abc")}
         options: dict[str, Any] = (
@@ -115,7 +115,7 @@ def keep_busy(queue: Queue, dice: random.Random) -> None:
 
 
 def fault_lines(queue: Queue) -> None:
-    """Do what no consumer does when all goes well, while none is there."""
+    """Cause what consumers do not do when all goes well, while there are none."""
     queue.send_many(Outgoing(0, id=f"by hand {n}", headers={"tenant": "z"}) for n in range(5))
     queue.send(0, id="late", headers={"tenant": "z"}, expires_in=0.001)
     queue.send(0, id="lost", headers={"tenant": "z"}, max_retries=5)
@@ -139,7 +139,7 @@ def is_done(queue: Queue) -> bool:
 
 
 def mixed(url: str, keyed: bool, **options: Any) -> Counter[str]:
-    """Let all go on at once, and return what the ledger holds in the end, which is checked."""
+    """Run everything at once, and return what the ledger holds at the end, after checking it."""
     with Queue("work", url=url, **OPTIONS, **options) as queue:
         queue.configure(events=1_000_000)
         if keyed:
@@ -162,7 +162,7 @@ def mixed(url: str, keyed: bool, **options: Any) -> Counter[str]:
     [(False, 1), pytest.param(True, 1, marks=pytest.mark.full), pytest.param(False, 3, marks=pytest.mark.full)],
     ids=["", "keys", "shards"],
 )
-def test_entries_of_an_event_are_as_many_as_were_counted(any_server: RedisServer, keyed: bool, shards: int):
+def test_each_event_has_as_many_entries_as_were_counted(any_server: RedisServer, keyed: bool, shards: int):
     noted = mixed(any_server.url, keyed, shards=shards)
     assert ALL - set(noted) == set()
     assert ("held_back" in noted) is keyed
@@ -174,7 +174,7 @@ def test_ledger_of_a_queue_on_a_cluster(cluster_url: str):
     assert ALL - set(noted) == set()
 
 
-def test_each_shard_keeps_a_ledger_of_its_own(redis_server: RedisServer):
+def test_each_shard_keeps_its_own_ledger(redis_server: RedisServer):
     with Queue("work", url=redis_server.url, shards=3) as queue:
         queue.configure(events=5000)
         queue.send_many(Outgoing(n) for n in range(60))
@@ -186,7 +186,7 @@ def test_each_shard_keeps_a_ledger_of_its_own(redis_server: RedisServer):
         assert sum(lengths) == sum(bookkeeping.check(queue).values()) == 4 * 60
 
 
-def test_shard_that_cannot_be_told_of_the_ledger_keeps_nobody_from_the_others(redis_server: RedisServer):
+def test_shard_that_cannot_store_the_ledger_setting_does_not_block_the_others(redis_server: RedisServer):
     with Queue("jobs", url=redis_server.url, shards=3, events=True) as queue, redis_server.client() as client:
         queue.stats()  # finds out how many shards there are
         *_, broken = (scripts.keys.meta for scripts in queue._context.shards)
@@ -203,7 +203,7 @@ def test_shard_that_cannot_be_told_of_the_ledger_keeps_nobody_from_the_others(re
         assert kept == [None, b"100000", b"5000"]
 
 
-def test_lease_that_was_lost_is_noted_once_whoever_takes_it_back(any_server: RedisServer):
+def test_lost_lease_is_recorded_once_with_several_consumers(any_server: RedisServer):
     with Queue("work", url=any_server.url, events=True) as queue:
         queue.send("x", id="a")
         assert len(queue.receive(lease=0.001)) == 1
@@ -226,7 +226,7 @@ def test_lease_that_was_lost_is_noted_once_whoever_takes_it_back(any_server: Red
         assert handled == [2]
 
 
-def test_occurrences_of_a_schedule_are_noted(any_server: RedisServer):
+def test_occurrences_of_a_schedule_are_recorded(any_server: RedisServer):
     with Queue("work", url=any_server.url, events=True) as queue:
         queue.schedules.add("tick", "every 1d")
         (first,) = queue.peek("pending")
@@ -244,7 +244,7 @@ def test_occurrences_of_a_schedule_are_noted(any_server: RedisServer):
         assert first.id in {entry["id"] for entry in bookkeeping.entries(queue) if entry["event"] == "cancelled"}
 
 
-def test_consumer_of_several_queues_keeps_the_ledger_of_those_that_have_one(any_server: RedisServer):
+def test_consumer_of_several_queues_keeps_the_ledgers_that_are_on(any_server: RedisServer):
     with ExitStack() as stack:
         first, second, third = (
             stack.enter_context(Queue(name, url=any_server.url, events=events))
@@ -258,7 +258,7 @@ def test_consumer_of_several_queues_keeps_the_ledger_of_those_that_have_one(any_
         assert bookkeeping.entries(third) == []
 
 
-def test_what_the_doctor_mends_is_noted(any_server: RedisServer):
+def test_repairs_of_the_doctor_are_recorded(any_server: RedisServer):
     with Queue("work", url=any_server.url, events=True) as queue:
         queue.send("x", id="bare", delay=60)
         client: Any = queue._executor.client

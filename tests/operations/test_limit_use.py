@@ -41,13 +41,13 @@ def use_of(queue: Queue) -> LimitUse:
     return found
 
 
-def test_queue_without_limits_has_no_use_of_them(make: Make):
+def test_queue_without_limits_has_no_limit_use(make: Make):
     queue = make()
     send(queue, "a")
     assert queue.execute(limit_use) is None
 
 
-def test_rate_that_is_spent_tells_when_the_next_one_may_go(make: Make):
+def test_spent_rate_reports_when_the_next_message_may_go(make: Make):
     queue = make(rate="2/10s")
     send(queue, "a", "b", "c", "d")
     assert not use_of(queue).is_spent
@@ -58,7 +58,7 @@ def test_rate_that_is_spent_tells_when_the_next_one_may_go(make: Make):
     assert (use.opens_at - use.at).total_seconds() == 10
 
 
-def test_concurrency_counts_what_runs_and_what_was_replaced_while_it_ran(make: Make):
+def test_concurrency_counts_running_and_replaced_deliveries(make: Make):
     queue = make(concurrency=2)
     send(queue, "a", "b", "c")
     first, second = queue.receive(3)
@@ -69,7 +69,7 @@ def test_concurrency_counts_what_runs_and_what_was_replaced_while_it_ran(make: M
     assert (use_of(queue).running, use_of(queue).is_full) == (1, False)
 
 
-def test_keys_are_counted_exactly_and_those_with_most_waiting_come_first(make: Make):
+def test_keys_are_counted_exactly_and_the_busiest_come_first(make: Make):
     queue = make(concurrency_key=lambda message: message.id[0], concurrency_per_key=2)
     send(queue, "a1", *(f"b{n}" for n in range(6)), *(f"c{n}" for n in range(3)))
     queue.receive(10)
@@ -78,9 +78,7 @@ def test_keys_are_counted_exactly_and_those_with_most_waiting_come_first(make: M
     assert (use.waiting, use.has_more) == (5, False)
 
 
-def test_only_the_first_keys_are_counted_and_it_is_said_that_there_are_more(
-    make: Make, monkeypatch: pytest.MonkeyPatch
-):
+def test_only_the_first_keys_are_counted_and_more_are_indicated(make: Make, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(limits, "MOST_KEYS", 2)
     queue = make(concurrency_key=lambda message: message.id[0], concurrency_per_key=1)
     send(queue, *(f"{key}{n}" for key in "abc" for n in range(2)))
@@ -102,14 +100,14 @@ def test_number_of_commands_does_not_grow_with_the_queue(make: Make, redis_clien
     assert calls[0] == calls[1]
 
 
-def test_paused_queue_says_so(make: Make):
+def test_paused_queue_is_reported_as_paused(make: Make):
     queue = make()
     queue.configure(rate="2/s")
     queue.pause()
     assert use_of(queue).is_paused
 
 
-def test_keys_are_not_known_to_a_user_of_redis_who_may_not_count_them(make: Make, redis_server: RedisServer):
+def test_keys_are_unknown_to_a_redis_user_without_permission_to_count_them(make: Make, redis_server: RedisServer):
     queue = make(concurrency_key=lambda message: message.id[0], concurrency_per_key=1)
     send(queue, "a1", "a2")
     queue.receive(2)

@@ -1,4 +1,4 @@
-"""When a consumer notes that it lives: beside an operation that does not notice."""
+"""When a consumer sends its heartbeat: beside an operation that does not notice."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from delayq.protocol.operation import Operation
 
 @pytest.fixture
 def context(monkeypatch: pytest.MonkeyPatch) -> QueueContext:
-    """One of a queue that is recorded, whose consumers appear once an hour."""
+    """The context of a recorded queue, whose consumers send a heartbeat once an hour."""
     monkeypatch.setattr(QueueContext, "is_open", True)
     monkeypatch.setattr(presence_module, "SECONDS", 3600.0)
     return QueueContext("jobs", "delayq", 1, Settings())
@@ -24,12 +24,12 @@ def context(monkeypatch: pytest.MonkeyPatch) -> QueueContext:
 
 @pytest.fixture
 def at_once(context: QueueContext, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ARG001  # which appears seldom
-    """Let a consumer appear whenever it can."""
+    """Let a consumer send a heartbeat whenever it can."""
     monkeypatch.setattr(presence_module, "SECONDS", 0.0)
 
 
 def noting(context: QueueContext, *times: int) -> Presence:
-    """The notes of a consumer whose handlers ran for so long, as many of each bucket."""
+    """The presence of a consumer whose handlers' times have these counts, one per bucket."""
     return Presence(context, lambda: b"{}", lambda: times)
 
 
@@ -38,7 +38,7 @@ def call(name: str) -> Command[str]:
 
 
 def operation(seen: list[Any], trips: int = 1) -> Operation[str]:
-    """Make round trips of one call; what they are answered is seen."""
+    """Make round trips of one call each, and record their answers."""
     for number in range(trips):
         try:
             seen.append((yield [call(f"call {number}")]))
@@ -52,7 +52,7 @@ def asked(calls: list[Command[Any]]) -> list[str]:
 
 
 def run(steps: Operation[str], *replies: Any) -> list[list[str]]:
-    """Answer round trips, errors being thrown; return what each has asked. It has to end with the last one."""
+    """Answer the round trips, raising errors, and return what each asked. The operation must end with the last one."""
     trips = [asked(next(steps))]
     for reply in replies:
         try:
@@ -63,7 +63,7 @@ def run(steps: Operation[str], *replies: Any) -> list[list[str]]:
     pytest.fail("it goes on")
 
 
-def test_consumer_that_has_been_served_appears_and_then_not_for_a_while(context: QueueContext):
+def test_served_consumer_sends_a_heartbeat_and_then_not_for_a_while(context: QueueContext):
     presence, seen = noting(context), list[Any]()
     assert run(presence.beside(operation(seen), "me"), ["a"]) == [["call 0"]]
     assert run(presence.beside(operation(seen), "me"), ["b", 0, 0]) == [["call 0", "heartbeat", "sample"]]
@@ -71,19 +71,19 @@ def test_consumer_that_has_been_served_appears_and_then_not_for_a_while(context:
     assert seen == [["a"], ["b"], ["c"]]
 
 
-def test_first_round_trip_that_follows_one_that_was_answered_takes_the_note(context: QueueContext):
+def test_first_round_trip_after_an_answered_one_carries_the_heartbeat(context: QueueContext):
     seen = list[Any]()
     trips = run(noting(context).beside(operation(seen, 3), "me"), ["a"], ["b", 0, 0], ["c"])
     assert trips == [["call 0"], ["call 1", "heartbeat", "sample"], ["call 2"]]
     assert seen == [["a"], ["b"], ["c"]]
 
 
-def test_who_is_refused_does_not_appear(context: QueueContext):
+def test_refused_consumer_sends_no_heartbeat(context: QueueContext):
     trips = run(noting(context).beside(operation([], 2), "me"), [StaleReceipt("no")], ["b"])
     assert trips == [["call 0"], ["call 1"]]
 
 
-def test_operation_is_thrown_what_its_round_trip_was(context: QueueContext, monkeypatch: pytest.MonkeyPatch):
+def test_operation_gets_the_error_of_its_round_trip(context: QueueContext, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(presence_module, "SECONDS", 0.0)
     presence, seen, error = noting(context), list[Any](), LookupError("lost")
     run(presence.beside(operation(seen), "me"), ["a"])
@@ -92,7 +92,7 @@ def test_operation_is_thrown_what_its_round_trip_was(context: QueueContext, monk
     assert seen == [["a"], error, ["b"]]
 
 
-def test_consumer_whose_operation_fails_appears_again_when_one_has_been_answered(
+def test_consumer_sends_a_heartbeat_again_after_its_next_successful_operation(
     context: QueueContext, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(presence_module, "SECONDS", 0.0)
@@ -104,7 +104,7 @@ def test_consumer_whose_operation_fails_appears_again_when_one_has_been_answered
     assert run(presence.beside(operation([]), "me"), ["c", 0, 0]) == [["call 0", "heartbeat", "sample"]]
 
 
-def test_refused_note_is_no_error_of_the_operation(context: QueueContext, monkeypatch: pytest.MonkeyPatch):
+def test_refused_heartbeat_does_not_fail_the_operation(context: QueueContext, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(presence_module, "SECONDS", 0.0)
     presence, seen = noting(context), list[Any]()
     run(presence.beside(operation(seen), "me"), ["a"])
@@ -112,13 +112,13 @@ def test_refused_note_is_no_error_of_the_operation(context: QueueContext, monkey
     assert seen == [["a"], ["b"]]
 
 
-def test_queue_that_is_not_recorded_is_left_without_a_trace():
+def test_unrecorded_queue_gets_no_heartbeat():
     presence = noting(QueueContext("jobs", "delayq", 1, Settings()))
     for _ in range(3):
         assert run(presence.beside(operation([], 2), "me"), ["a"], ["b"]) == [["call 0"], ["call 1"]]
 
 
-def test_to_be_told_that_the_queue_is_recorded_is_no_service(monkeypatch: pytest.MonkeyPatch):
+def test_opening_the_queue_does_not_count_as_an_answer(monkeypatch: pytest.MonkeyPatch):
     opened = iter([False, True, True, True])
     monkeypatch.setattr(QueueContext, "is_open", property(lambda _: next(opened)))
     presence = noting(QueueContext("jobs", "delayq", 1, Settings()))
@@ -127,14 +127,14 @@ def test_to_be_told_that_the_queue_is_recorded_is_no_service(monkeypatch: pytest
 
 
 def told(calls: list[Command[Any]]) -> list[Any]:
-    """Which times of handlers a note hands over."""
+    """The handler times that a heartbeat carries."""
     (note,) = (each for each in calls if each.script and each.script.name in ("heartbeat", "deregister"))
     keys = int(note.args[0])
     return list(note.args[1 + keys + (3 if asked([note]) == ["heartbeat"] else 1) :])
 
 
 def note(presence: Presence, *replies: Any) -> list[Any]:
-    """Let a consumer appear, be answered so, and return which times it has handed over."""
+    """Send a heartbeat, answer it, and return the handler times that it carried."""
     steps = presence.beside(operation([]), "me")
     handed = told(next(steps))
     with pytest.raises(StopIteration):
@@ -143,7 +143,7 @@ def note(presence: Presence, *replies: Any) -> list[Any]:
 
 
 @pytest.mark.usefixtures("at_once")
-def test_each_note_hands_over_the_times_since_the_last(context: QueueContext):
+def test_each_heartbeat_carries_the_handler_times_since_the_last(context: QueueContext):
     times = [3, 0, 1]
     presence = Presence(context, lambda: b"{}", lambda: times)
     run(presence.beside(operation([]), "me"), ["a"])
@@ -155,7 +155,7 @@ def test_each_note_hands_over_the_times_since_the_last(context: QueueContext):
 
 
 @pytest.mark.usefixtures("at_once")
-def test_times_of_a_note_that_was_refused_are_handed_over_with_the_next(context: QueueContext):
+def test_handler_times_of_a_refused_heartbeat_go_with_the_next(context: QueueContext):
     presence = noting(context, 3)
     run(presence.beside(operation([]), "me"), ["a"])
     assert note(presence, StaleReceipt("no"), 0) == [0, 3]
@@ -164,7 +164,7 @@ def test_times_of_a_note_that_was_refused_are_handed_over_with_the_next(context:
 
 
 @pytest.mark.usefixtures("at_once")
-def test_who_leaves_hands_over_what_is_left(context: QueueContext):
+def test_leaving_consumer_sends_its_remaining_handler_times(context: QueueContext):
     times = [3]
     presence = Presence(context, lambda: b"{}", lambda: times)
     run(presence.beside(operation([]), "me"), ["a"])
@@ -176,11 +176,11 @@ def test_who_leaves_hands_over_what_is_left(context: QueueContext):
         steps.send([1])
 
 
-def test_who_has_neither_appeared_nor_run_anything_need_not_leave(context: QueueContext):
+def test_consumer_without_heartbeat_or_handler_times_need_not_leave(context: QueueContext):
     assert list(noting(context, 0, 0).leave("me")) == []
 
 
-def test_who_has_not_appeared_hands_its_times_over_all_the_same(context: QueueContext):
+def test_consumer_without_a_heartbeat_still_sends_its_handler_times(context: QueueContext):
     (calls,) = [next(noting(context, 0, 2).leave("me"))]
     assert (asked(calls), told(calls)) == (["deregister"], [1, 2])
 

@@ -1,4 +1,4 @@
-"""Consumers note that they live, whether they idle or are busy, and what that costs."""
+"""Consumers send heartbeats whether they are idle or busy, and what that costs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def queue(any_client: redis.Redis) -> Iterator[Queue]:
 
 @pytest.fixture
 def trips(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> Trips:
-    """Which commands each round trip of the queue has carried."""
+    """The commands of each round trip of the queue."""
     made: Trips = []
     run = queue._executor.run
 
@@ -45,7 +45,7 @@ def trips(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> Trips:
 
 @pytest.fixture
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let them appear whenever they can."""
+    """Let consumers send a heartbeat whenever they can."""
     monkeypatch.setattr(presence, "SECONDS", 0.0)
 
 
@@ -65,7 +65,7 @@ def start() -> Iterator[Callable[..., Consumer]]:
 
 
 def seen(client: Any, key: str = KEY) -> dict[str, float]:
-    """When consumers were seen, by their names."""
+    """When consumers were last seen, by name."""
     return {name.decode(): score for name, score in client.zrange(key, 0, -1, withscores=True)}
 
 
@@ -73,7 +73,7 @@ def appeared(trips: Trips) -> int:
     return sum(trip.count("heartbeat") for trip in trips)
 
 
-def test_consumer_that_has_much_to_do_appears_once(queue: Queue, trips: Trips, any_client: redis.Redis) -> None:
+def test_busy_consumer_is_recorded_once(queue: Queue, trips: Trips, any_client: redis.Redis) -> None:
     queue.send_many([Outgoing(n) for n in range(1000)])
     consumer = Consumer(queue, lambda _: None)
     assert consumer.drain() == 1000
@@ -82,10 +82,10 @@ def test_consumer_that_has_much_to_do_appears_once(queue: Queue, trips: Trips, a
 
 
 @pytest.mark.usefixtures("often")
-def test_note_takes_no_round_trip_of_its_own(queue: Queue, trips: Trips, start: Callable[..., Consumer]) -> None:
+def test_heartbeat_takes_no_extra_round_trip(queue: Queue, trips: Trips, start: Callable[..., Consumer]) -> None:
     queue.send_many([Outgoing(n) for n in range(100)])
     start(queue, lambda _: None)
-    assert eventually(lambda: sum("poll_idle" in trip for trip in trips) > 1)  # it idles
+    assert eventually(lambda: sum("poll_idle" in trip for trip in trips) > 1)  # it is idle
     trips = list(trips)
     assert all(trip.count("heartbeat") <= 1 for trip in trips)
     assert ["heartbeat"] not in trips
@@ -94,7 +94,7 @@ def test_note_takes_no_round_trip_of_its_own(queue: Queue, trips: Trips, start: 
 
 @pytest.mark.full
 @pytest.mark.usefixtures("often")
-def test_idle_consumer_goes_on_to_appear_and_does_not_wake_for_it(
+def test_idle_consumer_keeps_sending_heartbeats_without_extra_wake_ups(
     queue: Queue, any_client: redis.Redis, start: Callable[..., Consumer], trips: Trips
 ) -> None:
     start(queue, lambda _: None, name="idle")
@@ -103,11 +103,11 @@ def test_idle_consumer_goes_on_to_appear_and_does_not_wake_for_it(
     begun = len(trips)
     assert eventually(lambda: seen(any_client)["idle"] >= first + 2000)
     made = len(trips) - begun
-    assert made <= (seen(any_client)["idle"] - first) / 1000 + 2  # one a second, as without it
+    assert made <= (seen(any_client)["idle"] - first) / 1000 + 2  # one a second, as without heartbeats
 
 
 @pytest.mark.usefixtures("often")
-def test_consumer_without_room_goes_on_to_appear(
+def test_consumer_without_room_keeps_sending_heartbeats(
     queue: Queue, any_client: redis.Redis, start: Callable[..., Consumer]
 ) -> None:
     runs, may_end = threading.Event(), threading.Event()
@@ -125,7 +125,7 @@ def test_consumer_without_room_goes_on_to_appear(
     may_end.set()
 
 
-def test_consumer_of_several_queues_appears_in_each(queue: Queue, any_client: redis.Redis) -> None:
+def test_consumer_of_several_queues_is_recorded_in_each(queue: Queue, any_client: redis.Redis) -> None:
     with Queue("mail", redis=any_client) as mail:
         queue.send("x")
         mail.send("x")
@@ -134,7 +134,7 @@ def test_consumer_of_several_queues_appears_in_each(queue: Queue, any_client: re
     assert list(seen(any_client)) == list(seen(any_client, OTHER_KEY)) == ["both"]
 
 
-def test_async_consumer_of_several_queues_appears_in_each(any_server: RedisServer, any_client: redis.Redis) -> None:
+def test_async_consumer_of_several_queues_is_recorded_in_each(any_server: RedisServer, any_client: redis.Redis) -> None:
     async def handle(_: Any) -> None: ...
 
     async def drain() -> None:
@@ -149,7 +149,7 @@ def test_async_consumer_of_several_queues_appears_in_each(any_server: RedisServe
     assert list(seen(any_client)) == list(seen(any_client, OTHER_KEY)) == ["both"]
 
 
-def test_consumer_of_shards_appears_on_the_first(any_client: redis.Redis) -> None:
+def test_consumer_of_a_sharded_queue_is_recorded_on_the_first_shard(any_client: redis.Redis) -> None:
     with Queue("jobs", redis=any_client, shards=3) as queue:
         queue.send("x")
         Consumer(queue, lambda _: None, name="wide").drain()
@@ -158,7 +158,7 @@ def test_consumer_of_shards_appears_on_the_first(any_client: redis.Redis) -> Non
 
 
 @pytest.mark.usefixtures("often")
-def test_note_that_is_refused_costs_no_message(queue: Queue, any_client: redis.Redis) -> None:
+def test_refused_heartbeat_loses_no_message(queue: Queue, any_client: redis.Redis) -> None:
     any_client.set(KEY, "overwritten")
     queue.send_many([Outgoing(n) for n in range(10)])
     handled: list[Any] = []
@@ -169,9 +169,7 @@ def test_note_that_is_refused_costs_no_message(queue: Queue, any_client: redis.R
 
 
 @pytest.mark.usefixtures("often")
-def test_error_of_a_round_trip_reaches_what_it_was_made_for(
-    queue: Queue, trips: Trips, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_error_of_a_round_trip_reaches_its_caller(queue: Queue, trips: Trips, monkeypatch: pytest.MonkeyPatch) -> None:
     queue.send("x")
     queue.receive()[0].release()
     run = queue._executor.run
@@ -183,10 +181,10 @@ def test_error_of_a_round_trip_reaches_what_it_was_made_for(
     monkeypatch.setattr(queue._executor, "run", lose)
     with pytest.raises(LookupError):
         queue.receive()
-    assert {"heartbeat", "sample"} <= set(trips[-1])  # and those of the upkeep, when a second has passed
+    assert {"heartbeat", "sample"} <= set(trips[-1])  # and those of the upkeep, if a second has passed
 
 
-def test_who_is_refused_is_no_consumer(queue: Queue, any_client: redis.Redis) -> None:
+def test_refused_consumer_is_not_recorded(queue: Queue, any_client: redis.Redis) -> None:
     queue.send("x")
     any_client.set("delayq:{jobs}:unack", "overwritten")
     for _ in range(3):

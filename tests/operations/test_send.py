@@ -1,4 +1,4 @@
-"""Sending, without a server: how messages become calls, and replies results."""
+"""Sending, without a server: how messages become calls, and replies become results."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def name(call: Command[Any]) -> str:
 
 
 class Server:
-    """Answers the calls of a send: every message is new, but for the ids that exist."""
+    """Answers the calls of a send: every message is new, except for the ids that exist."""
 
     def __init__(self, shards: int = 1, existing: Sequence[str] = (), replicas: int = 0) -> None:
         self.shards, self.existing, self.replicas = shards, set(existing), replicas
@@ -62,7 +62,7 @@ class Server:
         raise AssertionError(name(call))
 
     def sent(self) -> list[tuple[str, int]]:
-        """The calls that send: by name, with the number of their messages."""
+        """The calls that send: by name, with their number of messages."""
         calls = [call for trip in self.trips for call in trip if name(call) in ("send", "replace")]
         return [
             (name(call), (len(call.args) - 1 - int(call.args[0]) - 2) // 3 if name(call) == "send" else 1)
@@ -82,7 +82,7 @@ def test_nothing_to_send_asks_nothing_of_the_server():
     assert server.trips == []
 
 
-def test_results_stand_in_the_order_of_the_messages():
+def test_results_are_in_the_order_of_the_messages():
     server = Server(existing=["b", "c"])
     messages = [
         Outgoing(1, id="a"),
@@ -94,12 +94,12 @@ def test_results_stand_in_the_order_of_the_messages():
     assert [(sent.id, sent.created) for sent in sents] == [("a", True), ("b", False), ("c", False), ("d", True)]
 
 
-def test_message_that_was_left_as_it_is_has_its_own_due_time():
+def test_existing_message_keeps_its_own_due_time():
     (sent,) = send([Outgoing(1, id="a", delay=99)], Server(existing=["a"]))
     assert sent.due_at == dt.datetime.fromtimestamp((DUE + 5) / 1000, dt.UTC)
 
 
-def test_random_id_that_exists_is_our_own_sent_twice():
+def test_existing_random_id_is_our_own_message_sent_twice():
     server = Server()
     messages = [Outgoing(1)]
     server.answer = lambda call: [-1] if name(call) == "send" else Server.answer(server, call)  # type: ignore[method-assign]
@@ -117,7 +117,7 @@ def test_call_holds_a_bounded_number_of_bytes():
     server = Server()
     send([Outgoing(b"x" * (UP_BYTES // 3 - 100)) for _ in range(7)], server)
     assert server.sent() == [("send", 3), ("send", 3), ("send", 1)]
-    assert [len(trip) for trip in server.trips] == [1, 1, 1, 1]  # the first one opens the queue
+    assert [len(trip) for trip in server.trips] == [1, 1, 1, 1]  # the first trip opens the queue
 
 
 def test_trip_holds_a_bounded_number_of_calls():
@@ -126,13 +126,13 @@ def test_trip_holds_a_bounded_number_of_calls():
     assert [len(trip) for trip in server.trips] == [1, CALLS_A_TRIP, 1]
 
 
-def test_id_that_stands_twice_goes_into_two_calls():
+def test_repeated_id_goes_into_two_calls():
     server = Server()
     send([Outgoing(1, id="a"), Outgoing(2, id="b"), Outgoing(3, id="a")], server)
     assert server.sent() == [("send", 2), ("send", 1)]
 
 
-def test_replacement_comes_after_what_was_sent_before_it():
+def test_replacement_comes_after_the_messages_sent_before_it():
     server = Server()
     send([Outgoing(1, id="a"), Outgoing(2, id="a", on_conflict="replace"), Outgoing(3, id="b")], server)
     assert server.sent() == [("send", 1), ("replace", 1), ("send", 1)]
@@ -147,7 +147,7 @@ def test_messages_go_to_their_shards():
     assert len(calls) == 3
 
 
-def test_replicas_are_waited_for_in_the_trip_of_each_call():
+def test_each_trip_waits_for_its_replicas():
     server = Server(replicas=2)
     send([Outgoing(n) for n in range(MAX_SENT + 1)], server, wait_replicas=2)
     assert [[name(call) for call in trip] for trip in server.trips] == [
@@ -157,14 +157,14 @@ def test_replicas_are_waited_for_in_the_trip_of_each_call():
     assert all(call.whole for trip in server.trips[1:] for call in trip if name(call) == "send")
 
 
-def test_too_few_replicas_are_told_with_their_number():
+def test_too_few_replicas_are_reported_with_their_number():
     with pytest.raises(
         NotReplicated, match=r"1 of 2 replicas confirmed .* within 3 s; the message is stored .*: send again"
     ):
         send([Outgoing(1)], Server(replicas=1), wait_replicas=2)
 
 
-def test_too_few_replicas_are_told_with_what_is_stored_and_what_is_not():
+def test_too_few_replicas_are_reported_with_what_is_stored_and_what_is_not():
     count, messages = MAX_SENT, [Outgoing(n, id=f"m{n}") for n in range(2 * MAX_SENT + 50)]
     said = f"{count} of {len(messages)} messages are stored on the master .*, and the {count + 50} that are not stored"
     with pytest.raises(NotReplicated, match=said) as refusal:
@@ -174,7 +174,7 @@ def test_too_few_replicas_are_told_with_what_is_stored_and_what_is_not():
     assert refusal.value.unsent == list(range(count, len(messages)))
 
 
-def test_positions_of_what_is_not_stored_are_those_of_the_caller_on_several_shards():
+def test_positions_of_unstored_messages_are_the_callers_on_several_shards():
     server, queue = Server(shards=3), context(shards=3)
     messages = [Outgoing(n, id=f"m{n}") for n in range(30)]
     with pytest.raises(NotReplicated) as refusal:
@@ -185,7 +185,7 @@ def test_positions_of_what_is_not_stored_are_those_of_the_caller_on_several_shar
     assert len(stored) + len(refusal.value.unsent) == 30
 
 
-def test_duplicates_are_told_once_all_others_are_sent():
+def test_duplicates_are_reported_after_all_others_are_sent():
     messages = [Outgoing(n, id=f"m{n}", on_conflict="error") for n in range(10)]
     server = Server(existing=[f"m{n}" for n in range(8)])
     with pytest.raises(DuplicateMessage, match=r"message id 'm0', 'm1', 'm2', 'm3', 'm4'… exists already: it was left"):
@@ -211,7 +211,7 @@ def test_duplicates_are_told_once_all_others_are_sent():
         ("payload", InvalidInput, "'payload' is not an Outgoing"),
     ],
 )
-def test_wrong_message_among_many_keeps_all_from_being_sent(message: Any, error: type[Exception], why: str):
+def test_one_invalid_message_prevents_all_from_being_sent(message: Any, error: type[Exception], why: str):
     server = Server()
     with pytest.raises(error, match=why):
         send([Outgoing(1), message], server, context(max_payload=50))
@@ -219,7 +219,7 @@ def test_wrong_message_among_many_keeps_all_from_being_sent(message: Any, error:
 
 
 @pytest.mark.parametrize("replicas", [-1, 1.5, True, "1"])
-def test_wrong_number_of_replicas_is_refused(replicas: Any):
+def test_invalid_number_of_replicas_is_refused(replicas: Any):
     with pytest.raises(InvalidInput, match=r"wait_replicas .* is not a whole number from 0 to 1000"):
         send([Outgoing(1)], wait_replicas=replicas)
 
@@ -234,5 +234,5 @@ def test_wrong_number_of_replicas_is_refused(replicas: Any):
         (None, dt.datetime(1970, 1, 1, 0, 0, 5, tzinfo=dt.UTC), 5000),
     ],
 )
-def test_due_time_is_said_to_the_scripts_in_milliseconds(delay: Any, at: Any, word: Any):
+def test_due_time_is_passed_to_the_scripts_in_milliseconds(delay: Any, at: Any, word: Any):
     assert due_word(delay, at) == word

@@ -1,4 +1,4 @@
-"""What was claimed and could not be fetched is renewed, comes first in the next claim, and is handed back at stop."""
+"""A claim that could not be fetched is renewed, comes first in the next claim, and is handed back at stop."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.harness.servers import RedisServer
 
 @pytest.fixture
 def queue(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Queue]:
-    """A queue of three messages, which were claimed by a consumer that has lost its connection before the fetch."""
+    """A queue with three messages, claimed by a consumer that lost its connection before it could fetch them."""
     with Queue("jobs", url=redis_server.url, lease=60) as queue:
         for name in ("a", "b", "c"):
             queue.send(name, id=name)
@@ -37,7 +37,7 @@ def queue(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> Iterato
         yield queue
 
 
-def test_next_claim_fetches_it_and_no_attempt_is_lost(queue: Queue):
+def test_next_claim_fetches_unfetched_messages_and_uses_no_attempt(queue: Queue):
     batch = queue.execute(claim, Message, 2, 60_000)
     assert [(each.id, each.attempt) for each in batch.messages] == [("a", 1), ("b", 1)]
     batch = queue.execute(claim, Message, 2, 60_000)
@@ -45,7 +45,7 @@ def test_next_claim_fetches_it_and_no_attempt_is_lost(queue: Queue):
     assert queue.stats().delivered == 3
 
 
-def test_it_is_handed_back_and_costs_no_retry(queue: Queue):
+def test_unfetched_messages_are_handed_back_and_use_no_retry(queue: Queue):
     queue.execute(unfetched.release)
     assert (queue.stats().ready, queue.stats().unack, queue.stats().released) == (3, 0, 3)
     assert [each.retries_used for each in queue.receive(10)] == [0, 0, 0]
@@ -53,7 +53,7 @@ def test_it_is_handed_back_and_costs_no_retry(queue: Queue):
     assert queue.stats().unack == 3
 
 
-def test_it_is_renewed_when_a_third_of_its_lease_is_over(queue: Queue):
+def test_unfetched_messages_are_renewed_after_a_third_of_their_lease(queue: Queue):
     (claimed,) = queue._context.claimed_unfetched
     before = queue.peek("unack")[0].lease_until
     queue.execute(unfetched.renew)
@@ -67,7 +67,7 @@ def test_it_is_renewed_when_a_third_of_its_lease_is_over(queue: Queue):
     assert claimed.left > 50
 
 
-def test_child_of_a_fork_leaves_it_to_its_parent(queue: Queue):
+def test_forked_child_leaves_unfetched_messages_to_its_parent(queue: Queue):
     (claimed,) = queue._context.claimed_unfetched
     claimed.process -= 1
     assert queue.execute(claim, Message, 2, 60_000).messages == []
@@ -75,15 +75,15 @@ def test_child_of_a_fork_leaves_it_to_its_parent(queue: Queue):
     assert queue.stats().unack == 3
 
 
-def test_what_one_shard_has_handed_out_is_renewed_while_another_keeps_the_claim_waiting(redis_server: RedisServer):
+def test_messages_of_one_shard_are_renewed_while_another_delays_the_claim(redis_server: RedisServer):
     with Queue("wide", url=redis_server.url, lease=60, shards=2) as queue:
         queue.send_many([Outgoing(number) for number in range(20)])
-        queue._context.budget.note(1, 100, 0.0)  # small ones: a claim takes all
+        queue._context.budget.note(1, 100, 0.0)  # small messages: a claim takes all
         run, ends = queue._executor.run, list[float]()
 
         def slow(calls: Any, repeat: bool = True) -> Any:
             if any(call.script is not None and call.script.name == "ready_to_unack" for call in calls):
-                for each in queue._context.fetching:  # the first shard's, whose lease is two thirds over by now
+                for each in queue._context.fetching:  # those of the first shard, whose lease is two thirds over by now
                     each.asked -= 40
                     trampoline.run(unfetched.renew(queue._context), run)  # as the heartbeat does
                     ends.extend(message.held_until - time.monotonic() for message in each.messages)
@@ -96,7 +96,7 @@ def test_what_one_shard_has_handed_out_is_renewed_while_another_keeps_the_claim_
         assert queue._context.fetching == []
 
 
-def test_receiver_that_is_cancelled_claims_no_more(redis_server: RedisServer):
+def test_cancelled_receiver_claims_no_more(redis_server: RedisServer):
     with Queue("jobs", url=redis_server.url, lease=60) as queue:
         queue.send_many([Outgoing(n) for n in range(20)])
         limit = queue._context.budget.count(60_000)

@@ -9,18 +9,18 @@ from delayq.protocol.queue_keys import QueueKeys
 NAMES = (*STATES, "attempts", "errors", "reasons", "cancelled", "bell", "timer", "stats", "meta")
 
 
-def test_keys_of_a_queue_carry_its_name_as_their_hash_tag():
+def test_keys_of_a_queue_have_its_name_as_their_hash_tag():
     keys = QueueKeys("delayq", "emails")
     assert {getattr(keys, name) for name in NAMES} == {f"delayq:{{emails}}:{name}" for name in NAMES}
     assert keys.message("order-42") == "delayq:{emails}:msg:order-42"
 
 
-def test_keys_of_further_shards_carry_their_number():
+def test_keys_of_further_shards_have_their_number():
     assert QueueKeys("dq", "emails", 3).pending == "dq:{emails#3}:pending"
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_state_has_its_key(state):
+def test_each_state_has_its_key(state):
     assert QueueKeys("p", "q").state(state) == f"p:{{q}}:{state}"
 
 
@@ -38,7 +38,7 @@ def test_no_two_queues_share_a_key():
 
 
 def test_shard_of_an_id_never_changes():
-    """Messages that are stored would be lost from sight, did another version spread them in another way."""
+    """If another version spread ids differently, stored messages would not be found."""
     check_value_of_crc32 = 0xCBF43926
     assert shard_of("123456789", 1000) == check_value_of_crc32 % 1000
     assert [shard_of(message_id, 7) for message_id in ("a", "b", "order-42", "é☃")] == [4, 4, 1, 1]
@@ -52,5 +52,5 @@ def test_ids_spread_evenly_over_shards():
     assert max(counts) < 1100
 
 
-def test_one_shard_holds_all():
+def test_one_shard_holds_all_ids():
     assert shard_of("a", 1) == 0
