@@ -1,4 +1,4 @@
-"""Batches on an event loop: when they begin, their tasks, and their end. All else is in tests/contract."""
+"""Batches on an event loop: when they start, their tasks, and their end. The rest is in tests/contract."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def url(redis_server: RedisServer) -> str:
 
 
 async def becomes(queue: Queue, seconds: float = 240, **counts: int) -> bool:
-    """Wait until the queue's statistics say so; False when they don't within `seconds`, which no test is about."""
+    """Wait until the queue's statistics match. Return False if they don't within `seconds`, which no test is about."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         stats = await queue.stats()
@@ -35,7 +35,7 @@ async def becomes(queue: Queue, seconds: float = 240, **counts: int) -> bool:
     return False
 
 
-def test_batch_begins_when_it_is_full(run: Run, url: str):
+def test_batch_starts_when_it_is_full(run: Run, url: str):
     async def main() -> None:
         sizes: list[int] = []
         async with Queue("jobs", url=url) as queue:
@@ -57,13 +57,13 @@ def test_batch_begins_when_it_is_full(run: Run, url: str):
     run(main())
 
 
-def test_unfull_batch_begins_after_its_time(run: Run, url: str):
+def test_incomplete_batch_starts_after_its_wait(run: Run, url: str):
     async def main() -> None:
         async with Queue("jobs", url=url) as queue:
 
             @queue.batch_handler(max_wait=0.02)
             async def handle(_: list[Message]) -> None:
-                """Handle by doing nothing."""
+                """Do nothing."""
 
             consumer = Consumer(queue)
             await consumer.start()
@@ -75,7 +75,7 @@ def test_unfull_batch_begins_after_its_time(run: Run, url: str):
     run(main())
 
 
-def test_batch_waits_for_nothing_while_nothing_is_claimed_because_of_a_suspect(run: Run, redis_server: RedisServer):
+def test_batch_does_not_wait_while_a_suspect_stops_claims(run: Run, redis_server: RedisServer):
     async def main() -> None:
         seen: list[list[str]] = []
         async with Queue("jobs", url=redis_server.url) as queue:
@@ -86,12 +86,12 @@ def test_batch_waits_for_nothing_while_nothing_is_claimed_because_of_a_suspect(r
 
             await queue.send_many(Outgoing("x", id=id) for id in ("a", "b", "suspect"))
             with redis_server.client() as client:
-                client.hset(queue._context.shards[0].keys.attempts, "suspect", "2.0.0.2")  # it was lost twice
+                client.hset(queue._context.shards[0].keys.attempts, "suspect", "2.0.0.2")  # it lost its lease twice
             consumer = Consumer(queue)
             await consumer.start()
             assert await becomes(queue, acked=3)
             assert [sorted(batch) for batch in seen] == [["a", "b"], ["suspect"]]
-            await queue.send("x", id="c")  # claimed by itself, since it may be the next one
+            await queue.send("x", id="c")  # claimed by itself, since it could be the next suspect
             assert await becomes(queue, acked=4)
             await consumer.stop()
 
@@ -99,7 +99,7 @@ def test_batch_waits_for_nothing_while_nothing_is_claimed_because_of_a_suspect(r
 
 
 @pytest.mark.parametrize("kind", ["async", "plain"])
-def test_unfull_batch_is_handed_back_at_shutdown(run: Run, url: str, kind: str):
+def test_incomplete_batch_is_handed_back_at_shutdown(run: Run, url: str, kind: str):
     async def main() -> None:
         seen: list[Any] = []
 
@@ -123,7 +123,7 @@ def test_unfull_batch_is_handed_back_at_shutdown(run: Run, url: str, kind: str):
     run(main())
 
 
-def test_batch_that_does_not_end_in_time_is_cancelled_and_all_its_messages_are_handed_back(run: Run, url: str):
+def test_batch_that_outlasts_the_shutdown_timeout_is_cancelled_and_handed_back(run: Run, url: str):
     async def main() -> None:
         async with Queue("jobs", url=url, max_retries=0) as queue:
             began, cancelled = asyncio.Event(), asyncio.Event()
@@ -147,7 +147,7 @@ def test_batch_that_does_not_end_in_time_is_cancelled_and_all_its_messages_are_h
     run(main())
 
 
-def test_batch_over_its_time_is_cancelled_and_counted(run: Run, url: str):
+def test_batch_over_its_time_limit_is_cancelled_and_counted(run: Run, url: str):
     async def main() -> None:
         async with Queue("jobs", url=url, backoff=backoff.fixed(30)) as queue:
 
@@ -167,7 +167,7 @@ def test_batch_over_its_time_is_cancelled_and_counted(run: Run, url: str):
 
 
 @pytest.mark.parametrize("is_batch_async", [True, False])
-def test_batches_and_functions_of_schedules_may_be_of_different_kinds(run: Run, url: str, is_batch_async: bool):
+def test_batch_handler_and_schedule_function_can_be_async_and_plain(run: Run, url: str, is_batch_async: bool):
     async def main() -> None:
         seen: list[tuple[Any, bool]] = []
         here = threading.current_thread()
@@ -192,7 +192,7 @@ def test_batches_and_functions_of_schedules_may_be_of_different_kinds(run: Run, 
     run(main())
 
 
-def test_batches_run_at_the_same_time_and_no_more_than_there_are_places(run: Run, url: str):
+def test_batches_run_at_the_same_time_up_to_the_concurrency(run: Run, url: str):
     async def main() -> None:
         running = most = 0
         both_here = asyncio.Event()

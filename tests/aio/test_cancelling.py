@@ -1,4 +1,4 @@
-"""A task that is cancelled in the middle of a call ends, and loses nothing."""
+"""A task cancelled in the middle of a call ends, and loses nothing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.aio.conftest import Run, on_both_loops
 from tests.aio.test_consumer import becomes
 from tests.harness.servers import RedisServer
 
-pytestmark = on_both_loops  # a cancel comes to its task as the event loop lets it
+pytestmark = on_both_loops  # a cancellation reaches its task when the event loop lets it
 
 
 @pytest.fixture
@@ -38,10 +38,10 @@ def url(redis_server: RedisServer) -> str:
     ],
     ids=["send", "stats", "receive"],
 )
-def test_cancel_that_a_send_forgets_is_heeded(
+def test_cancellation_swallowed_by_a_send_takes_effect(
     run: Run, url: str, monkeypatch: pytest.MonkeyPatch, call: Callable[[Queue], Coroutine[Any, Any, Any]]
 ):
-    """As `asyncio.wait_for` of Python 3.11 does, when the bytes are out by then."""
+    """As `asyncio.wait_for` of Python 3.11 does, once the bytes have been written."""
     send = AbstractConnection.send_packed_command
     victims: list[asyncio.Task[Any]] = []
 
@@ -69,7 +69,7 @@ def test_cancel_that_a_send_forgets_is_heeded(
 
 
 async def forget_a_cancel_and_fail(*_: Any, **__: Any) -> None:
-    """As a send does that is cancelled when its bytes are out, and whose connection breaks before the reply."""
+    """Act like a send that is cancelled once its bytes are written, and whose connection breaks before the reply."""
     task = asyncio.current_task()
     assert task is not None
     task.cancel()
@@ -78,9 +78,7 @@ async def forget_a_cancel_and_fail(*_: Any, **__: Any) -> None:
     raise redis.ConnectionError("broken")
 
 
-def test_cancel_that_is_forgotten_while_it_connects_in_vain_is_heeded(
-    run: Run, url: str, monkeypatch: pytest.MonkeyPatch
-):
+def test_cancellation_swallowed_by_a_failing_connect_takes_effect(run: Run, url: str, monkeypatch: pytest.MonkeyPatch):
     async def main() -> None:
         monkeypatch.setattr(clients_async, "check_server", forget_a_cancel_and_fail)
         async with Queue("jobs", url=url) as queue:
@@ -91,7 +89,7 @@ def test_cancel_that_is_forgotten_while_it_connects_in_vain_is_heeded(
     run(main())
 
 
-def test_cancel_that_a_bell_forgets_before_its_connection_breaks_is_heeded(
+def test_cancellation_swallowed_by_a_bell_before_its_connection_breaks_takes_effect(
     run: Run, url: str, monkeypatch: pytest.MonkeyPatch
 ):
     async def main() -> None:
@@ -106,7 +104,7 @@ def test_cancel_that_a_bell_forgets_before_its_connection_breaks_is_heeded(
     run(main())
 
 
-def test_cancel_that_is_forgotten_while_another_task_closes_the_connection_is_heeded(
+def test_cancellation_swallowed_while_another_task_closes_the_connection_takes_effect(
     run: Run, url: str, monkeypatch: pytest.MonkeyPatch
 ):
     async def main() -> None:
@@ -129,7 +127,7 @@ def test_cancel_that_is_forgotten_while_another_task_closes_the_connection_is_he
 
 
 @pytest.mark.parametrize("step", range(1, 6))
-def test_cancel_while_a_bell_is_given_up_is_heeded(run: Run, url: str, redis_client: redis.Redis, step: int):
+def test_cancellation_while_a_bell_is_closed_takes_effect(run: Run, url: str, redis_client: redis.Redis, step: int):
     async def main() -> None:
         async with Queue("jobs", url=url) as queue:
             client: Any = await queue._executor.connected()
@@ -147,9 +145,7 @@ def test_cancel_while_a_bell_is_given_up_is_heeded(run: Run, url: str, redis_cli
     run(main())
 
 
-def test_receive_that_is_cancelled_at_its_end_hands_back_what_it_has(
-    run: Run, url: str, monkeypatch: pytest.MonkeyPatch
-):
+def test_receive_cancelled_at_its_end_hands_back_its_messages(run: Run, url: str, monkeypatch: pytest.MonkeyPatch):
     end, wait = ReceiveWait.end, ReceiveWait.wait
     waiting, ending, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
     waiters = set()
@@ -185,12 +181,12 @@ def test_receive_that_is_cancelled_at_its_end_hands_back_what_it_has(
                 await asyncio.sleep(0)
                 for event in (waiting, ending, ended):
                     event.clear()
-            assert len(waiters) == 1  # it serves again
+            assert len(waiters) == 1  # the server answers again
 
     run(main())
 
 
-def test_send_that_is_cancelled_ends_within_its_middleware(run: Run, url: str, monkeypatch: pytest.MonkeyPatch):
+def test_cancelled_send_ends_within_its_middleware(run: Run, url: str, monkeypatch: pytest.MonkeyPatch):
     under_way = asyncio.Event()
     current: ContextVar[str] = ContextVar("current", default="none")
     seen: list[BaseException] = []

@@ -1,4 +1,4 @@
-"""What is of the async consumer alone: tasks, cancellation, signals, its end. All else is in tests/contract."""
+"""What only the async consumer has: tasks, cancellation, signals, its end. The rest is in tests/contract."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def url(redis_server: RedisServer) -> str:
 
 
 async def becomes(condition: Callable[[], bool], seconds: float = 240) -> bool:
-    """Wait until a condition holds; False when it does not within `seconds`, a bound that no test is about."""
+    """Wait until a condition holds. Return False if it does not within `seconds`, a limit that no test is about."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -39,10 +39,10 @@ async def becomes(condition: Callable[[], bool], seconds: float = 240) -> bool:
 
 
 async def nothing(_: Message) -> None:
-    """Handle a message by doing nothing."""
+    """Do nothing."""
 
 
-def test_a_thousand_handlers_run_at_the_same_time(run: Run, url: str):
+def test_thousand_handlers_run_at_the_same_time(run: Run, url: str):
     async def main() -> None:
         running, all_here = 0, asyncio.Event()
 
@@ -61,7 +61,7 @@ def test_a_thousand_handlers_run_at_the_same_time(run: Run, url: str):
     run(main())
 
 
-def test_no_more_handlers_run_than_were_asked_for(run: Run, url: str):
+def test_no_more_handlers_run_than_the_concurrency(run: Run, url: str):
     async def main() -> None:
         running, most = 0, 0
 
@@ -80,7 +80,7 @@ def test_no_more_handlers_run_than_were_asked_for(run: Run, url: str):
     run(main())
 
 
-def test_registered_handler_may_settle_its_message_itself(run: Run, url: str):
+def test_registered_handler_can_settle_its_message_itself(run: Run, url: str):
     async def main() -> None:
         async with Queue("jobs", url=url) as queue:
 
@@ -95,7 +95,7 @@ def test_registered_handler_may_settle_its_message_itself(run: Run, url: str):
     run(main())
 
 
-def test_handler_may_use_its_queue(run: Run, url: str):
+def test_handler_can_use_its_queue(run: Run, url: str):
     async def main() -> None:
         async with Queue("jobs", url=url) as queue:
             outcomes = []
@@ -112,7 +112,7 @@ def test_handler_may_use_its_queue(run: Run, url: str):
     run(main())
 
 
-def test_plain_handlers_run_in_threads_of_their_own(run: Run, url: str):
+def test_plain_handlers_run_in_separate_threads(run: Run, url: str):
     async def main() -> set[str]:
         names: set[str] = set()
         barrier = threading.Barrier(4)
@@ -130,7 +130,7 @@ def test_plain_handlers_run_in_threads_of_their_own(run: Run, url: str):
 
 
 class AsyncCall:
-    """An object whose call is a coroutine."""
+    """An object whose call returns a coroutine."""
 
     async def __call__(self, _: Message) -> bool:
         await asyncio.sleep(0)
@@ -139,7 +139,7 @@ class AsyncCall:
 
 @on_one_loop
 @pytest.mark.parametrize("handler", [AsyncCall(), functools.partial(AsyncCall.__call__, AsyncCall())])
-def test_whatever_makes_a_coroutine_is_awaited(run: Run, url: str, handler: Any):
+def test_every_kind_of_async_callable_is_awaited(run: Run, url: str, handler: Any):
     async def main() -> None:
         async with Queue("jobs", url=url, max_retries=0) as queue:
             await queue.send("x")
@@ -198,7 +198,7 @@ def test_lease_is_renewed_while_the_handler_runs(
             now[0] += 40_000
             message.held_until -= 40
             assert await becomes(lambda: redis_client.zscore("delayq:{jobs}:unack", message.id) == now[0] + 60_000)
-            now[0] += 40_000  # when the first lease is over
+            now[0] += 40_000  # when the first lease has ended
 
         async with Queue("jobs", url=url, lease=60, clock=lambda: now[0]) as queue:
             await queue.send("x")
@@ -209,7 +209,7 @@ def test_lease_is_renewed_while_the_handler_runs(
     run(main())
 
 
-def test_stop_finishes_what_runs_and_hands_back_the_rest(run: Run, url: str):
+def test_stop_finishes_running_messages_and_hands_back_the_rest(run: Run, url: str):
     async def main() -> None:
         started, go_on = asyncio.Event(), asyncio.Event()
 
@@ -257,7 +257,7 @@ def test_handler_that_outlasts_the_shutdown_timeout_is_cancelled_and_handed_back
 
 
 @pytest.mark.parametrize("kind", ["single", "batch"])
-def test_handler_that_swallows_the_cancel_of_the_shutdown_is_handed_back(run: Run, url: str, kind: str):
+def test_handler_that_swallows_the_cancellation_at_shutdown_is_handed_back(run: Run, url: str, kind: str):
     async def main() -> None:
         started = asyncio.Event()
 
@@ -281,12 +281,12 @@ def test_handler_that_swallows_the_cancel_of_the_shutdown_is_handed_back(run: Ru
 
 
 @pytest.mark.parametrize("handler", ["async", "plain"])
-def test_run_that_is_cancelled_anywhere_keeps_no_lease_and_no_task(run: Run, url: str, handler: str):
+def test_run_cancelled_anywhere_keeps_no_lease_and_no_task(run: Run, url: str, handler: str):
     async def slow(_: Message) -> None:
         await asyncio.sleep(0.003)
 
     def quick(_: Message) -> None:
-        """Handle a message by doing nothing."""
+        """Do nothing."""
 
     async def main() -> None:
         before = asyncio.all_tasks()
@@ -307,7 +307,7 @@ def test_run_that_is_cancelled_anywhere_keeps_no_lease_and_no_task(run: Run, url
     run(main())
 
 
-def test_task_that_is_cancelled_with_its_event_loop_keeps_no_lease(run: Run, url: str):
+def test_task_cancelled_with_its_event_loop_keeps_no_lease(run: Run, url: str):
     async def main() -> None:
         async with Queue("jobs", url=url, backoff=backoff.fixed(0)) as queue:
             started = asyncio.Event()
@@ -321,7 +321,7 @@ def test_task_that_is_cancelled_with_its_event_loop_keeps_no_lease(run: Run, url
             await started.wait()
             await asyncio.sleep(0.1)
             others = asyncio.all_tasks() - {asyncio.current_task()}
-            for task in others:  # as asyncio.run does in the end
+            for task in others:  # as asyncio.run does at its end
                 task.cancel()
             await asyncio.wait(others)
             assert (await queue.stats()).unack == 0
@@ -331,7 +331,7 @@ def test_task_that_is_cancelled_with_its_event_loop_keeps_no_lease(run: Run, url
 
 @on_both_loops
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_signal_ends_a_run_well_and_is_then_what_it_was(run: Run, url: str, number: signal.Signals):
+def test_signal_ends_a_run_cleanly_and_its_handler_is_restored(run: Run, url: str, number: signal.Signals):
     async def main() -> None:
         async with Queue("jobs", url=url) as queue:
 
@@ -350,7 +350,7 @@ def test_signal_ends_a_run_well_and_is_then_what_it_was(run: Run, url: str, numb
 
 @on_both_loops
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_signal_handlers_of_the_application_are_left_alone(run: Run, url: str, number: signal.Signals):
+def test_signal_handlers_of_the_application_are_kept(run: Run, url: str, number: signal.Signals):
     async def main() -> None:
         events, told = asyncio.get_running_loop(), asyncio.Event()
         events.add_signal_handler(number, told.set)
@@ -366,7 +366,7 @@ def test_signal_handlers_of_the_application_are_left_alone(run: Run, url: str, n
 
 
 @on_both_loops
-def test_signal_handler_that_comes_during_a_run_stays(run: Run, url: str):
+def test_signal_handler_set_during_a_run_stays(run: Run, url: str):
     async def main() -> None:
         events, told = asyncio.get_running_loop(), asyncio.Event()
         async with Queue("jobs", url=url) as queue:
@@ -445,7 +445,7 @@ def test_max_messages_ends_the_run(run: Run, url: str):
     run(main())
 
 
-def test_consumers_of_both_faces_share_without_handling_twice(run: Run, url: str):
+def test_sync_and_async_consumers_handle_each_message_once(run: Run, url: str):
     async def main() -> None:
         handled: list[str] = []
 
@@ -473,7 +473,7 @@ def test_consumer_resumes_after_the_server_was_killed(run: Run, own_server: Redi
             await consumer.start()
             sents = await queue.send_many(Outgoing(n, delay=0.5) for n in range(100))
             own_server.kill()
-            with capture_logs() as lines:  # it notices
+            with capture_logs() as lines:  # the consumer notices
                 assert await becomes(lambda: any("redis unavailable" in line["event"] for line in lines))
             own_server.start()
             assert await becomes(lambda: handled >= {sent.id for sent in sents})

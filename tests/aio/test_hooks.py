@@ -1,4 +1,4 @@
-"""Hooks of the async face: they are awaited, also when the run is cancelled."""
+"""Hooks of the async API: they are awaited, even when the run is cancelled."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def url(redis_server: RedisServer) -> str:
 
 
 async def nothing(_: Message) -> None:
-    """Handle a message by doing nothing."""
+    """Do nothing."""
 
 
-def test_what_start_opens_on_the_event_loop_is_there_for_handlers_and_stop_closes_it(run: Run, url: str):
+def test_handlers_can_use_what_start_opened_and_stop_closes_it(run: Run, url: str):
     async def main() -> None:
         async with Queue("jobs", url=url) as queue:
             opened: dict[str, asyncio.Queue[Any]] = {}
@@ -58,7 +58,7 @@ def test_what_start_opens_on_the_event_loop_is_there_for_handlers_and_stop_close
     run(main())
 
 
-def test_message_that_its_handler_buries_itself_is_told_to_an_async_function(run: Run, url: str):
+def test_message_that_its_handler_rejects_calls_the_async_dead_letter_hook(run: Run, url: str):
     async def main() -> None:
         async with Queue("jobs", url=url) as queue, Queue("alerts", url=url) as alerts:
 
@@ -77,7 +77,7 @@ def test_message_that_its_handler_buries_itself_is_told_to_an_async_function(run
     run(main())
 
 
-def test_run_that_is_cancelled_awaits_its_stop(run: Run, url: str):
+def test_cancelled_run_awaits_its_stop_hook(run: Run, url: str):
     async def main() -> None:
         async with Queue("jobs", url=url) as queue:
             called: list[str] = []
@@ -100,7 +100,7 @@ def test_run_that_is_cancelled_awaits_its_stop(run: Run, url: str):
     run(main())
 
 
-def test_start_that_is_cancelled_leaves_a_consumer_that_may_run(run: Run, url: str):
+def test_cancelled_start_leaves_a_consumer_that_can_run(run: Run, url: str):
     async def main() -> None:
         async with Queue("jobs", url=url) as queue:
             starts, waits = asyncio.Event(), asyncio.Event()
@@ -128,7 +128,7 @@ def test_start_that_is_cancelled_leaves_a_consumer_that_may_run(run: Run, url: s
     run(main())
 
 
-def test_async_hook_that_fails_is_logged_and_the_message_is_dead(run: Run, url: str):
+def test_failing_async_hook_is_logged_and_the_message_is_dead(run: Run, url: str):
     async def main() -> None:
         async with Queue("jobs", url=url) as queue:
 
@@ -148,7 +148,7 @@ def test_async_hook_that_fails_is_logged_and_the_message_is_dead(run: Run, url: 
     run(main())
 
 
-def test_consumer_of_a_topic_awaits_start_and_stop(run: Run, url: str):
+def test_topic_consumer_awaits_start_and_stop(run: Run, url: str):
     async def main() -> None:
         called: list[str] = []
         middleware = Middleware()

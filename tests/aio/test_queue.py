@@ -1,4 +1,4 @@
-"""What is of the async face alone: many tasks at once, cancellation, its event loop. All else is in tests/contract."""
+"""What only the async queue has: many tasks at once, cancellation, its event loop. The rest is in tests/contract."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def url(redis_server: RedisServer) -> str:
 
 @pytest.fixture
 def other(url: str) -> Iterator[SyncQueue]:
-    """A queue of the sync face, of the same name."""
+    """A sync queue with the same name."""
     with SyncQueue("jobs", url=url) as queue:
         yield queue
 
 
-def test_what_one_face_sends_the_other_receives(run: Run, url: str, other: SyncQueue):
+def test_sync_and_async_queues_receive_each_others_messages(run: Run, url: str, other: SyncQueue):
     async def main() -> None:
         async with Queue("jobs", url=url) as queue:
             other.send({"from": "sync"})
@@ -46,7 +46,7 @@ def test_what_one_face_sends_the_other_receives(run: Run, url: str, other: SyncQ
     assert other.stats().inside == 0
 
 
-def test_a_thousand_tasks_share_few_connections(run: Run, url: str, redis_client: redis.Redis):
+def test_thousand_tasks_share_few_connections(run: Run, url: str, redis_client: redis.Redis):
     async def main() -> int:
         async with Queue("jobs", url=url) as queue:
             await asyncio.gather(*(queue.send(n, id=str(n)) for n in range(1000)))
@@ -57,7 +57,7 @@ def test_a_thousand_tasks_share_few_connections(run: Run, url: str, redis_client
 
 
 @on_one_loop
-def test_bad_message_among_those_sent_together_fails_alone(run: Run, url: str):
+def test_invalid_message_among_those_sent_together_fails_alone(run: Run, url: str):
     async def main() -> None:
         async with Queue("jobs", url=url, max_payload=100) as queue:
             sends = [queue.send("x" * (200 if n == 50 else 1)) for n in range(100)]
@@ -68,7 +68,7 @@ def test_bad_message_among_those_sent_together_fails_alone(run: Run, url: str):
     run(main())
 
 
-def test_cancelled_send_takes_no_others_along(run: Run, url: str):
+def test_cancelled_send_cancels_no_others(run: Run, url: str):
     async def main() -> None:
         async with Queue("jobs", url=url) as queue:
             await queue.send("first", id="first")
@@ -85,7 +85,7 @@ def test_cancelled_send_takes_no_others_along(run: Run, url: str):
     run(main())
 
 
-def test_any_error_reaches_all_who_send_together(run: Run, url: str, monkeypatch: pytest.MonkeyPatch):
+def test_any_error_reaches_all_sends_of_the_batch(run: Run, url: str, monkeypatch: pytest.MonkeyPatch):
     async def fail(*_: Any) -> Any:
         await asyncio.sleep(0)
         raise RuntimeError("what a client of one's own says")
@@ -101,7 +101,7 @@ def test_any_error_reaches_all_who_send_together(run: Run, url: str, monkeypatch
 
 
 @pytest.mark.parametrize("shards", [1, pytest.param(3, marks=pytest.mark.full)])
-def test_receive_that_is_cancelled_anywhere_keeps_nothing(run: Run, url: str, shards: int):
+def test_receive_cancelled_anywhere_keeps_no_message(run: Run, url: str, shards: int):
     async def main() -> tuple[int, int]:
         cancelled = came = 0
         async with Queue("jobs", url=url, shards=shards) as queue:
@@ -127,7 +127,7 @@ def test_receive_that_is_cancelled_anywhere_keeps_nothing(run: Run, url: str, sh
     assert cancelled > 0
 
 
-def test_receive_that_is_cancelled_while_it_waits_leaves_the_bell_to_others(run: Run, url: str):
+def test_receive_cancelled_while_it_waits_leaves_the_bell_to_others(run: Run, url: str):
     async def main() -> None:
         async with Queue("jobs", url=url) as queue, Queue("jobs", url=url) as second:
             waiting = asyncio.create_task(queue.receive(wait=30))
@@ -143,7 +143,7 @@ def test_receive_that_is_cancelled_while_it_waits_leaves_the_bell_to_others(run:
     run(main())
 
 
-def test_many_receivers_of_one_queue_share_without_receiving_twice(run: Run, url: str):
+def test_many_receivers_of_one_queue_get_each_message_once(run: Run, url: str):
     async def main() -> list[Any]:
         async with Queue("jobs", url=url) as queue:
             received: list[Any] = []
@@ -164,7 +164,7 @@ def test_many_receivers_of_one_queue_share_without_receiving_twice(run: Run, url
 
 
 @on_one_loop
-def test_client_that_is_passed_in_stays_open(run: Run, url: str):
+def test_passed_in_client_stays_open(run: Run, url: str):
     async def main() -> None:
         async with async_redis.from_url(url) as client:
             async with Queue("jobs", redis=client) as queue:
@@ -181,14 +181,14 @@ def test_sync_client_is_refused(redis_client: redis.Redis):
 
 
 @on_one_loop
-def test_client_of_redis_asyncio_is_refused_by_the_sync_face(run: Run, url: str):
+def test_asyncio_client_is_refused_by_the_sync_api(run: Run, url: str):
     client = async_redis.from_url(url)
     with pytest.raises(errors.InvalidInput, match=r"use it with delayq\.aio"):
         SyncQueue("jobs", redis=client)  # type: ignore[arg-type]
     run(client.aclose())
 
 
-def test_queue_of_a_module_serves_one_event_loop_after_the_other(url: str):
+def test_module_level_queue_works_on_one_event_loop_after_another(url: str):
     queue = Queue("jobs", url=url)
 
     async def main(n: int) -> int:
@@ -200,7 +200,7 @@ def test_queue_of_a_module_serves_one_event_loop_after_the_other(url: str):
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
-def test_queue_that_was_left_open_waits_on_the_next_event_loop(url: str, other: SyncQueue):
+def test_queue_left_open_can_wait_on_the_next_event_loop(url: str, other: SyncQueue):
     queue = Queue("jobs", url=url)
 
     async def receive(queue: Queue) -> list[Any]:
@@ -211,11 +211,11 @@ def test_queue_that_was_left_open_waits_on_the_next_event_loop(url: str, other: 
 
     assert [asyncio.run(receive(queue)) for _ in range(3)] == [["x"]] * 3
     del queue
-    for _ in range(2):  # within reach of the filter: its sockets went with their event loops, which are found first
+    for _ in range(2):  # within the warning filter: its sockets died with their event loops, which are collected first
         gc.collect()
 
 
-def test_queue_in_use_on_another_event_loop_says_so(url: str):
+def test_queue_in_use_on_another_event_loop_is_refused(url: str):
     queue = Queue("jobs", url=url)
     with asyncio.Runner() as first, asyncio.Runner() as second:
         first.run(queue.send("x"))
@@ -239,7 +239,7 @@ def test_embedded_store_is_the_default(run: Run, tmp_path: Any, monkeypatch: pyt
     run(main())
 
 
-def test_server_that_is_away_is_a_named_error(run: Run, tmp_path: Any):
+def test_unavailable_server_gives_a_named_error(run: Run, tmp_path: Any):
     async def main() -> None:
         async with Queue("jobs", url=f"unix://{tmp_path}/none") as queue:
             with pytest.raises(errors.ServerUnreachable):

@@ -1,4 +1,4 @@
-"""What is of the async face alone: async functions of schedules, beside plain ones, and handlers that take too long."""
+"""Schedule functions on an event loop, async and plain, and handlers that take too long."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def url(redis_server: RedisServer) -> str:
     return redis_server.url
 
 
-def test_handler_over_its_time_is_cancelled_and_its_delivery_fails(run: Run, url: str):
+def test_handler_over_its_time_limit_is_cancelled_and_its_delivery_fails(run: Run, url: str):
     async def main() -> None:
         ended: list[str] = []
 
@@ -50,7 +50,7 @@ def test_handler_over_its_time_is_cancelled_and_its_delivery_fails(run: Run, url
     run(main())
 
 
-def test_message_s_own_timeout_cancels_its_handler_and_not_the_consumer_s(run: Run, url: str):
+def test_timeout_of_the_message_overrides_the_timeout_of_the_consumer(run: Run, url: str):
     async def main() -> None:
         may_end = asyncio.Event()
         async with Queue("jobs", url=url, max_retries=0) as queue:
@@ -77,7 +77,7 @@ def test_message_s_own_timeout_cancels_its_handler_and_not_the_consumer_s(run: R
     run(main())
 
 
-def test_plain_handler_over_its_time_is_told_of_and_goes_on(run: Run, url: str):
+def test_plain_handler_over_its_time_limit_is_logged_and_continues(run: Run, url: str):
     async def main() -> None:
         may_end = threading.Event()
         async with Queue("jobs", url=url) as queue:
@@ -97,12 +97,12 @@ def test_plain_handler_over_its_time_is_told_of_and_goes_on(run: Run, url: str):
 
 
 @pytest.mark.parametrize("timeout", [0, -1, float("nan"), "soon", True, 86_401])
-def test_time_that_is_none_is_refused(timeout: Any):
+def test_invalid_timeout_is_refused(timeout: Any):
     with pytest.raises(InvalidInput, match="timeout"):
         Consumer(Queue("jobs", url="redis://127.0.0.1:1"), print, timeout=timeout)
 
 
-def test_async_functions_of_schedules_are_awaited_and_plain_ones_run_on_threads(run: Run, url: str):
+def test_async_schedule_functions_are_awaited_and_plain_ones_run_on_threads(run: Run, url: str):
     async def main() -> None:
         where: dict[str, Any] = {}
         async with Queue("jobs", url=url) as queue:
@@ -127,7 +127,7 @@ def test_async_functions_of_schedules_are_awaited_and_plain_ones_run_on_threads(
     run(main())
 
 
-def test_plain_handler_beside_an_async_function_raises_returns_and_is_told_of_as_ever(run: Run, url: str):
+def test_plain_handler_beside_an_async_function_works_as_usual(run: Run, url: str):
     async def main() -> None:
         may_end = threading.Event()
 
@@ -149,7 +149,9 @@ def test_plain_handler_beside_an_async_function_raises_returns_and_is_told_of_as
             await queue.send_many(Outgoing(each, id=each) for each in ("raises", "stops", "false", "slow"))
             consumer = Consumer(queue, handle, timeout=0.05)
             await consumer.start()
-            assert await becomes(lambda: consumer.handled == 3 and consumer.overran > 0)  # others may, too
+            assert await becomes(
+                lambda: consumer.handled == 3 and consumer.overran > 0
+            )  # other handlers may exceed it too
             assert (await queue.stats()).unack == 1
             may_end.set()
             assert await becomes(lambda: consumer.handled == 4)
@@ -163,7 +165,7 @@ def test_plain_handler_beside_an_async_function_raises_returns_and_is_told_of_as
     run(main())
 
 
-def test_plain_handler_that_does_not_end_holds_up_no_end_of_its_consumer(run: Run, url: str):
+def test_plain_handler_that_does_not_end_does_not_delay_the_stop(run: Run, url: str):
     async def main() -> None:
         may_end, started = threading.Event(), threading.Event()
 
@@ -190,7 +192,7 @@ def test_plain_handler_that_does_not_end_holds_up_no_end_of_its_consumer(run: Ru
     run(main())
 
 
-def test_loop_goes_on_while_a_redrive_waits(run: Run, url: str):
+def test_event_loop_runs_while_a_redrive_waits(run: Run, url: str):
     async def main() -> None:
         async with Queue("jobs", url=url) as queue:
             await queue.send_many(Outgoing(n) for n in range(3))
@@ -207,7 +209,7 @@ def test_loop_goes_on_while_a_redrive_waits(run: Run, url: str):
     run(main())
 
 
-def test_function_of_a_schedule_that_a_call_does_not_run_is_refused(url: str):
+def test_generator_as_a_schedule_function_is_refused(url: str):
     queue = Queue("jobs", url=url)
 
     def ticks(_: Message) -> Any:

@@ -1,4 +1,4 @@
-"""Spans of sends and deliveries on the async face: each task keeps to its own."""
+"""Spans of sends and deliveries in the async API: each task has its own."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def url(redis_server: RedisServer) -> str:
     return redis_server.url
 
 
-def test_spans_of_tasks_that_run_at_the_same_time_are_not_mixed_up(run: Run, url: str):
+def test_spans_of_concurrent_tasks_are_not_mixed_up(run: Run, url: str):
     exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     tracer = provider.get_tracer("test")

@@ -1,4 +1,4 @@
-"""What is particular to topics of the async face."""
+"""What only async topics have."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.harness.servers import RedisServer
 from tests.harness.waiting import eventually
 
 
-def test_topic_that_is_closed_while_somebody_waits_keeps_no_connection(run: Run, redis_server: RedisServer):
+def test_topic_closed_during_a_wait_keeps_no_connection(run: Run, redis_server: RedisServer):
     def blocked() -> int:
         with redis_server.client() as client:
             return sum(each["cmd"] == "xread" for each in client.client_list())
@@ -29,7 +29,7 @@ def test_topic_that_is_closed_while_somebody_waits_keeps_no_connection(run: Run,
             task.cancel()
         ended = await asyncio.gather(*waiting, return_exceptions=True)
         await wait_for(0)
-        return [ended, list(topic._waits._idle)]  # whoever waits next would take a dead one
+        return [ended, list(topic._waits._idle)]  # the next wait would take a dead connection
 
     ended, kept = run(main())
     assert kept == []

@@ -1,4 +1,4 @@
-"""The async face on a Cluster, behind Sentinel, with a password, and when connections break."""
+"""The async API on a Cluster, behind Sentinel, with a password, and when connections break."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ StartServer = Callable[..., RedisServer]
 
 
 async def live(url: str, shards: int) -> None:
-    """Let messages live and die in every way."""
+    """Let messages end in every possible way."""
     async with Queue("work", url=url, shards=shards, backoff=backoff.fixed(0.05), max_retries=1) as queue:
 
         async def handle(message: Message) -> Any:
@@ -51,17 +51,17 @@ async def live(url: str, shards: int) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("shards", [1, 5])
-def test_life_of_messages_on_a_cluster(run: Run, shared_cluster: Cluster, shards: int):
+def test_messages_live_their_whole_life_on_a_cluster(run: Run, shared_cluster: Cluster, shards: int):
     run(live(shared_cluster.url, shards))
 
 
 @pytest.mark.full
-def test_life_of_messages_behind_sentinel(run: Run, start_server: StartServer):
+def test_messages_live_their_whole_life_behind_sentinel(run: Run, start_server: StartServer):
     run(live(Watched(start_server).url, 1))
 
 
 @pytest.mark.full
-def test_calls_follow_a_slot_that_moves(run: Run, start_server: StartServer):
+def test_calls_follow_a_moving_slot(run: Run, start_server: StartServer):
     cluster = Cluster(start_server, empty=1)
     keys = QueueKeys("delayq", "work")
 
@@ -81,10 +81,10 @@ def test_calls_follow_a_slot_that_moves(run: Run, start_server: StartServer):
 
 
 @pytest.mark.full
-def test_wait_for_replicas_speaks_of_the_message_that_was_sent(
+def test_wait_for_replicas_is_about_the_message_that_was_sent(
     run: Run, shared_cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ):
-    """No replica is there, whatever connection the WAIT takes."""
+    """There is no replica, whichever connection the WAIT takes."""
     monkeypatch.setattr("delayq.operations.send.REPLICA_TIMEOUT_MS", 10)
 
     async def main() -> None:
@@ -97,7 +97,7 @@ def test_wait_for_replicas_speaks_of_the_message_that_was_sent(
 
 
 @pytest.mark.full
-def test_node_that_is_away_is_no_concern_of_the_others(run: Run, start_server: StartServer):
+def test_unavailable_node_does_not_affect_the_others(run: Run, start_server: StartServer):
     cluster = Cluster(start_server, config={"cluster-require-full-coverage": "no"})
 
     async def main() -> None:
@@ -133,7 +133,7 @@ def test_consumer_follows_a_failover_behind_sentinel(
             await consumer.start()
             await queue.send("before", wait_replicas=1)
             assert await becomes(lambda: "before" in handled)
-            watched.give_up_after(500)  # before, a machine that pauses must not be taken for a master that is gone
+            watched.give_up_after(500)  # not earlier: a machine that pauses must not be taken for a lost master
             watched.master.kill()
             assert await becomes(lambda: is_master(watched.replicas[0]))
             sending = asyncio.create_task(insist(queue, "after"))
@@ -154,19 +154,19 @@ async def insist(queue: Queue, payload: str) -> None:
 
 
 @pytest.mark.parametrize("config", [{}, pytest.param({"cluster-enabled": "yes"}, marks=pytest.mark.full)])
-def test_what_is_no_whole_cluster_is_told(run: Run, start_server: StartServer, config: dict[str, str]):
+def test_server_that_is_not_a_complete_cluster_is_reported(run: Run, start_server: StartServer, config: dict[str, str]):
     server = start_server(port=True, config=config)
 
     async def main() -> None:
         async with Queue("work", url=f"redis+cluster://127.0.0.1:{server.port}") as queue:
             with pytest.raises(errors.ServerError, match="cluster"):
                 await queue.send("x")
-        assert await becomes(lambda: len(asyncio.all_tasks()) == 1)  # redis.asyncio has some of its own, for a moment
+        assert await becomes(lambda: len(asyncio.all_tasks()) == 1)  # redis.asyncio briefly has some tasks of its own
 
     run(main())
 
 
-def test_wrong_password_is_told_at_once(run: Run, start_server: StartServer):
+def test_wrong_password_is_reported_at_once(run: Run, start_server: StartServer):
     server = start_server(port=True, config={"requirepass": "secret"})
 
     async def main() -> None:
@@ -179,13 +179,13 @@ def test_wrong_password_is_told_at_once(run: Run, start_server: StartServer):
     run(main())
 
 
-def test_claim_whose_connection_breaks_is_not_sent_again(run: Run, redis_server: RedisServer):
-    """A copy would lease messages to a consumer that never hears of them."""
+def test_claim_on_a_broken_connection_is_not_sent_again(run: Run, redis_server: RedisServer):
+    """A copy would lease messages to a consumer that never learns about them."""
 
     async def main() -> None:
         async with Queue("work", url=redis_server.url) as queue:
             await queue.send_many(Outgoing(n) for n in range(10))
-            for message in await queue.receive(1):  # the server knows the scripts, and the queue what is recorded of it
+            for message in await queue.receive(1):  # now the server knows the scripts, and the queue knows its record
                 await message.release()
             connection = queue._executor
             client: Any = await connection.connected()
@@ -210,7 +210,7 @@ def test_claim_whose_connection_breaks_is_not_sent_again(run: Run, redis_server:
     run(main())
 
 
-def test_connection_to_a_master_no_more_is_given_up(run: Run, start_server: StartServer):
+def test_connection_to_a_former_master_is_given_up(run: Run, start_server: StartServer):
     server = start_server()
 
     async def main() -> None:
@@ -239,7 +239,7 @@ def test_connection_to_a_master_no_more_is_given_up(run: Run, start_server: Star
     ],
     ids=["authentication", "other"],
 )
-def test_why_a_node_lets_nobody_in_is_told_at_once(
+def test_reason_why_a_node_refuses_connections_is_reported_at_once(
     run: Run,
     shared_cluster: Cluster,
     monkeypatch: pytest.MonkeyPatch,

@@ -11,7 +11,7 @@ from delayq import Outgoing, Queue
 
 
 @pytest.mark.parametrize("step", [-7200, 7200])
-def test_client_whose_clock_is_set_takes_what_is_due_and_nothing_else(
+def test_client_with_a_wrong_clock_gets_only_due_messages(
     redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:
     queue, clock = Queue("jobs", redis=redis_client, lease=3600), time.time

@@ -1,4 +1,4 @@
-"""A queue or a topic that is closed while somebody waits: a receive ends, a consumer goes on. No socket is left."""
+"""A queue or topic that is closed during a wait: a receive ends, a consumer continues. No socket is left."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ each_kind = pytest.mark.parametrize("kind", ["queue", "topic"])
 
 @pytest.fixture
 def blocked(redis_client: redis.Redis) -> Blocked:
-    """Tells the ids of the connections that wait for something to come."""
-    redis_client.ping()  # connects
+    """Returns the ids of the connections that block."""
+    redis_client.ping()  # this connects
     return lambda: {each["id"] for each in redis_client.client_list() if "b" in each["flags"]}
 
 
@@ -84,7 +84,7 @@ def test_async_receive_ends_at_once_when_its_queue_is_closed(
         asyncio.run(close_while_one_waits())
 
 
-def test_async_close_waits_for_what_a_receive_still_asks(
+def test_async_close_waits_for_the_request_of_a_receive(
     redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan_sleep, asks, answers = idle.plan_sleep, threading.Event(), threading.Event()

@@ -1,4 +1,4 @@
-"""What a message costs: round trips, and memory of the server."""
+"""What a message costs: round trips, and memory on the server."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def queue(redis_client: redis.Redis) -> Queue:
 
 @pytest.fixture
 def trips(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many calls each round trip of the queue has carried."""
+    """How many calls each round trip of the queue has had."""
     made: list[int] = []
     run = queue._executor.run
 
@@ -43,7 +43,7 @@ def test_send_takes_one_round_trip(queue: Queue, trips: list[int], options: dict
 
 
 def test_pulled_delivery_takes_three_round_trips(queue: Queue, trips: list[int]) -> None:
-    """One to claim, one to fetch, and one to ack, for up to 32 messages of which nothing is known yet."""
+    """One to claim, one to fetch and one to ack, for up to 32 messages when nothing is known about their size."""
     queue.send_many([Outgoing(n) for n in range(32)])
     trips.clear()
     assert queue.ack(queue.receive(32)) == [True] * 32
@@ -53,17 +53,19 @@ def test_pulled_delivery_takes_three_round_trips(queue: Queue, trips: list[int])
 def test_deliveries_to_a_quick_handler_share_round_trips(
     queue: Queue, trips: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(time, "perf_counter", itertools.count(0.0, 1e-5).__next__)  # quick, whatever the machine does
+    monkeypatch.setattr(
+        time, "perf_counter", itertools.count(0.0, 1e-5).__next__
+    )  # counts as quick, whatever the machine does
     queue.send_many([Outgoing(n) for n in range(1000)])
     trips.clear()
     assert Consumer(queue, lambda _: None).drain() == 1000
     assert len(trips) <= 200
 
 
-def test_waiting_message_takes_no_more_memory_than_its_payload_and_its_place(
+def test_waiting_message_takes_only_the_memory_of_its_payload_and_its_place(
     queue: Queue, redis_client: redis.Redis
 ) -> None:
-    """But for a tenth, since the server's tables may just have grown."""
+    """Within a tenth, since the server's tables may have just grown."""
     client: Any = redis_client
 
     def used() -> int:
@@ -75,7 +77,7 @@ def test_waiting_message_takes_no_more_memory_than_its_payload_and_its_place(
     places = client.zrange("delayq:{jobs}:pending", 0, -1, withscores=True)
     keys = [b"delayq:{jobs}:msg:" + name for name, _ in places]
     payloads = client.mget(keys)
-    client.execute_command("FLUSHALL", "SYNC")  # else Valkey frees the memory later
+    client.execute_command("FLUSHALL", "SYNC")  # otherwise Valkey frees the memory later
     before = used()
     for start in range(0, len(keys), 250):
         part = slice(start, start + 250)

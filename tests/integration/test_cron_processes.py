@@ -1,4 +1,4 @@
-"""Schedules that several processes drive, while processes are killed."""
+"""Schedules that several processes run, while processes are killed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Consumer(queue, concurrency=2).run()
 
 
 class Fleet:
-    """Processes that consume; one of them can be killed, and another takes its place."""
+    """Processes that consume. One of them can be killed and replaced."""
 
     def __init__(self, url: str, program: Path) -> None:
         self._words = [sys.executable, str(program), url]

@@ -1,4 +1,4 @@
-"""Messages that are replaced while they run: never two of a key at a time, and the last one comes."""
+"""Messages replaced while they run: never two with one key at the same time, and the last one is handled."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OPTIONS: dict[str, Any] = {"lease": 300, "concurrency_per_key": 1, "concurrency_
 
 
 class Watch:
-    """What runs, by its id, and what was handled last."""
+    """What runs, by id, and what was handled last."""
 
     def __init__(self) -> None:
         self.running: Counter[str] = Counter()
@@ -77,14 +77,14 @@ def test_replaced_messages_never_run_beside_their_replacements(redis_server: Red
 
 
 def send_part(queue: Queue, part: int, count: int) -> None:
-    """Send the versions of every fourth page, in their order."""
+    """Send the versions of every fourth page, in order."""
     chance = random.Random(part)
     for number in range(part, count, 4):
         queue.send(number, **options(chance, number))
 
 
 @pytest.mark.parametrize("count", COUNTS)
-def test_replaced_messages_never_run_beside_their_replacements_on_the_async_face(redis_server: RedisServer, count: int):
+def test_replaced_messages_never_run_beside_their_replacements_in_the_async_api(redis_server: RedisServer, count: int):
     watch, chance = Watch(), random.Random(11)
 
     async def handle(message: Message) -> None:

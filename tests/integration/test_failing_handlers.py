@@ -1,4 +1,4 @@
-"""What a handler has left behind when it failed."""
+"""What a failed handler leaves behind."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FAILURES = 10_000
 
 
 class Held:
-    """Something large that a handler has at hand when it fails."""
+    """Something large that a handler holds when it fails."""
 
     def __init__(self) -> None:
         self.bytes = bytearray(1000)
@@ -28,7 +28,7 @@ class Held:
 
 @pytest.fixture
 def left() -> Iterator[list[weakref.ref[Held]]]:
-    """References to what handlers had; without the garbage collector, nothing that is part of a cycle ends."""
+    """How many objects of handlers are still referenced. Without the garbage collector, cycles stay."""
     gc.collect()
     gc.disable()
     yield []
@@ -63,7 +63,7 @@ def test_failed_handler_leaves_nothing_to_the_garbage_collector(
 
 
 @pytest.mark.parametrize("is_async", [True, False], ids=["async", "plain"])
-def test_failed_handler_of_the_async_face_leaves_nothing_to_the_garbage_collector(
+def test_failed_async_handler_leaves_nothing_to_the_garbage_collector(
     redis_server: RedisServer, left: list[weakref.ref[Held]], is_async: bool
 ):
     fail = failing(left)
@@ -80,7 +80,7 @@ def test_failed_handler_of_the_async_face_leaves_nothing_to_the_garbage_collecto
     check(left, 2 * COUNT)
 
 
-def test_failed_handler_of_a_topic_leaves_nothing_to_the_garbage_collector(
+def test_failed_topic_handler_leaves_nothing_to_the_garbage_collector(
     redis_server: RedisServer, left: list[weakref.ref[Held]]
 ):
     def handle(record: Record) -> None:
@@ -151,6 +151,6 @@ def test_memory_stays_flat_over_thousands_of_failures_without_the_garbage_collec
     command = [sys.executable, "-W", "ignore", "-c", FAILING, redis_server.url, kind, str(FAILURES)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
-    objects, blocks = map(int, done.stdout.split())  # that the last nine tenths of the failures have added
+    objects, blocks = map(int, done.stdout.split())  # what the last nine tenths of the failures added
     assert objects < FAILURES // 20
     assert blocks < FAILURES

@@ -1,4 +1,4 @@
-"""A process that is forked while another thread makes its first connection, or by a handler."""
+"""A process forked while another thread makes its first connection, or forked by a handler."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 
 @pytest.mark.parametrize("face", ["sync", "aio"])
-def test_child_that_is_forked_during_the_first_connection_can_send(face: str, start_server: StartServer):
+def test_child_forked_during_the_first_connection_can_send(face: str, start_server: StartServer):
     url = f"redis://localhost:{start_server(port=True).port}"
     command = [sys.executable, "-c", FORKING, url, face]
     done = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
@@ -145,7 +145,7 @@ print(*codes, left if kind == "topic" else (left.acked, left.nacked, left.lease_
         ),
     ],
 )
-def test_process_that_a_handler_forks_ends_with_the_handler_and_handles_nothing(
+def test_process_forked_by_a_handler_ends_with_the_handler_and_handles_nothing(
     redis_server: RedisServer, tmp_path: Path, kind: str, how: str
 ):
     command = [sys.executable, "-W", "ignore", "-c", FORKING_HANDLERS, redis_server.url, kind, how]

@@ -1,4 +1,4 @@
-"""What goes wrong around a consumer, and what must not come of it. Each test is a fault that was there once."""
+"""What goes wrong around a consumer, and what must not follow from it. Each test is a bug that once existed."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ class AsyncCallable:
 
 
 @pytest.mark.parametrize("handler", [coroutine, generator, AsyncCallable(), functools.partial(coroutine)])
-def test_handler_whose_call_would_run_nothing_is_refused(queue: Queue, handler: Any) -> None:
+def test_handler_whose_call_runs_nothing_is_refused(queue: Queue, handler: Any) -> None:
     with pytest.raises(InvalidInput, match=r"is async.*delayq\.aio|is a generator function"):
         queue.handler(handler)
     with pytest.raises(InvalidInput, match=r"is async.*delayq\.aio|is a generator function"):
         Consumer(queue, handler)
 
 
-def test_coroutine_that_a_handler_returns_is_no_success(queue: Queue) -> None:
+def test_coroutine_returned_by_a_handler_is_not_a_success(queue: Queue) -> None:
     sent = queue.send("x", max_retries=0)
     loose = coroutine(None)
     assert Consumer(queue, lambda _: loose).drain() == 1
@@ -77,7 +77,7 @@ class Unprintable(Exception):
 
 
 @pytest.mark.parametrize("error", [BadReject(3), Unprintable(), Reject(Unprintable())])  # type: ignore[arg-type]
-def test_strange_error_does_not_cost_a_worker(queue: Queue, error: Exception) -> None:
+def test_strange_error_does_not_end_a_worker(queue: Queue, error: Exception) -> None:
     def handle(message: Message) -> None:
         if message.payload == "bad":
             raise error
@@ -89,10 +89,10 @@ def test_strange_error_does_not_cost_a_worker(queue: Queue, error: Exception) ->
 
 
 @pytest.mark.full
-def test_replicas_that_do_not_confirm_are_told_also_on_a_second_try(
+def test_missing_replicas_are_reported_on_a_second_try_too(
     start_server: StartServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A repeated send writes nothing new; a WAIT after it must still not speak for the first one."""
+    """A repeated send writes nothing new, so the WAIT after it must not confirm the first one."""
     master = start_server(port=True)
     replica = start_server(port=True)
     with replica.client() as client:
@@ -111,13 +111,15 @@ def test_replicas_that_do_not_confirm_are_told_also_on_a_second_try(
         assert queue.stats().sent == 1
 
 
-def test_server_that_stalls_does_not_make_claims_that_nobody_holds(
+def test_stalled_server_makes_no_claims_that_nobody_holds(
     own_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It runs the request that its client has given up, and would run each repetition of it."""
+    """It runs the request that its client gave up on, and would run each repetition of it."""
     with Queue("jobs", url=f"{own_server.url}?socket_timeout=0.5") as queue:
         queue.send_many([Outgoing(n) for n in range(60)])
-        assert len(queue.receive(1)) == 1  # from now on it sends no texts of scripts, which the server reads in parts
+        assert (
+            len(queue.receive(1)) == 1
+        )  # from now on the client sends no script texts, which the server reads in parts
         run = queue._executor.run
 
         def stalled(calls: Any, repeat: bool = True) -> Any:
@@ -137,7 +139,7 @@ def test_server_that_stalls_does_not_make_claims_that_nobody_holds(
         assert queue.stats().delivered == 1 + 5
 
 
-def test_send_that_a_stall_interrupts_is_no_duplicate_of_itself(own_server: RedisServer) -> None:
+def test_send_interrupted_by_a_stall_is_not_its_own_duplicate(own_server: RedisServer) -> None:
     with Queue("jobs", url=f"{own_server.url}?socket_timeout=0.5") as queue:
         queue.stats()
         os.kill(own_server.pid, signal.SIGSTOP)
@@ -148,11 +150,11 @@ def test_send_that_a_stall_interrupts_is_no_duplicate_of_itself(own_server: Redi
         except DuplicateMessage:
             pytest.fail("the send found its own message, and called it a duplicate")
         except ServerUnreachable:
-            pass  # it may or may not have happened, and that is what this says
+            pass  # it may or may not have happened, as the error says
         timer.join()
 
 
-def test_one_shard_that_does_not_serve_leaves_the_others_at_work(redis_client: redis.Redis) -> None:
+def test_unavailable_shard_does_not_stop_the_others(redis_client: redis.Redis) -> None:
     queue = Queue("wide", redis=redis_client, shards=2)
     queue.send_many([Outgoing(n, id=f"m{n}") for n in range(40)])
     redis_client.set("delayq:{wide#1}:meta", "not a hash")
@@ -168,7 +170,7 @@ def test_one_shard_that_does_not_serve_leaves_the_others_at_work(redis_client: r
     consumer.stop()
 
 
-def test_success_that_could_not_be_settled_is_no_failure_at_the_end(
+def test_success_that_could_not_be_settled_does_not_become_a_failure_at_shutdown(
     queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tried, run = threading.Event(), queue._executor.run
@@ -176,7 +178,7 @@ def test_success_that_could_not_be_settled_is_no_failure_at_the_end(
     def broken(calls: Any, repeat: bool = True) -> Any:
         if not tried.is_set() and any(c.script and c.script.name == "ack" for c in calls):
             tried.set()
-            assert eventually(HURRIES.get())  # until it is told to stop
+            assert eventually(HURRIES.get())  # until the consumer is told to stop
             raise ServerUnreachable("the connection broke")
         return run(calls, repeat)
 
@@ -184,25 +186,25 @@ def test_success_that_could_not_be_settled_is_no_failure_at_the_end(
     queue.send("x", max_retries=0)
     consumer = Consumer(queue, lambda _: None)
     consumer.start()
-    assert tried.wait(120)  # the handler has ended: a stop that gives it no time is not to find it running
+    assert tried.wait(120)  # the handler has ended, so that a stop without a timeout does not find it running
     consumer.stop(timeout=0)
     stats = queue.stats()
     assert (stats.acked, stats.dead) == (1, 0)
 
 
-def test_start_without_a_server_says_so() -> None:
+def test_start_without_a_server_gives_an_error() -> None:
     with pytest.raises(ServerError):
         Consumer(Queue("jobs", url="unix:///nowhere/at/all"), lambda _: None).start()
 
 
-def test_stop_within_a_handler_does_not_wait_for_that_handler(queue: Queue) -> None:
+def test_stop_inside_a_handler_does_not_wait_for_that_handler(queue: Queue) -> None:
     queue.send("x")
     consumer = Consumer(queue, lambda _: consumer.stop(), shutdown_timeout=3600)
     assert consumer.run() == 1
     assert queue.stats().acked == 1
 
 
-def test_shutdown_timeout_of_one_stop_does_not_hold_for_the_next(queue: Queue) -> None:
+def test_shutdown_timeout_of_one_stop_does_not_apply_to_the_next(queue: Queue) -> None:
     started = threading.Event()
 
     def handle(_: Message) -> None:
@@ -227,7 +229,7 @@ def test_drain_takes_back_what_a_dead_consumer_held(redis_client: redis.Redis) -
     assert Consumer(queue, lambda _: None).drain() == 1
 
 
-def test_recorded_shards_are_looked_for_again_once_the_server_has_lost_them(
+def test_recorded_shards_are_looked_up_again_after_the_server_lost_them(
     redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("delayq.operations.queue_context.LOOK_SECONDS", 0.0)
@@ -242,7 +244,7 @@ def receive_once(queue: Queue, results: Any) -> None:
     results.put([message.payload for message in queue.receive(1, wait=60)])
 
 
-def test_process_that_was_forked_waits_on_a_socket_of_its_own(redis_server: RedisServer) -> None:
+def test_forked_process_waits_on_its_own_socket(redis_server: RedisServer) -> None:
     with Queue("jobs", url=redis_server.url) as queue:
         assert queue.receive(wait=0.05) == []
         context = multiprocessing.get_context("fork")
@@ -277,7 +279,7 @@ Consumer(queue, handle, concurrency=1).run(max_messages=1)
 
 
 @pytest.mark.full
-def test_child_that_a_handler_forks_dies_of_the_signal_that_it_gets(redis_server: RedisServer) -> None:
+def test_child_forked_by_a_handler_dies_of_its_signal(redis_server: RedisServer) -> None:
     with Queue("jobs", url=redis_server.url) as queue:
         queue.send("x")
     command = [sys.executable, "-W", "ignore", "-c", FORKING, redis_server.url]
@@ -301,7 +303,7 @@ started.wait(120)
 """
 
 
-def test_program_that_ends_without_stop_finishes_what_runs(redis_server: RedisServer) -> None:
+def test_program_that_ends_without_stop_finishes_running_messages(redis_server: RedisServer) -> None:
     with Queue("jobs", url=redis_server.url) as queue:
         queue.send_many([Outgoing(n) for n in range(5)])
         command = [sys.executable, "-c", UNSTOPPED, redis_server.url]

@@ -1,4 +1,4 @@
-"""What consumers tell of themselves: what they hold, how long their handlers ran, and that they have ended."""
+"""What consumers report about themselves: what they hold, how long their handlers ran, and that they have ended."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ def queue(any_client: redis.Redis) -> Iterator[Queue]:
 
 @pytest.fixture
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let them appear whenever they can."""
+    """Let consumers send a heartbeat whenever they can."""
     monkeypatch.setattr(presence, "SECONDS", 0.0)
 
 
 def told(queue: Queue) -> int:
-    """How many handlers the queue has heard of."""
+    """How many handler runs the queue has counted."""
     return sum(queue.stats().handler_time.values())
 
 
 @pytest.mark.usefixtures("often")
-def test_why_names_the_consumer_that_holds_a_message_though_there_is_no_ledger(queue: Queue):
+def test_why_names_the_consumer_that_holds_a_message_without_a_ledger(queue: Queue):
     may_end = threading.Event()
     queue.send("x", id="a")
     consumer = Consumer(queue, lambda _: may_end.wait(120) and None, name="busy")
@@ -54,7 +54,7 @@ def test_why_names_the_consumer_that_holds_a_message_though_there_is_no_ledger(q
 
 
 @pytest.mark.usefixtures("often")
-def test_consumer_tells_what_it_holds_and_since_when(queue: Queue):
+def test_consumer_reports_what_it_holds_and_since_when(queue: Queue):
     may_end = threading.Event()
     queue.send_many([Outgoing(n, id=f"m{n}") for n in range(2)])
     consumer = Consumer(queue, lambda _: may_end.wait(120) and None, concurrency=2, name="busy")
@@ -71,7 +71,7 @@ def test_consumer_tells_what_it_holds_and_since_when(queue: Queue):
 
 
 @pytest.mark.usefixtures("often")
-def test_consumer_tells_how_many_it_has_handled_and_that_failed(queue: Queue):
+def test_consumer_reports_how_many_messages_it_has_handled_and_how_many_failed(queue: Queue):
     def fail(message: Message) -> bool:
         return bool(message.payload != 1)
 
@@ -85,7 +85,7 @@ def test_consumer_tells_how_many_it_has_handled_and_that_failed(queue: Queue):
         consumer.stop()
 
 
-def test_consumer_that_ends_in_good_order_is_one_no_longer(queue: Queue):
+def test_consumer_that_ends_cleanly_is_no_longer_listed(queue: Queue):
     consumer = Consumer(queue, lambda _: None)
     queue.send("x")
     assert consumer.drain() == 1
@@ -98,9 +98,7 @@ def test_consumer_that_ends_in_good_order_is_one_no_longer(queue: Queue):
 
 
 @pytest.mark.usefixtures("often")
-def test_consumer_whose_server_is_away_at_the_end_does_not_wait_for_it_twice(
-    queue: Queue, monkeypatch: pytest.MonkeyPatch
-):
+def test_consumer_that_ends_without_its_server_waits_for_it_only_once(queue: Queue, monkeypatch: pytest.MonkeyPatch):
     def away(*_: Any) -> Iterator[Any]:
         raise ServerUnreachable("no answer within 5 s")
         yield
@@ -110,13 +108,13 @@ def test_consumer_whose_server_is_away_at_the_end_does_not_wait_for_it_twice(
     consumer.start()
     assert eventually(lambda: len(queue.consumers()) == 1)
     consumer.stop()
-    assert len(queue.consumers()) == 1  # it was not asked to strike it off
+    assert len(queue.consumers()) == 1  # it was not asked to deregister
 
 
-def test_end_of_a_consumer_is_told_once(queue: Queue):
+def test_deregister_call_is_not_repeated(queue: Queue):
     assert (
         not queue._context.shards[0].deregister("me").repeats
-    )  # else an end would wait for a silent server several times
+    )  # otherwise an end would wait for a silent server several times
 
 
 PROGRAM = """
@@ -129,7 +127,7 @@ with Queue("jobs", url=sys.argv[1]) as queue:
 """
 
 
-def test_consumer_that_was_killed_is_known_with_what_it_held(any_server: RedisServer, queue: Queue):
+def test_killed_consumer_is_still_listed_with_what_it_held(any_server: RedisServer, queue: Queue):
     queue.send_many([Outgoing(n, id=f"m{n}") for n in range(2)])
     consumer = subprocess.Popen([sys.executable, "-c", PROGRAM, any_server.url])
     try:
@@ -145,7 +143,7 @@ def test_consumer_that_was_killed_is_known_with_what_it_held(any_server: RedisSe
 # -- how long handlers ran -----------------------------------------------------------------------------------------
 
 
-def test_every_handler_is_counted_once_by_how_long_it_ran(queue: Queue):
+def test_every_handler_run_is_counted_once_by_its_duration(queue: Queue):
     queue.send_many([Outgoing(n) for n in range(200)])
     slow = Outgoing("slow")
     queue.send_many([slow])
@@ -155,13 +153,13 @@ def test_every_handler_is_counted_once_by_how_long_it_ran(queue: Queue):
     assert sum(count for upper, count in counted.items() if upper >= 32) >= 1
 
 
-def test_handlers_of_processes_are_counted(queue: Queue):
+def test_handlers_in_processes_are_counted(queue: Queue):
     queue.send_many([Outgoing(n) for n in range(5)])
     Consumer(queue, handle, pool="process", concurrency=1).drain()
     assert told(queue) == 5
 
 
-def test_batch_counts_as_one_handler(queue: Queue):
+def test_batch_counts_as_one_handler_run(queue: Queue):
     @queue.batch_handler(max_messages=10)
     def all_of(_: Any) -> None: ...
 
@@ -187,7 +185,7 @@ def test_async_handlers_and_their_batches_are_counted(any_server: RedisServer, q
     assert told(queue) == 11
 
 
-def test_handlers_of_several_queues_are_counted_for_their_own(any_client: redis.Redis, queue: Queue):
+def test_handlers_of_several_queues_are_counted_separately(any_client: redis.Redis, queue: Queue):
     with Queue("mail", redis=any_client) as mail:
         queue.send_many([Outgoing(n) for n in range(3)])
         mail.send("x")
@@ -197,7 +195,7 @@ def test_handlers_of_several_queues_are_counted_for_their_own(any_client: redis.
 
 
 @pytest.mark.usefixtures("often")
-def test_note_that_is_refused_hands_the_times_over_with_the_next(queue: Queue, any_client: redis.Redis):
+def test_handler_times_of_a_refused_heartbeat_go_with_the_next(queue: Queue, any_client: redis.Redis):
     key = "delayq:{jobs}:consumers"
     may_go_on = threading.Event()
 
@@ -229,8 +227,8 @@ def test_consumer_keeps_samples(queue: Queue):
 
 
 def test_history_of_a_queue_is_bounded(queue: Queue, any_client: Any):
-    """A day, of a queue that has counted everything there is to count, in large numbers."""
-    now = [1_700_000_400_000.0]  # when ten minutes begin
+    """A day of a queue that has counted everything that can be counted, in large numbers."""
+    now = [1_700_000_400_000.0]  # when a ten-minute period begins
     keys = queue._context.shards[0].keys
     times = {f"{kind}:{bucket}": 10**7 + bucket for kind in ("late", "took") for bucket in range(20)}
     counters = dict.fromkeys(queue.stats().COUNTERS, 10**9)

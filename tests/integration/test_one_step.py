@@ -1,4 +1,4 @@
-"""What happens between two round trips of a call, or when there is no second one, does no harm."""
+"""What happens between two round trips of a call, or without a second one, does no harm."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.harness.wounds import of_queue
 
 
 def before_trips(queue: Queue, act: Callable[[int], object]) -> pytest.MonkeyPatch:
-    """Call `act` before each round trip of a queue, with its number from 0 on; until the patch is undone."""
+    """Call `act` before each round trip of a queue with its number, counted from 0, until the patch is undone."""
     patch, run, number = pytest.MonkeyPatch(), queue._executor.run, iter(range(1000))
 
     def run_then(calls: Sequence[Any], repeat: bool = True) -> Any:
@@ -33,8 +33,8 @@ def queue(redis_client: redis.Redis) -> Queue:
     return queue
 
 
-def test_cancel_misses_no_message_that_moves_meanwhile(queue: Queue, redis_client: redis.Redis) -> None:
-    """It is promoted after a first look, if there is one, and is back where it was at the next."""
+def test_cancel_does_not_miss_a_message_that_moves_meanwhile(queue: Queue, redis_client: redis.Redis) -> None:
+    """The message is promoted after a first look, if there is one, and is back at the next."""
     pending, ready = "delayq:{jobs}:pending", "delayq:{jobs}:ready"
     queue.send("x", id="a", delay=60)
 
@@ -50,8 +50,8 @@ def test_cancel_misses_no_message_that_moves_meanwhile(queue: Queue, redis_clien
 
 
 @pytest.mark.parametrize("options", [{}, {"id": "a"}, {"id": "recorded", "on_conflict": "replace"}], ids=repr)
-def test_send_that_is_cut_off_is_wholly_in_or_not_at_all(queue: Queue, options: dict[str, Any]) -> None:
-    """Cut before each of its round trips in turn, which is after the one before, until it comes to its end."""
+def test_interrupted_send_is_stored_completely_or_not_at_all(queue: Queue, options: dict[str, Any]) -> None:
+    """Cut before each of its round trips in turn, that is, after the one before, until a send runs to its end."""
     trips, is_cut = 0, True
     while is_cut:
         is_cut = sends_until(trips, queue, options)
@@ -61,7 +61,7 @@ def test_send_that_is_cut_off_is_wholly_in_or_not_at_all(queue: Queue, options: 
 
 
 def sends_until(last: int, queue: Queue, options: dict[str, Any]) -> bool:
-    """Send; return whether that took more round trips than `last`, in which case it was cut off there."""
+    """Send. Return whether that took more round trips than `last`, in which case it was cut off there."""
 
     def cut(trip: int) -> None:
         if trip == last:

@@ -1,4 +1,4 @@
-"""Consumers as processes: everything accounted for, poison contained, signals obeyed."""
+"""Consumers as processes: every message accounted for, poison contained, signals obeyed."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def queue(own_server: RedisServer) -> Iterator[Queue]:
 
 @pytest.fixture
 def start(own_server: RedisServer, tmp_path: Path) -> Iterator[Start]:
-    """``start(program)``: a process that runs it with the program above and the server's URL, ended after the test."""
+    """``start(program)``: runs it with the program above and the server's URL, and ends the process after the test."""
     consumer = tmp_path / "consumer.py"
     consumer.write_text(PROGRAM)
     started: list[subprocess.Popen[bytes]] = []
@@ -87,7 +87,7 @@ def test_20000_messages_through_4_processes_are_all_accounted_for(
     assert queue.ack(queue.receive()) == [True]
     with own_server.client() as client:
         before = sorted(client.keys())
-        # Retries, for a pause takes leases of 1 s away.
+        # Retries: a pause of the machine takes leases of 1 s away.
         sents = queue.send_many([Outgoing(n, max_retries=50) for n in range(20_000)])
         assert len({sent.id for sent in sents}) == 20_000
         processes = [start(PROGRAM) for _ in range(4)]
@@ -97,7 +97,9 @@ def test_20000_messages_through_4_processes_are_all_accounted_for(
         assert [process.wait(120) for process in processes] == [0, 0, 0, 0]
         stats = queue.stats()
         assert (stats.sent, stats.acked, stats.missing) == (20_001, 20_001, 0)
-        assert 2_000 - stats.lease_lost <= stats.nacked <= 2_000  # a lease lost at first is an attempt, which fails so
+        assert (
+            2_000 - stats.lease_lost <= stats.nacked <= 2_000
+        )  # a lease lost early is an attempt, which fails this way
         assert stats.delivered == stats.acked + stats.nacked + stats.released + stats.lease_lost
         lasting = [key for key in sorted(client.keys()) if client.pttl(key) == -1]
         after = [key for key in lasting if not key.endswith((b":timer", b":bell"))]
@@ -106,7 +108,7 @@ def test_20000_messages_through_4_processes_are_all_accounted_for(
 
 @pytest.mark.full
 @pytest.mark.parametrize("poison", ["exit", "segfault"])
-def test_poison_that_kills_its_process_is_buried_and_the_others_are_handled(
+def test_poison_that_kills_its_process_becomes_a_dead_letter_and_the_others_are_handled(
     queue: Queue, start: Start, poison: str
 ) -> None:
     sent = queue.send(poison)
@@ -122,7 +124,7 @@ def test_poison_that_kills_its_process_is_buried_and_the_others_are_handled(
 
 
 @pytest.mark.full
-def test_suspect_loses_nothing_to_poison_that_is_claimed_with_it(queue: Queue, start: Start) -> None:
+def test_suspect_loses_no_attempts_to_poison_claimed_with_it(queue: Queue, start: Start) -> None:
     queue.send("fine", id="innocent", max_retries=3)
     for attempt in (1, 2):
         (message,) = queue.receive(wait=20, lease=0.01)
@@ -136,7 +138,7 @@ def test_suspect_loses_nothing_to_poison_that_is_claimed_with_it(queue: Queue, s
 
 
 @needs_proc
-def test_supervisor_restarts_a_child_that_was_killed(queue: Queue, start: Start) -> None:
+def test_supervisor_restarts_a_killed_child(queue: Queue, start: Start) -> None:
     supervisor = start(SUPERVISED)
     assert eventually(lambda: len(children(supervisor.pid)) == 2)
     first, other = children(supervisor.pid)
@@ -149,10 +151,10 @@ def test_supervisor_restarts_a_child_that_was_killed(queue: Queue, start: Start)
 
 @needs_proc
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.full)])
-def test_supervisor_hands_a_signal_on_and_its_children_finish_what_they_run(
+def test_supervisor_passes_a_signal_on_and_its_children_finish_running_messages(
     queue: Queue, start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
-    monkeypatch.setenv("LEASE", "60")  # which a pause does not take away
+    monkeypatch.setenv("LEASE", "60")  # which a pause of the machine does not take away
     supervisor = start(SUPERVISED)
     queue.send("slow")
     assert eventually(lambda: queue.stats().unack == 1 and len(queue.consumers()) == 2)
@@ -167,19 +169,19 @@ def test_supervisor_hands_a_signal_on_and_its_children_finish_what_they_run(
 
 
 @pytest.mark.full
-def test_consumer_that_is_stopped_for_longer_than_its_lease_changes_nothing_afterwards(
+def test_consumer_frozen_for_longer_than_its_lease_changes_nothing_afterwards(
     queue: Queue, start: Start, tmp_path: Path
 ) -> None:
     process = start(PROGRAM)
     queue.send("slow", id="slow", max_retries=50)
     assert eventually(lambda: queue.stats().unack == 1)
     process.send_signal(signal.SIGSTOP)
-    begun = attempts(queue, "slow")  # a pause may have taken the lease away before
+    begun = attempts(queue, "slow")  # a pause of the machine may have taken the lease away earlier
     assert eventually(lambda: [message.attempt for message in queue.receive(lease=600)] == [begun + 1])
     (tmp_path / "go").touch()
     process.send_signal(signal.SIGCONT)
     queue.send("fine")
-    assert eventually(lambda: queue.stats().acked == 1)  # it is at work again
+    assert eventually(lambda: queue.stats().acked == 1)  # it is working again
     process.terminate()
     assert process.wait(120) == 0  # after its late outcome
     info = queue.get("slow")

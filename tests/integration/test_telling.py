@@ -1,4 +1,4 @@
-"""What a user is told: by errors, by the log, and by a refusal instead of a change in silence."""
+"""What a user learns from errors and the log, and refusals instead of silent changes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def queue(redis_client: redis.Redis) -> Queue:
     return Queue("jobs", redis=redis_client)
 
 
-def test_send_that_was_not_confirmed_can_be_repeated_by_the_id_that_its_error_tells(
+def test_unconfirmed_send_can_be_repeated_with_the_id_in_its_error(
     queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("delayq.operations.send.REPLICA_TIMEOUT_MS", 20)
@@ -29,7 +29,7 @@ def test_send_that_was_not_confirmed_can_be_repeated_by_the_id_that_its_error_te
     assert queue.stats().pending == 1
 
 
-def test_duplicates_among_many_are_told_with_what_became_of_the_others(queue: Queue) -> None:
+def test_duplicates_among_many_are_reported_with_the_results_of_the_others(queue: Queue) -> None:
     queue.send("x", id="a")
     with pytest.raises(DuplicateMessage, match="all others were sent") as refusal:
         queue.send_many([Outgoing(n, id=n, on_conflict="error") for n in ("a", "b")])
@@ -37,7 +37,7 @@ def test_duplicates_among_many_are_told_with_what_became_of_the_others(queue: Qu
     assert queue.stats().pending == 2
 
 
-def test_message_that_no_handler_sees_is_told_in_the_log(redis_client: redis.Redis) -> None:
+def test_message_that_no_handler_sees_is_logged(redis_client: redis.Redis) -> None:
     now = [1_000_000.0]
     queue = Queue("jobs", redis=redis_client, clock=lambda: now[0], lease=1)
     queue.send("lost", id="lost", max_retries=0)
@@ -60,7 +60,7 @@ def test_message_that_no_handler_sees_is_told_in_the_log(redis_client: redis.Red
     }
 
 
-def test_log_of_a_failure_has_its_traceback_and_that_of_a_verdict_has_none(queue: Queue) -> None:
+def test_log_of_a_failure_has_a_traceback_but_that_of_a_deliberate_outcome_does_not(queue: Queue) -> None:
     def handle(message: Message) -> None:
         if message.payload == "reject":
             raise Reject("unwanted")
@@ -75,17 +75,17 @@ def test_log_of_a_failure_has_its_traceback_and_that_of_a_verdict_has_none(queue
 
 
 @pytest.mark.parametrize("payload", [float("nan"), {"a": [1.0, None, float("inf")]}])
-def test_number_that_json_lacks_is_refused(queue: Queue, payload: Any) -> None:
+def test_number_that_json_cannot_express_is_refused(queue: Queue, payload: Any) -> None:
     with pytest.raises(PayloadNotSerializable, match="NaN"):
         queue.send(payload)
     assert queue.stats().sent == 0
 
 
-def test_null_is_a_payload_like_others(queue: Queue) -> None:
+def test_null_is_a_payload_like_any_other(queue: Queue) -> None:
     queue.send({"a": None, "b": ["null", 1.5]})
     assert queue.receive()[0].payload == {"a": None, "b": ["null", 1.5]}
 
 
-def test_empty_url_is_not_taken_for_none_at_all() -> None:
+def test_empty_url_is_not_treated_as_a_missing_one() -> None:
     with pytest.raises(InvalidURL, match="url=''"):
         Queue("jobs", url="").stats()

@@ -23,7 +23,7 @@ def sentinel_url(start_server: StartServer) -> str:
 
 
 def live(url: str, shards: int) -> None:
-    """Send, fail, retry, cancel, bury and ack; then the books must balance."""
+    """Send, fail, retry, cancel, reject and ack. The statistics must balance afterwards."""
     with Queue("work", url=url, shards=shards, max_retries=0) as queue:
         sents = queue.send_many([Outgoing(n, delay=0.02) for n in range(60)], wait_replicas=0)
         later = queue.send("later", delay=3600)
@@ -36,7 +36,7 @@ def live(url: str, shards: int) -> None:
         consumer = Consumer(queue, handle, concurrency=4)
         consumer.start()
         assert eventually(lambda: len(handled) == len(sents))
-        queue.send(100)  # an idle consumer hears the bell, on whichever node it is
+        queue.send(100)  # an idle consumer hears the bell, whichever node it is on
         assert eventually(lambda: 100 in handled)
         consumer.stop()
         assert queue.cancel(later.id) == "cancelled"
@@ -48,12 +48,12 @@ def live(url: str, shards: int) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("shards", [1, 7])
-def test_life_of_messages_on_a_cluster(cluster_url: str, shards: int) -> None:
+def test_messages_live_their_whole_life_on_a_cluster(cluster_url: str, shards: int) -> None:
     live(cluster_url, shards)
 
 
 @pytest.mark.full
-def test_life_of_messages_behind_sentinel(sentinel_url: str) -> None:
+def test_messages_live_their_whole_life_behind_sentinel(sentinel_url: str) -> None:
     live(sentinel_url, shards=1)
 
 
@@ -66,7 +66,7 @@ def test_pull_style_receiver_on_a_cluster_hears_the_bell(cluster_url: str) -> No
         assert queue.stats().acked == 1
 
 
-def test_send_that_waits_for_replicas_says_when_too_few_confirm(
+def test_send_that_waits_for_replicas_raises_an_error_when_too_few_confirm(
     redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("delayq.operations.send.REPLICA_TIMEOUT_MS", 50)

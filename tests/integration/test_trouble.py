@@ -1,4 +1,4 @@
-"""What a running consumer outlives: the server's end, its forgetting, and what others do to its keys."""
+"""What a running consumer survives: the end of the server, its loss of scripts or data, and changed keys."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_lost_bell_costs_at_most_the_fallback(own_server: RedisServer, queue: Qu
     with own_server.client() as client:
         eventually(lambda: bool(client.client_list()))
         time.sleep(0.2)
-        # A message planted as a send would, but without the ring.
+        # A message added as a send would, but without the ring.
         sent = queue.send("x", delay=3600)
         time.sleep(0.1)
         client.zadd("delayq:{jobs}:pending", {sent.id: 1})
@@ -72,7 +72,7 @@ def test_lost_bell_costs_at_most_the_fallback(own_server: RedisServer, queue: Qu
         assert eventually(lambda: len(handled) == 1)
 
 
-def test_message_whose_payload_is_gone_ends_in_dead(
+def test_message_without_a_payload_becomes_a_dead_letter(
     queue: Queue, own_server: RedisServer, handled: list[Message]
 ) -> None:
     sent = queue.send("x")
@@ -85,7 +85,7 @@ def test_message_whose_payload_is_gone_ends_in_dead(
 
 
 @pytest.mark.parametrize("stored", [b"", b"garbage", b"1234567890123", b"1234567890123\x93\x01\x00\xa1x", b"x" * 100])
-def test_unreadable_envelope_ends_in_dead_and_the_next_ones_are_handled(
+def test_unreadable_envelope_becomes_a_dead_letter_and_the_next_messages_are_handled(
     queue: Queue, own_server: RedisServer, handled: list[Message], stored: bytes
 ) -> None:
     sent = queue.send("broken")
@@ -97,7 +97,7 @@ def test_unreadable_envelope_ends_in_dead_and_the_next_ones_are_handled(
     assert [(dead.id, dead.reason) for dead in queue.dead.list()] == [(sent.id, "unreadable-envelope")]
 
 
-def test_consumer_that_was_away_for_longer_than_its_lease_cannot_settle(own_server: RedisServer) -> None:
+def test_consumer_that_was_stopped_for_longer_than_its_lease_cannot_settle(own_server: RedisServer) -> None:
     """As after SIGSTOP and SIGCONT: the message has moved on, and the late outcome changes nothing."""
     with Queue("jobs", url=own_server.url) as queue:
         queue.send("x")
@@ -126,7 +126,7 @@ LOST = "queue data lost"
 
 
 @pytest.mark.parametrize("is_made_again", [False, True])
-def test_lost_data_of_a_queue_are_told_once_by_who_has_used_it_and_by_the_doctor(
+def test_lost_data_of_a_queue_is_reported_once_by_its_clients_and_by_the_doctor(
     own_server: RedisServer, queue: Queue, is_made_again: bool
 ) -> None:
     queue.send("lost")
@@ -136,7 +136,7 @@ def test_lost_data_of_a_queue_are_told_once_by_who_has_used_it_and_by_the_doctor
             with Queue("jobs", url=own_server.url) as other:
                 other.send("new")
         for _ in range(3):
-            queue._context.look_again()  # as once a minute
+            queue._context.look_again()  # as happens once a minute
             queue.stats()
     assert [(line["event"], line["log_level"]) for line in lines if "lost" in line["event"]] == [(LOST, "error")]
     with Queue("jobs", url=own_server.url) as other:
@@ -146,7 +146,9 @@ def test_lost_data_of_a_queue_are_told_once_by_who_has_used_it_and_by_the_doctor
 
 
 @pytest.mark.parametrize("is_made_again", [False, True])
-def test_removed_queue_is_told_once_and_is_no_loss(own_server: RedisServer, queue: Queue, is_made_again: bool) -> None:
+def test_removed_queue_is_logged_once_and_not_as_a_loss(
+    own_server: RedisServer, queue: Queue, is_made_again: bool
+) -> None:
     queue.send("x", id="a")
     queue.cancel("a")
     with capture_logs() as lines, Queue("jobs", url=own_server.url) as other:
@@ -154,7 +156,7 @@ def test_removed_queue_is_told_once_and_is_no_loss(own_server: RedisServer, queu
         if is_made_again:
             other.send("new")
         for _ in range(3):
-            queue._context.look_again()  # as once a minute
+            queue._context.look_again()  # as happens once a minute
             queue.stats()
     told = [(line["event"], line["log_level"]) for line in lines]
     assert told == [("queue removed while in use", "warning")]
@@ -162,10 +164,10 @@ def test_removed_queue_is_told_once_and_is_no_loss(own_server: RedisServer, queu
     assert examine(queue).healthy
 
 
-def test_consumer_says_that_the_server_has_come_back_without_the_data(
+def test_consumer_logs_that_the_server_came_back_without_its_data(
     start_server: StartServer, handled: list[Message]
 ) -> None:
-    server = start_server()  # it keeps nothing on disk
+    server = start_server()  # the server keeps nothing on disk
     with Queue("jobs", url=server.url) as queue, capture_logs() as lines:
         consumer = Consumer(queue, handled.append)
         consumer.start()
@@ -179,7 +181,7 @@ def test_consumer_says_that_the_server_has_come_back_without_the_data(
     assert [line["event"] for line in lines].count(LOST) == 1
 
 
-def test_thread_that_asked_before_another_has_recorded_the_queue_tells_no_loss(
+def test_thread_that_asked_before_the_queue_was_recorded_reports_no_loss(
     redis_server: RedisServer, caplog: pytest.LogCaptureFixture
 ):
     with Queue("jobs", url=redis_server.url) as queue:
