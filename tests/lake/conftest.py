@@ -1,4 +1,4 @@
-"""A lake, and the time by which messages come to rest in it and are loaded."""
+"""A lake, and a clock that decides when messages are kept in it and when they are loaded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A queue with a horizon: what is due later rests in the lake, and is found, changed and withdrawn there."""
+"""A queue with a horizon: messages due later are kept in the lake, and are found, changed and cancelled there."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def queue(redis_server: RedisServer, lake: Path, clock: Clock) -> Iterator[Queue
         yield opened
 
 
-def test_message_beyond_the_horizon_rests_in_the_lake_with_all_that_was_said_of_it(
+def test_message_beyond_the_horizon_is_kept_in_the_lake_with_everything_known_about_it(
     queue: Queue, lake: Path, clock: Clock
 ):
     sent = queue.send({"to": "a"}, delay=DAY, headers={"k": "v"}, max_retries=7, expires_in=2 * DAY, timeout=90)
@@ -51,7 +51,7 @@ def test_horizon_is_the_last_moment_that_is_kept_in_redis(queue: Queue, clock: C
         assert info.state == state
 
 
-def test_many_are_sorted_by_their_hours_and_told_in_their_order(queue: Queue, lake: Path):
+def test_many_messages_are_stored_by_hour_and_reported_in_order(queue: Queue, lake: Path):
     sent = queue.send_many([Outgoing(n, delay=n * HOUR / 2, id=f"m{n}") for n in range(12)])
     assert [each.id for each in sent] == [f"m{n}" for n in range(12)]
     assert queue.stats().pending == 5
@@ -59,7 +59,7 @@ def test_many_are_sorted_by_their_hours_and_told_in_their_order(queue: Queue, la
     assert all(each.created for each in sent)
 
 
-def test_it_is_delivered_at_its_time_once_loaded(queue: Queue, lake: Path, clock: Clock):
+def test_loaded_message_is_delivered_at_its_time(queue: Queue, lake: Path, clock: Clock):
     sent = queue.send_many([Outgoing(n, delay=DAY + n) for n in range(3)])
     clock.later(DAY - HOUR)
     assert counted(load(queue, lake), "rows", "sent") == (3, 3)
@@ -83,7 +83,7 @@ def test_expiry_counts_from_the_send_and_not_from_the_load(queue: Queue, lake: P
 
 
 @pytest.mark.parametrize("home", ["lake", "redis"])
-def test_id_that_exists_is_left_replaced_or_an_error_wherever_it_is(queue: Queue, lake: Path, clock: Clock, home: str):
+def test_existing_id_is_kept_replaced_or_refused_wherever_it_is(queue: Queue, lake: Path, clock: Clock, home: str):
     first = queue.send("old", delay=DAY if home == "lake" else HOUR, id="a")
     left = queue.send("new", delay=2 * DAY, id="a")
     assert (left.created, left.due_at) == (False, first.due_at)
@@ -99,7 +99,7 @@ def test_id_that_exists_is_left_replaced_or_an_error_wherever_it_is(queue: Queue
     assert [each.payload for each in delivered(queue)] == ["new"]
 
 
-def test_id_may_be_used_again_after_a_cancel(queue: Queue, lake: Path, clock: Clock):
+def test_id_can_be_used_again_after_a_cancel(queue: Queue, lake: Path, clock: Clock):
     queue.send("first", delay=DAY, id="a")
     assert queue.cancel("a") == "cancelled"
     assert queue.send("second", delay=DAY, id="a").created
@@ -108,7 +108,7 @@ def test_id_may_be_used_again_after_a_cancel(queue: Queue, lake: Path, clock: Cl
     assert [each.payload for each in delivered(queue)] == ["second"]
 
 
-def test_shards_are_recorded_before_anything_rests(redis_server: RedisServer, lake: Path, clock: Clock):
+def test_shards_are_recorded_before_anything_is_stored(redis_server: RedisServer, lake: Path, clock: Clock):
     with far_queue(redis_server.url, lake, clock, shards=4) as queue:
         queue.send("x", delay=DAY)
         clock.later(DAY - HOUR)
@@ -128,9 +128,7 @@ def test_cancelled_message_is_gone_and_is_not_loaded(queue: Queue, lake: Path, c
 
 
 @pytest.mark.parametrize("days", [2, 0.5, 1.001])
-def test_message_that_is_moved_in_the_lake_comes_once_at_its_new_time(
-    queue: Queue, lake: Path, clock: Clock, days: float
-):
+def test_message_moved_in_the_lake_comes_once_at_its_new_time(queue: Queue, lake: Path, clock: Clock, days: float):
     queue.send("x", delay=DAY, id="a", max_retries=1)
     assert queue.reschedule("a", delay=3 * DAY) == "rescheduled"
     assert queue.reschedule("a", delay=days * DAY) == "rescheduled"
@@ -147,9 +145,7 @@ def test_message_that_is_moved_in_the_lake_comes_once_at_its_new_time(
     assert came[0][1] - due < dt.timedelta(days=0.5)
 
 
-def test_message_that_is_moved_within_the_horizon_is_in_redis_and_is_not_loaded_again(
-    queue: Queue, lake: Path, clock: Clock
-):
+def test_message_moved_within_the_horizon_is_in_redis_and_is_not_loaded_again(queue: Queue, lake: Path, clock: Clock):
     queue.send("x", delay=DAY, id="a")
     assert queue.reschedule("a", delay=60) == "rescheduled"
     info = queue.get("a")
@@ -161,20 +157,20 @@ def test_message_that_is_moved_within_the_horizon_is_in_redis_and_is_not_loaded_
     assert counted(load(queue, lake), "sent", "cancelled") == (0, 1)
 
 
-def test_what_asks_for_redis_stays_there_however_far_it_is_due(queue: Queue, lake: Path):
+def test_message_with_unique_for_stays_in_redis_however_late_it_is_due(queue: Queue, lake: Path):
     queue.send("x", delay=DAY, id="a", unique_for=DAY)
     assert queue.stats().pending == 1
     assert files(lake) == []
 
 
-def test_what_asks_for_replicas_goes_to_redis(queue: Queue, lake: Path, monkeypatch: pytest.MonkeyPatch):
+def test_message_that_waits_for_replicas_goes_to_redis(queue: Queue, lake: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(send, "REPLICA_TIMEOUT_MS", 1)
     with pytest.raises(NotReplicated):
         queue.send("x", delay=DAY, wait_replicas=1)
     assert (queue.stats().pending, files(lake)) == (1, [])
 
 
-def test_what_was_loaded_is_no_longer_found_in_the_lake_once_redis_has_forgotten_it(
+def test_loaded_message_is_not_found_in_the_lake_after_redis_has_forgotten_it(
     queue: Queue, redis_client: Any, lake: Path, clock: Clock
 ):
     queue.send("x", delay=DAY, id="a")
@@ -185,7 +181,7 @@ def test_what_was_loaded_is_no_longer_found_in_the_lake_once_redis_has_forgotten
     assert (queue.get("a"), queue.cancel("a"), queue.reschedule("a", delay=1)) == (None, "unknown", "unknown")
 
 
-def test_middleware_sees_and_changes_what_is_deferred(queue: Queue):
+def test_middleware_sees_and_changes_deferred_messages(queue: Queue):
     seen: list[Any] = []
 
     @queue.middleware.before_send
@@ -200,13 +196,13 @@ def test_middleware_sees_and_changes_what_is_deferred(queue: Queue):
     assert (seen, info.payload) == (["x", "y"], "X")
 
 
-def test_what_cannot_be_sent_is_refused_and_nothing_is_written(queue: Queue, lake: Path):
+def test_message_that_cannot_be_sent_is_refused_and_nothing_is_written(queue: Queue, lake: Path):
     with pytest.raises(InvalidInput, match="NaN"):
         queue.send_many([Outgoing(1, delay=DAY), Outgoing(float("nan"), delay=DAY)])
     assert files(lake) == []
 
 
-def test_queue_of_any_name_has_a_folder_of_its_own(redis_server: RedisServer, lake: Path, clock: Clock):
+def test_every_queue_has_its_own_folder_whatever_its_name(redis_server: RedisServer, lake: Path, clock: Clock):
     for name in ("a/b", "..", "ümlaut %"):
         with Queue(name, url=redis_server.url, horizon=0, lake=lake, clock=clock) as queue:
             queue.send(name, delay=DAY, id="x")
@@ -218,17 +214,17 @@ def test_queue_of_any_name_has_a_folder_of_its_own(redis_server: RedisServer, la
 
 
 @pytest.mark.parametrize("options", [{"horizon": 60}, {"lake": "lake"}, {"horizon": -1, "lake": "lake"}])
-def test_half_of_the_settings_is_refused(options: dict[str, Any]):
+def test_half_of_the_settings_are_refused(options: dict[str, Any]):
     with pytest.raises(InvalidInput, match="horizon"):
         Queue("jobs", **options)
 
 
-def test_place_that_cannot_be_is_refused():
+def test_invalid_path_is_refused():
     with pytest.raises(InvalidInput, match="nowhere://lake"):
         Queue("jobs", horizon=60, lake="nowhere://lake")
 
 
-def test_without_pyarrow_a_lake_is_refused_with_the_extra_and_a_queue_works(redis_server: RedisServer):
+def test_without_pyarrow_a_lake_is_refused_but_a_queue_works(redis_server: RedisServer):
     program = f"""
 import sys
 sys.modules["pyarrow"] = None
@@ -246,7 +242,7 @@ for kind in (delayq.Queue, delayq.aio.Queue):
     assert told.stdout.splitlines() == ["True", refused, refused]
 
 
-def test_async_face_does_the_same(redis_server: RedisServer, lake: Path, clock: Clock):
+def test_async_api_does_the_same(redis_server: RedisServer, lake: Path, clock: Clock):
     async def run() -> None:
         async with AioQueue("jobs", url=redis_server.url, horizon=HORIZON, lake=lake, clock=clock) as queue:
             one = await queue.send("x", delay=DAY)

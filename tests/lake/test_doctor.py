@@ -1,4 +1,4 @@
-"""The doctor of a lake, and its findings on the command line."""
+"""The doctor of a lake, and how the command line shows its findings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.harness.servers import RedisServer
 
 @pytest.fixture
 def queue(redis_server: RedisServer, lake: Path, clock: Clock) -> Iterator[Queue]:
-    """With ten messages in each of the two hours from tomorrow on, the first of which is loaded."""
+    """A queue with ten messages in each of the two hours from tomorrow on; the first hour is loaded."""
     with far_queue(redis_server.url, lake, clock) as opened:
         opened.send_many([Outgoing(n, delay=DAY + n * 360, id=f"m{n}") for n in range(20)])
         clock.later(DAY)
@@ -33,7 +33,7 @@ def kinds(queue: Queue, lake: Path) -> list[str]:
     return [finding.kind for finding in examine(queue, str(lake)).findings]
 
 
-def test_lake_that_is_well_has_no_findings_at_any_time(queue: Queue, lake: Path, clock: Clock):
+def test_healthy_lake_never_has_findings(queue: Queue, lake: Path, clock: Clock):
     assert files(lake)
     report = examine(queue, str(lake))
     assert (report.findings, report.messages, report.total) == ([], 20, 20)
@@ -67,16 +67,14 @@ WOUNDS: dict[str, tuple[Callable[[list[Path]], Any], str]] = {
 
 
 @pytest.mark.parametrize(("wound", "kind"), WOUNDS.values(), ids=WOUNDS)
-def test_file_that_is_not_what_was_written_is_found(
-    queue: Queue, lake: Path, wound: Callable[[list[Path]], Any], kind: str
-):
+def test_altered_file_is_found(queue: Queue, lake: Path, wound: Callable[[list[Path]], Any], kind: str):
     wound(files(lake))
     found = examine(queue, str(lake)).findings
     assert kind in [each.kind for each in found]
     assert all("restore" in each.remedy or "hydrate" in each.remedy for each in found)
 
 
-def test_file_of_a_run_that_is_gone_is_found_before_its_hour_is_loaded(queue: Queue, lake: Path):
+def test_missing_file_of_a_run_is_found_before_its_hour_is_loaded(queue: Queue, lake: Path):
     folder = QueueFolder(str(lake), "jobs")
     folder.put_run(DeferRun("r", 0, "written", [f"{path.parent.name[5:]}/{path.name}" for path in files(lake)]))
     assert kinds(queue, lake) == []
@@ -84,7 +82,7 @@ def test_file_of_a_run_that_is_gone_is_found_before_its_hour_is_loaded(queue: Qu
     assert kinds(queue, lake) == ["lake-file-missing"]
 
 
-def test_hour_that_is_left_behind_is_found_once_a_message_of_it_is_due(queue: Queue, lake: Path, clock: Clock):
+def test_unloaded_hour_is_found_once_one_of_its_messages_is_due(queue: Queue, lake: Path, clock: Clock):
     clock.later(HOUR - 1)
     assert kinds(queue, lake) == []
     clock.later(1)
@@ -93,7 +91,7 @@ def test_hour_that_is_left_behind_is_found_once_a_message_of_it_is_due(queue: Qu
     assert finding.text.startswith("1 messages of ")
 
 
-def test_what_redis_has_lost_is_found_and_can_be_loaded_again(
+def test_messages_lost_by_redis_are_found_and_can_be_loaded_again(
     queue: Queue, lake: Path, redis_client: Any, clock: Clock
 ):
     for key in redis_client.keys("delayq:*"):
@@ -107,7 +105,7 @@ def test_what_redis_has_lost_is_found_and_can_be_loaded_again(
     assert kinds(queue, lake) == []
 
 
-def test_load_that_broke_off_too_long_ago_is_found(queue: Queue, lake: Path, clock: Clock):
+def test_load_interrupted_too_long_ago_is_found(queue: Queue, lake: Path, clock: Clock):
     with pytest.raises(ZeroDivisionError):
         load(queue, lake, load_files=lambda _: 1 / 0)
     assert kinds(queue, lake) == []
@@ -115,7 +113,7 @@ def test_load_that_broke_off_too_long_ago_is_found(queue: Queue, lake: Path, clo
     assert "lake-broken-off" in kinds(queue, lake)
 
 
-def test_doctor_tells_what_it_found_in_a_lake_and_exits_with_1(redis_server: RedisServer, lake: Path):
+def test_doctor_prints_what_it_found_in_a_lake_and_exits_with_1(redis_server: RedisServer, lake: Path):
     with Queue("jobs", url=redis_server.url, horizon=0, lake=lake) as queue:
         queue.send("x", delay=DAY)
     words = ["doctor", "--url", redis_server.url, "--lake", str(lake)]
@@ -128,7 +126,7 @@ def test_doctor_tells_what_it_found_in_a_lake_and_exits_with_1(redis_server: Red
     assert "by its checksum: restore it from a backup" in sick.stdout
 
 
-def test_doctor_says_when_there_is_no_such_lake(redis_server: RedisServer, lake: Path):
+def test_doctor_reports_a_missing_lake(redis_server: RedisServer, lake: Path):
     told = CliRunner().invoke(main, ["doctor", "--url", redis_server.url, "--lake", str(lake)])
     assert (told.exit_code, told.stdout) == (0, "")
     assert f"no queue has anything in the lake {lake}" in told.stderr

@@ -1,4 +1,4 @@
-"""Loads: each message goes in once, wherever a load is killed, however often, and whatever came of it meanwhile."""
+"""Loads: each message is sent once, wherever a load is killed, however often, and whatever happened meanwhile."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def queue(redis_server: RedisServer, lake: Path, clock: Clock) -> Iterator[Queue
 
 
 def fill(queue: Queue) -> set[str]:
-    """Put messages into three hours of the next day, in two files each; return their ids."""
+    """Put messages into three hours of the next day, two files per hour, and return their ids."""
     sent = []
     for half in range(2):
         messages = [
@@ -50,7 +50,7 @@ def fill(queue: Queue) -> set[str]:
 
 
 def killed(server: RedisServer, lake: Path, clock: Clock, step: str, times: int) -> int:
-    """Load in a process that dies; return its exit code."""
+    """Load in a process that dies, and return its exit code."""
     program = [sys.executable, "-m", "tests.harness.lake.hydrate_and_die"]
     words = [server.url, str(lake), str(clock.ms), step, str(times)]
     return subprocess.run([*program, *words], cwd=ROOT, timeout=250, check=False).returncode
@@ -76,10 +76,10 @@ KILLS = [
 
 
 @pytest.mark.full
-def test_load_that_is_killed_at_each_step_in_turn_brings_each_message_once(
+def test_load_killed_at_each_step_in_turn_sends_each_message_once(
     queue: Queue, redis_server: RedisServer, lake: Path, clock: Clock
 ):
-    """Between two kills, what is there is delivered and acked."""
+    """Between two kills, available messages are delivered and acked."""
     ids = fill(queue)
     clock.later(DAY + HOURS * HOUR)
     came: Counter[str] = Counter()
@@ -99,7 +99,7 @@ def test_load_that_is_killed_at_each_step_in_turn_brings_each_message_once(
 
 
 @pytest.mark.parametrize(("step", "times"), [("send", 3), ("write", 4)])
-def test_next_load_completes_what_a_kill_has_left_and_its_manifest_accounts_for_every_row(
+def test_load_after_a_kill_completes_it_and_its_manifest_accounts_for_every_row(
     queue: Queue, redis_server: RedisServer, lake: Path, clock: Clock, step: str, times: int
 ):
     ids = fill(queue)
@@ -127,7 +127,7 @@ def test_hour_is_loaded_when_it_begins_within_the_horizon_and_not_before(queue: 
     assert counted(load(queue, lake), "rows", "sent") == (2 * EACH, 2 * EACH)
 
 
-def test_what_is_added_to_an_hour_that_was_loaded_is_loaded_alone(queue: Queue, lake: Path, clock: Clock):
+def test_only_rows_added_to_a_loaded_hour_are_loaded(queue: Queue, lake: Path, clock: Clock):
     fill(queue)
     clock.later(DAY)
     load(queue, lake)
@@ -140,7 +140,7 @@ def test_what_is_added_to_an_hour_that_was_loaded_is_loaded_alone(queue: Queue, 
     assert load(queue, lake) == []
 
 
-def test_file_that_was_changed_is_told_and_all_others_are_loaded(queue: Queue, lake: Path, clock: Clock):
+def test_altered_file_is_reported_and_all_others_are_loaded(queue: Queue, lake: Path, clock: Clock):
     fill(queue)
     clock.later(DAY)
     changed = files(lake)[0]
@@ -153,7 +153,7 @@ def test_file_that_was_changed_is_told_and_all_others_are_loaded(queue: Queue, l
     assert counted(load(queue, lake), "rows", "sent") == (EACH, EACH)
 
 
-def test_file_that_is_gone_since_its_load_began_is_missed_by_every_load(queue: Queue, lake: Path, clock: Clock):
+def test_file_missing_since_its_load_began_is_reported_by_every_load(queue: Queue, lake: Path, clock: Clock):
     fill(queue)
     clock.later(DAY)
     with pytest.raises(ZeroDivisionError):
@@ -166,7 +166,7 @@ def test_file_that_is_gone_since_its_load_began_is_missed_by_every_load(queue: Q
     assert queue.stats().sent == 5 * EACH
 
 
-def test_folders_of_others_are_left_alone(queue: Queue, lake: Path, clock: Clock):
+def test_folders_of_other_programs_are_unchanged(queue: Queue, lake: Path, clock: Clock):
     fill(queue)
     for folder in ("hour=__HIVE_DEFAULT_PARTITION__", "hour=2030-01-02T24", "notes"):
         (lake / "queue=jobs" / folder).mkdir()
@@ -175,7 +175,7 @@ def test_folders_of_others_are_left_alone(queue: Queue, lake: Path, clock: Clock
     assert counted(load(queue, lake), "sent") == (6 * EACH,)
 
 
-def test_load_that_broke_off_too_long_ago_is_not_done_again(queue: Queue, lake: Path, clock: Clock):
+def test_load_interrupted_too_long_ago_is_not_repeated(queue: Queue, lake: Path, clock: Clock):
     fill(queue)
     clock.later(DAY)
     with pytest.raises(ZeroDivisionError):
@@ -187,7 +187,7 @@ def test_load_that_broke_off_too_long_ago_is_not_done_again(queue: Queue, lake: 
 
 
 def begun(queue: Queue, lake: Path) -> None:
-    """A load that breaks off before its manifest says what was loaded."""
+    """A load that is interrupted before its manifest says what was loaded."""
     folder = QueueFolder(str(lake), "jobs")
 
     def load_files(tasks: Sequence[LoadTask]) -> list[Loaded]:
@@ -200,7 +200,7 @@ def begun(queue: Queue, lake: Path) -> None:
 
 
 def run_again(queue: Queue, lake: Path, clock: Clock, *ids: str) -> None:
-    """Let a run write these messages into the hour that begins in two."""
+    """Let a run write these messages into the hour that begins two hours from now."""
     due = clock.ms // layout.HOUR_MS * layout.HOUR_MS + 2 * layout.HOUR_MS
     outgoing = [Outgoing(each, delay=0) for each in ids]
     rows = [
@@ -210,7 +210,7 @@ def run_again(queue: Queue, lake: Path, clock: Clock, *ids: str) -> None:
 
 
 @pytest.mark.parametrize("was_loaded", [True, False], ids=["loaded", "broken off"])
-def test_run_done_again_after_its_messages_were_forgotten_is_told_and_the_rest_of_the_hour_is_loaded(
+def test_late_rerun_is_reported_and_the_rest_of_the_hour_is_loaded(
     queue: Queue, lake: Path, clock: Clock, was_loaded: bool
 ):
     start = clock.ms
@@ -237,7 +237,7 @@ def test_run_done_again_after_its_messages_were_forgotten_is_told_and_the_rest_o
     assert sorted(each.id for each in delivered(queue)) == ["a", "b", "c"]
 
 
-def test_run_done_again_in_time_brings_only_what_is_new(queue: Queue, lake: Path, clock: Clock):
+def test_rerun_in_time_brings_only_new_messages(queue: Queue, lake: Path, clock: Clock):
     start = clock.ms
     run_again(queue, lake, clock, "a", "b")
     clock.later(HOUR)
@@ -251,9 +251,7 @@ def test_run_done_again_in_time_brings_only_what_is_new(queue: Queue, lake: Path
     assert [each.id for each in delivered(queue)] == ["c"]
 
 
-def test_run_done_again_that_redis_forgets_after_the_start_of_a_load_is_not_sent(
-    queue: Queue, lake: Path, clock: Clock
-):
+def test_rerun_that_redis_forgets_during_a_load_is_not_sent(queue: Queue, lake: Path, clock: Clock):
     start = clock.ms
     run_again(queue, lake, clock, "a", "b")
     clock.later(HOUR)
@@ -276,8 +274,8 @@ def test_run_done_again_that_redis_forgets_after_the_start_of_a_load_is_not_sent
         load(queue, lake)
 
 
-def test_load_that_goes_on_too_close_to_its_end_sends_nothing(queue: Queue, lake: Path, clock: Clock):
-    """It may be over only when Redis has forgotten what was sent before it broke off."""
+def test_load_resumed_too_close_to_its_deadline_sends_nothing(queue: Queue, lake: Path, clock: Clock):
+    """It might end only after Redis has forgotten what was sent before the interruption."""
     run_again(queue, lake, clock, "a")
     clock.later(HOUR)
     begun(queue, lake)
@@ -295,7 +293,7 @@ def test_load_that_goes_on_too_close_to_its_end_sends_nothing(queue: Queue, lake
     assert counted(load(queue, lake), "sent", "existing") == (0, 1)
 
 
-def test_files_stay_for_as_long_as_they_are_to_be_kept(queue: Queue, lake: Path, clock: Clock):
+def test_files_are_kept_for_the_configured_time(queue: Queue, lake: Path, clock: Clock):
     fill(queue)
     clock.later(DAY + HOURS * HOUR)
     load(queue, lake, keep=2 * HOUR)
@@ -304,12 +302,12 @@ def test_files_stay_for_as_long_as_they_are_to_be_kept(queue: Queue, lake: Path,
     assert len(files(lake)) == 4
 
 
-def test_lake_that_is_empty_or_missing_has_nothing_to_load(queue: Queue, lake: Path):
+def test_empty_or_missing_lake_has_nothing_to_load(queue: Queue, lake: Path):
     assert load(queue, lake) == []
     lake.mkdir()
     assert load(queue, lake) == []
 
 
-def test_another_time_than_that_of_the_scripts_is_refused(redis_server: RedisServer, lake: Path, clock: Clock):
+def test_clock_that_differs_from_the_scripts_is_refused(redis_server: RedisServer, lake: Path, clock: Clock):
     with Queue("jobs", url=redis_server.url) as queue, pytest.raises(InvalidInput, match="clock"):
         hydrate(queue, str(lake), HOUR, now=clock.now)

@@ -1,4 +1,4 @@
-"""A lake in a store of objects that speaks S3: moto's, a stand-in that keeps them in its memory."""
+"""A lake in an S3 object store: moto's stand-in, which keeps objects in memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LAKE = "s3://bucket/lake"
 
 @pytest.fixture(scope="module")
 def store() -> Iterator[None]:
-    """A store with a bucket, which is where pyarrow looks for S3."""
+    """A store with a bucket, where pyarrow looks for S3."""
     with running_aws() as variables, pytest.MonkeyPatch.context() as patch:
         for name, value in variables.items():
             patch.setenv(name, value)
@@ -31,7 +31,7 @@ def store() -> Iterator[None]:
 
 
 def put(server: str, path: str) -> int:
-    """Make something, and return the status."""
+    """Create something, and return the status."""
     connection = http.client.HTTPConnection(server.removeprefix("http://"), timeout=60)
     try:
         connection.request("PUT", path)
@@ -45,7 +45,7 @@ def load(queue: Queue, until: dt.datetime) -> list[HourLoaded]:
 
 
 @pytest.mark.usefixtures("store")
-def test_lake_in_a_store_of_objects_brings_each_message_once(redis_server: RedisServer):
+def test_lake_in_an_object_store_sends_each_message_once(redis_server: RedisServer):
     clock = Clock()
     with Queue("jobs", url=redis_server.url, horizon=HORIZON, lake=LAKE, clock=clock) as queue:
         queue.send_many([Outgoing(n, delay=DAY + n * 360, id=f"m{n}") for n in range(20)])
@@ -54,7 +54,7 @@ def test_lake_in_a_store_of_objects_brings_each_message_once(redis_server: Redis
         assert info is not None
         assert (info.state, info.payload, queue.get("m3")) == ("deferred", 5, None)
         clock.later(DAY)
-        assert counted(load(queue, clock.now), "sent") == (8,)  # of ten, one is cancelled and one falls due later
+        assert counted(load(queue, clock.now), "sent") == (8,)  # of ten messages, one is cancelled and one is due later
         assert counted(load(queue, clock.now), "sent") == (0,)
         clock.later(HOUR)
         load(queue, clock.now)

@@ -1,4 +1,4 @@
-"""Changes in a lake are looked for by hours, however many there are: a store of objects tells a thousand a call."""
+"""Changes in a lake are looked up by hour, however many there are: an object store lists a thousand per call."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ FILES, CANCELS = 6, 40
 
 
 class Counting(Unreplacing):
-    """This machine's files.
+    """The local files.
 
     Attributes:
-        told: how many changes each look at a folder has told of.
+        told: how many changes each look at a folder has returned.
     """
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> Counting:
 
 @pytest.fixture
 def queue(redis_server: RedisServer, lake: Path, clock: Clock, counting: Counting) -> Iterator[Queue]:
-    """A queue with an hour of several files, of which many messages are cancelled."""
+    """A queue with an hour of several files; many of its messages are cancelled."""
     with far_queue(redis_server.url, lake, clock) as queue:
         for part in range(FILES):
             queue.send_many([Outgoing(n, delay=DAY + n, id=f"{part}-{n}") for n in range(10)])
@@ -56,22 +56,22 @@ def queue(redis_server: RedisServer, lake: Path, clock: Clock, counting: Countin
         yield queue
 
 
-def test_load_looks_for_changes_once_an_hour_however_many_files_and_cancels_there_are(
+def test_load_looks_for_changes_once_per_hour_of_messages(
     queue: Queue, lake: Path, clock: Clock, counting: Counting, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(loading, "SNAPSHOT_SECONDS", math.inf)  # a machine may stand still
+    monkeypatch.setattr(loading, "SNAPSHOT_SECONDS", math.inf)  # a machine may pause
     clock.later(DAY)
     assert counted(load(queue, lake), "sent", "cancelled") == (FILES * 10 - CANCELS, CANCELS)
-    assert [told for told in counting.told if told] == [CANCELS, CANCELS]  # once with all hours, and once for this one
+    assert [told for told in counting.told if told] == [CANCELS, CANCELS]  # once for all hours, and once for this one
 
 
-def test_change_of_a_message_whose_id_tells_its_hour_looks_at_no_other_change(queue: Queue, counting: Counting):
+def test_change_of_a_message_whose_id_has_its_hour_reads_no_other_change(queue: Queue, counting: Counting):
     queue.cancel(queue.send("x", delay=DAY + 60).id)
     assert len(counting.told) > 0
     assert sum(counting.told) == 0
 
 
-def test_cancel_that_comes_after_the_look_is_kept_by_redis_and_told_by_the_next_load(
+def test_cancel_after_the_look_up_is_kept_by_redis_and_reported_by_the_next_load(
     queue: Queue, lake: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ):
     look, waiting = queue_folder.QueueFolder.changes, [f"{part}-9" for part in range(4, FILES)]

@@ -1,4 +1,4 @@
-"""Changes that meet a load, or break off: Redis decides, and a message comes once."""
+"""Changes that meet a load, or are interrupted: Redis decides, and a message comes once."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def queue(redis_server: RedisServer, lake: Path, clock: Clock) -> Iterator[Queue
 
 
 def interposed(monkeypatch: pytest.MonkeyPatch, name: str, act: Callable[[], Any], after: bool = False) -> None:
-    """Let something happen just before the folder does what it does by this name, or just after, once."""
+    """Call `act` once, just before or just after the folder's method of this name."""
     original = getattr(QueueFolder, name)
 
     def instead(self: QueueFolder, *args: Any) -> Any:
@@ -45,7 +45,7 @@ def interposed(monkeypatch: pytest.MonkeyPatch, name: str, act: Callable[[], Any
 
 
 def broken(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """Let the folder fail at what it does by this name, once."""
+    """Let the folder's method of this name fail once."""
 
     def fail() -> None:
         raise OSError("the disk is gone")
@@ -54,7 +54,7 @@ def broken(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
 
 
 def forget_holds(client: Any) -> None:
-    """Let the time pass for which changes hold marks."""
+    """Let the time pass after which the hold of a change ends."""
     for key in client.keys("delayq:{jobs}:unique:*"):
         if int(client.get(key)) >= layout.HELD:
             client.delete(key)
@@ -71,7 +71,7 @@ DONE = ("cancelled", "rescheduled")
 
 
 def all_deliveries(queue: Queue, lake: Path, clock: Clock) -> list[str]:
-    """What comes within four days of loads."""
+    """Everything that is delivered within four days of loads."""
     came = []
     for _ in range(16):
         clock.later(DAY / 4)
@@ -82,7 +82,7 @@ def all_deliveries(queue: Queue, lake: Path, clock: Clock) -> list[str]:
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @change
-def test_change_of_a_message_that_is_loaded_while_it_is_looked_for_is_made_in_redis(
+def test_change_of_a_message_loaded_during_the_look_up_is_made_in_redis(
     queue: Queue,
     lake: Path,
     clock: Clock,
@@ -98,7 +98,7 @@ def test_change_of_a_message_that_is_loaded_while_it_is_looked_for_is_made_in_re
 
 
 @change
-def test_change_of_a_message_that_is_delivered_while_it_is_looked_for_comes_too_late(
+def test_change_of_a_message_delivered_during_the_look_up_comes_too_late(
     queue: Queue, lake: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch, change: Callable[[Queue], str]
 ):
     clock.later(DAY)
@@ -107,7 +107,7 @@ def test_change_of_a_message_that_is_delivered_while_it_is_looked_for_comes_too_
     assert all_deliveries(queue, lake, clock) == []
 
 
-def test_message_that_is_delivered_while_it_is_looked_for_is_gone(
+def test_message_delivered_during_the_look_up_is_not_found(
     queue: Queue, lake: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ):
     clock.later(DAY)
@@ -116,7 +116,7 @@ def test_message_that_is_delivered_while_it_is_looked_for_is_gone(
 
 
 @change
-def test_change_of_a_message_that_was_sent_by_a_load_which_is_not_over_is_made_in_redis(
+def test_change_of_a_message_sent_by_an_unfinished_load_is_made_in_redis(
     queue: Queue, lake: Path, clock: Clock, change: Callable[[Queue], str]
 ):
     clock.later(DAY - HOUR)
@@ -133,7 +133,7 @@ def test_change_of_a_message_that_was_sent_by_a_load_which_is_not_over_is_made_i
 
 
 @pytest.mark.parametrize("change", ["cancel", "to the lake"])
-def test_load_leaves_what_is_being_changed_to_the_next_one(
+def test_load_leaves_messages_being_changed_to_the_next_load(
     queue: Queue, lake: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch, change: str
 ):
     clock.later(DAY - HOUR)
@@ -147,7 +147,7 @@ def test_load_leaves_what_is_being_changed_to_the_next_one(
 
 
 @pytest.mark.parametrize("change", ["cancel", "to the lake", "to an earlier hour"])
-def test_change_that_breaks_off_changes_nothing(
+def test_interrupted_change_changes_nothing(
     queue: Queue, redis_client: Any, lake: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch, change: str
 ):
     broken(monkeypatch, "withdraw")
@@ -160,7 +160,7 @@ def test_change_that_breaks_off_changes_nothing(
     assert all_deliveries(queue, lake, clock) == ["a"]
 
 
-def test_move_into_redis_that_breaks_off_has_moved_it(
+def test_interrupted_move_into_redis_still_moves_the_message(
     queue: Queue, lake: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ):
     broken(monkeypatch, "withdraw")
@@ -169,7 +169,7 @@ def test_move_into_redis_that_breaks_off_has_moved_it(
     assert all_deliveries(queue, lake, clock) == ["a"]
 
 
-def test_file_of_a_move_that_is_under_way_is_left_to_the_next_load(
+def test_file_of_an_unfinished_move_is_left_to_the_next_load(
     queue: Queue, lake: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ):
     met: list[Any] = []
@@ -184,10 +184,10 @@ def test_file_of_a_move_that_is_under_way_is_left_to_the_next_load(
     assert counted(load(queue, lake), "sent", "cancelled") == (1, 1)
 
 
-def test_move_that_stood_still_for_longer_than_its_hold_has_moved_nothing(
+def test_move_paused_for_longer_than_its_hold_moves_nothing(
     queue: Queue, lake: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ):
-    """A load of the new hour may have passed by its row meanwhile, as one that never came to rest."""
+    """Meanwhile, a load of the new hour may have skipped its row because the move never finished."""
 
     def stand_still() -> None:
         client: Any = queue._executor.client
@@ -208,7 +208,7 @@ def test_move_that_stood_still_for_longer_than_its_hold_has_moved_nothing(
 
 
 @pytest.mark.parametrize("is_delivered", [False, True], ids=["loaded", "delivered"])
-def test_cancel_that_stood_still_for_longer_than_its_hold_tells_what_a_load_has_made_of_the_message(
+def test_cancel_paused_for_longer_than_its_hold_reports_what_a_load_did_with_the_message(
     queue: Queue, redis_client: Any, lake: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch, is_delivered: bool
 ):
     came: list[str] = []
@@ -225,7 +225,7 @@ def test_cancel_that_stood_still_for_longer_than_its_hold_tells_what_a_load_has_
     assert came + all_deliveries(queue, lake, clock) == (["a"] if is_delivered else [])
 
 
-def test_message_that_was_cancelled_is_not_sent_by_a_load_that_looked_for_changes_before(
+def test_cancelled_message_is_not_sent_by_a_load_that_looked_for_changes_earlier(
     queue: Queue, redis_client: Any, lake: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ):
     def cancel_and_stand_still() -> None:
@@ -238,7 +238,7 @@ def test_message_that_was_cancelled_is_not_sent_by_a_load_that_looked_for_change
     assert all_deliveries(queue, lake, clock) == []
 
 
-def test_load_that_stood_still_behind_its_look_for_changes_sends_nothing(
+def test_load_paused_after_its_look_for_changes_sends_nothing(
     queue: Queue, redis_client: Any, lake: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ):
     def stand_still() -> None:
@@ -254,7 +254,7 @@ def test_load_that_stood_still_behind_its_look_for_changes_sends_nothing(
     assert all_deliveries(queue, lake, clock) == []
 
 
-def test_message_that_is_being_changed_is_not_replaced_by_a_second_one(queue: Queue, monkeypatch: pytest.MonkeyPatch):
+def test_message_being_changed_cannot_be_replaced(queue: Queue, monkeypatch: pytest.MonkeyPatch):
     def replace_meanwhile() -> None:
         with pytest.raises(LakeMismatch, match="is being changed"):
             queue.send("y", delay=DAY, id="a", on_conflict="replace")
@@ -264,7 +264,7 @@ def test_message_that_is_being_changed_is_not_replaced_by_a_second_one(queue: Qu
     assert (queue.stats().sent, queue.stats().inside) == (0, 0)
 
 
-def test_of_two_changes_at_once_one_is_made(queue: Queue, monkeypatch: pytest.MonkeyPatch):
+def test_only_one_of_two_concurrent_changes_is_made(queue: Queue, monkeypatch: pytest.MonkeyPatch):
     told: list[str] = []
 
     def meet() -> None:
@@ -283,7 +283,7 @@ def test_of_two_changes_at_once_one_is_made(queue: Queue, monkeypatch: pytest.Mo
 
 
 @change
-def test_change_after_one_that_broke_off_is_refused_until_that_holds_the_message_no_more(
+def test_change_after_an_interrupted_one_is_refused_until_its_hold_ends(
     queue: Queue,
     redis_client: Any,
     lake: Path,
@@ -302,7 +302,7 @@ def test_change_after_one_that_broke_off_is_refused_until_that_holds_the_message
     assert all_deliveries(queue, lake, clock) == ([] if told == "cancelled" else ["a"])
 
 
-def test_hold_that_runs_out_while_a_load_looks_at_it_loses_no_message(
+def test_hold_that_ends_while_a_load_checks_it_loses_no_message(
     queue: Queue, redis_client: Any, lake: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ):
     broken(monkeypatch, "withdraw")
@@ -321,7 +321,7 @@ def test_hold_that_runs_out_while_a_load_looks_at_it_loses_no_message(
 
 
 @pytest.mark.parametrize("skew", [-DAY, DAY], ids=["behind", "ahead"])
-def test_clock_of_the_file_server_does_not_decide_whether_a_move_is_under_way(
+def test_clock_of_the_file_server_does_not_affect_unfinished_moves(
     queue: Queue, lake: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch, skew: int
 ):
     met: list[Any] = []
@@ -337,10 +337,10 @@ def test_clock_of_the_file_server_does_not_decide_whether_a_move_is_under_way(
     assert all_deliveries(queue, lake, clock) == ["a"]
 
 
-def test_move_that_is_made_while_a_load_asks_for_it_is_loaded(
+def test_move_finished_while_a_load_asks_about_it_is_loaded(
     queue: Queue, lake: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ):
-    """The change is written between the look at it and the question to Redis whether somebody is writing it."""
+    """The change is written after the load has looked for it, and before it asks Redis whether one is being written."""
     assert CHANGES["to the lake"](queue) == "rescheduled"
     is_there, looks = QueueFolder.is_there, [False]
     monkeypatch.setattr(QueueFolder, "is_there", lambda *args: looks.pop() if looks else is_there(*args))
@@ -348,7 +348,7 @@ def test_move_that_is_made_while_a_load_asks_for_it_is_loaded(
     assert counted(load(queue, lake), "sent", "cancelled", "held", "void") == (1, 1, 0, 0)
 
 
-def test_file_of_a_move_that_broke_off_is_void_once_the_message_is_held_no_more(
+def test_file_of_an_interrupted_move_is_void_once_its_hold_ends(
     queue: Queue, redis_client: Any, lake: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ):
     broken(monkeypatch, "withdraw")

@@ -1,4 +1,4 @@
-"""A run of `defer` that is done again while a load is under way: the load brings what it has written in the end."""
+"""A `defer` run repeated during a load: the load sends what the run wrote last."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def queue(redis_server: RedisServer, lake: Path, clock: Clock) -> Iterator[Queue
 
 @pytest.fixture
 def defer(queue: Queue, lake: Path, clock: Clock) -> Callable[..., None]:
-    """Let run R put messages of these ids into the lake, so many hours from now, in place of what it has put there."""
+    """Let run R put messages with these ids into the lake, due in `hours`, in place of those it put there before."""
     folder, created = QueueFolder(str(lake), queue.name), clock.ms
     columns = Rows(StructType().add("payload", "string").add("due_at", "timestamp"))
 
@@ -52,7 +52,7 @@ def defer(queue: Queue, lake: Path, clock: Clock) -> Callable[..., None]:
 
 
 def meanwhile(patch: pytest.MonkeyPatch, happens: Callable[[], None]) -> None:
-    """Let something happen once, when a load has looked at the lake."""
+    """Let something happen once, after a load has looked at the lake."""
     waiting, look = [happens], QueueFolder.hours
 
     def hours(folder: QueueFolder, *names: str) -> list[Hour]:
@@ -64,7 +64,7 @@ def meanwhile(patch: pytest.MonkeyPatch, happens: Callable[[], None]) -> None:
     patch.setattr(QueueFolder, "hours", hours)
 
 
-def test_file_that_a_rerun_replaces_during_a_load_is_no_loss_and_the_new_one_is_loaded(
+def test_file_replaced_by_a_rerun_during_a_load_is_not_a_loss_and_the_new_one_is_loaded(
     queue: Queue, lake: Path, clock: Clock, defer: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ):
     defer("a", "b")
@@ -80,7 +80,7 @@ def test_file_that_a_rerun_replaces_during_a_load_is_no_loss_and_the_new_one_is_
     assert sorted(each.id for each in delivered(queue)) == ["a", "b", "c"]
 
 
-def test_hour_that_a_rerun_leaves_empty_during_a_load_has_nothing_to_load(
+def test_hour_emptied_by_a_rerun_during_a_load_has_nothing_to_load(
     queue: Queue, lake: Path, defer: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ):
     defer("a", "b")
@@ -92,10 +92,8 @@ def test_hour_that_a_rerun_leaves_empty_during_a_load_has_nothing_to_load(
     assert queue.stats().sent == 0
 
 
-def test_run_that_is_done_again_without_any_row_has_lost_nothing(
-    queue: Queue, lake: Path, clock: Clock, defer: Callable[..., None]
-):
-    queue.send("x", delay=3 * HOUR, id="other")  # by which the hour is looked at
+def test_rerun_without_any_rows_is_not_a_loss(queue: Queue, lake: Path, clock: Clock, defer: Callable[..., None]):
+    queue.send("x", delay=3 * HOUR, id="other")  # makes the load look at this hour
     defer("a", "b", hours=3)
     clock.later(2 * HOUR)
     rerun_behind(queue, lake, break_off_behind_a_send(queue, lake, "R-0"), defer, "R-0")
@@ -114,9 +112,9 @@ def rerun_behind(
     rerun: Callable[[], None],
     writer: str = "",
 ) -> bytes:
-    """Load until that breaks off, and let a rerun replace the one file of a writer; return what the load has noted.
+    """Load until that is interrupted, let a rerun replace a writer's only file, and return what the load noted.
 
-    The rerun has looked before it did.
+    The rerun looked at the lake before the load noted it.
     """
     (old,) = (path for path in files(lake) if path.name.startswith(writer))
     with pytest.raises(ZeroDivisionError):
@@ -129,7 +127,7 @@ def rerun_behind(
 
 
 def break_off_behind_a_send(queue: Queue, lake: Path, writer: str) -> Callable[[Sequence[LoadTask]], list[Loaded]]:
-    """Return a load that sends the two messages of a writer's file, and breaks off before it says so."""
+    """Return a load that sends the two messages of a writer's file, and is interrupted before it records that."""
 
     def break_off(tasks: Sequence[LoadTask]) -> list[Loaded]:
         (task,) = (each for each in tasks if each.file.startswith(writer))
@@ -139,7 +137,7 @@ def break_off_behind_a_send(queue: Queue, lake: Path, writer: str) -> Callable[[
     return break_off
 
 
-def test_what_a_load_has_sent_of_a_file_that_was_replaced_is_not_sent_again(
+def test_messages_sent_from_a_replaced_file_are_not_sent_again(
     queue: Queue, lake: Path, clock: Clock, defer: Callable[..., None]
 ):
     defer("a", "b")
@@ -150,7 +148,7 @@ def test_what_a_load_has_sent_of_a_file_that_was_replaced_is_not_sent_again(
     assert [each.id for each in delivered(queue)] == ["c"]
 
 
-def test_new_file_is_known_no_longer_than_what_was_sent_of_the_one_that_it_replaces(
+def test_new_file_keeps_the_reservation_time_of_the_one_that_it_replaces(
     queue: Queue, lake: Path, clock: Clock, defer: Callable[..., None]
 ):
     defer("a", "b")
@@ -165,10 +163,10 @@ def test_new_file_is_known_no_longer_than_what_was_sent_of_the_one_that_it_repla
 
 
 @pytest.mark.parametrize("back", [["a", "b"], ["a", "b", "c"]], ids=["the same rows", "others"])
-def test_what_was_sent_of_a_file_that_a_rerun_left_out_is_not_sent_again_when_a_later_one_brings_it_back(
+def test_messages_sent_from_a_removed_file_are_not_sent_again_when_a_later_rerun_restores_it(
     queue: Queue, lake: Path, clock: Clock, defer: Callable[..., None], back: list[str]
 ):
-    queue.send("x", delay=3 * HOUR, id="other")  # by which the hour is looked at
+    queue.send("x", delay=3 * HOUR, id="other")  # makes the load look at this hour
     defer("a", "b", hours=3)
     folder = files(lake)[0].parent
     clock.later(2 * HOUR)
@@ -178,7 +176,7 @@ def test_what_was_sent_of_a_file_that_a_rerun_left_out_is_not_sent_again_when_a_
     assert examine(queue, str(lake)).findings == []
     clock.later(1 * HOUR)
     assert sorted(each.id for each in delivered(queue)) == ["a", "b", "other"]
-    clock.later(30 * HOUR)  # Redis knows no more what it was sent
+    clock.later(30 * HOUR)  # Redis no longer knows what it was sent
     defer(*back, hours=3)
     for _ in range(2):
         with pytest.raises(LakeMismatch, match="broke off so long ago that Redis no longer knows"):
@@ -186,7 +184,7 @@ def test_what_was_sent_of_a_file_that_a_rerun_left_out_is_not_sent_again_when_a_
     assert "a" not in [each.id for each in delivered(queue)]
 
 
-def test_new_file_that_comes_too_late_for_what_was_sent_of_the_one_that_it_replaces_is_refused_each_time(
+def test_new_file_that_replaces_a_forgotten_one_is_always_refused(
     queue: Queue, lake: Path, clock: Clock, defer: Callable[..., None]
 ):
     defer("a", "b")
@@ -199,11 +197,11 @@ def test_new_file_that_comes_too_late_for_what_was_sent_of_the_one_that_it_repla
         with pytest.raises(LakeMismatch, match="broke off so long ago that Redis no longer knows"):
             load(queue, lake)
     (new,) = msgspec.json.decode(manifest(old.parent).read_bytes(), type=Manifest).loading
-    assert [new.file] == [path.name for path in files(lake)]  # which the error says to remove from there
+    assert [new.file] == [path.name for path in files(lake)]  # as the error says to remove it from there
     assert delivered(queue) == []
 
 
-def test_file_that_its_run_still_names_is_missed(
+def test_missing_file_that_its_run_still_names_is_reported(
     queue: Queue, lake: Path, defer: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ):
     defer("a", "b")
@@ -213,7 +211,7 @@ def test_file_that_its_run_still_names_is_missed(
         load(queue, lake)
 
 
-def test_doctor_does_not_miss_a_file_that_was_replaced_after_a_load_of_it_broke_off(
+def test_doctor_does_not_report_a_file_replaced_after_an_interrupted_load(
     queue: Queue, lake: Path, clock: Clock, defer: Callable[..., None]
 ):
     defer("a", "b")
@@ -224,7 +222,7 @@ def test_doctor_does_not_miss_a_file_that_was_replaced_after_a_load_of_it_broke_
     assert examine(queue, str(lake)).findings == []
 
 
-def test_file_is_missed_also_when_what_its_run_has_written_is_unreadable(
+def test_missing_file_is_reported_even_if_the_record_of_its_run_is_unreadable(
     queue: Queue, lake: Path, defer: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ):
     defer("a", "b")

@@ -1,4 +1,4 @@
-"""What changes in a lake, on file systems that cannot put a file in the place of another: a kill loses none of it."""
+"""Changes in a lake on file systems that cannot replace a file: a kill loses none of them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ IDS = {"a", "b", "c"}
 
 @pytest.fixture
 def unreplacing(monkeypatch: pytest.MonkeyPatch) -> Unreplacing:
-    """Where all lakes are."""
+    """Puts all lakes on a file system that cannot replace files."""
     handler = Unreplacing()
     for module in (object_store, queue_folder):
         monkeypatch.setattr(module, "place", lambda path: (fs.PyFileSystem(handler), path))
@@ -35,7 +35,7 @@ def unreplacing(monkeypatch: pytest.MonkeyPatch) -> Unreplacing:
 
 
 def broken_off(server: RedisServer, lake: Path, system: Unreplacing, steps: int, later: float) -> bool:
-    """Load in a program that dies after so many steps, and again some time later; return whether it has died.
+    """Load in a program that dies after so many steps, and again some time later; return whether it died.
 
     What is there is delivered and acked after each.
     """
@@ -62,10 +62,10 @@ def broken_off(server: RedisServer, lake: Path, system: Unreplacing, steps: int,
 
 
 @pytest.mark.parametrize("later", [0, 3 * DAY])
-def test_load_that_is_killed_at_any_step_is_completed_or_told_and_never_done_again(
+def test_load_killed_at_any_step_is_completed_or_reported_and_never_repeated(
     redis_server: RedisServer, tmp_path: Path, unreplacing: Unreplacing, later: float
 ):
-    """Also when Redis has forgotten what it was sent, so that the manifest alone knows."""
+    """Also when Redis has forgotten what it was sent, so that only the manifest knows."""
     deaths = next(
         n for n in count() if not broken_off(redis_server, tmp_path / f"{n}", unreplacing, steps=n, later=later)
     )
@@ -73,7 +73,7 @@ def test_load_that_is_killed_at_any_step_is_completed_or_told_and_never_done_aga
     assert unreplacing.replaced == []
 
 
-def test_document_says_what_it_said_or_the_new_whenever_its_writer_is_killed(lake: Path, unreplacing: Unreplacing):
+def test_document_has_its_old_or_new_content_whenever_its_writer_is_killed(lake: Path, unreplacing: Unreplacing):
     document = VersionedJson(str(lake), "v1.2", int)
     assert document.read() is None
     for n in count():
@@ -93,8 +93,8 @@ def test_document_says_what_it_said_or_the_new_whenever_its_writer_is_killed(lak
     assert unreplacing.replaced == []
 
 
-def test_file_of_messages_that_was_damaged_is_whole_when_it_is_written_again(lake: Path):
-    """As by a run that is done again under its name."""
+def test_damaged_file_of_messages_is_whole_after_it_is_written_again(lake: Path):
+    """As by a run that is repeated under its name."""
     hour, rows = "2030-01-02T12", [DeferredRow(each, 0, 0, b"") for each in IDS]
     deferred = QueueFolder(lake, "jobs")
     file = deferred.write(hour, "run-0", rows)
@@ -104,7 +104,7 @@ def test_file_of_messages_that_was_damaged_is_whole_when_it_is_written_again(lak
     assert deferred.read(hour, file).num_rows == len(IDS)
 
 
-def test_document_that_is_written_while_it_is_read_is_read_as_it_is_then(lake: Path, monkeypatch: pytest.MonkeyPatch):
+def test_document_written_while_it_is_read_is_read_in_its_new_version(lake: Path, monkeypatch: pytest.MonkeyPatch):
     document = VersionedJson(str(lake), "a", int)
     document.write(1)
 
@@ -118,11 +118,11 @@ def test_document_that_is_written_while_it_is_read_is_read_as_it_is_then(lake: P
 
 
 @pytest.mark.full
-def test_document_is_there_at_each_moment_while_another_writes_it(lake: Path):
-    """Else a load would take an hour for one that was never loaded, and send it again when Redis has forgotten it."""
+def test_document_is_always_present_while_another_process_writes_it(lake: Path):
+    """Otherwise a load would think that an hour was never loaded, and send it again after Redis has forgotten it."""
     document = VersionedJson(str(lake), "_manifest", int)
     document.write(0)
-    for number in range(300):  # others of the folder, which a look at it takes its time for
+    for number in range(300):  # other files in the folder, which take time to list
         (lake / f"_{number:016d}.json").touch()
 
     def write() -> None:
@@ -138,8 +138,8 @@ def test_document_is_there_at_each_moment_while_another_writes_it(lake: Path):
     assert document.read() == 499
 
 
-def test_runs_are_read_by_few_looks_at_their_folder_however_many_they_are(lake: Path, monkeypatch: pytest.MonkeyPatch):
-    """A lake to which something is deferred each hour has thousands after a year."""
+def test_many_runs_are_read_with_few_looks_at_their_folder(lake: Path, monkeypatch: pytest.MonkeyPatch):
+    """A lake to which something is deferred every hour has thousands of runs after a year."""
     folder = QueueFolder(lake, "jobs")
     assert folder.runs() == []
     for number in range(12):
@@ -156,7 +156,7 @@ def test_runs_are_read_by_few_looks_at_their_folder_however_many_they_are(lake: 
     assert len(looks) <= 2
 
 
-def test_versions_are_told_from_those_of_other_names(lake: Path):
+def test_versions_of_other_names_are_recognised(lake: Path):
     names = ["v1", "v1.2", "v1-2", "_v1"]
     for number, name in enumerate(names):
         VersionedJson(str(lake), name, int).write(number)
@@ -165,7 +165,7 @@ def test_versions_are_told_from_those_of_other_names(lake: Path):
     assert [VersionedJson(str(lake), name, int).read() for name in names] == list(range(len(names)))
 
 
-def test_manifest_that_is_not_numbered_is_read_until_there_is_one_that_is(
+def test_manifest_without_a_number_is_read_until_a_numbered_one_exists(
     redis_server: RedisServer, lake: Path, clock: Clock
 ):
     """As earlier lakes have it."""
