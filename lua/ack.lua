@@ -8,10 +8,10 @@
 -- KEYS[5]  stats      hash
 -- KEYS[6]  meta       hash  events: how many entries the ledger keeps
 -- KEYS[7]  events     stream
--- KEYS[8..]           strings, the payload keys of the messages, in their order
+-- KEYS[8..]           strings, the payload keys of the messages, in the same order
 -- ARGV[1]  now_ms     '' for the server's time
 -- ARGV[2..]           the ids of 1..1000 messages, then their receipts in the same order
--- Returns  1 a message, or 0 where the receipt is not that of the running delivery, in their order
+-- Returns  1 per message, or 0 where the receipt does not match the running delivery, in the same order
 -- Cost     O(n log m)
 local n = (#ARGV - 1) / 2
 local lease_ends = redis.call('ZMSCORE', KEYS[1], unpack(ARGV, 2, n + 1))
@@ -46,5 +46,5 @@ if redis.call('EXISTS', KEYS[4]) == 1 then redis.call('SREM', KEYS[4], unpack(do
 count(KEYS[5], 'acked', #done)
 local gone = redis.call('ZREM', KEYS[1], unpack(done))
 if gone < #done then count(KEYS[5], 'acked', gone - #done) end -- a message was named twice
-if #retried > 0 then redis.call('HDEL', KEYS[2], unpack(retried)) end -- last: the receipt is made of it
+if #retried > 0 then redis.call('HDEL', KEYS[2], unpack(retried)) end -- last: the receipt is computed from it
 return results

@@ -1,9 +1,9 @@
--- ack_then: settle a delivery as done and send the messages that follow from it, all in one step or nothing of it.
+-- ack_then: settle a delivery as done and send the messages that follow from it, all in one step or not at all.
 --
--- Whether an id exists is asked as send does; that of the delivery itself is free again. An id that is random is known
--- to this call alone: where the receipt is stale and such a message is there, an earlier copy of the call has run.
+-- An id exists as in send, but the delivery's own id is free again. Only this call knows a random id: if the receipt is
+-- stale and such a message exists, an earlier copy of the call has run.
 --
--- State    unack -> (gone); (none), garbage -> pending; and, to be replaced, any -> pending
+-- State    unack -> (gone); (none), garbage -> pending; if replaced, any -> pending
 -- KEYS[1]  pending    zset    id -> due, ms
 -- KEYS[2]  garbage    zset    id -> since, ms
 -- KEYS[3]  stats      hash
@@ -19,16 +19,16 @@
 -- KEYS[13] payload    string  of the delivery
 -- KEYS[14] meta       hash    events: how many entries the ledger keeps
 -- KEYS[15] events     stream
--- KEYS[16] replaced   zset    deliveries of messages that were replaced while they ran -> end of the lease, ms
--- KEYS[17..]          strings, the payload keys of the messages, in their order
+-- KEYS[16] replaced   zset    deliveries whose messages were replaced while they ran -> end of the lease, ms
+-- KEYS[17..]          strings, the payload keys of the messages, in the same order
 -- ARGV[1]  now_ms     '' for the server's time
 -- ARGV[2]  id         of the delivery
 -- ARGV[3]  receipt
--- ARGV[4..]           four a message: id, due ('+delay_ms' or ms), envelope, and what to do when the id exists:
---                     'ignore', 'replace' or 'error'; 'new' for a random id; ids all different, 0..100 of them
+-- ARGV[4..]           four per message: id, due ('+delay_ms' or ms), envelope, and what to do when the id exists:
+--                     'ignore', 'replace' or 'error'; 'new' for a random id; all ids different, 0..100 of them
 -- Returns  1
--- Errors   STALE      the receipt is not that of the running delivery
---          DUPLICATE  an id exists, which is an error
+-- Errors   STALE      the receipt does not match the running delivery
+--          DUPLICATE  an id exists whose choice is 'error'
 -- Cost     O(n log m)
 local now, micros = clock(ARGV[1])
 local done, before, ours, given = ARGV[2], head(KEYS[1]), held(KEYS[6], KEYS[9], ARGV[2], ARGV[3])
@@ -41,7 +41,7 @@ for i = 4, #ARGV, 4 do
   if id == done then found, running, again = false, 0, true end
   if found and choice == 'error' then duplicate = id end
   if not found or choice == 'replace' then
-    sends[#sends + 1], gone[#gone + 1] = {id, ARGV[i + 1]}, id -- the stamp is that of replace
+    sends[#sends + 1], gone[#gone + 1] = {id, ARGV[i + 1]}, id -- stamped as in replace
     values[#values + 1], values[#values + 2] = KEYS[16 + i / 4], stamp(now + running) .. ARGV[i + 2]
   end
 end
@@ -49,7 +49,7 @@ if not ours then return redis.error_reply('STALE message ' .. done .. NO_LONGER_
 if duplicate then return redis.error_reply('DUPLICATE message ' .. duplicate .. ' exists already: nothing was changed') end
 local note = ledger(KEYS[14], KEYS[15], now)
 if #values > 0 then redis.call('MSET', unpack(values)) end -- first: at maxmemory it is refused, and nothing changes
-redis.call('ZREM', KEYS[6], NOBODY) -- behind it, maxmemory refuses nothing, not even what follows here
+redis.call('ZREM', KEYS[6], NOBODY) -- after this write, maxmemory refuses no other
 if note then note(done, 'acked', deliveries(given) + 1) end
 for _, send in ipairs(sends) do
   local id, due = send[1], due_time(send[2], now, micros)
@@ -67,6 +67,6 @@ redis.call('SREM', KEYS[12], unpack(gone))
 if not again then redis.call('UNLINK', KEYS[13]) end
 count(KEYS[3], 'acked', 1)
 redis.call('ZREM', KEYS[6], done)
-redis.call('HDEL', KEYS[9], done) -- last: the receipt is made of it
+redis.call('HDEL', KEYS[9], done) -- last: the receipt is computed from it
 if head(KEYS[1]) < before then ring(KEYS[4]) end
 return 1

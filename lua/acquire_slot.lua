@@ -1,16 +1,16 @@
--- acquire_slot: let deliveries begin for whose keys there is room; the others go back to wait.
+-- acquire_slot: let deliveries begin whose keys have room; the others go back to wait.
 --
--- `release_slot` lets one that waits go, with a slot that is kept for it. In case nobody does, it is due again after
--- `net_ms`, and 10 ms later for each that waits already: so no more than a hundred a second come and find no room,
--- however many wait. What has come by itself keeps the due time that it had.
+-- `release_slot` promotes a waiting message, with a slot kept for it. In case that does not happen, the message is due
+-- again after `net_ms`, plus 10 ms for each message that already waits, so that at most a hundred a second come back in
+-- vain. A message that comes back this way keeps the due time that it had.
 --
 -- State    unack -> unack or pending, or garbage when it was cancelled and would have to wait
 -- KEYS[1]  unack      zset  id -> end of the lease, ms
 -- KEYS[2]  pending    zset  id -> due, ms
 -- KEYS[3]  attempts   hash  id -> past.released.attempts_reset.lost
--- KEYS[4]  slots      zset  key, receipt ('' for one that is on its way) and id, with zero bytes between -> 0
+-- KEYS[4]  slots      zset  key, receipt ('' until it is handed out) and id, with zero bytes between -> 0
 -- KEYS[5]  waiting    zset  key, due (ms, 15 digits) and id, with zero bytes between -> 0
--- KEYS[6]  parked     hash  id -> until when it waits at the longest, ms, and its due time, ms
+-- KEYS[6]  parked     hash  id -> until when it waits at most, ms, and its due time, ms
 -- KEYS[7]  meta       hash
 -- KEYS[8]  stats      hash
 -- KEYS[9]  ready      zset
@@ -19,13 +19,13 @@
 -- KEYS[12] cancelled  set   ids in flight that must not be retried
 -- KEYS[13] rate       zset  number of the hand-out -> its time, microseconds
 -- KEYS[14] events     stream
--- KEYS[15] replaced   zset  deliveries of messages that were replaced while they ran -> end of the lease, ms
+-- KEYS[15] replaced   zset  deliveries whose messages were replaced while they ran -> end of the lease, ms
 -- ARGV[1]  now_ms     '' for the server's time
 -- ARGV[2]  net_ms     1..3600000
--- ARGV[3]  handed_us  when they were handed out, for the rate not to count what waits; '' when no limit is known
--- ARGV[4..]           of 1..250 deliveries: key, id, receipt, due (ms)
--- Returns  of each its due time, ms; -1 where it waits, or was cancelled; -2 where the receipt is not that of the running
---          delivery; an empty list when there is no limit
+-- ARGV[3]  handed_us  when they were handed out, so that the rate does not count those that wait; '' if no limit is known
+-- ARGV[4..]           for 1..250 deliveries: key, id, receipt, due (ms)
+-- Returns  for each its due time, ms; -1 if it waits or was cancelled; -2 if the receipt does not match the running
+--          delivery; an empty list if there is no limit
 -- Cost     O(n log m), and up to 1000 slots are looked at
 local limit = tonumber(redis.call('HGET', KEYS[7], 'per_key') or '')
 if not limit then return {} end

@@ -1,6 +1,6 @@
 -- bury: move a waiting message to the dead letters; a running one is left alone.
 --
--- What is known of its deliveries and its last error stays.
+-- The record of its deliveries and its last error stay.
 --
 -- State    pending, ready, retry -> dead
 -- KEYS[1]  pending  zset
@@ -15,7 +15,7 @@
 -- ARGV[1]  now_ms   '' for the server's time
 -- ARGV[2]  id
 -- ARGV[3]  reason
--- Returns  'buried', 'in_flight', 'dead' when it is already, or 'unknown'
+-- Returns  'buried', 'in_flight', 'dead' if it already is, or 'unknown'
 -- Cost     O(log n)
 local now, id = clock(ARGV[1]), ARGV[2]
 local places = where(id, {KEYS[1], KEYS[2], KEYS[3]})

@@ -1,14 +1,14 @@
--- configure: set limits of the queue, or how long its ledger is, or remove them.
+-- configure: set or remove limits of the queue, or the length of its ledger.
 --
--- What a client was made with is stored only where nothing is: neither a value nor that one was removed.
+-- What a client was made with is stored only if there is neither a value nor a note that one was removed.
 --
 -- State    (the queue itself; no message moves)
--- KEYS[1]  meta    hash  rate: messages in period_ms; concurrency; per_key; events, which the ledger keeps; max_dead;
---                        removed:FIELD where one was removed
+-- KEYS[1]  meta    hash  rate: messages in period_ms; concurrency; per_key; events, the length of the ledger;
+--                        max_dead; removed:FIELD if it was removed
 -- KEYS[2]  bell    list
 -- ARGV[1]  wishes  '1' for what a client was made with, '' for what an operator says
--- ARGV[2..] field and value, for each that is to change; the value '' removes it, and 'N?' stays out when there is one
--- Returns  1; 0 when all was so before
+-- ARGV[2..] field and value, for each change; the value '' removes it, and 'N?' sets N only if there is none
+-- Returns  1; 0 if nothing changed
 -- Cost     O(1)
 local changed = 0
 for i = 2, #ARGV, 2 do

@@ -1,11 +1,11 @@
--- consumers: who was seen within the last hour and has not left, with the document of each.
+-- consumers: list the consumers that were seen within the last hour and have not left, with their documents.
 --
 -- Reads    consumers, crew
 -- KEYS[1]  consumers  zset  name -> when it was last seen, ms
 -- KEYS[2]  crew       hash  name -> its document: what it is, and what it holds
 -- ARGV[1]  now_ms     '' for the server's time
 -- Returns  {now, ms; {name; when it was last seen, ms; document; …}}, the latest 1000 of them, latest first
--- Cost     O(log n), and 1000 are read
+-- Cost     O(log n), and up to 1000 are read
 local HOUR_MS, MOST = 3600000, 1000
 local now = clock(ARGV[1])
 local since = '(' .. digits(now - HOUR_MS)

@@ -1,7 +1,7 @@
 -- delete_payloads: delete the payload keys of garbage.
 --
--- An id that was sent again after the caller listed it has left garbage, and is kept. One that another structure holds, too,
--- after a script has failed, is taken out of garbage.
+-- An id that was sent again after the caller listed it has left garbage, and is kept. If another structure also holds an
+-- id, after a script has failed, the id is removed from garbage.
 --
 -- State    garbage -> (gone)
 -- KEYS[1]  garbage  zset
@@ -11,7 +11,7 @@
 -- KEYS[5]  unack    zset
 -- KEYS[6]  retry    zset
 -- KEYS[7]  dead     zset
--- KEYS[8..]         strings, the payload keys of the ids, in their order
+-- KEYS[8..]         strings, the payload keys of the ids, in the same order
 -- ARGV[1..]         ids, 1..1000 of them
 -- Returns  the number of ids that are gone
 -- Cost     O(n log m)

@@ -1,11 +1,11 @@
--- deregister: a consumer that ends in good order is one no longer; when it was last seen is still known.
+-- deregister: remove a consumer that ends in good order; when it was last seen stays known.
 --
 -- State    (the queue itself; no message moves)
 -- KEYS[1]  crew   hash  name -> its document
 -- KEYS[2]  stats  hash
 -- ARGV[1]  name   of the consumer
 -- ARGV[2..]  bucket, count  handlers that ended since its last note: bucket b took 2^(b-1) up to 2^b ms
--- Returns  1, or 0 when it had not appeared
+-- Returns  1, or 0 if it was not registered
 -- Cost     O(1)
 local left = redis.call('HDEL', KEYS[1], ARGV[1])
 for i = 2, #ARGV, 2 do count(KEYS[2], 'took:' .. ARGV[i], ARGV[i + 1]) end

@@ -1,6 +1,6 @@
--- edit: bring a dead letter back with another envelope; its retries start again, its attempt numbers go on rising.
+-- edit: requeue a dead letter with another envelope; its retries start again, its attempt numbers keep rising.
 --
--- The time of death says which death is meant: what has died again since somebody looked at it is left alone.
+-- The time of death says which death is meant: a message that has died again since the caller looked is left alone.
 --
 -- State    dead -> pending
 -- KEYS[1]  dead      zset  id -> time of death, ms

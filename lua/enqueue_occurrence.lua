@@ -1,10 +1,10 @@
--- enqueue_occurrence: let another occurrence of a schedule be the one on its way, and keep what the schedule has become.
+-- enqueue_occurrence: send the next occurrence of a schedule, and store what has changed in the schedule.
 --
--- It does so once: unless the slot that the caller believes to be armed still is, nothing is changed. So a redelivered
--- occurrence, a second consumer and a repeated call arm nothing again. An occurrence that has not been handed out is
+-- This happens once: nothing is changed unless the slot that the caller believes to be armed still is. So a redelivered
+-- occurrence, a second consumer or a repeated call arms nothing again. An occurrence that has not been handed out is
 -- withdrawn with its slot.
 --
--- State    (none), garbage -> pending; of the one withdrawn: pending, ready -> garbage
+-- State    (none), garbage -> pending; the one withdrawn: pending, ready -> garbage
 -- KEYS[1]  schedules  hash  name -> envelope of its occurrences
 -- KEYS[2]  armed      zset  name -> slot of the occurrence on its way, ms; 0 while paused, -1 when finished
 -- KEYS[3]  pending    zset
@@ -23,13 +23,13 @@
 -- ARGV[1]  now_ms     '' for the server's time
 -- ARGV[2]  name       of the schedule
 -- ARGV[3]  slot_ms    the slot that is armed; 0 when it is paused, -1 when it has finished, '' when none is
--- ARGV[4]  slot_id    the occurrence to be withdrawn, if it waits; '' for none
--- ARGV[5]  record     to be kept of the schedule; '' to keep what is there
--- ARGV[6]  next_ms    the slot to be armed; 0 to pause, -1 to finish, '' to remove the schedule
--- ARGV[7]  next_id    the occurrence to be sent; '' for none
+-- ARGV[4]  slot_id    the occurrence to withdraw, if it waits; '' for none
+-- ARGV[5]  record     of the schedule, to store; '' to keep the stored one
+-- ARGV[6]  next_ms    the slot to arm; 0 to pause, -1 to finish, '' to remove the schedule
+-- ARGV[7]  next_id    the occurrence to send; '' for none
 -- ARGV[8]  envelope   of that occurrence
--- ARGV[9]  missed     0..101 slots that are passed over, to be counted
--- Returns  1; 0 when another slot is armed, and nothing was changed
+-- ARGV[9]  missed     0..101 skipped slots, to be counted
+-- Returns  1; 0 if another slot is armed, and nothing was changed
 -- Cost     O(log n)
 local now, name, id = clock(ARGV[1]), ARGV[2], ARGV[7]
 if tonumber(redis.call('ZSCORE', KEYS[2], name) or '') ~= tonumber(ARGV[3]) then return 0 end

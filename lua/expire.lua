@@ -1,4 +1,4 @@
--- expire: settle a delivery that came after the message's expiry; it is counted, and gone.
+-- expire: settle a delivery that came after its message expired: the message is counted and discarded.
 --
 -- State    unack -> garbage
 -- KEYS[1]  unack      zset  id -> end of the lease, ms
@@ -13,7 +13,7 @@
 -- ARGV[2]  id
 -- ARGV[3]  receipt
 -- Returns  1
--- Errors   STALE      the receipt is not that of the running delivery
+-- Errors   STALE      the receipt does not match the running delivery
 -- Cost     O(log n)
 local now = clock(ARGV[1])
 local id = ARGV[2]
@@ -25,6 +25,6 @@ move({KEYS[1]}, KEYS[2], {now, id}, function()
   redis.call('SREM', KEYS[5], id)
   count(KEYS[6], 'expired', 1)
   if note then note(id, 'expired', deliveries(stored) + 1) end
-  redis.call('HDEL', KEYS[3], id) -- last: the receipt is made of it
+  redis.call('HDEL', KEYS[3], id) -- last: the receipt is computed from it
 end)
 return 1

@@ -1,18 +1,17 @@
 -- extend: move the end of a lease that the caller still holds.
 --
--- A delivery whose message was replaced while it ran keeps its place among those that the queue's limits allow: that is
--- moved, too.
+-- A delivery whose message was replaced while it ran still counts against the queue's limits: that end is moved too.
 --
 -- State    unack -> unack
 -- KEYS[1]  unack     zset  id -> end of the lease, ms
 -- KEYS[2]  attempts  hash  id -> past.released.attempts_reset.lost
--- KEYS[3]  replaced  zset  deliveries of messages that were replaced while they ran -> end of the lease, ms
+-- KEYS[3]  replaced  zset  deliveries whose messages were replaced while they ran -> end of the lease, ms
 -- ARGV[1]  now_ms    '' for the server's time
 -- ARGV[2]  id
 -- ARGV[3]  receipt
 -- ARGV[4]  lease_ms  1..86400000, from now
 -- Returns  the new end of the lease, ms; 0 for a delivery whose message was replaced
--- Errors   STALE     the receipt is not that of the running delivery
+-- Errors   STALE     the receipt does not match the running delivery
 -- Cost     O(log n)
 local now = clock(ARGV[1])
 local id, given = ARGV[2], ARGV[3]

@@ -1,4 +1,4 @@
--- get: all that is known of one message, at one instant.
+-- get: everything stored about one message, at one instant.
 --
 -- Reads    every structure
 -- KEYS[1]  pending    zset

@@ -1,8 +1,8 @@
 -- heartbeat: note that a consumer lives, what it is and what it holds, and how long its handlers have run.
 --
--- It keeps the latest thousand of those that were seen within the last hour, and removes others. The very last one stays,
--- to show since when there is none. A time later than now is from before the server's clock was set back: it is removed,
--- and a consumer that lives notes itself again.
+-- It keeps the latest thousand consumers that were seen within the last hour, and removes the others. The very last one
+-- stays, to show since when there is none. A time later than now is from before the server's clock was set back: it is
+-- removed, and a consumer that lives is back with its next heartbeat.
 --
 -- State    (the queue itself; no message moves)
 -- KEYS[1]  consumers  zset  name -> when it was last seen, ms

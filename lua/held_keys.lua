@@ -1,8 +1,8 @@
--- held_keys: list the keys that hold slots, or of which messages wait for others to end.
+-- held_keys: list the keys that hold slots, or whose messages wait for others to end.
 --
 -- Reads    slots or waiting
 -- KEYS[1]  index  zset  of either; its members begin with a key and a zero byte
--- ARGV[1]  after  a key: the ones behind it; '' for the first
+-- ARGV[1]  after  the key to continue after; '' to start at the first
 -- ARGV[2]  limit  1..100 keys
 -- Returns  {key, …} in the order of their bytes
 -- Cost     O(limit log n)

@@ -1,11 +1,11 @@
--- history: look through a part of the ledger, backwards, for the entries of one message.
+-- history: search a part of the ledger, backwards, for the entries of one message.
 --
--- Backwards, so that what is appended meanwhile does not put off the end.
+-- It searches backwards so that entries appended meanwhile do not delay the end.
 --
 -- Reads    events
 -- KEYS[1]  events  stream  the ledger; the first field of each entry is the id of a message
 -- ARGV[1]  id
--- ARGV[2]  from    the entry to begin with: '+' for the last one, '(' and an entry's id to go on before that
+-- ARGV[2]  from    the entry to begin with: '+' for the last one, '(' and an entry's id to continue before it
 -- ARGV[3]  limit   1..500 entries to look at
 -- Returns  {the last entry that was looked at, '' at the beginning of the ledger; {{entry, {field, value, …}}, …}}, the
 --          newest first

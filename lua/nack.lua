@@ -1,4 +1,4 @@
--- nack: give a delivery up as failed; the message is tried again after a delay.
+-- nack: fail a delivery; the message is tried again after a delay.
 --
 -- State    unack -> retry, or garbage when it was cancelled meanwhile
 -- KEYS[1]  unack      zset  id -> end of the lease, ms
@@ -15,10 +15,10 @@
 -- ARGV[2]  id
 -- ARGV[3]  receipt
 -- ARGV[4]  delay      '+delay_ms', 0 or more
--- ARGV[5]  error      text, '' to keep what is known
+-- ARGV[5]  error      text, '' to keep the stored one
 -- ARGV[6]  free       1 when it uses up no retry, 0 when it does
 -- Returns  the time of the next attempt, ms; -1 when the message was cancelled and is gone
--- Errors   STALE      the receipt is not that of the running delivery
+-- Errors   STALE      the receipt does not match the running delivery
 -- Cost     O(log n)
 local now, micros = clock(ARGV[1])
 local id, free = ARGV[2], tonumber(ARGV[6])

@@ -1,4 +1,4 @@
--- open_queue: check that this client and the stored queue mean the same thing; record the queue when it is new.
+-- open_queue: check that this client agrees with the stored queue; record the queue if it is new.
 --
 -- State    (the queue itself; no message moves)
 -- KEYS[1]  meta    hash  format, shards, since, and the fields of the configuration
@@ -7,16 +7,16 @@
 -- ARGV[3]  create  '1' to record a queue that is new, '' to leave no trace
 -- ARGV[4]  now_ms  '' for the server's time
 -- ARGV[5..] fields of the configuration
--- Returns  {the number of shards; 1 when the queue was recorded, 2 when it is from now on, else 0; since when, ms, '' when
---          that is not known; {the value of each field, or nil}}: who has seen it recorded since another time knows that
---          its data were lost
+-- Returns  {the number of shards; 1 if the queue was recorded, 2 if it is from now on, else 0; since when, ms, '' if
+--          unknown; {the value of each field, or nil}}. A client that knows another `since` can tell that the queue's data
+--          were lost
 -- Errors   FORMAT  the stored format is newer
 --          SHARDS  the queue has another number of shards
 -- Cost     O(1)
 local stored = redis.call('HMGET', KEYS[1], 'format', 'shards', 'since')
 local format, shards = stored[1] or ARGV[1], stored[2]
 if (tonumber(format) or math.huge) > tonumber(ARGV[1]) then
-  local newest = ', and this delayq reads up to ' .. ARGV[1] .. ': use a newer delayq'
+  local newest = ', but this delayq reads only up to ' .. ARGV[1] .. ': use a newer delayq'
   return redis.error_reply('FORMAT ' .. KEYS[1] .. ' is stored in format ' .. format .. newest)
 end
 if shards and ARGV[2] ~= '' and shards ~= ARGV[2] then

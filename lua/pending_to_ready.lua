@@ -1,6 +1,6 @@
 -- pending_to_ready: promote messages that have become due, earliest first.
 --
--- It does not ring: the caller claims next, and the claim rings for what it leaves.
+-- It does not ring: the caller claims next, and the claim rings if it leaves messages.
 --
 -- State    pending -> ready
 -- KEYS[1]  pending  zset  id -> due, ms
@@ -10,7 +10,7 @@
 -- KEYS[5]  events   stream
 -- ARGV[1]  now_ms   '' for the server's time
 -- ARGV[2]  limit    1..1000 messages
--- Returns  the number of messages promoted; `limit` says that more may be due
+-- Returns  the number of messages promoted; if it is `limit`, more may be due
 -- Cost     O(limit log n)
 local now = clock(ARGV[1])
 local due = math.min(redis.call('ZCOUNT', KEYS[1], '-inf', digits(now)), tonumber(ARGV[2]))

@@ -1,11 +1,11 @@
 -- plan_sleep: tell an idle consumer how long it may sleep.
 --
--- Of all that rest, one wakes for the next event: the timer names who, and when. The others sleep as long as they
--- may, so that a fleet does not rise for one message; should the timer's holder die, they find the work themselves.
--- Messages count when they are due after now: ask before the claim of the same round trip, which takes what is due
--- until then. A lease that has ended counts too, since a claim alone does not take the delivery back. For a consumer that found
--- messages held back by a limit, so does the moment when the rate lets the next one go; for one that found the queue
--- paused, the end of the pause.
+-- Of all sleeping consumers, one wakes for the next event: the timer says which one and when. The others sleep as long as
+-- they may, so that a fleet does not wake for one message; if the timer's holder dies, they find the work themselves.
+-- Only messages due after now count: ask before the claim of the same round trip, which takes those due until then. A lease
+-- that has ended counts too, since a claim alone does not take the delivery back. For a consumer that found messages held
+-- back by a limit, so does the moment when the rate allows the next one; for one that found the queue paused, the end of
+-- the pause.
 --
 -- Reads    pending, retry, unack, ready, meta, rate, replaced
 -- Writes   timer
@@ -13,10 +13,10 @@
 -- KEYS[2]  retry    zset    id -> time of the next attempt, ms
 -- KEYS[3]  unack    zset    id -> end of the lease, ms
 -- KEYS[4]  timer    string  when its holder wakes, ms, and the holder's name
--- KEYS[5]  ready    zset    id -> due, ms; this one and those behind it only when a limit or a pause holds messages back
+-- KEYS[5]  ready    zset    id -> due, ms; this key and the next ones only if a limit or a pause holds messages back
 -- KEYS[6]  meta     hash
 -- KEYS[7]  rate     zset    number of the hand-out -> its time, microseconds
--- KEYS[8]  replaced zset    deliveries of messages that were replaced while they ran -> end of the lease, ms
+-- KEYS[8]  replaced zset    deliveries whose messages were replaced while they ran -> end of the lease, ms
 -- ARGV[1]  now_ms   '' for the server's time
 -- ARGV[2]  name     of the consumer
 -- ARGV[3]  most_ms  1..60000, the longest sleep

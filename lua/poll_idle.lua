@@ -1,7 +1,7 @@
 -- poll_idle: tell an idle consumer, at the end of a sleep, whether there is anything to do.
 --
--- Of all that idle, one watches for all: the timer names who, and until when. The others look at the timer only, so that
--- a fleet costs little more than one. Should the watcher die, the next to wake takes its place.
+-- Of all idle consumers, one watches for all: the timer says which one and until when. The others only look at the timer,
+-- so that a fleet costs little more than one. If the watcher dies, the next to wake takes its place.
 --
 -- Reads    pending, retry, unack, ready, garbage, meta, rate, replaced
 -- Writes   timer
@@ -13,7 +13,7 @@
 -- KEYS[6]  garbage  zset
 -- KEYS[7]  meta     hash
 -- KEYS[8]  rate     zset    number of the hand-out -> its time, microseconds
--- KEYS[9]  replaced zset    deliveries of messages that were replaced while they ran -> end of the lease, ms
+-- KEYS[9]  replaced zset    deliveries whose messages were replaced while they ran -> end of the lease, ms
 -- ARGV[1]  now_ms   '' for the server's time
 -- ARGV[2]  name     of the consumer
 -- ARGV[3]  most_ms  1..60000, the longest sleep
@@ -23,7 +23,7 @@
 local now, micros = clock(ARGV[1])
 local name, most = ARGV[2], tonumber(ARGV[3])
 local wakes, holder = timer(KEYS[4])
--- A promise for later than anybody sleeps was given before the server's clock was set back: its holder may be long gone.
+-- A timer later than anybody sleeps is from before the server's clock was set back: its holder may be long gone.
 if holder ~= name and wakes > now and wakes <= now + most then return {most * 1000, ''} end
 if redis.call('ZCARD', KEYS[6]) > 0 then return {0, ''} end
 local free, opens = allowance(KEYS[7], KEYS[3], KEYS[8], KEYS[9], now, micros)
@@ -31,7 +31,7 @@ if free and free > 0 then opens = now end
 local wake, message = math.min(math.ceil(head(KEYS[3])), now + most), ''
 for _, i in ipairs({5, 1, 2}) do
   local due, id = head(KEYS[i])
-  due = math.max(math.ceil(due), (free or i ~= 1) and opens or due) -- of a paused queue, what falls due moves on
+  due = math.max(math.ceil(due), (free or i ~= 1) and opens or due) -- a paused queue still promotes what falls due
   if due < wake then wake, message = due, id end
 end
 if wake <= now then return {0, ''} end

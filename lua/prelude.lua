@@ -1,6 +1,6 @@
--- prelude: what the scripts share; the loader puts in front of each of them the paragraphs that it needs.
+-- prelude: code that the scripts share. The loader puts the paragraphs that a script needs in front of it.
 
--- The time as whole milliseconds and the microseconds (0..999) past them: the server's, or what a test gives.
+-- The time in whole milliseconds and the microseconds (0..999) past them: the server's, or one given by a test.
 local function clock(given)
   if given ~= '' then
     local now = tonumber(given)
@@ -10,14 +10,14 @@ local function clock(given)
   return time[1] * 1000 + math.floor(time[2] / 1000), time[2] % 1000
 end
 
--- A whole number, 0 or more, as text. To format it by '%.0f', or to leave it to Redis, takes ten times as long; '%d' alone
--- holds no more than 32 bits on some machines.
+-- A whole number, 0 or more, as text. Formatting with '%.0f', or leaving that to Redis, takes ten times as long; '%d'
+-- alone holds only 32 bits on some machines.
 local function digits(number)
   if number < 1000000 then return string.format('%d', number) end
   return string.format('%d%06d', number / 1000000, number % 1000000)
 end
 
--- The time, ms, in the 13 digits that lead each payload.
+-- The time, ms, as the 13 digits at the start of each payload.
 local function stamp(now)
   return string.format('%07d%06d', now / 1000000, now % 1000000)
 end
@@ -31,20 +31,20 @@ local function due_time(given, now, micros)
   return now + delay
 end
 
--- The lowest score of a sorted set, and whose it is; infinity and nil when it is empty.
+-- The lowest score of a sorted set and its member; infinity and nil if the set is empty.
 local function head(zset)
   local first = redis.call('ZRANGE', zset, '0', '0', 'WITHSCORES')
   return tonumber(first[2] or math.huge), first[1]
 end
 
--- When the holder of the timer wakes, ms, 0 when nobody holds it; and the holder's name.
+-- When the holder of the timer wakes, ms (0 if nobody holds it), and the holder's name.
 local function timer(key)
   local wakes, holder = string.match(redis.call('GET', key) or '', '^(%d+) (.*)$')
   return tonumber(wakes or 0), holder
 end
 
--- A script has no rollback: one that moves messages fails here, while nothing is changed yet, when the user may not run
--- one of its commands. Redis 6.2 cannot say what a user may do.
+-- Scripts have no rollback. So a script that moves messages fails here, before it changes anything, if the user may not
+-- run one of its commands. Redis 6.2 cannot check this.
 local function check_rights(...)
   for _, command in ipairs(redis.acl_check_cmd and {...} or {}) do
     if not redis.acl_check_cmd(command, KEYS[1]) then
@@ -53,7 +53,7 @@ local function check_rights(...)
   end
 end
 
--- What another program has put in the place of a counter is replaced.
+-- A counter that another program has overwritten counts as 0.
 local function counted(stats, name)
   return tonumber(redis.call('HGET', stats, name) or 0) or 0
 end
@@ -66,7 +66,7 @@ local function count(stats, name, by)
   return by
 end
 
--- Count how late messages were handed out: id, due, … Most of a claim were due at the same time, which is read once.
+-- Count how late messages were handed out: id, due, … Most of a claim have the same due time, which is read once.
 local function count_late(stats, claimed, now)
   local late, due, bucket, _ = {}, nil, nil, nil
   for i = 2, #claimed, 2 do
@@ -79,18 +79,19 @@ local function count_late(stats, claimed, now)
   for bucket, times in pairs(late) do count(stats, 'late:' .. bucket, times) end
 end
 
--- A list of members and scores as one of scores and members, or the other way round.
+-- Swap the members and scores of a list.
 local function swapped(list)
   for i = 1, #list, 2 do list[i], list[i + 1] = list[i + 1], list[i] end
   return list
 end
 
--- Put members into a sorted set: score, member, …
+-- Add members to a sorted set: score, member, …
 --
--- A server at its maxmemory refuses a script whose first write may take memory: the first one here cannot. Up to 128
--- entries, a sorted set is a list in which Redis looks for each new one's place from the head, reading scores as text. A
--- member of more than 64 bytes makes a tree of it: ten times as quick for hundreds.
-local NOBODY = string.rep('\0', 65) -- what no id is
+-- A server at its maxmemory refuses a script whose first write may need memory, so the first one here needs none. A
+-- sorted set of up to 128 entries is a list: Redis searches it from the head for the place of each new entry, parsing
+-- scores from text. A member of more than 64 bytes turns it into a tree, which is ten times as fast for hundreds of
+-- entries.
+local NOBODY = string.rep('\0', 65) -- never an id
 
 local function put(zset, entries)
   local many = #entries > 32
@@ -100,9 +101,9 @@ local function put(zset, entries)
   if many then redis.call('ZREM', zset, NOBODY) end
 end
 
--- Move messages to another sorted set, with their new scores: score, id, … They are put there first; then `note` says all
--- that is to be known of it; last they leave the places where they were. What fails in between leaves them in two places,
--- never in none, and the next move out of either heals that.
+-- Move messages to another sorted set, with their new scores: score, id, … They are added there first; then `note`
+-- records the rest of the move; last they are removed from where they were. A failure in between leaves them in two
+-- places, never in none, and the next move out of either repairs that.
 local function move(places, target, entries, note)
   put(target, entries)
   note()
@@ -113,7 +114,7 @@ local function move(places, target, entries, note)
   end
 end
 
--- Make messages garbage: they are counted under the name of the event, and nothing is known of them any more.
+-- Make messages garbage: count them under the name of the event, and delete what is stored about them.
 local function discard(places, garbage, known, stats, ids, now, note, event, reason)
   local since = {}
   for i, id in ipairs(ids) do since[2 * i - 1], since[2 * i] = now, id end
@@ -124,8 +125,9 @@ local function discard(places, garbage, known, stats, ids, now, note, event, rea
   end)
 end
 
--- Which of some ids exist: a structure holds them, or their payload is there and they are not garbage; and which are garbage.
--- One that a structure holds and garbage too, after a script has failed, is taken out of garbage: else its payload would go.
+-- Which of some ids exist (a structure holds them, or their payload exists and they are not garbage), and which are
+-- garbage. After a failed script, an id may be in a structure and in garbage: it is removed from garbage, to keep its
+-- payload.
 local function existing(ids, garbage, zsets, payloads)
   local found, since = {}, redis.call('ZMSCORE', garbage, unpack(ids))
   for _, zset in ipairs(zsets) do
@@ -149,14 +151,14 @@ local function where(id, zsets)
   return found
 end
 
--- One token is enough: who takes it looks at everything, and rings again when it leaves work behind. A server at
--- its maxmemory may refuse the token; that must not undo the script, and the fallback poll makes up for it.
+-- One token is enough: the consumer that takes it looks at everything, and rings again if it leaves work behind. A server
+-- at its maxmemory may refuse the token; that must not fail the script, and the fallback poll makes up for it.
 local function ring(bell)
   if redis.call('EXISTS', bell) == 0 then redis.pcall('LPUSH', bell, 1) end
 end
 
--- The reply to a call of this name, when it was the last one. A name is 16 characters for a run of the caller, and 16 for
--- a number that rises: of a call that comes behind a later one, the caller has had the reply, and nothing is to be done.
+-- The reply to the call of this name, if it was the last one. A name is 16 characters for a run of the caller, and 16 for
+-- a rising number. If a call arrives after a later one, the caller already has its reply, and there is nothing to do.
 local function answered(key, name)
   local last = name ~= '' and redis.call('GET', key)
   if not last or string.sub(last, 1, 16) ~= string.sub(name, 1, 16) then return nil end
@@ -164,15 +166,14 @@ local function answered(key, name)
   if string.sub(last, 1, 32) > name then return {0, 0, {}, {}} end
 end
 
--- Keep the reply to a call that has a name for some time, ms, and return it.
+-- Return the reply to a call; if the call has a name, also keep the reply for some time, ms.
 local function answer(key, name, reply, ms)
   if name ~= '' then redis.pcall('SET', key, name .. cjson.encode(reply), 'PX', ms) end -- refused without memory
   return reply
 end
 
--- What is known of a message's earlier deliveries: how many counted, how many were handed back uncounted, how many
--- of the counted ones a requeue has set aside, and how many of those since then lost their lease. It is stored only
--- once there is something to tell.
+-- What is stored about a message's earlier deliveries: how many counted, how many were handed back uncounted, how many of
+-- the counted ones a requeue has set aside, and how many since then lost their lease. Nothing is stored while all are 0.
 local FRESH = '0.0.0.0'
 
 local function deliveries(stored) -- another program may have overwritten it
@@ -184,7 +185,7 @@ local function keep_deliveries(attempts, id, ...)
   redis.call('HSET', attempts, id, table.concat({...}, '.'))
 end
 
--- The retries of a message that is replaced start again, and its attempt numbers go on rising.
+-- The retries of a replaced message start again; its attempt numbers keep rising.
 local function start_anew(id, running, found, attempts)
   local stored = redis.call('HGET', attempts, id)
   if running == 0 and not (stored and found) then return end
@@ -192,22 +193,22 @@ local function start_anew(id, running, found, attempts)
   keep_deliveries(attempts, id, past + running, released, past + running, 0)
 end
 
--- The receipt of the running delivery. The fraction of a lease's end is the microsecond of its hand-out: it tells
--- the deliveries of two messages apart that had the same id one after the other. What another program has put in the
--- place of `stored` counts as nothing.
+-- The receipt of the running delivery. The fraction of a lease's end is the microsecond of its hand-out: it distinguishes
+-- the deliveries of two messages that had the same id one after the other. If another program has overwritten `stored`,
+-- it is ignored.
 local function receipt(lease_end, stored)
   local known = stored and string.match(stored, '^%d+%.%d+%.%d+%.%d+$') or FRESH
   return known .. string.format('-%d', (lease_end % 1) * 1000 + 0.5)
 end
 
--- Forget deliveries that were replaced while they ran, and whose leases have ended.
+-- Forget deliveries whose messages were replaced while they ran, and whose leases have ended.
 local function forget_ended(replaced, now)
   local over = redis.call('ZRANGE', replaced, '-inf', now, 'BYSCORE', 'LIMIT', 0, 100)
   if #over > 0 then redis.call('ZREM', replaced, unpack(over)) end
 end
 
--- Let the running delivery of a message that is replaced keep its place among those that a queue's limits allow, until its
--- lease ends or its consumer has settled it.
+-- Keep counting the running delivery of a replaced message against the queue's limits, until its lease ends or its
+-- consumer settles it.
 local function keep_place(replaced, meta, unack, attempts, id, now)
   local most, per_key = unpack(redis.call('HMGET', meta, 'concurrency', 'per_key'))
   if not (most or per_key) then return end
@@ -216,25 +217,25 @@ local function keep_place(replaced, meta, unack, attempts, id, now)
   forget_ended(replaced, now)
 end
 
--- When the lease of a delivery ends whose message was replaced while it ran, ms; 0 for any other.
+-- When the lease ends, ms, of a delivery whose message was replaced while it ran; 0 for any other.
 local function kept_until(replaced, id, given)
   return tonumber(redis.call('ZSCORE', replaced, given .. '\0' .. id) or 0)
 end
 
 local NO_LONGER_OURS = ' is no longer ours: it was settled, or its lease ran out; nothing was changed'
 
--- Whether `given` is the receipt of the running delivery of `id`, and what is stored of the earlier ones.
+-- Whether `given` is the receipt of the running delivery of `id`, and what is stored about the earlier ones.
 local function held(unack, attempts, id, given)
   local lease_end = redis.call('ZSCORE', unack, id)
   local stored = redis.call('HGET', attempts, id)
   return lease_end and receipt(lease_end, stored) == given, stored
 end
 
--- What notes a transition in the queue's ledger, nil when the queue keeps none; `given` is a time, as for `clock`. It
--- fails, before anything is changed, when the key is no stream any more or, as far as the server can say it (Redis 7.0
--- and newer), when the user may not append to it; later, no entry may stop the script.
+-- Return a function that notes a transition in the queue's ledger; nil if the queue keeps none. `given` is a time, as for
+-- `clock`. This fails, before anything is changed, if the key is not a stream or (Redis 7.0 and newer) if the user may
+-- not append to it. Later, an entry that fails must not stop the script.
 --
--- An entry always has the same fields, also empty ones, so that the stream keeps their names once.
+-- Each entry has the same fields, even empty ones, so that the stream stores their names once.
 local function ledger(meta, events, given)
   local kept = redis.call('HGET', meta, 'events')
   if not kept then return nil end
@@ -261,28 +262,29 @@ local function forget_cancelled(ids, cancelled, attempts, errors, stats, note)
   count(stats, 'cancelled', #ids)
   for _, id in ipairs(note and ids or {}) do note(id, 'cancelled') end
   redis.call('SREM', cancelled, unpack(ids))
-  redis.call('HDEL', attempts, unpack(ids)) -- last: the receipts are made of it
+  redis.call('HDEL', attempts, unpack(ids)) -- last: receipts are computed from it
 end
 
--- When a pause ends, ms, infinity for one that `resume` ends; nil when there is none, or it is over.
+-- When a pause ends, ms; infinity if only `resume` ends it; nil if there is none, or it is over.
 local function pause_end(since, till, now)
   till = tonumber(till or '') or math.huge
   if since and till > now then return till end
 end
 
--- Since when a queue is paused, and until when, ms and as they are stored, false for a pause without an end; nothing when
--- it is not paused.
+-- Since when and until when a queue is paused, ms, as stored; the end is false for a pause without one. Nothing if it is
+-- not paused.
 local function paused(meta, now)
   local since, till = unpack(redis.call('HMGET', meta, 'paused', 'paused_until'))
   if pause_end(since, till, now) then return since, till end
 end
 
--- What a queue allows: how many messages may go now, infinity without limits, nil while it is paused; when the next may
--- that those leave, ms and after now, infinity where nobody can tell; and the rate's period, microseconds, if there is one.
+-- What a queue allows: how many messages may be handed out now (infinity without limits, nil while it is paused); when
+-- the next one after those may be, ms, later than now (infinity if unknown); and the rate's period, microseconds, if
+-- there is one.
 --
--- `meta` holds the limits, `rate` a number for each hand-out and when that was, microseconds. Two hand-outs share a period
--- when less than it lies between them; either may be the earlier one, since the server's clock may be set back. `replaced`
--- holds deliveries whose messages were replaced while they ran: each keeps its place until its lease ends.
+-- `meta` holds the limits, `rate` a number for each hand-out and its time, microseconds. Two hand-outs share a period if
+-- they are less than a period apart; either may be the earlier one, since the server's clock may be set back. `replaced`
+-- holds deliveries whose messages were replaced while they ran: each counts until its lease ends.
 local function allowance(meta, unack, rate, replaced, now, micros)
   local since, till, most, ms, places =
     unpack(redis.call('HMGET', meta, 'paused', 'paused_until', 'rate', 'period_ms', 'concurrency'))
@@ -305,8 +307,8 @@ local function allowance(meta, unack, rate, replaced, now, micros)
   return 0, tonumber(next_end or math.huge), period
 end
 
--- Note `count` hand-outs of now, of which `number` is the last one's, against the rate, and forget as many as are over
--- and more. The key lives a minute longer than it must: it ends by the server's clock, whose time a test does not take.
+-- Count `count` hand-outs of now, the last with this `number`, against the rate, and remove up to twice as many old ones.
+-- The key lives a minute longer than it must: it expires by the server's clock, and a test uses another one.
 local function spend(rate, period, us, number, count)
   local spent = {}
   for i = 1, count do spent[2 * i - 1], spent[2 * i] = us, number - count + i end
@@ -316,19 +318,19 @@ local function spend(rate, period, us, number, count)
   redis.call('PEXPIRE', rate, period / 1000 + 60000)
 end
 
--- Let the rate count one hand-out of a moment, microseconds, no more: nothing came of it. Any of that moment will do.
+-- Take one hand-out of a moment, microseconds, off the rate, because it was undone. Any hand-out of that moment will do.
 local function give_back(rate, us)
   local spent = redis.call('ZRANGE', rate, us, us, 'BYSCORE', 'LIMIT', 0, 1)[1]
   if spent then redis.call('ZREM', rate, spent) end
 end
 
--- Where the members of a key begin and end in a sorted set whose scores are all 0 and whose members are led by keys.
+-- The range of a key's members in a sorted set whose scores are all 0 and whose members begin with keys.
 local function bounds(key)
   return '[' .. key .. '\0', '(' .. key .. '\1'
 end
 
--- How many deliveries of a key run, or are on their way to run. Where that leaves no room, up to `most` of them are
--- looked at, others each time, and those that are gone are removed: their consumer was lost, or could not say it.
+-- How many deliveries of a key run, or are about to. If that leaves no room, up to `most` of them are checked, different
+-- ones each time, and those that are gone are removed: their consumer was lost, or could not report their end.
 local function running(slots, unack, ready, attempts, replaced, key, limit, most, now, turn)
   local from, to = bounds(key)
   local count = redis.call('ZLEXCOUNT', slots, from, to)
@@ -347,7 +349,7 @@ local function running(slots, unack, ready, attempts, replaced, key, limit, most
   return count
 end
 
--- Until when a message waits for others of its key at the longest, and when it was due, ms; nil when it does not wait.
+-- Until when, at most, a message waits for others of its key, and when it was due, ms; nil if it does not wait.
 local function waits(parked, id)
   local till, due = string.match(redis.call('HGET', parked, id) or '', '^(%d+) (%d+)$')
   if till then return tonumber(till), tonumber(due) end

@@ -7,13 +7,13 @@
 -- KEYS[4]  errors    hash
 -- KEYS[5]  reasons   hash
 -- KEYS[6]  stats     hash
--- KEYS[7]  meta      hash  events: how many entries the ledger keeps; max_dead: how many dead letters the queue does
+-- KEYS[7]  meta      hash  events: how many entries the ledger keeps; max_dead: how many dead letters the queue keeps
 -- KEYS[8]  events    stream
 -- ARGV[1]  now_ms    '' for the server's time
 -- ARGV[2]  up_to     highest score, ms, or '-ms' before now; '+inf' for any, '-inf' for none
 -- ARGV[3]  limit     1..1000 messages
--- ARGV[4]  shards    also discard the lowest of what is more than this part of max_dead, and than one; '' for none
--- Returns  the number of messages discarded; `limit` says that there may be more
+-- ARGV[4]  shards    also discard the lowest ones beyond max_dead / shards, but keep one; '' to ignore max_dead
+-- Returns  the number of messages discarded; if it is `limit`, there may be more
 -- Cost     O(limit log n)
 local now = clock(ARGV[1])
 local up_to = string.match(ARGV[2], '^%-%d+$') and now + ARGV[2] or ARGV[2]

@@ -1,8 +1,8 @@
 -- ready_to_unack: hand out messages that are due, new ones and retries, each under a lease.
 --
--- When both wait, each gets half of the claim, and the odd one goes to either side in turn; what one side leaves
--- the other takes. A limit of the queue may leave messages behind that the caller has room for: the bell is for others
--- then only if these may take more.
+-- If both wait, each gets half of the claim, and the odd one goes to each side in turn; one side takes what the other
+-- leaves. A limit of the queue may leave messages behind that the caller has room for: then the bell rings only if other
+-- consumers may take more.
 --
 -- State    ready, retry -> unack
 -- KEYS[1]  ready     zset  id -> due, ms
@@ -14,17 +14,17 @@
 -- KEYS[7]  bell      list
 -- KEYS[8]  rate      zset  number of the hand-out -> its time, microseconds
 -- KEYS[9]  events    stream
--- KEYS[10] claim     string  the reply to the last claim of this consumer, behind that claim's name
--- KEYS[11] replaced  zset    deliveries of messages that were replaced while they ran -> end of the lease, ms
+-- KEYS[10] claim     string  the name of this consumer's last claim, then the reply to it
+-- KEYS[11] replaced  zset    deliveries whose messages were replaced while they ran -> end of the lease, ms
 -- ARGV[1]  now_ms    '' for the server's time
 -- ARGV[2]  limit     0..1000 messages; 0 only passes the bell on
 -- ARGV[3]  lease_ms  1..86400000
 -- ARGV[4]  consumer  its name, for the ledger; '' for none
--- ARGV[5]  name      of the claim, see `answered`: asked again, as its reply was lost, it is answered as before; '' for none
+-- ARGV[5]  name      of the claim, see `answered`: repeated after its reply was lost, it gets the same reply; '' for none
 -- Returns  {now, ms; its microseconds; {id, due, …}; {past.released.attempts_reset.lost or nil, …}}, retries first, each side
---          earliest first; empty lists when nothing is due or the queue is paused; the last one also while no message
---          has an earlier delivery. With limits, a fifth: 1 when a limit has left messages behind, else 0; 2 during a pause that
---          ends by itself
+--          earliest first; empty lists if nothing is due or the queue is paused; the last one is also empty if no message
+--          has an earlier delivery. With limits, a fifth: 1 if a limit has left messages behind, else 0; 2 during a pause
+--          that ends by itself
 -- Cost     O(limit log n)
 local known = answered(KEYS[10], ARGV[5])
 if known then return known end

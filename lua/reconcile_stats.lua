@@ -1,4 +1,4 @@
--- reconcile_stats: make the books balance; what they cannot account for is counted as adjusted, for good.
+-- reconcile_stats: balance the counts; a difference that they cannot explain is counted as adjusted, for good.
 --
 -- State    (the queue itself; no message moves)
 -- KEYS[1]  pending  zset
@@ -7,7 +7,7 @@
 -- KEYS[4]  retry    zset
 -- KEYS[5]  dead     zset
 -- KEYS[6]  stats    hash
--- Returns  the messages that were missing; below 0 when there were more than had been sent
+-- Returns  the number of missing messages; below 0 if there were more than had been sent
 -- Cost     O(1)
 local missing = 0
 for i = 1, 5 do missing = missing - redis.call('ZCARD', KEYS[i]) end

@@ -1,4 +1,4 @@
--- reject: bury a delivery: the message goes to the dead letters, with the reason.
+-- reject: end a delivery by moving its message to the dead letters, with a reason.
 --
 -- State    unack -> dead, or garbage when it was cancelled meanwhile
 -- KEYS[1]  unack      zset  id -> end of the lease, ms
@@ -15,10 +15,10 @@
 -- ARGV[2]  id
 -- ARGV[3]  receipt
 -- ARGV[4]  reason
--- ARGV[5]  error      text, '' to keep what is known
+-- ARGV[5]  error      text, '' to keep the stored one
 -- ARGV[6]  counted    1 when the delivery was an attempt, 0 when it never started
 -- Returns  the time of death, ms; -1 when the message was cancelled and is gone
--- Errors   STALE      the receipt is not that of the running delivery
+-- Errors   STALE      the receipt does not match the running delivery
 -- Cost     O(log n)
 local now = clock(ARGV[1])
 local id, counts = ARGV[2], tonumber(ARGV[6])

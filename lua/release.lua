@@ -15,11 +15,11 @@
 -- ARGV[1]  now_ms     '' for the server's time
 -- ARGV[2]  id
 -- ARGV[3]  receipt
--- ARGV[4]  due        ms, as the delivery named it: the message keeps its place
--- ARGV[5]  handed_us  when it was handed out, for the rate to count it no more; '' to count it, or without a limit
+-- ARGV[4]  due        ms, as in the delivery: the message keeps its place
+-- ARGV[5]  handed_us  when it was handed out, to take it off the rate; '' to count it, or without a limit
 -- ARGV[6]  begun      1 when its handler had begun, 0 when it never started
 -- Returns  1; 0 when the message was cancelled and is gone
--- Errors   STALE      the receipt is not that of the running delivery
+-- Errors   STALE      the receipt does not match the running delivery
 -- Cost     O(log n)
 local now = clock(ARGV[1])
 local id, begun = ARGV[2], tonumber(ARGV[6])

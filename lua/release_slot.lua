@@ -1,27 +1,27 @@
--- release_slot: give back the slots of deliveries that have ended, and let the next ones of their keys go.
+-- release_slot: free the slots of deliveries that have ended, and promote the next messages of their keys.
 --
--- Those go earliest due first; each has a slot kept for it, so that it surely begins and none too many are let go. It
--- takes the caller's word that a delivery has ended: the call that settles it may come only after this one, when the
--- server did not know that script yet.
+-- Earliest due goes first. Each has a slot kept for it, so that it can begin and never too many are promoted. The script
+-- trusts the caller that a delivery has ended: the call that settles it may come after this one, if the server did not know
+-- that script yet.
 --
 -- State    pending -> ready
 -- KEYS[1]  unack      zset  id -> end of the lease, ms
 -- KEYS[2]  ready      zset  id -> due, ms
 -- KEYS[3]  pending    zset  id -> due, ms
 -- KEYS[4]  attempts   hash  id -> past.released.attempts_reset.lost
--- KEYS[5]  slots      zset  key, receipt ('' for one that is on its way) and id, with zero bytes between -> 0
+-- KEYS[5]  slots      zset  key, receipt ('' until it is handed out) and id, with zero bytes between -> 0
 -- KEYS[6]  waiting    zset  key, due (ms, 15 digits) and id, with zero bytes between -> 0
--- KEYS[7]  parked     hash  id -> until when it waits at the longest, ms, and its due time, ms
+-- KEYS[7]  parked     hash  id -> until when it waits at most, ms, and its due time, ms
 -- KEYS[8]  meta       hash
 -- KEYS[9]  stats      hash
 -- KEYS[10] bell       list
 -- KEYS[11] events     stream
--- KEYS[12] replaced   zset  deliveries of messages that were replaced while they ran -> end of the lease, ms
+-- KEYS[12] replaced   zset  deliveries whose messages were replaced while they ran -> end of the lease, ms
 -- ARGV[1]  now_ms     '' for the server's time
--- ARGV[2..]           of 1..250 deliveries: key, id, receipt; '' for the receipt of one that was not admitted; '' for
---                     the id to remove slots of the key whose deliveries are gone
--- Returns  how many were let go
--- Cost     O(n log m), and up to 1000 slots and 1000 of those that wait are looked at
+-- ARGV[2..]           for 1..250 deliveries: key, id, receipt; the receipt is '' if it was not admitted; the id is '' to
+--                     remove slots of the key whose deliveries are gone
+-- Returns  the number of messages promoted
+-- Cost     O(n log m), and up to 1000 slots and 1000 waiting messages are looked at
 local limit = tonumber(redis.call('HGET', KEYS[8], 'per_key') or '')
 local now, micros = clock(ARGV[1])
 local most, moved = math.ceil(3000 / #ARGV), 0

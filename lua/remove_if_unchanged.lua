@@ -1,6 +1,6 @@
--- remove_if_unchanged: remove messages of one structure, each only if it is still as somebody has seen it.
+-- remove_if_unchanged: remove messages of one structure, each only if it has not changed since the caller read it.
 --
--- The stamp of an envelope tells whether the message was replaced since, its score whether it has moved.
+-- The stamp of the envelope shows whether the message was replaced, its score whether it has moved.
 --
 -- State    pending, ready, retry or dead -> garbage
 -- KEYS[1]  source    zset  one of pending, ready, retry, dead
@@ -11,11 +11,11 @@
 -- KEYS[6]  stats     hash
 -- KEYS[7]  meta      hash  events: how many entries the ledger keeps
 -- KEYS[8]  events    stream
--- KEYS[9..]          strings, the payload keys of the messages, in their order
+-- KEYS[9..]          strings, the payload keys of the messages, in the same order
 -- ARGV[1]  now_ms    '' for the server's time
--- ARGV[2..]          three a message: id, score (ms), the 13 digits before its envelope ('' when that is gone); ids all
+-- ARGV[2..]          three per message: id, score (ms), the 13 digits before its envelope ('' when that is gone); all ids
 --                    different, 1..500 of them
--- Returns  1 a message, or 0 where it has moved or was replaced; in their order
+-- Returns  1 per message, or 0 where it has moved or was replaced; in the same order
 -- Cost     O(n log m)
 local now, results, ids, found = clock(ARGV[1]), {}, {}, {}
 for i = 2, #ARGV, 3 do ids[#ids + 1] = ARGV[i] end

@@ -1,4 +1,4 @@
--- remove_queue: forget a queue that holds no message, with its limits, schedules, counts and ledger.
+-- remove_queue: delete a queue that holds no messages, with its limits, schedules, counts and ledger.
 --
 -- State    (the queue itself; no message moves)
 -- KEYS[1]  pending  zset
@@ -8,11 +8,11 @@
 -- KEYS[5]  dead     zset
 -- KEYS[6]  garbage  zset
 -- KEYS[7]  removed  string  says for three minutes that it was removed: clients look once a minute
--- KEYS[8..]         all else that is kept of the queue, of any type
--- Returns  the number of messages that it holds: above 0, nothing was removed
+-- KEYS[8..]         all other keys of the queue, of any type
+-- Returns  the number of messages that it holds; if above 0, nothing was removed
 -- Cost     O(1), and the server frees the ledger on another thread
 local held = 0
 for i = 1, 6 do held = held + redis.call('ZCARD', KEYS[i]) end
-if held > 0 then return held end -- an empty sorted set is no key
+if held > 0 then return held end -- an empty sorted set has no key
 if redis.call('UNLINK', unpack(KEYS, 8)) > 0 then redis.call('SET', KEYS[7], 1, 'PX', 180000) end
 return 0

@@ -1,7 +1,7 @@
--- repair: bring one message back to what must hold; what is in order stays as it is.
+-- repair: repair one message; what is in order stays as it is.
 --
--- It is to be in one structure only (kept is the first of unack, retry, ready, pending, dead, garbage), with a score
--- that is a time, and a payload unless it is dead or runs; and nothing is to be known of it that its state rules out.
+-- A message must be in one structure only (the first of unack, retry, ready, pending, dead, garbage keeps it), with a score
+-- that is a time, and with a payload unless it is dead or runs. Nothing may be stored about it that its state rules out.
 --
 -- State    any -> the same, dead or (gone)
 -- KEYS[1]  pending    zset    id -> due, ms
@@ -20,7 +20,7 @@
 -- KEYS[14] events     stream
 -- ARGV[1]  now_ms     '' for the server's time
 -- ARGV[2]  id
--- ARGV[3]  latest_ms  the last time that there is
+-- ARGV[3]  latest_ms  the latest valid time
 -- ARGV[4]  lease_ms   the longest lease
 -- Returns  what was done, in words, in order; empty when nothing was wrong
 -- Cost     O(log n)
@@ -51,7 +51,7 @@ if reason then say(redis.call('HSET', KEYS[9], id, reason) + 1, 'moved to the de
 local score = zset and (tonumber(redis.call('ZSCORE', zset, id)) or math.huge)
 local latest = kept == 'unack' and now + ARGV[4] or tonumber(ARGV[3])
 if score and (score < 0 or score >= latest + 1) then
-  score = kept == 'unack' and now or math.min(math.max(score, 0), latest) -- a lease that cannot be one ends now
+  score = kept == 'unack' and now or math.min(math.max(score, 0), latest) -- an impossible lease ends now
   say(redis.call('ZADD', zset, score, id) + 1, 'score set to %.0f', score)
 end
 if kept ~= 'dead' then say(redis.call('HDEL', KEYS[9], id), 'reason removed') end

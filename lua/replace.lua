@@ -1,7 +1,6 @@
 -- replace: send a message again under its id, in any state; its retries start again.
 --
--- A delivery that runs meanwhile loses its lease: its receipt becomes stale. It keeps its place among those that the
--- queue's limits allow until it has ended.
+-- A running delivery loses its lease: its receipt becomes stale. It still counts against the queue's limits until it ends.
 --
 -- State    pending, ready, unack, retry, dead -> pending (a new id: as send does)
 -- KEYS[1]  pending   zset
@@ -19,7 +18,7 @@
 -- KEYS[13] payload   string
 -- KEYS[14] meta      hash  events: how many entries the ledger keeps
 -- KEYS[15] events    stream
--- KEYS[16] replaced  zset    deliveries of messages that were replaced while they ran -> end of the lease, ms
+-- KEYS[16] replaced  zset    deliveries whose messages were replaced while they ran -> end of the lease, ms
 -- ARGV[1]  now_ms    '' for the server's time
 -- ARGV[2]  id
 -- ARGV[3]  due       '+delay_ms' or ms
@@ -31,7 +30,7 @@ local id, due, before = ARGV[2], due_time(ARGV[3], now, micros), head(KEYS[1])
 local note, places = ledger(KEYS[14], KEYS[15], now), where(id, {KEYS[6], KEYS[1], KEYS[5], KEYS[7], KEYS[8]})
 local running, event = places[1] == KEYS[6] and 1 or 0, #places > 0 and 'replaced' or 'sent'
 if running == 1 then keep_place(KEYS[16], KEYS[14], KEYS[6], KEYS[9], id, now) end
--- First, since at maxmemory it is refused, and nothing changes. A consumer that was handed the old message within this very
+-- First: at maxmemory it is refused, and nothing changes. A consumer that was handed the old message in this very
 -- millisecond, and fetches the new one, must see that it was stored later.
 redis.call('SET', KEYS[13], stamp(now + running) .. ARGV[4])
 move({KEYS[2], unpack(places)}, KEYS[1], {due, id}, function()

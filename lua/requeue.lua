@@ -1,4 +1,4 @@
--- requeue: bring dead letters back; their retries start again, and their attempt numbers go on rising.
+-- requeue: move dead letters back to pending; their retries start again, their attempt numbers keep rising.
 --
 -- A dead letter whose payload is gone stays dead.
 --
@@ -11,12 +11,12 @@
 -- KEYS[6]  bell      list
 -- KEYS[7]  meta      hash  events: how many entries the ledger keeps
 -- KEYS[8]  events    stream
--- KEYS[9..]          strings, the payload keys of the messages, in their order
+-- KEYS[9..]          strings, the payload keys of the messages, in the same order
 -- ARGV[1]  now_ms    '' for the server's time
 -- ARGV[2]  due       '+delay_ms' or ms, the same for all
 -- ARGV[3]  up_to     the latest time of death, ms; '' for any
 -- ARGV[4..]          ids, 1..1000 of them
--- Returns  1 a message, or 0 where it was not dead, has died since, or its payload is gone; in their order
+-- Returns  1 per message, or 0 where it was not dead, has died since, or its payload is gone; in the same order
 -- Cost     O(n log m)
 local due, before = due_time(ARGV[2], clock(ARGV[1])), head(KEYS[2])
 local ids, up_to = {unpack(ARGV, 4)}, tonumber(ARGV[3]) or math.huge

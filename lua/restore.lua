@@ -1,6 +1,6 @@
--- restore: put messages back as they once were: where they were, with what was known of their deliveries.
+-- restore: put messages back into the structures they were in, with the record of their deliveries.
 --
--- An id that exists, as for send, is left as it is: a restore that was cut off may be run again.
+-- An id that exists, as in send, is left as it is: an interrupted restore may be run again.
 --
 -- State    (none), garbage -> pending, ready, retry or dead
 -- KEYS[1]  target    zset  one of pending, ready, retry, dead
@@ -17,11 +17,11 @@
 -- KEYS[12] reasons   hash  id -> why it died
 -- KEYS[13] meta      hash  events: how many entries the ledger keeps
 -- KEYS[14] events    stream
--- KEYS[15..]         strings, the payload keys of the messages, in their order
+-- KEYS[15..]         strings, the payload keys of the messages, in the same order
 -- ARGV[1]  now_ms    '' for the server's time
--- ARGV[2..]          six a message: id, score in target (ms), envelope with its stamp, past.released.attempts_reset.lost, error,
---                    reason; '' for what there is none of; ids all different, 1..500 of them
--- Returns  1 a message, or 0 for an id that existed; in their order
+-- ARGV[2..]          six per message: id, score in target (ms), envelope with its stamp, past.released.attempts_reset.lost, error,
+--                    reason; '' for what is missing; all ids different, 1..500 of them
+-- Returns  1 per message, or 0 for an id that existed; in the same order
 -- Cost     O(n log m)
 local before, n, ids = head(KEYS[1]), (#ARGV - 1) / 6, {}
 for i = 1, n do ids[i] = ARGV[6 * i - 4] end

@@ -3,7 +3,7 @@
 -- State    (the queue itself; no message moves)
 -- KEYS[1]  meta  hash
 -- KEYS[2]  bell  list
--- ARGV[1]  seen  to end only a pause that began until then, ms, for who has seen that one; '' for any
+-- ARGV[1]  seen  end only a pause that began by then, ms, which the caller has seen; '' for any
 -- Returns  1; 0 when no such pause was stored
 -- Cost     O(1)
 local since = ARGV[1] ~= '' and tonumber(redis.call('HGET', KEYS[1], 'paused') or '')

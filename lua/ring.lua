@@ -1,4 +1,4 @@
--- ring: wake one consumer, to look at everything.
+-- ring: wake one consumer, which looks at everything.
 --
 -- State    (no message moves)
 -- KEYS[1]  bell  list

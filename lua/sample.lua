@@ -1,7 +1,7 @@
--- sample: keep the queue's counts of this minute, unless they are kept already; every ten minutes, those for a day, too.
+-- sample: store the queue's counts for this minute and for these ten minutes, unless they are stored already.
 --
--- An hour of minutes is kept and a day of ten minutes, each sample under the time at which its minutes began. Samples of
--- later than now were taken before the server's clock was set back: they are removed.
+-- Samples of a minute are kept for an hour, those of ten minutes for a day, each under the time at which its period began.
+-- Samples later than now are from before the server's clock was set back: they are removed.
 --
 -- State    (the queue itself; no message moves)
 -- KEYS[1]  pending  zset

@@ -1,7 +1,7 @@
 -- send: put new messages into pending; an id that exists is left as it is.
 --
 -- An id exists when its payload does, unless it is garbage. An id that a caller has chosen also exists while any
--- structure holds it, payload or not; a random one needs no such look.
+-- structure holds it, payload or not; a random one needs no such check.
 --
 -- State    (none), garbage -> pending
 -- KEYS[1]  pending  zset  id -> due, ms
@@ -14,12 +14,12 @@
 -- KEYS[8]  dead     zset
 -- KEYS[9]  meta     hash  events: how many entries the ledger keeps
 -- KEYS[10] events   stream
--- KEYS[11..]        strings, the payload keys of the messages, in their order
+-- KEYS[11..]        strings, the payload keys of the messages, in the same order
 -- ARGV[1]  now_ms   '' for the server's time
 -- ARGV[2]  named    '1' when callers have chosen the ids, '' when they are random
--- ARGV[3..]         three a message: id, due ('+delay_ms' or ms), envelope; ids all different, 1..1000 of them
+-- ARGV[3..]         three per message: id, due ('+delay_ms' or ms), envelope; all ids different, 1..1000 of them
 -- Returns  the due times, ms, in the messages' order; -1 for an id that existed
--- Probes   stats  alone: nothing is taken away, and to look at all keys makes a lone send a tenth dearer
+-- Probes   stats  only: nothing is removed, and checking all keys makes a single send a tenth slower
 -- Cost     O(n log m)
 local now, micros = clock(ARGV[1])
 local stamped, before = stamp(now), head(KEYS[1])

@@ -1,7 +1,7 @@
 -- send_unique: put new messages into pending and reserve their ids for a time, unless an id exists or is reserved.
 --
--- A reservation counts from the send and outlives its message. Its value says until when it holds, by the clock that
--- the scripts go by; its expiry only clears it away. Other sends do not look at it.
+-- A reservation counts from the send and outlives its message. Its value says until when it holds, by the scripts' clock;
+-- its expiry only cleans up. Other sends do not look at it.
 --
 -- State    (none), garbage -> pending
 -- KEYS[1]  pending  zset  id -> due, ms
@@ -14,9 +14,9 @@
 -- KEYS[8]  dead     zset
 -- KEYS[9]  meta     hash  events: how many entries the ledger keeps
 -- KEYS[10] events   stream
--- KEYS[11..]        strings, two a message: its payload key, its reservation: until when, ms
+-- KEYS[11..]        strings, two per message: its payload key, its reservation: until when, ms
 -- ARGV[1]  now_ms   '' for the server's time
--- ARGV[2..]         four a message: id, due ('+delay_ms' or ms), envelope, unique_for ('+ms', 1 or more); ids all
+-- ARGV[2..]         four per message: id, due ('+delay_ms' or ms), envelope, unique_for ('+ms', 1 or more); all ids
 --                   different, 1..1000 of them
 -- Returns  the due times, ms, in the messages' order; -1 for an id that existed or was reserved
 -- Cost     O(n log m)

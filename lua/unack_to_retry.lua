@@ -1,7 +1,7 @@
 -- unack_to_retry: take back deliveries whose lease ran out; each counts as an attempt.
 --
--- The retry is due at once, as of the end of the lease. A message that was cancelled meanwhile is not retried. Of replaced
--- deliveries, those are forgotten whose leases ended over a minute ago: until then, a late heartbeat gives the place back.
+-- The retry is due at once, as of the end of the lease. A message that was cancelled meanwhile is not retried. Replaced
+-- deliveries are forgotten a minute after their leases ended: until then, a late heartbeat can still renew them.
 --
 -- State    unack -> retry, or garbage when cancelled
 -- KEYS[1]  unack      zset  id -> end of the lease, ms
@@ -14,10 +14,10 @@
 -- KEYS[8]  bell       list
 -- KEYS[9]  meta       hash  events: how many entries the ledger keeps
 -- KEYS[10] events     stream
--- KEYS[11] replaced   zset  deliveries of messages that were replaced while they ran -> end of the lease, ms
+-- KEYS[11] replaced   zset  deliveries whose messages were replaced while they ran -> end of the lease, ms
 -- ARGV[1]  now_ms     '' for the server's time
 -- ARGV[2]  limit      1..1000 messages
--- Returns  the number of deliveries taken back; `limit` says that there may be more
+-- Returns  the number of deliveries taken back; if it is `limit`, there may be more
 -- Cost     O(limit log n)
 local now = clock(ARGV[1])
 forget_ended(KEYS[11], now - 60000)

@@ -4,12 +4,12 @@
 -- KEYS[1]  meta      hash
 -- KEYS[2]  unack     zset  id -> end of the lease, ms
 -- KEYS[3]  rate      zset  number of the hand-out -> its time, microseconds
--- KEYS[4]  replaced  zset  deliveries of messages that were replaced while they ran -> end of the lease, ms
+-- KEYS[4]  replaced  zset  deliveries whose messages were replaced while they ran -> end of the lease, ms
 -- KEYS[5]  slots     zset  key, receipt and id of what runs under a key
 -- KEYS[6]  waiting   zset  key, due and id of what waits for others of its key
 -- KEYS[7]  armed     zset  name -> slot of the occurrence on its way, ms; 0 while paused, -1 when finished
 -- ARGV[1]  now_ms    '' for the server's time
--- ARGV[2]  late_ms   0..86400000: a schedule is late when its slot was longer ago
+-- ARGV[2]  late_ms   0..86400000: a schedule is late if its slot was longer ago than this
 -- Returns  {{concurrency or nil, how many run}; {rate or nil, its period, ms, or nil, hand-outs within the last period};
 --          {concurrency of a key or nil, slots in use, messages that wait for one}; {schedules that are late, how late the
 --          latest of them is, ms}}

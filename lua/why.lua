@@ -1,4 +1,4 @@
--- why: what may keep a message that waits from being handed out, at one instant.
+-- why: what may keep a waiting message from being handed out, at one instant.
 --
 -- Reads    pending, ready, retry, unack, meta, rate, parked, replaced
 -- KEYS[1]  pending  zset  id -> due, ms
@@ -7,13 +7,13 @@
 -- KEYS[4]  unack    zset  id -> end of the lease, ms
 -- KEYS[5]  meta     hash
 -- KEYS[6]  rate     zset  number of the hand-out -> its time, microseconds
--- KEYS[7]  parked   hash  id -> until when it waits at the longest, ms, and its due time, ms
--- KEYS[8]  replaced zset  deliveries of messages that were replaced while they ran -> end of the lease, ms
+-- KEYS[7]  parked   hash  id -> until when it waits at most, ms, and its due time, ms
+-- KEYS[8]  replaced zset  deliveries whose messages were replaced while they ran -> end of the lease, ms
 -- ARGV[1]  now_ms   '' for the server's time
 -- ARGV[2]  id
 -- Returns  {now, ms; {since when the queue is paused, ms; until when, ms, or nil}, empty when it is not; how many
---          messages that wait are due earlier; how many run; how many may go now by the queue's limits, nil without any;
---          when the rate lets the next one go behind those, ms, nil where it is not the rate; {until when it waits for
+--          waiting messages are due earlier; how many run; how many the queue's limits allow now, nil without limits;
+--          when the rate allows the next one after those, ms, nil if the rate is not the limit; {until when it waits for
 --          others of its key, ms; its due time, ms} or nil}
 -- Cost     O(log n)
 local now, micros = clock(ARGV[1])

@@ -1,8 +1,8 @@
--- clear_ghosts: records that are unacked, but were trimmed or deleted, leave a group's unacked list.
+-- clear_ghosts: remove records that were trimmed or deleted from a group's unacked list.
 --
 -- State    unacked -> (gone)
 -- KEYS[1]  stream    stream  record id -> its envelope
--- KEYS[2]  failures  hash    record id -> what its failed deliveries said
+-- KEYS[2]  failures  hash    record id -> the errors of its failed deliveries
 -- ARGV[1]  group
 -- ARGV[2]  after     '-' or '(' and the id up to which an earlier call has looked
 -- ARGV[3]  limit     1..500 records to look at

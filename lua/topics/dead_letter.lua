@@ -1,14 +1,14 @@
--- dead_letter: a record that one of a group's consumers holds becomes a dead letter of the group.
+-- dead_letter: make a record that a consumer holds a dead letter of its group.
 --
 -- State    unacked -> buried
 -- KEYS[1]  stream    stream  record id -> its envelope
 -- KEYS[2]  buried    stream  the group's dead letters
--- KEYS[3]  failures  hash    record id -> what its failed deliveries said
+-- KEYS[3]  failures  hash    record id -> the errors of its failed deliveries
 -- ARGV[1]  group
 -- ARGV[2]  consumer
 -- ARGV[3]  id
 -- ARGV[4]  reason
--- ARGV[5]  error     of this delivery, as the hash holds those of earlier ones
+-- ARGV[5]  error     of this delivery, in the form in which the hash holds earlier ones
 -- Returns  1; 0 when the consumer does not hold the record, or its record is gone
 -- Errors   GROUP     the topic has no such group
 -- Cost     O(log n)
@@ -18,7 +18,7 @@ if held.err then return no_group(held, KEYS[1], group) end
 if not held[1] or held[1][2] ~= consumer then return 0 end
 if ARGV[5] ~= '' then
   local said = redis.call('HGET', KEYS[3], id) or ''
-  redis.call('HDEL', KEYS[3], id) -- behind it, a server without memory refuses no write
+  redis.call('HDEL', KEYS[3], id) -- after this write, a server without memory refuses no other
   redis.call('HSET', KEYS[3], id, said .. ARGV[5])
 end
 return bury(KEYS[1], KEYS[2], KEYS[3], group, id, consumer, held[1][4], ARGV[4]) and 1 or 0

@@ -1,9 +1,9 @@
--- destroy: take a group, its dead letters and what its failed deliveries said away from a topic.
+-- destroy: delete a group of a topic, with its dead letters and the errors of its failed deliveries.
 --
 -- State    (the group itself)
 -- KEYS[1]  stream    stream  record id -> its envelope
 -- KEYS[2]  buried    stream  the group's dead letters
--- KEYS[3]  failures  hash    record id -> what its failed deliveries said
+-- KEYS[3]  failures  hash    record id -> the errors of its failed deliveries
 -- ARGV[1]  group
 -- Returns  1; 0 when there was no such group
 -- Cost     O(unacked)

@@ -1,12 +1,12 @@
--- drop_idle_consumers: consumers of a group that hold nothing, were not heard of for long, and whose names were drawn by lot, leave it.
+-- drop_idle_consumers: remove a group's consumers that hold nothing, have long been idle, and have random names.
 --
--- One that comes back under such a name is made again by its first poll.
+-- The first poll of a consumer that comes back creates it again.
 --
 -- State    (the group itself; no record moves)
 -- KEYS[1]  stream   stream  record id -> its envelope
 -- ARGV[1]  group
--- ARGV[2]  idle_ms  since they were heard of, at least
--- ARGV[3]  names    a pattern of Lua
+-- ARGV[2]  idle_ms  the shortest idle time
+-- ARGV[3]  names    a Lua pattern
 -- ARGV[4]  limit    1..500 consumers to remove
 -- Returns  the number of consumers removed
 -- Errors   GROUP    the topic has no such group

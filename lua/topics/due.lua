@@ -1,4 +1,4 @@
--- due: tell which of the records that wait for their time are due, and when the next one is.
+-- due: list the delayed records that are due, and say when the next one is.
 --
 -- Reads    pending, waking
 -- KEYS[1]  pending  zset    id -> due, ms

@@ -1,9 +1,9 @@
--- extent: tell from where to where a topic reaches, and how many records were ever appended to it.
+-- extent: return where a topic begins and ends, and how many records were ever appended to it.
 --
 -- Reads    stream
 -- KEYS[1]  stream  stream  record id -> its envelope
 -- Returns  {the number of records; the first one's id, '' when there is none; the last id that was given out, '0-0'
---          before the first; the number of all that were ever appended, -1 where the server does not count (Redis 6.2)}
+--          before the first; the number of all that were ever appended, -1 if the server does not count (Redis 6.2)}
 -- Cost     O(1)
 if redis.call('EXISTS', KEYS[1]) == 0 then return {0, '', '0-0', 0} end
 local found = as_table(redis.call('XINFO', 'STREAM', KEYS[1]))

@@ -1,10 +1,10 @@
--- fail: keep what a failed delivery of a record has said; the record stays with its consumer, to be tried again.
+-- fail: store the error of a failed delivery; the record stays with its consumer, to be tried again.
 --
--- Only the last of what was said is kept beyond 8,000 bytes.
+-- Only the last 8,000 bytes of a record's errors are kept.
 --
 -- State    unacked -> unacked
 -- KEYS[1]  stream    stream  record id -> its envelope
--- KEYS[2]  failures  hash    record id -> what its failed deliveries said
+-- KEYS[2]  failures  hash    record id -> the errors of its failed deliveries
 -- ARGV[1]  group
 -- ARGV[2]  consumer
 -- ARGV[3]  id
@@ -17,6 +17,6 @@ local held = redis.pcall('XPENDING', KEYS[1], ARGV[1], ARGV[3], ARGV[3], 1)
 if held.err then return no_group(held, KEYS[1], ARGV[1]) end
 if not held[1] or held[1][2] ~= ARGV[2] then return 0 end
 local said = redis.call('HGET', KEYS[2], ARGV[3]) or ''
-redis.call('HDEL', KEYS[2], ARGV[3]) -- behind it, a server without memory refuses no write
+redis.call('HDEL', KEYS[2], ARGV[3]) -- after this write, a server without memory refuses no other
 redis.call('HSET', KEYS[2], ARGV[3], string.sub(said .. ARGV[4], -MOST))
 return 1

@@ -1,13 +1,13 @@
--- hand_back: records that a consumer of a group holds may be reclaimed by any other, at once.
+-- hand_back: let any other consumer of a group reclaim records that a consumer holds, at once.
 --
 -- State    unacked -> unacked, or (gone)
 -- KEYS[1]  stream    stream  record id -> its envelope
--- KEYS[2]  failures  hash    record id -> what its failed deliveries said
+-- KEYS[2]  failures  hash    record id -> the errors of its failed deliveries
 -- ARGV[1]  group
 -- ARGV[2]  consumer
--- ARGV[3]  keeper    another consumer of the group, made when it is new, that holds them until they are reclaimed
--- ARGV[4..]          two a record: id; '1' when its last delivery counts, '' when it does not. 1..250 of them
--- Returns  1 a record; 0 where the consumer does not hold it, in their order
+-- ARGV[3]  keeper    another consumer of the group, created if new, that holds them until they are reclaimed
+-- ARGV[4..]          two per record: id; '1' when its last delivery counts, '' when it does not. 1..250 of them
+-- Returns  1 per record; 0 where the consumer does not hold it, in the same order
 -- Errors   GROUP     the topic has no such group
 -- Cost     O(n log m)
 local DAY = 86400000

@@ -1,12 +1,12 @@
--- make_group: let a topic have a group, or let one that it has go on from elsewhere.
+-- make_group: create a group of a topic, or move one that exists.
 --
 -- State    (the group itself; no record moves)
--- KEYS[1]  stream   stream  record id -> its envelope; made when it is new
+-- KEYS[1]  stream   stream  record id -> its envelope; created if new
 -- ARGV[1]  group
--- ARGV[2]  start    '$' for what comes from now on, '0' for all, or the id behind which the group begins
--- ARGV[3]  move     '1' to let a group that exists go on from there; '' to leave it where it is
+-- ARGV[2]  start    '$' for new records only, '0' for all, or the id after which the group begins
+-- ARGV[3]  move     '1' to move a group that exists there; '' to leave it where it is
 -- Returns  1 when the group is new, else 0
--- Errors   GROUP    it is to be moved, and the topic has no such group
+-- Errors   GROUP    the group to move does not exist
 -- Cost     O(1); O(groups) on a server without memory
 if ARGV[3] == '1' then
   local moved = redis.pcall('XGROUP', 'SETID', KEYS[1], ARGV[1], ARGV[2])
@@ -14,7 +14,7 @@ if ARGV[3] == '1' then
 end
 local made = redis.pcall('XGROUP', 'CREATE', KEYS[1], ARGV[1], ARGV[2], 'MKSTREAM')
 if made.err and string.find(tostring(made.err), 'BUSYGROUP', 1, true) then return 0 end
-if made.err and redis.call('EXISTS', KEYS[1]) == 1 then -- a server without memory refuses it, whatever is there
+if made.err and redis.call('EXISTS', KEYS[1]) == 1 then -- a server without memory refuses it even if the group exists
   for _, info in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
     if as_table(info).name == ARGV[1] then return 0 end
   end

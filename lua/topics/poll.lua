@@ -1,18 +1,18 @@
--- poll: hand records of a topic to a consumer of one of its groups: new ones, or again those that it has not acked.
+-- poll: hand records to a consumer of a group: new ones, or once more those that it has not acked.
 --
--- Large records come in several calls. What was appended again for another group is acked, and not handed out.
+-- Large records take several calls. Records that were appended again for another group are acked, not handed out.
 --
 -- State    stream -> unacked (the group's own list of the stream)
 -- KEYS[1]  stream    stream  record id -> its envelope
 -- KEYS[2]  pending   zset    id -> due, ms
 -- ARGV[1]  now_ms    '' for the server's time
 -- ARGV[2]  group
--- ARGV[3]  consumer  of the group; made when it is new
--- ARGV[4]  limit     1..500 records; fewer when these take a megabyte, or behind 500 that are for others
--- ARGV[5]  after     '>' for records that nobody of the group was handed; else an id: the consumer's own behind it
+-- ARGV[3]  consumer  of the group; created if new
+-- ARGV[4]  limit     1..500 records; fewer if they exceed a megabyte, or after 500 for other groups
+-- ARGV[5]  after     '>' for records that are new to the group; else an id: the consumer's own records after it
 -- Returns  {{{id, {field, value, …}}, …}, in their order, no fields where the record is gone;
---          ms until the next record that waits for its time is to be appended, -1 when none waits;
---          the id of the topic's last one when there were none, '' when there are or may be some}
+--          ms until the next delayed record is due, -1 if none waits;
+--          the id of the topic's last record if none were found, '' if there are or may be some}
 -- Errors   GROUP     the topic has no such group
 -- Cost     O(n)
 local now, group, limit, after = clock(ARGV[1]), ARGV[2], tonumber(ARGV[4]), ARGV[5]

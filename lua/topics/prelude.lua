@@ -1,7 +1,7 @@
--- prelude: what the scripts of topics share, behind what all scripts share.
+-- prelude: code that the scripts of topics share, beside what all scripts share.
 
--- Whether one record id is greater than another. Numbers of Lua are exact up to 2^53, which no clock and no counter of a
--- millisecond comes near; own ids are not allowed beyond it.
+-- Whether one record id is greater than another. Lua's numbers are exact up to 2^53. No clock, and no counter within a
+-- millisecond, comes near that; own ids may not exceed it.
 local function comes_after(id, other)
   local ms, number = string.match(id, '^(%d+)-(%d+)$')
   local other_ms, other_number = string.match(other, '^(%d+)-(%d+)$')
@@ -9,9 +9,9 @@ local function comes_after(id, other)
   return tonumber(number) > tonumber(other_number)
 end
 
--- The error for a command that has found no group, or the error as it is.
+-- The error GROUP if a command has found no group; any other error as it is.
 local function no_group(reply, stream, group)
-  local remedy = ': make it with topic.group(…), or delayq topic group create'
+  local remedy = ': create it with topic.group(…), or delayq topic group create'
   for _, sign in ipairs({'NOGROUP', 'no such key', 'requires the key'}) do
     local is_it = string.find(tostring(reply.err), sign, 1, true)
     if is_it then return redis.error_reply('GROUP ' .. stream .. ' has no group ' .. group .. remedy) end
@@ -26,24 +26,23 @@ local function as_table(list)
   return found
 end
 
--- Let a consumer hold an unacked record; return whether it does. From Redis 7.0 on, XCLAIM clears one that was trimmed or
--- deleted: what its deliveries said goes with it.
+-- Let a consumer hold an unacked record; return whether it does. From Redis 7.0 on, XCLAIM removes a record that was
+-- trimmed or deleted from the list: then the errors of its deliveries go, too.
 local function hold(stream, failures, group, consumer, id, ...)
   if #redis.call('XCLAIM', stream, group, consumer, 0, id, ...) > 0 then return true end
   redis.call('HDEL', failures, id)
   return false
 end
 
--- What is there of a list whose gaps are false, as an older server answers for records that are gone.
+-- A list without its gaps, which are false: older servers reply so for records that are gone.
 local function present(list)
   local kept = {}
   for _, each in ipairs(list) do if each then kept[#kept + 1] = each end end
   return kept
 end
 
--- What a group was handed behind an id and has left unacked for so long, up to `limit` of it, and the id up to which was
--- looked, '' at the end. The server's own search goes through the whole list, at 0.1 us each: of a long one, a call looks
--- at a part.
+-- Up to `limit` records after an id that a group has left unacked for at least `idle`, ms, and the last id searched, ''
+-- at the end. The server's own search takes 0.1 us for each record of the list, so a call searches a part of a long one.
 local function stale(stream, group, idle, after, limit)
   local WALKED, PART = 20000, 1000
   local rows, found = redis.pcall('XPENDING', stream, group), {}
@@ -60,7 +59,7 @@ local function stale(stream, group, idle, after, limit)
   return found, #rows == PART and rows[PART][1] or ''
 end
 
--- How much of records passes through a script, about: a megabyte takes it some milliseconds.
+-- About how many bytes of records pass through one call of a script: a megabyte takes some milliseconds.
 local RECORD_BYTES = 1000000
 
 local function size_of(record)
@@ -69,15 +68,15 @@ local function size_of(record)
   return size
 end
 
--- How many records to read next: as many of `left` as, by the mean of the `seen` ones, fit into the rest of the bytes, and
--- a few at the most, since large ones may come behind small ones.
+-- How many of `left` records to read next: as many as fit into the remaining bytes if they are as large as the `seen`
+-- ones on average, but only a few, since large ones may follow small ones.
 local function next_count(bytes, seen, left)
   local FEW = 8
   return math.max(1, math.min(left, FEW, math.floor((RECORD_BYTES - bytes) * seen / math.max(1, bytes))))
 end
 
--- Read up to `limit` records, `least` of them however large they are, from one bound to another, which comes before it if
--- `backwards`. Return them, and 1 when there may be more.
+-- Read up to `limit` records from one bound to another, which comes before it if `backwards`. `least` of them are read
+-- however large they are. Return them, and 1 if there may be more.
 local function read(stream, from, to, limit, least, backwards)
   local found, bytes, count = {}, 0, 1
   repeat
@@ -91,19 +90,19 @@ local function read(stream, from, to, limit, least, backwards)
   return found, 1
 end
 
--- A dead letter whose record is no longer in the topic is appended again, for its group alone: the last field says so.
+-- A dead letter whose record is no longer in the topic is appended again, for its group alone: the last field names it.
 local FOR = 'delayq:group'
 
 local function is_for_others(fields, group)
   return fields and fields[#fields - 1] == FOR and fields[#fields] ~= group
 end
 
--- A record becomes a dead letter of a group; return its size, nil when it was gone.
+-- Make a record a dead letter of a group; return its size, nil if it was gone.
 --
--- A server at its maxmemory refuses a script's first write if that may take memory, and none that comes behind another:
--- what only moves records begins with a write that frees some, so that consumers go on.
--- A command takes no more than 8,000 words from Lua: of another program's entry that has more, the rest is left out, and
--- this is said. The topic has it still.
+-- A server at its maxmemory refuses a script's first write if that may need memory, but no later one. So scripts that
+-- only move records begin with a write that frees memory, and consumers can continue. A command takes at most 8,000 words
+-- from Lua. If another program's entry has more, the rest is left out, and the dead letter says so. The topic still has
+-- it.
 local function bury(stream, buried, failures, group, id, consumer, deliveries, reason)
   local MOST = 7900
   local record = redis.call('XRANGE', stream, id, id)[1]
@@ -119,12 +118,11 @@ local function bury(stream, buried, failures, group, id, consumer, deliveries, r
   return record and size_of(record)
 end
 
--- Drop records up to a bound: MAXLEN and a number, or MINID and an id. Return how many, and 1 when there may be more.
+-- Drop records up to a bound: MAXLEN and a number, or MINID and an id. Return how many, and 1 if there may be more.
 --
--- To free a megabyte takes the server up to 1.2 ms. A call drops 10,000 records, or some 4 megabytes. XTRIM takes whole
--- nodes, of one large record or up to a hundred small ones, and no node that has more records than LIMIT says: limits that
--- rise slowly take one node, whose first record was measured, and few others. What is left over within a node is dropped
--- if `exact`.
+-- Freeing a megabyte takes the server up to 1.2 ms. A call drops about 10,000 records, or 4 megabytes. XTRIM drops whole
+-- nodes, of one large record or up to a hundred small ones, but none with more records than LIMIT. Limits that rise
+-- slowly drop one node, whose first record was measured, and few others. The rest within a node is dropped if `exact`.
 local function drop(stream, how, bound, exact)
   local MOST, FREED = 10000, 4000000
   local dropped, freed = 0, 0
@@ -139,8 +137,8 @@ local function drop(stream, how, bound, exact)
   return dropped, 1
 end
 
--- Cut a topic to its greatest length, '' for any, after records were appended: a call drops up to twice as many, and at
--- least a node of the stream, so that a topic which is far too long becomes shorter with each call.
+-- Cut a topic to its maximum length, '' for none, after records were appended. A call drops up to twice as many, and at
+-- least a node of the stream, so that a topic that is far too long becomes shorter with each call.
 local function cut(stream, most, exact, appended)
   if most == '' then return end
   local dropped = redis.call('XTRIM', stream, 'MAXLEN', '~', most, 'LIMIT', math.max(100, 2 * appended))

@@ -1,4 +1,4 @@
--- publish: append records to a topic, and cut it to its greatest length.
+-- publish: append records to a topic, and cut it to its maximum length.
 --
 -- A call drops about twice as many old records as it appends, and at least a hundred: the next ones drop more.
 --
@@ -6,14 +6,14 @@
 -- KEYS[1]  stream      stream  record id -> its envelope
 -- ARGV[1]  max_length  records to keep, '' for all
 -- ARGV[2]  exact       '1' to keep no more; '' to keep up to a node of the stream more, which is much cheaper
--- ARGV[3..]            two a record: id, '*' for one of the server's; envelope. 1..500 of them, own ids strictly rising
+-- ARGV[3..]            two per record: id, '*' for one of the server's; envelope. 1..500 of them, own ids strictly rising
 -- Returns  the ids, in the records' order
 -- Errors   ORDER       the first id is not greater than the last one that the topic had; nothing was appended
 -- Cost     O(n)
 if ARGV[3] ~= '*' and redis.call('EXISTS', KEYS[1]) == 1 then
   local last = as_table(redis.call('XINFO', 'STREAM', KEYS[1]))['last-generated-id']
   if not comes_after(ARGV[3], last) then
-    local remedy = ': give a greater one, or leave the id to the server'
+    local remedy = ': give a greater id, or leave it to the server'
     return redis.error_reply('ORDER record id ' .. ARGV[3] .. ' does not come after ' .. last .. remedy)
   end
 end

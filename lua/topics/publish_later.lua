@@ -1,11 +1,11 @@
--- publish_later: keep records until they are to be appended to a topic; an id that exists is left as it is.
+-- publish_later: store delayed records for a topic; an id that exists is left as it is.
 --
 -- State    (none) -> pending
 -- KEYS[1]  pending  zset    id -> due, ms
 -- KEYS[2]  waking   stream  what idle readers block on, beside the topic itself
--- KEYS[3..]         strings, the envelopes of the records, in their order
+-- KEYS[3..]         strings, the envelopes of the records, in the same order
 -- ARGV[1]  now_ms   '' for the server's time
--- ARGV[2..]         three a record: id, due ('+delay_ms' or ms), envelope; ids all different, 1..500 of them
+-- ARGV[2..]         three per record: id, due ('+delay_ms' or ms), envelope; all ids different, 1..500 of them
 -- Returns  the due times, ms, in the records' order; -1 for an id that existed
 -- Cost     O(n log m)
 local now, micros = clock(ARGV[1])

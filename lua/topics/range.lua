@@ -4,7 +4,7 @@
 -- KEYS[1]  stream     stream  record id -> its envelope
 -- ARGV[1]  from       '-', '+', an id, or '(' and an id to leave that one out
 -- ARGV[2]  to         in the same form
--- ARGV[3]  limit      1..500 records; fewer when these take a megabyte, but two all the same: the first may be known
+-- ARGV[3]  limit      1..500 records; fewer if they exceed a megabyte, but at least two: the caller may know the first
 -- ARGV[4]  backwards  '1' when `to` comes before `from`; else ''
 -- Returns  {{{id, {field, value, …}}, …}, in the order of reading; 1 when there may be more}
 -- Cost     O(limit)

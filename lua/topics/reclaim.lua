@@ -1,15 +1,15 @@
 -- reclaim: hand records that a group has left unacked for long to one of its consumers; bury those tried too often.
 --
--- Who asks first has them: to be handed out makes a record young again. One whose record was trimmed or deleted is a
--- ghost: there is nothing to be done for it, and it leaves the list.
+-- The first caller gets them: handing a record out resets its idle time. A record that was trimmed or deleted is a ghost:
+-- it can no longer be handled, and leaves the list.
 --
 -- State    unacked -> unacked, or buried
 -- KEYS[1]  stream    stream  record id -> its envelope
 -- KEYS[2]  buried    stream  the group's dead letters
--- KEYS[3]  failures  hash    record id -> what its failed deliveries said
+-- KEYS[3]  failures  hash    record id -> the errors of its failed deliveries
 -- ARGV[1]  group
--- ARGV[2]  consumer  who is handed the records; made when it is new
--- ARGV[3]  idle_ms   since they were handed out last, at least
+-- ARGV[2]  consumer  that is handed the records; created if new
+-- ARGV[3]  idle_ms   the shortest time since they were last handed out
 -- ARGV[4]  after     '-' or '(' and the id up to which an earlier call has looked
 -- ARGV[5]  limit     1..250 records to hand out, or to bury
 -- ARGV[6]  most      deliveries of a record, '' for any number

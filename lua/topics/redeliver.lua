@@ -1,8 +1,8 @@
--- redeliver: hand records that a consumer of a group holds to it once more. A call stops after 1 MB of records.
+-- redeliver: hand a consumer records that it holds once more. A call stops after 1 MB of records.
 --
 -- State    unacked -> unacked
 -- KEYS[1]  stream    stream  record id -> its envelope
--- KEYS[2]  failures  hash    record id -> what its failed deliveries said
+-- KEYS[2]  failures  hash    record id -> the errors of its failed deliveries
 -- ARGV[1]  group
 -- ARGV[2]  consumer
 -- ARGV[3]  counts    '1' when this is another delivery; '' when the last one was not begun

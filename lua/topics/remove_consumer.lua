@@ -1,13 +1,13 @@
--- remove_consumer: what a consumer of a group still holds goes to another one; then the consumer is removed.
+-- remove_consumer: hand the records that a consumer of a group holds to another one, then remove the consumer.
 --
 -- State    unacked -> unacked, or (gone)
 -- KEYS[1]  stream    stream  record id -> its envelope
--- KEYS[2]  failures  hash    record id -> what its failed deliveries said
+-- KEYS[2]  failures  hash    record id -> the errors of its failed deliveries
 -- ARGV[1]  group
 -- ARGV[2]  consumer
--- ARGV[3]  heir      another consumer of the group, made when it is new; '' when there is to be nothing to hand over
+-- ARGV[3]  heir      another consumer of the group, created if new; '' if there should be nothing to hand over
 -- ARGV[4]  limit     1..500 records
--- Returns  {the number of records handed over; 1 when the consumer is removed, 0 when it may hold more}
+-- Returns  {the number of records handed over; 1 if the consumer is removed, 0 if it may hold more}
 -- Errors   GROUP     the topic has no such group
 --          CONSUMER  the group has no such consumer
 --          HOLDS     the consumer holds records, and there is no heir
@@ -19,7 +19,7 @@ for _, member in ipairs(members) do known = known or member[2] == consumer end
 if not known then return redis.error_reply('CONSUMER group ' .. group .. ' has no consumer ' .. consumer) end
 local rows, moved = redis.call('XPENDING', KEYS[1], group, '-', '+', ARGV[4], consumer), 0
 if #rows > 0 and heir == '' then
-  local remedy = ': name who is to have them, by to= or --to'
+  local remedy = ': name the consumer to hand them to, by to= or --to'
   return redis.error_reply('HOLDS consumer ' .. consumer .. ' of group ' .. group .. ' holds unacked records' .. remedy)
 end
 for _, row in ipairs(rows) do -- JUSTID counts no delivery

@@ -1,12 +1,12 @@
--- renew: let records that a consumer holds count as handed out just now.
+-- renew: reset the idle time of records that a consumer holds.
 --
 -- State    unacked -> unacked, or (gone)
 -- KEYS[1]  stream    stream  record id -> its envelope
--- KEYS[2]  failures  hash    record id -> what its failed deliveries said
+-- KEYS[2]  failures  hash    record id -> the errors of its failed deliveries
 -- ARGV[1]  group
 -- ARGV[2]  consumer
 -- ARGV[3..]          the ids of 1..500 records
--- Returns  1 a record, or 0 where the consumer does not hold it any more, in their order
+-- Returns  1 per record, or 0 where the consumer does not hold it any more, in the same order
 -- Errors   GROUP     the topic has no such group
 -- Cost     O(n)
 local results = {}

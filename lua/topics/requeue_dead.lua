@@ -1,15 +1,15 @@
--- requeue_dead: dead letters of a group are to be handled by it once more, with no deliveries counted.
+-- requeue_dead: let a group handle its dead letters once more, as if they had never been delivered.
 --
 -- A record that the topic still has goes back to the group's unacked list, to be reclaimed at once. One that was trimmed is
--- appended again, for this group alone. Of large ones, a call takes a megabyte.
+-- appended again, for this group alone. A call stops after a megabyte of records.
 --
 -- State    buried -> unacked, or stream
 -- KEYS[1]  stream    stream  record id -> its envelope
 -- KEYS[2]  buried    stream  the group's dead letters
 -- ARGV[1]  group
--- ARGV[2]  consumer  that holds them until they are reclaimed; made when it is new
+-- ARGV[2]  consumer  that holds them until they are reclaimed; created if new
 -- ARGV[3..]          the ids of 1..250 dead letters
--- Returns  1 a dead letter; 0 where there is none; in their order, of those that were looked at
+-- Returns  1 per dead letter; 0 where there is none; in their order, of those that were looked at
 -- Errors   GROUP     the topic has no such group
 -- Cost     O(n log m)
 local DAY = 86400000

@@ -1,8 +1,8 @@
--- shrink: cut a topic to the records that came since it was shrunk the last time.
+-- shrink: cut a topic to the records that came since the last shrink.
 --
 -- State    stream -> (gone)
 -- KEYS[1]  stream  stream  record id -> its envelope
--- KEYS[2]  sizes   hash    name -> the id that the next shrink is to drop up to
+-- KEYS[2]  sizes   hash    name -> the last id that the next shrink drops
 -- ARGV[1]  name    of the topic
 -- Returns  {the number of records dropped; 1 when there is more to drop}
 -- Cost     O(records dropped)

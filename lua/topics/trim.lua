@@ -1,4 +1,4 @@
--- trim: drop records from the beginning of a topic, or of a group's dead letters, a bounded number.
+-- trim: drop a bounded number of records from the beginning of a topic, or of a group's dead letters.
 --
 -- State    stream -> (gone)
 -- KEYS[1]  stream  stream  record id -> its envelope; or the group's dead letters

@@ -1,7 +1,7 @@
 -- trim_acked: drop the records that every group of a topic has acknowledged.
 --
--- A group needs its oldest unacked record and all that come after it; one that has nothing unacked, all that come after
--- the last record that it was handed. Without a group nothing is dropped: nobody has acknowledged anything.
+-- A group needs its oldest unacked record and all that come after it. If nothing is unacked, it needs all that come after
+-- the last record that it was handed. Without a group, nothing is dropped.
 --
 -- State    stream -> (gone)
 -- KEYS[1]  stream    stream  record id -> its envelope
@@ -14,7 +14,7 @@ for _, info in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
   local group = as_table(info)
   local ms, number = string.match(group['last-delivered-id'], '^(%d+)-(%d+)$')
   local needs = tonumber(number) < 2 ^ 53 and ms .. string.format('-%.0f', number + 1) or group['last-delivered-id']
-  if group.pending > 0 then -- a group that was moved back needs what is before its oldest unacked record, too
+  if group.pending > 0 then -- a group that was moved back also needs what is before its oldest unacked record
     local oldest = redis.call('XPENDING', KEYS[1], group.name)[2]
     if comes_after(needs, oldest) then needs = oldest end
   end

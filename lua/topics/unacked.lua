@@ -1,10 +1,10 @@
--- unacked: tell what a group, or one of its consumers, was handed and has not acked.
+-- unacked: list the records that a group, or one of its consumers, was handed and has not acked.
 --
 -- Reads    stream
 -- KEYS[1]  stream    stream  record id -> its envelope
 -- ARGV[1]  group
 -- ARGV[2]  consumer  '' for all of the group
--- ARGV[3]  idle_ms   since the records were handed out last, at least
+-- ARGV[3]  idle_ms   the shortest time since they were last handed out
 -- ARGV[4]  after     '-' or '(' and the id up to which an earlier call has looked
 -- ARGV[5]  limit     1..500 records
 -- Returns  {{id, consumer, idle ms, deliveries}, …}, oldest id first

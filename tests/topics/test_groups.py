@@ -444,7 +444,7 @@ def test_unknown_group_is_named_and_not_created(make: Make):
         group.dead,
     ]
     for call in calls:
-        with pytest.raises(UnknownGroup, match=r"has no group billing: make it with topic\.group"):
+        with pytest.raises(UnknownGroup, match=r"has no group billing: create it with topic\.group"):
             call()
     assert topic.groups() == []
 
