@@ -85,9 +85,9 @@ TEXTS: dict[str, dict[str, str]] = {
         "An async handler that takes longer is cancelled, which fails its delivery. A": "A",
     },
     "testing/aio/clock": {
-        "Handlers run one at a time, and their messages become what they become in life. Async handlers run in the "
-        "test's task, plain ones in a thread.": "Handlers run in the test's thread, one at a time, and their messages "
-        "become what they become in life.",
+        "Handlers run one at a time, and messages are acked, retried or buried as in production. Async handlers run in "
+        "the test's task, plain ones in a thread.": "Handlers run in the test's thread, one at a time, and messages "
+        "are acked, retried or buried as in production.",
     },
 }
 """Of a module, sentences that are true of one of the two APIs only."""

@@ -1,4 +1,4 @@
-"""The messages of a queue that are due beyond its horizon: a `MessageStore` that puts them into a lake."""
+"""The messages of a queue that are due beyond its horizon: a `MessageStore` that keeps them in a lake."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from delayq.operations.queue_context import QueueContext, server_ms
 from delayq.protocol.command import Command, Raw, identity
 from delayq.protocol.operation import Operation, Program, execute, unwrap
 
-HOLD_MS = 600_000  # for a change to write its file: and a load that has looked for changes before has sent by then
-RESERVE_MS = 86_400_000  # behind its hour: a load that broke off is finished within a day
+HOLD_MS = 600_000  # enough for a change to write its file, and for a load that looked for changes before it to send
+RESERVE_MS = 86_400_000  # after the message's hour: a load that broke off must be finished within a day
 
 
 class DeferredMessages:
@@ -38,7 +38,7 @@ class DeferredMessages:
         self._folder = QueueFolder(lake, context.name)
 
     def may_defer(self, message: Outgoing) -> bool:
-        """Whether a send may concern the lake; by this machine's clock, a minute on the safe side."""
+        """Whether a send may concern the lake; by this machine's clock, with a minute's margin."""
         sure = self._local_ms() - 60_000
         return self._context.middleware.has_sends or self._is_far(due_word(message.delay, message.at), sure)
 
@@ -54,15 +54,13 @@ class DeferredMessages:
         deferred = yield partial(self._folder.find, message_id)
         while deferred is not None and (token := (yield from self._hold(deferred))) is not None:
             yield partial(self._folder.withdraw, deferred)
-            if (
-                yield from self._mark(deferred)
-            ) == token:  # else the hold ran out, and a load may have sent the message
+            if (yield from self._mark(deferred)) == token:  # else the hold has expired, and it may have been sent
                 return "cancelled"
         result = yield from manage.cancel(self._context, message_id)  # it may have been loaded meanwhile
         return (yield from self._unless_held(result, deferred))
 
     def reschedule(self, message_id: str, delay: Seconds | None, at: dt.datetime | None) -> Program[Any]:
-        """Give a message another due time, and move it in the lake, or into Redis when that is within the horizon."""
+        """Give a message another due time; move it within the lake, or into Redis if it is now within the horizon."""
         result = yield from manage.reschedule(self._context, message_id, delay, at)
         if result != "unknown":
             return result
@@ -93,14 +91,14 @@ class DeferredMessages:
         if info is None or info.state != "deferred" or info.due_at is None:
             return (yield from explain.why(self._context, message_id))
         due = show_moment(info.due_at, from_ms((yield from self._now())))
-        where = f"rests in {self._folder.path} until a load brings it into Redis"
+        where = f"waits in {self._folder.path} until a load moves it into Redis"
         return f"{printable_id(message_id)} is due at {due}, and {where}"
 
     def _send_encoded(
         self, context: QueueContext, encoded: Sequence[EncodedMessage], wait_replicas: int
     ) -> Program[list[SentMessage]]:
         if not context.is_open:
-            yield from context.opened(create=True)  # its shards are recorded before anything rests
+            yield from context.opened(create=True)  # record its shards before anything is written
         now = yield from self._now()
         far = [i for i, each in enumerate(encoded) if not each.unique_ms and self._is_far(each.due, now)]
         results: list[SentMessage | None] = [None] * len(encoded)
@@ -115,7 +113,7 @@ class DeferredMessages:
         return results  # type: ignore[return-value]  # none of them is None any more
 
     def _defer(self, encoded: Sequence[EncodedMessage], now: int) -> Program[list[SentMessage | None]]:
-        """Put messages into the lake; None for those that are to replace what is in Redis."""
+        """Write messages into the lake; None for those that must replace a message in Redis."""
         named = sorted({each.id for each in encoded if each.named})
         there, deferred = (yield from self._existing(named, now)) if named else ({}, {})
         sents: list[SentMessage | None] = []
@@ -132,7 +130,7 @@ class DeferredMessages:
                 if row.id in rows:
                     rows[row.id] = row
                 elif row.id not in deferred or not (yield from self._move(deferred[row.id], row, now)):
-                    yield from self._unless_held("unknown", deferred.get(row.id))  # else it would come twice
+                    yield from self._unless_held("unknown", deferred.get(row.id))  # else it would be sent twice
                     sents.append(None)
                     continue
                 sent = SentMessage(row.id, from_ms(row.due_ms), False)
@@ -141,7 +139,7 @@ class DeferredMessages:
         return sents
 
     def _existing(self, ids: list[str], now: int) -> Program[tuple[dict[str, int], dict[str, DeferredMessage]]]:
-        """Return when messages of these ids are due (now, if they don't wait), and those of them in the lake."""
+        """Return when messages with these ids are due (now, if they don't wait), and which of them are in the lake."""
         yield from self._context.opened(create=True)
         deferred: dict[str, DeferredMessage] = yield partial(self._folder.find_all, ids)
         found = yield from inspect.find_all(self._context, ids)
@@ -162,22 +160,22 @@ class DeferredMessages:
             self._folder.write(hour, new_id(), group)
 
     def _move(self, deferred: DeferredMessage, row: DeferredRow, now: int) -> Program[bool]:  # noqa: ARG002  # as `_bring`
-        """Put a row in the place of one in the lake; False when that was loaded, or somebody else is changing it."""
+        """Replace a row in the lake; return False if the old one was loaded, or another program is changing it."""
         token = yield from self._hold(deferred)
         if token is None:
             return False
         hour, writer = layout.hour_of(row.due_ms), new_id()
         moved = row._replace(origin=f"{deferred.hour}/{deferred.mark}")
         yield partial(self._folder.write, hour, writer, [moved])
-        if (yield from self._mark(deferred)) != token:  # this process has stood still: a load may have passed it by
+        if (yield from self._mark(deferred)) != token:  # this process was suspended: a load may have overtaken it
             raise LakeMismatch(
-                f"{printable_id(row.id)} was not moved in {self._folder.path}, which took too long: try again"
+                f"{printable_id(row.id)} was not moved in {self._folder.path} because the move took too long: try again"
             )
-        yield partial(self._folder.withdraw, deferred, writer)  # from here on, it counts
+        yield partial(self._folder.withdraw, deferred, writer)  # from here on, the new row counts
         return True
 
     def _bring(self, deferred: DeferredMessage, row: DeferredRow, now: int) -> Program[bool]:
-        """Send a row to Redis, in the place of one in the lake; False as `_move`."""
+        """Send a row to Redis and withdraw the one in the lake; return False as `_move` does."""
         ends = max(now, layout.start_ms(deferred.hour) + HOUR_MS) + RESERVE_MS
         envelope = layout.envelope_at(row, now)
         encoded = EncodedMessage(row.id, row.due_ms, envelope, "ignore", True, ends - now, deferred.mark)
@@ -187,10 +185,10 @@ class DeferredMessages:
         return True
 
     def _hold(self, deferred: DeferredMessage) -> Operation[int | None]:
-        """Take the mark of a message, for as long as a change needs; None when it was loaded, or is taken.
+        """Take the mark of a message, for as long as a change needs; None if it was loaded, or is taken.
 
         Returns:
-            what stands under the mark, for as long as it is ours.
+            The value of the mark for as long as it is ours.
         """
         key = self._context.shard(deferred.row.id).keys.unique(deferred.mark)
         token = layout.HELD + random.randrange(10**12)  # a SET that is sent twice finds its own
@@ -202,10 +200,10 @@ class DeferredMessages:
         return token if stands == str(token).encode() else None
 
     def _unless_held(self, result: str, deferred: DeferredMessage | None) -> Operation[str]:
-        """Return the answer of Redis about a message, unless it knows none because somebody changes it in the lake."""
+        """Return the result from Redis; raise LakeMismatch if it is "unknown" because of a change in the lake."""
         if result == "unknown" and deferred is not None and layout.is_held((yield from self._mark(deferred))):
-            text = f"{printable_id(deferred.row.id)} is being changed in {self._folder.path} at this moment"
-            raise LakeMismatch(f"{text}: try again in some minutes")
+            text = f"{printable_id(deferred.row.id)} is being changed in {self._folder.path}"
+            raise LakeMismatch(f"{text}: try again in a few minutes")
         return result
 
     def _was_loaded(self, deferred: DeferredMessage) -> Operation[bool]:
@@ -228,7 +226,7 @@ class DeferredMessages:
 
 
 def describe(queue: str, row: DeferredRow) -> MessageInfo:
-    """Tell what is known of a message that rests."""
+    """Return what is known about a message in the lake."""
     envelope = layout.envelope_of(row)
     expires = envelope.expires_ms
     return MessageInfo(

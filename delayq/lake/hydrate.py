@@ -1,11 +1,11 @@
-"""Hydrating: the hours of a lake that fall due soon are brought into Redis, ahead of time, again and again.
+"""Hydrating: regular runs load the hours of a lake that fall due soon into Redis, ahead of time.
 
     open ── manifest: loading ── messages sent ── manifest: loaded
      ↑                                                │
      └────────────── a file is added ─────────────────┘
 
-It may be killed anywhere. What an earlier run has begun is begun again, and the messages that it has sent are not sent
-again: their marks are reserved, whatever became of them meanwhile.
+A run may be killed at any point. The next one starts again what it had begun. Messages that were sent are not sent
+again, because their marks are reserved, even if the messages are gone.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from delayq.queue import Queue
 
 KEEP = dt.timedelta(days=30)
 QUEUE_TROUBLES = (LakeMismatch, LoginRefused, KeyOverwritten, QueueMismatch)  # of one queue: others can be loaded
-FILES_AT_ONCE = 64  # between two manifests; of several hours, so that a cluster has enough to do
+FILES_AT_ONCE = 64  # between two writes of manifests; from several hours, so that a cluster has enough to do
 
 T = TypeVar("T")
 Load = Callable[[Sequence[LoadTask]], Iterable[Loaded]]
 
 
 class HourLoaded(NamedTuple):
-    """A file that a run has loaded, with what became of its messages."""
+    """A file that a run has loaded, with the results for its messages."""
 
     queue: str
     hour: str
@@ -56,29 +56,31 @@ def hydrate(
     keep: Seconds | None = KEEP,
     load_files: Load | None = None,
 ) -> list[HourLoaded]:
-    """Bring what a queue has in a lake, and what begins to fall due within the horizon, into Redis.
+    """Load the hours of a queue in a lake that begin within the horizon into Redis.
 
-    What was loaded is left; what was added to an hour since is loaded. Runs may overlap, and break off anywhere.
+    Files that are loaded already are skipped; files that were added to an hour since are loaded. Runs may overlap, and
+    may be interrupted at any point.
 
     Args:
-        horizon: seconds or a timedelta, more than passes from one run to the next.
-        now: the time to go by; the server's when None.
-        until: hours that begin by then are loaded, instead of those that begin within the horizon.
-        keep: seconds or a timedelta for which files stay after their hour, when all in it was loaded; None for ever.
-        load_files: loads files, in any order, and returns what became of each, in theirs; here, when None.
+        horizon: seconds or a timedelta, longer than the time between two runs.
+        now: the time to use; None for the server's.
+        until: load hours that begin by then, instead of those that begin within the horizon.
+        keep: seconds or a timedelta for which files stay after their hour, if all of it was loaded; None for ever.
+        load_files: loads files, in any order, and returns the results in the order of the files; None to load them
+            here.
 
     Returns:
-        the files that were loaded, by their hours.
+        The files that were loaded, by hour.
 
     Raises:
-        LakeMismatch: a file is gone or was changed, a load that broke off can no longer be completed, a run was done
-            again too late, or this process stood still after a snapshot; everything else was loaded.
+        LakeMismatch: a file is gone or was changed, an interrupted load can no longer be completed, a run was repeated
+            too late, or this process was suspended after a snapshot; everything else was loaded.
     """
     folder = QueueFolder(lake, queue.name)
     now_ms = queue.execute(server_ms) if now is None else timestamp_ms(now, "now")
     last_ms = now_ms + milliseconds(horizon, "horizon") if until is None else timestamp_ms(until, "until")
     if now is not None and not queue.execute(_own_time):
-        raise InvalidInput(f"now={now!r} is another time than the scripts go by: give the queue that clock, too")
+        raise InvalidInput(f"now={now!r} is not the time that the scripts use: give the queue the same clock")
     hydration = _Hydration(folder, now_ms, load_files or _here(queue, folder))
     return hydration.run(last_ms, None if keep is None else milliseconds(keep, "keep"))
 
@@ -87,8 +89,8 @@ def hydrate_each(queues: Iterable[str], hydrate: Callable[[str], list[HourLoaded
     """Hydrate queues one by one; return what was loaded.
 
     Raises:
-        LakeMismatch, LoginRefused, KeyOverwritten, QueueMismatch: the first error, with the texts of all; the other
-            queues were loaded.
+        LakeMismatch, LoginRefused, KeyOverwritten, QueueMismatch: the first error, with the texts of all errors; the
+            other queues were loaded.
     """
     done: list[HourLoaded] = []
     troubles: list[DelayqError] = []
@@ -120,10 +122,10 @@ class _Hydration:
         self._now_ms = now_ms
         self._load_files = load_files
         self._troubles: dict[str, None] = {}
-        self._moved_on: set[str] = set()  # hours of which a file was replaced since they were looked at
+        self._moved_on: set[str] = set()  # hours in which a file was replaced after they were listed
 
     def run(self, last_ms: int, keep_ms: int | None) -> list[HourLoaded]:
-        last = layout.hour_of(last_ms)  # the names of hours are in their order: to read a year of them takes longer
+        last = layout.hour_of(last_ms)  # compare names, which sort as hours do: parsing a year of them takes longer
         hours = [hour for hour in self._folder.hours() if hour.name <= last and hour.files]
         done = self._bring(hours)
         while self._moved_on:
@@ -142,7 +144,7 @@ class _Hydration:
         return [each for tasks in groups for each in self._load(tasks)]
 
     def _tried(self, work: Callable[[Hour], list[T]], hour: Hour) -> list[T]:
-        """Work on an hour; trouble with it is no reason to leave the others."""
+        """Work on an hour; note its errors and continue with the others."""
         try:
             return work(hour)
         except LakeMismatch as error:
@@ -158,8 +160,8 @@ class _Hydration:
         missing = begun.keys() - hour.files.keys() - known
         gone = {name for name in missing if self._folder.was_replaced(hour.name, name)}
         replaced = [*manifest.replaced, *(begun[name] for name in sorted(gone))]
-        names = sorted((hour.files.keys() | begun.keys()) - known - gone)  # one that is lost is to be missed
-        sent = _known_until(replaced)  # some of it, perhaps, before it was replaced
+        names = sorted((hour.files.keys() | begun.keys()) - known - gone)  # a lost file stays in, to be reported
+        sent = _known_until(replaced)  # perhaps sent in part before it was replaced
         loading = [begun.get(name) or Loading(name, min(ends, sent.get(_source(name), ends))) for name in names]
         until = _known_until([*manifest.loaded, *loading])
         late, again = self._refused(hour.name, loading, until)
@@ -175,12 +177,12 @@ class _Hydration:
         ]
 
     def _refused(self, hour: str, loading: Sequence[Loading], until: Mapping[str, int]) -> tuple[set[str], set[str]]:
-        """Tell which files of an hour cannot be loaded, since Redis has forgotten what it was sent of them.
+        """Return the files of an hour that cannot be loaded, because Redis no longer knows what it was sent of them.
 
-        What it forgets after the start of this run, the loads themselves refuse.
+        If it forgets that only after the start of this run, the loads themselves refuse.
 
         Returns:
-            those whose own load broke off, or that of a file that they replace; and those of runs done again.
+            The files whose own load broke off, or the load of a file that they replace; and those of repeated runs.
         """
         late = [each.file for each in loading if each.reserved_until_ms <= self._now_ms]
         soon = self._now_ms + LEAST_RESERVE_MS
@@ -204,7 +206,7 @@ class _Hydration:
         return [each for each in done if not each.file.trouble]
 
     def _note_trouble(self, hour: str, file: Loaded) -> None:
-        """Note that a file cannot be loaded; or, when it was replaced, that its hour is to be looked at again."""
+        """Note that a file cannot be loaded or, if it was replaced, that its hour must be listed again."""
         troubles = {file.trouble: None}
         try:
             if self._folder.was_replaced(hour, file.file):
@@ -215,8 +217,8 @@ class _Hydration:
         self._troubles |= troubles
 
     def _note_loaded(self, hour: str, files: Sequence[Loaded]) -> None:
-        """Note what was loaded; a file with trouble, or of which a message was held, is to be loaded again."""
-        manifest = self._manifest(hour)  # anew: another run may have loaded what we have not
+        """Note what was loaded; a file with an error, or with a held message, is to be loaded again."""
+        manifest = self._manifest(hour)  # read again: another run may have loaded other files
         known = {each.file for each in manifest.loaded}
         done = [each for each in files if not (each.held or each.trouble or each.file in known)]
         known |= {each.file for each in done}
@@ -227,11 +229,11 @@ class _Hydration:
         self._folder.put_manifest(replace(manifest, state="loading" if loading else "loaded", loading=loading))
 
     def _prune(self, hour: Hour) -> list[LoadTask]:
-        """Remove the files of an hour, when all of it was loaded; its changes stay, for what they have moved."""
+        """Remove the files of an hour if all were loaded; its changes stay, for messages moved to other hours."""
         manifest = self._manifest(hour.name)
         if hour.files.keys() <= {each.file for each in manifest.loaded}:
             pruned = [replace(each, pruned=True) for each in manifest.loaded]
-            self._folder.put_manifest(replace(manifest, loaded=pruned))  # first: what is missing is then no loss
+            self._folder.put_manifest(replace(manifest, loaded=pruned))  # first: then a missing file is not a loss
             for file in hour.files.values():
                 self._folder.remove(hour.name, file)
         return []
@@ -254,7 +256,7 @@ def _source(name: str) -> str:
 
 
 def _known_until(loading: Iterable[Loading]) -> dict[str, int]:
-    """Return until when Redis knows all that it was sent of a run, or of a lone file, by their names."""
+    """Return, by source, until when Redis knows everything that it was sent of a run, or of a single file."""
     known: dict[str, int] = {}
     for each in loading:
         source = _source(each.file)
@@ -265,14 +267,14 @@ def _known_until(loading: Iterable[Loading]) -> dict[str, int]:
 def _too_late(folder: str, files: Sequence[str]) -> str:
     return (
         f"a load of {folder} broke off so long ago that Redis no longer knows which messages it has sent: "
-        f"{', '.join(files)}. To send them all, remove these from `loading` in its {layout.MANIFEST}@….json: some may "
-        "come twice; to send none, delete these files, too"
+        f"{', '.join(files)}. To send them all, some perhaps twice, remove these files from `loading` in its "
+        f"{layout.MANIFEST}@….json. To send none, also delete the files"
     )
 
 
 def _done_again(folder: str, files: Sequence[str]) -> str:
     return (
-        f"{folder} has new files of runs of which it has loaded others so long ago that Redis no longer knows which "
-        f"messages these were: {', '.join(files)}. To send all of the new ones, let their names begin with the name of "
-        "another run: some may come twice; to send none, delete them"
+        f"{folder} has new files of runs whose other files were loaded so long ago that Redis no longer knows their "
+        f"messages: {', '.join(files)}. To send all messages of the new files, some perhaps twice, replace the run at "
+        "the start of their names by another one. To send none, delete these files"
     )

@@ -1,4 +1,4 @@
-"""What stands where in a lake, and what it says."""
+"""The names and contents of the files in a lake."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from delayq.model.envelope import Envelope, encode, parse_unstamped
 HOUR_MS = 3_600_000
 MANIFEST = "_manifest"
 CHANGES = "_changes"
-"""In an hour's folder, apart from its other files: one for each message that was cancelled or moved."""
+"""A folder within an hour's, with a file for each message that was cancelled or moved."""
 
 QUEUE, HOUR = "queue=", "hour="
 HELD = 9_000_000_000_000_000
-"""From here on, a mark's value says that a change holds it; a load's says until when, ms, it is reserved."""
+"""Higher values of a mark mean that a change holds it; lower ones are when a load's reservation ends, ms."""
 
 _HOUR_FORMAT = "%Y-%m-%dT%H"
-_LONGEST = 240  # bytes of a folder's name that all file systems take
+_LONGEST = 240  # bytes of a folder's name that all file systems accept
 _HINT = re.compile(r"(\d{4})(\d\d)(\d\d)(\d\d)-[0-9A-Za-z]{14}")
 _HOUR_FOLDER = re.compile(HOUR + r"\d{4}-\d\d-\d\dT([01]\d|2[0-3])", re.ASCII)
 _RUN = re.compile(r"[\w-][\w.-]{0,63}", re.ASCII)
 
 
 class DeferredRow(NamedTuple):
-    """A message as it rests.
+    """A message as it is stored.
 
     Attributes:
         created_ms: when it was sent; its expiry counts from then.
         envelope: as `encode_envelope` made it.
-        origin: the change by which it was moved here, as ``HOUR/MARK``; it counts only once that is written. Or None.
+        origin: the change that moved it here, as ``HOUR/MARK``, or None; the row counts only once that is written.
     """
 
     id: str
@@ -47,12 +47,12 @@ class DeferredRow(NamedTuple):
 
     @property
     def origin_mark(self) -> str:
-        """What named it where it was moved from; "" when it was not."""
+        """The mark of the row that it was moved from; "" if it was not moved."""
         return (self.origin or "").partition("/")[2]
 
 
 class DeferredMessage(NamedTuple):
-    """A row and where it stands.
+    """A row and its place.
 
     Attributes:
         source: of its file: see `File`.
@@ -64,7 +64,7 @@ class DeferredMessage(NamedTuple):
 
     @property
     def mark(self) -> str:
-        """What names it in Redis, and its change in the lake."""
+        """The name of its key in Redis, and of its change in the lake."""
         return mark(self.hour, self.source, self.row.id)
 
 
@@ -72,8 +72,8 @@ class File(NamedTuple):
     """A file of messages, by its name.
 
     Attributes:
-        writer: who wrote it: a run and a number, as ``RUN-0``, or a random name.
-        rows: how many it holds.
+        writer: a run and a number, such as ``RUN-0``, or a random name.
+        rows: the number of messages.
         checksum: of its bytes.
     """
 
@@ -83,17 +83,17 @@ class File(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Of the file in its hour's folder."""
+        """The file's name in its hour's folder."""
         return f"{self.writer}.{self.rows}.{self.checksum}.parquet"
 
     @property
     def source(self) -> str:
-        """The run or the random name: a run that is done again may cut its files otherwise."""
+        """The run or the random name: a run that is repeated may divide its rows differently."""
         return self.writer.rpartition("-")[0] or self.writer
 
     @classmethod
     def read(cls, name: str) -> File | None:
-        """Read a name; None when it is no file of messages."""
+        """Parse a name; None if it is not that of a file of messages."""
         writer, *rest = name.rsplit(".", 3)
         if len(rest) != 3 or rest[2] != "parquet" or not rest[0].isdecimal():
             return None
@@ -104,7 +104,7 @@ class MessageChange(msgspec.Struct, frozen=True):
     """What became of a message before it was loaded.
 
     Attributes:
-        to: the source of the file that holds it now; "" when Redis does, and None when it was cancelled.
+        to: the source of the file that holds it now; "" if Redis holds it, None if it was cancelled.
     """
 
     id: str
@@ -116,7 +116,7 @@ class Loading(msgspec.Struct, frozen=True):
     """A file whose load has begun.
 
     Attributes:
-        reserved_until_ms: as long its messages are not sent again.
+        reserved_until_ms: until then, its messages are not sent again.
     """
 
     file: str
@@ -124,16 +124,16 @@ class Loading(msgspec.Struct, frozen=True):
 
 
 class Loaded(Loading, frozen=True):
-    """A file that was loaded, and what became of its rows: they are the sum of the others.
+    """A file that was loaded, with the results; `rows` is the sum of the other counts.
 
     Attributes:
         sent: new in Redis.
-        existing: in Redis already, or delivered: by an earlier try, or since a message has the same id.
+        existing: already sent by an earlier try, or another message has the same id.
         cancelled: cancelled or moved before the load.
-        void: what a reschedule that broke off has left: the message stands where it was.
-        held: somebody is changing them: the file is to be loaded again. 0 in a manifest.
+        void: left over from an interrupted reschedule: the message is still where it was.
+        held: being changed at the moment, so the file must be loaded again. 0 in a manifest.
         trouble: why it cannot be loaded; "" in a manifest.
-        pruned: it was removed since.
+        pruned: the file was removed since.
     """
 
     rows: int
@@ -148,12 +148,12 @@ class Loaded(Loading, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """What of an hour was loaded.
+    """What was loaded of an hour.
 
     Attributes:
-        state: "loading" while a load is under way, or has broken off.
-        replaced: files that were gone with a run done again when their load had begun: until then, Redis knows what it
-            was sent of them. One is left out when another file of its run tells the same.
+        state: "loading" while a load runs, or after it broke off.
+        replaced: files whose load had begun when a repeated run replaced them, each with the time until when Redis
+            knows what it was sent of it. A file is left out if another one of its run says the same.
     """
 
     queue: str
@@ -169,8 +169,8 @@ class DeferRun(msgspec.Struct, frozen=True):
 
     Attributes:
         created_ms: when it first began; a rerun writes the same.
-        files: as ``HOUR/NAME``, of the last try that has written all of its own; empty before, or when it has no rows.
-        repeated: rows that were left out, since another one of their hour has the same id.
+        files: as ``HOUR/NAME``, of the last try that was complete; empty before that, or if there are no rows.
+        repeated: rows left out because another one of their hour has the same id.
         rejected: rows that cannot be sent.
     """
 
@@ -190,17 +190,17 @@ def folder_name(queue: str) -> str:
     """
     folder = QUEUE + quote(queue, safe="")
     if len(folder) > _LONGEST:
-        raise InvalidInput(f"queue {queue!r} cannot have a folder in a lake: {folder!r} is longer than {_LONGEST}")
+        raise InvalidInput(f"queue {queue!r} is too long for a lake: its folder {folder!r} exceeds {_LONGEST} bytes")
     return folder
 
 
 def queue_of(folder: str) -> str:
-    """Return the queue whose folder it is."""
+    """Return the queue that a folder belongs to."""
     return unquote(folder.removeprefix(QUEUE))
 
 
 def hour_of(ms: int) -> str:
-    """Return the hour, UTC, in which a moment lies."""
+    """Return the hour, UTC, of a moment."""
     return dt.datetime.fromtimestamp(ms // HOUR_MS * 3600, dt.UTC).strftime(_HOUR_FORMAT)
 
 
@@ -215,7 +215,7 @@ def start_ms(hour: str) -> int:
 
 
 def mark(hour: str, source: str, message_id: str) -> str:
-    """Return what names a row: 16 letters and digits."""
+    """Return the name of a row: 16 letters and digits."""
     digest = hashlib.blake2b(f"{hour}/{source}/{message_id}".encode(), digest_size=10).digest()
     return base64.b32encode(digest).decode().lower()
 
@@ -231,25 +231,25 @@ def checksum(data: bytes | memoryview) -> str:
 
 
 def id_with_hour(hour: str, fresh: str) -> str:
-    """Return an id for a message without one of its own, which tells where it is looked for first."""
+    """Return an id, for a message sent without one, that contains the hour to search first."""
     return f"{hour.replace('-', '').replace('T', '')}-{fresh}"
 
 
 def hour_in_id(message_id: str) -> str | None:
-    """Return the hour that an id tells, or None."""
+    """Return the hour in an id, or None."""
     match = _HINT.fullmatch(message_id)
     return f"{match[1]}-{match[2]}-{match[3]}T{match[4]}" if match else None
 
 
 def check_run(run: str) -> str:
-    """Return the name of a run; raises InvalidInput when no file can have it."""
+    """Return the name of a run; raise InvalidInput if no file can have it."""
     if not _RUN.fullmatch(run):
-        raise InvalidInput(f"the run {run!r} is not 1 to 64 letters, digits, dashes, dots and underscores")
+        raise InvalidInput(f"the run {run!r} is not a name of 1 to 64 letters, digits, dashes, dots and underscores")
     return run
 
 
 def envelope_at(row: DeferredRow, now_ms: int) -> bytes:
-    """Return the envelope to be sent now: an expiry counts from the send, which it was before."""
+    """Return the envelope to send now, with the expiry shortened by the time since the message was sent."""
     envelope = parse_unstamped(row.envelope)
     if envelope.expires_ms is None:
         return row.envelope

@@ -1,4 +1,4 @@
-"""Loading a file of a lake into Redis: each of its messages goes in once, however often that is done."""
+"""Loading a file of a lake into Redis: each message is sent once, however often the file is loaded."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from delayq.queue import Queue
 
 BATCH_ROWS = 10_000
 SNAPSHOT_SECONDS = 5.0
-STILL_MS = HOLD_MS // 2  # from a snapshot to a send: what is changed after it still holds its mark then
+STILL_MS = HOLD_MS // 2  # limit from a snapshot to a send: a later change still holds its mark then
 MARKS_A_TRIP = 1000
-LEAST_RESERVE_MS = 600_000  # a batch is sent within it: later, Redis may have forgotten what an earlier try has sent
+LEAST_RESERVE_MS = 600_000  # enough to send a batch; with less, Redis may forget meanwhile what an earlier try has sent
 
 
 class LoadTask(NamedTuple):
-    """A file to be loaded.
+    """A file to load.
 
     Attributes:
-        reserved_until_ms: until then no other load sends its messages again.
-        known_until_ms: until then Redis knows what it was sent of the same run, from this file or another one.
+        reserved_until_ms: until then, no other load sends its messages again.
+        known_until_ms: until then, Redis knows what it was sent of the same run, from this file or another one.
     """
 
     queue: str
@@ -48,7 +48,7 @@ class ChangeSnapshot(NamedTuple):
     """The messages of an hour that were cancelled or moved.
 
     Attributes:
-        at_ms: when it was taken, by the time that the scripts go by.
+        at_ms: when it was taken, by the scripts' clock.
         marks: of these messages.
     """
 
@@ -57,9 +57,9 @@ class ChangeSnapshot(NamedTuple):
 
 
 class ChangeSnapshots:
-    """Which messages of hours were cancelled or moved: one snapshot serves all files that are loaded soon.
+    """Which messages of hours were cancelled or moved: one snapshot serves all files loaded within some seconds.
 
-    What is changed after a snapshot holds its mark in Redis: its file is loaded again.
+    A message changed after a snapshot holds its mark in Redis, and its file is loaded again.
     """
 
     def __init__(self, queue: Queue, folder: QueueFolder) -> None:
@@ -77,12 +77,12 @@ class ChangeSnapshots:
 
 
 def load(queue: Queue, folder: QueueFolder, task: LoadTask, snapshots: ChangeSnapshots | None = None) -> Loaded:
-    """Send the messages of a file, but for those that were cancelled or moved.
+    """Send the messages of a file, except those that were cancelled or moved.
 
-    A file that is gone, or not what was written, is left: it has a `trouble`.
+    A file that is gone or damaged is not loaded: the result has a `trouble`.
 
     Args:
-        snapshots: of changes; of its own when None.
+        snapshots: of changes; None to take its own.
     """
     file = File.read(task.file)
     assert file is not None, f"{task.file} was listed as a file of messages"
@@ -107,12 +107,12 @@ def load(queue: Queue, folder: QueueFolder, task: LoadTask, snapshots: ChangeSna
 def _arrived(
     queue: Queue, folder: QueueFolder, deferred: list[DeferredMessage]
 ) -> tuple[list[DeferredMessage], Counter[str]]:
-    """Return those that have come to rest here, and count the others: their moves are under way, or have broken off."""
+    """Return the messages that belong here, and count the others, whose moves here are unfinished or broke off."""
     absent = [each for each in deferred if not folder.is_there(each)]
     if not absent:
         return deferred, Counter()
     values = queue.execute(_origins, absent)
-    # A move writes its change while it holds the mark: read after that was looked at, what is missing stays so.
+    # A move writes its change while it holds the mark: if the change is missing after the mark was read, it stays so.
     others = {
         each: "held" if layout.is_held(value) else "void"
         for each, value in zip(absent, values, strict=True)
@@ -138,22 +138,22 @@ def _send(
 
 
 def _count_nowhere(context: QueueContext, ids: list[str]) -> Operation[int]:
-    """Count the messages that Redis does not have: what took their ids or marks at the send has ended since."""
+    """Count the messages that Redis does not have: another message or a change had their ids or marks at the send."""
     found = yield from find_all(context, ids)
     return sum(not each.scores.keys() - {"garbage"} for each in found)
 
 
 def _too_close(task: LoadTask) -> str:
     return (
-        f"the load of {task.file} of {task.queue}, {task.hour}, goes on so late that Redis may forget before its end "
-        f"what it was sent before: in {LEAST_RESERVE_MS // 60_000} minutes, the next load says what can be done"
+        f"the load of {task.file} of {task.queue}, {task.hour}, is so late that Redis may forget before it ends which "
+        f"messages it was already sent: run it again in {LEAST_RESERVE_MS // 60_000} minutes to see what can be done"
     )
 
 
 def _stood_still(task: LoadTask) -> str:
     return (
-        f"the load of {task.file} of {task.queue}, {task.hour}, stood still for minutes, in which messages may have "
-        "been cancelled or moved: the next load completes it"
+        f"the load of {task.file} of {task.queue}, {task.hour}, was suspended for minutes, and messages may have been "
+        "cancelled or moved since: the next load completes it"
     )
 
 
@@ -163,13 +163,13 @@ def _encoded(deferred: DeferredMessage, now: int, reserve: int) -> EncodedMessag
 
 
 def marks(context: QueueContext, deferred: Sequence[DeferredMessage]) -> Operation[list[int | None]]:
-    """Return what Redis keeps under the marks of messages, in their order."""
+    """Return the values of the messages' marks in Redis, in order."""
     return (yield from _kept([context.shard(each.row.id).keys.unique(each.mark) for each in deferred]))
 
 
 def _origins(context: QueueContext, deferred: Sequence[DeferredMessage]) -> Operation[list[int | None]]:
-    """Return what Redis keeps under the marks that messages had where they were moved from, in their order."""
-    yield from context.opened()  # nothing was sent yet
+    """Return the values of the marks of the rows that messages were moved from, in order."""
+    yield from context.opened()  # as nothing was sent yet
     return (yield from _kept([context.shard(each.row.id).keys.unique(each.row.origin_mark) for each in deferred]))
 
 

@@ -1,7 +1,7 @@
-"""Files of a lake, on this machine or in a store of objects: each there as a whole, or not at all.
+"""Files of a lake, on this machine or in an object store: each appears as a whole, or not at all.
 
-A path is a folder of this machine, or a URI that pyarrow knows, such as ``s3://bucket/folder`` or ``hdfs://…``. What
-stands behind its host is taken as it is, as Spark takes it: ``%20`` is not a blank.
+A path is a folder of this machine, or a URI that pyarrow knows, such as ``s3://bucket/folder`` or ``hdfs://…``. The
+part after the host is used literally, as Spark does: ``%20`` is not a blank.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from delayq.errors import InvalidInput, LakeMismatch
 
 T = TypeVar("T")
 
-LEVEL = 3  # of zstd: a higher one writes at half the speed, and saves a tenth
+LEVEL = 3  # of zstd: a higher one halves the speed and saves only a tenth
 OBJECTS = {"s3", "gcs", "abfs"}  # stores in which an object appears when it is complete
 
 _URI = re.compile(r"([a-z][a-z0-9+.-]*)://([^/]*)(.*)", re.IGNORECASE | re.DOTALL)
-_ARROWS = {"s3a": "s3"}  # schemes that Java has another name for
+_ARROWS = {"s3a": "s3"}  # Java's names of schemes, and Arrow's
 
 
 class Uri(NamedTuple):
@@ -37,7 +37,7 @@ class Uri(NamedTuple):
 
 
 def uri(path: str) -> Uri | None:
-    """Return the parts of a path that is a URI; None when it is one of this machine."""
+    """Return the parts of a path that is a URI; None for a path of this machine."""
     match = _URI.fullmatch(path)
     return None if match is None else Uri(match[1].lower(), match[2], match[3])
 
@@ -46,7 +46,7 @@ def place(path: str) -> tuple[fs.FileSystem, str]:
     """Return the file system of a path, and the path in it.
 
     Raises:
-        InvalidInput: no file system of pyarrow's has such paths.
+        InvalidInput: none of pyarrow's file systems has such paths.
     """
     parts = uri(path)
     if parts is None:
@@ -54,31 +54,31 @@ def place(path: str) -> tuple[fs.FileSystem, str]:
     inner, mark, query = parts.path.partition("?")
     try:
         root = f"{_ARROWS.get(parts.scheme, parts.scheme)}://{parts.host}/{mark}{query}"
-        system, start = fs.FileSystem.from_uri(root)  # without the path, in which it would replace what looks escaped
+        system, start = fs.FileSystem.from_uri(root)  # without the path, which it would unescape
     except (pa.ArrowException, ValueError, OSError) as error:
-        raise InvalidInput(f"the path {path!r} leads nowhere: {error}") from error
+        raise InvalidInput(f"cannot use the path {path!r}: {error}") from error
     return system, start.rstrip("/") + inner
 
 
 def whole(path: str) -> str:
-    """Return a folder's path that means the same in every process of this machine, whatever its folder is.
+    """Return a folder's path that means the same in every process of this machine, in any working directory.
 
     Raises:
-        InvalidInput: it has a query, behind which nothing can be added to it.
+        InvalidInput: it has a query, after which no names can be added.
     """
     parts = uri(path)
     if parts is None:
-        return os.path.abspath(path)  # noqa: PTH100  # as Java does it, without a look at links
+        return os.path.abspath(path)  # noqa: PTH100  # as Java does, without resolving links
     if "?" in parts.path:
-        raise InvalidInput(f"the folder {path!r} has a query: say it in the environment, as by AWS_REGION and the like")
+        raise InvalidInput(f"the folder {path!r} has a query: set its options in the environment, such as AWS_REGION")
     return f"{parts.scheme}://{parts.host}{parts.path.rstrip('/')}"
 
 
 def write_once(path: str, data: bytes | pa.Buffer) -> None:
-    """Write a file whose name says what it holds, as `write_bytes` does.
+    """Write a file whose name contains its checksum, as `write_bytes` does.
 
-    Where none can be replaced in one step, one that is there wholly is left. Elsewhere it is written anew: it may have
-    been damaged since, or stand in a folder that the disk does not know of yet.
+    If the file system cannot replace a file in one step, a complete existing one is kept. Otherwise it is written
+    again: it may be damaged, or its folder may not be on the disk yet.
     """
     system, inner = place(path)
     if _replaces(system) or system.get_file_info(inner).size != len(data):
@@ -86,9 +86,9 @@ def write_once(path: str, data: bytes | pa.Buffer) -> None:
 
 
 def write_bytes(path: str, data: bytes | pa.Buffer) -> None:
-    """Write a file; once this has returned, it outlives a loss of power.
+    """Write a file; once this returns, the file survives a power failure.
 
-    What is there is replaced in one step, but for HDFS, where it is first removed: a kill in between leaves neither.
+    An existing file is replaced in one step, except on HDFS, where it is removed first: a kill in between leaves none.
     """
     system, inner = place(path)
     if isinstance(system, fs.LocalFileSystem):
@@ -122,7 +122,7 @@ def _write_here(path: Path, data: bytes | pa.Buffer) -> None:
         hidden.unlink(missing_ok=True)
         raise
     for folder in (path.parent, *(each.parent for each in made)):
-        _sync(folder)  # else the name may be lost, and the file with it
+        _sync(folder)  # else a power failure may lose the name, and so the file
 
 
 def _sync(folder: Path) -> None:
@@ -134,19 +134,19 @@ def _sync(folder: Path) -> None:
 
 
 def write_table(path: str, table: pa.Table) -> None:
-    """Write a table as a file of Parquet, in place of what is there."""
+    """Write a table as a Parquet file; replace an existing one."""
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd", compression_level=LEVEL)
     write_bytes(path, sink.getvalue())
 
 
 def write_json(path: str, value: Any) -> None:
-    """Write a JSON document, in place of what is there."""
+    """Write a JSON document; replace an existing one."""
     write_bytes(path, msgspec.json.encode(value) + b"\n")
 
 
 def read_bytes(path: str) -> bytes:
-    """Return what a file holds.
+    """Return the contents of a file.
 
     Raises:
         FileNotFoundError
@@ -157,17 +157,17 @@ def read_bytes(path: str) -> bytes:
 
 
 def read_json(path: str, form: type[T]) -> T | None:
-    """Return what a JSON document says; None when there is no such file.
+    """Return the value of a JSON document; None if there is no such file.
 
     Raises:
-        LakeMismatch: it says something else.
+        LakeMismatch: it does not have this form.
     """
     try:
         return msgspec.json.decode(read_bytes(path), type=form)
     except FileNotFoundError:
         return None
     except (msgspec.MsgspecError, UnicodeError) as error:
-        raise LakeMismatch(f"{path} is no {_kind(form)}: {error}; another program has changed it") from error
+        raise LakeMismatch(f"{path} is not a valid {_kind(form)}: {error}; another program has changed it") from error
 
 
 def _kind(form: type) -> str:
@@ -176,19 +176,19 @@ def _kind(form: type) -> str:
 
 
 def names(folder: str) -> list[str]:
-    """Return the names of what is right in a folder, in any order; none when there is no such folder."""
+    """Return the names directly in a folder, in any order; none if there is no such folder."""
     system, inner = place(folder)
     if isinstance(system, fs.LocalFileSystem):
         try:
-            # pyarrow looks at each one, and leaves out what was removed meanwhile.
-            return os.listdir(inner)  # noqa: PTH208  # no more than names
+            # pyarrow would look at each file, and leave out those that were removed meanwhile.
+            return os.listdir(inner)  # noqa: PTH208  # only names are needed
         except FileNotFoundError:
             return []
     return [info.base_name for info in system.get_file_info(fs.FileSelector(inner, allow_not_found=True))]
 
 
 def remove(path: str) -> None:
-    """Remove a file, which may be gone already."""
+    """Remove a file, if it still exists."""
     system, inner = place(path)
     try:
         system.delete_file(inner)

@@ -26,7 +26,7 @@ SCHEMA = pa.schema(
         ("origin", pa.string()),
     ]
 )
-GROUP_ROWS = 20_000  # of which a look for an id reads one group a file
+GROUP_ROWS = 20_000  # a search for an id reads one such group per file
 
 
 @dataclass
@@ -34,7 +34,7 @@ class Hour:
     """What is in an hour's folder.
 
     Attributes:
-        changes: the marks of the messages that were cancelled or moved; None when nobody has looked for them.
+        changes: the marks of the messages that were cancelled or moved; None if they were not read.
     """
 
     name: str
@@ -52,13 +52,13 @@ class Hour:
 
 
 class QueueFolder:
-    """The messages of a queue that rest in a lake.
+    """The messages of a queue that wait in a lake.
 
     Args:
         lake: a folder, or a URI that pyarrow knows.
 
     Raises:
-        InvalidInput: there can be no such place.
+        InvalidInput: the place cannot be used.
     """
 
     def __init__(self, lake: str | os.PathLike[str], queue: str) -> None:
@@ -68,7 +68,7 @@ class QueueFolder:
         place(self.path)
 
     def hours(self, *names: str) -> list[Hour]:
-        """Return the hours that have a folder, earliest first: all, or those of these names without their changes."""
+        """Return the hours that have a folder, earliest first: all, or the named ones, without their changes."""
         found: dict[str, Hour] = {}
         changes: dict[str, set[str]] = {}
         for path in self._listed(*names):
@@ -83,7 +83,7 @@ class QueueFolder:
         return sorted(found.values(), key=lambda each: each.name)
 
     def _listed(self, *hours: str) -> Iterator[str]:
-        """Yield the paths of all files, or of those that are right in the folders of hours."""
+        """Yield the paths of all files, or of those directly in the folders of hours."""
         for folder in map(self.hour_folder, hours) if hours else [self.path]:
             system, inner = place(folder)
             selector = fs.FileSelector(inner, allow_not_found=True, recursive=not hours)
@@ -94,7 +94,7 @@ class QueueFolder:
         return f"{self.path}/{layout.HOUR}{hour}"
 
     def write(self, hour: str, writer: str, rows: pa.Table | Sequence[DeferredRow]) -> File:
-        """Write messages of an hour as a file, by their ids; once this has returned, they outlive a loss of power."""
+        """Write messages of an hour as a file, sorted by id; once this returns, they survive a power failure."""
         if not isinstance(rows, pa.Table):
             columns = zip(*sorted(rows), strict=True)
             rows = pa.table([list(column) for column in columns], schema=SCHEMA)
@@ -109,7 +109,7 @@ class QueueFolder:
         """Return the messages of a file.
 
         Raises:
-            LakeMismatch: it is gone, or not what was written.
+            LakeMismatch: it is gone or damaged.
         """
         path = f"{self.hour_folder(hour)}/{file.name}"
         try:
@@ -117,22 +117,22 @@ class QueueFolder:
         except FileNotFoundError as error:
             raise LakeMismatch(f"{path} is gone: restore it from a backup") from error
         if layout.checksum(data) != file.checksum:
-            raise LakeMismatch(f"{path} is not what was written, by its checksum: restore it from a backup")
+            raise LakeMismatch(f"{path} does not match its checksum: restore it from a backup")
         table = pq.read_table(pa.BufferReader(data))
         if table.num_rows != file.rows:
             raise LakeMismatch(f"{path} holds {table.num_rows} messages, not {file.rows}: restore it from a backup")
         return table
 
     def remove(self, hour: str, file: File) -> None:
-        """Remove a file, which may be gone already."""
+        """Remove a file, if it still exists."""
         remove(f"{self.hour_folder(hour)}/{file.name}")
 
     def manifest(self, hour: str) -> Manifest | None:
-        """Return the manifest of an hour, or None; raises LakeMismatch when it is unreadable."""
+        """Return the manifest of an hour, or None; raise LakeMismatch if it is unreadable."""
         return self._manifest(hour).read()
 
     def put_manifest(self, manifest: Manifest) -> None:
-        """Write the manifest of an hour, in place of what is there."""
+        """Write the manifest of an hour; replace an existing one."""
         self._manifest(manifest.hour).write(manifest)
 
     def _manifest(self, hour: str) -> VersionedJson[Manifest]:
@@ -147,7 +147,7 @@ class QueueFolder:
         return {mark for name in names(f"{self.hour_folder(hour)}/{layout.CHANGES}") for mark in _marks(name)}
 
     def withdraw(self, deferred: DeferredMessage, to: str | None = None) -> None:
-        """Write that a message is no longer where it rested; `to` as in `Change`."""
+        """Write that a message is no longer in its file; `to` is that of `MessageChange`."""
         write_json(self._change(deferred.hour, deferred.mark), MessageChange(deferred.row.id, deferred.source, to))
 
     def _change(self, hour: str, mark: str) -> str:
@@ -165,11 +165,11 @@ class QueueFolder:
         return VersionedJson(f"{self.path}/_runs", name, DeferRun)
 
     def was_replaced(self, hour: str, name: str) -> bool:
-        """Whether a file of messages is gone because its run was done again, and has written others in its place."""
+        """Whether a file of messages is gone because its run was repeated and wrote others in its place."""
         file = File.read(name)
         if file is None or exists(f"{self.hour_folder(hour)}/{name}"):
             return False
-        run = self.run(file.source)  # read last: it is noted before a file is removed
+        run = self.run(file.source)  # read last: the run is noted before a file is removed
         return run is not None and (run.files != [] or run.state == "written") and f"{hour}/{name}" not in run.files
 
     def runs(self) -> list[DeferRun]:
@@ -177,13 +177,13 @@ class QueueFolder:
         return read_all(f"{self.path}/_runs", DeferRun)
 
     def find(self, message_id: str) -> DeferredMessage | None:
-        """Find a message that rests here and was not loaded; None when there is none."""
+        """Find a message that waits here and was not loaded; None if there is none."""
         hour = layout.hour_in_id(message_id)
         found = self.find_all([message_id], hour) if hour else {}
         return (found or self.find_all([message_id])).get(message_id)
 
     def find_all(self, ids: Collection[str], *hours: str) -> dict[str, DeferredMessage]:
-        """Find messages by their ids; of several with one id, the earliest."""
+        """Find messages by their ids; if several have one id, the earliest."""
         found: dict[str, DeferredMessage] = {}
         for hour in self.hours(*hours):
             for deferred in self._matches(hour, pa.array(sorted(ids), pa.string())):
@@ -213,11 +213,11 @@ class QueueFolder:
                     span = parquet.metadata.row_group(number).column(0).statistics
                     if span is None or not span.has_min_max or (span.min <= high and span.max >= low):
                         yield from _of_ids(parquet, number, ids)
-        except FileNotFoundError:  # loaded and pruned, meanwhile
+        except FileNotFoundError:  # loaded and pruned meanwhile
             return
 
     def is_there(self, deferred: DeferredMessage) -> bool:
-        """Whether a message has come to rest here: a reschedule that brought it may have broken off."""
+        """Whether a message belongs here: the reschedule that moved it here may have broken off."""
         return deferred.row.origin is None or self._moved_to(deferred.row.origin) == deferred.source
 
     def _moved_to(self, origin: str) -> str | None:
@@ -226,7 +226,7 @@ class QueueFolder:
 
 
 def _marks(name: str) -> Iterator[str]:
-    """Yield the mark of which a file tells a change, if it does."""
+    """Yield the mark whose change a file records, if it does."""
     if name.endswith(".json") and not name.startswith("."):
         yield name.removesuffix(".json")
 
@@ -249,7 +249,7 @@ def exists(path: str) -> bool:
 
 
 def queues(lake: str) -> list[str]:
-    """Return the names of the queues that have something in a lake, in order."""
+    """Return the names of the queues that have a folder in a lake, in order."""
     system, inner = place(lake)
     infos = system.get_file_info(fs.FileSelector(inner, allow_not_found=True))
     folders = (info.base_name for info in infos if info.type == fs.FileType.Directory)

@@ -1,9 +1,9 @@
-"""Documents that change: each version is a file of its own, so that nothing is ever replaced.
+"""Documents that change: each version is its own file, so that no file is ever replaced.
 
-    _manifest@3-1f9c04ab.json       name, number of the version, and some letters that no other writer has chosen
+    _manifest@3-1f9c04ab.json       name, version number, and random letters that distinguish writers
 
-Not every file system can put a file in the place of another in one step, HDFS for one. So a new version is written
-beside the old one, and then that is removed: the highest number counts. A kill leaves both, or the old one.
+Not every file system can replace a file in one step; HDFS cannot. So a new version is written beside the old one, which
+is then removed: the highest number counts. A kill leaves both, or the old one.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _FILE = re.compile(r"(.+?)(?:@(\d+)-([0-9a-f]{8}))?\.json", re.ASCII)
 
 
 class VersionedJson(Generic[T]):
-    """A JSON document, to be written anew again and again. Of two that write it at the same time, the last one counts.
+    """A JSON document that is rewritten often. If two programs write it at the same time, the last one counts.
 
     Args:
-        folder: where it is.
+        folder: that it is in.
         name: of its files.
-        form: what it says.
+        form: the type of its value.
     """
 
     def __init__(self, folder: str, name: str, form: type[T]) -> None:
@@ -35,19 +35,19 @@ class VersionedJson(Generic[T]):
         self._form = form
 
     def read(self) -> T | None:
-        """Return what it says; None when there is no such document.
+        """Return its value; None if there is no such document.
 
         Raises:
-            LakeMismatch: it says something else.
+            LakeMismatch: it does not have this form.
         """
         while versions := self._versions():
             value = read_json(f"{self._folder}/{versions[max(versions)]}", self._form)
-            if value is not None:  # else the next one has come, and this one was removed
+            if value is not None:  # else a newer version was written, and this one removed
                 return value
         return None
 
     def write(self, value: T) -> None:
-        """Let it say this from now on; once this has returned, it outlives a loss of power."""
+        """Write a new value; once this returns, it survives a power failure."""
         number = max(self._versions(), default=(0, ""))[0] + 1
         write_json(f"{self._folder}/{self._name}@{number}-{secrets.token_hex(4)}.json", value)
         versions = self._versions()
@@ -56,7 +56,7 @@ class VersionedJson(Generic[T]):
 
     def _versions(self) -> dict[VersionKey, str]:
         """Return the files of the versions."""
-        # A long folder is not listed in one step: what is written meanwhile may be missed, and so what is removed then.
+        # A long folder is not listed in one step: a listing may miss a new version, and the old one removed after it.
         found = self._listed() or self._listed()
         return {_version(match): match[0] for match in found}
 
@@ -65,14 +65,14 @@ class VersionedJson(Generic[T]):
 
 
 def read_all(folder: str, form: type[T]) -> list[T]:
-    """Return what all documents of a folder say, by their names: it is listed once, however many there are.
+    """Return the values of all documents of a folder, sorted by name; the folder is listed only once.
 
     Raises:
-        LakeMismatch: one says something else.
+        LakeMismatch: one does not have this form.
     """
     last = {match[1]: match[0] for match in sorted(_files(folder), key=_version)}
     found = (
-        read_json(f"{folder}/{file}", form) or VersionedJson(folder, name, form).read()  # written anew meanwhile
+        read_json(f"{folder}/{file}", form) or VersionedJson(folder, name, form).read()  # rewritten meanwhile
         for name, file in sorted(last.items())
     )
     return [value for value in found if value is not None]
@@ -87,6 +87,6 @@ def _version(match: re.Match[str]) -> VersionKey:
 
 
 def name_of(file: str) -> str | None:
-    """Return the name of the document of which a file is a version; None when it is no such file."""
+    """Return the name of the document that a file is a version of; None for other files."""
     match = _FILE.fullmatch(file)
     return None if match is None else match[1]

@@ -1,4 +1,4 @@
-"""Metrics of queues and topics for Prometheus. It needs prometheus_client: ``pip install 'delayq[metrics]'``."""
+"""Metrics of queues and topics for Prometheus, with prometheus_client: ``pip install 'delayq[metrics]'``."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from delayq.metrics.discovery import DiscoveredQueues, MissingTopic
 from delayq.metrics.scrape import QueueReading, Reading, ReadQueue, ReadTopic, ScrapeThread, Subject, TopicReading, left
 
 SECONDS = 5.0
-"""That a scrape waits for servers; Prometheus' own patience is 10 s, unless it is told otherwise."""
+"""How long a scrape waits for servers; Prometheus itself waits 10 s by default."""
 
 
 class Exposition(NamedTuple):
@@ -28,19 +28,19 @@ class Exposition(NamedTuple):
 
 
 class Metrics(Collector):
-    """Tells Prometheus of queues and topics; to be registered with a registry, or asked for its `exposition`.
+    """Collects metrics of queues and topics; register it with a registry, or serve its `exposition`.
 
-    Each scrape reads each of them once; scrapes at the same time share that. What cannot be read within `seconds` has a
-    `delayq_up` of 0, and no other sample.
+    Each scrape reads each of them once; simultaneous scrapes share that. A queue that cannot be read within `seconds`
+    has a `delayq_up` of 0, and no other sample.
 
     Args:
-        queues: no two of one name.
-        topics: no two of one name.
-        servers: whose queues are found by name; when there are several, each is to have a label of its own.
-        seconds: that a scrape waits for all of them together, more than 0.
+        queues: with distinct names.
+        topics: with distinct names.
+        servers: their queues are found by name; if there are several, each needs its own label.
+        seconds: how long a scrape waits for all of them together, more than 0.
 
     Raises:
-        InvalidInput: names or labels that are not distinct.
+        InvalidInput: names or labels are not distinct.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Metrics(Collector):
         self._labels = ["server"] if any(each.label for each in servers) else []
 
     def describe(self) -> list[Metric]:
-        """Return nothing: what is to be registered beside it is not asked of servers."""
+        """Return nothing, so that registering does not read the servers."""
         return []
 
     def collect(self) -> Iterator[Metric]:
@@ -77,16 +77,16 @@ class Metrics(Collector):
         return _down((*told.queues_up, *told.topics_up, *told.servers))
 
     def silent(self, seconds: float) -> list[str]:
-        """Read, and return what has not answered within `seconds`; of a server, one of its queues is answer enough."""
+        """Read, and return what has not answered within `seconds`; a server has if one of its queues has."""
         told = self._read(seconds)
         return _down(told.servers if self._servers else (*told.queues_up, *told.topics_up))
 
     def exposition(self, accept: str = "", beside: Collector | None = None) -> Exposition:
-        """Return what a scrape is answered with.
+        """Return the response to a scrape.
 
         Args:
-            accept: the header of the request, by which the format is chosen.
-            beside: what else is told, such as `prometheus_client.REGISTRY`.
+            accept: the request's Accept header, which decides the format.
+            beside: another collector to include, such as `prometheus_client.REGISTRY`.
         """
         registry = CollectorRegistry()
         registry.register(self)
@@ -119,7 +119,7 @@ class Metrics(Collector):
 
 
 class _Source(NamedTuple):
-    """Where something is read: `known` returns what is to be read, as far as that is known."""
+    """A place to read from: `known` returns what to read there, as far as it is known."""
 
     label: str
     reader: ScrapeThread
@@ -155,7 +155,7 @@ def _down(ups: Iterable[tuple[families.Labels, bool]]) -> list[str]:
 
 
 def _answers(found: Mapping[Subject, Reading | None], is_all: bool) -> bool:
-    """Tell whether a server answers; one of many queues may take longer for all of them than a scrape waits."""
+    """Whether a server answers; reading all of many queues may take longer than a scrape waits."""
     there = [reading for subject, reading in found.items() if not isinstance(subject, MissingTopic)]
     return any(reading is not None for reading in there) or (is_all and not there)
 
@@ -165,7 +165,7 @@ def _always(subject: Subject) -> Callable[[], Sequence[Subject]]:
 
 
 def check_distinct(what: str, names: Sequence[str]) -> None:
-    """Raise InvalidInput when a name is there twice: samples of both would be taken for those of one."""
+    """Raise InvalidInput if a name occurs twice: Prometheus could not tell the samples of the two apart."""
     for name in names:
         if names.count(name) > 1:
-            raise InvalidInput(f"two {what}s for metrics are called {name!r}: tell of each in a place of its own")
+            raise InvalidInput(f"two {what}s for metrics are called {name!r}: export their metrics separately")

@@ -13,22 +13,22 @@ from delayq.metrics.scrape import ReadQueue, ReadTopic, Subject
 from delayq.protocol.discovery import Kind
 
 SEARCH_SECONDS = 60.0
-"""Between two searches: each goes over all keys of the server."""
+"""Between two searches: each scans all keys of the server."""
 
 CLOSE_SECONDS = 5.0
-"""The longest wait for a search that is running at the end."""
+"""The longest wait, at the end, for a search that is running."""
 
 MOST_QUEUES = 1000
 
 
 class SampledQueue(ReadQueue, Protocol):
-    """A queue whose counts are kept minute by minute, whoever looks at it."""
+    """A queue whose counts are recorded every minute."""
 
     def sample(self) -> bool: ...
 
 
 class QueueServer(Protocol):
-    """What lists the names of a server's queues and topics, and opens them."""
+    """Lists the names of a server's queues and topics, and opens them."""
 
     def names(self) -> Mapping[Kind, Sequence[str]]: ...
     def queue(self, name: str) -> SampledQueue: ...
@@ -36,7 +36,7 @@ class QueueServer(Protocol):
 
 
 class MissingTopic:
-    """A topic that is asked for by name, and is not on the server."""
+    """A topic that was named, but is not on the server."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -47,13 +47,13 @@ class MissingTopic:
 
 
 class DiscoveredQueues:
-    """The queues and topics of a server. A thread looks for new ones every minute: a large server takes its time.
+    """The queues and topics of a server. A thread looks for new ones every minute, since a large server takes long.
 
     Args:
         server: lists and opens them.
-        label: what the samples call the server, when there are several.
-        most: the number of queues, and of topics, that are read; of more, those whose names come first.
-        topics: names of topics that are to be there; one that is missing is reported as down.
+        label: of the server in the samples, if there are several.
+        most: how many queues, and how many topics, are read; if there are more, those whose names come first.
+        topics: names of topics that should exist; a missing one is reported as down.
         clock: monotonic, in seconds.
     """
 
@@ -88,16 +88,16 @@ class DiscoveredQueues:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        """Wait for the search that is running, so that it does not meet a server that is closed."""
+        """Wait for a running search, so that it does not use a closed connection."""
         self._is_closed = True
         if self._search is not None:
             self._search.join(CLOSE_SECONDS)
 
     def __call__(self) -> Sequence[Subject]:
-        """Return the queues and topics; the first search is waited for.
+        """Return the queues and topics, after waiting for the first search.
 
         Raises:
-            DelayqError: what the last search has met, when no earlier one has found any.
+            DelayqError: the last search failed, and no earlier one found any.
         """
         if self._clock() >= self._search_at and (self._search is None or not self._search.is_alive()):
             self._search_at = self._clock() + SEARCH_SECONDS
@@ -128,7 +128,7 @@ class DiscoveredQueues:
             self._is_found.set()
 
     def _sample(self) -> None:
-        """Keep the counts of each queue for `Queue.samples`, in place of consumers that it may not have."""
+        """Record the counts of each queue for `Queue.samples`, since it may have no consumers that do so."""
         for queue in self._queues.values():
             if self._is_closed:
                 return

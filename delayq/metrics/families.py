@@ -1,4 +1,4 @@
-"""From what was read of queues to the families of samples that Prometheus takes."""
+"""Turns what was read of queues and topics into Prometheus metric families."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from delayq.model.placement import STATES
 from delayq.model.queue_stats import QueueStats
 
 HIGHEST_POWER = 22
-"""The last bucket with an end of its own is of 2^22 ms, 70 minutes: what took longer is in the one without end."""
+"""The last bounded bucket ends at 2^22 ms, 70 minutes; longer times are in the unbounded one."""
 
 BUCKETS_MS = [2**power for power in range(HIGHEST_POWER + 1)]
 
 COUNTERS = {
     "sent": "New messages; one that replaced another is counted as replaced instead.",
-    "replaced": "Messages that replaced another one of their id.",
+    "replaced": "Messages that replaced another one with the same id.",
     "promoted": "Moves from pending to ready.",
-    "delivered": "Hand-outs to consumers, repeated ones included.",
-    "acked": "Messages that are done.",
-    "nacked": "Deliveries that have failed, and are tried again.",
-    "released": "Hand-outs that were handed back, which uses up no retry.",
-    "held_back": "Of those released: the ones that had to wait for others of their key.",
-    "lease_lost": "Hand-outs whose lease ran out.",
+    "delivered": "Deliveries to consumers, including repeated ones.",
+    "acked": "Messages that were acked.",
+    "nacked": "Deliveries that failed and are retried.",
+    "released": "Deliveries that were handed back without using a retry.",
+    "held_back": "Released deliveries that had to wait for others of their key.",
+    "lease_lost": "Deliveries whose lease ran out.",
     "died": "Moves to the dead letters.",
-    "requeued": "Dead letters that were brought back.",
+    "requeued": "Dead letters that were requeued.",
     "rescheduled": "Changes of a due time.",
-    "expired": "Messages that were discarded when their time was over.",
+    "expired": "Messages that were discarded because they had expired.",
     "cancelled": "Messages that were withdrawn.",
-    "purged": "Messages that were discarded by a purge, or as dead letters too old.",
+    "purged": "Messages that were discarded by a purge, or as old dead letters.",
     "collected": "Payloads deleted by the garbage collector.",
 }
 
-MISSED = "Slots of schedules for which nothing ran: no consumer was there in time."
+MISSED = "Slots of schedules that were missed because no consumer was there in time."
 
 Labels: TypeAlias = Mapping[str, str]
 Samples: TypeAlias = Sequence[tuple[Labels, QueueReading]]
@@ -86,20 +86,20 @@ def of_topics(samples: TopicSamples, names: Sequence[str]) -> Iterator[Metric]:
 
 
 def up(names: Sequence[str], rows: Iterable[tuple[Labels, bool]], subject: str) -> Metric:
-    """Return the family that tells of what could be read."""
-    told = f"1 when the {subject} could be read for this scrape, 0 when it could not, or not in time."
+    """Return the family that says what could be read."""
+    told = f"1 if the {subject} could be read in time for this scrape, else 0."
     return _gauge(f"delayq_{'' if subject == 'queue' else subject + '_'}up", told, names, rows)
 
 
 def left_out(kind: str, counts: Mapping[str, int]) -> Metric:
-    """Return the family of how many queues, or topics, of each server are left out."""
+    """Return the family that counts the queues, or topics, of each server that are left out."""
     told = f"{kind.capitalize()}s without metrics, because there are too many."
     rows = [({"server": name}, float(each)) for name, each in counts.items()]
     return _gauge(f"delayq_{kind}s_left_out", told, ["server"], rows)
 
 
 def histogram(counts: Mapping[int, int]) -> tuple[list[tuple[str, float]], float]:
-    """Return buckets as Prometheus has them, in seconds, each with those below; and an estimate of the sum.
+    """Return cumulative buckets, in seconds, as Prometheus has them, and an estimate of the sum.
 
     Args:
         counts: ms (the upper end of a bucket, a power of two) to how many are in it.
@@ -115,7 +115,7 @@ def histogram(counts: Mapping[int, int]) -> tuple[list[tuple[str, float]], float
 
 
 def oldest_due_age(stats: QueueStats) -> float:
-    """Return for how many seconds the earliest message that is due, and not handled, has been so; 0 without any."""
+    """Return for how many seconds the earliest due message has waited; 0 if none is due."""
     return 0.0 if stats.oldest_due_at is None else max(0.0, (stats.at - stats.oldest_due_at).total_seconds())
 
 
@@ -130,7 +130,7 @@ def pause_end(stats: QueueStats) -> float:
 
 
 def limits_of(usage: Usage) -> dict[str, float]:
-    """Return how much of its limits a queue uses: of those that are set, by the names of `LIMITS`."""
+    """Return how much a queue uses of the limits that are set, by the names of `LIMITS`."""
     found: dict[str, float] = {}
     if usage.concurrency is not None:
         found |= {"concurrency_limit": usage.concurrency, "concurrency_used": usage.running}
@@ -144,17 +144,17 @@ def limits_of(usage: Usage) -> dict[str, float]:
 
 
 GAUGES = {
-    "messages_scheduled": "New messages that are not due yet.",
-    "messages_due": "Messages that are due and wait for a consumer, wherever they are.",
+    "messages_scheduled": "New messages that are not yet due.",
+    "messages_due": "Due messages that wait for a consumer, retries included.",
     "consumers": "Consumers that were seen within the last 30 seconds.",
-    "oldest_due_age_seconds": "For how long the earliest message that is due has waited to be handled; 0 when none is.",
-    "next_due_timestamp_seconds": "When the next message falls due, as Unix time; 0 without one.",
-    "paused": "1 while the queue hands out nothing.",
-    "pause_ends_timestamp_seconds": "When the queue's pause ends by itself, as Unix time; 0 when `resume` ends it.",
-    "schedules_late": "Schedules whose slot was over 5 seconds ago, and whose occurrence nobody has taken.",
-    "schedule_lateness_seconds": "How long ago the earliest of these slots was; 0 without any.",
-    "messages_unaccounted": "Messages that the books do not account for: 0, or something is wrong.",
-    "messages_adjusted": "What repairs have struck off the books; added to them when negative.",
+    "oldest_due_age_seconds": "How long the earliest due message has waited to be handled; 0 if none is due.",
+    "next_due_timestamp_seconds": "When the next message falls due, as Unix time; 0 if there is none.",
+    "paused": "1 while the queue is paused.",
+    "pause_ends_timestamp_seconds": "When the queue's pause ends by itself, as Unix time; 0 if only `resume` ends it.",
+    "schedules_late": "Schedules whose slot was over 5 seconds ago and whose occurrence no consumer has taken.",
+    "schedule_lateness_seconds": "How long ago the earliest slot of a late schedule was; 0 if none is late.",
+    "messages_unaccounted": "Messages that the counts do not account for; anything but 0 is an error.",
+    "messages_adjusted": "Messages that repairs took off the counts; negative if they were added.",
 }
 VALUES = {
     "messages_scheduled": lambda each: float(each.stats.scheduled),
@@ -170,16 +170,16 @@ VALUES = {
     "messages_adjusted": lambda each: float(each.stats.adjusted),
 }
 LIMITS = {
-    "concurrency_limit": "How many messages may run at once.",
-    "concurrency_used": "How many of them run.",
-    "rate_limit": "How many hand-outs any period may have.",
-    "rate_used": "Hand-outs within the last period.",
-    "rate_period_seconds": "How long a period of the rate is.",
-    "key_concurrency_limit": "How many messages of one key may run at once.",
-    "key_concurrency_used": "Messages that run under a key, of all keys.",
+    "concurrency_limit": "Maximum messages that may run at once.",
+    "concurrency_used": "Messages that run.",
+    "rate_limit": "Maximum deliveries within any period.",
+    "rate_used": "Deliveries within the last period.",
+    "rate_period_seconds": "Length of the rate's period.",
+    "key_concurrency_limit": "Maximum messages of one key that may run at once.",
+    "key_concurrency_used": "Messages that run under a key, over all keys.",
     "key_waiting": "Messages that wait for others of their key.",
 }
-"""What is told of the limits of a queue, and of those only that are set."""
+"""The gauges for the limits of a queue; only limits that are set are reported."""
 
 HISTOGRAMS = {
     "lateness": ("How long after their due time messages were handed out.", "lateness"),
@@ -188,11 +188,11 @@ HISTOGRAMS = {
 ESTIMATED = "The sum is an estimate, from the middles of the buckets."
 GROUPS = {
     "lag": (
-        "Records that the group was not handed yet; where the server does not know, up to 1,000 a shard are counted.",
+        "Records not yet delivered to the group; if the server does not know, up to 1,000 per shard are counted.",
         "lag",
     ),
-    "lag_at_least": ("1 where there may be more records than the lag says.", "at_least"),
-    "unacked": ("Records that the group was handed, and has not acked.", "unacked"),
+    "lag_at_least": ("1 if there may be more records than the lag says.", "at_least"),
+    "unacked": ("Records that were delivered to the group and not acked.", "unacked"),
     "dead": ("Dead letters of the group.", "dead"),
     "consumers": ("Consumers of the group.", "consumers"),
 }

@@ -14,12 +14,12 @@ from typing import Any, NamedTuple, Self
 from delayq.errors import InvalidInput
 from delayq.log import log
 
-REQUEST_SECONDS = 10.0  # for a client that sends slowly, or not at all
+REQUEST_SECONDS = 10.0  # limit for a client that sends slowly, or not at all
 PLAIN = "text/plain; charset=utf-8"
 
 
 class Response(NamedTuple):
-    """To a request."""
+    """The response to a request."""
 
     status: int
     body: bytes
@@ -27,16 +27,16 @@ class Response(NamedTuple):
 
 
 Route = Callable[[str], Response]
-"""Is called with the header Accept of a request."""
+"""Called with the Accept header of a request."""
 
 
 class MetricsServer:
     """Answers GET requests on a thread of its own until the block ends.
 
     Args:
-        host: an address of this machine; an empty one is every address.
-        port: 0 to 65535; 0 is any that is free.
-        routes: path to what answers.
+        host: an address of this machine; "" for all addresses.
+        port: 0 to 65535; 0 for any free one.
+        routes: from paths to functions that answer.
 
     Attributes:
         host, port: where it listens.
@@ -69,19 +69,19 @@ class MetricsServer:
     ) -> None:
         ending = threading.Thread(target=self._server.shutdown)
         ending.start()
-        with contextlib.suppress(OSError):  # it ends the wait of half a second, where the system has this
+        with contextlib.suppress(OSError):  # it ends the wait of half a second, where the system supports it
             self._server.socket.shutdown(socket.SHUT_RDWR)
         ending.join()
         self._server.server_close()
 
 
 class _Server(ThreadingHTTPServer):
-    daemon_threads = True  # one that waits for a server must not keep the process from its end
+    daemon_threads = True  # one that waits for a server must not keep the process alive
     block_on_close = False
-    allow_reuse_port = False  # else a port in use would be shared, and half of the scrapes answered by another program
+    allow_reuse_port = False  # else two programs could share a port, and each would answer half of the scrapes
 
     def server_bind(self) -> None:
-        TCPServer.server_bind(self)  # the other one asks the name service for this machine's name
+        TCPServer.server_bind(self)  # HTTPServer's looks up this machine's name
         self.server_name, self.server_port = "delayq", self.server_address[1]
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002  # of the base class
@@ -89,7 +89,7 @@ class _Server(ThreadingHTTPServer):
 
 
 def _listening(host: str, port: int, handler: type[BaseHTTPRequestHandler]) -> _Server:
-    """Return a server of the family that the host's address is of."""
+    """Return a server of the address family of the host."""
     flags = socket.AI_PASSIVE
     found: Any = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=flags)
     family, _, _, _, address = found[0]
@@ -127,6 +127,6 @@ def _handler(routes: Mapping[str, Route]) -> type[BaseHTTPRequestHandler]:
                 return Response(500, b"an error: see the log\n")
 
         def log_message(self, *_: Any) -> None:
-            """Tell nobody: a probe comes every few seconds."""
+            """Log nothing: a probe comes every few seconds."""
 
     return Handler

@@ -1,8 +1,8 @@
 """OpenTelemetry metrics: what this process sends and handles, counted and timed.
 
 The names, units and attributes are those of the semantic conventions for messaging, version 1.44.0. It needs
-opentelemetry-api (``pip install 'delayq[otel]'``); without an SDK that is set up, nothing is recorded. What Redis knows
-of a queue, whoever sends and consumes, is told by `delayq.metrics`.
+opentelemetry-api (``pip install 'delayq[otel]'``); without a configured SDK, nothing is recorded. For what Redis knows
+of a queue, over all its senders and consumers, see `delayq.metrics`.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from delayq.model.record import Record
 from delayq.telemetry import SCHEMA_URL, HasMiddleware, destination, error_type
 
 SECONDS = [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10]
-"""The ends of buckets that the conventions advise."""
+"""The bucket bounds that the conventions advise."""
 
 LATENESS_SECONDS = [0.001, 0.002, *SECONDS, 60, 600, 3600]
 
 
 class Instruments:
-    """Counts and times the sends and the deliveries of the queues that it is added to.
+    """Counts and times the sends and deliveries of the queues that it instruments.
 
     Args:
-        meter_provider: the one that is set up for the program when None.
+        meter_provider: None for the program's own.
     """
 
     def __init__(self, meter_provider: metrics.MeterProvider | None = None) -> None:
@@ -56,7 +56,7 @@ class Instruments:
         )
 
     def instrument(self, queue: HasMiddleware) -> None:
-        """Measure a queue, or all that share its middleware: before a `Consumer` is made."""
+        """Measure a queue and all that share its middleware; call it before making a `Consumer`."""
         queue.middleware.around_send(self.sending)
         queue.middleware.around_delivery(self.processing)
 
@@ -68,7 +68,7 @@ class Instruments:
 
     @contextmanager
     def processing(self, message: Delivery[Any] | Record) -> Iterator[None]:
-        """Measure the handling of a message, also of a record, until the block ends."""
+        """Measure the handling of a message or record until the block ends."""
         attributes = _attributes("process", destination(message))
         if isinstance(message, Delivery):
             self._lateness.record(message.lateness, attributes)
@@ -84,7 +84,7 @@ def _histogram(meter: metrics.Meter, name: str, told: str, ends: Sequence[float]
 def _measured(
     duration: metrics.Histogram, counter: metrics.Counter, count: int, attributes: dict[str, str]
 ) -> Iterator[None]:
-    """Record how long the block takes, and how many messages it is about; also of one that raises."""
+    """Record how long the block takes, and the number of messages; also if it raises."""
     began = time.perf_counter()
     told = dict(attributes)
     try:

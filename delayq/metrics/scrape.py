@@ -1,4 +1,4 @@
-"""Reading what metrics tell: in bounded time, on a thread that all who ask at the same time share."""
+"""Reads what metrics report: in bounded time, on a thread that simultaneous scrapes share."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from delayq.protocol.operation import Operation
 
 
 class QueueReading(NamedTuple):
-    """What was read of a queue; `consumers` are those that live."""
+    """What was read of a queue; `consumers` are the live ones."""
 
     stats: QueueStats
     consumers: int
@@ -74,11 +74,11 @@ def read(subject: Subject) -> Reading:
 
 
 class ScrapePass:
-    """One pass over what is to be read; what cannot be is None in `found`, and what was not reached is not in it."""
+    """One pass over what is to be read. In `found`, what could not be read is None; what was not reached is missing."""
 
     def __init__(self) -> None:
         self.found: dict[Subject, Reading | None] = {}
-        self.is_known = True  # whether it could be told what is to be read
+        self.is_known = True  # whether it is known what to read
         self._done = threading.Event()
 
     @property
@@ -97,18 +97,18 @@ class ScrapePass:
             self._done.set()
 
     def wait(self, seconds: float) -> dict[Subject, Reading | None]:
-        """Return what was read, once all is or the time is over."""
+        """Return what was read, once all is read or the time is over."""
         self._done.wait(seconds)
         return dict(self.found)
 
 
 class ScrapeThread:
-    """Reads on a thread of its own. Who asks while that is under way waits for it, and is told the same.
+    """Reads on its own thread. A scrape that comes meanwhile waits for it and gets the same result.
 
-    A server that does not answer thus has one thread wait for it, however often it is asked for.
+    So only one thread waits for a server that does not answer, however many scrapes come.
 
     Args:
-        subjects: returns what is to be read, in its order.
+        subjects: returns what to read, in order.
     """
 
     def __init__(self, subjects: Callable[[], Iterable[Subject]]) -> None:
@@ -117,7 +117,7 @@ class ScrapeThread:
         self._sweep: ScrapePass | None = None
 
     def begin(self) -> ScrapePass:
-        """Return the sweep that is under way, or a new one."""
+        """Return the pass that is running, or a new one."""
         with self._lock:
             if self._sweep is None or self._sweep.is_done:
                 self._sweep = ScrapePass()

@@ -1,11 +1,11 @@
-"""Tests of code that sends and handles messages: queues in memory, and a clock that the test moves.
+"""For tests of code that sends and handles messages: queues in memory, and a clock that the test moves.
 
     with in_memory(emails) as clock:
         sign_up("ann@example.org")
         assert_sent(emails, {"to": "ann@example.org"}, due_in=timedelta(days=3))
         clock.run_for(days=3)
 
-The scripts are those of a real server, run by fakeredis: ``pip install 'delayq[testing]'``. docs/testing.md tells more.
+fakeredis runs the same scripts as a real server: ``pip install 'delayq[testing]'``. See docs/testing.md.
 """
 
 from delayq.testing.assertions import assert_dead, assert_empty, assert_not_sent, assert_sent, sent

@@ -1,5 +1,5 @@
 # Made from delayq/testing/aio/assertions.py by `make faces`: change that file.
-"""Assertions on queues, in memory or not, whose failures tell what there is."""
+"""Assertions on queues, in memory or not; a failure lists the messages that there are."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from delayq.testing.sent import SentInfo, dead_letters, messages_left, messages_
 
 
 def sent(queue: AnyQueue) -> list[SentInfo]:
-    """Return what was sent to a queue and not withdrawn, in the order of the sends.
+    """Return the messages that were sent to a queue, in the order of the sends.
 
-    Of what was sent while the clock stood, the earlier due comes first, then the lower id: messages that were sent
-    without one are numbered.
+    Messages sent at the same time on the clock are sorted by due time, then by id; ids that a test does not give are
+    numbered.
 
-    That is what waits, runs or is dead now, and, of a queue in memory, what a `Clock` has handled. What was cancelled
-    or purged is not among them, nor what was received and acked otherwise.
+    These are the messages that wait, run or are dead now and, in a queue in memory, those that a `Clock` has handled.
+    Messages that were cancelled, purged, or received and acked without a `Clock` are missing.
     """
     return run(messages_sent(queue))
 
@@ -37,16 +37,16 @@ def assert_sent(
     within: Seconds = 0,
     count: int | None = None,
 ) -> SentInfo:
-    """Assert that a message was sent to a queue, and return the first such one; see `sent` for what counts.
+    """Assert that a message was sent to a queue, and return the first that matches; see `sent` for what counts.
 
     Args:
-        payload: equal to what a handler gets, also when it was sent in another form: a tuple is a list there.
-        due_in: seconds or a timedelta from its sending until it is due.
+        payload: as it was sent, or as a handler gets it: a tuple is a list there.
+        due_in: seconds or a timedelta from the send until it is due.
         due_at: an aware datetime.
-        headers: those that it has, maybe among others.
-        within: by how much `due_in` and `due_at` may be missed, seconds or a timedelta. Times that were computed from
-            `datetime.now()` need that, unless the clock moves it, too.
-        count: exactly so many, 1 or more; at least one when None.
+        headers: that it must have; it may have others.
+        within: tolerance of `due_in` and `due_at`, seconds or a timedelta. Times computed from `datetime.now()` need
+            it, unless the clock moves that too.
+        count: exactly this many, 1 or more; None for at least one.
     """
     __tracebackhide__ = True
     wanted = Wanted(payload, id, due_in, due_at, headers, within)
@@ -76,7 +76,7 @@ def assert_dead(
     """Assert that a message is among the dead letters of a queue, and return it.
 
     Args:
-        reason: of its death, such as "retries-exhausted", or what a handler has given to `Reject`.
+        reason: of its death, such as "retries-exhausted", or the one that a handler gave to `Reject`.
         error: a part of its last error, as in "TimeoutError".
     """
     __tracebackhide__ = True
@@ -85,6 +85,6 @@ def assert_dead(
 
 
 def assert_empty(queue: AnyQueue) -> None:
-    """Assert that nothing waits or runs in a queue, and nothing is dead."""
+    """Assert that no message waits, runs or is dead in a queue."""
     __tracebackhide__ = True
     check_empty(queue.name, run(messages_left(queue)))

@@ -1,4 +1,4 @@
-"""The time of queues in memory, and what happens as it passes, in either kit."""
+"""What the clocks of both kits have in common."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ LIMIT = 1000
 
 
 class Traveller(Protocol):
-    """What moves `datetime.now()` in tests; time_machine.travel and freezegun.freeze_time give such an object."""
+    """Moves `datetime.now()` in tests; time_machine.travel and freezegun.freeze_time give such an object."""
 
     def move_to(self, destination: dt.datetime, /) -> Any:
-        """Let it be another time."""
+        """Move to another time."""
 
 
 class TimeUnits(TypedDict, total=False):
@@ -41,8 +41,8 @@ class BaseClock:
     """What the clocks of both kits have in common.
 
     Args:
-        faces: whose queues and topics it brings into memory.
-        called: makes of a handler the function that is called in its place.
+        faces: the APIs whose queues and topics it moves into memory.
+        called: turns a handler into the function that is called in its place.
         start, traveller: see `Clock`.
     """
 
@@ -67,7 +67,7 @@ class BaseClock:
         self._travel()
 
     def __call__(self) -> float:
-        """Return the time as a queue's `clock` tells it: in milliseconds."""
+        """Return the time in milliseconds, as a queue's `clock` does."""
         return self.ms
 
     def __repr__(self) -> str:
@@ -78,14 +78,14 @@ class BaseClock:
         return from_ms(self.ms)
 
     def close(self) -> None:
-        """Forget what is in memory, and let all queues and topics be again what they were."""
+        """Discard what is in memory, and restore all queues and topics."""
         self._queues.clear()
         self._topics.clear()
         self._server = self._client = None
         self._kept.close()
 
     def advance(self, by: Seconds = 0, **units: Unpack[TimeUnits]) -> None:
-        """Let time pass while nobody handles messages.
+        """Let time pass without handling messages.
 
         Args:
             by: seconds (0 or more) or a timedelta.
@@ -94,7 +94,7 @@ class BaseClock:
         self.move(self._after(by, units))
 
     def move(self, ms: float) -> None:
-        """Let it be `ms`, unless it is later already."""
+        """Set the time to `ms`, unless it is already later."""
         if ms > self.ms:
             self.ms = ms
             self._travel()
@@ -102,8 +102,8 @@ class BaseClock:
     def _add(self, subject: Any) -> None:
         face = self._face_of(subject)
         if subject in self._queues or subject in self._topics:
-            raise InvalidInput(f"{subject.name} is in memory already: give it once")
-        self._fake_server()  # which may be missing: before anything is exchanged
+            raise InvalidInput(f"{subject.name} is already in memory: give it once")
+        self._fake_server()  # it may not be installed: fail before anything is changed
         self._kept.enter_context(served_by(subject, partial(self._connect, face), self, self._number, face))
         if isinstance(subject, face.queue):
             self._queues[subject] = face
@@ -115,8 +115,8 @@ class BaseClock:
             if isinstance(subject, face.queue | face.topic) and not isinstance(subject, face.ledger):
                 return face
         raise InvalidInput(
-            f"expected a delayq.Queue or delayq.Topic, got {subject!r}: give those that the code under test uses, and "
-            "those of delayq.aio to the in_memory of delayq.testing.aio"
+            f"expected a delayq.Queue or delayq.Topic, got {subject!r}: give those that the code under test uses; "
+            "for those of delayq.aio, use delayq.testing.aio.in_memory"
         )
 
     def _connect(self, face: Face) -> Any:
@@ -160,11 +160,11 @@ class BaseClock:
     def _end_at(self, at: dt.datetime) -> float:
         end = timestamp_ms(at)
         if end < self.ms:
-            raise InvalidTime(f"at={at.isoformat()} is over: the clock is at {self.now().isoformat()}")
+            raise InvalidTime(f"at={at.isoformat()} is in the past: the clock is at {self.now().isoformat()}")
         return end
 
     def _number(self) -> str:
-        # Messages that are due at the same instant are handled in the order of their ids: here, that of their sends.
+        # Messages due at the same instant are handled in the order of their ids, and so in the order of their sends.
         return f"message-{next(self._numbers):06}"
 
     def _after(self, by: Seconds, units: TimeUnits) -> float:
@@ -174,7 +174,7 @@ class BaseClock:
             raise InvalidTime(f"{units} is not a time: {error}; give numbers of days, hours, minutes, …") from error
         after = self.ms + milliseconds(by, "the time to pass") + milliseconds(more, "the time to pass")
         if after > MAX_TIME_MS:
-            raise InvalidTime(f"the time to pass leads from {self.now().isoformat()} past the year 9999")
+            raise InvalidTime(f"the clock cannot move past the year 9999: it is at {self.now().isoformat()}")
         return after
 
     def _travel(self) -> None:

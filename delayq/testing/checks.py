@@ -1,4 +1,4 @@
-"""What messages are to be like, and the failures that tell what there is."""
+"""The criteria of assertions, and their failures."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Wanted:
         self._named = {"id": id, "due_in": due_in, "due_at": due_at, "headers": headers, "within": within or None}
 
     def fits(self, message: SentInfo) -> bool:
-        """Whether a message is like that."""
+        """Whether a message matches."""
         if self._id is not None and message.id != self._id:
             return False
         headers = (self._headers or {}).items()
@@ -60,7 +60,7 @@ class Wanted:
         return _named(self._payload, self._named)
 
     def found(self, queue: str, messages: Sequence[SentInfo], count: int | None) -> SentInfo:
-        """Return the first message that is like that; raise AssertionError unless there is one, or `count`."""
+        """Return the first message that matches; raise AssertionError unless there is one, or `count` of them."""
         __tracebackhide__ = True
         found = [message for message in messages if self.fits(message)]
         if not found or (count is not None and len(found) != count):
@@ -69,16 +69,16 @@ class Wanted:
         return found[0]
 
     def missing(self, queue: str, messages: Sequence[SentInfo]) -> None:
-        """Raise AssertionError if a message is like that."""
+        """Raise AssertionError if a message matches."""
         __tracebackhide__ = True
         if found := [message for message in messages if self.fits(message)]:
             raise AssertionError(_described(f"{len(found)} sent to {queue} with {self}", found))
 
 
 def check_count(count: int | None) -> None:
-    """Raise InvalidInput for what is no number of messages to be found."""
+    """Raise InvalidInput if `count` is not a number of messages."""
     if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 1):
-        raise InvalidInput(f"count {count!r} is not a number of messages, 1 or more: see assert_not_sent")
+        raise InvalidInput(f"count {count!r} is not a number of messages, 1 or more: for none, use assert_not_sent")
 
 
 def check_dead(
@@ -90,7 +90,7 @@ def check_dead(
     reason: str | None,
     error: str | None,
 ) -> MessageInfo:
-    """Return the first dead letter that is as wanted; raise AssertionError when none is."""
+    """Return the first dead letter that matches; raise AssertionError if none does."""
     __tracebackhide__ = True
     for letter in letters:
         fits = (id is None or letter.id == id) and (reason is None or letter.reason == reason)
@@ -118,7 +118,7 @@ def _equals(payload: Any, wanted: Any) -> bool:
         return True
     try:
         _, envelope = parse(b"0" * 13 + encode_envelope(wanted, 0))
-    except InvalidInput:  # nothing that could be sent, such as mock.ANY: what it says itself has counted
+    except InvalidInput:  # it cannot be sent, such as mock.ANY: then its own == above decides
         return False
     return bool(payload == open_body(envelope))
 

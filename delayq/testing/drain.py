@@ -1,4 +1,4 @@
-"""A consumer at work in the test's own thread, or task: a program of calls, which either face runs."""
+"""A consumer in the test's own thread or task: a program of calls, which either face runs."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from delayq.testing.face import Handler
 from delayq.transport.executor_async import times_cancelled
 
 T = TypeVar("T")
-Calls: TypeAlias = Generator[Callable[[], Any], Any, T]  # yields calls, and is sent what each returns
+Calls: TypeAlias = Generator[Callable[[], Any], Any, T]  # yields calls, and is sent their results
 
-WAITING = ("pending", "ready", "retry", "unack")  # the states of which something may become a delivery
+WAITING = ("pending", "ready", "retry", "unack")  # the states from which a delivery may come
 
 
 class MovableClock(Protocol):
-    """What the run moves."""
+    """A clock that the run can move."""
 
     ms: float
 
     def move(self, ms: float) -> None:
-        """Let it be `ms`."""
+        """Set the time to `ms`."""
 
 
 class Served:
@@ -44,7 +44,7 @@ class Served:
 
     Args:
         consumer: of the queue.
-        called: makes of a handler the function that is called in its place.
+        called: turns a handler into the function that is called in its place.
     """
 
     def __init__(self, consumer: Any, called: Callable[[Handler], Handler]) -> None:
@@ -62,12 +62,12 @@ class Drain:
     """Handles the messages of queues as they fall due.
 
     Args:
-        clock: is moved from one due time to the next.
+        clock: moved from one due time to the next.
         served: queues, which take turns.
-        limit: the most messages to handle.
+        limit: maximum messages to handle.
 
     Attributes:
-        handled: the messages, in their order.
+        handled: the messages, in order.
     """
 
     def __init__(self, clock: MovableClock, served: Sequence[Served], limit: int) -> None:
@@ -80,7 +80,7 @@ class Drain:
         self._errors: dict[tuple[str, str], tuple[BaseException, Any]] = {}  # of messages that failed last time
 
     def until(self, end: float) -> Calls[None]:
-        """Handle all that is due until a time, in milliseconds."""
+        """Handle everything that falls due until a time, in milliseconds."""
         queues = [each.queue for each in self._served]
         for queue in queues:
             yield partial(queue.execute, schedules.add_all, queue.handlers.crons.prepared)  # as a consumer does
@@ -103,7 +103,7 @@ class Drain:
                     busy.append(each)
 
     def raise_errors(self) -> None:
-        """Raise what handlers have raised last, for messages that were not handled well afterwards."""
+        """Raise the last errors of handlers, for messages that did not succeed afterwards."""
         errors: list[BaseException] = []
         batched = {each.queue.name for each in self._served if each.batching is not None}
         for error, message in self._errors.values():
@@ -111,9 +111,9 @@ class Drain:
             attempt = f"attempt {message.attempt} at {message.id}"
             error.add_note(f"raised by the handler of {message.queue} in {attempt}: {then}")
             if message.queue not in batched or not any(error is other for other in errors):
-                errors.append(error)  # that of a whole batch once
+                errors.append(error)  # the error of a whole batch only once
         if len(errors) > 1:
-            raise BaseExceptionGroup(f"{len(errors)} messages have failed", errors)
+            raise BaseExceptionGroup(f"{len(errors)} messages failed", errors)
         for error in errors:
             raise error
 
@@ -125,8 +125,8 @@ class Drain:
         if messages and left <= 0:
             yield messages[0].release
             raise AssertionError(
-                f"{self._limit} messages were handled, and {messages[0].id} of {queue.name} is due, too: does "
-                "a handler send without an end? Else give a higher limit"
+                f"{self._limit} messages were handled, and {messages[0].id} of {queue.name} is also due: does a "
+                "handler keep sending messages? If not, give a higher limit"
             )
         self.handled += messages
         for message in filter(served.is_alone, messages):
@@ -152,7 +152,7 @@ class Drain:
 
 
 def _received(served: Served, limit: int) -> Calls[list[Any]]:
-    """Take what the handler is given at once."""
+    """Take the messages that the handler is given in one call."""
     if served.batching is None:
         return (yield partial(served.queue.receive, 1))  # type: ignore[no-any-return]  # of either face
     most = min(served.batching.max_messages, limit)
@@ -171,7 +171,7 @@ def _handled(served: Served, message: Any) -> Calls[oc.Outcome]:
 
 
 def _handled_together(served: Served, messages: Sequence[Any]) -> Calls[Outcomes[Any]]:
-    """Run the handler on a batch, likewise."""
+    """Run the handler on a batch, as a worker does."""
     if served.batching is None or not messages:
         return []
     steps = served.batching.steps(messages)
@@ -189,7 +189,7 @@ def _handled_together(served: Served, messages: Sequence[Any]) -> Calls[Outcomes
 
 
 def _settled(queue: Any, message: Any, outcome: oc.Outcome) -> Calls[oc.Outcome]:
-    """Settle a delivery, and return how: as failed, when what was to follow from it cannot be sent."""
+    """Settle a delivery, and return how: as failed, if its follow-up messages cannot be sent."""
     try:
         yield partial(queue.settle, message, outcome)
     except StaleReceipt:  # the handler has moved the clock past its own lease
@@ -201,7 +201,7 @@ def _settled(queue: Any, message: Any, outcome: oc.Outcome) -> Calls[oc.Outcome]
 
 
 def _ends_the_test(error: BaseException) -> bool:
-    """Whether what came out of a handler is an interrupt, pytest's own, or a cancel of the test."""
+    """Whether a handler's exception is an interrupt, one of pytest's own, or a cancel of the test."""
     with contextlib.suppress(RuntimeError):  # no event loop runs
         if isinstance(error, asyncio.CancelledError):  # or the handler's own
             return times_cancelled() > 0
@@ -209,7 +209,7 @@ def _ends_the_test(error: BaseException) -> bool:
 
 
 def _next_event(context: QueueContext) -> Operation[float | None]:
-    """Return when the next message of a queue falls due, or a lease ends, in milliseconds; None when nothing waits."""
+    """Return when the next message of a queue falls due, or a lease ends, in milliseconds; None if nothing waits."""
     shards = yield from context.opened()
     counts: list[Counts] = [unwrap(result) for result in (yield [scripts.stats() for scripts in shards])]
     if any(each.paused_ms is not None for each in counts):
@@ -218,6 +218,6 @@ def _next_event(context: QueueContext) -> Operation[float | None]:
     heads = [math.ceil(head) for each in counts for state, head in each.heads_ms.items() if state in WAITING]
     if not any(head <= now for head in heads):
         return min(heads, default=None)
-    # What is due already is held back: to be looked at again when a limit lets it go, or as often as a consumer does.
+    # A limit holds back what is already due: look again when the limit allows it, or as often as a consumer does.
     rested = yield [scripts.poll_idle("delayq.testing", FALLBACK_MS) for scripts in shards]
     return now + (min(math.ceil(unwrap(each).micros / 1000) for each in rested) or FALLBACK_MS)

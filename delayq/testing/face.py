@@ -1,4 +1,4 @@
-"""What the blocking kit knows of queues, and how it runs its programs."""
+"""The blocking API, as the kit uses it, and how the kit runs its programs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Face:
 
     Attributes:
         queue, topic, consumer, message, ledger, receiver, waits, executor: its classes.
-        client: the class of fakeredis whose clients its executor takes.
+        client: the class of fakeredis clients for its executor.
     """
 
     queue: Any
@@ -49,7 +49,7 @@ Client: TypeAlias = Redis
 
 
 def called(handler: Handler) -> Handler:
-    """Return what is called in a handler's place: itself."""
+    """Return the function that is called in a handler's place: the handler itself."""
     return handler
 
 

@@ -1,4 +1,4 @@
-"""What the async kit knows of queues, and how it runs its programs; it serves blocking queues, too."""
+"""The async API, as the kit uses it, and how the kit runs its programs; it also serves blocking queues."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ AnyQueue: TypeAlias = Queue | delayq.Queue
 AnyTopic: TypeAlias = Topic | delayq.Topic
 Client: TypeAlias = Redis
 
-called = awaited  # in a handler's place: a plain one runs in a thread, as in life
+called = awaited  # in a handler's place: a plain one runs in a thread, as in production
 
 
 async def run(program: Generator[Callable[[], Any], Any, T]) -> T:

@@ -1,4 +1,4 @@
-"""The server in memory: fakeredis, which runs the real scripts in a Lua of its own."""
+"""The server in memory: fakeredis, which runs the real scripts in its own Lua."""
 
 from __future__ import annotations
 
@@ -25,5 +25,5 @@ class FakeServer:
         self._server = self._fakeredis.FakeServer()
 
     def client(self, kind: str) -> Any:
-        """Return a new client of it, of a class of fakeredis."""
+        """Return a new client, of the given class of fakeredis."""
         return getattr(self._fakeredis, kind)(server=self._server)

@@ -15,19 +15,19 @@ from delayq.testing.face import AnyQueue, AnyTopic
 def in_memory(
     *subjects: AnyQueue | AnyTopic, start: dt.datetime | None = None, traveller: Traveller | None = None
 ) -> Iterator[Clock]:
-    """Bring queues and topics into memory, where they are empty, until the block ends; then they are what they were.
+    """Move queues and topics into memory, where they start empty, until the block ends; then they are restored.
 
-    All share one server, which nobody else sees, and one clock. Nothing connects to the server that the queues are
-    made for. A handler that is registered within is forgotten at the end.
+    All share one clock and one server, which nobody else sees. Nothing connects to the queues' own server. A handler
+    that is registered within the block is removed at its end.
 
     Args:
         subjects: the queues and topics that the code under test uses; `Clock.queue` and `Clock.topic` make others.
-        start: an aware datetime for the clock to begin with; the present when None.
-        traveller: the object of ``time_machine.travel(…)`` or ``freezegun.freeze_time(…)``, to be moved along with the
-            clock, so that `datetime.now()` agrees with it.
+        start: where the clock starts, an aware datetime; None for now.
+        traveller: the object of ``time_machine.travel(…)`` or ``freezegun.freeze_time(…)``, moved with the clock, so
+            that `datetime.now()` agrees with it.
 
     Raises:
-        ModuleNotFoundError: fakeredis is not installed; it tells how to.
+        ModuleNotFoundError: fakeredis is not installed; the text says how to install it.
     """
     clock = Clock(start, traveller)
     try:

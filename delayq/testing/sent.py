@@ -1,4 +1,4 @@
-"""What was sent to a queue, as far as that can still be told."""
+"""What was sent to a queue, as far as it is still known."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class SentInfo:
     """A message that was sent.
 
     Attributes:
-        payload: as a handler gets it: what JSON lacks has taken its nearest form.
-        due_at: when its first delivery was or is due; None for one that was taken by other means than a `Clock`.
-        state: where it is now; "gone" when it was handled.
+        payload: as a handler gets it: types that JSON lacks have become the nearest ones.
+        due_at: when its first delivery was or is due; None if it was taken without a `Clock`.
+        state: where it is now; "gone" if it was handled.
     """
 
     id: str
@@ -39,7 +39,7 @@ class SentInfo:
 
     @property
     def due_in(self) -> float | None:
-        """Seconds from its sending until its due time."""
+        """Seconds from its send until its due time."""
         return None if self.due_at is None else (self.due_at - self.created_at).total_seconds()
 
     def __str__(self) -> str:
@@ -70,7 +70,7 @@ def messages_sent(queue: Any) -> Calls[list[SentInfo]]:
 
 
 def messages_left(queue: Any) -> Calls[list[SentInfo | str]]:
-    """Find what waits, runs or is dead; of what nobody can read, the id."""
+    """Find the messages that wait, run or are dead; for unreadable ones, the id."""
     left: list[SentInfo | str] = [message for message in (yield from messages_sent(queue)) if message.state != "gone"]
     for state in STATES:
         left += [info.id for info in (yield partial(queue.peek, state, ALL)) if info.created_at is None]
@@ -78,7 +78,7 @@ def messages_left(queue: Any) -> Calls[list[SentInfo | str]]:
 
 
 def dead_letters(queue: Any) -> Calls[tuple[list[MessageInfo], QueueStats]]:
-    """Find the dead letters, and count what there is beside them."""
+    """Find the dead letters, and count everything else."""
     letters = yield partial(queue.dead.list, ALL)
     return letters, (yield queue.stats)
 

@@ -1,4 +1,4 @@
-"""A queue or a topic on another client and clock, for the time of a test."""
+"""A queue or a topic on another client and clock, during a test."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def served_by(
     id_factory: Callable[[], str] | None = None,
     face: Face = BLOCKING,
 ) -> Iterator[None]:
-    """Let a queue or a topic use other clients and a clock until the block ends, as if nothing was known of Redis.
+    """Let a queue or a topic use other clients and a clock until the block ends, as if it had just been made.
 
-    Handlers, schedules and middleware that are registered within are forgotten then; a handler may replace the queue's.
+    Handlers, schedules and middleware registered within the block are removed then; a handler may replace the queue's.
     """
     exchange = _exchange_queue if isinstance(subject, face.queue) else _exchange_topic
     with exchange(subject, clock, face):
@@ -33,7 +33,7 @@ def served_by(
         try:
             yield
         finally:
-            if face is BLOCKING:  # those of the async face have nothing that only `close` would end
+            if face is BLOCKING:  # async ones hold nothing that needs `close`
                 subject.close()
 
 
@@ -54,7 +54,7 @@ def _exchange_queue(queue: Any, clock: Time, face: Face) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _exchange_topic(topic: Any, clock: Time, face: Face) -> Iterator[None]:
-    context, waits = topic._context, topic._waits  # groups have them, too
+    context, waits = topic._context, topic._waits  # groups share these objects
     with _kept(context, waits, topic._executor):
         new = TopicContext(context.name, context._keys, context._expected, context.settings, clock)
         vars(context).update(vars(new))
@@ -64,7 +64,7 @@ def _exchange_topic(topic: Any, clock: Time, face: Face) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _kept(*parts: Any) -> Iterator[None]:
-    """Let objects be again what they were when the block ends."""
+    """Restore the attributes of objects when the block ends."""
     kept = [(vars(part), dict(vars(part))) for part in parts]
     try:
         yield

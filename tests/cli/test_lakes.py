@@ -32,7 +32,7 @@ def far(server: RedisServer, tmp_path: Path) -> Iterator[Queue]:
 def test_message_that_rests_is_shown_with_its_lake_alone(invoke: Invoke):
     shown = json.loads(invoke("show", "emails", "order-42", "--lake", "lake", "--json").stdout)
     assert (shown["state"], shown["payload"]) == ("deferred", {"to": "a@example.org"})
-    assert "rests in" in invoke("why", "emails", "order-42", "--lake", "lake").stdout
+    assert "waits in" in invoke("why", "emails", "order-42", "--lake", "lake").stdout
     without = invoke("show", "emails", "order-42")
     assert (without.exit_code, "has no message 'order-42'" in without.stderr) == (1, True)
 

@@ -39,7 +39,7 @@ def test_message_beyond_the_horizon_is_kept_in_the_lake_with_everything_known_ab
     assert (info.payload, info.headers, info.max_retries, info.timeout) == ({"to": "a"}, {"k": "v"}, 7, 90)
     assert info.expires_at == clock.now + dt.timedelta(days=2)
     assert (queue.stats().pending, len(files(lake))) == (0, 1)
-    assert queue.why(sent.id).endswith(f"(in 1d), and rests in {lake}/queue=jobs until a load brings it into Redis")
+    assert queue.why(sent.id).endswith(f"(in 1d), and waits in {lake}/queue=jobs until a load moves it into Redis")
     assert "was never sent" in queue.why("nobody")
 
 
@@ -249,7 +249,7 @@ def test_async_api_does_the_same(redis_server: RedisServer, lake: Path, clock: C
             two, near = await queue.send_many([Outgoing("y", delay=DAY, id="two"), Outgoing("z", delay=1)])
             states = [info.state for each in (one, two, near) if (info := await queue.get(each.id))]
             assert states == ["deferred", "deferred", "pending"]
-            assert "rests in" in await queue.why(one.id)
+            assert "waits in" in await queue.why(one.id)
             assert await queue.cancel(one.id) == "cancelled"
             assert await queue.reschedule("two", delay=2 * DAY) == "rescheduled"
             moved = await queue.get("two")

@@ -123,7 +123,7 @@ def test_doctor_prints_what_it_found_in_a_lake_and_exits_with_1(redis_server: Re
     sick = CliRunner().invoke(main, words)
     assert sick.exit_code == 1
     assert "jobs: NOT healthy" in sick.stdout
-    assert "by its checksum: restore it from a backup" in sick.stdout
+    assert "does not match its checksum: restore it from a backup" in sick.stdout
 
 
 def test_doctor_reports_a_missing_lake(redis_server: RedisServer, lake: Path):

@@ -146,7 +146,7 @@ def test_altered_file_is_reported_and_all_others_are_loaded(queue: Queue, lake: 
     changed = files(lake)[0]
     data = changed.read_bytes()
     changed.write_bytes(data.replace(b"PAR1", b"PAR2"))
-    with pytest.raises(LakeMismatch, match="by its checksum: restore it from a backup"):
+    with pytest.raises(LakeMismatch, match="does not match its checksum: restore it from a backup"):
         load(queue, lake)
     assert queue.stats().sent == 5 * EACH
     changed.write_bytes(data)
@@ -267,7 +267,7 @@ def test_rerun_that_redis_forgets_during_a_load_is_not_sent(queue: Queue, lake: 
         clock.ms = ends + 1
         return [loading.load(queue, QueueFolder(str(lake), "jobs"), task) for task in tasks]
 
-    with pytest.raises(LakeMismatch, match="goes on so late"):
+    with pytest.raises(LakeMismatch, match="is so late"):
         load(queue, lake, load_files=load_late)
     assert delivered(queue) == []
     with pytest.raises(LakeMismatch, match="has new files of runs"):
@@ -283,7 +283,7 @@ def test_load_resumed_too_close_to_its_deadline_sends_nothing(queue: Queue, lake
     assert len(delivered(queue)) == 1
     ends = clock.ms + layout.HOUR_MS + RESERVE_MS
     clock.ms = ends - loading.LEAST_RESERVE_MS + 1
-    with pytest.raises(LakeMismatch, match=r"goes on so late .*: in 10 minutes, the next load says what can be done"):
+    with pytest.raises(LakeMismatch, match=r"is so late .*: run it again in 10 minutes to see what can be done"):
         load(queue, lake)
     clock.ms = ends
     with pytest.raises(LakeMismatch, match="broke off so long ago"):

@@ -248,7 +248,7 @@ def test_load_paused_after_its_look_for_changes_sends_nothing(
 
     clock.later(DAY - HOUR)
     interposed(monkeypatch, "changes", stand_still, after=True)
-    with pytest.raises(LakeMismatch, match=r"stood still .*: the next load completes it"):
+    with pytest.raises(LakeMismatch, match=r"was suspended .*: the next load completes it"):
         load(queue, lake)
     assert counted(load(queue, lake), "sent", "cancelled") == (0, 1)
     assert all_deliveries(queue, lake, clock) == []
@@ -269,7 +269,7 @@ def test_only_one_of_two_concurrent_changes_is_made(queue: Queue, monkeypatch: p
 
     def meet() -> None:
         for each in CHANGES.values():
-            with pytest.raises(LakeMismatch, match=r"a is being changed .*: try again in some minutes"):
+            with pytest.raises(LakeMismatch, match=r"a is being changed .*: try again in a few minutes"):
                 each(queue)
         told.append("refused")
 

@@ -234,5 +234,5 @@ def test_missing_file_is_reported_even_if_the_record_of_its_run_is_unreadable(
         run.write_text("{")
 
     meanwhile(monkeypatch, wound)
-    with pytest.raises(LakeMismatch, match=r"is gone: restore it from a backup; .* is no run"):
+    with pytest.raises(LakeMismatch, match=r"is gone: restore it from a backup; .* is not a valid run"):
         load(queue, lake)

@@ -279,7 +279,7 @@ def test_message_that_never_ends_is_stopped(mails: aio.Queue, moving: kit.Clock)
 
     async def main() -> None:
         await mails.send("x")
-        with pytest.raises(AssertionError, match="20 messages were handled, and message-000021 of emails is due, too"):
+        with pytest.raises(AssertionError, match="20 messages were handled, and message-000021 of emails is also due"):
             await moving.run_due(limit=20)
         assert ((await mails.stats()).unack, (await mails.stats()).inside) == (0, 1)
 
@@ -403,7 +403,7 @@ def test_topic_of_the_blocking_kit_is_in_memory_too(redis_client: redis.Redis):
 
 def test_what_the_kit_cannot_serve_is_refused(mails: aio.Queue, moving: kit.Clock):
     async def main() -> None:
-        with pytest.raises(InvalidInput, match="emails is in memory already"):
+        with pytest.raises(InvalidInput, match="emails is already in memory"):
             moving.add(mails)
         for wrong in ("emails", mails.events):
             with pytest.raises(InvalidInput, match=r"expected a delayq.Queue or delayq.Topic"):

@@ -77,7 +77,7 @@ def test_limit_holds_for_batches(emails: Queue, clock: Clock):
             emails.send(message.payload)
 
     emails.send_many(Outgoing(n) for n in range(4))
-    with pytest.raises(AssertionError, match=r"10 messages were handled, and .* of emails is due, too"):
+    with pytest.raises(AssertionError, match=r"10 messages were handled, and .* of emails is also due"):
         clock.run_due(limit=10)
     assert len(clock.handled) == 10
     assert (emails.stats().unack, emails.stats().missing) == (0, 0)

@@ -1,4 +1,4 @@
-"""Tests of code that uses `delayq.aio`: the same names as in `delayq.testing`, awaited where they run something.
+"""For tests of code that uses `delayq.aio`: the same names as in `delayq.testing`, awaited where they run something.
 
 async with in_memory(emails) as clock:
     await sign_up("ann@example.org")

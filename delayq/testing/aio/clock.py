@@ -16,19 +16,19 @@ NOWHERE = "unix:///in/memory"
 
 
 class Clock(BaseClock):
-    """The time of queues in memory: it stands until the test moves it.
+    """The time of queues in memory: it stands still until the test moves it.
 
-    `advance` lets time pass while nobody handles messages, `run_for` and `run_until` let it pass with a consumer at
-    work, and `run_due` is a consumer at work while it stands. Handlers run one at a time, and their messages become
-    what they become in life. Async handlers run in the test's task, plain ones in a thread.
+    `advance` lets time pass without a consumer, `run_for` and `run_until` let it pass with a consumer at work, and
+    `run_due` runs a consumer while time stands still. Handlers run one at a time, and messages are acked, retried or
+    buried as in production. Async handlers run in the test's task, plain ones in a thread.
 
     Args:
-        start: an aware datetime; the present, in whole milliseconds, when None.
-        traveller: is moved along, so that `datetime.now()` agrees with the clock.
+        start: an aware datetime; None for now, in whole milliseconds.
+        traveller: moved with the clock, so that `datetime.now()` agrees with it.
 
     Attributes:
         ms: the time, in milliseconds since 1970.
-        handled: all messages that `run_due`, `run_for` and `run_until` have handled, in their order.
+        handled: all messages that `run_due`, `run_for` and `run_until` have handled, in order.
     """
 
     handled: list[Message]
@@ -43,7 +43,7 @@ class Clock(BaseClock):
         return client
 
     def add(self, *subjects: AnyQueue | AnyTopic) -> None:
-        """Bring queues and topics into memory, where they are empty, until `close`; then they are what they were."""
+        """Move queues and topics into memory, where they start empty; `close` restores them."""
         for subject in subjects:
             self._add(subject)
 
@@ -60,20 +60,20 @@ class Clock(BaseClock):
         return topic
 
     async def run_due(self, *queues: AnyQueue, limit: int = LIMIT, raise_errors: bool = True) -> list[Message]:
-        """Handle what is due, and what becomes due thereby, while the clock stands.
+        """Handle what is due, and what that makes due, without moving the clock.
 
         Args:
-            queues: which to serve; all in memory that have a handler, when none is given.
-            limit: the most messages to handle, 1 or more: one that sends its own successor would never end.
-            raise_errors: raise what a handler has raised, and no retry within this call has made good, at the end of
-                the call; of several errors, a group. Their messages are in retry or dead then, as in life. `Reject`
-                and `RetryAfter` are no errors.
+            queues: the ones to serve; by default, all in memory that have a handler.
+            limit: maximum messages to handle, 1 or more: a message that sends its own successor would never end.
+            raise_errors: at the end of the call, raise what a handler raised, unless a retry within the call
+                succeeded; raise several errors as a group. Their messages are then in retry or dead, as in production.
+                `Reject` and `RetryAfter` are not errors.
 
         Returns:
-            the messages handled, in their order; one that was retried stands there several times.
+            The messages handled, in order; a retried one occurs several times.
 
         Raises:
-            HandlerMissing: one of `queues` has no handler, or none at all has one.
+            HandlerMissing: one of `queues` has no handler, or no queue in memory has one.
             AssertionError: there was more to handle than `limit`.
         """
         return await run(self._run(self.ms, queues, limit, raise_errors))
@@ -81,9 +81,9 @@ class Clock(BaseClock):
     async def run_for(
         self, by: Seconds = 0, *, limit: int = LIMIT, raise_errors: bool = True, **units: Unpack[TimeUnits]
     ) -> list[Message]:
-        """Let time pass, as `advance`, with a consumer at work: each message is handled, as by `run_due`, when due."""
+        """Let time pass, as `advance` does, with a consumer at work: each message is handled when it is due."""
         return await run(self._run(self._after(by, units), (), limit, raise_errors))
 
     async def run_until(self, at: dt.datetime, *, limit: int = LIMIT, raise_errors: bool = True) -> list[Message]:
-        """Let time pass until an aware datetime, with a consumer at work, as `run_for`."""
+        """Let time pass until an aware datetime, with a consumer at work, as `run_for` does."""
         return await run(self._run(self._end_at(at), (), limit, raise_errors))

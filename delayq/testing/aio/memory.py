@@ -14,10 +14,10 @@ from delayq.testing.face_async import AnyQueue, AnyTopic
 def in_memory(
     *subjects: AnyQueue | AnyTopic, start: dt.datetime | None = None, traveller: Traveller | None = None
 ) -> Block:
-    """Bring queues and topics into memory until the block ends: `delayq.testing.in_memory`, for those of delayq.aio.
+    """Move queues and topics into memory until the block ends: `delayq.testing.in_memory`, for those of delayq.aio.
 
-    ``async with`` and ``with`` do the same: a fixture that is no coroutine may use the latter. Blocking queues and
-    topics may be among them: they are on the same server, and `Clock.run_due` serves them, too.
+    ``async with`` and ``with`` do the same: a fixture that is not a coroutine may use the latter. Blocking queues and
+    topics are also accepted: they share the same server, and `Clock.run_due` serves them too.
     """
     return Block(subjects, start, traveller)
 
