@@ -1,7 +1,7 @@
 """delayq: a message queue on Redis that delivers each message at its time, and loses none.
 
-What a program types is here, what only signatures mention is in `delayq.types`, and all errors are in `delayq.errors`.
-`delayq.aio` has the same, awaited.
+Names that programs use are here, types that only signatures mention are in `delayq.types`, and all errors are in
+`delayq.errors`. `delayq.aio` has the same, awaited.
 """
 
 import email.parser  # noqa: F401
@@ -32,7 +32,7 @@ __version__ = "0.1.0"
 
 
 class _Checkout:
-    """Finds delayq.cli and delayq.lua in a checkout, where they are not below this folder, but beside it."""
+    """Finds delayq.cli and delayq.lua in a checkout, where they are beside this folder, not in it."""
 
     root = Path(__file__).parents[1]
 
@@ -47,8 +47,9 @@ class _Checkout:
 if (_Checkout.root / "pyproject.toml").is_file() and (_Checkout.root / "lua").is_dir():
     sys.meta_path.append(_Checkout)
 
-# A fork while another thread imports a module leaves the child that module's lock, which nobody frees. So what the
-# first call imports is imported here: the scripts' folder, and above what redis-py and sockets need.
+# If a process forks while another thread imports a module, the child inherits that module's lock, and nobody frees it.
+# So everything that the first call needs is imported here: the scripts' folder, and above, what redis-py and sockets
+# need.
 files("delayq.lua")
 
 

@@ -35,9 +35,9 @@ class Consumer(Lifecycle):
     Args:
         queue: one queue, or several: backlogged queues in a list share the handlers equally, those in a dict by
             their weights, 1 to 1000. They may be on different servers.
-        handler: is called with each `Message`, or with its payload (see `Queue.handler`), but for those of a schedule
-            that has a function of its own by `Queue.cron`; the one registered with `Queue.handler`, or with
-            `Queue.batch_handler`, when None.
+        handler: called with each `Message`, or with its payload (see `Queue.handler`), except for messages of schedules
+            with their own `Queue.cron` function. None for the one registered with `Queue.handler` or
+            `Queue.batch_handler`.
         strict: start a queue's messages only while no queue before it in the list has any waiting here.
         concurrency: handlers, or batches, that run at the same time, over all queues: 1 to 10,000. Default: 8, or
             with processes one per core.
@@ -47,10 +47,11 @@ class Consumer(Lifecycle):
             limit. A message sent with a `timeout` has that instead.
             A thread cannot be stopped.
             It is logged and counted, and continues under its lease. A process is killed, which fails the delivery.
-        pool: "thread", or "process": each handler runs in one of `concurrency` processes, for what computes. It must be
-            a plain function of a module, as must the middleware and the functions of schedules; a process imports them.
-        initializer: with pool="process": is called in each process first; a function of a module.
-        name: of this consumer, as the queue's timer knows it; host, process and a random part when None.
+        pool: "thread", or "process" for CPU-bound handlers, which then run in `concurrency` processes. The handler must
+            be a plain top-level function of a module, as must the middleware and the functions of schedules, since
+            each process imports them.
+        initializer: with pool="process": a top-level function that is called first in each process.
+        name: of this consumer; None for host, process and a random part.
 
     Attributes:
         handled: messages handled so far.
@@ -132,7 +133,7 @@ class Consumer(Lifecycle):
 
         Raises:
             ServerError: the first connection failed; later losses are retried.
-            StartFailed: a function of `Middleware.on_start` has failed.
+            StartFailed: a `Middleware.on_start` function failed.
         """
         if max_messages is not None:
             check_limit(max_messages, "max_messages", most=10**12)

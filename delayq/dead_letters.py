@@ -54,8 +54,7 @@ class DeadLetters:
         """Count dead letters by cause, the most frequent first; numbers in errors are ignored.
 
         Args:
-            most: how many to look at, 1 to 1,000,000: the latest ones, an equal part of each
-                shard.
+            most: how many to look at, 1 to 1,000,000: the latest ones, an equal part of each shard.
         """
         return self._executor.execute(causes.causes(self._context, most))
 
@@ -94,10 +93,9 @@ class DeadLetters:
             newer_than: died less than this long ago, or after this datetime.
             error: text that the last error contains, case-sensitive; or a compiled pattern.
             reason: the exact reason of death.
-            headers: that each has; a string also matches a number, a boolean or bytes with the same text.
-            delay: until they are due, from when they come back.
-            rate: maximum rate: 100 or "100/s", "5/10s", "9/h"; None for no limit. The call returns when all are
-                back.
+            headers: that each must have; a string also matches a number, a boolean or bytes with the same text.
+            delay: from their return until they are due.
+            rate: maximum rate: 100 or "100/s", "5/10s", "9/h"; None for no limit. The call returns when all are back.
             dry_run: change nothing; only count.
             progress: called with the progress after each page or, with a rate, about ten times a second.
 
@@ -131,7 +129,7 @@ class DeadLetters:
             payload: as in `Queue.send`; by default, its own.
             headers: replace all of its own, {} for none; None keeps them.
             delay: seconds (0 or more) or a timedelta until it is due.
-            died_at: `MessageInfo.died_at` of the dead letter that you have looked at; None for the present one.
+            died_at: `MessageInfo.died_at` of the dead letter that you looked at; None for the current one.
             timeout: as in `Queue.send`, None for no limit; by default, its own.
 
         Returns:

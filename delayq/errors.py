@@ -9,22 +9,22 @@
     │   ├── InvalidURL                     a connection URL
     │   ├── PayloadTooLarge                over the queue's limit
     │   ├── PayloadNotSerializable         neither bytes nor something that JSON can hold
-    │   └── OtherShard                     a message that is to follow in one step lives on another shard
-    ├── SendError                          the send went through, but not as it was asked for; `sent` tells how
+    │   └── OtherShard                     a message to send with an ack belongs to another shard
+    ├── SendError                          the send went through, but not as requested; see `sent`
     │   ├── DuplicateMessage               on_conflict="error", and the id exists        code DUPLICATE
-    │   └── NotReplicated                  fewer replicas than asked for confirmed in time
+    │   └── NotReplicated                  too few replicas confirmed in time
     ├── StaleReceipt                       the delivery is no longer the caller's            code STALE
     ├── UnreadableEnvelope                 the stored bytes are not an envelope that this version reads
-    ├── PayloadMismatch                    the payload is not what its handler is annotated with
+    ├── PayloadMismatch                    the payload does not match its handler's annotation
     ├── QueueMismatch                      the stored queue, or topic, is not the one that was opened
     │   ├── FormatTooNew                   written by a newer delayq                         code FORMAT
     │   └── ShardsMismatch                 recorded with another number of shards            code SHARDS
-    ├── TopicError                         what was asked of a topic does not fit what it holds; nothing was changed
-    │   ├── RecordOrder                    an own id does not come after the last record's   code ORDER
+    ├── TopicError                         the call does not fit what the topic holds; nothing was changed
+    │   ├── RecordOrder                    the given id is not after the last record's       code ORDER
     │   ├── UnknownGroup                   the topic has no such group                       code GROUP
     │   ├── UnknownConsumer                the group has no such consumer                    code CONSUMER
-    │   └── HoldsRecords                   a consumer that is to be removed holds records    code HOLDS
-    ├── ServerError                        the Redis server, or the way to it
+    │   └── HoldsRecords                   the consumer to remove holds records              code HOLDS
+    ├── ServerError                        the Redis server, or the connection to it
     │   ├── ServerUnreachable (ConnectionError)
     │   ├── LoginRefused
     │   ├── ServerTooOld
@@ -32,19 +32,19 @@
     │   ├── ServerNotReady                 loading, read-only, busy, cluster down: try again later
     │   └── KeyOverwritten                 a key holds another type: another program has written to it
     ├── StoreError                         the embedded store
-    │   ├── NoEmbeddedServer               no wheel and no redis-server fit this machine
+    │   ├── NoEmbeddedServer               there is no wheel and no redis-server for this machine
     │   └── StoreTooNew                    the folder was written by a newer server
     ├── PipelineError                      the data pipeline on Spark
     │   ├── NoJava                         this machine has no Java that Spark runs on, and no wheel has one for it
     │   ├── RowRefused                     a row of a table cannot be sent as a message
-    │   ├── DataLost                       records that were to be read have been trimmed
+    │   ├── DataLost                       records were trimmed before they were read
     │   └── LakeMismatch                   the lake, its manifest and Redis do not agree
     ├── HandlerMissing                     a consumer without a handler
-    ├── StartFailed                        a function of on_start has failed: the consumer took nothing
-    └── Verdict                            raised by a handler, to decide
+    ├── StartFailed                        an on_start function failed: the consumer did not start
+    └── Verdict                            raised by a handler to decide
         ├── Reject                         → dead
         ├── RetryAfter                     → retry, then
-        └── ReturnedFalse                  → retry; what middleware sees of a handler that returned False
+        └── ReturnedFalse                  → retry; what middleware sees if the handler returned False
 
 An error that a script reports begins with a code; ``code`` names it here.
 """
@@ -91,10 +91,10 @@ class OtherShard(InvalidInput):
 
 
 class SendError(DelayqError):
-    """A send went through, but not as it was asked for.
+    """A send went through, but not as requested.
 
     Attributes:
-        sent: what became of each message, as far as they were sent (a list of `SentMessage`).
+        sent: the result for each message that was sent (a list of `SentMessage`).
     """
 
     def __init__(self, text: str, sent: Sequence[Any] = ()) -> None:
@@ -109,7 +109,7 @@ class DuplicateMessage(SendError):
 
 
 class StaleReceipt(DelayqError):
-    """The delivery is no longer the caller's: it was settled, or its lease ran out and it moved on."""
+    """The delivery is no longer the caller's: it was settled, or its lease ran out."""
 
     code = "STALE"
 
@@ -119,17 +119,17 @@ class UnreadableEnvelope(DelayqError):
 
 
 class PayloadMismatch(DelayqError):
-    """The payload is not what its handler is annotated with: a field is missing, or has another type."""
+    """The payload does not match its handler's annotation: a field is missing, or has another type."""
 
 
 class NotReplicated(SendError):
-    """Fewer replicas than asked for confirmed the send in time.
+    """Fewer replicas than requested confirmed the send in time.
 
     `send_many` then stops: what it has sent so far is stored on the master, the rest is not stored.
 
     Attributes:
-        unconfirmed: the ids of messages that are stored, and that too few replicas confirmed.
-        unsent: positions, from 0, of the messages that are not stored, among those given to `send_many`.
+        unconfirmed: the ids of messages that are stored, but that too few replicas confirmed.
+        unsent: positions, from 0, of the messages given to `send_many` that are not stored.
     """
 
     def __init__(
@@ -157,11 +157,11 @@ class ShardsMismatch(QueueMismatch):
 
 
 class TopicError(DelayqError):
-    """What was asked of a topic does not fit what it holds; nothing was changed."""
+    """A call does not fit what the topic holds; nothing was changed."""
 
 
 class RecordOrder(TopicError):
-    """An own id does not come after that of the topic's last record."""
+    """The given id does not come after that of the topic's last record."""
 
     code = "ORDER"
 
@@ -179,17 +179,17 @@ class UnknownConsumer(TopicError):
 
 
 class HoldsRecords(TopicError):
-    """A consumer that is to be removed holds records that it has not acked."""
+    """The consumer to remove holds records that it has not acked."""
 
     code = "HOLDS"
 
 
 class ServerError(DelayqError):
-    """The Redis server, or the way to it, does not serve."""
+    """The Redis server, or the connection to it, failed."""
 
 
 class ServerUnreachable(ServerError, ConnectionError):
-    """No connection, or it broke. A call that was under way may or may not have happened."""
+    """There is no connection, or it broke. A call in progress may or may not have taken effect."""
 
 
 class LoginRefused(ServerError):
@@ -213,7 +213,7 @@ class KeyOverwritten(ServerError):
 
 
 class StoreError(DelayqError):
-    """The embedded store does not serve."""
+    """The embedded store cannot be used."""
 
 
 class NoEmbeddedServer(StoreError):
@@ -225,7 +225,7 @@ class StoreTooNew(StoreError):
 
 
 class PipelineError(DelayqError):
-    """The data pipeline on Spark could not do what it was asked for."""
+    """The data pipeline on Spark failed."""
 
 
 class NoJava(PipelineError):
@@ -237,7 +237,7 @@ class RowRefused(PipelineError):
 
 
 class DataLost(PipelineError):
-    """Records that were to be read have been trimmed meanwhile."""
+    """Records were trimmed before they were read."""
 
 
 class LakeMismatch(PipelineError):
@@ -249,7 +249,7 @@ class HandlerMissing(DelayqError):
 
 
 class StartFailed(DelayqError):
-    """A function that was registered with `Middleware.on_start` has failed: the consumer took nothing."""
+    """A function registered with `Middleware.on_start` failed: the consumer did not start."""
 
 
 class Verdict(DelayqError):
@@ -257,7 +257,7 @@ class Verdict(DelayqError):
 
 
 class Reject(Verdict):
-    """The message goes to the dead letters at once, whatever retries are left.
+    """The message goes to the dead letters at once, even if retries are left.
 
     Args:
         reason: kept with the dead letter.
@@ -274,8 +274,8 @@ class RetryAfter(Verdict):
     Args:
         delay: seconds (0 or more) or a timedelta.
         reason: kept as the message's last error.
-        counts: False uses up no retry, as for work that is not ready yet: the message may come back any number of
-            times. If it has an `expires_in`, retries are used up again once that is over.
+        counts: False uses no retry, for work that is not ready yet: the message may come back any number of times.
+            Once its `expires_in` is over, if it has one, each failure uses a retry again.
     """
 
     def __init__(self, delay: float | dt.timedelta, reason: str = "", *, counts: bool = True) -> None:
@@ -285,4 +285,4 @@ class RetryAfter(Verdict):
 
 
 class ReturnedFalse(Verdict):
-    """The handler returned False: what middleware sees in its place."""
+    """What middleware sees if the handler returned False."""

@@ -1,4 +1,4 @@
-"""The library's loggers: structlog's, when the application has configured that, else the standard library's."""
+"""The library's loggers: structlog's if the application has configured structlog, else the standard library's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from structlog.typing import EventDict
 
 
 class _Log:
-    """Stands for the logger; an application may configure structlog after it has imported delayq."""
+    """A proxy for the logger: an application may configure structlog after it has imported delayq."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -36,7 +36,7 @@ class _Quoted:
 
 
 def quoted(_logger: object, _method: str, event: EventDict) -> EventDict:
-    """Quote values in which another field, or another line, could seem to begin: users choose names, and errors."""
+    """Quote values that could look like another field or another line: names and errors come from users."""
     for name, value in event.items():
         if isinstance(value, str) and name not in _OURS and not (value.isprintable() and _PLAIN.fullmatch(value)):
             event[name] = _Quoted(value)
@@ -48,9 +48,9 @@ _PLAIN = re.compile(r"[^\s=\"']+")
 
 
 def _to_record(logger: object, method: str, event: EventDict) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return what a standard logger's method takes: fields are in the text, and attributes of the record.
+    """Return the arguments of a standard logger's method: fields are in the text, and attributes of the record.
 
-    The values are arguments of the text, so that tools such as Sentry see which lines are of one kind.
+    The values are arguments of the text, so that tools such as Sentry can group the lines.
     """
     options: dict[str, Any] = {name: event.pop(name) for name in ("exc_info", "stack_info") if name in event}
     text = event.pop("event")
@@ -65,9 +65,9 @@ _FRAMES = 4  # from the standard logger through structlog to the line in delayq
 
 log: Any = _Log("delayq")
 server_log: Any = _Log("delayq.server")
-"""For warnings of how a server is set up, which a program may silence alone."""
+"""For warnings about a server's configuration, which a program may silence separately."""
 
 
 def log_of(message: Any) -> Any:
-    """Return a logger whose lines tell which delivery they are about, of a message or a record."""
+    """Return a logger whose lines say which delivery of a message or record they are about."""
     return log.bind(**message.labels)

@@ -1,7 +1,7 @@
-"""OpenTelemetry: a span for each send and each delivery, and the context that leads from the one to the other.
+"""OpenTelemetry: a span for each send and each delivery, linked by the context in the headers.
 
 The names and attributes are those of the semantic conventions for messaging, version 1.44.0. It needs the package
-opentelemetry-api (``pip install 'delayq[otel]'``); without an SDK that is set up, nothing is recorded nor sent along.
+opentelemetry-api (``pip install 'delayq[otel]'``); without a configured SDK, nothing is recorded or propagated.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ class HasMiddleware(Protocol):
 
 
 class Telemetry:
-    """Traces the sends and the deliveries of the queues that it is added to.
+    """Traces the sends and deliveries of the queues that it instruments.
 
-    A send is a span ``send QUEUE``, whose context goes along in the headers (`traceparent`, as the propagators that
-    OpenTelemetry is set up with write it). Each delivery is a span ``process QUEUE`` around the handler, with a link to
-    that context; the attempts of a message are siblings. A message that has such a header already keeps it.
+    A send is a span ``send QUEUE``. Its context travels in the headers, as the configured propagators write it (such as
+    `traceparent`). Each delivery is a span ``process QUEUE`` around the handler, with a link to that context; the
+    attempts of a message are siblings. A message that already has such a header keeps it.
 
     Args:
-        tracer_provider: the one that is set up for the program when None.
+        tracer_provider: None for the program's own.
         create_spans: `send_many` makes a span ``create QUEUE`` for each message beside the one for the batch.
-        is_child: a delivery is a child of the send, unless a span runs already where the handler is called; else it
-            begins a trace of its own, which is better for messages that wait longer than traces are kept together.
+        is_child: a delivery is a child of the send, unless a span is already active where the handler is called. With
+            False, it begins its own trace, which is better for messages that wait longer than traces are kept.
     """
 
     def __init__(
@@ -62,16 +62,16 @@ class Telemetry:
         self._is_child = is_child
 
     def instrument(self, queue: HasMiddleware) -> None:
-        """Trace a queue, or all that share its middleware: before a `Consumer` is made, and before other middleware."""
+        """Trace a queue and all that share its middleware; call it before making a `Consumer` or adding middleware."""
         queue.middleware.around_send(self.sending)
         queue.middleware.around_delivery(self.processing)
 
     @contextmanager
     def sending(self, sending: Sending) -> Iterator[None]:
-        """Be in the span of a send, of which the messages are told."""
+        """Run a send within its span, whose context is put into the messages."""
         created = self._create(sending) if sending.is_batch and self._create_spans else []
         links = [Link(origin) for message in sending.messages if (origin := _origin(message.headers)).is_valid]
-        # It is the origin of the messages that have no other; else a call like any other.
+        # PRODUCER if the span is the origin of any message; if all have an origin, the send is a plain call.
         kind = SpanKind.PRODUCER if len(links) < len(sending.messages) else SpanKind.CLIENT
         attributes: dict[str, Any] = {}
         if sending.is_batch:
@@ -90,7 +90,7 @@ class Telemetry:
 
     @contextmanager
     def processing(self, message: Delivery[Any] | Record) -> Iterator[None]:
-        """Be in the span of a delivery, also of a record; for messages that `Queue.receive` has returned, too."""
+        """Run the handling of a message or record within its span, also for messages from `Queue.receive`."""
         ambient = trace.get_current_span()
         known = propagate.extract(_texts(message.headers), context.get_current())
         sender = trace.get_current_span(known)
@@ -107,9 +107,9 @@ class Telemetry:
             context.detach(token)
 
     def _create(self, sending: Sending) -> list[tuple[int, Span, int]]:
-        """Make a span for each message without a context; return their positions, and when they are over.
+        """Start a span for each message without a context; return positions, spans and end times.
 
-        They are ended once it is known under which id the message was sent.
+        They are ended once the ids of the messages are known.
         """
         created = []
         for position, message in enumerate(sending.messages):
@@ -153,12 +153,12 @@ def _attributes(operation: str, queue: str) -> dict[str, str]:
 
 
 def destination(message: Delivery[Any] | Record) -> str:
-    """Return the name of the queue, or the topic, that a delivery is of."""
+    """Return the name of the queue or topic of a delivery."""
     return _delivered(message)[0]
 
 
 def _delivered(message: Delivery[Any] | Record) -> tuple[str, int]:
-    """Return the name of the queue, or the topic, and the number of the delivery."""
+    """Return the name of the queue or topic, and the number of the delivery."""
     if isinstance(message, Record):
         return message.topic, message.deliveries
     return message.queue, message.attempt
@@ -171,18 +171,18 @@ def error_type(error: BaseException) -> str:
 
 
 def _texts(headers: object) -> dict[str, str]:
-    """Return the headers that a propagator can read: it takes them for strings."""
+    """Return the headers that a propagator can read: it expects strings."""
     return {k: v for k, v in headers.items() if isinstance(v, str)} if isinstance(headers, Mapping) else {}
 
 
 def _origin(headers: object) -> SpanContext:
-    """Return the context that headers hold; an invalid one if they hold none."""
+    """Return the context in the headers; an invalid one if there is none."""
     known = propagate.extract(_texts(headers), context.Context())
     return trace.get_current_span(known).get_span_context()
 
 
 def _with_context(message: Outgoing, current: context.Context) -> Outgoing:
-    """Return a message that takes a context along, unless it has one (or headers that the send will refuse)."""
+    """Return the message with a context in its headers, unless it has one (or headers that the send will refuse)."""
     if _origin(message.headers).is_valid or not isinstance(message.headers, Mapping | None):
         return message
     carrier: dict[str, str] = {}

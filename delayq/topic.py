@@ -1,5 +1,5 @@
 # Made from delayq/aio/topic.py by `make faces`: change that file.
-"""A topic: what is published to it, each of its groups gets."""
+"""A topic: each of its groups gets every record that is published to it."""
 
 from __future__ import annotations
 
@@ -165,7 +165,8 @@ class Topic:
 
         Args:
             start: "$" for new records only, "0" for the first record, the id after which to start, or an aware
-            datetime. wait: seconds (0 or more) or a timedelta.
+                datetime.
+            wait: seconds (0 or more) or a timedelta.
         """
         timeout = None if wait is None else milliseconds(wait, "wait") / 1000
         place = read.Tail(self._context, start)

@@ -1,4 +1,4 @@
-"""What the signatures of delayq mention and nobody constructs: results, and the words that arguments take."""
+"""Types in delayq's signatures that programs do not construct: results, and the literals that arguments take."""
 
 from delayq.model.backoff import Backoff
 from delayq.model.configuration import Configuration

@@ -1,4 +1,4 @@
-"""A queue of the async face: sending, pull-style receiving, and the calls of its keepers."""
+"""A queue of the async face: sending, receiving and managing."""
 
 from __future__ import annotations
 
@@ -67,11 +67,13 @@ class Queue:
     It connects at the first call. Any number of tasks may share a queue, on one event loop at a time.
 
     Args:
-        name: 1 to 128 bytes, printable, without braces and ``#``. url: of the server. Without `url` and `redis`:
-        DELAYQ_URL, or else the embedded store. redis: a client to use instead of `url`. prefix: of all keys. lease:
-        visibility timeout, seconds or a timedelta, 0.001 s to a day: a message is redelivered if its lease is not
-        renewed within this time. max_retries: deliveries after the first one, 0 to 1,000,000, for messages that this
-        program sends without it.
+        name: 1 to 128 bytes, printable, without braces and ``#``.
+        url: of the server. Without `url` and `redis`: DELAYQ_URL, or else the embedded store.
+        redis: a client to use instead of `url`.
+        prefix: of all keys.
+        lease: visibility timeout, seconds or a timedelta, 0.001 s to a day: a message is redelivered if its lease is
+            not renewed within this time.
+        max_retries: deliveries after the first one, 0 to 1,000,000, for messages that this program sends without it.
             What `configure` has stored takes precedence, and a difference is logged once. The default is 5.
         backoff: the waits before retries of messages that fail in this program: one of `delayq.backoff`, or a
             function that returns seconds. It gets the number of the failed attempt and, if it takes a second
@@ -228,7 +230,7 @@ class Queue:
             timeout=timeout,
         )
         send.check_replicas(wait_replicas)
-        if (  # the short way is for a queue of which all is known
+        if (  # the short way needs an open queue and a plain send
             wait_replicas or self.middleware.has_sends or self._store.may_defer(message) or not self._context.is_open
         ):
             sending = self._store.send_many([message], wait_replicas, is_batch=False)
@@ -450,7 +452,7 @@ class Queue:
         return await self._executor.execute(paging.page(self._context, state, after, before, limit, largest))
 
     def wish(self, *, events: bool) -> None:
-        """As `events` of the constructor, unless this queue was made with one."""
+        """Set `events` as the constructor does, unless this queue was made with it."""
         self._context.wish(events)
 
     async def pause(self, seconds: Seconds | None = None) -> None:
@@ -489,8 +491,7 @@ class Queue:
             rate: maximum hand-outs, retries included, in any period: 1 to 100,000 in 1 ms to a day, such
                 as "100/s", "5/10s", "20/100ms", "9/min", "500/h" or "10000/d".
             concurrency: maximum messages that are handed out and not settled at any time, 1 to 1,000,000.
-            concurrency_per_key: the same per key. Only clients with a `concurrency_key` enforce
-                it.
+            concurrency_per_key: the same per key. Only clients with a `concurrency_key` enforce it.
             events: keep a ledger, with an entry for each transition of a message: the number of entries to keep
                 (per shard, give or take a hundred), 1 to 10,000,000; True for the present number, or else 100,000.
                 None or False turns it off and leaves the existing entries.

@@ -36,7 +36,7 @@ class TopicConsumer(Lifecycle):
 
     Args:
         group: from `Topic.group`. Close its topic only after the consumer has ended.
-        handler: is called with each `Record`, or with its payload if it is annotated with that one's type (see
+        handler: called with each `Record`, or with its payload if it is annotated with the payload's type (see
             `Queue.handler`); an async one runs on the event loop, a plain one on a thread. When it returns, the
             record is acked. Returning False or raising retries the record after the backoff; after `max_deliveries`
             deliveries, it becomes a dead letter of the group. Reject makes it one at once, RetryAfter sets the wait.
@@ -50,8 +50,8 @@ class TopicConsumer(Lifecycle):
         timeout: time limit of a handler with its middleware, seconds (0.001 to 86,400) or a timedelta; None for no
             limit. An async handler that takes longer is cancelled, which fails its delivery. A thread cannot be
             stopped: it is logged and counted, and continues while its record is renewed.
-        middleware: what runs around the handler: of a `Middleware`, the functions for deliveries, which are called with
-            the record, and those for the start and the stop of a consumer.
+        middleware: its functions for deliveries run around the handler and get the record; its functions for the start
+            and the stop of a consumer run, too.
         name: of this consumer, 1 to 256 bytes, unique within the group: when it comes back, it first handles what
             it had not acked. None for host, process and a random part; such a consumer leaves the group when it ends.
 
@@ -80,7 +80,7 @@ class TopicConsumer(Lifecycle):
         name: str | None = None,
     ) -> None:
         if not isinstance(group, Group):
-            raise InvalidInput(f"group {group!r} is no Group: give what Topic.group returns")
+            raise InvalidInput(f"group: expected a Group from Topic.group, got {group!r}")
         check_async_handler(handler)
         check_limit(concurrency, "concurrency", most=10_000)
         if name is not None:
@@ -115,7 +115,7 @@ class TopicConsumer(Lifecycle):
 
         Raises:
             UnknownGroup: the group is gone.
-            StartFailed: a function of `Middleware.on_start` has failed.
+            StartFailed: a `Middleware.on_start` function failed.
             ServerError: the first connection failed; later losses are retried.
         """
         if max_records is not None:

@@ -1,1 +1,1 @@
-"""The consumer at work: the engine decides, its driver acts; pools run the handlers."""
+"""The consumer: the engine decides, its driver acts, and pools run the handlers."""

@@ -22,11 +22,11 @@ class BatchPool(ThreadPool[D]):
 
     Args:
         batching: how messages are handled together.
-        burst: whether a batch is to wait no longer once nothing else is due.
-        alone: is called with each message that is handled by itself.
-        count: of threads, so of batches at the same time.
-        may_start: whether a message's lease still stands.
-        on_outcome: is called, on the handler's thread, after each batch.
+        burst: whether a batch stops waiting once nothing else is due.
+        alone: called with each message that is handled by itself.
+        count: of threads, and so of batches at the same time.
+        may_start: whether a message's lease is still valid.
+        on_outcome: called, on the handler's thread, after each batch.
     """
 
     def __init__(
@@ -42,40 +42,40 @@ class BatchPool(ThreadPool[D]):
         self._batching = batching
         self._burst = burst
         self._collector = BatchBuffer(batching)
-        self._changed = threading.Condition()  # what is collected
-        self._turn = threading.Lock()  # of the one thread that waits for a batch; the others wait for it
+        self._changed = threading.Condition()  # notified when the buffer changes
+        self._turn = threading.Lock()  # held by the one thread that waits for a batch; the others wait for the lock
 
     def room(self, unfinished: int, ahead: bool = True) -> int:
-        """Return how many messages to claim beside those that are with the threads; `ahead`: also for busy ones."""
+        """Return how many messages to claim beyond those that the threads have; `ahead`: also for busy threads."""
         return room(self.count, self._batching.max_messages, unfinished, self.times.seconds if ahead else None)
 
     def submit(self, messages: list[D]) -> None:
-        """Let messages be handled in batches, in their order."""
+        """Let messages be handled in batches, in order."""
         with self._changed:
             self._collector.add(messages)
             self._changed.notify_all()
 
     def adapt(self) -> None:
-        """Nothing: a thread waits for the next batch, if any is free."""
+        """Do nothing: a free thread always waits for the next batch."""
 
     @property
     def is_behind(self) -> bool:
-        """Whether messages wait for others, of which there will be none."""
+        """Whether messages wait for others that will not come."""
         return self._burst and self._collector.may_hasten
 
     def hasten(self) -> None:
-        """Let what waits for other messages wait no longer."""
+        """Let messages wait for no others."""
         with self._changed:
             self._collector.hasten()
             self._changed.notify_all()
 
     def unstarted(self) -> list[D]:
-        """Take back what is in no batch that has begun."""
+        """Take back the messages of batches that have not begun."""
         with self._changed:
             return self._collector.clear()
 
     def stop(self) -> None:
-        """Let the threads end when they have finished what they run."""
+        """Let the threads end once their handlers have finished."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
@@ -92,7 +92,7 @@ class BatchPool(ThreadPool[D]):
             self._on_outcome()
 
     def _next(self) -> list[D]:
-        """Wait for a batch; empty in the end."""
+        """Wait for a batch; return an empty one at the end."""
         with self._changed:
             while not self._stopped:
                 left = self._collector.left()
@@ -102,7 +102,7 @@ class BatchPool(ThreadPool[D]):
         return []
 
     def _handle(self, batch: list[D], times: list[int]) -> None:
-        """Handle a batch. Its outcomes are in no variable here: their errors hold this frame, so would never end."""
+        """Handle a batch. No variable here holds its outcomes: their errors hold this frame, which would be a cycle."""
         if self._batching.is_alone(batch[0]):
             self._outcomes.extend((message, self._run(message, times)) for message in batch)
             return

@@ -24,11 +24,11 @@ class BatchPool(TaskPool[D]):
 
     Args:
         batching: how messages are handled together; its function is awaited.
-        burst: whether a batch is to wait no longer once nothing else is due.
-        alone: is awaited with each message that is handled by itself.
+        burst: whether a batch stops waiting once nothing else is due.
+        alone: awaited with each message that is handled by itself.
         count: of batches at the same time.
-        may_start: whether a message's lease still stands.
-        on_outcome: is called after each batch.
+        may_start: whether a message's lease is still valid.
+        on_outcome: called after each batch.
     """
 
     def __init__(
@@ -47,31 +47,31 @@ class BatchPool(TaskPool[D]):
         self._timer: asyncio.TimerHandle | None = None
 
     def room(self, unfinished: int, ahead: bool = True) -> int:
-        """Return how many messages to claim beside those that are with the tasks; `ahead`: also for busy ones."""
+        """Return how many messages to claim beyond those that the tasks have; `ahead`: also for busy tasks."""
         return room(self.count, self._batching.max_messages, unfinished, self.times.seconds if ahead else None)
 
     def submit(self, messages: list[D]) -> None:
-        """Let messages be handled in batches, in their order."""
+        """Let messages be handled in batches, in order."""
         self._collector.add(messages)
         self._begin_what_may()
 
     @property
     def is_behind(self) -> bool:
-        """Whether messages wait for others, of which there will be none."""
+        """Whether messages wait for others that will not come."""
         return self._burst and self._collector.may_hasten
 
     def hasten(self) -> None:
-        """Let what waits for other messages wait no longer."""
+        """Let messages wait for no others."""
         self._collector.hasten()
         self._begin_what_may()
 
     def unstarted(self) -> list[D]:
-        """Take back what is in no batch that has begun."""
+        """Take back the messages of batches that have not begun."""
         self._set_timer(None)
         return self._collector.clear()
 
     def _begin_what_may(self) -> None:
-        """Begin each batch for which it is time, while there is a place; come back when it is time for the next one."""
+        """Begin the batches that are ready, while there is a place, and set the timer for the next one."""
         left = self._collector.left()
         while left == 0 and len(self.tasks) < self.count:
             batch = self._collector.take()
@@ -79,7 +79,7 @@ class BatchPool(TaskPool[D]):
             self.tasks.add(task)
             task.add_done_callback(partial(self._end_of, batch))
             left = self._collector.left()
-        self._set_timer(left or None)  # a place that becomes free comes back by itself
+        self._set_timer(left or None)  # without a free place, the end of a batch calls this again
 
     def _set_timer(self, seconds: float | None) -> None:
         if self._timer is not None:
@@ -89,7 +89,7 @@ class BatchPool(TaskPool[D]):
 
     def _end_of(self, batch: list[D], task: asyncio.Task[None]) -> None:
         self.tasks.discard(task)
-        if task.cancelled():  # before it began: else it has outcomes
+        if task.cancelled():  # before it began: otherwise it has outcomes
             self._outcomes.extend((message, oc.RELEASED) for message in batch)
         if not self._is_interrupted:
             self._begin_what_may()

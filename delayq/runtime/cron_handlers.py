@@ -1,4 +1,4 @@
-"""Handlers of schedules: which function a message is for."""
+"""Handlers of schedules: which function handles a message."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Given = TypeVar("Given", bound=Handler)
 
 
 class CronHandlers:
-    """The functions that were registered with `Queue.cron`, and the schedules that they ask for."""
+    """The functions that were registered with `Queue.cron`, and their schedules."""
 
     def __init__(self) -> None:
         self._handlers: dict[str, Handler] = {}
@@ -44,7 +44,7 @@ class CronHandlers:
         headers: Headers | None,
         timeout: Seconds | None,
     ) -> Callable[[Given], Given]:
-        """Return the decorator that `Queue.cron` is to be.
+        """Return the decorator for `Queue.cron`.
 
         Args:
             check: raises InvalidInput for a function that the queue's consumers could not run.
@@ -60,33 +60,33 @@ class CronHandlers:
         return register
 
     def register(self, prepared: schedules.Prepared, handler: Handler) -> None:
-        """Take a function for the occurrences of a schedule; raises InvalidInput when there is one already."""
+        """Register a function for the occurrences of a schedule; raise InvalidInput if there is one already."""
         if prepared.name in self._handlers:
-            raise InvalidInput(f"schedule {prepared.name!r} has a handler already: give one of them another name=")
+            raise InvalidInput(f"schedule {prepared.name!r} already has a handler: give one of them another name=")
         self._handlers[prepared.name] = handler
         self.prepared.append(prepared)
 
     def takes(self, message: Delivery[Any]) -> bool:
-        """Whether a message is one for these functions, or would be for one that is not there."""
+        """Whether a message is for one of these functions, or for one that is missing here."""
         name = message.headers.get(NAME)
         return name is not None and ((isinstance(name, str) and name in self._handlers) or is_own(message.headers))
 
     def wrap(self, around: Around) -> None:
-        """Put another function in the place of each: what `around` makes of it."""
+        """Replace each function by what `around` makes of it."""
         self._handlers = {name: around(handler) for name, handler in self._handlers.items()}
 
     def route(self, handler: Handler | None, queue: str, around: Around) -> Callable[[Delivery[Any]], Handler]:
-        """Return a function that says which one a message is for: `handler`, if it is of no schedule.
+        """Return a function that chooses the function for a message: `handler` if it has no schedule.
 
         Args:
-            around: makes of each function the one that is told; also of that which raises HandlerMissing.
+            around: wraps each function, including the one that raises HandlerMissing.
         """
         own = {name: around(function) for name, function in self._handlers.items()}
 
         def refuse(message: Delivery[Any]) -> None:
             name = message.headers.get(NAME)
             if name is None:
-                raise HandlerMissing(f"queue {queue} has no handler here but those of schedules: see @queue.handler")
+                raise HandlerMissing(f"queue {queue} has only handlers of schedules here: see @queue.handler")
             remove = shlex.join(["delayq", "cron", "remove", queue, str(name)])
             raise HandlerMissing(
                 f"schedule {name!r} has no handler here: this consumer lacks its @queue.cron function; if that was "

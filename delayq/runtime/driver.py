@@ -1,4 +1,4 @@
-"""Runs an engine on blocking connections: does what it asks for, while a pool runs the handlers."""
+"""Runs an engine on blocking connections: performs its effects, while a pool runs the handlers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from delayq.transport.clients import HURRIES
 from delayq.transport.executor import Executor
 from delayq.transport.self_pipe import SelfPipe
 
-HASTEN_SECONDS = 0.002  # without an outcome, while messages wait and threads sleep
+HASTEN_SECONDS = 0.002  # the wait for an outcome before more threads are woken for waiting messages
 
 
 class Engine(Protocol):
@@ -65,11 +65,11 @@ class WakeSignal:
         self.is_awaited = False
 
     def wake(self) -> None:
-        """End the wait, now or when it begins."""
+        """End the wait now, or as soon as it begins."""
         self.pipe.ring()
 
     def wake_waiting(self) -> None:
-        """End the wait if there is one: for outcomes, which a driver that works finds by itself."""
+        """End the wait if there is one, because of an outcome: a driver at work finds outcomes by itself."""
         if self.is_awaited:
             self.pipe.ring()
 
@@ -78,11 +78,11 @@ class Driver:
     """One run of an engine.
 
     Args:
-        pool: that runs the handlers.
-        signal: that ends waits.
+        pool: runs the handlers.
+        signal: ends waits.
 
     Attributes:
-        turns_by: on the monotonic clock, when its present effect should be done; infinite while it does not run.
+        turns_by: when its current effect should be done, on the monotonic clock; infinite while it does not run.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Driver:
         return self._engine.shutdown.is_requested
 
     def connect(self) -> None:
-        """Make sure that there is something to serve.
+        """Check that the queue or group can be served.
 
         Raises:
             ServerError, QueueMismatch, UnknownGroup
@@ -126,14 +126,14 @@ class Driver:
             raise
 
     def close(self) -> None:
-        """Give up what `run` would have closed."""
+        """Close what `run` would have closed."""
         self._signal.pipe.close()
 
     def run(self, grace: Callable[[], float]) -> int:
         """Run the engine until it is stopped; return the number of messages handled.
 
         Args:
-            grace: how many seconds running handlers are given in the end.
+            grace: returns how many seconds running handlers get at the end.
         """
         self._thread = threading.current_thread()
         heartbeat = Heartbeat(self._beat, self._engine.heartbeat_seconds)
@@ -153,7 +153,7 @@ class Driver:
         return self.handled
 
     def runs_on(self, thread: threading.Thread) -> bool:
-        """Whether a thread is this run's or one of its pool: it must not wait for the run's end."""
+        """Whether a thread belongs to this run or its pool, and so must not wait for the run to end."""
         return thread is self._thread or thread in self._pool.threads
 
     def stop(self, at_once: bool = False, by_signal: bool = False) -> None:
@@ -171,7 +171,7 @@ class Driver:
             case Listen(sources):
                 return self._listen(sources)
             case StopListening():
-                tokens = [each.stop_listening() for each in self._listeners]  # all, whatever the first one says
+                tokens = [each.stop_listening() for each in self._listeners]  # all, even if the first has a token
                 return any(tokens)
             case CloseListeners():
                 for each in self._listeners:
@@ -186,9 +186,9 @@ class Driver:
         trampoline.run(self._engine.renew(), partial(self._executor.perform, repeat=False))
 
     def _execute(self, effect: Any) -> Any:
-        # At the end, whoever waits for this consumer is not made to wait for a server that is away.
+        # Stopping must not wait for a server that is away.
         stopping = self._engine.shutdown
-        token = HURRIES.set(lambda: stopping.is_requested)  # also for a call that is out when it is told to stop
+        token = HURRIES.set(lambda: stopping.is_requested)  # checked during a call, too: a stop may come meanwhile
         try:
             return self._executor.perform(effect, repeat=not stopping.is_requested)
         finally:

@@ -1,4 +1,4 @@
-"""Runs an engine on an event loop: does what it asks for, while a pool runs the handlers."""
+"""Runs an engine on an event loop: performs its effects, while a pool runs the handlers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class WakeSignal:
 
     Attributes:
         is_awaited: a driver waits, or is about to.
-        woken: is done when the wait is to end.
+        woken: done when the wait should end.
     """
 
     def __init__(self) -> None:
@@ -47,23 +47,23 @@ class WakeSignal:
         self.woken: asyncio.Future[None] = self._events.create_future()
 
     def wake(self) -> None:
-        """End the wait, now or when it begins; called on the event loop."""
+        """End the wait now, or as soon as it begins; called on the event loop."""
         if not self.woken.done():
             self.woken.set_result(None)
 
     def wake_from_anywhere(self) -> None:
         """End the wait, from any thread."""
-        with contextlib.suppress(RuntimeError):  # the event loop is closed: nobody waits
+        with contextlib.suppress(RuntimeError):  # the event loop is closed, so nothing waits
             self._events.call_soon_threadsafe(self.wake)
 
     def wake_waiting(self) -> None:
-        """End the wait if there is one: for outcomes, which a driver that works finds by itself."""
+        """End the wait if there is one, because of an outcome: a driver at work finds outcomes by itself."""
         if self.is_awaited:
             self.is_awaited = False  # once is enough
             self.wake_from_anywhere()
 
     def clear(self) -> bool:
-        """Return whether the wait was to end, and forget it."""
+        """Return whether the wait was ended, and reset that."""
         disturbed = self.woken.done()
         if disturbed:
             self.woken = self._events.create_future()
@@ -74,11 +74,11 @@ class Driver:
     """One run of an engine.
 
     Args:
-        pool: that runs the handlers.
-        signal: that ends waits.
+        pool: runs the handlers.
+        signal: ends waits.
 
     Attributes:
-        turns_by: on the monotonic clock, when its present effect should be done; infinite while it does not run.
+        turns_by: when its current effect should be done, on the monotonic clock; infinite while it does not run.
     """
 
     def __init__(
@@ -114,21 +114,21 @@ class Driver:
         return self._engine.shutdown.is_requested
 
     async def connect(self) -> None:
-        """Make sure that there is something to serve.
+        """Check that the queue or group can be served.
 
         Raises:
             ServerError, QueueMismatch, UnknownGroup
         """
         await trampoline.run_async(self._engine.connect(), self._execute)
-        await self._executor.connected()  # if no operation had to
+        await self._executor.connected()  # in case no operation has connected
 
     async def run(self, grace: Callable[[], float]) -> int:
         """Run the engine until it is stopped; return the number of messages handled.
 
-        A task that is cancelled within it, as all are when an event loop ends, still brings the run to a good end.
+        If the task is cancelled, as all are when an event loop ends, the run still ends in good order.
 
         Args:
-            grace: how many seconds running handlers are given in the end.
+            grace: returns how many seconds running handlers get at the end.
         """
         heartbeat = Heartbeat(self._beat, self._engine.heartbeat_seconds)
         heartbeat.start()
@@ -154,16 +154,16 @@ class Driver:
         return self.handled
 
     def runs(self, task: asyncio.Task[Any] | None) -> bool:
-        """Whether a task is one of a handler: it must not wait for the run's end."""
+        """Whether a task runs a handler, and so must not wait for the run to end."""
         return isinstance(self._pool, TaskPool) and self._pool.runs(task)
 
     def stop(self, at_once: bool = False, hurry: bool = False, by_signal: bool = False) -> None:
         """End the run soon.
 
         Args:
-            at_once: leave what runs to its lease.
-            hurry: give what runs no more time.
-            by_signal: another signal is to end it at once.
+            at_once: leave running messages to their leases.
+            hurry: give running handlers no more time.
+            by_signal: another signal will end the run at once.
         """
         self._engine.shutdown.request(at_once, by_signal)
         if hurry:
@@ -200,9 +200,9 @@ class Driver:
         await trampoline.run_async(self._engine.renew(), partial(self._executor.perform, repeat=False))
 
     async def _execute(self, effect: Any) -> Any:
-        # At the end, whoever waits for this consumer is not made to wait for a server that is away.
+        # Stopping must not wait for a server that is away.
         stopping = self._engine.shutdown
-        token = HURRIES.set(lambda: stopping.is_requested)  # also for a call that is out when it is told to stop
+        token = HURRIES.set(lambda: stopping.is_requested)  # checked during a call, too: a stop may come meanwhile
         try:
             return await self._executor.perform(effect, repeat=not stopping.is_requested)
         finally:

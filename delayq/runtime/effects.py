@@ -1,4 +1,4 @@
-"""What an engine asks of its driver, beside the commands and the file work of operations: waits, listening, hooks."""
+"""The effects that an engine yields to its driver, beside those of operations: waits, listening and hooks."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class WaitForWork(NamedTuple):
 
 
 class WakeReason(NamedTuple):
-    """What ended a wait: something within this process (`disturbed`), or a token."""
+    """What ended a wait: an event within this process (`disturbed`), or a token."""
 
     disturbed: bool
     token: bool
 
 
 class Sleep(NamedTuple):
-    """Wait, whatever happens."""
+    """Wait for the whole time."""
 
     seconds: float
 
@@ -38,10 +38,10 @@ class BellSource(NamedTuple):
 
 
 class StreamSource(NamedTuple):
-    """A shard of a topic to listen on, and the key that tells of records to be appended.
+    """A shard of a topic to listen on, and the key that announces delayed records.
 
     Attributes:
-        seen: the ids behind which the two are read.
+        seen: the ids after which the two are read.
     """
 
     stream: str
@@ -50,21 +50,21 @@ class StreamSource(NamedTuple):
 
 
 class Listen(NamedTuple):
-    """Be woken by the next token of any of these sources."""
+    """Let the next token of any of these sources end waits."""
 
     sources: Sequence[BellSource | StreamSource]
 
 
 class StopListening(NamedTuple):
-    """Be woken no more; the answer is whether a token came all the same, which must be used or passed on."""
+    """Stop listening; the answer is whether a token came meanwhile, which must be used or passed on."""
 
 
 class CloseListeners(NamedTuple):
-    """Give up the connections that were listened on: they may be broken."""
+    """Close the connections that were listened on: they may be broken."""
 
 
 class Call(NamedTuple):
-    """Call a function of the user's, and await what it returns if that is async."""
+    """Call one of the user's functions, and await its result if it is async."""
 
     function: Callable[[Any], object]
     subject: object
@@ -74,9 +74,9 @@ class Call(NamedTuple):
 
 
 Effects: TypeAlias = Program[T]
-"""What an engine does, one effect after the other: those above, or those of an operation."""
+"""What an engine yields, one after the other: the effects above, or those of an operation."""
 
 
 def done_by(effect: object) -> float:
-    """Return when an effect should be done, on the monotonic clock: now, but for one that waits."""
+    """Return when an effect should be done, on the monotonic clock: now, unless it waits."""
     return time.monotonic() + (max(0.0, effect.seconds) if isinstance(effect, WaitForWork | Sleep) else 0.0)

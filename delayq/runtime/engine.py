@@ -2,12 +2,12 @@
 
 The life of a message here, in the order of the methods:
 
-    _turn               look after what is due, and find room
-    _settle_and_claim   settle what is done, and claim: `claim` decodes what it is handed
+    _turn               run the duties that are due, and find room
+    _settle_and_claim   settle outcomes, and claim: `claim` decodes the messages
     _take, _submit      hold the leases, and give the messages to the pool, which runs the handler
-    collect_outcomes    fetch what became of them
+    collect_outcomes    fetch their outcomes
     _settle_and_claim   settle, in the round trip that claims the next ones
-    _note               let the leases go, and log what failed
+    _note               drop the leases, and log failures
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ from delayq.runtime.lease_keeper import LeaseKeeper
 from delayq.runtime.outage_backoff import OutageBackoff
 from delayq.runtime.poison_isolation import PoisonIsolation
 
-BUSY_KEEPER_SECONDS = 0.01  # a consumer without room watches the time only for the others
+BUSY_KEEPER_SECONDS = 0.01  # a consumer without room watches the time only on behalf of others
 
 D = TypeVar("D", bound=Delivery)
 
 
 class Exchange(NamedTuple):
-    """The operations of one exchange with the server, and then their results, or the errors in place of them.
+    """The operations of one exchange with the server; later their results, or errors in their place.
 
     Attributes:
         settled: whether each outcome was accepted.
-        recovered: the number of leases that had ended; None when that was refused.
-        garbage: payload keys to be deleted.
-        sleep: for how long to sleep if the claim brings nothing.
-        batch: what was claimed.
+        recovered: the number of leases that had ended; None if the server refused.
+        garbage: payload keys to delete.
+        sleep: how long to sleep if the claim is empty.
+        batch: the claimed messages.
     """
 
     settled: Any
@@ -64,19 +64,19 @@ class ConsumerEngine(Generic[D]):
     """One run of a consumer on one queue.
 
     Args:
-        make_message: makes a message of a delivery.
+        make_message: turns a delivery into a message.
         leases: of the messages that it is handed.
-        pool: that runs the handlers.
+        pool: runs the handlers.
         name: of the consumer.
-        share: of the handlers, when other queues are served beside this one; it says whether this is a burst.
-        most: return after so many messages, or None.
+        share: of the handlers, if it serves other queues too; it says whether this is a burst.
+        most: return after this many messages; None for no limit.
         declared: schedules that have functions here.
         deaths: functions that are called with each message that becomes a dead letter here.
 
     Attributes:
         handled: messages whose handling has ended.
-        failed: of these, deliveries that were nacked or rejected, for an error or by the handler itself.
-        abandoned: messages that were left to their leases, as the run was to end at once.
+        failed: of these, deliveries that were nacked or rejected, after an error or by the handler itself.
+        abandoned: messages left to their leases because the run had to end at once.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class ConsumerEngine(Generic[D]):
         deaths: Sequence[Callable[[MessageInfo], object]] = (),
     ) -> None:
         self.handled = self.failed = self.abandoned = 0
-        self._keyless = 0  # of these, deliveries whose key could not be told: no worker has seen them
+        self._keyless = 0  # of these, deliveries whose key could not be computed, so that no worker has seen them
         self._context = context
         self._make_message = make_message
         self._name = name
@@ -107,12 +107,12 @@ class ConsumerEngine(Generic[D]):
         self.unfinished = 0  # with the pool
         self._isolation: PoisonIsolation[D] = PoisonIsolation(self._lease / 1000)
         self._exhausted = True  # the last claim left nothing that is due
-        self._held = False  # but for what a limit of the queue holds back
+        self._held = False  # except what a limit of the queue holds back
         self._waits = False  # for room within a limit, or for the end of a pause
-        self._next_sleep: idle.SleepPlan | None = None  # when the server was asked
-        self._expected: Sequence[str] = ()  # which message the last sleep has ended for, a shard
+        self._next_sleep: idle.SleepPlan | None = None  # if the server was asked
+        self._expected: Sequence[str] = ()  # per shard, the message that the last sleep has ended for
         self._cannot_recover = False  # the last upkeep was refused
-        self._slept_in_peace = False  # nothing has ended the last sleep, and nothing is due as far as was known
+        self._slept_in_peace = False  # nothing ended the last sleep early, and nothing was known to be due
         self.outage = OutageBackoff(queue=context.name)
         self.shutdown = shutdown.Shutdown()
         self._is_cut_off = False  # the server did not answer at the end
@@ -123,10 +123,10 @@ class ConsumerEngine(Generic[D]):
         self._presence = presence.Presence(context, self._describe, self._times)
         self._deaths = hooks.Deaths(deaths)
         self._declared, self._losses = list(declared), context.losses
-        self._unstored: Iterable[schedules.Prepared] = self._declared  # then those for which the server had no memory
+        self._unstored: Iterable[schedules.Prepared] = self._declared  # later, those for which the server had no memory
 
     def connect(self) -> Effects[None]:
-        """Make sure that the queue can be served.
+        """Check that the queue can be served.
 
         Raises:
             ServerError, QueueMismatch
@@ -134,10 +134,10 @@ class ConsumerEngine(Generic[D]):
         self._unstored = yield from schedules.add_all(self._context, self._unstored)
 
     def run(self, grace: Callable[[], float]) -> Effects[None]:
-        """Turn until stopped.
+        """Run turns until stopped.
 
         Args:
-            grace: how many seconds running handlers are given in the end.
+            grace: returns how many seconds running handlers get at the end.
         """
         while not self.shutdown.is_requested:
             yield from self.outage.ride_out(self._turn(), self.on_outage)
@@ -160,16 +160,16 @@ class ConsumerEngine(Generic[D]):
         if self._most is not None and self.handled >= self._most:
             self.shutdown.is_requested = True
         elif self._ends_idle and limit and not (self.unsettled or self.unfinished or self._held):
-            # Nothing runs. What was settled just now may have sent something, and what was claimed has died.
+            # Nothing runs. But a settlement of this turn may have sent messages, and a claimed message may have died.
             self.shutdown.is_requested = not (settled or claimed)
         elif not self.unsettled and self._next_sleep is not None and (self._exhausted or not limit):
             yield from self._sleep(self._next_sleep, has_room=limit > 0)
 
     def _room(self) -> int:
-        room = self.pool.room(self.unfinished, ahead=not self._context.limits_keys)  # a slot is for what runs
+        room = self.pool.room(self.unfinished, ahead=not self._context.limits_keys)  # slots are for running messages
         limit = self._isolation.limit(min(room, MAX_IDS), self._leases.held())
         if room and not limit:
-            self.pool.hasten()  # what waits for others, to be handled with them: none are fetched
+            self.pool.hasten()  # batches must not wait for more messages: none are fetched
         return limit
 
     def _exchange(self, limit: int | None) -> Effects[int]:
@@ -190,7 +190,7 @@ class ConsumerEngine(Generic[D]):
         if keeps_up:
             exchange = exchange._replace(recovered=recover(context), garbage=garbage.find(context))
         if limit is not None:
-            if self._exhausted or not limit:  # else the next turn comes at once
+            if self._exhausted or not limit:  # otherwise the next turn comes at once
                 exchange = exchange._replace(sleep=idle.plan_sleep(context, self._name, FALLBACK_MS, self._waits))
             expected, self._expected = self._expected if limit else (), ()
             claiming = claim(
@@ -203,7 +203,7 @@ class ConsumerEngine(Generic[D]):
         finally:
             self._leases.settling = frozenset()
         self.unsettled = []
-        self._trouble = None  # of an exchange that has raised an error of its own, and was told with it
+        self._trouble = None  # left by an exchange whose own error was raised instead
         outcomes = replies.settled
         self._note(settled, [outcomes] * len(settled) if isinstance(outcomes, DelayqError) else outcomes)
         self._next_sleep = None
@@ -232,7 +232,7 @@ class ConsumerEngine(Generic[D]):
             log_of(admitted[0]).warning("message runs alone")
         self._leases.hold(messages)
         try:
-            if refused:  # before one of the others takes this process down; behind what waits, else it is back at once
+            if refused:  # hand them back before one crashes this process, and behind others, or they come back at once
                 self.unsettled += [(message, oc.Released(behind=True)) for message in refused]
                 yield from self._exchange(None)
         finally:
@@ -243,12 +243,12 @@ class ConsumerEngine(Generic[D]):
         self.pool.submit(messages)
 
     def collect_outcomes(self) -> None:
-        """Fetch what became of the messages that the pool has handled."""
+        """Fetch the outcomes of the messages that the pool has handled."""
         if self.pool.is_behind:
             self.pool.adapt()
         for message, outcome in self.pool.outcomes():
             self.unfinished -= 1
-            if message.settled:  # the handler has done so itself
+            if message.settled:  # by the handler itself
                 self._note([(message, oc.DONE)], [True])
                 self.failed += message.failed
                 if isinstance(outcome, oc.Failed | oc.Dead):
@@ -258,17 +258,17 @@ class ConsumerEngine(Generic[D]):
                 self.unsettled.append((message, outcome))
 
     def settle(self) -> Effects[None]:
-        """Settle what is done, and claim nothing."""
+        """Settle outcomes without claiming."""
         yield from self._exchange(None)
         yield from self._deaths.tell()
         self._tell_trouble()
 
     def _note(self, settled: list[tuple[D, oc.Outcome]], results: Sequence[bool | DelayqError]) -> None:
-        told: BaseException | None = None  # one that all messages of a batch have met is traced once
+        told: BaseException | None = None  # an error of a whole batch is traced only once
         for (message, outcome), ours in zip(settled, results, strict=True):
             if isinstance(ours, DelayqError):
                 again = oc.after(outcome, ours)
-                self.unsettled.append((message, again))  # once more, with the next ones
+                self.unsettled.append((message, again))  # to be tried again with the next ones
                 if again is outcome:
                     self._trouble = ours
                 continue
@@ -294,25 +294,23 @@ class ConsumerEngine(Generic[D]):
             oc.clear_frames(outcome)
 
     def _tell_trouble(self) -> None:
-        """Raise what kept outcomes from being settled, once everything else of the turn is done."""
+        """Raise the error that kept outcomes from being settled, once the rest of the turn is done."""
         trouble, self._trouble = self._trouble, None
         if trouble is not None:
             raise trouble
 
     def on_outage(self) -> None:
-        """Take nothing of what was known for granted, once the redis available again."""
+        """Discard what was known about the queue, once Redis is available again."""
         self._exhausted = True
         self._context.look_again()
 
     # -- duties ----------------------------------------------------------------------------------------------------
 
     def _look_after(self) -> Effects[None]:
-        """Each duty when it is due: purge old dead letters, revive schedules or store them."""
+        """Run each duty that is due: purge old dead letters, revive schedules, store schedules."""
         if self._cleanup.due():
             yield from self._context.opened(create=True)
-            if (
-                yield from upkeep.clean_up(self._context, self._cleanup)
-            ):  # a page a turn: messages do not wait for a duty
+            if (yield from upkeep.clean_up(self._context, self._cleanup)):  # a page per turn: messages need not wait
                 self._exhausted = False
             if self._context.losses > self._losses:
                 self._losses, self._unstored = self._context.losses, self._declared
@@ -320,7 +318,7 @@ class ConsumerEngine(Generic[D]):
                 self._unstored = yield from schedules.add_all(self._context, self._unstored)
 
     def _keep_up(self, recovered: int | None, found: garbage.Found) -> Effects[None]:
-        """Delete the payloads that were found to be garbage; be back soon when there is more."""
+        """Delete the payloads that were found to be garbage; continue soon if there is more."""
         self._cannot_recover = recovered is None
         more = (yield from garbage.delete(found)) if found else False
         if more or (recovered or 0) >= MAX_MOVED:
@@ -333,14 +331,14 @@ class ConsumerEngine(Generic[D]):
         return self._leases.heartbeat_seconds
 
     def renew(self) -> Effects[None]:
-        """Renew the leases: on a thread or task of its own, so that nothing delays it."""
+        """Renew the leases, on a separate thread or task, so that nothing delays it."""
         yield from self._leases.renew()
 
     def _times(self) -> Sequence[int]:
         return self.pool.times.counts()
 
     def _describe(self) -> bytes:
-        """Return what the consumer tells of itself; what is being settled, it holds no longer."""
+        """Return the consumer's description of itself, without the messages that are being settled."""
         settling = {id(message) for message, _ in self.unsettled}
         held = (each for each in self._leases.held() if id(each) not in settling and not each.settled)
         return consumer_info.describe(self.pool.count, self._began, self.handled, self.failed, held)
@@ -359,11 +357,11 @@ class ConsumerEngine(Generic[D]):
         is_idle = has_room and not self._leases.held()
         seconds = min(seconds, self._cleanup.left(), seconds if is_idle else self._upkeep.left() + 0.001)
         for_lease = sleep.for_event and not sleep.for_message
-        if for_lease and self._cannot_recover:  # it has ended, and cannot be taken back: not to be tried all the time
+        if for_lease and self._cannot_recover:  # the lease ended but cannot be taken back: do not try all the time
             seconds = max(seconds, min(self._upkeep.left(), 1.0))
         woken = yield WaitForWork(seconds, listening=True)
         called = sleep.for_event or woken.disturbed or woken.token
-        waits_for_limit = self._held and self._share.is_burst  # whether others have taken the rest, a claim alone tells
+        waits_for_limit = self._held and self._share.is_burst  # only a claim shows if others took the rest
         self._slept_in_peace = is_idle and not (called or waits_for_limit)
         if time.monotonic() >= sleep.until:
             self._expected = sleep.expected
@@ -371,7 +369,7 @@ class ConsumerEngine(Generic[D]):
                 self._upkeep.now()
 
     def _sleeps_on(self) -> Effects[bool]:
-        """Sleep on if there is nothing to do for anybody, which costs much less than to try."""
+        """Sleep again if no consumer has anything to do, which costs much less than a turn."""
         self._slept_in_peace = False
         if self.shutdown.is_requested or self._cleanup.left() == 0:
             return False
@@ -386,7 +384,7 @@ class ConsumerEngine(Generic[D]):
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def _finish(self) -> Effects[None]:
-        """Hand back what has not started, wait for what runs, give up what does not end in time."""
+        """Hand back unstarted messages, wait for running handlers, and abandon those that do not end in time."""
         yield from self._at_last(self._pass_token_on())
         unstarted = self.pool.unstarted()
         self.unfinished -= len(unstarted)
@@ -399,10 +397,10 @@ class ConsumerEngine(Generic[D]):
             self.unsettled += [(message, oc.INTERRUPTED) for message in running]
             yield from self.outage.ride_out(self.settle(), self.on_outage)
         if self._context.is_limited:
-            yield from self._at_last(self._pass_token_on())  # so that others take the places that are free now
+            yield from self._at_last(self._pass_token_on())  # so that others use the room that is free now
         if self.shutdown.at_once:
             self._abandon()
-        yield from self._deaths.tell()  # of what its handler has buried itself, at last
+        yield from self._deaths.tell()  # including messages that handlers have buried themselves at the end
         if not self._is_cut_off:
             yield from self._at_last(self._presence.leave(self._name))
 
@@ -415,10 +413,10 @@ class ConsumerEngine(Generic[D]):
             log.warning(text, queue=self._context.name, messages=len(left), until=until)
 
     def _at_last(self, step: Effects[None]) -> Effects[None]:
-        """Do what spares others some time, once, and only if that keeps nobody waiting.
+        """Try once to save other consumers some time, unless the server is away or the run must end at once.
 
-        Without it, leases end by themselves, the fallback poll of the others makes up for a lost token, and this
-        consumer counts as gone when it was not seen for half a minute.
+        Without this step, leases end by themselves, the fallback poll of the others makes up for a lost token, and this
+        consumer counts as gone after half a minute.
         """
         if self.outage.is_tried or self.shutdown.at_once:
             return

@@ -1,4 +1,4 @@
-"""What the queues of one consumer share: its handlers, of which each queue's messages get their part."""
+"""Shares the handlers of one consumer fairly among its queues."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ D = TypeVar("D", bound=Delivery)
 
 
 class Share(Protocol):
-    """The part of a consumer's handlers that one of its queues has.
+    """One queue's share of a consumer's handlers.
 
     Attributes:
         is_burst: the consumer stops when nothing is due.
-        is_alone: the engine of this queue says when that is; of several queues, their dispatcher does.
+        is_alone: the queue's engine decides when that is; with several queues, their dispatcher does.
     """
 
     @property
@@ -34,7 +34,7 @@ class Share(Protocol):
 
 
 class WholeShare:
-    """All handlers: the share of a queue that is alone."""
+    """All handlers: the share of a single queue."""
 
     is_alone = True
 
@@ -42,25 +42,25 @@ class WholeShare:
         self.is_burst = is_burst
 
     def answered(self, claimed: int, handled: int, settled: bool, failed: bool = False, keyless: int = 0) -> None:
-        """Nothing: there is nobody to share with."""
+        """Do nothing: no other queue shares the handlers."""
 
     def rests(self) -> None:
-        """Nothing, for the same reason."""
+        """Do nothing, for the same reason."""
 
 
 class FairDispatcher:
-    """Lets so many handlers run at a time, and says which queue's message is next.
+    """Limits how many handlers run at a time, and decides which queue's message is next.
 
-    Claimed messages wait here for a permit. A returned permit goes to the lane that the scheduler names, of those in
-    which messages wait.
+    Claimed messages wait here for a permit. A returned permit goes to the lane that the scheduler chooses among those
+    with waiting messages.
 
     Args:
-        concurrency: permits.
+        concurrency: the number of permits.
         weights: of the lanes, in the order of the queues.
         strict: that order is their priority.
-        burst: it is over when none has anything to do.
-        most: it is over when so many messages were handled, or None.
-        end: is called when it is over, perhaps more than once, on any thread; it must not wait.
+        burst: the run ends when no lane has anything to do.
+        most: the run ends after this many messages; None for no limit.
+        end: called when the run ends, perhaps more than once, on any thread; it must not wait.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class FairDispatcher:
     ) -> None:
         self.lanes: list[QueueLane[Any]] = [QueueLane(self, number, weight) for number, weight in enumerate(weights)]
         self.lock = threading.RLock()  # handlers end on their threads
-        self.is_closed = False  # nothing starts any more: set by whoever ends it, be it a signal handler
+        self.is_closed = False  # nothing starts any more; may be set by a signal handler
         self._concurrency = concurrency
         self._scheduler = WeightedFairScheduler(weights, strict)
         self._strict = strict
@@ -85,10 +85,11 @@ class FairDispatcher:
         self.changes = 0  # messages that came, ended or were settled: each may have sent others
 
     def room(self, lane: QueueLane[Any]) -> tuple[int, int]:
-        """Return how many messages a lane is to claim, and how many permits there will be for them at once.
+        """Return how many messages a lane should claim, and how many of them get permits at once.
 
-        A lane has all permits while it is alone. Of several that are backlogged each has its share, and a message ahead
-        at least: the next permit may be its own. With strict priority, one behind a lane that is backlogged has none.
+        A lane has all permits while it is alone. If several are backlogged, each has its share, and at least one
+        message ahead, since the next permit may be its own. With strict priority, a lane behind a backlogged one has
+        none.
         """
         rivals = [each for each in self.lanes if each is not lane and (each.is_backlogged or self._counts_on(each))]
         if self._strict and any(each.number < lane.number for each in rivals):
@@ -103,16 +104,16 @@ class FairDispatcher:
         free, waiting = max(0, free), len(lane.waiting)
         if not free and waiting > ahead // 2:  # as with one queue: claims stay large
             return 0, 0
-        most = max(1, MAX_IDS * own // everybody)  # claims may be what bounds it, and are shared then
+        most = max(1, MAX_IDS * own // everybody)  # if claims are the bottleneck, they are shared too
         room = max(0, min(free + ahead - waiting, most, self._left() - waiting))
         return room, min(free, room)
 
     def _counts_on(self, lane: QueueLane[Any]) -> int:
-        """Return how many permits are kept for a claim under way: with strict priority none, it may take its time."""
+        """Return how many permits are kept for a claim under way; none with strict priority, as it may take long."""
         return 0 if self._strict else lane.asked
 
     def grant(self) -> None:
-        """Start what may start, and see who has room now; the caller holds the lock."""
+        """Start the messages that may start, and wake lanes that have room now; the caller holds the lock."""
         running = sum(lane.running for lane in self.lanes)
         while running < self._concurrency and self._left() and not self.is_closed:
             ready = [lane.number for lane in self.lanes if lane.waiting]
@@ -134,8 +135,8 @@ class FairDispatcher:
         """Count messages that came, were settled or handed back; the caller holds the lock.
 
         Args:
-            handled: of them were settled.
-            unstarted: of them have had a permit for nothing.
+            handled: how many were settled.
+            unstarted: how many had a permit that they did not use.
         """
         self.changes += 1
         self._handled += handled
@@ -144,20 +145,20 @@ class FairDispatcher:
             self._end()
 
     def rests(self, lane: QueueLane[Any]) -> None:
-        """Note that a lane has found nothing; a burst is over when all have, and nothing has happened meanwhile."""
+        """Note that a lane found nothing; a burst ends when no lane has, and nothing has changed meanwhile."""
         lane.found_nothing = lane.looked
         again = [each for each in self.lanes if self.burst and each.found_nothing != self.changes]
         if self.burst and not again:
             self._end()
         for each in again:
-            if not each.held:  # it sleeps, and what others have sent may not have woken it yet
+            if not each.held:  # it sleeps, and messages that others sent may not have woken it yet
                 each.wake()
 
     def _left(self) -> int:
         return UNLIMITED if self._most is None else max(0, self._most - self._started)
 
     def _give_way(self) -> None:
-        """Hand back what waits behind a backlog: another consumer may have time for it."""
+        """Hand back messages that wait behind a backlog: another consumer may be free for them."""
         for number, lane in enumerate(self.lanes):
             if lane.waiting and lane.is_full:
                 for behind in self.lanes[number + 1 :]:
@@ -172,11 +173,11 @@ class QueueLane(Generic[D]):
         waiting: messages that were claimed and have no permit yet.
         running: messages that have one.
         asked: permits that a claim under way counts on.
-        is_full: the last claim has brought all that there was room for; so there may be more.
+        is_full: the last claim filled all its room, so there may be more messages.
         is_refused: it had no room when it asked.
-        handed_back: messages to be handed back unstarted.
-        start: starts a message; it is called on any thread, and must not wait.
-        wake: lets the lane's loop look for messages and outcomes; likewise.
+        handed_back: messages to hand back unstarted.
+        start: starts a message; called on any thread, and must not wait.
+        wake: lets the lane's loop look for messages and outcomes; also called on any thread.
     """
 
     def __init__(self, dispatcher: FairDispatcher, number: int, weight: int) -> None:
@@ -184,7 +185,7 @@ class QueueLane(Generic[D]):
         self.weight = weight
         self.waiting: deque[D] = deque()
         self.running = self.asked = 0
-        self.is_full = True  # until the first claim tells
+        self.is_full = True  # until the first claim
         self.is_refused = False
         self.seconds: float | None = None
         self.looked, self.found_nothing = 0, -1
@@ -212,7 +213,7 @@ class QueueLane(Generic[D]):
         """Return how many messages to claim; see `FairDispatcher.room`.
 
         Args:
-            seconds: that a handler takes, as far as is known.
+            seconds: how long a handler takes; None if unknown.
         """
         with self._dispatcher.lock:
             self.seconds = seconds
@@ -222,24 +223,24 @@ class QueueLane(Generic[D]):
             return self._room
 
     def answered(self, claimed: int, handled: int, settled: bool, failed: bool = False, keyless: int = 0) -> None:
-        """Note what an exchange has brought.
+        """Note the results of an exchange.
 
         Args:
-            claimed: messages; 0 also when there was no claim.
+            claimed: messages; 0 also if there was no claim.
             handled: messages that have ended, well or not.
             settled: there were outcomes.
-            keyless: of the messages that have ended, those that never had a permit, though `most` counts them.
+            keyless: messages among `handled` that never had a permit, though `most` counts them.
         """
         with self._dispatcher.lock:
             self.asked = 0
-            if self._room or failed:  # who had no room knows nothing new
+            if self._room or failed:  # a lane without room has learned nothing
                 self.is_full = self._room <= claimed and not failed
             if settled or keyless:
                 self._dispatcher.changed(handled, unstarted=-keyless)
             self._dispatcher.grant()
 
     def bring(self, messages: list[D]) -> None:
-        """Let messages wait for their permits, in their order."""
+        """Let messages wait for their permits, in order."""
         with self._dispatcher.lock:
             self.asked = 0
             self.waiting.extend(messages)
@@ -252,7 +253,7 @@ class QueueLane(Generic[D]):
         self.start(self.waiting.popleft())
 
     def ending(self, on_outcome: Callable[[], None]) -> Callable[[], None]:
-        """Return what is to be called after each outcome: it gives the permit back first."""
+        """Return the function to call after each outcome: it first gives the permit back."""
 
         def end() -> None:
             self.ended()
@@ -268,14 +269,14 @@ class QueueLane(Generic[D]):
             self._dispatcher.grant()
 
     def hand_back(self) -> None:
-        """Let the messages that wait be handed back; the caller holds the lock."""
+        """Hand back the waiting messages; the caller holds the lock."""
         if self.waiting:
             self.handed_back += self.waiting
             self.waiting.clear()
             self.wake()
 
     def returned(self, unstarted: int) -> list[D]:
-        """Fetch what is to be handed back, and tell how many others have had a permit and were not started."""
+        """Fetch the messages to hand back, and report how many others had a permit but were not started."""
         with self._dispatcher.lock:
             if unstarted:
                 self._dispatcher.changed(unstarted=unstarted)
@@ -284,7 +285,7 @@ class QueueLane(Generic[D]):
             return returned
 
     def withdraw(self) -> list[D]:
-        """Take back what waits; what is brought from now on waits for ever."""
+        """Take back all waiting messages; those brought from now on never start."""
         with self._dispatcher.lock:
             taken = [*self.waiting, *self.handed_back]
             self.waiting.clear()

@@ -1,4 +1,4 @@
-"""Several queues in one consumer: what each is worth, and whose turn it is."""
+"""Several queues in one consumer: their weights, and whose turn it is."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ Q = TypeVar("Q")
 
 
 def weighed(queues: object, strict: bool, kind: type[Q]) -> list[tuple[Q, int]]:
-    """Return the queues that a consumer is given, each with its weight: 1 to 1000, 1 where none is given.
+    """Return the queues given to a consumer, each with its weight: 1 to 1000, by default 1.
 
     Args:
         queues: one, several in a sequence, or several with their weights in a mapping.
-        strict: their order is to be their priority.
-        kind: what each has to be.
+        strict: their order is their priority.
+        kind: the required type of each.
 
     Raises:
         InvalidInput: naming what is wrong.
@@ -27,7 +27,7 @@ def weighed(queues: object, strict: bool, kind: type[Q]) -> list[tuple[Q, int]]:
         return [(queues, 1)]
     if isinstance(queues, Mapping):
         if strict:
-            raise InvalidInput("strict=True goes by the order of the queues: give a list of them, without weights")
+            raise InvalidInput("strict=True uses the order of the queues: give a list of them, without weights")
         pairs = list(queues.items())
     elif isinstance(queues, set | frozenset):
         raise InvalidInput("a set of queues has no order: give them in a list, or as a dict with their weights")
@@ -40,7 +40,7 @@ def weighed(queues: object, strict: bool, kind: type[Q]) -> list[tuple[Q, int]]:
     known: list[Any] = []
     for queue, weight in pairs:
         if not isinstance(queue, kind):
-            raise InvalidInput(f"{queue!r} is not a {kind.__module__.removesuffix('.queue')}.Queue")
+            raise InvalidInput(f"expected a {kind.__module__.removesuffix('.queue')}.Queue, got {queue!r}")
         if queue in known:
             raise InvalidInput(f"{queue!r} is given twice: give it once, with a weight")
         known.append(queue)
@@ -49,23 +49,24 @@ def weighed(queues: object, strict: bool, kind: type[Q]) -> list[tuple[Q, int]]:
 
 
 def check_weight(weight: object, what: str) -> None:
-    """Raise InvalidInput when `weight` is not a whole number from 1 to 1000."""
+    """Raise InvalidInput if `weight` is not a whole number from 1 to 1000."""
     if isinstance(weight, bool) or not isinstance(weight, int) or not 1 <= weight <= MAX_WEIGHT:
         raise InvalidInput(f"{what} is {weight!r}: give a whole number from 1 to {MAX_WEIGHT}")
 
 
 class WeightedFairScheduler:
-    """Whose turn it is, of several: by their weights, evenly spread, or by their order.
+    """Decides whose turn it is: by weight, evenly spread, or by order.
 
-    While the same ones take part, whoever has a share s of the weights has had s of the turns after any number of them,
-    to within less than one turn; and exactly s of any W of them from the first on, W being the sum of the weights. At
-    each turn everybody is credited his weight, and who has it pays W. It goes to the one who would fall a whole turn
-    behind first, of those who would not get a whole turn ahead by it: a fair schedule in the sense of Baruah, Cohen,
-    Plaxton and Varvel, Proportionate progress (1996), on one resource.
+    While the participants stay the same, one with a share s of the weights has had s of the turns at any time, to
+    within less than one turn, and exactly s of every W turns from the first on, where W is the sum of the weights. At
+    each turn, each participant is credited its weight, and the one whose turn it is pays W. Of those that the turn
+    would not put a whole turn ahead, it goes to the one that would otherwise be the first to fall a whole turn behind.
+    This is a fair schedule as defined by Baruah, Cohen, Plaxton and Varvel, Proportionate progress (1996), on one
+    resource.
 
     Args:
-        weights: of those who take part, who are known by their place in it.
-        strict: the first in the order always comes first; weights don't matter.
+        weights: of the participants, which are identified by their position in it.
+        strict: the first in the order always comes first; weights are ignored.
     """
 
     def __init__(self, weights: Sequence[int], strict: bool = False) -> None:
@@ -77,14 +78,14 @@ class WeightedFairScheduler:
         """Return whose turn it is.
 
         Args:
-            ready: who may have it, one or more.
-            absent: who takes part, but must miss this turn; it is made good later, up to a whole round.
+            ready: the participants that can take it, one or more.
+            absent: participants that must miss this turn; they get it back later, up to a whole round.
         """
         if self._strict:
             return min(ready)
         present = {*ready, *absent}
         total = sum(self._weights[each] for each in present)
-        for each, credit in enumerate(self._credits):  # who has nothing to do gets nothing for that later
+        for each, credit in enumerate(self._credits):  # idle ones get no credit for it
             most = total * self._weights[each] if each in absent else credit + total
             self._credits[each] = min(credit + self._weights[each], most) if each in present else 0
         owed, weights = self._credits, self._weights

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from delayq.model.outcome import is_coroutine_function
 
-_forks = 0  # that lead from the first process to this one: quicker to read, for each message, than the process id
+_forks = 0  # from the first process to this one: faster to read for each message than the process id
 
 
 def _note_fork() -> None:
@@ -25,11 +25,11 @@ os.register_at_fork(after_in_child=_note_fork)
 
 
 def guarded(handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return a handler that comes back only in the process that has called it.
+    """Return a handler that returns only in the process that has called it.
 
-    A process that the handler has forked ends there when the handler returns, raises or exits. One that an async
-    handler has forked also ends when it awaits: the event loop is its parent's. What is around the handler runs in the
-    parent alone.
+    A process that the handler has forked ends when the handler returns, raises or exits there. One forked by an async
+    handler also ends when it awaits, since the event loop is its parent's. The code around the handler runs only in the
+    parent.
     """
     if is_coroutine_function(handler):
 
@@ -55,14 +55,14 @@ def guarded(handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 @coroutine
 def _stepped(awaitable: Awaitable[Any]) -> Generator[Any, Any, Any]:
-    """Await something, and look after each step whether this process was forked in it."""
+    """Await something, and check after each step whether it has forked this process."""
     before, throw = _forks, None
     steps = awaitable.__await__()
     try:
         effect = next(steps)
         while True:
             if _forks != before:
-                _end(RuntimeError("a process that an async handler forks cannot await: the event loop is its parent's"))
+                _end(RuntimeError("a process forked by an async handler cannot await: the event loop is its parent's"))
             try:
                 answer = yield effect
             except BaseException as error:  # noqa: BLE001  # it is the handler's
@@ -76,25 +76,25 @@ def _stepped(awaitable: Awaitable[Any]) -> Generator[Any, Any, Any]:
             _end()
         return end.value
     except BaseException as error:
-        throw = None  # it may hold this error, which holds this frame
+        throw = None  # it may be this error, whose traceback holds this frame
         if _forks != before:
             _end(error)
         raise
 
 
 def _end(error: BaseException | None = None) -> NoReturn:
-    """End this process as Python ends one, but without what its parent has left to do at its exit."""
+    """End this process as Python does, but without its parent's exit handlers."""
     code = error.code if isinstance(error, SystemExit) else error is not None
     try:
         if error is not None and not isinstance(error, SystemExit):
             traceback.print_exception(error)
         flush()
-    finally:  # nobody may read what it prints any more
+    finally:  # even if printing fails because nobody reads the output any more
         os._exit((code if isinstance(code, int) else code is not None) & 0xFF)
 
 
 def flush() -> None:
-    """Write what was printed."""
+    """Flush the standard streams."""
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(AttributeError, OSError, ValueError):  # there is none, or nobody reads it any more
+        with contextlib.suppress(AttributeError, OSError, ValueError):  # no stream, or nobody reads it any more
             stream.flush()

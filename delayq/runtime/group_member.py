@@ -1,4 +1,4 @@
-"""A consumer as a member of a topic's group: whose records it takes, and what it makes of their outcomes."""
+"""A consumer as a member of a topic's group: how it takes records, and what follows from their outcomes."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from delayq.model.backoff import exponential as default_backoff
 from delayq.model.record import Record
 from delayq.model.units import delay_ms
 
-EXHAUSTED = "deliveries-exhausted"  # as `reclaim` says it
+EXHAUSTED = "deliveries-exhausted"  # the reason that `reclaim` gives
 
 
 class GroupMember(NamedTuple):
-    """Whose records are taken, and how.
+    """For which group and under which name records are taken.
 
     Attributes:
         group: its name.
         name: of the consumer.
-        lasts: the consumer comes back under this name; else it leaves the group when it ends.
-        max_deliveries: of a record; None for any number.
-        ack_timeout: seconds, after which what nobody renews is taken over.
+        lasts: the consumer will come back under this name; otherwise it leaves the group when it ends.
+        max_deliveries: of a record; None for no limit.
+        ack_timeout: seconds after which others take over records that are not renewed.
     """
 
     group: str
@@ -33,10 +33,12 @@ class GroupMember(NamedTuple):
     backoff: WaitAfterError
 
     def judged(self, record: Record, outcome: oc.Outcome) -> oc.Outcome:
-        """Return what becomes of a record that was handled."""
+        """Return the outcome for a record that was handled."""
         if isinstance(outcome, oc.AckAndSend):
             outcome = (
-                oc.Failed(error="the handler returned Ack(then=…), which is for queues") if outcome.then else oc.DONE
+                oc.Failed(error="the handler returned Ack(then=…), which works only in queues")
+                if outcome.then
+                else oc.DONE
             )
         most = self.max_deliveries
         if isinstance(outcome, oc.Failed) and most is not None and record.deliveries >= most:

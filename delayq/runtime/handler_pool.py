@@ -1,4 +1,4 @@
-"""What runs handlers: threads, tasks or processes."""
+"""The pools that run handlers: threads, tasks or processes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class HandlerPool(Protocol[D]):
     """Runs a handler on messages, and keeps the outcomes until they are fetched.
 
     Attributes:
-        count: of handlers, or batches, that run at the same time.
+        count: how many handlers, or batches, run at the same time.
         times: how long handlers have run.
     """
 
@@ -22,11 +22,11 @@ class HandlerPool(Protocol[D]):
     times: HandlerTimes
 
     def room(self, unfinished: int, ahead: bool = True) -> int:
-        """Return how many messages to claim beside the `unfinished`; `ahead`: also for workers that are busy."""
+        """Return how many messages to claim beyond the `unfinished` ones; `ahead`: also for busy workers."""
 
     def submit(self, messages: list[D]) -> None: ...
     def adapt(self) -> None:
-        """Wake as many workers as the handler's measured time calls for."""
+        """Wake as many workers as the handler's measured time requires."""
 
     def hasten(self) -> None:
         """Wake a worker for every message that waits."""
@@ -38,10 +38,10 @@ class HandlerPool(Protocol[D]):
     @property
     def has_outcomes(self) -> bool: ...
     def outcomes(self) -> list[tuple[D, oc.Outcome]]:
-        """Fetch the outcomes since the last time."""
+        """Fetch the outcomes since the last call."""
 
     def unstarted(self) -> list[D]:
-        """Take back what no worker has started."""
+        """Take back the messages that no worker has started."""
 
     def interrupt(self) -> bool:
-        """Tell the handlers that run to end; return whether there are any that can be told."""
+        """Interrupt the running handlers; return whether any could be interrupted."""

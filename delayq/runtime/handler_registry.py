@@ -1,4 +1,4 @@
-"""The functions that were registered with a queue, to be called with its messages."""
+"""The functions that were registered with a queue to handle its messages."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from delayq.runtime.cron_handlers import CronHandlers
 
 
 class HandlerRegistry:
-    """What `Queue.handler`, `Queue.batch_handler` and `Queue.cron` have registered.
+    """The functions registered by `Queue.handler`, `Queue.batch_handler` and `Queue.cron`.
 
     Attributes:
         middleware: of the queue.
         crons: the functions of schedules.
         main: the function for all other messages, or a BatchHandler; None without one.
-        is_replaceable: another one may take its place, as in a test.
+        is_replaceable: another function may replace it, as in a test.
     """
 
     def __init__(self, middleware: Middleware) -> None:
@@ -28,21 +28,21 @@ class HandlerRegistry:
         self.is_replaceable = False
 
     def __bool__(self) -> bool:
-        """Whether there is any."""
+        """Whether any function is registered."""
         return self.main is not None or bool(self.crons)
 
     def register(self, handler: Callable[[Any], Any], queue: str) -> None:
-        """Take the function for all messages; raises InvalidInput when there is one: one of the two would never run."""
+        """Register the function for all messages; raise InvalidInput if there is one: only one of the two could run."""
         if self.main is not None and not self.is_replaceable:
             there = "batch_handler" if isinstance(self.main, BatchHandler) else "handler"
             raise InvalidInput(
-                f"queue {queue} has a function of @queue.{there} already: give the second one a queue of its own, or "
-                "let one function decide by the message"
+                f"queue {queue} already has a function of @queue.{there}: give the second one its own queue, or let "
+                "one function choose by the message"
             )
         self.main = handler
 
     def wrap(self, around: Callable[[Callable[[Any], Any]], Callable[[Any], Any]]) -> None:
-        """Put another function in the place of each: what `around` makes of it."""
+        """Replace each function by what `around` makes of it."""
         self.crons.wrap(around)
         if self.main is not None:
             self.main = around(self.main)

@@ -1,4 +1,4 @@
-"""How a queue's messages are handled: by which function, and in what it runs."""
+"""How a queue's messages are handled: by which function, and in which kind of pool."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from delayq.runtime.time_limit import TimeLimit
 
 
 class HandledQueue(Protocol):
-    """A queue of either face, as far as its handlers need it."""
+    """The part of a queue, of either face, that its handlers need."""
 
     @property
     def name(self) -> str: ...
@@ -34,22 +34,22 @@ class HandledQueue(Protocol):
 
 
 class HandlerStack:
-    """The handler of a queue, within its middleware, and watched.
+    """The handler of a queue, within its middleware and under its time limit.
 
     Args:
-        handler: the one registered with the queue when None.
-        concurrency: handlers, or batches, that run at the same time.
+        handler: None for the one registered with the queue.
+        concurrency: how many handlers, or batches, run at the same time.
         time_limit: how long each may run.
         pool: "thread" or "process".
-        initializer: is called in each process first, or None.
+        initializer: called first in each process, or None.
 
     Attributes:
         queue: whose messages are handled.
-        handler: is called with each message that is handled by itself.
+        handler: called with each message that is handled by itself.
         batching: how the others are handled together; None without a batch handler.
 
     Raises:
-        HandlerMissing: neither `handler` nor a registered one.
+        HandlerMissing: there is neither `handler` nor a registered one.
     """
 
     def __init__(
@@ -83,12 +83,12 @@ class HandlerStack:
     def make_pool(
         self, burst: bool, may_start: Callable[[Any], bool], on_outcome: Callable[[], None]
     ) -> ThreadPool[Any] | ProcessPool[Any]:
-        """Return what runs the handler.
+        """Return the pool that runs the handler.
 
         Args:
-            burst: a batch waits no longer once nothing else is due.
-            may_start: whether a message's lease still stands.
-            on_outcome: is called, on any thread, after each outcome.
+            burst: a batch stops waiting once nothing else is due.
+            may_start: whether a message's lease is still valid.
+            on_outcome: called, on any thread, after each outcome.
         """
         if self._job is not None:
             return ProcessPool(self._job, self._concurrency, self._time_limit, self._ask, may_start, on_outcome)
@@ -99,7 +99,7 @@ class HandlerStack:
     def make_dispatched(
         self, lane: QueueLane[Any], may_start: Callable[[Any], bool], on_outcome: Callable[[], None]
     ) -> tuple[ThreadPool[Any], DispatchedPool[Any]]:
-        """Return what runs the handler beside those of other queues, and the same behind the dispatcher."""
+        """Return the pool that runs the handler beside those of other queues, and the same behind the dispatcher."""
         pool = make_single_pool(self.handler, self._concurrency, may_start, lane.ending(on_outcome))
         return pool, DispatchedPool(lane, pool, pool.submit_one)
 
@@ -116,32 +116,32 @@ class HandlerStack:
 def surrounded(
     handler: Callable[[Any], Any], middleware: Middleware, time_limit: TimeLimit | None
 ) -> Callable[[Any], Any]:
-    """Return a handler within its middleware, guarded against its forks, and watched, unless it `keeps_time` itself."""
+    """Return a handler within its middleware, guarded against forks, and with a time limit unless it `keeps_time`."""
     wrapped = middleware.wrap(guarded(handler))
     return wrapped if time_limit is None or getattr(handler, "keeps_time", False) else time_limit.wrap(wrapped)
 
 
 def no_handler(queue: str) -> HandlerMissing:
-    """Return the error for a queue that has nothing to be called with its messages."""
+    """Return the error for a queue without a handler."""
     return HandlerMissing(f"queue {queue} has no handler: decorate a function with @queue.handler, or pass one")
 
 
 def check_batch_pool(queue: str, pool: Pool) -> None:
     """Raise InvalidInput for batches in processes."""
     if pool == "process":
-        raise InvalidInput(f'the batch handler of queue {queue} runs in threads: leave pool="process" out')
+        raise InvalidInput(f'the batch handler of queue {queue} runs in threads: leave out pool="process"')
 
 
 def check_alone(queues: list[str], pool: Pool, batched: list[str]) -> None:
-    """Raise InvalidInput for what a consumer of several queues does not share out: processes, and batches."""
+    """Raise InvalidInput for processes and batches in a consumer of several queues, which cannot share these."""
     if len(queues) > 1 and pool == "process":
-        raise InvalidInput(f'pool="process" is for one queue: give each of {", ".join(queues)} a consumer of its own')
+        raise InvalidInput(f'pool="process" is for one queue: give each of {", ".join(queues)} its own consumer')
     if len(queues) > 1 and batched:
-        raise InvalidInput(f"queue {batched[0]} has a batch handler: give it a consumer of its own")
+        raise InvalidInput(f"queue {batched[0]} has a batch handler: give it its own consumer")
 
 
 def make_single_pool(
     handler: Callable[[Any], Any], concurrency: int, may_start: Callable[[Any], bool], on_outcome: Callable[[], None]
 ) -> ThreadPool[Any]:
-    """Return what runs a handler on one message, or record, each."""
+    """Return a pool that runs a handler on one message, or record, at a time."""
     return ThreadPool(handler, concurrency, may_start, on_outcome)

@@ -1,4 +1,4 @@
-"""How the messages of a queue of the async face are handled: by which function, and in what it runs."""
+"""How the messages of a queue of the async face are handled: by which function, and in which kind of pool."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from delayq.runtime.time_limit import TimeLimit
 
 
 class HandlerStack:
-    """The handler of a queue, within its middleware, and watched: async or plain."""
+    """The handler of a queue, async or plain, within its middleware and under its time limit."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class HandlerStack:
         self._concurrency = concurrency
         self._time_limit = time_limit
         batch = chosen if isinstance(chosen, BatchHandler) else None
-        # With a batch handler, it is asked for messages of schedules only; but it is async if any function is.
+        # With a batch handler, it gets only messages of schedules; but it is async if any function is.
         single = batch.function if batch else chosen and adapt(chosen)
         self.handler: Callable[[Any], Any] = routed(handlers.crons, single, queue.name, self._around)
         self.batching: Batching[Any] | None = None
@@ -59,18 +59,18 @@ class HandlerStack:
 
     @property
     def is_async(self) -> bool:
-        """Whether the handler is awaited, on the event loop."""
+        """Whether the handler is awaited on the event loop."""
         return is_coroutine_function(self.handler)
 
     def make_pool(
         self, burst: bool, may_start: Callable[[Any], bool], on_outcome: Callable[[], None]
     ) -> TaskPool[Any] | ThreadPool[Any] | ProcessPool[Any]:
-        """Return what runs the handler.
+        """Return the pool that runs the handler.
 
         Args:
-            burst: a batch waits no longer once nothing else is due.
-            may_start: whether a message's lease still stands.
-            on_outcome: is called, on any thread, after each outcome.
+            burst: a batch stops waiting once nothing else is due.
+            may_start: whether a message's lease is still valid.
+            on_outcome: called, on any thread, after each outcome.
         """
         if self._job is not None:
             ask = partial(self._ask, asyncio.get_running_loop())
@@ -83,7 +83,7 @@ class HandlerStack:
     def make_dispatched(
         self, lane: QueueLane[Any], may_start: Callable[[Any], bool], on_outcome: Callable[[], None]
     ) -> tuple[TaskPool[Any] | ThreadPool[Any], DispatchedPool[Any]]:
-        """Return what runs the handler beside those of other queues, and the same behind the dispatcher."""
+        """Return the pool that runs the handler beside those of other queues, and the same behind the dispatcher."""
         pool = make_single_pool(self.handler, self._concurrency, may_start, lane.ending(on_outcome))
         start = submit_from_anywhere(pool) if isinstance(pool, TaskPool) else pool.submit_one
         return pool, DispatchedPool(lane, pool, start)
@@ -92,7 +92,7 @@ class HandlerStack:
         return surrounded(handler, self.queue.handlers.middleware, self._time_limit)
 
     def _batched(self, batch: BatchHandler) -> Batching[Any]:
-        """Return how messages are handled together; on the event loop if any function that may be called runs there."""
+        """Return how messages are handled together: on the event loop if any of the functions runs there."""
         batch = batch.around(guarded).around(self._time_limit.wrap)
         if self.is_async:
             batch = batch.around(awaited)
@@ -107,6 +107,6 @@ class HandlerStack:
 def make_single_pool(
     handler: Callable[[Any], Any], concurrency: int, may_start: Callable[[Any], bool], on_outcome: Callable[[], None]
 ) -> TaskPool[Any] | ThreadPool[Any]:
-    """Return what runs a handler on one message, or record, each: on the event loop if it is async, else on threads."""
+    """Return a pool that runs a handler on one message or record at a time, on the event loop or on threads."""
     kind = TaskPool if is_coroutine_function(handler) else ThreadPool
     return kind(handler, concurrency, may_start, on_outcome)

@@ -1,4 +1,4 @@
-"""Renews the leases of a consumer on a thread of its own: no fetch, duty or silent shard delays it."""
+"""Renews the leases of a consumer on a separate thread, so that no fetch, duty or silent shard delays it."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ STOP_SECONDS = 1.0
 
 
 class Heartbeat:
-    """Calls a function again and again, from `start` until `stop`, once.
+    """Calls a function regularly, from `start` until `stop`; it can be started once.
 
     Args:
-        beat: renews the leases; what it raises is tried again at the next beat.
+        beat: renews the leases; if it raises, the next beat tries again.
         seconds: between two beats.
     """
 
     def __init__(self, beat: Callable[[], object], seconds: float) -> None:
         self._beat = beat
         self._seconds = seconds
-        self._runs = threading.Lock()  # held while it runs: to wait for it is a sleep that can be ended
+        self._runs = threading.Lock()  # held while it runs: waiting for it is a sleep that `stop` can end
         self._thread = threading.Thread(target=self._run, name="delayq-heartbeat", daemon=True)
 
     def start(self) -> None:
@@ -30,7 +30,7 @@ class Heartbeat:
         self._thread.start()
 
     def stop(self) -> None:
-        """End it; a beat that is under way has a second to end, so that it cannot reconnect after a close."""
+        """End it, and wait up to a second for a running beat, which could reconnect after a close."""
         self._runs.release()
         self._thread.join(STOP_SECONDS)
 

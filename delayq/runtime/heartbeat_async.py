@@ -1,4 +1,4 @@
-"""Renews the leases of a consumer in a task of its own: no fetch, duty or silent shard delays it."""
+"""Renews the leases of a consumer in a separate task, so that no fetch, duty or silent shard delays it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from delayq.log import log
 
 
 class Heartbeat:
-    """Awaits a function again and again, from `start` until `stop`.
+    """Awaits a function regularly, from `start` until `stop`.
 
     Args:
-        beat: renews the leases; what it raises is tried again at the next beat.
+        beat: renews the leases; if it raises, the next beat tries again.
         seconds: between two beats.
     """
 

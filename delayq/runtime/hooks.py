@@ -1,4 +1,4 @@
-"""What a consumer calls beside its handlers: functions for its start, for its stop, and for messages that die."""
+"""The functions that a consumer calls beside its handlers: at its start and stop, and for messages that die."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class Hooks(NamedTuple):
 
     @classmethod
     def of(cls, middlewares: Iterable[Middleware], awaits: bool) -> Hooks:
-        """Return what was registered, of each Middleware once.
+        """Return the registered functions, of each Middleware once.
 
         Args:
             awaits: whether the consumer can run async functions.
 
         Raises:
-            InvalidInput: there is an async one, and it cannot.
+            InvalidInput: a function is async, and the consumer cannot run it.
         """
         different = list({id(each): each for each in middlewares}.values())
         for function in () if awaits else (hook for each in different for hook in each.hooks):
@@ -50,18 +50,18 @@ class Hooks(NamedTuple):
         """Call the functions for a start.
 
         Raises:
-            StartFailed: one of them has failed; those behind it were not called.
+            StartFailed: one of them failed; those after it were not called.
         """
         for function in self.starts:
             try:
                 yield Call(function, consumer)
             except Exception as error:
                 log.exception("on_start function failed", function=name_of(function))
-                text = f"on_start function {name_of(function)} failed, so the consumer took nothing"
+                text = f"on_start function {name_of(function)} failed, so the consumer did not start"
                 raise StartFailed(f"{text}: {oc.error_text(error)}") from error
 
     def stopping(self, consumer: object) -> Effects[None]:
-        """Call the functions for a stop; what they raise is logged."""
+        """Call the functions for a stop, and log their errors."""
         for function in self.stops:
             try:
                 yield Call(function, consumer)
@@ -70,10 +70,10 @@ class Hooks(NamedTuple):
 
 
 class Deaths:
-    """Functions that are called with each message that becomes a dead letter, and those that it has become.
+    """The functions to call with each message that becomes a dead letter, and the dead letters to call them with.
 
     Attributes:
-        untold: the dead letters that they are still to be called with.
+        untold: dead letters that the functions were not yet called with.
     """
 
     def __init__(self, functions: Sequence[Callable[[MessageInfo], object]]) -> None:
@@ -81,18 +81,18 @@ class Deaths:
         self.untold: list[MessageInfo] = []
 
     def note(self, message: Delivery) -> None:
-        """Note what has become of a delivery that is settled."""
+        """Note a settled delivery whose message has died."""
         if (info := death_of(message)) is not None:
             self.untold.append(info)
 
     def tell(self) -> Effects[None]:
-        """Call the functions with what has died since the last time."""
+        """Call the functions with the messages that died since the last call."""
         dead, self.untold = self.untold, []
         yield from tell_dead(self.functions, dead)
 
 
 def tell_dead(functions: Sequence[Callable[[Any], object]], dead: Iterable[MessageInfo]) -> Effects[None]:
-    """Call functions with each message that died; what they raise is logged, and changes nothing."""
+    """Call functions with each message that died, and log their errors."""
     for info in dead:
         for function in functions:
             try:
@@ -103,11 +103,11 @@ def tell_dead(functions: Sequence[Callable[[Any], object]], dead: Iterable[Messa
 
 
 def call(effect: Call) -> object:
-    """Do what a hook asks for."""
+    """Perform a hook's call."""
     return effect()
 
 
 async def call_async(effect: Call) -> object:
-    """Do what a hook asks for, and await it if it is async."""
+    """Perform a hook's call, and await it if it is async."""
     returned = effect()
     return await returned if inspect.isawaitable(returned) else returned

@@ -19,15 +19,15 @@ D = TypeVar("D", bound=Delivery)
 
 
 class LeaseKeeper(Generic[D]):
-    """What was claimed and is not settled.
+    """The deliveries that were claimed and are not settled.
 
-    A heartbeat renews each lease of which a third is over. Heartbeats come every sixth of a lease, so that several may
-    fail before one ends.
+    A heartbeat renews each lease after a third of its time. Heartbeats come every sixth of a lease, so several can fail
+    before a lease ends.
 
     Attributes:
-        lease_ms: the length of each.
+        lease_ms: the length of a lease.
         heartbeat_seconds: between two renewals.
-        settling: the deliveries that are being settled, by their `id()`: one of them may be found settled already.
+        settling: the deliveries that are being settled, by their `id()`: a renewal may find them settled already.
     """
 
     def __init__(self, context: QueueContext) -> None:
@@ -38,25 +38,25 @@ class LeaseKeeper(Generic[D]):
         self.settling: frozenset[int] = frozenset()
 
     def hold(self, messages: Iterable[D]) -> None:
-        """Look after these deliveries from now on."""
+        """Renew the leases of these deliveries from now on."""
         self._held.update((id(message), message) for message in messages)
 
     def drop(self, message: D) -> None:
-        """Look after a delivery no longer."""
+        """Stop renewing the lease of a delivery."""
         self._held.pop(id(message), None)
 
     def held(self) -> Collection[D]:
-        """Return what is looked after."""
+        """Return the deliveries whose leases are renewed."""
         return self._held.values()
 
     def stands(self, message: D) -> bool:
-        """Whether a lease surely stands: this process may have been stopped for longer than that."""
+        """Whether a lease is certainly still valid: this process may have been suspended for longer than the lease."""
         return message.held_until > lease_now()
 
     def renew(self) -> Operation[None]:
-        """Renew the leases that have less than two thirds left, but for those that are known to be lost.
+        """Renew the leases that have less than two thirds left, except those known to be lost.
 
-        It runs beside everything else that the consumer does.
+        It runs concurrently with everything else in the consumer.
         """
         horizon = lease_now() + self.lease_ms / 1000 * 2 / 3
         known = [each for each in tuple(self._held.values()) if each.held_until or each.is_replaced]
@@ -65,7 +65,7 @@ class LeaseKeeper(Generic[D]):
         renewing = settle.renew(self._context, waning, self.lease_ms) if waning else noop()
         lost, error = yield from gather(renewing, unfetched.renew(self._context))
         for message in unwrap(lost) or ():
-            if not message.settled and id(message) not in self.settling:  # else it was settled meanwhile
+            if not message.settled and id(message) not in self.settling:  # otherwise it was settled meanwhile
                 lost_to = "message replaced while running" if message.is_replaced else "lease lost"
                 log_of(message).warning(lost_to)
         unwrap(error)

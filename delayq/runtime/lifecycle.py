@@ -1,4 +1,4 @@
-"""How consumers run: in the caller's thread or in one of their own, until they are stopped, or a signal comes."""
+"""How consumers run: in the caller's thread or in their own, until they are stopped or a signal comes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from delayq.transport import trampoline
 
 
 def consumer_name(token: str) -> str:
-    """Return what a consumer of this process is called that has been given no name."""
+    """Return the name of a consumer of this process that was not given one."""
     return f"{socket.gethostname()}-{os.getpid()}-{token}"
 
 
@@ -47,15 +47,15 @@ class ConsumerRun(Protocol):
 
 
 class Lifecycle:
-    """What consumers have in common; each makes its own runs.
+    """What consumers have in common; each class makes its own runs.
 
     Args:
-        name: host, process and a random part when None.
-        hooks: what is called at the start and at the end of a run.
+        name: None for host, process and a random part.
+        hooks: called at the start and at the end of a run.
     """
 
     def __init__(self, name: str | None, concurrency: int, shutdown_timeout: Seconds, hooks: Hooks) -> None:
-        # A topic's group forgets those with a name of this form that were killed: see `topics.settle.NAMELESS`.
+        # A topic's group drops consumers with names of this form that were killed: see `topics.settle.NAMELESS`.
         self.name = name or consumer_name(secrets.token_hex(3))
         self._concurrency = concurrency
         self._hooks = hooks
@@ -77,37 +77,37 @@ class Lifecycle:
 
     @property
     def is_running(self) -> bool:
-        """Whether it consumes, and was not told to stop."""
+        """Whether it is consuming and was not told to stop."""
         run = self._current
         return run is not None and not run.is_stopping
 
     @property
     def stalled(self) -> float:
-        """For how many seconds its run is late with its next step: moments while it works; 0 while it does not run.
+        """How many seconds its run is late with its next step: almost 0 while it works; 0 while it does not run.
 
-        A server that is away keeps no run from its steps; a handler that blocks the event loop does.
+        A run whose server is away is not late; a run whose event loop is blocked by a handler is.
         """
         run = self._current
         return 0.0 if run is None else max(0.0, time.monotonic() - run.turns_by)
 
     @property
     def _labels(self) -> dict[str, str]:
-        """What its log lines carry."""
+        """The fields of its log lines."""
         raise NotImplementedError
 
     def _new_run(self) -> ConsumerRun:
-        """Return a run that is connected, and goes on until it is stopped."""
+        """Return a run that is connected and continues until it is stopped."""
         raise NotImplementedError
 
     def _watching(self) -> AbstractContextManager[object]:
         return nullcontext()
 
     def start(self) -> None:
-        """Consume on a thread of its own until `stop`, or until the program ends.
+        """Consume on a separate thread until `stop`, or until the program ends.
 
         Raises:
-            ServerError: there was no connection to begin with; a later loss is waited out.
-            StartFailed: a function of `Middleware.on_start` has failed.
+            ServerError: the first connection failed; later losses are retried.
+            StartFailed: a `Middleware.on_start` function failed.
         """
         run = self._new_run()
         self._thread = threading.Thread(target=self._consume_apart, args=(run,), name="delayq-consumer", daemon=True)
@@ -115,15 +115,15 @@ class Lifecycle:
         atexit.register(self.stop)
 
     def stop(self, timeout: Seconds | None = None) -> None:
-        """End `start` or `run`: finish what runs, hand back what has not started; wait for the end of `start`.
+        """End `start` or `run`: finish running handlers, hand back unstarted messages, and wait for `start` to end.
 
-        Called by a handler, it does not wait: the handler is among what is to be finished.
+        Called by a handler, it does not wait, since that handler must finish first.
 
         Args:
-            timeout: what running handlers are given; the shutdown timeout when None.
+            timeout: how long running handlers may take; None for the shutdown timeout.
 
         Raises:
-            DelayqError: what ended the thread of `start` before.
+            DelayqError: the error that ended the thread of `start` before.
         """
         run, thread = self._current, self._thread
         if run is not None:
@@ -140,7 +140,7 @@ class Lifecycle:
                 raise error
 
     def take_signal(self) -> None:
-        """Do what SIGTERM and SIGINT do: end `run` soon; the second time at once, and leave what runs to its lease.
+        """Act as on SIGTERM or SIGINT: end `run` soon; the second time at once, leaving messages to their leases.
 
         It may be called from any thread, and from a signal handler.
         """
@@ -150,7 +150,7 @@ class Lifecycle:
 
     def _check_idle(self) -> None:
         if self._current is not None:
-            raise InvalidInput(f"consumer {self.name} runs already: stop it first, or make another one")
+            raise InvalidInput(f"consumer {self.name} is already running: stop it first, or make another one")
 
     def _connect(self, run: ConsumerRun) -> None:
         run.connect()
@@ -162,7 +162,7 @@ class Lifecycle:
         self._current, self._this_grace = run, None
 
     def _run(self, run: ConsumerRun) -> int:
-        """Go through a run in this thread, which looks out for signals if it is the main one."""
+        """Execute a run in this thread, and handle signals if it is the main thread."""
         previous: dict[int, Any] = {}
         if threading.current_thread() is threading.main_thread():
             handler = self._signal_handler()
@@ -172,7 +172,7 @@ class Lifecycle:
         finally:
             for number, old in previous.items():
                 signal.signal(number, signal.SIG_DFL if old is None else old)
-            self._call_stops()  # which a further signal may end
+            self._call_stops()  # another signal may end this
 
     def _consume(self, run: ConsumerRun) -> int:
         log.info("consumer started", **self._labels, concurrency=self._concurrency)
@@ -187,7 +187,7 @@ class Lifecycle:
     def _consume_apart(self, run: ConsumerRun) -> None:
         try:
             self._consume(run)
-        except Exception as error:  # noqa: BLE001  # it is for whoever calls stop
+        except Exception as error:  # noqa: BLE001  # `stop` raises it
             log.error("consumer failed", **self._labels, error=repr(error))
             self._error = error
         finally:
@@ -200,7 +200,7 @@ class Lifecycle:
         process = os.getpid()
 
         def stop(number: int, _frame: FrameType | None) -> None:
-            if os.getpid() != process:  # a child that a handler has forked: not its parent's consumer
+            if os.getpid() != process:  # a child forked by a handler is not a consumer
                 signal.signal(number, signal.SIG_DFL)
                 os.kill(os.getpid(), number)
             else:

@@ -1,4 +1,4 @@
-"""How consumers of the async face run: in the caller's task or in one of their own, until they are stopped."""
+"""How consumers of the async face run: in the caller's task or in their own, until they are stopped."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class ConsumerRun(Protocol):
 
 
 class Lifecycle:
-    """What consumers have in common; each makes its own runs.
+    """What consumers have in common; each class makes its own runs.
 
     Args:
-        name: host, process and a random part when None.
-        hooks: what is called at the start and at the end of a run.
+        name: None for host, process and a random part.
+        hooks: called at the start and at the end of a run.
     """
 
     def __init__(self, name: str | None, concurrency: int, shutdown_timeout: Seconds, hooks: Hooks) -> None:
@@ -67,52 +67,52 @@ class Lifecycle:
 
     @property
     def is_running(self) -> bool:
-        """Whether it consumes, and was not told to stop."""
+        """Whether it is consuming and was not told to stop."""
         run = self._current
         return run is not None and not run.is_stopping
 
     @property
     def stalled(self) -> float:
-        """For how many seconds its run is late with its next step: moments while it works; 0 while it does not run.
+        """How many seconds its run is late with its next step: almost 0 while it works; 0 while it does not run.
 
-        A server that is away keeps no run from its steps; a handler that blocks the event loop does.
+        A run whose server is away is not late; a run whose event loop is blocked by a handler is.
         """
         run = self._current
         return 0.0 if run is None else max(0.0, time.monotonic() - run.turns_by)
 
     @property
     def _labels(self) -> dict[str, str]:
-        """What its log lines carry."""
+        """The fields of its log lines."""
         raise NotImplementedError
 
     async def _new_run(self) -> ConsumerRun:
-        """Return a run that is connected, and goes on until it is stopped."""
+        """Return a run that is connected and continues until it is stopped."""
         raise NotImplementedError
 
     def _watching(self) -> AbstractContextManager[object]:
         return nullcontext()
 
     async def start(self) -> None:
-        """Consume in a task of its own until `stop`, or until the event loop ends.
+        """Consume in a separate task until `stop`, or until the event loop ends.
 
         Raises:
-            ServerError: there was no connection to begin with; a later loss is waited out.
-            StartFailed: a function of `Middleware.on_start` has failed.
+            ServerError: the first connection failed; later losses are retried.
+            StartFailed: a `Middleware.on_start` function failed.
         """
         run = await self._new_run()
         self._task = asyncio.create_task(self._consume_apart(run), name="delayq-consumer")
         self._task.add_done_callback(self._tell)
 
     async def stop(self, timeout: Seconds | None = None) -> None:  # noqa: ASYNC109  # it ends well, not by a cancel
-        """End `start` or `run`: finish what runs, hand back what has not started; wait for the end of `start`.
+        """End `start` or `run`: finish running handlers, hand back unstarted messages, and wait for `start` to end.
 
-        Called by a handler, it does not wait: the handler is among what is to be finished.
+        Called by a handler, it does not wait, since that handler must finish first.
 
         Args:
-            timeout: what running handlers are given; the shutdown timeout when None.
+            timeout: how long running handlers may take; None for the shutdown timeout.
 
         Raises:
-            DelayqError: what ended the task of `start` before.
+            DelayqError: the error that ended the task of `start` before.
         """
         run, task = self._current, self._task
         if run is not None:
@@ -127,9 +127,9 @@ class Lifecycle:
                 task.result()
 
     def take_signal(self) -> None:
-        """Do what SIGTERM and SIGINT do: end `run` soon; the second time at once, and leave what runs to its lease.
+        """Act as on SIGTERM or SIGINT: end `run` soon; the second time at once, leaving messages to their leases.
 
-        It is for the thread of the event loop.
+        Call it on the event loop's thread.
         """
         run = self._current
         if run is not None:
@@ -137,7 +137,7 @@ class Lifecycle:
 
     def _check_idle(self) -> None:
         if self._current is not None:
-            raise InvalidInput(f"consumer {self.name} runs already: stop it first, or make another one")
+            raise InvalidInput(f"consumer {self.name} is already running: stop it first, or make another one")
 
     async def _connect(self, run: ConsumerRun) -> None:
         self._current, self._this_grace = run, None
@@ -149,12 +149,12 @@ class Lifecycle:
             raise
 
     async def _run(self, run: ConsumerRun) -> int:
-        """Go through a run in this task; if it is in the main thread, it looks out for signals."""
+        """Execute a run in this task, and handle signals if it is in the main thread."""
         try:
             with watched(self.take_signal):
                 return await self._consume(run)
         finally:
-            await self._call_stops()  # which a further signal may end
+            await self._call_stops()  # another signal may end this
 
     async def _consume_apart(self, run: ConsumerRun) -> int:
         try:
@@ -171,7 +171,7 @@ class Lifecycle:
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            while not task.done():  # whoever cancels once more wants it to end at once
+            while not task.done():  # another cancel means that it must end at once
                 run.stop(hurry=True)
                 try:
                     await asyncio.wait({task})
@@ -185,7 +185,7 @@ class Lifecycle:
             log.info("consumer stopped", **self._labels, handled=run.handled)
 
     def _tell(self, ended: asyncio.Task[int]) -> None:
-        """Log what ended a task that nobody may await."""
+        """Log the error of a task, which nobody may await."""
         error = None if ended.cancelled() else ended.exception()
         if error is not None:
             log.error("consumer failed", **self._labels, error=repr(error))

@@ -1,4 +1,4 @@
-"""Signs of life that a process sends to its supervisor: a byte now and then, through a pipe."""
+"""Signs of life that a process sends to its supervisor: single bytes through a pipe."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class LivenessPipe:
         clock: monotonic, in seconds.
 
     Attributes:
-        child: the file descriptor for the child, to be closed here once that has it.
+        child: the file descriptor for the child; close it here once the child has it.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -30,22 +30,22 @@ class LivenessPipe:
         self._heard_at = clock()
 
     def silence(self) -> float:
-        """Return for how many seconds nothing was heard."""
+        """Return how many seconds ago the last sign of life came."""
         with contextlib.suppress(BlockingIOError):
             if os.read(self._own, MANY):
                 self._heard_at = self._clock()
         return self._clock() - self._heard_at
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         os.close(self._own)
 
 
 class HeartbeatSender:
-    """The child's end; where there is no supervisor that listens, nothing is sent."""
+    """The child's end; without a supervisor that listens, it sends nothing."""
 
     def __init__(self) -> None:
-        told = os.environ.pop(ENV, "")  # what this process starts has a life of its own
+        told = os.environ.pop(ENV, "")  # processes that this one starts must not use it
         self._pipe = int(told) if told.isdigit() else None
         if self._pipe is not None:
             os.set_inheritable(self._pipe, False)
@@ -54,5 +54,5 @@ class HeartbeatSender:
     def beat(self) -> None:
         """Give a sign of life."""
         if self._pipe is not None:
-            with contextlib.suppress(OSError):  # full, as nobody listens now; or the supervisor is gone
+            with contextlib.suppress(OSError):  # the pipe is full, or the supervisor is gone
                 os.write(self._pipe, b".")

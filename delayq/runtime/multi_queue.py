@@ -1,4 +1,4 @@
-"""A run of a consumer of several queues: a driver for each, on a thread of its own; they share the handlers."""
+"""A run of a consumer of several queues: each has a driver on a separate thread; they share the handlers."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ D = TypeVar("D", bound=Delivery)
 
 
 class DispatchedPool(Generic[D]):
-    """The handlers of one queue of several: a message begins when the dispatcher lets it through.
+    """The handlers of one queue of several: a message begins when the dispatcher gives it a permit.
 
     Args:
-        pool: that runs what was let through.
+        pool: runs the messages that have a permit.
         start: submits one message to it, from any thread.
     """
 
@@ -65,15 +65,15 @@ class DispatchedPool(Generic[D]):
 
 
 class MultiQueueRun:
-    """The drivers of several queues: to the consumer, they are one.
+    """The drivers of several queues, which act as one driver for the consumer.
 
     Args:
         make_driver: makes the driver of a queue, by its number.
-        concurrency: handlers at a time, of all queues.
+        concurrency: handlers that run at the same time, over all queues.
         weights: of the queues.
         strict: the order of the queues is their priority.
         burst: return when nothing is due in any queue.
-        most: return after so many messages, or None.
+        most: return after this many messages; None for no limit.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class MultiQueueRun:
         return min(driver.turns_by for driver in self._drivers)
 
     def connect(self) -> None:
-        """Make sure that the queues can be served.
+        """Check that the queues can be served.
 
         Raises:
             ServerError, QueueMismatch
@@ -123,13 +123,13 @@ class MultiQueueRun:
         for number, driver in enumerate(self._drivers):
             try:
                 driver.connect()
-            except BaseException:  # that one is closed already
+            except BaseException:  # the failed one is closed already
                 for other in (*self._drivers[:number], *self._drivers[number + 1 :]):
                     other.close()
                 raise
 
     def close(self) -> None:
-        """Give up what `run` would have closed."""
+        """Close what `run` would have closed."""
         for driver in self._drivers:
             driver.close()
 
@@ -137,10 +137,10 @@ class MultiQueueRun:
         """Run all until they are stopped; return the number of messages handled.
 
         Args:
-            grace: how many seconds running handlers are given in the end.
+            grace: returns how many seconds running handlers get at the end.
 
         Raises:
-            Exception: what has ended the run of one queue, and the others thereby.
+            Exception: the error that ended the run of one queue, and so the others.
         """
         self._caller = threading.current_thread()
         threads = []
@@ -149,14 +149,14 @@ class MultiQueueRun:
             work.start()
             threads.append(work)
         for work in threads:
-            while work.is_alive():  # a signal that came to another thread is heard when this one wakes
+            while work.is_alive():  # a signal on another thread is handled when this one wakes
                 work.join(FALLBACK_MS / 1000)
         for error in self._errors:
             raise error
         return self.handled
 
     def runs_on(self, thread: threading.Thread) -> bool:
-        """Whether a thread is one of these runs' or pools': it must not wait for their end."""
+        """Whether a thread belongs to these runs or pools, and so must not wait for them to end."""
         return thread is self._caller or any(driver.runs_on(thread) for driver in self._drivers)
 
     def stop(self, at_once: bool = False, by_signal: bool = False) -> None:

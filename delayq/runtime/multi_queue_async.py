@@ -1,4 +1,4 @@
-"""A run of a consumer of several queues on an event loop: a driver for each, and the handlers that they share."""
+"""A run of a consumer of several queues on an event loop: each has a driver; they share the handlers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from delayq.runtime.task_pool import TaskPool
 
 
 def submit_from_anywhere(pool: TaskPool[Any]) -> Callable[[Any], None]:
-    """Return what submits a message to tasks: the permit may come from another queue's plain handler, on its thread."""
+    """Return a function that submits a message to tasks from any thread: a handler's thread may return the permit."""
     events, thread = asyncio.get_running_loop(), threading.get_ident()
 
     def submit(message: Any) -> None:
@@ -28,15 +28,15 @@ def submit_from_anywhere(pool: TaskPool[Any]) -> Callable[[Any], None]:
 
 
 class MultiQueueRun:
-    """The drivers of several queues: to the consumer, they are one.
+    """The drivers of several queues, which act as one driver for the consumer.
 
     Args:
         make_driver: makes the driver of a queue, by its number.
-        concurrency: handlers at a time, of all queues.
+        concurrency: handlers that run at the same time, over all queues.
         weights: of the queues.
         strict: the order of the queues is their priority.
         burst: return when nothing is due in any queue.
-        most: return after so many messages, or None.
+        most: return after this many messages; None for no limit.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class MultiQueueRun:
         return min(driver.turns_by for driver in self._drivers)
 
     async def connect(self) -> None:
-        """Make sure that the queues can be served.
+        """Check that the queues can be served.
 
         Raises:
             ServerError, QueueMismatch
@@ -90,14 +90,14 @@ class MultiQueueRun:
         """Run all until they are stopped; return the number of messages handled.
 
         Args:
-            grace: how many seconds running handlers are given in the end.
+            grace: returns how many seconds running handlers get at the end.
 
         Raises:
-            Exception: what has ended the run of one queue, and the others thereby.
+            Exception: the error that ended the run of one queue, and so the others.
         """
         runs = [asyncio.create_task(driver.run(grace), name="delayq-queue-loop") for driver in self._drivers]
         for run in runs:
-            run.add_done_callback(lambda _: self.stop())  # one that ends by itself has an error
+            run.add_done_callback(lambda _: self.stop())  # a run that ends by itself has failed
         await self._ended(runs)
         for result in await asyncio.gather(*runs, return_exceptions=True):
             if isinstance(result, BaseException):
@@ -107,23 +107,23 @@ class MultiQueueRun:
         return self.handled
 
     def runs(self, task: asyncio.Task[Any] | None) -> bool:
-        """Whether a task is one of a handler: it must not wait for the end of the run."""
+        """Whether a task runs a handler, and so must not wait for the run to end."""
         return any(driver.runs(task) for driver in self._drivers)
 
     def stop(self, at_once: bool = False, hurry: bool = False, by_signal: bool = False) -> None:
         """End the run soon.
 
         Args:
-            at_once: leave what runs to its lease.
-            hurry: give what runs no more time.
-            by_signal: another signal is to end it at once.
+            at_once: leave running messages to their leases.
+            hurry: give running handlers no more time.
+            by_signal: another signal will end the run at once.
         """
         self.dispatcher.is_closed = True
         for driver in self._drivers:
             driver.stop(at_once, hurry, by_signal)
 
     async def _ended(self, runs: Sequence[asyncio.Task[int]]) -> None:
-        """Wait for the end of all; a cancel hurries them, as with one queue."""
+        """Wait until all have ended; a cancel hurries them, as with one queue."""
         while not all(run.done() for run in runs):
             try:
                 await asyncio.wait(runs)

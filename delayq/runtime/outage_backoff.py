@@ -1,4 +1,4 @@
-"""How a consumer waits for a server that is away, or refuses it."""
+"""How a consumer waits for a server that is unavailable or refuses it."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from delayq.log import log
 from delayq.model.interval import Interval
 from delayq.runtime.effects import CloseListeners, Effects, Sleep
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.1, 1.0  # seconds: a server that is back is noticed within the longest
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 1.0  # seconds: a server that is back is noticed within the longer one
 TELL_SECONDS = 60.0
 
 
 class OutageBackoff:
-    """Says for how long to wait when the server is away, or refuses a step, longer each time.
+    """Decides how long to wait when the server is unavailable or refuses a step, longer each time.
 
-    The log has a line when an outage begins, one every minute while it lasts, and one when it ends. A server that
-    answers is not away: a refusal is logged as what it is. Each is logged at most once a minute, as other steps may
-    succeed in between; the end of what was not logged is not logged either.
+    The log has a line when an outage begins, one every minute while it lasts, and one when it ends. A refusal is logged
+    as such, since a server that answers is not away. Each is logged at most once a minute, since other steps may
+    succeed in between; the end of an outage that was not logged is not logged either.
 
     Args:
-        clock: a monotonic one, in seconds.
-        labels: what the log lines carry: which queue it is, or which topic.
+        clock: monotonic, in seconds.
+        labels: fields of the log lines: the queue or topic.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, **labels: str) -> None:
@@ -41,7 +41,7 @@ class OutageBackoff:
     def lost(self, error: Exception) -> float:
         """Note that a step failed; return the seconds until the next try."""
         self._is_away = isinstance(error, ServerUnreachable | StoreError) or (
-            self._is_away and isinstance(error, ServerNotReady)  # it has started again, and loads what it had
+            self._is_away and isinstance(error, ServerNotReady)  # it has restarted, and is loading its data
         )
         if (self._tell_outage if self._is_away else self._tell_refusal).due():
             self._is_told = True
@@ -61,10 +61,10 @@ class OutageBackoff:
         self._pause = FIRST_PAUSE
 
     def ride_out(self, step: Effects[None], on_outage: Callable[[], None]) -> Effects[None]:
-        """Take a step; when the server is away or refuses it, wait for a while instead of raising.
+        """Take a step; if the server is unavailable or refuses it, wait instead of raising.
 
         Args:
-            on_outage: is called when the step has failed and the wait is over.
+            on_outage: called after a step has failed and the wait is over.
         """
         try:
             yield from step

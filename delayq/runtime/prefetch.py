@@ -1,16 +1,16 @@
-"""How many messages a consumer claims: decisions without I/O, for both faces."""
+"""How many messages a consumer claims. Both faces use it, without I/O."""
 
 from __future__ import annotations
 
-AHEAD_SECONDS = 0.05  # what is fetched beyond the free workers should start within this time
+AHEAD_SECONDS = 0.05  # messages fetched beyond the free workers should start within this time
 MOST_AHEAD = 1000
 
 
 def prefetch_limit(concurrency: int, unfinished: int, handler_seconds: float | None) -> int:
     """Return how many messages to claim now.
 
-    With free workers that is at least one each; when all are busy, nothing until half of what was fetched ahead is
-    done, so that claims stay large. A handler of unknown duration gets nothing ahead.
+    With free workers, this is at least one for each. If all are busy, it is 0 until half of the messages fetched ahead
+    are done, so that claims stay large. A handler of unknown duration gets nothing ahead.
     """
     most = concurrency + ahead(concurrency, handler_seconds)
     free = most - unfinished

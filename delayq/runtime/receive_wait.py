@@ -1,4 +1,4 @@
-"""Pull-style receiving: the wait for a queue's next message, and for a topic's next record."""
+"""Receiving: the wait for a queue's next message, and for a topic's next record."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class ReceiveWait:
-    """Waits for a queue's next message, as one of all that wait for it."""
+    """Waits for a queue's next message, together with consumers and other receivers."""
 
     def __init__(self, context: QueueContext, executor: Executor) -> None:
         self._context = context
@@ -40,12 +40,12 @@ class ReceiveWait:
         self._token = secrets.token_hex(4)
         self._presence = presence.Presence(context, partial(consumer_info.describe, 0, time.monotonic()))
         self._bells: list[listener.BellListener] = []
-        self._client: Client | None = None  # theirs
+        self._client: Client | None = None  # of the bells
         self._until = 0.0
         self._promised = False
 
     def taking(self, claim: Operation[T]) -> Operation[T]:
-        """Return a claim; when it is time, one that takes along the note that this receiver lives."""
+        """Return a claim; when it is time, together with this receiver's heartbeat."""
         return self._presence.beside(claim, self.name)
 
     def begin(self, seconds: float, held: bool = False) -> None:
@@ -67,12 +67,12 @@ class ReceiveWait:
             each.take_token()
 
     def interrupt(self) -> None:
-        """Let a wait return at once."""
+        """End a wait at once."""
         for each in self._bells:
             each.interrupt()
 
     def end(self) -> None:
-        """Stop listening, and let others know of what this receiver will not look after."""
+        """Stop listening, and pass on what this receiver no longer watches."""
         tokens = [each.stop_listening() for each in self._bells]
         if self._client is not None:
             self._executor.leave(self._client)
@@ -83,32 +83,32 @@ class ReceiveWait:
 
     @property
     def name(self) -> str:
-        """What this receiver is called; a child that was forked has another one."""
+        """The name of this receiver; a forked child has another one."""
         return consumer_name(self._token)
 
     def close(self) -> None:
-        """Give the blocked connections up."""
+        """Close the blocked connections."""
         for each in self._bells:
             each.close()
 
 
 class TopicWait:
-    """Waits for a topic's next record, and appends those whose time comes meanwhile; for one thread."""
+    """Waits for a topic's next record, and appends delayed records that fall due meanwhile; for one thread."""
 
     def __init__(self, context: TopicContext, executor: Executor) -> None:
         self._context = context
         self._executor = executor
         self._bells: list[listener.StreamListener] = []
-        self._client: Client | None = None  # theirs
+        self._client: Client | None = None  # of the bells
 
     def wait(self, lasts: Sequence[str], seconds: float) -> None:
-        """Return when there may be a record behind one of `lasts`, a shard; after at most `seconds`, or a second.
+        """Return when there may be a record after one of `lasts`, ids per shard; after at most `seconds`, or a second.
 
-        A time that has come is seen at once, whatever `seconds` says: the caller looks once more.
+        It appends due records even if `seconds` is over: the caller reads once more.
         """
         waiting = self._executor.execute(append_due(self._context))
         shards = self._context.shards
-        if len(lasts) != len(shards):  # the topic was made meanwhile, with more of them: the caller looks once more
+        if len(lasts) != len(shards):  # the topic was created meanwhile, with more shards: the caller reads again
             return
         client = self._executor.client
         if client is not self._client or len(self._bells) != len(shards):
@@ -126,22 +126,22 @@ class TopicWait:
             each.take_token()
 
     def close(self) -> None:
-        """Give the blocked connections up."""
+        """Close the blocked connections."""
         bells, self._bells = self._bells, []
         for each in bells:
             each.close()
 
 
 def closed(context: QueueContext) -> ServerUnreachable:
-    """Return what a receive raises whose queue was closed meanwhile."""
-    return ServerUnreachable(f"queue {context.name} was closed during receive; another call connects again")
+    """Return the error for a receive whose queue was closed meanwhile."""
+    return ServerUnreachable(f"queue {context.name} was closed during receive; the next call reconnects")
 
 
 class Receiver(Generic[D]):
-    """Takes messages for those who call `Queue.receive`: a wait of its own for each thread.
+    """Takes messages for the callers of `Queue.receive`; each thread has its own wait.
 
     Args:
-        make_message: makes a message of a delivery.
+        make_message: turns a delivery into a message.
     """
 
     def __init__(self, context: QueueContext, executor: Executor, make_message: Callable[..., D]) -> None:
@@ -150,7 +150,7 @@ class Receiver(Generic[D]):
         self._make_message = make_message
         self._upkeep = Upkeep(context)
         self._waits = threading.local()
-        self._running: set[ReceiveWait] = set()  # those of calls that have not returned
+        self._running: set[ReceiveWait] = set()  # of calls that have not returned
         self._ended = threading.Condition()
         self._closings = 0
 
@@ -173,7 +173,7 @@ class Receiver(Generic[D]):
                 if batch.claimed or self._upkeep.is_due:
                     continue
                 if not asked:
-                    wait.begin(left, batch.waits)  # and look once more: it counts what falls due from now on
+                    wait.begin(left, batch.waits)  # then claim again: it only counts what falls due later
                 else:
                     wait.wait(left)
                 asked = not asked
@@ -190,9 +190,9 @@ class Receiver(Generic[D]):
         raise closed(self._context)
 
     def close(self) -> None:
-        """End the calls that wait, on any thread, and give the blocked connection of this one up.
+        """End the waiting calls, on any thread, and close the blocked connection of this thread.
 
-        They have a second to return, so that what they still ask the server does not connect again after a close.
+        The calls have a second to return, so that their last commands do not reconnect after the close.
         """
         self._closings += 1
         for each in tuple(self._running):
@@ -219,14 +219,14 @@ class TopicWaits:
         self._waits = threading.local()
 
     def wait(self, lasts: Sequence[str], seconds: float) -> None:
-        """Return when there may be a record behind one of `lasts`, after `seconds` at the latest."""
+        """Return when there may be a record after one of `lasts`, after `seconds` at the latest."""
         wait: TopicWait | None = getattr(self._waits, "wait", None)
         if wait is None:
             wait = self._waits.wait = TopicWait(self._context, self._executor)
         wait.wait(lasts, seconds)
 
     def close(self) -> None:
-        """Give the blocked connection of this thread up."""
+        """Close the blocked connection of this thread."""
         wait = self._waits.__dict__.pop("wait", None)
         if wait is not None:
             wait.close()

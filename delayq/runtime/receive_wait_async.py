@@ -1,4 +1,4 @@
-"""Pull-style receiving: the wait for a queue's next message, and for a topic's next record."""
+"""Receiving: the wait for a queue's next message, and for a topic's next record."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class ReceiveWait:
-    """Waits for a queue's next message, as one of all that wait for it; for one task at a time."""
+    """Waits for a queue's next message, together with consumers and other receivers; for one task at a time."""
 
     def __init__(self, context: QueueContext, executor: Executor) -> None:
         self._context = context
@@ -41,13 +41,13 @@ class ReceiveWait:
         self.name = consumer_name(secrets.token_hex(4))
         self._presence = presence.Presence(context, partial(consumer_info.describe, 0, time.monotonic()))
         self._bells: list[listener_async.BellListener] = []
-        self._client: Client | None = None  # theirs
-        self._events: asyncio.AbstractEventLoop | None = None  # likewise
+        self._client: Client | None = None  # of the bells
+        self._events: asyncio.AbstractEventLoop | None = None  # also of the bells
         self._until = 0.0
         self._promised = False
 
     def taking(self, claim: Operation[T]) -> Operation[T]:
-        """Return a claim; when it is time, one that takes along the note that this receiver lives."""
+        """Return a claim; when it is time, together with this receiver's heartbeat."""
         return self._presence.beside(claim, self.name)
 
     async def begin(self, seconds: float, held: bool = False) -> None:
@@ -60,7 +60,7 @@ class ReceiveWait:
         for each in self._bells:
             await each.listen()
         most = min(FALLBACK_MS, max(1, int(seconds * 1000)))
-        self._promised = True  # should this be cancelled, the server may know of it all the same
+        self._promised = True  # even if this is cancelled, the server may have it
         self._until = time.monotonic() + most / 1000
         self._until, self._promised, _ = await self._executor.execute(
             idle.plan_sleep(self._context, self.name, most, held)
@@ -73,13 +73,13 @@ class ReceiveWait:
             await each.take_token()
 
     def interrupt(self) -> None:
-        """Let a wait return at once."""
-        if self._events is asyncio.get_running_loop():  # else it has ended with its own
+        """End a wait at once."""
+        if self._events is asyncio.get_running_loop():  # otherwise it ended with its event loop
             for each in self._bells:
                 each.interrupt()
 
     async def end(self) -> None:
-        """Stop listening, and let others know of what this receiver will not look after."""
+        """Stop listening, and pass on what this receiver no longer watches."""
         tokens = [await each.stop_listening() for each in self._bells]
         if self._client is not None:
             await self._executor.leave(self._client)
@@ -89,30 +89,30 @@ class ReceiveWait:
                 await self._executor.execute(idle.pass_on(self._context, self.name))
 
     async def close(self) -> None:
-        """Give the blocked connections up."""
+        """Close the blocked connections."""
         bells, self._bells = self._bells, []
-        if self._events is asyncio.get_running_loop():  # else they were closed with theirs
+        if self._events is asyncio.get_running_loop():  # otherwise they were closed with their event loop
             for each in bells:
                 await each.close()
 
 
 class TopicWait:
-    """Waits for a topic's next record, and appends those whose time comes meanwhile; for one task."""
+    """Waits for a topic's next record, and appends delayed records that fall due meanwhile; for one task."""
 
     def __init__(self, context: TopicContext, executor: Executor) -> None:
         self._context = context
         self._executor = executor
         self._bells: list[listener_async.StreamListener] = []
-        self._client: Client | None = None  # theirs
+        self._client: Client | None = None  # of the bells
 
     async def wait(self, lasts: Sequence[str], seconds: float) -> None:
-        """Return when there may be a record behind one of `lasts`, a shard; after at most `seconds`, or a second.
+        """Return when there may be a record after one of `lasts`, ids per shard; after at most `seconds`, or a second.
 
-        A time that has come is seen at once, whatever `seconds` says: the caller looks once more.
+        It appends due records even if `seconds` is over: the caller reads once more.
         """
         waiting = await self._executor.execute(append_due(self._context))
         shards = self._context.shards
-        if len(lasts) != len(shards):  # the topic was made meanwhile, with more of them: the caller looks once more
+        if len(lasts) != len(shards):  # the topic was created meanwhile, with more shards: the caller reads again
             return
         client = await self._executor.connected()
         if client is not self._client or len(self._bells) != len(shards):
@@ -130,17 +130,17 @@ class TopicWait:
             await each.take_token()
 
     async def close(self) -> None:
-        """Give the blocked connections up."""
+        """Close the blocked connections."""
         bells, self._bells = self._bells, []
         for each in bells:
             await each.close()
 
 
 class Receiver(Generic[D]):
-    """Takes messages for those who call `Queue.receive`; a call that is cancelled hands back what it has claimed.
+    """Takes messages for the callers of `Queue.receive`; a cancelled call hands back what it has claimed.
 
     Args:
-        make_message: makes a message of a delivery.
+        make_message: turns a delivery into a message.
     """
 
     def __init__(self, context: QueueContext, executor: Executor, make_message: Callable[..., D]) -> None:
@@ -148,8 +148,8 @@ class Receiver(Generic[D]):
         self._executor = executor
         self._make_message = make_message
         self._upkeep = Upkeep(context)
-        self._idle: list[ReceiveWait] = []  # with which nobody waits
-        self._running: dict[asyncio.Event, ReceiveWait] = {}  # the ends of calls that have not returned
+        self._idle: list[ReceiveWait] = []  # not in use
+        self._running: dict[asyncio.Event, ReceiveWait] = {}  # of calls that have not returned, by their ends
         self._tasks: set[asyncio.Task[Any]] = set()
         self._closings = 0
 
@@ -176,7 +176,7 @@ class Receiver(Generic[D]):
                     continue
                 if not asked:
                     listens = True
-                    await wait.begin(left, batch.waits)  # and look once more: it counts what falls due from now on
+                    await wait.begin(left, batch.waits)  # then claim again: it only counts what falls due later
                 else:
                     await wait.wait(left)
                 asked = not asked
@@ -198,9 +198,9 @@ class Receiver(Generic[D]):
         raise closed(self._context)
 
     async def close(self) -> None:
-        """End the calls that wait, let those that were cancelled clear up, and give the blocked connections up.
+        """End the waiting calls, let cancelled ones clean up, and close the blocked connections.
 
-        The calls have a second to return: what they still ask the server would connect again after a close.
+        The calls have a second to return, so that their last commands do not reconnect after the close.
         """
         self._closings += 1
         for each in self._running.values():
@@ -216,7 +216,7 @@ class Receiver(Generic[D]):
             await wait.close()
 
     async def _claim(self, limit: int, lease_ms: int, wait: ReceiveWait) -> Batch:
-        """Claim, and never be cancelled in the middle: nobody would know of the messages until their lease is over."""
+        """Claim without being cancelled in the middle: the messages would be lost until their leases end."""
         cancelled = asyncio.Event()
         claiming = claim_all(self._context, self._make_message, limit, lease_ms, wait.name, cancelled.is_set)
         claimed = self._kept(self._executor.execute(self._upkeep.beside(wait.taking(claiming))))
@@ -228,7 +228,7 @@ class Receiver(Generic[D]):
             raise
 
     def _kept(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Begin some work that `close` waits for, should its caller not."""
+        """Start work that `close` waits for if its caller does not."""
         task = asyncio.create_task(work, name="delayq-claim")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -246,22 +246,22 @@ class Receiver(Generic[D]):
 
     async def _end(self, wait: ReceiveWait) -> None:
         try:
-            with contextlib.suppress(DelayqError):  # what was claimed is not lost with it
+            with contextlib.suppress(DelayqError):  # the claimed messages must not be lost with it
                 await wait.end()
         finally:
             self._idle.append(wait)
 
 
 class TopicWaits:
-    """The waits of a topic's readers: one for each that waits at the same time."""
+    """The waits of a topic's readers: one for each concurrent reader."""
 
     def __init__(self, context: TopicContext, executor: Executor) -> None:
         self._context = context
         self._executor = executor
-        self._idle: list[TopicWait] = []  # with which nobody waits
+        self._idle: list[TopicWait] = []  # not in use
 
     async def wait(self, lasts: Sequence[str], seconds: float) -> None:
-        """Return when there may be a record behind one of `lasts`, after `seconds` at the latest."""
+        """Return when there may be a record after one of `lasts`, after `seconds` at the latest."""
         idle = self._idle
         wait = idle.pop() if idle else TopicWait(self._context, self._executor)
         try:
@@ -273,7 +273,7 @@ class TopicWaits:
                 await wait.close()
 
     async def close(self) -> None:
-        """Give the blocked connections up."""
+        """Close the blocked connections."""
         waits, self._idle = self._idle, []
         for wait in waits:
             await wait.close()

@@ -1,4 +1,4 @@
-"""The records that a consumer of a group was handed, and those of them that wait to be handled once more."""
+"""The records that a consumer of a group holds, and those of them that wait to be retried."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ class _Held:
 
 
 class RecordLeases:
-    """What was taken and is not settled; it is renewed so that nobody else takes it over.
+    """The records that were taken and are not settled; they are renewed so that nobody else takes them over.
 
     Args:
-        seconds: after which others may take over what was not renewed.
+        seconds: after which others may take over a record that was not renewed.
         clock: in seconds.
 
     Attributes:
         heartbeat_seconds: between two renewals; two may fail.
-        settling: the records that are being settled, by their `id()`: one of them may be found settled already.
+        settling: the records that are being settled, by their `id()`: a renewal may find them settled already.
     """
 
     def __init__(self, seconds: float, clock: Callable[[], float] = lease_now) -> None:
@@ -39,7 +39,7 @@ class RecordLeases:
         self.settling: frozenset[int] = frozenset()
 
     def take(self, records: Iterable[Record], since: float) -> list[Record]:
-        """Hold records that were asked for at `since`; return those that were not held already."""
+        """Hold records that were requested at `since`; return those that were not held already."""
         fresh = []
         for record in records:
             if (record.shard, record.id) not in self._held:
@@ -48,14 +48,14 @@ class RecordLeases:
         return fresh
 
     def renew(self, records: Iterable[Record], since: float) -> None:
-        """Note that records which are held were renewed at `since`."""
+        """Note that held records were renewed at `since`."""
         for record in records:
             held = self._held.get((record.shard, record.id))
             if held is not None and held.record is record:
                 held.until = since + self._seconds
 
     def drop(self, record: Record) -> None:
-        """Hold a record no longer."""
+        """Stop holding a record."""
         if self.has(record):
             self._held.pop((record.shard, record.id), None)
 
@@ -65,39 +65,39 @@ class RecordLeases:
         return held is not None and held.record is record
 
     def stands(self, record: Record) -> bool:
-        """Whether nobody else can have taken a record over: this process may have been stopped for long."""
+        """Whether nobody else can have taken a record over while this process was suspended."""
         held = self._held.get((record.shard, record.id))
         return held is not None and held.record is record and held.until > self._clock()
 
     def records(self) -> list[Record]:
-        """Return all that is held."""
+        """Return all held records."""
         return [held.record for held in tuple(self._held.values())]
 
     # -- those that wait ---------------------------------------------------------------------------------------------
 
     def wait(self, record: Record, seconds: float, begun: bool) -> None:
-        """Let a record that is held wait, without its fields: they come with it when it is its turn.
+        """Let a held record wait, without its fields, which are read again when it is due.
 
         Args:
-            begun: whether its last delivery was begun: then the next one counts.
+            begun: whether its last delivery was begun, so that the next one counts.
         """
         if not self.has(record):
             return
-        bare = Record(record.topic, record.id, (), record.deliveries, record.shard)  # many may wait, large ones
+        bare = Record(record.topic, record.id, (), record.deliveries, record.shard)  # many large ones may wait
         self._held[record.shard, record.id].record = bare
         heapq.heappush(self._waiting, (self._clock() + seconds, next(self._count), begun, bare))
 
     @property
     def waiting(self) -> int:
-        """How many wait."""
+        """The number of waiting records."""
         return len(self._waiting)
 
     def left(self) -> float | None:
-        """Return the seconds until the first one is to be handled, 0 or more; None when none waits."""
+        """Return the seconds until the first waiting record is due, 0 or more; None if none waits."""
         return max(0.0, self._waiting[0][0] - self._clock()) if self._waiting else None
 
     def due(self, most: int) -> list[tuple[Record, bool]]:
-        """Take those whose wait is over, up to `most`, each with whether its last delivery was begun."""
+        """Take up to `most` records whose wait is over, each with whether its last delivery was begun."""
         found: list[tuple[Record, bool]] = []
         while self._waiting and len(found) < most and self._waiting[0][0] <= self._clock():
             _, _, begun, record = heapq.heappop(self._waiting)
@@ -106,5 +106,5 @@ class RecordLeases:
         return found
 
     def all_waiting(self) -> list[tuple[Record, bool]]:
-        """Return all that wait, whenever, each with whether its last delivery counts."""
+        """Return all waiting records, each with whether its last delivery counts."""
         return [(record, begun) for _, _, begun, record in self._waiting if self.has(record)]

@@ -1,4 +1,4 @@
-"""From several handlers, async and plain ones, to the one that a consumer runs."""
+"""Combines several handlers, async and plain, into the one that a consumer runs."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from delayq.runtime.cron_handlers import Around, CronHandlers, Handler
 
 
 def routed(crons: CronHandlers, handler: Handler | None, queue: str, around: Around) -> Handler:
-    """Return a function that hands each message to the one that it is for, `handler` for what is of no schedule.
+    """Return a function that passes each message to its function: `handler` if it has no schedule.
 
-    It is an async one if any of them is: then those that are plain each run on a thread of their own.
+    It is async if any of them is: then each plain one runs on a separate thread.
 
     Args:
-        around: what is put around each.
+        around: wraps each function.
     """
     if not any(map(is_coroutine_function, [handler, *crons])):
         choose = crons.route(handler, queue, around)
@@ -40,7 +40,7 @@ def awaited(function: Handler) -> Handler:
 
 
 async def _on_a_thread(function: Handler, message: Delivery[Any]) -> Any:
-    """Call a function on a thread, which nothing waits for when this is cancelled, as in `ThreadPool`."""
+    """Call a function on a thread; after a cancel, nothing waits for that thread, as in `ThreadPool`."""
     events, context = asyncio.get_running_loop(), contextvars.copy_context()
     ended: asyncio.Future[Callable[[], Any]] = events.create_future()
 
@@ -59,7 +59,7 @@ async def _on_a_thread(function: Handler, message: Delivery[Any]) -> Any:
 
 
 def _settle(ended: asyncio.Future[Callable[[], Any]], result: Callable[[], Any]) -> None:
-    if not ended.done():  # else it was cancelled
+    if not ended.done():  # otherwise it was cancelled
         ended.set_result(result)
 
 

@@ -1,7 +1,7 @@
 """Group commit: messages that several threads send at the same time share a call.
 
-Whoever finds nobody sending does so at once. The others wait; the first of them then sends for all that have come
-meanwhile. A lone sender pays nothing for it, and a hundred cost the server little more than one.
+A thread that finds no other sending sends at once. The others wait; the first of them then sends for all that came
+meanwhile. A single sender pays nothing for this, and a hundred cost the server little more than one.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from delayq.model.delivery import SentMessage
 from delayq.operations.encode import EncodedMessage
 from delayq.protocol.operation import unwrap
 
-# An interrupt (Ctrl-C) may strike a thread wherever it stands, also where it owes the others something. So that they
-# never depend on it for good, whoever waits looks up from time to time: is the one that I wait for still there?
+# An interrupt (Ctrl-C) may hit a thread anywhere, even where others wait for it. So each waiting thread checks from
+# time to time whether the one that it waits for is still there.
 LOOK_UP_SECONDS = 1.0
 
 
@@ -27,11 +27,11 @@ class _PendingSend:
     """A message that waits, with its thread.
 
     Attributes:
-        call: the number of the call of `SendCoalescer.send` that it stands for.
-        leader: that of the call that sends it; 0 while none does.
-        turn: is released when the thread may go on: with a result, or with a batch to send.
-        follower: whom the thread wakes next. Woken all at once, the threads would fight for the interpreter's lock.
-        has_left: the thread waits no longer.
+        call: the number of its call of `SendCoalescer.send`.
+        leader: the number of the call that sends it; 0 while none does.
+        turn: released when the thread may continue: with a result, or with a batch to send.
+        follower: the next to wake. If all were woken at once, their threads would fight for the interpreter's lock.
+        has_left: the thread no longer waits.
     """
 
     __slots__ = ("batch", "call", "encoded", "follower", "has_left", "leader", "result", "turn")
@@ -48,7 +48,7 @@ class _PendingSend:
         self.has_left = False
 
     def wake(self) -> None:
-        """Let the thread go on; a second time is in vain."""
+        """Let the thread continue; a second call has no effect."""
         with contextlib.suppress(RuntimeError):
             self.turn.release()
 
@@ -57,8 +57,8 @@ class SendCoalescer:
     """Sends messages of many threads, one batch at a time.
 
     Args:
-        send: sends messages that may be sent twice; for each, returns what became of it or the error that kept the
-            server from taking it. Raises DelayqError for all of them.
+        send: sends messages that may be sent twice; for each, returns its result or the error with which the server
+            refused it. Raises DelayqError for all of them.
     """
 
     def __init__(self, send: Callable[[Sequence[EncodedMessage]], Sequence[SentMessage | DelayqError]]) -> None:
@@ -71,18 +71,18 @@ class SendCoalescer:
         self._leader = 0
         self._waiting: list[_PendingSend] = []
         self._threads: set[int] = set()  # those in `send`
-        self._calls: set[int] = set()  # those of `send` that have not ended: who is not among them leads no more
+        self._calls: set[int] = set()  # of `send` that have not ended; an ended one no longer leads
         self._numbers = itertools.count(1)
 
     def close(self) -> None:
-        """Nothing: a thread that sends waits for the result."""
+        """Do nothing: each sending thread waits for its result."""
 
     def send(self, encoded: EncodedMessage) -> SentMessage:
-        """Send one message, with those that others send now; raises what kept the server from taking it."""
-        if self._process != os.getpid():  # forked: whoever was sending is not here
+        """Send one message, with those that others send now; raise the error with which the server refused it."""
+        if self._process != os.getpid():  # forked: the threads that were sending are not here
             self._reset()
         thread, call = threading.get_ident(), next(self._numbers)
-        if thread in self._threads:  # a signal handler that interrupts a send must not wait for its end
+        if thread in self._threads:  # in a signal handler, which must not wait for the send that it interrupts
             return unwrap(self._send([encoded])[0])
         try:
             try:
@@ -92,7 +92,7 @@ class SendCoalescer:
             finally:
                 self._threads.discard(thread)
                 self._calls.discard(call)
-        finally:  # once more, for an interrupt may strike just before the first
+        finally:  # again, since an interrupt may hit just before the first time
             self._threads.discard(thread)
             self._calls.discard(call)
 
@@ -114,7 +114,7 @@ class SendCoalescer:
     def _wait(self, mine: _PendingSend) -> SentMessage | DelayqError:
         try:
             while not mine.turn.acquire(timeout=LOOK_UP_SECONDS):
-                if mine.result is not None or mine.batch is not None:  # whoever was to wake this thread is gone
+                if mine.result is not None or mine.batch is not None:  # the one that should wake this thread is gone
                     break
                 if self._is_forsaken(mine):
                     return self._send([mine.encoded])[0]
@@ -129,14 +129,14 @@ class SendCoalescer:
                 follower.wake()
         if mine.result is None:  # the leader was interrupted while it handed out the results
             return self._send([mine.encoded])[0]
-        if isinstance(mine.result, DelayqError):  # each thread raises one of its own
+        if isinstance(mine.result, DelayqError):  # each thread raises its own copy
             copied = copy.copy(mine.result)
             copied.__cause__ = mine.result.__cause__
             return copied
         return mine.result
 
     def _is_forsaken(self, mine: _PendingSend) -> bool:
-        """Whether nobody will send a message any more; its thread then does so by itself."""
+        """Whether no thread will send a message any more, so that its own thread must."""
         with self._lock:
             if (mine.leader or self._leader) in self._calls:
                 return False
@@ -157,7 +157,7 @@ class SendCoalescer:
             entry.result, entry.follower = result, follower
 
     def _pass_on(self, left: list[_PendingSend]) -> None:
-        """Let the next one send: what is left of a batch, and all that waits."""
+        """Let the next thread send the rest of a batch and all waiting messages."""
         with self._lock:
             self._leader = 0
             if not (left or self._waiting):

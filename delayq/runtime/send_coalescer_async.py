@@ -17,12 +17,12 @@ Results = Sequence[SentMessage | DelayqError]
 class SendCoalescer:
     """Sends messages of many tasks, one batch at a time.
 
-    Whoever finds nobody sending does so at once. The others wait, and go out together, from a task of the outbox: one
-    that is cancelled while it waits takes no others along.
+    A task that finds no other sending sends at once. The others wait and are sent together, from a separate task, so
+    that a waiting task can be cancelled without affecting the others.
 
     Args:
-        send: sends messages that may be sent twice; for each, returns what became of it or the error that kept the
-            server from taking it. What it raises is raised for all of them.
+        send: sends messages that may be sent twice; for each, returns its result or the error with which the server
+            refused it. Its exceptions are raised for all of them.
     """
 
     def __init__(self, send: Callable[[Sequence[EncodedMessage]], Awaitable[Results]]) -> None:
@@ -32,7 +32,7 @@ class SendCoalescer:
         self._task: asyncio.Task[None] | None = None
 
     async def send(self, encoded: EncodedMessage) -> SentMessage:
-        """Send one message, with those that others send now; raises what kept the server from taking it."""
+        """Send one message, with those that others send now; raise the error with which the server refused it."""
         if self._is_busy:
             future: asyncio.Future[SentMessage] = asyncio.get_running_loop().create_future()
             self._waiting.append((encoded, future))
@@ -44,7 +44,7 @@ class SendCoalescer:
             self._pass_on()
 
     async def close(self) -> None:
-        """Wait until all that was given is sent."""
+        """Wait until all given messages are sent."""
         if self._task is not None:
             await asyncio.wait({self._task})
 
@@ -60,7 +60,7 @@ class SendCoalescer:
                 _settle(future, result)
         except DelayqError as error:
             for _, future in batch:
-                again = copy.copy(error)  # each task raises one of its own
+                again = copy.copy(error)  # each task raises its own copy
                 again.__cause__ = error.__cause__
                 _settle(future, again)
         except Exception as error:  # noqa: BLE001  # it is for those who send
@@ -68,7 +68,7 @@ class SendCoalescer:
                 _settle(future, error)
         finally:
             for _, future in batch:
-                future.cancel()  # in vain, unless this task was cancelled
+                future.cancel()  # no effect unless this task was cancelled
             self._pass_on()
 
 

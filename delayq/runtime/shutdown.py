@@ -1,4 +1,4 @@
-"""The end of a run: what runs is waited for, and given up when its time is over."""
+"""The end of a run: waits for running handlers, and abandons them when their time is over."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from delayq.runtime.effects import Effects, WaitForWork
 from delayq.runtime.handler_pool import HandlerPool
 from delayq.runtime.outage_backoff import OutageBackoff
 
-INTERRUPTED_SECONDS = 1.0  # that handlers which were interrupted are given to end
+INTERRUPTED_SECONDS = 1.0  # for interrupted handlers to end
 
 
 class Shutdown:
-    """Whether a run is to end, and how fast; it may be asked for at any moment, by any thread or a signal handler.
+    """Whether a run should end, and how fast; any thread or signal handler may request it at any moment.
 
     Attributes:
-        is_requested: the run is to end soon.
-        at_once: what runs is left to its lease.
-        by_signal: a signal has asked for it; another one is to end the run at once.
-        deadline: until then running handlers are waited for, on the monotonic clock.
+        is_requested: the run should end soon.
+        at_once: running messages are left to their leases.
+        by_signal: a signal has requested it; another one ends the run at once.
+        deadline: of the wait for running handlers, on the monotonic clock.
     """
 
     def __init__(self) -> None:
@@ -37,17 +37,17 @@ class Shutdown:
 
     @property
     def is_late(self) -> bool:
-        """Whether nothing is waited for any longer."""
+        """Whether the time to wait is over."""
         return self.at_once or time.monotonic() >= self.deadline
 
 
 def log_interrupted(subject: Handed) -> None:
-    """Log that what a handler runs on is handed back."""
+    """Log that the message of a running handler is handed back."""
     log_of(subject).warning("message handed back at shutdown")
 
 
 class Finishing(Protocol):
-    """An engine that is to finish what runs."""
+    """An engine whose handlers may still be running."""
 
     shutdown: Shutdown
     pool: HandlerPool[Any]
@@ -63,10 +63,10 @@ class Finishing(Protocol):
 
 
 def finish(engine: Finishing, labeled: Any) -> Effects[None]:
-    """Wait for what runs, settle it, and interrupt what does not end in time.
+    """Wait for running handlers, settle their outcomes, and interrupt those that do not end in time.
 
     Args:
-        labeled: a logger whose lines tell whose handlers these are.
+        labeled: a logger whose lines name the queue or topic.
     """
     shutdown = engine.shutdown
     if engine.unfinished and shutdown.by_signal and not shutdown.at_once:
@@ -78,7 +78,7 @@ def finish(engine: Finishing, labeled: Any) -> Effects[None]:
             yield from engine.outage.ride_out(engine.settle(), engine.on_outage)
         if shutdown.is_late or not (engine.unfinished or engine.unsettled):
             break
-        if not engine.unsettled:  # else a try was in vain, and was followed by a pause: the next one is due
+        if not engine.unsettled:  # otherwise a try failed, and its pause is over: try again
             yield WaitForWork(shutdown.deadline - time.monotonic())
     if engine.pool.interrupt() and not shutdown.at_once:
         end = time.monotonic() + INTERRUPTED_SECONDS

@@ -15,9 +15,9 @@ _runs: dict[asyncio.AbstractEventLoop, _Watch] = {}
 
 
 class _Watch:
-    """The consumers that run on an event loop, and what the signals did before the first of them.
+    """The consumers that run on an event loop, and the signal handlers from before the first of them.
 
-    The event loop's own handlers are left alone: they are the application's.
+    The event loop's own signal handlers belong to the application and are left alone.
     """
 
     def __init__(self, events: asyncio.AbstractEventLoop) -> None:
@@ -31,7 +31,7 @@ class _Watch:
 
     def end(self) -> None:
         for number, old in self._before.items():
-            if signal.getsignal(number) == self._tell:  # nobody else has come to handle it
+            if signal.getsignal(number) == self._tell:  # nobody else has replaced the handler
                 signal.signal(number, signal.SIG_DFL if old is None else old)
 
     def _tell(self, _number: int, _frame: FrameType | None) -> None:

@@ -14,25 +14,25 @@ from delayq.log import log
 from delayq.runtime import liveness_pipe
 from delayq.runtime.liveness_pipe import LivenessPipe
 
-USAGE_ERROR = 2  # an exit code: the command line is wrong, and would be wrong again
-FIRST_WAIT, LONGEST_WAIT = 0.2, 10.0  # seconds before a restart; longer each time for a child that dies young
+USAGE_ERROR = 2  # the exit code for a wrong command line: a restart would not help
+FIRST_WAIT, LONGEST_WAIT = 0.2, 10.0  # seconds before a restart; longer each time for a child that dies early
 TRIES = 3  # early deaths in a row
 LONG_LIFE = 30.0  # seconds after which a child counts as having started well
-KILL_MARGIN = 15.0  # seconds beyond the shutdown timeout before a child that does not end is killed
+KILL_MARGIN = 15.0  # seconds after the shutdown timeout until a child that does not end is killed
 SUPERVISOR_ENV = "DELAYQ_SUPERVISOR"
-"""In a child's environment: the supervisor's process id. A child whose parent is another one is an orphan."""
+"""In a child's environment: the supervisor's process id. A child with another parent is an orphan."""
 
 
 class Supervisor:
     """Runs a command in several processes until SIGTERM or SIGINT; either ends them by SIGTERM.
 
-    SIGINT, to a Python that only just begins, is a traceback.
+    SIGINT would print a traceback in a Python that is just starting.
 
     Args:
         command: the program and its arguments.
         processes: 1 to 1,000.
-        shutdown_timeout: seconds that the processes take at most to finish what they run.
-        ends: the command is to end by itself: a process that fails early three times in a row is given up.
+        shutdown_timeout: maximum seconds that the processes need to finish their handlers.
+        ends: the command ends by itself: a process that fails early three times in a row is given up.
     """
 
     def __init__(
@@ -51,8 +51,8 @@ class Supervisor:
         """Supervise until a signal, or until all children have ended by themselves with 0.
 
         Returns:
-            an exit code: 0; 2 when a child reported a wrong command line; 1 when one was given up, failed in the
-            end or had to be killed.
+            An exit code: 0; 2 if a child reported a wrong command line; 1 if one was given up, failed at the end or had
+            to be killed.
         """
         previous = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
@@ -69,20 +69,20 @@ class Supervisor:
 
     @property
     def is_running(self) -> bool:
-        """Whether all its processes run, and it was not told to stop."""
+        """Whether all its processes are running, and it was not told to stop."""
         children = self._children
         return bool(children) and not self._stopping and all(child.is_running for child in children)
 
     @property
     def stalled(self) -> float:
-        """For how many seconds the quietest of its processes has given no sign that its consumers turn."""
+        """The longest time, in seconds, since one of its processes gave a sign that its consumers run."""
         return max((child.silence for child in self._children), default=0.0)
 
     def _new_children(self) -> list[Child]:
         return [Child(self._command, number, self._tries) for number in range(self._count)]
 
     def _look(self) -> int | None:
-        """Start what is to be started; return an exit code when the whole is at its end."""
+        """Start children that are due; return an exit code once all have ended."""
         for child in self._children:
             child.look()
         if any(child.code == USAGE_ERROR for child in self._children):
@@ -98,14 +98,14 @@ class Supervisor:
         return 0 if all(ended) else 1
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
-        if self._stopping:  # the second one: hand it on, and the children end at once
+        if self._stopping:  # the second signal: pass it on, so that the children end at once
             for child in self._children:
                 child.terminate()
         self._stopping = True
 
 
 class Child:
-    """One process, and when to start it again. `code` is that of its last end, None while it is to run."""
+    """One process, and when to restart it. `code` is its last exit code, None while it should run."""
 
     def __init__(self, command: Sequence[str], number: int, tries: int | None) -> None:
         self._command = command
@@ -125,7 +125,7 @@ class Child:
         return self._process is not None
 
     def look(self) -> None:
-        """Start the process when it is time, and note its end."""
+        """Start the process if it is time, and note its end."""
         if self._process is None:
             if self.code is None and time.monotonic() >= self._start_at:
                 self._start()
@@ -139,12 +139,12 @@ class Child:
             self.silence = self._heartbeat.silence()
 
     def terminate(self) -> None:
-        """Ask the process to end; asked again, it does so at once."""
+        """Ask the process to end; a second time, it ends at once."""
         if self._process is not None and self._process.poll() is None:
             self._process.terminate()
 
     def end(self, deadline: float) -> bool:
-        """Wait for the end until `deadline` (monotonic), then kill; return whether it ended in good order."""
+        """Wait for its end until `deadline` (monotonic), then kill it; return whether it ended in good order."""
         if self._process is None:
             return True
         try:
@@ -162,7 +162,7 @@ class Child:
         self._started = time.monotonic()
         try:
             self._process = self._popen()
-        except OSError as error:  # no memory, no process left: as it may be when children die
+        except OSError as error:  # out of memory or processes, which may also be why children die
             self._listen_no_more()
             self._wait_after(0.0, f"not started: {error}")
             return
@@ -172,7 +172,7 @@ class Child:
         beating = self._heartbeat = LivenessPipe()
         told = {SUPERVISOR_ENV: str(os.getpid()), liveness_pipe.ENV: str(beating.child)}
         try:
-            # A group of its own: Ctrl-C in a terminal reaches the supervisor alone, which hands it on once.
+            # A separate process group: Ctrl-C in a terminal reaches only the supervisor, which passes it on once.
             return subprocess.Popen(
                 self._command, env={**os.environ, **told}, process_group=0, pass_fds=[beating.child]
             )
@@ -203,6 +203,6 @@ class Child:
 
 
 def is_orphan() -> bool:
-    """Return whether this process was started by a supervisor that is gone."""
+    """Whether this process was started by a supervisor that is gone."""
     supervisor = os.environ.get(SUPERVISOR_ENV)
     return supervisor is not None and supervisor.isdigit() and os.getppid() != int(supervisor)

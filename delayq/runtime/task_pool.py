@@ -18,7 +18,7 @@ from delayq.runtime.shutdown import INTERRUPTED_SECONDS
 
 
 class Named(Protocol):
-    """What a handler is called with: a message, or a record."""
+    """A handler's argument: a message or a record."""
 
     id: str
 
@@ -27,16 +27,16 @@ D = TypeVar("D", bound=Named)
 
 
 class TaskPool(Generic[D]):
-    """Runs an async handler on messages, each in a task of its own, and keeps the outcomes until they are fetched.
+    """Runs an async handler on messages, each in its own task, and keeps the outcomes until they are fetched.
 
     Args:
-        handler: is awaited with a message.
-        count: of handlers that run at the same time.
-        may_start: whether a message's lease still stands.
-        on_outcome: is called after each outcome.
+        handler: awaited with a message.
+        count: how many handlers run at the same time.
+        may_start: whether a message's lease is still valid.
+        on_outcome: called after each outcome.
 
     Attributes:
-        count: of handlers that run at the same time.
+        count: how many handlers run at the same time.
         times: how long handlers have run.
     """
 
@@ -59,24 +59,24 @@ class TaskPool(Generic[D]):
         self._own_times = self.times.own()
 
     def start(self) -> None:
-        """Nothing: tasks begin with their messages."""
+        """Do nothing: tasks begin with their messages."""
 
     def room(self, unfinished: int, ahead: bool = True) -> int:
-        """Return how many messages to claim beside those that are with the tasks; `ahead`: also for busy ones."""
+        """Return how many messages to claim beyond those that the tasks have; `ahead`: also for busy tasks."""
         return prefetch.prefetch_limit(self.count, unfinished, self.times.seconds if ahead else None)
 
     def submit(self, messages: list[D]) -> None:
-        """Run the handler on messages, in their order."""
+        """Run the handler on messages, in order."""
         self._inbox.extend(messages)
         while self._inbox and len(self.tasks) < self.count:
             self._begin()
 
     def adapt(self) -> None:
-        """Nothing: there are as many tasks as there may be."""
+        """Do nothing: there are always as many tasks as allowed."""
 
     @property
     def is_behind(self) -> bool:
-        """No: threads may sleep while messages wait; tasks don't."""
+        """False: threads may sleep while messages wait, tasks don't."""
         return False
 
     def hasten(self) -> None:
@@ -87,26 +87,26 @@ class TaskPool(Generic[D]):
         return bool(self._outcomes)
 
     def outcomes(self) -> list[tuple[D, oc.Outcome]]:
-        """Fetch the outcomes since the last time."""
+        """Fetch the outcomes since the last call."""
         fetched = list(self._outcomes)
         self._outcomes.clear()
         return fetched
 
     def unstarted(self) -> list[D]:
-        """Take back what no task has started."""
+        """Take back the messages that no task has started."""
         taken = list(self._inbox)
         self._inbox.clear()
         return taken
 
     def interrupt(self) -> bool:
-        """Cancel the handlers that run; return whether there are any."""
+        """Cancel the running handlers; return whether there are any."""
         self._is_interrupted = True
         for task in self.tasks:
             task.cancel()
         return bool(self.tasks)
 
     async def stop(self) -> None:
-        """Cancel the handlers that run, and wait for their end."""
+        """Cancel the running handlers, and wait for them to end."""
         self.unstarted()
         if self.interrupt():
             _, deaf = await asyncio.wait(self.tasks, timeout=INTERRUPTED_SECONDS)
@@ -114,7 +114,7 @@ class TaskPool(Generic[D]):
                 log.warning("handlers ignore cancellation", tasks=[task.get_name() for task in deaf])
 
     def runs(self, task: asyncio.Task[Any] | None) -> bool:
-        """Whether a task is one of a handler."""
+        """Whether a task runs a handler."""
         return task in self.tasks
 
     def _begin(self) -> None:
@@ -125,7 +125,7 @@ class TaskPool(Generic[D]):
 
     def _end(self, message: D, task: asyncio.Task[None]) -> None:
         self.tasks.discard(task)
-        if task.cancelled():  # before it began: else it has an outcome
+        if task.cancelled():  # before it began: otherwise it has an outcome
             self._outcomes.append((message, oc.RELEASED))
         if self._inbox and not self._is_interrupted:
             self._begin()
@@ -150,10 +150,10 @@ class TaskPool(Generic[D]):
         self._outcomes.append((message, outcome))
 
     async def _returned(self, value: Any) -> Any:
-        """Await what a handler has returned, if need be.
+        """Await a handler's result, if it is awaitable.
 
         Raises:
-            CancelledError: also when the handler swallowed it: nobody can tell whether its work is done.
+            CancelledError: even if the handler swallowed it, since its work may not be done.
         """
         if not inspect.isawaitable(value):
             return value

@@ -14,24 +14,23 @@ from delayq.runtime import prefetch
 
 D = TypeVar("D")  # a message of either face, or a record
 
-# One thread runs quick handlers one after the other: for so little work, another thread would cost more than it does.
+# One thread runs quick handlers one after the other: waking another one would cost more than the handlers.
 ALONE_SECONDS = 0.0005
 
 
 class ThreadPool(Generic[D]):
     """Threads that run a handler on messages and keep the outcomes until they are fetched.
 
-    No more of them are awake than the handler's measured time calls for; `hasten` wakes the others, should that time
-    have told too little.
+    Only as many are awake as the handler's measured time requires; `hasten` wakes the others if handlers take longer.
 
     Args:
-        handler: is called with a `Message`.
-        count: of threads.
-        may_start: whether a message's lease still stands.
-        on_outcome: is called, on the worker's thread, after each outcome.
+        handler: called with a `Message`.
+        count: the number of threads.
+        may_start: whether a message's lease is still valid.
+        on_outcome: called, on the worker's thread, after each outcome.
 
     Attributes:
-        count: of threads.
+        count: the number of threads.
         times: how long handlers have run.
     """
 
@@ -47,7 +46,7 @@ class ThreadPool(Generic[D]):
         self._may_start = may_start
         self._on_outcome = on_outcome
         self._inbox: deque[D] = deque()
-        self._parked: list[threading.Lock] = []  # of the threads that sleep; the last to fall asleep wakes first
+        self._parked: list[threading.Lock] = []  # of sleeping threads; the last to fall asleep wakes first
         self._stopped = False
         self._outcomes: deque[tuple[D, oc.Outcome]] = deque()
         self.threads: list[threading.Thread] = []
@@ -61,11 +60,11 @@ class ThreadPool(Generic[D]):
             self.threads.append(thread)
 
     def room(self, unfinished: int, ahead: bool = True) -> int:
-        """Return how many messages to claim beside those that are with the threads; `ahead`: also for busy ones."""
+        """Return how many messages to claim beyond those that the threads have; `ahead`: also for busy threads."""
         return prefetch.prefetch_limit(self.count, unfinished, self.times.seconds if ahead else None)
 
     def submit(self, messages: list[D]) -> None:
-        """Let the threads run the handler on messages, in their order."""
+        """Let the threads run the handler on messages, in order."""
         self._inbox.extend(messages)
         self._wake(1)
         self.adapt()
@@ -75,7 +74,7 @@ class ThreadPool(Generic[D]):
         self.submit([message])
 
     def adapt(self) -> None:
-        """Wake as many threads as the handler's measured time calls for."""
+        """Wake as many threads as the handler's measured time requires."""
         count, seconds = len(self._inbox), self.times.seconds
         self._wake(count if seconds is None else min(count, int(count * seconds / ALONE_SECONDS)))
 
@@ -85,7 +84,7 @@ class ThreadPool(Generic[D]):
         return bool(self._inbox and self._parked)
 
     def hasten(self) -> None:
-        """Wake a thread for every message that waits: the others take longer than was to be expected."""
+        """Wake a thread for every waiting message, because the others take longer than expected."""
         self._wake(len(self._inbox))
 
     def _wake(self, most: int) -> None:
@@ -100,14 +99,14 @@ class ThreadPool(Generic[D]):
         return bool(self._outcomes)
 
     def outcomes(self) -> list[tuple[D, oc.Outcome]]:
-        """Fetch the outcomes since the last time."""
+        """Fetch the outcomes since the last call."""
         fetched = []
         while self._outcomes:
             fetched.append(self._outcomes.popleft())
         return fetched
 
     def unstarted(self) -> list[D]:
-        """Take back what no thread has started."""
+        """Take back the messages that no thread has started."""
         taken: list[D] = []
         while True:
             try:
@@ -116,11 +115,11 @@ class ThreadPool(Generic[D]):
                 return taken
 
     def interrupt(self) -> bool:
-        """Return whether handlers that run could be told to end; a thread cannot."""
+        """Return False: running threads cannot be interrupted."""
         return False
 
     def stop(self) -> None:
-        """Let the threads end when they have finished what they run."""
+        """Let the threads end once their handlers have finished."""
         self._stopped = True
         self._wake(self.count)
 
@@ -133,17 +132,17 @@ class ThreadPool(Generic[D]):
                 message = self._inbox.popleft()
             except IndexError:
                 self._parked.append(parking)
-                # Whoever adds to the inbox looks for parked threads afterwards: one of the two sees the other.
+                # A sender adds to the inbox first, and then looks for parked threads: one of the two sees the other.
                 if (self._inbox or self._stopped) and self._unparked(parking):
                     continue
                 parking.acquire()
                 continue
             self._outcomes.append((message, self._run(message, times)))
-            del message  # else an idle thread would keep it
+            del message  # otherwise an idle thread would keep it
             self._on_outcome()
 
     def _unparked(self, parking: threading.Lock) -> bool:
-        """Stay awake; False when somebody has taken the lock already, to wake the thread."""
+        """Stay awake; return False if another thread has already taken the lock to wake this one."""
         try:
             self._parked.remove(parking)
         except ValueError:

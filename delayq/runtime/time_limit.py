@@ -1,4 +1,4 @@
-"""Handlers that run for longer than they are to."""
+"""The time limit of handlers."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ from delayq.model.delivery import Delivery, Handed
 from delayq.model.outcome import is_coroutine_function
 
 Subject: TypeAlias = Handed | list[Delivery[Any]]
-"""What a handler is called with: a message, a record, or a batch."""
+"""A handler's argument: a message, a record, or a batch."""
 
 
 class TimeLimit:
-    """Tells of handlers that run for longer than their time; an async one is cancelled, which fails its delivery.
+    """Reports handlers that exceed their time limit; an async one is cancelled, which fails its delivery.
 
-    Nobody can end a thread from outside: such a handler goes on, under its lease, and its place is taken until it
-    ends. So it is logged and counted once, in time, and logged again when it ends.
+    A thread cannot be stopped from outside: its handler continues, under its lease, and occupies its place until it
+    ends. So it is logged and counted once when its time is over, and logged again when it ends.
 
     Args:
-        seconds: how long a handler may run, unless its message says so; None for ever.
+        seconds: how long a handler may run, unless its message says otherwise; None for no limit.
 
     Attributes:
-        count: deliveries whose handler ran longer, so far.
+        count: deliveries whose handlers exceeded the limit so far.
     """
 
     def __init__(self, seconds: float | None) -> None:
         self.count = 0
         self._seconds = seconds
-        self._running: dict[object, tuple[Subject, float, float]] = {}  # what, for how many seconds, and until when
-        self._wakes_at = math.inf  # when the thread looks, unless it is called
+        self._running: dict[object, tuple[Subject, float, float]] = {}  # what, its limit in s, and until when
+        self._wakes_at = math.inf  # when the thread looks next, unless it is called
         self._called = threading.Event()
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
         self._is_watching = False
 
     def of(self, subject: Subject) -> float | None:
-        """Return the seconds that a handler may run on a message, a record or a batch; None for ever."""
+        """Return how many seconds a handler may run on a message, a record or a batch; None for no limit."""
         own = subject.timeout if isinstance(subject, Delivery) else None
         return self._seconds if own is None else own
 
     def wrap(self, handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """Return a handler that is watched; of an async one, one that is cancelled and raises TimeoutError."""
+        """Return a handler with its time limit; an async one is cancelled and raises TimeoutError."""
         if is_coroutine_function(handler):
 
             async def handle_async(message: Any) -> Any:
@@ -69,7 +69,7 @@ class TimeLimit:
         usual = self._seconds
 
         def handle(message: Any) -> Any:
-            own = getattr(message, "timeout", None)  # as `of`, without the call: this is done for each message
+            own = getattr(message, "timeout", None)  # as `of` does, without a call for each message
             seconds = usual if own is None else own
             if seconds is None:
                 return handler(message)
@@ -88,7 +88,7 @@ class TimeLimit:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Look at what runs, on a thread of its own, which begins with the first handler that has a limit."""
+        """Watch running handlers on a separate thread, which starts with the first handler that has a limit."""
         self._is_watching, self._wakes_at = True, math.inf
         try:
             yield
@@ -112,7 +112,7 @@ class TimeLimit:
     def _watch(self) -> None:
         while self._is_watching:
             self._called.clear()
-            self._wakes_at = math.inf  # what begins from here on calls, unless the look below sees it
+            self._wakes_at = math.inf  # handlers that begin from here on call, unless the look below sees them
             if not self._is_watching:
                 return
             self._wakes_at = self._look()
@@ -120,7 +120,7 @@ class TimeLimit:
             self._called.wait(None if left == math.inf else max(0.0, left))
 
     def _look(self) -> float:
-        """Tell of what runs over; return when something else may, on the monotonic clock."""
+        """Report handlers over their limit; return when the next may be, on the monotonic clock."""
         now, first = time.monotonic(), math.inf
         for run, (message, seconds, end) in self._running.copy().items():
             if end > now:
@@ -139,7 +139,7 @@ def _count(subject: Subject) -> int:
 
 
 def _line(subject: Subject) -> Any:
-    """Return a logger whose lines tell what a handler runs on."""
+    """Return a logger whose lines name a handler's message, record or batch."""
     if isinstance(subject, list):
         return log.bind(queue=subject[0].queue, ids=[message.id for message in subject[:3]], messages=len(subject))
     return log_of(subject)

@@ -1,6 +1,7 @@
 """The consumer of a topic, as decisions without I/O. Both faces run it: see `driver` and `driver_async`.
 
-Settle what is done, and take: what has waited, what others have left, what is new; sleep only when there is nothing.
+Each turn settles outcomes and takes records: those that waited, those that others left, then new ones. It sleeps only
+if there is nothing to do.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from delayq.runtime.handler_pool import HandlerPool
 from delayq.runtime.outage_backoff import OutageBackoff
 from delayq.runtime.record_leases import RecordLeases
 
-DROP_SECONDS = 600.0  # between two looks for consumers of the group that are gone
-MOST_WAITING = 1000  # records that wait to be tried again; with more, nothing new is taken, but by a burst
+DROP_SECONDS = 600.0  # between two searches for consumers of the group that are gone
+MOST_WAITING = 1000  # records that wait to be retried; with more, nothing new is taken, except in a burst
 
 
 class TopicEngine:
@@ -35,15 +36,15 @@ class TopicEngine:
 
     Args:
         leases: of the records that it is handed.
-        pool: that runs the handlers.
-        keeper: the consumer of the group that keeps what is handed back.
-        burst: return when there is nothing to be handled at once.
-        most: return after so many deliveries, or None.
+        pool: runs the handlers.
+        keeper: the consumer of the group that holds records that are handed back.
+        burst: return when no record can be handled at once.
+        most: return after this many deliveries; None for no limit.
 
     Attributes:
         handled: deliveries whose handling has ended.
         failed: of these, those that did not end in an ack.
-        abandoned: records that were left to be taken over, as the run was to end at once.
+        abandoned: records left for others to take over because the run had to end at once.
     """
 
     def __init__(
@@ -65,20 +66,20 @@ class TopicEngine:
         self._keeper = keeper
         self._burst = burst
         self._most = most
-        self._places: dict[int, str] = {}  # shards whose lists of what others hold are still to be looked through
+        self._places: dict[int, str] = {}  # shards where records that others hold are still to be searched
         self._reclaiming = Interval(member.ack_timeout / 2)
         self._dropping = Interval(DROP_SECONDS)
         self.unsettled: list[tuple[Record, oc.Outcome]] = []
         self.unfinished = 0  # with the pool
-        self._unlisted: dict[int, str] = {}  # shards whose lists of what is this consumer's are to be looked through
-        self._is_new = True  # until it has looked through them
+        self._unlisted: dict[int, str] = {}  # shards where this consumer's records are still to be listed
+        self._is_new = True  # until it has listed them
         self.outage = OutageBackoff(topic=context.name, group=member.group, consumer=member.name)
         self.shutdown = shutdown.Shutdown()
         self._trouble: DelayqError | None = None
         self._log = log.bind(topic=context.name, group=member.group, consumer=member.name)
 
     def connect(self) -> Effects[None]:
-        """Make sure that the group can be served.
+        """Check that the group can be served.
 
         Raises:
             ServerError, UnknownGroup
@@ -86,12 +87,12 @@ class TopicEngine:
         yield from group_admin.consumers(self._context, self._member.group)
 
     def run(self, grace: Callable[[], float]) -> Effects[None]:
-        """Turn until stopped.
+        """Run turns until stopped.
 
         Args:
-            grace: how many seconds running handlers are given in the end.
+            grace: returns how many seconds running handlers get at the end.
         """
-        self.on_outage()  # what an earlier run under this name was handed is looked for in the same way
+        self.on_outage()  # records of an earlier run under this name are found in the same way
         while not self.shutdown.is_requested:
             yield from self.outage.ride_out(self._turn(), self.on_outage)
         self.shutdown.deadline = time.monotonic() + grace()
@@ -128,7 +129,7 @@ class TopicEngine:
 
     @property
     def _takes_more(self) -> bool:
-        """Whether more may come to wait: a burst leaves those behind that wait for their backoff."""
+        """Whether more records may wait; a burst leaves those that wait for their backoff behind."""
         return self._leases.waiting < MOST_WAITING or (self._burst and self._leases.left() != 0)
 
     @property
@@ -136,7 +137,7 @@ class TopicEngine:
         return bool(self._unlisted) and self._takes_more
 
     def _look_back(self) -> Effects[None]:
-        """Take a page of what is this consumer's and not known: of an earlier run, or of a reply that never came."""
+        """Take a page of this consumer's unknown records: of an earlier run, or from a reply that never came."""
         since = lease_now()
         own, unlisted = yield from group_read.own_page(*self._me, self._unlisted)
         for record in self._leases.take(own, since):
@@ -145,7 +146,7 @@ class TopicEngine:
         self._unlisted, self._is_new = unlisted, self._is_new and bool(unlisted)
 
     def _take_due(self, room: int) -> Effects[int]:
-        """Handle a page of those whose wait is over; return their number."""
+        """Handle a page of records whose wait is over; return their number."""
         due = self._leases.due(room)
         if not due:
             return 0
@@ -160,7 +161,7 @@ class TopicEngine:
             )
             ours, left = ([*first, *second] for first, second in zip(*map(unwrap, results), strict=True))
         except BaseException:
-            for record, begun in due:  # one that was redelivered all the same has a delivery that was not begun
+            for record, begun in due:  # a record that was redelivered anyway has a delivery that was not begun
                 self._leases.wait(record, 0, begun and record.deliveries == counts[id(record)])
             raise
         self.unsettled += [(record, oc.Dead(EXHAUSTED, counted=False)) for record in worn]
@@ -174,7 +175,7 @@ class TopicEngine:
         return len(due) - len(left)
 
     def _reclaim(self, limit: int) -> Effects[int]:
-        """Take over a page of what nobody has renewed; return the number of records."""
+        """Take over a page of records that nobody has renewed; return their number."""
         since, done = lease_now(), reclaim.Reclaimed()
         timeout, most = self._member.ack_timeout, self._member.max_deliveries
         yield from reclaim.reclaim_page(*self._me, timeout, limit, most, self._places, done)
@@ -187,7 +188,7 @@ class TopicEngine:
         return len(fresh)
 
     def _exchange(self, limit: int) -> Effects[group_read.PolledRecords | None]:
-        """Settle what is done and poll (unless `limit` is 0) in the same round trips; return what was handed out."""
+        """Settle outcomes and poll (unless `limit` is 0) in the same round trips; return the records."""
         settled, since = self.unsettled, lease_now()
         if not (settled or limit):
             return None
@@ -218,13 +219,13 @@ class TopicEngine:
         return self._leases.heartbeat_seconds
 
     def renew(self) -> Effects[None]:
-        """Renew the leases: on a thread or task of its own, so that nothing delays it."""
+        """Renew the leases, on a separate thread or task, so that nothing delays it."""
         since, settling = lease_now(), self._leases.settling
         records = [record for record in self._leases.records() if id(record) not in settling]
         held, lost = yield from group_read.renew(*self._me, records)
         self._leases.renew(held, since)
         for record in lost:
-            if id(record) not in self._leases.settling:  # else it was settled meanwhile
+            if id(record) not in self._leases.settling:  # otherwise it was settled meanwhile
                 self._lose(record)
 
     def _lose(self, record: Record) -> None:
@@ -235,12 +236,12 @@ class TopicEngine:
     # -- settling ----------------------------------------------------------------------------------------------------
 
     def collect_outcomes(self) -> None:
-        """Fetch what became of the records that the pool has handled."""
+        """Fetch the outcomes of the records that the pool has handled."""
         if self.pool.is_behind:
             self.pool.adapt()
         for record, outcome in self.pool.outcomes():
             self.unfinished -= 1
-            if isinstance(outcome, oc.Released):  # it is looked whether the record is still ours
+            if isinstance(outcome, oc.Released):  # redeliver it if it is still ours
                 if outcome.begun:
                     shutdown.log_interrupted(record)
                 self._leases.wait(record, 0, begun=False)
@@ -250,7 +251,7 @@ class TopicEngine:
     def _note(self, settled: settle.Settled, results: Sequence[bool | DelayqError]) -> None:
         for (record, outcome), ours in zip(settled, results, strict=True):
             if isinstance(ours, DelayqError):
-                self.unsettled.append((record, outcome))  # once more, with the next ones
+                self.unsettled.append((record, outcome))  # to be tried again with the next ones
                 self._trouble = ours
                 continue
             if not isinstance(outcome, oc.Dead) or outcome.counted:
@@ -284,7 +285,7 @@ class TopicEngine:
             seconds = min(seconds, self._reclaiming.left(), seconds if waits is None else waits)
         if lasts is not None:
             waiting = yield from publish.append_due(self._context)
-            if len(lasts) != len(waiting.seen):  # the topic was made anew meanwhile, with more shards
+            if len(lasts) != len(waiting.seen):  # the topic was created again meanwhile, with more shards
                 return
             if waiting.next_ms is not None:
                 seconds = min(seconds, waiting.next_ms / 1000)
@@ -295,11 +296,11 @@ class TopicEngine:
         yield WaitForWork(seconds, listening=lasts is not None)
 
     def on_outage(self) -> None:
-        """Look for what was handed out in a reply that never came, once the redis available again."""
+        """List this consumer's records once Redis is available again: a reply may have been lost."""
         self._unlisted = dict.fromkeys(range(len(self._context.shards)), "")
 
     def _finish(self) -> Effects[None]:
-        """Wait for what runs, give up what does not end in time, hand back the rest."""
+        """Wait for running handlers, abandon those that do not end in time, and hand back the rest."""
         unstarted = self.pool.unstarted()
         self.unfinished -= len(unstarted)
         for record in unstarted:
@@ -317,7 +318,7 @@ class TopicEngine:
             self._log.warning(text, records=self.abandoned, ack_timeout=self._member.ack_timeout)
 
     def settle(self) -> Effects[None]:
-        """Settle what is done, and take nothing."""
+        """Settle outcomes without taking records."""
         yield from self._exchange(0)
 
     def _leave(self) -> Effects[None]:

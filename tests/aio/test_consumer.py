@@ -426,7 +426,7 @@ def test_consumer_runs_once_at_a_time(run: Run, url: str):
         async with Queue("jobs", url=url) as queue:
             consumer = Consumer(queue, nothing)
             await consumer.start()
-            with pytest.raises(InvalidInput, match="runs already"):
+            with pytest.raises(InvalidInput, match="is already running"):
                 await consumer.run()
             await consumer.stop()
             assert await consumer.run(burst=True) == 0

@@ -352,6 +352,6 @@ def test_consumer_whose_start_fails_ends_with_exit_code_1_and_leaves_the_message
     queue.send("x")
     done = invoke("consume", "tasks:emails", "--burst")
     assert done.exit_code == 1
-    assert "on_start function connect failed, so the consumer took nothing: ZeroDivisionError" in done.stderr
+    assert "on_start function connect failed, so the consumer did not start: ZeroDivisionError" in done.stderr
     assert "Traceback" in done.stderr
     assert queue.stats().delivered == 0

@@ -129,12 +129,12 @@ def test_queue_with_only_cron_functions_fails_other_messages(queue: Queue, drain
     assert drain(queue, None) == 1
     assert seen == [HandlerMissing]
     (info,) = queue.peek("retry")
-    assert "has no handler here but those of schedules" in str(info.error)
+    assert "has only handlers of schedules here" in str(info.error)
 
 
 def test_schedule_name_can_have_only_one_function(queue: Queue):
     registered(queue, queue.cron("@daily", name="tick"), lambda _: None)
-    with pytest.raises(InvalidInput, match="has a handler already"):
+    with pytest.raises(InvalidInput, match="already has a handler"):
         registered(queue, queue.cron("@hourly", name="tick"), lambda _: None)
     with pytest.raises(InvalidInput, match="61"):
         queue.cron("61 * * * *")

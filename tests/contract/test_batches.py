@@ -351,10 +351,10 @@ def test_queue_can_have_only_one_handler(queue: Queue, make: Make):
 
     other = make("others")
     registered(other, other.handler, one)
-    with pytest.raises(InvalidInput, match=r"queue others has a function of @queue\.handler already"):
+    with pytest.raises(InvalidInput, match=r"queue others already has a function of @queue\.handler"):
         registered(other, other.batch_handler(), one)
     registered(queue, queue.batch_handler(), one)
-    with pytest.raises(InvalidInput, match=r"queue jobs has a function of @queue\.batch_handler already"):
+    with pytest.raises(InvalidInput, match=r"queue jobs already has a function of @queue\.batch_handler"):
         registered(queue, queue.handler, one)
 
 

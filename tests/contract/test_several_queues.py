@@ -271,9 +271,9 @@ def test_queue_without_handler_is_named(high: Any, low: Any, run: Run):
 UNSERVED: list[tuple[Callable[[Any, Any], Any], str]] = [
     (lambda _high, _low: [], "a consumer needs a queue: give one, or several in a list"),
     (lambda _high, _low: {}, "a consumer needs a queue"),
-    (lambda _high, _low: "high", r"'high' is not a delayq\.(aio\.)?Queue"),
-    (lambda _high, _low: None, r"None is not a delayq\.(aio\.)?Queue"),
-    (lambda high, _low: [high, "low"], r"'low' is not a delayq\.(aio\.)?Queue"),
+    (lambda _high, _low: "high", r"expected a delayq\.(aio\.)?Queue, got 'high'"),
+    (lambda _high, _low: None, r"expected a delayq\.(aio\.)?Queue, got None"),
+    (lambda high, _low: [high, "low"], r"expected a delayq\.(aio\.)?Queue, got 'low'"),
     (lambda high, _low: [high, high], "Queue high> is given twice: give it once, with a weight"),
     (
         lambda high, low: {high: 0, low: 1},
@@ -292,5 +292,5 @@ def test_invalid_list_of_queues_is_refused(high: Any, low: Any, run: Run, subtes
 
 
 def test_strict_priority_with_weights_is_refused(high: Any, low: Any, run: Run):
-    with pytest.raises(InvalidInput, match="strict=True goes by the order of the queues: give a list"):
+    with pytest.raises(InvalidInput, match="strict=True uses the order of the queues: give a list"):
         run({high: 5, low: 1}, lambda _: None, strict=True)

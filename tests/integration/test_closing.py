@@ -64,7 +64,7 @@ def test_receive_ends_at_once_when_its_queue_is_closed(options: dict[str, Any], 
     assert eventually(lambda: bool(blocked()))
     queue.close()
     thread.join(60)
-    assert ended == ["queue jobs was closed during receive; another call connects again"]
+    assert ended == ["queue jobs was closed during receive; the next call reconnects"]
 
 
 @pytest.mark.parametrize("shared", [False, True], ids=["own", "shared"])

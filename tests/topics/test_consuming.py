@@ -693,7 +693,7 @@ def test_bad_argument_is_refused(topic: Topic, consume: Consume, subtests: pytes
     for options, named in REFUSED:
         with subtests.test(options=options), pytest.raises(InvalidInput, match=named):
             kind(getattr(group, "target", group), **{"handler": lambda _: None} | options)
-    with pytest.raises(InvalidInput, match="is no Group"):
+    with pytest.raises(InvalidInput, match="expected a Group"):
         kind("billing", lambda _: None)
     with pytest.raises(InvalidInput, match="max_records"):
         consume(group, lambda _: None).run(max_records=0)

@@ -1,4 +1,4 @@
-"""What runs in a process of a pool: one message after the other, until the pool is gone."""
+"""Runs in a process of a pool: handles one message after the other, until the pool is gone."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from delayq.runtime.fork_guard import flush
 from delayq.runtime.process_pool.job import ProcessJob
 
 READY, FAILED, ASKS, DONE = "ready", "failed", "asks", "done"
-"""The words with which a process begins what it says."""
+"""The words with which a process begins its replies."""
 
 TERMINAL = (signal.SIGINT, signal.SIGTERM)
 MAX_TRACE = 20_000  # characters, of the end of a traceback
@@ -33,7 +33,7 @@ MAX_CAUSE = 65536  # bytes of an error that the consumer's backoff may see
 
 
 def main(job: ProcessJob, pipe: Connection) -> None:
-    """Run the handler on what comes through the pipe, until that is closed."""
+    """Run the handler on the messages that come through the pipe, until it is closed."""
     _settle_in()
     try:
         try:
@@ -48,14 +48,14 @@ def main(job: ProcessJob, pipe: Connection) -> None:
             answer = _run(handle, Message(owner, *fields))
             flush()
             owner.end(answer)
-    except (EOFError, ConnectionError):  # the pool is at its end, or gone
+    except (EOFError, ConnectionError):  # the pool has ended, or is gone
         return
 
 
 class Owner:
-    """Stands for the queue to which a message turns: what it is asked for is done where the pool is.
+    """Takes the place of the queue for a message, and forwards its calls to the pool.
 
-    So a process needs no connection of its own, and the pool knows at once what has become of the message.
+    So a process needs no connection, and the pool learns at once what has happened to the message.
     """
 
     def __init__(self, name: str, pipe: Connection) -> None:
@@ -66,28 +66,28 @@ class Owner:
         self._is_over = False
 
     def settle(self, message: Delivery[Any], outcome: oc.Outcome) -> None:
-        """Settle a delivery; raises what `Queue.settle` does."""
+        """Settle a delivery; raise what `Queue.settle` raises."""
         self._ask("settle", replace(outcome, cause=None) if isinstance(outcome, oc.Failed) else outcome)
         message.settled = True
 
     def extend(self, message: Delivery[Any], seconds: Seconds) -> None:
-        """Let a delivery's lease end `seconds` from now; raises what `Queue.extend` does."""
+        """Let a delivery's lease end `seconds` from now; raise what `Queue.extend` raises."""
         lease_ms, message.held_until = self._ask("extend", seconds)
         message.leased_until(lease_ms)
 
     def end(self, answer: bytes) -> None:
-        """Tell what has become of the message, which a thread of its handler may ask for nothing any more."""
+        """Send the outcome of the message; from then on, threads of its handler can no longer ask for anything."""
         with self._lock:
             self._is_over = True
             self._pipe.send_bytes(answer)
 
     def _ask(self, verb: str, argument: object) -> Any:
         if os.getpid() != self._process:
-            raise InvalidInput("a process that the handler has forked cannot do this: call it where the handler began")
+            raise InvalidInput("a process forked by the handler cannot do this: call it in the handler's own process")
         try:
             asked = pickle.dumps((ASKS, verb, pickle.dumps(argument)))
         except Exception as error:
-            raise InvalidInput(f"{argument!r} cannot leave its process: {error}") from error
+            raise InvalidInput(f"{argument!r} cannot be sent out of its process: {error}") from error
         with self._lock:
             if self._is_over:
                 raise StaleReceipt("the message is no longer ours: its handler has ended; nothing was changed")
@@ -110,25 +110,25 @@ def _run(handle: Callable[[Any], Any], message: Message) -> bytes:
     try:
         return pickle.dumps((DONE, pickle.dumps(outcome), trace, cause))
     except Exception as error:  # noqa: BLE001  # what follows from the message is made of the handler's objects
-        text = f"what the handler returned cannot leave its process: {oc.error_text(error)}"
+        text = f"what the handler returned cannot be sent out of its process: {oc.error_text(error)}"
         return pickle.dumps((DONE, pickle.dumps(oc.Failed(error=text)), None, None))
 
 
 def _settle_in() -> None:
-    """Leave it to the pool when this process ends, and end with it, whatever ends that."""
-    # A group of its own: Ctrl-C reaches the pool alone, and what a handler has started ends with its process.
+    """Let only the pool end this process, and end this process if the pool dies."""
+    # A separate process group: Ctrl-C reaches only the pool, and a handler's subprocesses end with its process.
     os.setpgid(0, 0)
-    for number in TERMINAL:  # not SIG_IGN, which programs that a handler starts would inherit
+    for number in TERMINAL:  # not SIG_IGN, which a handler's subprocesses would inherit
         signal.signal(number, _ignore)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, TERMINAL)
     parent = parent_process()
     assert parent is not None, "this runs in a process of a pool"
-    # The kernel tells the group when the pool's end of this pipe is closed, by a signal that ends whoever does not know
-    # it: a thread that waits for it would not get its turn while a handler keeps Python's lock.
+    # When the pool's end of this pipe is closed, the kernel sends the group a signal that ends it by default. A thread
+    # that waits for that would not run while a handler holds Python's lock.
     signal.signal(signal.SIGIO, signal.SIG_DFL)
     fcntl.fcntl(parent.sentinel, fcntl.F_SETOWN, -os.getpgrp())
     fcntl.fcntl(parent.sentinel, fcntl.F_SETFL, fcntl.fcntl(parent.sentinel, fcntl.F_GETFL) | os.O_ASYNC)
-    if not parent.is_alive():  # before that
+    if not parent.is_alive():  # it died before the line above
         os._exit(1)
 
 
@@ -137,7 +137,7 @@ def _ignore(_number: int, _frame: object) -> None:
 
 
 def _packed(error: BaseException) -> bytes | None:
-    """Return an error pickled; None for one that cannot leave its process, or is too large to."""
+    """Return an error pickled; None if it cannot be pickled, or is too large."""
     try:
         packed = pickle.dumps(error)
         return packed if len(packed) <= MAX_CAUSE else None

@@ -22,27 +22,27 @@ from delayq.model.delivery import Delivery
 from delayq.runtime.process_pool import child
 from delayq.runtime.process_pool.job import ProcessJob
 
-REAP_SECONDS = 5.0  # for a process to be gone that was killed; or to run what its modules do at the exit
-LOOK_SECONDS = 1.0  # between two looks at a process that runs: what it has forked may hold its end of the pipe open
+REAP_SECONDS = 5.0  # for a killed process to be gone, or for the exit handlers of an ending one
+LOOK_SECONDS = 1.0  # between two checks that a process lives: one that it has forked may keep its pipe open
 
-# fork would copy locks that other threads hold; a fork server would see the environment as it was when that began.
+# fork would copy locks that other threads hold; a fork server would keep the environment that it started with.
 Request: TypeAlias = Literal["settle", "extend"]
-"""What a handler wants done about its message."""
+"""What a handler can ask for its message."""
 
 _CONTEXT = multiprocessing.get_context("spawn")
-_ONE_AT_A_TIME = threading.Lock()  # to start one also looks after those that have ended
+_ONE_AT_A_TIME = threading.Lock()  # starting a process also reaps those that have ended
 
 
 class CannotStart(Exception):
-    """A process has ended before it could run a handler; the text tells why."""
+    """A process ended before it could run a handler; the text says why."""
 
 
 class ProcessDied(Exception):
-    """A process has ended while it ran a handler; the text tells how."""
+    """A process ended while it ran a handler; the text says how."""
 
 
 class TookTooLong(Exception):
-    """A handler has run for longer than it may."""
+    """A handler exceeded its time limit."""
 
 
 class RemoteTraceback(Exception):
@@ -53,23 +53,23 @@ class RemoteTraceback(Exception):
 
 
 def check_program() -> None:
-    """Raise InvalidInput in a process that still imports the program which has started it: it would start others.
+    """Raise InvalidInput in a process that is still importing the program that started it: it would start others.
 
-    Python has a RuntimeError for that; but it comes when a process is started, on a thread, after the run has begun.
+    Python raises a RuntimeError for that, but only when a process is started, on a thread, after the run has begun.
     """
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         raise InvalidInput(
-            'a process imports the program that has started it, and came upon a consumer with pool="process": put what '
-            'the program does under `if __name__ == "__main__":`'
+            'a pool process imports your program, and this ran a consumer with pool="process" again: put what the '
+            'program does under `if __name__ == "__main__":`'
         )
 
 
 class WorkerProcess:
-    """Runs a handler on one message at a time. All but `kill` is for one thread.
+    """Runs a handler on one message at a time. Only one thread may use it, except for `kill`.
 
     Args:
-        job: what it is to do.
-        ask: is called with what the handler wants done about its message (a request, the message, an argument).
+        job: the handler and what it needs.
+        ask: called with what a handler asks for its message: a request, the message, an argument.
     """
 
     def __init__(self, job: ProcessJob, ask: Callable[[Request, Any, Any], object]) -> None:
@@ -91,7 +91,7 @@ class WorkerProcess:
         """Wait for up to `seconds` until it has imported what it needs.
 
         Raises:
-            CannotStart: it has not come that far.
+            CannotStart: it ended before that.
         """
         try:
             if not self._pipe.poll(seconds):
@@ -107,19 +107,19 @@ class WorkerProcess:
         """Run the handler on a message.
 
         Args:
-            seconds: that it may take; None for ever.
+            seconds: its time limit; None for no limit.
 
         Raises:
-            CannotStart: it has ended before it was given the message.
-            ProcessDied: it has ended meanwhile.
-            TookTooLong: it runs on: kill it.
+            CannotStart: the process ended before it got the message.
+            ProcessDied: the process ended meanwhile.
+            TookTooLong: the process is still running: kill it.
         """
         end = None if seconds is None else time.monotonic() + seconds
-        fields = msgspec.structs.astuple(message)[1:-1]  # but for whose it is, and the payload, which is read there
+        fields = msgspec.structs.astuple(message)[1:-1]  # without the owner, and the payload, which is parsed there
         try:
             self._pipe.send_bytes(pickle.dumps((message.queue, *fields)))
         except ConnectionError as error:
-            raise CannotStart(f"{self._how()} while it had nothing to do") from error
+            raise CannotStart(f"{self._how()} while it was idle") from error
         try:
             while True:
                 self._await_word(end)
@@ -131,27 +131,27 @@ class WorkerProcess:
             raise ProcessDied(self._how()) from error
 
     def kill(self) -> None:
-        """Kill it, and what it has started, now; nothing happens if it has ended."""
+        """Kill it and its subprocesses now; do nothing if it has ended."""
         with _ONE_AT_A_TIME:
             if self._is_closed or self._process.exitcode is not None:
-                return  # the number may be another one's by now
+                return  # the number may belong to another process by now
             with contextlib.suppress(ProcessLookupError, PermissionError):  # it has no group yet
                 os.killpg(self.pid, signal.SIGKILL)
             self._process.kill()
 
     def end(self) -> None:
-        """Let it end by itself, or kill it when it does not do so soon."""
+        """Let it end by itself, or kill it if it does not end soon."""
         self._pipe.close()
         if not self._reaped(REAP_SECONDS):
             self.kill()
             if not self._reaped(REAP_SECONDS):
-                return  # nothing ends it: it waits for a disk that does not answer
+                return  # even a kill does not end it: it waits for a disk that does not answer
         with _ONE_AT_A_TIME:
             self._is_closed = True
             self._process.close()
 
     def _await_word(self, end: float | None) -> None:
-        """Wait until it says something, or ends; raises TookTooLong at `end`."""
+        """Wait until it sends something or ends; raise TookTooLong at `end`."""
         while not self._pipe.poll(LOOK_SECONDS if end is None else max(0.0, min(end - time.monotonic(), LOOK_SECONDS))):
             if self._has_ended():
                 raise EOFError
@@ -159,7 +159,7 @@ class WorkerProcess:
                 raise TookTooLong
 
     def _answer(self, message: Delivery[Any], request: Request, packed: bytes) -> bytes:
-        """Do what the handler asks for; return the message's lease, or the error that it is to raise."""
+        """Do what the handler asks for; return the message's lease, or the error to raise in the handler."""
         try:
             self._ask(request, message, pickle.loads(packed))
         except DelayqError as error:
@@ -169,7 +169,7 @@ class WorkerProcess:
         return pickle.dumps(((round(message.lease_until.timestamp() * 1000), message.held_until), None))
 
     def _how(self) -> str:
-        """Return how the process has ended."""
+        """Describe how the process ended."""
         code = self._process.exitcode if self._reaped(REAP_SECONDS) else None
         if code is None:
             return "its process has closed the pipe"
@@ -177,7 +177,7 @@ class WorkerProcess:
 
     def _reaped(self, seconds: float) -> bool:
         end = time.monotonic() + seconds
-        wait([self._process.sentinel], seconds)  # which may be a moment before its end, as the kernel counts it
+        wait([self._process.sentinel], seconds)  # it may return a moment before the process has ended
         while not self._has_ended():
             if time.monotonic() >= end:
                 return False
@@ -200,7 +200,7 @@ def _outcome(packed: bytes, trace: str | None, packed_cause: bytes | None) -> oc
 
 
 def _cause(traceback: RemoteTraceback, packed: bytes | None) -> BaseException:
-    """Return what the handler has raised, or only its traceback where it cannot be read here."""
+    """Return the handler's exception, or only its traceback if the exception cannot be unpickled here."""
     try:
         cause = pickle.loads(packed or b"")
     except Exception:  # noqa: BLE001  # of a class that is not found here, or takes other arguments than it keeps
@@ -217,7 +217,7 @@ def _name(number: int) -> str:
 
 @contextlib.contextmanager
 def _signals_blocked() -> Iterator[None]:
-    """Start what begins with these blocked: Ctrl-C would end it before it could say that it wants none."""
+    """Start a process with these signals blocked: Ctrl-C would end it before it could ignore them."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, child.TERMINAL)
     try:
         yield

@@ -1,4 +1,4 @@
-"""What a process of a pool is to do: the handler, as it gets there, where it is unpacked again."""
+"""The job of a pool's processes: the handler, packed here and unpacked there."""
 
 from __future__ import annotations
 
@@ -25,24 +25,23 @@ def cores() -> int:
 
 
 def check_pool(pool: object, initializer: object) -> None:
-    """Raise InvalidInput for what is no pool, or an initializer that nothing would call."""
+    """Raise InvalidInput for an unknown pool, or an initializer that nothing would call."""
     if pool not in ("thread", "process"):
-        raise InvalidInput(f'pool {pool!r} is neither "thread" nor "process"')
+        raise InvalidInput(f'unknown pool {pool!r}: give "thread" or "process"')
     if initializer is not None and pool != "process":
-        raise InvalidInput(f'initializer {initializer!r} is called in processes: give pool="process", too')
+        raise InvalidInput(f'initializer {initializer!r} runs in pool processes only: also give pool="process"')
     if initializer is not None and not callable(initializer):
         raise InvalidInput(f"initializer {initializer!r} is not callable")
 
 
 class ProcessJob(NamedTuple):
-    """A handler, and what it needs, packed.
+    """A handler and what it needs, packed.
 
     Attributes:
-        handler: pickled, or None when the queue has but functions of schedules.
-        initializer: is called first; pickled, or None.
-        variable: the module and the name of the queue, from which its middleware and schedules are taken; None for
-            one that has neither.
-        around: how many pieces of middleware there are, and the names of the schedules.
+        handler: pickled; None if the queue has only functions of schedules.
+        initializer: called first; pickled, or None.
+        variable: the module and name of the queue, to take its middleware and schedules from; None if it has neither.
+        around: the number of middleware functions, and the names of the schedules.
     """
 
     handler: bytes | None
@@ -51,11 +50,11 @@ class ProcessJob(NamedTuple):
     around: tuple[int, list[str]]
 
     def unpack(self) -> Handler:
-        """Return what is to be called with each message.
+        """Return the function to call with each message.
 
         Raises:
-            InvalidInput: the queue is another one in this process than in that which has packed it.
-            Exception: of a module that cannot be imported.
+            InvalidInput: the queue differs in this process from the one that was packed.
+            Exception: raised by a module that cannot be imported.
         """
         if self.initializer is not None:
             pickle.loads(self.initializer)()
@@ -66,8 +65,8 @@ class ProcessJob(NamedTuple):
         queue = getattr(importlib.import_module(module), name)
         if _around(queue) != self.around:
             raise InvalidInput(
-                f"{module}:{name} has other middleware or functions of schedules in its process than where it comes "
-                f"from ({_around(queue)}, not {self.around}): register all in {module}, or in what that imports"
+                f"{module}:{name} has other middleware or schedule functions in the pool process than in your program "
+                f"({_around(queue)}, not {self.around}): register all of them in {module}, or in a module it imports"
             )
         wrap = queue.handlers.middleware.wrap
         choose = queue.handlers.crons.route(handler, queue.name, lambda function: wrap(guarded(function)))
@@ -80,24 +79,24 @@ def pack(queue: Any, handler: Handler | None, initializer: Callable[[], object] 
     Args:
         queue: of either face.
         handler: a plain function, or None.
-        initializer: is called in each process first.
+        initializer: called first in each process.
 
     Raises:
-        InvalidInput: something of it cannot be sent to a process.
+        InvalidInput: a part of it cannot be sent to a process.
     """
     for function in (handler, *queue.handlers.crons):
         if is_coroutine_function(function):
             raise InvalidInput(
                 f"handler {original(function)!r} is an async function, which runs on the event loop: give a plain one, "
-                'or leave pool="process" out'
+                'or leave out pool="process"'
             )
     variable = None
     if any(_around(queue)):
         variable = _variable(queue)
         if variable is None:
             raise InvalidInput(
-                f"{queue!r} has middleware or functions of schedules, which a process could not find: let the queue be "
-                "a variable of a module, which it imports"
+                f"{queue!r} has middleware or schedule functions, which a pool process would not find: make the queue "
+                "a variable of a module that can be imported"
             )
     packed = None if handler is None else _packed(original(handler), "handler")
     return ProcessJob(
@@ -110,13 +109,13 @@ def _packed(function: Any, what: str) -> bytes:
         return pickle.dumps(function)
     except Exception as error:
         raise InvalidInput(
-            f"{what} {function!r} cannot be sent to a process ({error}): give a function that stands in a module, no "
-            "lambda and none that is defined within another"
+            f"{what} {function!r} cannot be sent to a process ({error}): give a top-level function of a module, not a "
+            "lambda or a nested function"
         ) from error
 
 
 def _variable(queue: object) -> tuple[str, str] | None:
-    """Return the module and the name under which a queue is found when that module is imported."""
+    """Return the module and the name of the variable that holds a queue."""
     for name, module in list(sys.modules.items()):
         if isinstance(module, ModuleType):
             for key, value in list(vars(module).items()):

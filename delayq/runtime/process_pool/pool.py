@@ -1,4 +1,4 @@
-"""The processes that run handlers, each looked after by a thread."""
+"""The processes that run handlers, each managed by a thread."""
 
 from __future__ import annotations
 
@@ -30,43 +30,43 @@ from delayq.runtime.time_limit import TimeLimit
 
 D = TypeVar("D", bound=Delivery)
 
-FIRST_WAIT, LONGEST_WAIT = 0.2, 10.0  # seconds, before a process is started again that could not be started
-LOOK_SECONDS = 0.1  # between two looks, while a process starts, at whether it is still wanted
+FIRST_WAIT, LONGEST_WAIT = 0.2, 10.0  # seconds before another try to start a process
+LOOK_SECONDS = 0.1  # while a process starts, between two checks whether it is still needed
 
 
 _POOLS: WeakSet[ProcessPool[Any]] = WeakSet()
 
 
-@atexit.register  # before `Consumer.start` has its `stop` registered, which goes first; after multiprocessing's own
+@atexit.register  # runs after the `stop` that `Consumer.start` registers later, and before multiprocessing's own
 def _kill_all() -> None:
-    """Let no process of a consumer that goes on keep this one from its end."""
+    """Kill the processes of consumers that still run, so that this process can end."""
     for pool in list(_POOLS):
         pool.kill()
 
 
 class ProcessPool(Generic[D]):
-    """Processes that run a handler on messages, and threads that hand them over and keep the outcomes.
+    """Processes that run a handler on messages, and threads that pass them messages and keep the outcomes.
 
-    A process that dies, or whose handler takes too long, fails the delivery that it runs, and no other; another one is
+    If a process dies, or its handler exceeds the time limit, only the delivery that it runs fails; another process is
     started in its place.
 
     Args:
-        job: what they are to do.
-        count: of processes.
+        job: the handler and what it needs.
+        count: the number of processes.
         time_limit: how long a handler may run, and how many have run longer.
-        ask: is called, on any thread, for what a handler wants done about its message.
-        may_start: whether a message's lease still stands.
-        on_outcome: is called, on any thread, after each outcome, and when there is room for more.
+        ask: called, on any thread, with what a handler asks for its message.
+        may_start: whether a message's lease is still valid.
+        on_outcome: called, on any thread, after each outcome, and when there is room for more.
 
     Attributes:
-        count: of processes.
-        times: how long handlers have run, those included that were killed or died.
+        count: the number of processes.
+        times: how long handlers have run, including those that were killed or died.
 
     Raises:
-        InvalidInput: this is itself a process that still imports the program.
+        InvalidInput: this is itself a pool process that is still importing the program.
     """
 
-    is_behind = False  # a message that waits goes to whoever is free first
+    is_behind = False  # a waiting message goes to the first free process
 
     def __init__(
         self,
@@ -93,12 +93,12 @@ class ProcessPool(Generic[D]):
         self._over = threading.Event()
         self._has_begun = self._is_interrupted = self._has_news = False
         self._trouble: InvalidInput | None = None
-        self._failed: set[int] = set()  # threads that could start no process, before any was ready
+        self._failed: set[int] = set()  # threads that could not start a process, before any was ready
         self.threads: list[threading.Thread] = []
         self.times = HandlerTimes()
 
     def start(self) -> None:
-        """Start the processes; there is no room before the first of them is ready."""
+        """Start the processes; there is no room until the first is ready."""
         _POOLS.add(self)
         for number in range(self.count):
             thread = threading.Thread(target=self._work, name=f"delayq-process-{number}", daemon=True)
@@ -106,7 +106,7 @@ class ProcessPool(Generic[D]):
             self.threads.append(thread)
 
     def room(self, unfinished: int, ahead: bool = True) -> int:
-        """Return how many messages to claim beside those that are with the processes; `ahead`: also for busy ones.
+        """Return how many messages to claim beyond those that the processes have; `ahead`: also for busy ones.
 
         Raises:
             InvalidInput: no process could be started with this handler.
@@ -117,12 +117,12 @@ class ProcessPool(Generic[D]):
         return prefetch.prefetch_limit(ready, unfinished, seconds) if (ready := len(self._ready)) else 0
 
     def submit(self, messages: list[D]) -> None:
-        """Let the processes run the handler on messages, in their order."""
+        """Let the processes run the handler on messages, in order."""
         for message in messages:
             self._inbox.put(message)
 
     def adapt(self) -> None:
-        """Nothing: all processes are awake."""
+        """Do nothing: all processes are awake."""
 
     def hasten(self) -> None:
         """Nothing, likewise."""
@@ -132,7 +132,7 @@ class ProcessPool(Generic[D]):
         return self._has_news or bool(self._outcomes)
 
     def outcomes(self) -> list[tuple[D, oc.Outcome]]:
-        """Fetch the outcomes since the last time."""
+        """Fetch the outcomes since the last call."""
         self._has_news = False
         fetched = []
         while self._outcomes:
@@ -140,20 +140,20 @@ class ProcessPool(Generic[D]):
         return fetched
 
     def unstarted(self) -> list[D]:
-        """Take back what no process has started."""
+        """Take back the messages that no process has started."""
         taken: list[D] = []
         while True:
             try:
                 message = self._inbox.get_nowait()
             except queue.Empty:
                 return taken
-            if message is None:  # for a thread that is to end
+            if message is None:  # it tells a thread to end
                 self._inbox.put(None)
                 return taken
             taken.append(message)
 
     def interrupt(self) -> bool:
-        """Kill the processes whose handlers run; return whether there are any."""
+        """Kill the processes whose handlers are running; return whether there are any."""
         with self._lock:
             self._is_interrupted = True
             running = list(self._running)
@@ -162,7 +162,7 @@ class ProcessPool(Generic[D]):
         return bool(running)
 
     def stop(self) -> None:
-        """End all processes, those that still run something by a kill, and wait for that."""
+        """End all processes, killing those whose handlers are running, and wait for them."""
         self._over.set()
         self.interrupt()
         for _ in self.threads:
@@ -171,7 +171,7 @@ class ProcessPool(Generic[D]):
             thread.join()
 
     def kill(self) -> None:
-        """End all processes now, by a kill."""
+        """Kill all processes now."""
         self._over.set()
         with self._lock:
             for process in self._alive:
@@ -205,7 +205,7 @@ class ProcessPool(Generic[D]):
                         self._alive.discard(process)
 
     def _serve(self, process: WorkerProcess, times: list[int]) -> None:
-        """Hand over messages for as long as the process lives."""
+        """Pass messages to a process for as long as it lives."""
         self._ready.add(process)
         self._has_begun = self._has_news = True
         self._on_outcome()
@@ -219,7 +219,7 @@ class ProcessPool(Generic[D]):
         self._ready.discard(process)
 
     def _run(self, process: WorkerProcess, message: D, times: list[int]) -> tuple[oc.Outcome, bool]:
-        """Return the outcome of a message, and whether the process lives on."""
+        """Return the outcome of a message, and whether the process is still alive."""
         with self._lock:
             if self._is_interrupted or not self._may_start(message):
                 return oc.RELEASED, True
@@ -248,10 +248,10 @@ class ProcessPool(Generic[D]):
         return outcome, True
 
     def _tell(self, error: Exception, wait: float) -> None:
-        """Tell that a process could not be started: it is the consumer's end if none ever could."""
+        """Log that a process could not be started; end the consumer if none ever could."""
         if self._has_begun:
             log.error("pool process not started, retrying", error=str(error), wait=wait)
-            if not self._ready:  # others may have processes that start
+            if not self._ready:  # processes of other threads may still start
                 self._outcomes.extend((message, oc.RELEASED) for message in self.unstarted())
         else:
             self._failed.add(threading.get_ident())
@@ -261,7 +261,7 @@ class ProcessPool(Generic[D]):
         self._on_outcome()
 
     def _end_run(self, text: str, cause: BaseException | None) -> None:
-        """Let the consumer end with an error, at its next look for room."""
+        """Let the consumer end with an error, when it next asks for room."""
         self._trouble = InvalidInput(f"the handler cannot be run in a process: {text}")
         self._trouble.__cause__ = cause
         self._has_news = True
