@@ -53,20 +53,20 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(send, "REPLICA_TIMEOUT_MS", 1)
 
 
-def test_page_has_a_line_for_each_role() -> None:
+def test_docs_have_a_line_for_each_role() -> None:
     assert set(LINES) == {*OWN, *test_acl_topics.OWN, *test_acl_spark.OWN, "finder"}
     assert all(LINES[role][:4] == ["reset", "on", ">secret", "~delayq:{emails}:*"] for role in OWN)
     assert set(EXTRAS) < set(ON_OCCASION)
 
 
 @each_role
-def test_role_does_all_that_is_its_own(role: str, any_server: RedisServer) -> None:
+def test_role_can_do_everything_it_should(role: str, any_server: RedisServer) -> None:
     for story in OWN[role]:
         assert tell(any_server, role, LINES[role], STORIES[story]) == "", story
 
 
 @pytest.mark.parametrize("extra", EXTRAS)
-def test_producer_does_more_with_what_the_page_adds(extra: str, any_server: RedisServer) -> None:
+def test_producer_can_do_more_with_the_optional_rights(extra: str, any_server: RedisServer) -> None:
     story, added = STORIES[EXTRAS[extra]], ON_OCCASION[extra].split()
     assert tell(any_server, "producer", [*LINES["producer"], *added], story) == ""
     for right in added:
@@ -77,7 +77,9 @@ def test_producer_does_more_with_what_the_page_adds(extra: str, any_server: Redi
 
 @pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("right", ["+multi", "+exec", "+expire"])
-def test_file_that_lacks_a_right_leaves_no_connection(right: str, any_server: RedisServer, tmp_path: Path) -> None:
+def test_send_file_without_a_right_leaves_no_connection_open(
+    right: str, any_server: RedisServer, tmp_path: Path
+) -> None:
     path = tmp_path / "emails.jsonl"
     path.write_text('{"payload": 1}\n')
     added = [each for each in ON_OCCASION["`delayq send --file`"].split() if each != right]
@@ -102,7 +104,7 @@ SCRIPTS = {
 
 
 @each_role
-def test_role_may_run_every_command_of_its_scripts(role: str) -> None:
+def test_role_can_run_every_command_of_its_scripts(role: str) -> None:
     texts = [(LUA / f"{name}.lua").read_text() for name in SCRIPTS[role].split()]
     commands = {f"+{name.lower()}" for text in texts for name in re.findall(r"redis\.p?call\('(\w+)'", text)}
     assert commands - set(LINES[role]) == set()
@@ -110,7 +112,7 @@ def test_role_may_run_every_command_of_its_scripts(role: str) -> None:
 
 @pytest.mark.full
 @each_role
-def test_without_any_one_of_its_rights_a_role_fails(role: str, any_server: RedisServer) -> None:
+def test_role_needs_each_of_its_rights(role: str, any_server: RedisServer) -> None:
     needless = []
     for right in LINES[role][3:]:
         rights = [each for each in LINES[role] if each != right]
@@ -159,7 +161,7 @@ REFUSED: dict[str, dict[str, Any]] = {
 
 
 @each_role
-def test_what_is_not_a_role_s_own_is_refused_and_changes_nothing(role: str, any_server: RedisServer) -> None:
+def test_role_is_refused_everything_else_and_changes_nothing(role: str, any_server: RedisServer) -> None:
     prepare(any_server)
     grant(any_server, role)
     before = contents(any_server)
@@ -208,7 +210,7 @@ SHARDED: dict[str, Callable[[Queue, str], Any]] = {
 
 
 @each_role
-def test_shards_take_the_pattern_that_the_page_adds(role: str, any_server: RedisServer) -> None:
+def test_shards_need_the_additional_key_pattern(role: str, any_server: RedisServer) -> None:
     ids = [f"m{n}" for n in range(20)]
     with as_root(any_server, shards=4) as root:
         root.send_many([Outgoing("x", id=each, delay=60) for each in ids])
@@ -226,7 +228,7 @@ def test_shards_take_the_pattern_that_the_page_adds(role: str, any_server: Redis
     touch_all()
 
 
-def test_pattern_of_all_queues_reaches_all(any_server: RedisServer) -> None:
+def test_pattern_for_all_queues_gives_access_to_all(any_server: RedisServer) -> None:
     pattern = ON_OCCASION["all queues"]
     with any_server.client() as admin:
         line = [pattern if word.startswith("~") else word for word in LINES["producer"]]
@@ -250,7 +252,7 @@ def test_missing_right_is_named(right: str, named: str, any_server: RedisServer)
         mine.send("x")
 
 
-def test_missing_right_within_a_script_is_named_as_far_as_the_server_says(any_server: RedisServer) -> None:
+def test_missing_right_within_a_script_is_named_if_the_server_says_it(any_server: RedisServer) -> None:
     with any_server.client() as admin:
         admin.execute_command("ACL", "SETUSER", "producer", *[each for each in LINES["producer"] if each != "+mset"])
     with as_user(any_server, "producer") as mine, pytest.raises(LoginRefused) as caught:
@@ -264,7 +266,7 @@ def test_missing_right_within_a_script_is_named_as_far_as_the_server_says(any_se
     ("lacking", "options"),
     [("+zrangestore", {}), ("+zlexcount", {"concurrency_key": lambda _: "k", "concurrency_per_key": 1})],
 )
-def test_consumer_tells_of_a_right_that_it_lacks_and_goes_on_when_it_is_granted(
+def test_consumer_reports_a_missing_right_and_continues_once_it_is_granted(
     lacking: str, options: dict[str, Any], any_server: RedisServer
 ) -> None:
     rights = ON_OCCASION["a consumer of a queue with `concurrency_key`"].split()
@@ -317,7 +319,7 @@ COMMANDS = {
 
 
 @each_role
-def test_command_line_serves_each_role(role: str, server: RedisServer, invoke: Invoke) -> None:
+def test_each_role_can_use_the_command_line(role: str, server: RedisServer, invoke: Invoke) -> None:
     with as_root(server) as root:
         root.send("x")
     grant(server, role)
@@ -334,7 +336,7 @@ def test_command_line_serves_each_role(role: str, server: RedisServer, invoke: I
         ("a consumer of a queue with `concurrency_key`", "shares"),
     ],
 )
-def test_consumer_does_more_with_what_the_page_adds(extra: str, story: str, any_server: RedisServer) -> None:
+def test_consumer_can_do_more_with_the_optional_rights(extra: str, story: str, any_server: RedisServer) -> None:
     added = ON_OCCASION[extra].split()
     assert tell(any_server, "consumer", [*LINES["consumer"], *added], STORIES[story]) == ""
     for right in added:
@@ -354,7 +356,7 @@ def sees_keys(mine: Queue, root: Queue) -> None:
     assert use.keys == (KeyUse("k", 1, 1),)
 
 
-def test_observer_sees_how_much_each_key_uses_with_what_the_page_adds(any_server: RedisServer) -> None:
+def test_observer_can_see_key_usage_with_the_optional_rights(any_server: RedisServer) -> None:
     added = ON_OCCASION[
         "an observer who sees how much of `concurrency_per_key` each key uses (a queue's page on the dashboard)"
     ].split()
@@ -370,7 +372,7 @@ SAMPLING = ON_OCCASION[
 
 
 @pytest.mark.parametrize("role", ["observer", "administrator"])
-def test_role_takes_samples_with_what_the_page_adds(role: str, any_server: RedisServer) -> None:
+def test_role_can_take_samples_with_the_optional_rights(role: str, any_server: RedisServer) -> None:
     assert tell(any_server, role, [*LINES[role], *SAMPLING], STORIES["samples"]) == ""
     for right in SAMPLING:
         others = [each for each in SAMPLING if each != right]
@@ -401,7 +403,7 @@ def noted(story: str) -> Story:
 
 
 @pytest.mark.parametrize("role", KEEPING)
-def test_role_keeps_the_ledger_of_its_queue_with_what_the_page_adds(role: str, any_server: RedisServer) -> None:
+def test_role_can_write_the_ledger_with_the_optional_rights(role: str, any_server: RedisServer) -> None:
     for story in KEEPING[role]:
         assert tell(any_server, role, [*LINES[role], *TO_A_LEDGER], noted(story)) == "", story
         for right in TO_A_LEDGER:
@@ -410,7 +412,7 @@ def test_role_keeps_the_ledger_of_its_queue_with_what_the_page_adds(role: str, a
             assert tell(any_server, role, [*without, *others], noted(story)), (story, right)
 
 
-def test_who_may_not_append_to_a_ledger_changes_nothing(any_server: RedisServer) -> None:
+def test_user_without_the_right_to_append_to_the_ledger_changes_nothing(any_server: RedisServer) -> None:
     """Where the server can say it, from 7.0 on: a script of 6.2 goes on without the entry."""
     grant(any_server, "producer", *(right for right in TO_A_LEDGER if right != "+xadd"))
     with as_root(any_server) as root, as_user(any_server, "producer") as mine:

@@ -83,27 +83,25 @@ def trims(mine: Queue, root: Queue) -> None:
 
 
 @pytest.mark.parametrize("role", ["observer", "administrator"])
-def test_role_tells_what_became_of_a_message_with_what_the_page_adds(role: str, any_server: RedisServer) -> None:
+def test_role_can_read_the_history_with_the_optional_rights(role: str, any_server: RedisServer) -> None:
     assert tell(any_server, role, [*LINES[role], *RECOUNTS], recounts) == ""
     assert tell(any_server, role, LINES[role], recounts)
 
 
 @pytest.mark.parametrize("role", ["observer", "administrator"])
-def test_role_sees_the_outcomes_of_schedules_with_what_the_page_adds(role: str, any_server: RedisServer) -> None:
+def test_role_can_read_the_outcomes_of_schedules_with_the_optional_rights(role: str, any_server: RedisServer) -> None:
     assert tell(any_server, role, [*LINES[role], *OUTCOMES], sees_outcomes) == ""
     assert tell(any_server, role, LINES[role], sees_outcomes)
 
 
 @pytest.mark.parametrize("role", ["observer", "administrator"])
-def test_why_is_told_without_the_ledger_to_who_may_not_read_it(role: str, any_server: RedisServer) -> None:
+def test_why_works_without_the_right_to_read_the_ledger(role: str, any_server: RedisServer) -> None:
     assert tell(any_server, role, [*LINES[role], *RECOUNTS], explains) == ""
     assert tell(any_server, role, LINES[role], explains_without) == "xrevrange"
 
 
 @pytest.mark.parametrize(("role", "story"), [("member", follows), ("topic_administrator", trims)])
-def test_role_of_topics_has_a_ledger_with_the_keys_that_the_page_adds(
-    role: str, story: Any, any_server: RedisServer
-) -> None:
+def test_topic_role_can_use_the_ledger_with_the_additional_keys(role: str, story: Any, any_server: RedisServer) -> None:
     rights = [each for each in LINES[role] if not each.startswith("~")]
     assert tell(any_server, role, [*rights, *KEYS], story) == ""
     for key in KEYS:

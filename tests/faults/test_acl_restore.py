@@ -30,12 +30,12 @@ def moves_away_and_back(mine: Queue, root: Queue) -> None:
     assert (info.state, info.attempts, info.payload) == ("retry", 1, "x")
 
 
-def test_administrator_moves_a_queue_with_what_the_page_adds(any_server: RedisServer) -> None:
+def test_administrator_can_move_a_queue_with_the_optional_rights(any_server: RedisServer) -> None:
     assert tell(any_server, "administrator", [*LINES["administrator"], *ADDED], moves_away_and_back) == ""
 
 
 @pytest.mark.parametrize("right", ADDED)
-def test_each_right_that_the_page_adds_is_needed(right: str, any_server: RedisServer) -> None:
+def test_each_optional_right_is_needed(right: str, any_server: RedisServer) -> None:
     others = [each for each in ADDED if each != right]
     told = tell(any_server, "administrator", [*LINES["administrator"], *others], moves_away_and_back)
     assert told != ""  # 6.2 and 7.0 do not say within a script which one lacks

@@ -172,20 +172,20 @@ def tell(server: RedisServer, role: str, rights: Iterable[str], story: Story) ->
 
 
 @each_role
-def test_role_does_all_that_is_its_own(role: str, any_server: RedisServer) -> None:
+def test_role_can_do_everything_it_should(role: str, any_server: RedisServer) -> None:
     for story in OWN[role]:
         assert tell(any_server, role, LINES[role], story) == "", story.__name__
 
 
 @each_role
-def test_role_may_run_every_command_of_its_scripts(role: str) -> None:
+def test_role_can_run_every_command_of_its_scripts(role: str) -> None:
     texts = [(LUA / f"{name}.lua").read_text() for name in SCRIPTS[role].split()]
     commands = {f"+{name.lower()}" for text in texts for name in re.findall(r"redis\.p?call\('(\w+)'", text)}
     assert commands - {right.partition("|")[0] for right in LINES[role]} == set()
 
 
 @each_role
-def test_without_any_one_of_its_rights_a_role_fails(role: str, any_server: RedisServer) -> None:
+def test_role_needs_each_of_its_rights(role: str, any_server: RedisServer) -> None:
     needless = []
     for right in LINES[role][3:]:
         rights = [each for each in LINES[role] if each != right]
@@ -208,7 +208,7 @@ REFUSED: dict[str, Callable[[Options], Any]] = {
 
 
 @each_role
-def test_what_is_not_a_role_s_own_is_refused_and_changes_nothing(role: str, any_server: RedisServer) -> None:
+def test_role_is_refused_everything_else_and_changes_nothing(role: str, any_server: RedisServer) -> None:
     with root_of(any_server) as root:
         fill(root)
     grant(any_server, role)
@@ -218,7 +218,7 @@ def test_what_is_not_a_role_s_own_is_refused_and_changes_nothing(role: str, any_
     assert contents(any_server) == before
 
 
-def test_writer_keeps_the_ledger_of_its_queue_with_what_the_page_adds(any_server: RedisServer) -> None:
+def test_writer_can_write_the_ledger_with_the_optional_rights(any_server: RedisServer) -> None:
     added = ON_OCCASION["a user who changes a queue with a ledger (`events`)"].split()
 
     def noted(mine: Options, server: RedisServer) -> None:
@@ -233,7 +233,7 @@ def test_writer_keeps_the_ledger_of_its_queue_with_what_the_page_adds(any_server
         assert tell(any_server, "spark_writer", rights, noted), right
 
 
-def test_administrator_reads_messages_with_what_the_page_adds(any_server: RedisServer) -> None:
+def test_administrator_can_read_messages_with_the_optional_rights(any_server: RedisServer) -> None:
     added = ON_OCCASION["an administrator who reads messages with Spark, as `delayq pipeline drain` and `redrive` do"]
     assert tell(any_server, "administrator", [*LINES["administrator"], added], reads_messages) == ""
     assert tell(any_server, "administrator", LINES["administrator"], reads_messages)

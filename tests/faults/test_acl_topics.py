@@ -171,13 +171,13 @@ def tell(server: RedisServer, role: str, rights: Iterable[str], story: Story) ->
 
 
 @each_role
-def test_role_does_all_that_is_its_own(role: str, any_server: RedisServer) -> None:
+def test_role_can_do_everything_it_should(role: str, any_server: RedisServer) -> None:
     for story in OWN[role]:
         assert tell(any_server, role, LINES[role], story) == "", story.__name__
 
 
 @each_role
-def test_role_may_run_every_command_of_its_scripts(role: str) -> None:
+def test_role_can_run_every_command_of_its_scripts(role: str) -> None:
     texts = [(LUA / "topics" / f"{name}.lua").read_text() for name in SCRIPTS[role].split()]
     commands = {f"+{name.lower()}" for text in texts for name in re.findall(r"redis\.p?call\('(\w+)'", text)}
     granted = {right.partition("|")[0] for right in LINES[role]}
@@ -186,7 +186,7 @@ def test_role_may_run_every_command_of_its_scripts(role: str) -> None:
 
 @pytest.mark.full
 @each_role
-def test_without_any_one_of_its_rights_a_role_fails(role: str, any_server: RedisServer) -> None:
+def test_role_needs_each_of_its_rights(role: str, any_server: RedisServer) -> None:
     needless = []
     for right in LINES[role][3:]:
         rights = [each for each in LINES[role] if each != right]
@@ -216,7 +216,7 @@ REFUSED: dict[str, dict[str, Callable[[Topic], Any]]] = {
 
 
 @each_role
-def test_what_is_not_a_role_s_own_is_refused_and_changes_nothing(role: str, any_server: RedisServer) -> None:
+def test_role_is_refused_everything_else_and_changes_nothing(role: str, any_server: RedisServer) -> None:
     with Topic("orders", url=any_server.url) as root:
         group = root.group("mail")
         root.publish_many([NewRecord(number) for number in range(3)])
@@ -240,7 +240,7 @@ def test_topic_of_another_name_is_out_of_reach(role: str, any_server: RedisServe
             assert "grant this user the keys" in refusal(partial(mine.publish, "x"), LoginRefused), name
 
 
-def test_shards_take_the_pattern_that_the_page_adds(any_server: RedisServer) -> None:
+def test_shards_need_the_additional_key_pattern(any_server: RedisServer) -> None:
     grant(any_server, "publisher", LINES["publisher"])
     records = [NewRecord("x") for _ in range(8)]
     with as_user(any_server, "publisher", shards=4) as mine:

@@ -123,7 +123,7 @@ def slot_on_its_way(cluster: Cluster) -> Iterator[RedisServer]:
 
 
 @each_version
-def test_role_does_all_that_is_its_own_on_a_cluster(cluster: Cluster) -> None:
+def test_role_can_do_everything_it_should_on_a_cluster(cluster: Cluster) -> None:
     for role in roles_on(cluster.nodes[0]):
         grant(cluster.nodes, role, [*LINES[role], *TO_A_CLUSTER])
         for story in OWN[role]:
@@ -145,7 +145,7 @@ def test_role_follows_a_slot_that_moves(cluster: Cluster) -> None:
 
 
 @each_version
-def test_shards_on_several_nodes_take_the_pattern_that_the_page_adds(cluster: Cluster) -> None:
+def test_shards_on_several_nodes_need_the_additional_key_pattern(cluster: Cluster) -> None:
     ids = [f"m{number}" for number in range(20)]
     with as_root(cluster.url, shards=4) as root:
         root.send_many([Outgoing("x", id=each, delay=60) for each in ids])
@@ -167,7 +167,7 @@ def test_shards_on_several_nodes_take_the_pattern_that_the_page_adds(cluster: Cl
 
 
 @each_version
-def test_file_is_sent_to_a_cluster_with_what_the_page_adds(cluster: Cluster) -> None:
+def test_file_can_be_sent_to_a_cluster_with_the_optional_rights(cluster: Cluster) -> None:
     more = ON_OCCASION["`delayq send --file`"].split()
     grant(cluster.nodes, "producer", [*LINES["producer"], *TO_A_CLUSTER, *more])
     with as_user(cluster.url, "producer") as mine, as_root(cluster.url) as root:
@@ -176,7 +176,7 @@ def test_file_is_sent_to_a_cluster_with_what_the_page_adds(cluster: Cluster) -> 
 
 @each_version
 @pytest.mark.parametrize("right", [*TO_A_CLUSTER, "+client|setname"])
-def test_missing_right_to_a_cluster_is_named(right: str, cluster: Cluster) -> None:
+def test_missing_right_on_a_cluster_is_named(right: str, cluster: Cluster) -> None:
     for role in roles_on(cluster.nodes[0]):
         grant(cluster.nodes, role, [each for each in [*LINES[role], *TO_A_CLUSTER] if each != right])
         with slot_on_its_way(cluster), as_user(cluster.url, role) as mine, pytest.raises(LoginRefused) as caught:
@@ -196,7 +196,7 @@ def no_connection_of(user: str, cluster: Cluster) -> bool:
 
 
 @each_version
-def test_user_whom_a_cluster_does_not_know_is_told_so(cluster: Cluster) -> None:
+def test_user_unknown_to_a_cluster_gets_an_error_that_says_so(cluster: Cluster) -> None:
     with as_user(cluster.url, "nobody") as mine, pytest.raises(LoginRefused, match="check the user, the password"):
         open_queue(mine)
 
@@ -205,7 +205,7 @@ def test_user_whom_a_cluster_does_not_know_is_told_so(cluster: Cluster) -> None:
 
 
 @each_version
-def test_role_does_all_that_is_its_own_behind_sentinel(watched: Watched) -> None:
+def test_role_can_do_everything_it_should_behind_sentinel(watched: Watched) -> None:
     for role in roles_on(watched.master):
         grant([watched.master], role, LINES[role])
         grant(watched.sentinels, "finder", FINDER)
@@ -238,7 +238,7 @@ def test_missing_right_to_ask_a_sentinel_is_named(right: str, watched: Watched) 
 
 
 @each_version
-def test_login_that_a_sentinel_refuses_is_told_and_not_repeated(watched: Watched) -> None:
+def test_login_refused_by_a_sentinel_is_reported_and_not_repeated(watched: Watched) -> None:
     grant([watched.master], "producer", LINES["producer"])
     grant(watched.sentinels, "finder", FINDER)
     with (
@@ -251,7 +251,7 @@ def test_login_that_a_sentinel_refuses_is_told_and_not_repeated(watched: Watched
 
 
 @each_version
-def test_sentinel_that_refuses_a_login_leaves_it_to_the_others(
+def test_other_sentinels_are_asked_when_one_refuses_the_login(
     watched: Watched, make: Callable[..., RedisServer]
 ) -> None:
     grant([watched.master], "producer", LINES["producer"])

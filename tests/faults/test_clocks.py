@@ -36,14 +36,14 @@ print(all(began + 59 <= look <= ended + 60.001 for look in looks))  # some know 
 """
 
 
-def test_program_with_a_wrong_clock_believes_it(tmp_path: Path):
+def test_program_uses_the_wrong_clock_it_is_given(tmp_path: Path):
     clock = WrongClock(tmp_path / "clock", 60.0)
     command = [sys.executable, "-c", LOOKS, str(clock.path)]
     said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=120)
     assert said.stdout == "True\n"
 
 
-def test_clock_remembers_the_lowest_and_the_highest_time_that_it_has_shown(tmp_path: Path):
+def test_clock_remembers_the_lowest_and_highest_time_it_showed(tmp_path: Path):
     clock = WrongClock(tmp_path / "clock")
     began, true = time.monotonic(), true_time()
     clock.set(-60.0)

@@ -178,14 +178,14 @@ def is_served(call: Callable[[], object]) -> bool:
     ],
 )
 @pytest.mark.usefixtures("small")
-def test_operation_that_is_cut_loses_nothing_and_tells_no_lie(
+def test_operation_with_a_cut_connection_loses_nothing_and_reports_nothing_false(
     stages: Callable[[Road], Stage], road: str, name: str
 ) -> None:
     make, cuts = ROADS[road]
     assert every_cut(stages(make), OPERATIONS[name], cuts) == {}
 
 
-def test_every_public_method_is_cut() -> None:
+def test_every_public_method_is_tested_with_cuts() -> None:
     methods = {
         f"{kind.__name__}.{name}"
         for kind in (Queue, DeadLetters, Message)

@@ -64,7 +64,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.full
 @pytest.mark.usefixtures("quick")
-def test_consumer_that_is_cut_anywhere_in_its_life_handles_every_message(stages: SimpleQueue[Stage]) -> None:
+def test_consumer_whose_connection_is_cut_anywhere_handles_every_message(stages: SimpleQueue[Stage]) -> None:
     names = names_of_a_life(stages)
     assert set(DUTIES) - names == set()
 

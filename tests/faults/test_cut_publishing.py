@@ -26,7 +26,9 @@ CALLS: dict[str, Make] = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_call_whose_reply_was_lost_is_not_sent_again_to_say_that_nothing_was_done(redis_server: RedisServer, name: str):
+def test_call_with_a_lost_reply_is_not_repeated_if_the_repeat_would_report_something_false(
+    redis_server: RedisServer, name: str
+):
     with Topic("orders", url=redis_server.url) as other:
         group = other.group("billing", "0")
         other.publish_many([NewRecord("a", id="5-1"), NewRecord("a", id="5-2")])

@@ -53,7 +53,7 @@ def where(client: redis.Redis) -> list[str]:
 
 @pytest.mark.parametrize("payload", PAYLOADS)
 @pytest.mark.parametrize("state", WAITING)
-def test_claim_buries_it_and_brings_the_others(
+def test_claim_buries_a_foreign_id_and_returns_the_others(
     state: State, payload: str, queue: Queue, any_client: redis.Redis
 ) -> None:
     queue.send_many([Outgoing("x", id=each) for each in OWN])
@@ -66,7 +66,7 @@ def test_claim_buries_it_and_brings_the_others(
     assert any_client.exists(P.encode() + b"msg:" + FOREIGN) == 0
 
 
-def test_part_of_a_claim_that_was_fetched_late_buries_it_too(queue: Queue, any_client: redis.Redis) -> None:
+def test_late_part_of_a_claim_buries_a_foreign_id_too(queue: Queue, any_client: redis.Redis) -> None:
     queue.send_many([Outgoing("x", id=each) for each in OWN])
     plant(any_client, "ready", SOUND)
     prefix = (P + "msg:").encode()
@@ -82,7 +82,7 @@ def test_part_of_a_claim_that_was_fetched_late_buries_it_too(queue: Queue, any_c
 
 
 @pytest.mark.same_on_all_servers
-def test_consumer_handles_the_others_and_sees_none_of_it(queue: Queue, any_client: redis.Redis) -> None:
+def test_consumer_handles_the_other_messages_and_never_sees_a_foreign_id(queue: Queue, any_client: redis.Redis) -> None:
     queue.send_many([Outgoing("x", id=each) for each in OWN])
     handled: list[str] = []
     for state in WAITING:
@@ -94,9 +94,7 @@ def test_consumer_handles_the_others_and_sees_none_of_it(queue: Queue, any_clien
 
 
 @pytest.mark.same_on_all_servers
-def test_consumer_takes_back_and_buries_one_whose_lease_seems_to_have_ended(
-    queue: Queue, any_client: redis.Redis
-) -> None:
+def test_consumer_buries_a_foreign_id_with_an_expired_lease(queue: Queue, any_client: redis.Redis) -> None:
     plant(any_client, "unack")
     any_client.set(P.encode() + b"msg:" + FOREIGN, SOUND)
     Consumer(queue, lambda _: None).run(burst=True)
@@ -106,7 +104,7 @@ def test_consumer_takes_back_and_buries_one_whose_lease_seems_to_have_ended(
 
 
 @pytest.mark.same_on_all_servers
-def test_consumer_that_sleeps_until_it_is_due_buries_it_then(queue: Queue, any_client: redis.Redis) -> None:
+def test_consumer_buries_a_foreign_id_when_it_falls_due(queue: Queue, any_client: redis.Redis) -> None:
     any_client.set(P.encode() + b"msg:" + FOREIGN, SOUND)
     any_client.zadd(P + "pending", {FOREIGN: int(time.time() * 1000) + 300})
     consumer = Consumer(queue, lambda _: None)
@@ -119,7 +117,7 @@ def test_consumer_that_sleeps_until_it_is_due_buries_it_then(queue: Queue, any_c
         assert running.result() == 0
 
 
-def test_client_without_a_wire_does_all_this_too() -> None:
+def test_client_without_a_fast_socket_does_the_same() -> None:
     client = fakeredis.FakeRedis(server=fakeredis.FakeServer())
     with Queue("emails", redis=client) as queue:
         queue.send_many([Outgoing("x", id=each) for each in OWN])
@@ -135,7 +133,7 @@ def test_client_without_a_wire_does_all_this_too() -> None:
 
 @pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("state", [state for state in STATES if state != "garbage"])
-def test_peek_shows_it(state: State, queue: Queue, any_client: redis.Redis) -> None:
+def test_peek_shows_a_foreign_id(state: State, queue: Queue, any_client: redis.Redis) -> None:
     plant(any_client, state)
     (info,) = queue.peek(state, 5)
     assert info.id.encode(errors="surrogateescape") == FOREIGN
@@ -143,7 +141,7 @@ def test_peek_shows_it(state: State, queue: Queue, any_client: redis.Redis) -> N
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_all_of_it_can_be_removed_and_no_key_is_left(state: State, queue: Queue, any_client: redis.Redis) -> None:
+def test_foreign_id_can_be_removed_without_a_trace(state: State, queue: Queue, any_client: redis.Redis) -> None:
     queue.send("x", id="own", delay=60)
     before = set(any_client.keys("*"))
     plant(any_client, state)
@@ -161,7 +159,7 @@ def test_all_of_it_can_be_removed_and_no_key_is_left(state: State, queue: Queue,
 
 
 @pytest.mark.parametrize("state", ["pending", "ready", "retry", "dead"])
-def test_doctor_names_it_and_repairs_it(state: State, queue: Queue, any_client: redis.Redis) -> None:
+def test_doctor_names_and_repairs_a_foreign_id(state: State, queue: Queue, any_client: redis.Redis) -> None:
     plant(any_client, state)
     report = examine(queue)
     found = {(finding.kind, finding.id) for finding in report.findings}
@@ -175,7 +173,7 @@ def test_doctor_names_it_and_repairs_it(state: State, queue: Queue, any_client: 
 
 
 @pytest.mark.same_on_all_servers
-def test_doctor_repairs_one_that_is_in_every_structure(queue: Queue, any_client: redis.Redis) -> None:
+def test_doctor_repairs_a_foreign_id_in_every_structure(queue: Queue, any_client: redis.Redis) -> None:
     for state in STATES:
         plant(any_client, state)
     assert ("duplicate", SHOWN) in {(finding.kind, finding.id) for finding in examine(queue, repair=True).findings}
@@ -186,14 +184,14 @@ def test_doctor_repairs_one_that_is_in_every_structure(queue: Queue, any_client:
 
 @pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("state", WAITING)
-def test_doctor_names_one_that_has_a_payload(state: State, queue: Queue, any_client: redis.Redis) -> None:
+def test_doctor_names_a_foreign_id_with_a_payload(state: State, queue: Queue, any_client: redis.Redis) -> None:
     plant(any_client, state, SOUND)
     (finding,) = (finding for finding in examine(queue).findings if finding.id)
     assert (finding.kind, finding.id, finding.severity) == ("id", SHOWN, "warning")
 
 
 @pytest.mark.same_on_all_servers
-def test_queue_with_shards_does_all_this_too(any_server: RedisServer, any_client: redis.Redis) -> None:
+def test_queue_with_shards_does_the_same(any_server: RedisServer, any_client: redis.Redis) -> None:
     with Queue("parted", url=any_server.url, shards=3) as queue:
         queue.send("x", id="own")
         for number in ("", "#1", "#2"):
@@ -206,7 +204,7 @@ def test_queue_with_shards_does_all_this_too(any_server: RedisServer, any_client
 
 
 @pytest.mark.same_on_all_servers
-def test_requeue_of_all_brings_it_back_to_be_buried_again(queue: Queue, any_client: redis.Redis) -> None:
+def test_requeue_of_all_requeues_a_foreign_id_which_is_buried_again(queue: Queue, any_client: redis.Redis) -> None:
     plant(any_client, "dead", SOUND)
     assert queue.execute(manage.requeue_all) == 1
     assert queue.receive() == []
@@ -229,7 +227,7 @@ LOOKS = [
 ]
 
 
-def test_command_line_shows_it_escaped(emails: Queue, redis_client: redis.Redis, invoke: Invoke) -> None:
+def test_command_line_shows_a_foreign_id_escaped(emails: Queue, redis_client: redis.Redis, invoke: Invoke) -> None:
     assert emails.name == "emails"
     for state in ("pending", "ready", "unack", "retry", "dead"):
         plant(redis_client, state)
@@ -244,7 +242,7 @@ def test_command_line_shows_it_escaped(emails: Queue, redis_client: redis.Redis,
 
 
 @pytest.mark.parametrize("more", [[], ["--json"], ["--repair"], ["--repair", "--json"]], ids=" ".join)
-def test_doctor_on_the_command_line_names_it(
+def test_doctor_command_names_a_foreign_id(
     more: list[str], emails: Queue, redis_client: redis.Redis, invoke: Invoke
 ) -> None:
     assert emails.name == "emails"
@@ -259,7 +257,7 @@ def test_doctor_on_the_command_line_names_it(
 
 
 @pytest.mark.parametrize("log_format", [pytest.param("console", marks=pytest.mark.full), "json"])
-def test_consumer_on_the_command_line_logs_it_and_goes_on(
+def test_consume_command_logs_a_foreign_id_and_continues(
     log_format: str, emails: Queue, redis_client: redis.Redis, delayq: Run
 ) -> None:
     emails.send("x", id="due")
@@ -274,7 +272,7 @@ def test_consumer_on_the_command_line_logs_it_and_goes_on(
 # -- what senders may send ---------------------------------------------------------------------------------------------
 
 
-def test_nobody_can_send_such_an_id(redis_server: RedisServer) -> None:
+def test_send_refuses_a_foreign_id(redis_server: RedisServer) -> None:
     with Queue("emails", url=redis_server.url) as queue:
         for message_id in ("\udcff", "a\udc80", chr(0xD800)):
             with pytest.raises(InvalidName):
@@ -284,7 +282,7 @@ def test_nobody_can_send_such_an_id(redis_server: RedisServer) -> None:
             assert queue.stats().sent == 0
 
 
-def test_number_of_more_signs_than_can_be_read_is_refused_at_the_send() -> None:
+def test_number_with_more_digits_than_can_be_read_is_refused_by_send() -> None:
     for number in (10**4298, -(10**4298), 10**4299):
         encode_envelope([number, {"a": [number] * 3}, "x" * 7000], 3)
     for number in (-(10**4299), 10**4300, -(10**4300)):
@@ -293,12 +291,12 @@ def test_number_of_more_signs_than_can_be_read_is_refused_at_the_send() -> None:
                 encode_envelope(payload, 3)
 
 
-def test_long_number_is_found_wherever_it_stands() -> None:
+def test_long_number_is_found_anywhere_in_a_payload() -> None:
     for start in range(0, 9000, 487):
         with pytest.raises(PayloadNotSerializable):
             encode_envelope(["x" * start, -(10**4299)], 3)
 
 
-def test_text_of_many_digits_is_no_number() -> None:
+def test_text_of_many_digits_is_not_a_number() -> None:
     encode_envelope("9" * 20_000, 3)
     encode_envelope({"a": "-" + "1" * 4300, "b": 5}, 3)

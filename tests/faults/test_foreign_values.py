@@ -25,7 +25,7 @@ PLANTED: dict[str, Callable[[Any], object]] = {
 
 
 @pytest.mark.parametrize("plant", PLANTED.values(), ids=PLANTED)
-def test_consumer_handles_what_there_is(
+def test_consumer_handles_messages_despite_foreign_values(
     redis_server: RedisServer, redis_client: redis.Redis, plant: Callable[[Any], object]
 ):
     with Queue("jobs", url=redis_server.url) as queue:
@@ -41,7 +41,7 @@ def test_consumer_handles_what_there_is(
         assert doctor.examine(queue).healthy
 
 
-def test_lease_that_ended_before_all_time_is_taken_back(redis_server: RedisServer, redis_client: redis.Redis):
+def test_lease_that_ended_at_minus_infinity_is_taken_back(redis_server: RedisServer, redis_client: redis.Redis):
     with Queue("jobs", url=redis_server.url) as queue:
         queue.send("x", id="a")
         queue.receive()
@@ -51,7 +51,7 @@ def test_lease_that_ended_before_all_time_is_taken_back(redis_server: RedisServe
         assert handled == [2]
 
 
-def test_record_of_a_topic_whose_id_is_no_text_keeps_none_waiting(redis_server: RedisServer, redis_client: redis.Redis):
+def test_topic_record_with_an_invalid_id_does_not_hold_up_others(redis_server: RedisServer, redis_client: redis.Redis):
     with Topic("news", url=redis_server.url) as topic:
         group = topic.group("readers", start="0")
         topic.publish("later", delay=0.001)

@@ -23,7 +23,7 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
     journal.close()
 
 
-def test_next_delivery_of_a_suspect_fell_due_when_it_was_handed_out_before(
+def test_returned_suspect_is_due_again_from_its_return(
     redis_server: RedisServer, journal: Journal, tmp_path: Path
 ) -> None:
     def handle(message: Message) -> None:

@@ -26,12 +26,12 @@ def test_journals_are_read_in_the_order_of_their_events(tmp_path: Path) -> None:
     assert events[1].wall_ms == pytest.approx(time.time() * 1000, abs=60_000)
 
 
-def test_fault_is_noted_of_the_process_that_it_was_done_to(tmp_path: Path) -> None:
+def test_fault_is_noted_for_the_process_it_hit(tmp_path: Path) -> None:
     Journal(tmp_path / "a.jsonl").note("fault", pid=1, note="SIGKILL")
     assert [(event.pid, event.note) for event in history.read(tmp_path)] == [(1, "SIGKILL")]
 
 
-def test_cut_last_line_of_a_journal_tells_nothing(tmp_path: Path) -> None:
+def test_truncated_last_line_of_a_journal_is_ignored(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     Journal(path).note("attempted", "m")
     whole = path.read_bytes()
@@ -39,7 +39,7 @@ def test_cut_last_line_of_a_journal_tells_nothing(tmp_path: Path) -> None:
     assert len(history.read(tmp_path)) == 1
 
 
-def test_line_that_is_cut_elsewhere_is_an_error(tmp_path: Path) -> None:
+def test_line_truncated_elsewhere_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     Journal(path).note("attempted", "m")
     whole = path.read_bytes()

@@ -85,13 +85,13 @@ def assert_proper(result: Any) -> None:
 @pytest.mark.full
 @examples(300)
 @given(calls)
-def test_any_words_end_in_good_order(invoke: Invoke, call: list[str]) -> None:
+def test_any_words_end_cleanly(invoke: Invoke, call: list[str]) -> None:
     assert_proper(invoke(*call, input=b"x"))
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("command", [*COMMANDS, *(f"dead {name}" for name in DEAD)])
-def test_nasty_text_in_every_place_ends_in_good_order(command: str, invoke: Invoke) -> None:
+def test_nasty_text_in_every_argument_ends_cleanly(command: str, invoke: Invoke) -> None:
     for text in GIVEN:
         assert_proper(invoke(*command.split(), text, input=b""))
         assert_proper(invoke(*command.split(), "emails", text, input=b""))
@@ -106,7 +106,7 @@ def test_nasty_text_in_every_place_ends_in_good_order(command: str, invoke: Invo
         if option.startswith("--")
     ],
 )
-def test_nasty_text_as_the_value_of_every_option_ends_in_good_order(option: str, invoke: Invoke) -> None:
+def test_nasty_text_as_the_value_of_every_option_ends_cleanly(option: str, invoke: Invoke) -> None:
     for text in GIVEN:
         assert_proper(invoke("send", "emails", "x", f"{option}={text}"))
 
@@ -114,7 +114,7 @@ def test_nasty_text_as_the_value_of_every_option_ends_in_good_order(option: str,
 @pytest.mark.full
 @examples(200)
 @given(texts)
-def test_targets_of_consume_are_refused_in_good_order(invoke: Invoke, text: str) -> None:
+def test_invalid_targets_of_consume_are_refused_cleanly(invoke: Invoke, text: str) -> None:
     assert_proper(invoke("consume", f"no_such_module_{text}", input=b""))
     assert_proper(invoke("consume", f"json:{text}", input=b""))
 
@@ -122,14 +122,14 @@ def test_targets_of_consume_are_refused_in_good_order(invoke: Invoke, text: str)
 @pytest.mark.full
 @examples(500)
 @given(texts | mutations(st.sampled_from([b"1w2d3h4m5s6ms", b"1.5", b"90s"])).map(lambda data: data.decode("latin-1")))
-def test_length_of_time_is_one_or_refused(text: str) -> None:
+def test_duration_is_valid_or_refused(text: str) -> None:
     assert refusal(lambda: parse_duration(text), InvalidTime) or 0 <= parse_duration(text) * 1000 <= MAX_TIME_MS
 
 
 @pytest.mark.full
 @examples(500)
 @given(texts | mutations(st.just(b"2026-12-24T18:00:00.123456+01:00")).map(lambda data: data.decode("latin-1")))
-def test_moment_is_one_or_refused(text: str) -> None:
+def test_time_is_valid_or_refused(text: str) -> None:
     assert refusal(lambda: parse_moment(text), InvalidTime) or parse_moment(text).tzinfo is not None
 
 
@@ -142,14 +142,14 @@ def test_a_million_digits_are_refused_at_once() -> None:
 
 @examples(300)
 @given(st.binary(max_size=60) | texts.map(lambda text: text.encode(errors="surrogatepass")))
-def test_payload_of_the_command_line_is_one_or_refused(body: bytes) -> None:
+def test_payload_on_the_command_line_is_valid_or_refused(body: bytes) -> None:
     for kind in ("auto", "json", "text", "raw"):
         refusal(lambda kind=kind: payload_of(body, kind), PayloadNotSerializable)  # type: ignore[misc]  # bound now
     assert payload_of(body, "raw") == body
 
 
 @pytest.mark.full
-def test_readers_of_arguments_do_not_grow() -> None:
+def test_argument_readers_do_not_leak_memory() -> None:
     def work(number: int) -> None:
         text = TEXTS[number % len(TEXTS)]
         refusal(lambda: parse_duration(f"{number}h{text}"), InvalidTime)

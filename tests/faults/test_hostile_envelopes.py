@@ -92,7 +92,7 @@ def look_or_refuse(stored: bytes) -> None:
 
 
 @pytest.mark.parametrize("name", CORPUS)
-def test_what_is_no_envelope_is_refused_by_name_and_at_once(name: str) -> None:
+def test_invalid_envelope_is_refused_by_name_and_at_once(name: str) -> None:
     with pytest.raises(UnreadableEnvelope):
         look(CORPUS[name])
 
@@ -111,7 +111,7 @@ def test_any_bytes_are_an_envelope_or_unreadable(noise: bytes, before: bytes) ->
 @pytest.mark.full
 @examples(500)
 @given(mutations(encoded))
-def test_damaged_envelope_is_one_or_unreadable(stored: bytes) -> None:
+def test_damaged_envelope_is_valid_or_unreadable(stored: bytes) -> None:
     look_or_refuse(stored)
 
 
@@ -129,7 +129,7 @@ def test_envelope_of_delayq_is_never_unreadable(stored: bytes) -> None:
 
 
 @pytest.mark.full
-def test_reader_does_not_grow() -> None:
+def test_envelope_reader_does_not_leak_memory() -> None:
     dice = random.Random(4)
     headers: dict[str, Any] = {"a": "b" * 50, "c": b"\xff" * 50, "d": 1.5}
     seeds = [

@@ -89,7 +89,7 @@ def send_or_refuse(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("name", CORPUS)
-def test_what_is_no_message_is_refused_with_its_line_and_at_once(name: str) -> None:
+def test_invalid_message_is_refused_with_its_line_and_at_once(name: str) -> None:
     with pytest.raises(InvalidInput, match=r"emails\.jsonl, line 2: ") as caught:
         send(b'{"payload": 1}\n' + CORPUS[name] + b"\n")
     assert len(str(caught.value)) < 1000
@@ -100,7 +100,7 @@ def test_file_without_a_message_sends_none(blank: bytes) -> None:
     assert send(blank) == []
 
 
-def test_first_of_two_equal_names_is_overruled_as_in_every_json_reader() -> None:
+def test_last_of_two_equal_names_wins_as_in_every_json_reader() -> None:
     assert send(b'{"payload": 1, "payload": 2}') == [2]
 
 
@@ -120,7 +120,7 @@ def test_any_bytes_are_messages_or_refused(data: bytes) -> None:
 @pytest.mark.full
 @examples(400)
 @given(st.lists(lines, min_size=1, max_size=3).map(b"\n".join))
-def test_line_of_hostile_values_is_a_message_or_refused(data: bytes) -> None:
+def test_line_with_hostile_values_is_a_message_or_refused(data: bytes) -> None:
     send_or_refuse(data)
 
 
@@ -132,12 +132,12 @@ def test_damaged_line_is_a_message_or_refused(data: bytes) -> None:
 
 @examples(200)
 @given(JSON)
-def test_payload_of_a_line_arrives_as_it_was(payload: Any) -> None:
+def test_payload_of_a_line_is_received_unchanged(payload: Any) -> None:
     assert send(json.dumps({"payload": payload}).encode()) == [payload]
 
 
 @pytest.mark.full
-def test_reader_of_lines_does_not_grow() -> None:
+def test_line_reader_does_not_leak_memory() -> None:
     dice = random.Random(4)
     line = b'{"payload": {"to": "a@example.org", "n": [1, 2.5, null]}, "delay": "1h30m", "id": "order-42"}'
 

@@ -63,7 +63,7 @@ def told_apart(place: tuple[str, str, int, str, str]) -> tuple[str | int, ...]:
 @example(("p", "a", 1, "pending", "x"), ("p", "a#1", 0, "pending", "x"), OTHER)
 @example(("p", "a", 0, "message", "}:{b}:meta"), ("p", "b", 0, "meta", "x"), OTHER)
 @example(("p", "a", 0, "message", "pending"), ("p", "a", 0, "pending", "x"), OTHER)
-def test_equal_keys_are_of_the_same_thing(one: Any, other: Any, mask: list[bool]) -> None:
+def test_equal_keys_belong_to_the_same_thing(one: Any, other: Any, mask: list[bool]) -> None:
     other = tuple(there if keeps else here for here, there, keeps in zip(other, one, mask, strict=True))
     assume(all(is_name(place[0]) and is_name(place[1]) and is_id(place[4]) for place in (one, other)))
     assert (key_of(one) == key_of(other)) is (told_apart(one) == told_apart(other))
@@ -71,7 +71,7 @@ def test_equal_keys_are_of_the_same_thing(one: Any, other: Any, mask: list[bool]
 
 @examples(300)
 @given(places)
-def test_key_tells_what_it_is_of(place: Any) -> None:
+def test_key_says_what_it_belongs_to(place: Any) -> None:
     prefix, name, shard, kind, message_id = place
     match = re.fullmatch(r"(?s)([^{}#]+):\{([^{}#]+)(?:#(\d+))?\}:(?:msg:(.*)|([a-z]+))", key_of(place))
     assert match is not None
@@ -91,7 +91,7 @@ def test_all_keys_of_a_shard_are_in_one_slot(place: Any, message_id: str) -> Non
 
 @examples(500)
 @given(texts | close, st.sampled_from([(check_queue_name, MAX_NAME_BYTES, "{}#"), (check_id, MAX_ID_BYTES, "")]))
-def test_name_is_taken_as_it_is_or_refused_in_a_line(text: str, rule: Any) -> None:
+def test_name_is_accepted_unchanged_or_refused_in_one_line(text: str, rule: Any) -> None:
     check, most, forbidden = rule
     try:
         assert check(text) == text
@@ -148,7 +148,7 @@ def use(queue: Queue) -> None:
     queue.resume()
 
 
-def test_queues_of_adversarial_names_never_touch_one_anothers_keys(any_server: RedisServer) -> None:
+def test_queues_with_adversarial_names_never_touch_each_others_keys(any_server: RedisServer) -> None:
     """Each is used by a user who may touch the keys of its own pattern alone; the server refuses any other."""
     tenants = list(itertools.product(PREFIXES[:2], TENANTS))[:: 2 if any_server.version != "8.2" else 1]
     owned: list[set[bytes]] = []
@@ -179,7 +179,7 @@ def contents(admin: Any) -> dict[bytes, bytes]:
     return {key: dumped for key, ttl, dumped in told if ttl == -1}
 
 
-def test_name_that_is_none_reaches_no_server(redis_server: RedisServer) -> None:
+def test_invalid_name_never_reaches_the_server(redis_server: RedisServer) -> None:
     with redis_server.client() as client:
         for wrong in (text for text in TEXTS if not is_name(text)):
             for name, prefix in ((wrong, "delayq"), ("emails", wrong)):

@@ -47,7 +47,7 @@ def through(queue: Queue, outgoing: Outgoing) -> Message:
 @pytest.mark.full
 @examples(200)
 @given(payloads, headers, ids)
-def test_message_arrives_as_it_was_sent(
+def test_message_is_received_as_it_was_sent(
     redis_server: RedisServer, payload: Any, names: dict[str, Any], id: str
 ) -> None:
     redis_server.flush()
@@ -66,7 +66,7 @@ def test_message_arrives_as_it_was_sent(
 @pytest.mark.full
 @examples(100)
 @given(st.lists(st.tuples(ids, payloads), min_size=2, max_size=8, unique_by=lambda pair: pair[0]))
-def test_ids_that_look_alike_are_messages_of_their_own(redis_server: RedisServer, pairs: list[tuple[str, Any]]) -> None:
+def test_ids_that_look_alike_are_different_messages(redis_server: RedisServer, pairs: list[tuple[str, Any]]) -> None:
     redis_server.flush()
     with Queue("emails", url=redis_server.url) as queue:
         queue.send_many([Outgoing(payload, id=each) for each, payload in pairs])
@@ -75,7 +75,7 @@ def test_ids_that_look_alike_are_messages_of_their_own(redis_server: RedisServer
 
 @examples(100)
 @given(ids, texts, texts)
-def test_error_and_reason_of_any_text_are_kept_with_the_dead_letter(
+def test_dead_letter_keeps_any_text_as_error_and_reason(
     redis_server: RedisServer, id: str, reason: str, error: str
 ) -> None:
     redis_server.flush()
@@ -87,7 +87,7 @@ def test_error_and_reason_of_any_text_are_kept_with_the_dead_letter(
         assert queue.dead.requeue(id) == 1
 
 
-def test_id_that_is_none_is_refused_by_every_call(redis_server: RedisServer) -> None:
+def test_invalid_id_is_refused_by_every_call(redis_server: RedisServer) -> None:
     with Queue("emails", url=redis_server.url) as queue, redis_server.client() as client:
         for wrong in (each for each in TEXTS if not is_id(each)):
             for call in (partial(queue.send, "x", id=wrong), partial(queue.get, wrong), partial(queue.cancel, wrong)):
@@ -99,7 +99,7 @@ def test_id_that_is_none_is_refused_by_every_call(redis_server: RedisServer) -> 
 @pytest.mark.full
 @examples(150)
 @given(st.dictionaries(texts, JSON | st.binary() | texts, max_size=3), texts | JSON)
-def test_what_cannot_be_stored_is_refused_and_leaves_nothing(
+def test_message_that_cannot_be_stored_is_refused_and_leaves_nothing(
     redis_server: RedisServer, names: dict[str, Any], payload: Any
 ) -> None:
     redis_server.flush()

@@ -57,7 +57,7 @@ LOOKS = [
 ]
 
 
-def test_look_at_a_queue_shows_no_command(attacked: Queue, invoke: Invoke) -> None:
+def test_inspecting_a_queue_prints_no_terminal_command(attacked: Queue, invoke: Invoke) -> None:
     assert attacked.name == "emails"
     for words in LOOKS:
         for more in ([], ["--json"]):
@@ -99,7 +99,7 @@ DEEDS = [
 
 
 @pytest.mark.parametrize("number", range(len(DEEDS)))
-def test_what_a_command_says_shows_no_command(number: int, attacked: Queue, invoke: Invoke) -> None:
+def test_command_output_has_no_terminal_command(number: int, attacked: Queue, invoke: Invoke) -> None:
     assert attacked.name == "emails"
     result = invoke(*DEEDS[number])
     assert result.exit_code in (0, 1, 2)
@@ -110,7 +110,7 @@ def test_what_a_command_says_shows_no_command(number: int, attacked: Queue, invo
 @pytest.mark.parametrize(
     "line", [{"payload": 1, f"x{ATTACK}": 1}, {"payload": 1, "at": ATTACK}, {"payload": 1, "id": ATTACK}]
 )
-def test_line_of_a_file_is_refused_without_a_command(line: dict[str, object], invoke: Invoke, tmp_path: Path) -> None:
+def test_refusal_of_a_line_prints_no_terminal_command(line: dict[str, object], invoke: Invoke, tmp_path: Path) -> None:
     path = tmp_path / f"a{UNSEEN}\x1b.jsonl"
     path.write_text(json.dumps(line))
     result = invoke("send", "emails", "--file", str(path))
@@ -119,7 +119,7 @@ def test_line_of_a_file_is_refused_without_a_command(line: dict[str, object], in
     assert commands_to_a_terminal(result.stdout + result.stderr) == set()
 
 
-def test_queue_of_another_program_is_told_without_a_command(
+def test_queue_of_another_program_is_shown_without_a_terminal_command(
     invoke: Invoke, queue: Queue, redis_client: redis.Redis
 ) -> None:
     queue.send("x")
@@ -148,7 +148,7 @@ Consumer(queue, handle).run(burst=True)
 
 
 @pytest.mark.parametrize("form", ["console", pytest.param("json", marks=pytest.mark.full)])
-def test_log_shows_no_command_of_a_message(form: str, queue: Queue, server: RedisServer) -> None:
+def test_log_has_no_terminal_command_from_a_message(form: str, queue: Queue, server: RedisServer) -> None:
     queue.send(ATTACK, id=f"a{UNSEEN}")
     command = [sys.executable, "-c", HANDLING, server.url, form]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True, encoding="utf-8")
@@ -160,7 +160,7 @@ def test_log_shows_no_command_of_a_message(form: str, queue: Queue, server: Redi
 
 
 @pytest.mark.parametrize("label", ["[/x]", "[bold]", ATTACK])
-def test_progress_bar_takes_a_label_as_it_is(label: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_bar_prints_no_terminal_command_from_its_label(label: str, capsys: pytest.CaptureFixture[str]) -> None:
     bar = ProgressBar(label, 10, shown=True)
     bar._due = 0.0  # as if a second had passed
     bar.advance(1)
@@ -170,7 +170,7 @@ def test_progress_bar_takes_a_label_as_it_is(label: str, capsys: pytest.CaptureF
 
 @examples(500)
 @given(texts)
-def test_printable_text_is_one_line_without_a_command(text: str) -> None:
+def test_printable_text_is_one_line_without_a_terminal_command(text: str) -> None:
     assert commands_to_a_terminal(printable(text)) == set()
     assert "\n" not in printable(text)
 
@@ -185,6 +185,6 @@ def test_escaped_json_means_the_same(document: dict[str, object], indent: int | 
     assert json.loads(shown) == document
 
 
-def test_texts_hold_what_they_are_to_try() -> None:
+def test_hostile_texts_contain_what_they_should() -> None:
     assert commands_to_a_terminal(ATTACK) == set(ATTACK) - set("[2J]0;owned31m")
     assert any(commands_to_a_terminal(text) for text in TEXTS)

@@ -90,24 +90,24 @@ def connect_or_refuse(url: Any) -> None:
 
 
 @pytest.mark.parametrize("name", CORPUS)
-def test_what_is_no_url_is_refused_by_name(name: str) -> None:
+def test_invalid_url_is_refused_by_name(name: str) -> None:
     with pytest.raises(InvalidURL):
         connect(CORPUS[name])
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", HUGE)
-def test_url_of_a_megabyte_is_read_at_once(name: str) -> None:
+def test_url_of_a_megabyte_is_parsed_at_once(name: str) -> None:
     connect_or_refuse(HUGE[name])
 
 
 @pytest.mark.parametrize("wrong", [None, b"redis://host", 5, ["redis://host"]])
-def test_what_is_no_text_is_refused(wrong: Any) -> None:
+def test_url_that_is_not_text_is_refused(wrong: Any) -> None:
     with pytest.raises(InvalidURL):
         connect(wrong)
 
 
-def test_links_in_a_circle_are_no_certificate(tmp_path: Path) -> None:
+def test_circular_links_are_not_a_certificate(tmp_path: Path) -> None:
     (tmp_path / "a").symlink_to(tmp_path / "b")
     (tmp_path / "b").symlink_to(tmp_path / "a")
     with pytest.raises(InvalidURL, match="ssl_ca_certs"):
@@ -121,7 +121,7 @@ settings = st.lists(st.tuples(st.sampled_from([*SETTINGS, "nothing", ""]), texts
 
 @examples(300)
 @given(st.sampled_from(SCHEMES), texts, texts, texts, texts, settings)
-def test_url_of_hostile_parts_is_one_or_invalid(
+def test_url_of_hostile_parts_is_valid_or_invalid_url(
     scheme: str, login: str, host: str, port: str, path: str, query: str
 ) -> None:
     connect_or_refuse(f"{scheme}://{login}@{host}:{port}/{path}?{query}")
@@ -131,7 +131,7 @@ def test_url_of_hostile_parts_is_one_or_invalid(
 @pytest.mark.full
 @examples(300)
 @given(mutations(st.sampled_from(VALID)))
-def test_damaged_url_is_one_or_invalid(data: bytes) -> None:
+def test_damaged_url_is_valid_or_invalid_url(data: bytes) -> None:
     connect_or_refuse(data.decode(errors="surrogateescape"))
 
 
@@ -149,7 +149,7 @@ def test_hostile_login_is_refused_by_the_server_and_by_name(redis_server: RedisS
 
 
 @pytest.mark.full
-def test_reader_of_urls_does_not_grow() -> None:
+def test_url_reader_does_not_leak_memory() -> None:
     dice = random.Random(4)
 
     def work(number: int) -> None:

@@ -32,7 +32,7 @@ print("still here")
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_program_ends_at_sigterm(place: str):
+def test_program_ends_on_sigterm_while_it_starts(place: str):
     method = "__del__ = at_end" if place == "in a destructor" else "pass"
     words = [sys.executable, "-c", PROGRAM.format(method=method, end=PLACES[place])]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)

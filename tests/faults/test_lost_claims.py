@@ -16,7 +16,7 @@ from tests.harness.servers import RedisServer
 
 
 @pytest.mark.parametrize("count", [300, pytest.param(2_000, marks=pytest.mark.full)])
-def test_no_attempt_is_burnt(count: int, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch):
+def test_lost_claim_uses_up_no_attempt(count: int, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch):
     original, lost = FastSocketPool.use, 0
 
     def use(self: FastSocketPool, socket: FastSocket, commands: Iterable[Any], reads: Iterable[Any]) -> list[Any]:

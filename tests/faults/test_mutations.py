@@ -25,14 +25,14 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     shutil.rmtree(folder)  # megabytes, which pytest would keep
 
 
-def test_each_fault_of_the_field_has_its_mutation() -> None:
+def test_each_known_fault_has_its_mutation() -> None:
     rows = re.findall(r"^\| (?!fault |---)(.+?) \| (.+?) \|$", (FOLDER / "README.md").read_text(), re.MULTILINE)
     assert len(rows) == 14
     named = [name for _, names in rows for name in re.findall(r"`(\w+)`", names) or [""]]
     assert sorted(named) == [each.name for each in ALL]
 
 
-def test_tests_that_are_to_catch_a_fault_pass_without_it(copy: Path) -> None:
+def test_tests_that_catch_a_fault_pass_without_it(copy: Path) -> None:
     tests = sorted({test for each in ALL for test in each.caught_by})
     found = mutation.run(copy, tests)
     assert {
@@ -49,7 +49,7 @@ def test_fault_that_is_put_back_is_caught(fault: Mutation, copy: Path) -> None:
     assert [case for cases in found.values() for case in cases if case.outcome == "error"] == []
 
 
-def test_patch_that_does_not_fit_any_more_says_so(copy: Path) -> None:
+def test_patch_that_no_longer_applies_says_so(copy: Path) -> None:
     fault = ALL[0]
     with (
         fault.put_into(copy),

@@ -20,7 +20,7 @@ def delivery(at: float, handed_out: float | None = None, pid: int = ONE) -> Even
     return Event("delivered", at, pid, "m", ms=handed_ms, wall_ms=WALL_MS + at * 1000)
 
 
-def test_troubles_are_those_of_the_server():
+def test_only_faults_of_the_server_count_as_troubles():
     others = [Event("fault", 3, ONE), Event("recovered", 4, ONE)]
     assert outages([*trouble(1, 2), *others, Event("fault", 5, 0)]) == [Outage(1, 2), Outage(5, INF)]
 
@@ -38,7 +38,7 @@ def test_troubles_are_those_of_the_server():
         ([*trouble(2, 4), delivery(4.5, pid=OTHER)], INF),
     ],
 )
-def test_time_counts_from_the_end_of_a_trouble_while_the_server_serves(history: list[Event], seconds: float):
+def test_resume_time_counts_from_the_end_of_a_trouble_while_the_server_serves(history: list[Event], seconds: float):
     assert worst_resume(sorted(history, key=lambda event: event.at), [ONE]) == pytest.approx(seconds, abs=1e-3)
 
 

@@ -46,7 +46,7 @@ def talk(proxy: Proxy, *commands: str) -> bytes:
         ("deaf", b"+OK\r\n", ["a", "b"]),
     ],
 )
-def test_cut_at_the_second_of_three_commands(
+def test_connection_is_cut_at_the_second_of_three_commands(
     proxy: Proxy, redis_client: redis.Redis, way: Way, received: bytes, ran: list[str]
 ) -> None:
     redis_client.mset({"a": "1", "b": "1"})
@@ -57,7 +57,7 @@ def test_cut_at_the_second_of_three_commands(
 
 
 @pytest.mark.full
-def test_connection_that_is_not_cut_passes_everything_on(proxy: Proxy) -> None:
+def test_connection_without_a_cut_passes_everything_on(proxy: Proxy) -> None:
     value = b"x" * 3_000_000
     with redis.Redis.from_url(proxy.url, **PATIENT) as client:
         pipe = client.pipeline(transaction=False).set("k", value)
@@ -67,14 +67,14 @@ def test_connection_that_is_not_cut_passes_everything_on(proxy: Proxy) -> None:
     assert proxy.passed[-51:] == ["SET", *["GET"] * 50]
 
 
-def test_commands_are_told_by_their_names(proxy: Proxy) -> None:
+def test_commands_are_recognised_by_name(proxy: Proxy) -> None:
     with Queue("jobs", url=proxy.url) as queue:
         queue.send("x")
         queue.receive()
     assert {"CLIENT SETNAME", "INFO", "open_queue", "send", "ready_to_unack", "MGET"} <= set(proxy.passed)
 
 
-def test_cut_for_good_closes_all_connections_until_it_is_mended(proxy: Proxy) -> None:
+def test_permanent_cut_closes_all_connections_until_it_is_repaired(proxy: Proxy) -> None:
     never = Retry(NoBackoff(), 0)
     options: dict[str, Any] = PATIENT | {"retry": never}
     with redis.Redis.from_url(proxy.url, **options) as one, redis.Redis.from_url(proxy.url, **options) as other:
@@ -89,7 +89,7 @@ def test_cut_for_good_closes_all_connections_until_it_is_mended(proxy: Proxy) ->
         assert [client.incr("k") for client in (one, other)] == [2, 3]
 
 
-def test_client_that_blocks_is_cut_while_it_waits(proxy: Proxy, redis_client: redis.Redis) -> None:
+def test_blocking_client_is_cut_while_it_waits(proxy: Proxy, redis_client: redis.Redis) -> None:
     proxy.decide = lambda name: Cut("after") if name == "BLPOP" else None
     assert talk(proxy, "BLPOP list 0") == b""
     assert eventually(lambda: redis_client.info("clients")["blocked_clients"] == 0)

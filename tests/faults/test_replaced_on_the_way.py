@@ -59,7 +59,7 @@ def test_new_message_is_not_handled_before_it_is_due(queue: Queue, passed_ms: fl
     assert [message.body for message in queue.receive()] == [b"new"]
 
 
-def test_message_that_was_stored_before_the_clock_was_set_back_is_handled(queue: Queue):
+def test_message_stored_before_the_clock_was_set_back_is_handled(queue: Queue):
     clock: Any = queue._context.clock
     queue._executor.run([queue._context.shards[0].pending_to_ready()])
     clock.now = NOW - 5000
@@ -68,7 +68,7 @@ def test_message_that_was_stored_before_the_clock_was_set_back_is_handled(queue:
     assert queue.stats().acked == 1
 
 
-def test_message_that_was_replaced_while_it_ran_keeps_its_place(queue: Queue):
+def test_message_replaced_while_it_ran_keeps_its_place(queue: Queue):
     queue.receive()
     queue.send(b"new", id="a", on_conflict="replace")
     queue.send(b"other", id="b")

@@ -20,7 +20,7 @@ ONE_OF_EACH_KIND = {"cron", "cut_connections", "kill_server", "topic", "wounds"}
 @pytest.mark.parametrize(
     "name", [name if name in ONE_OF_EACH_KIND else pytest.param(name, marks=pytest.mark.full) for name in SHORT]
 )
-def test_scenario_holds(name: str, tmp_path: Path) -> None:
+def test_scenario_passes(name: str, tmp_path: Path) -> None:
     verdict, _ = play(name, seed=1, size="short", folder=tmp_path)
     assert verdict.is_valid
 

@@ -53,7 +53,7 @@ def connection(redis_server: RedisServer) -> Iterator[Executor]:
 @pytest.mark.parametrize(
     "chunk", [*range(QUICK_CHUNKS), *(pytest.param(n, marks=pytest.mark.full) for n in range(QUICK_CHUNKS, CHUNKS))]
 )
-def test_every_seed_comes_to_a_good_end(connection: Executor, chunk: int):
+def test_every_seed_ends_well(connection: Executor, chunk: int):
     counts: Counter[str] = Counter()
     for seed in range(chunk * CHUNK, (chunk + 1) * CHUNK):
         counts += play(seed, connection).counts

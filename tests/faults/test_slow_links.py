@@ -48,7 +48,7 @@ def running_seconds(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
         pytest.param([100, 100, MEGABYTE, 100] * 2, 1.0, 0.6 * MEGABYTE, id="longer-than-a-lease"),
     ],
 )
-def test_each_message_is_handed_out_once(
+def test_large_message_on_a_slow_link_is_delivered_once(
     redis_server: RedisServer, running_seconds: list[float], sizes: list[int], lease: float, rate: float
 ):
     options: dict[str, Any] = {"lease": lease, "max_retries": 0, "max_payload": 10 * MEGABYTE}
@@ -65,7 +65,7 @@ def test_each_message_is_handed_out_once(
 
 
 @pytest.mark.parametrize("sizes", [[100_000] * 8, [800_000]], ids=["many", "one"])
-def test_send_on_a_slow_uplink_comes_through(redis_server: RedisServer, sizes: list[int]):
+def test_send_on_a_slow_uplink_succeeds(redis_server: RedisServer, sizes: list[int]):
     with Throttle(redis_server.socket, MEGABYTE / 4) as link:
         url = f"{link.url}?socket_timeout=1.5"  # half a megabyte takes 2 s
         with Queue("up", url=url, max_payload=10 * MEGABYTE) as queue:

@@ -51,7 +51,7 @@ def record(client: redis.Redis, count: int, first: int = 0) -> list[str]:
 
 
 @pytest.mark.usefixtures("queue")
-def test_batch_that_was_killed_halfway_is_archived_once_by_the_next_run(
+def test_next_run_archives_a_half_written_batch_once(
     spark: SparkSession, server: RedisOptions, redis_client: redis.Redis, tmp_path: Path
 ):
     known = record(redis_client, 20)
@@ -65,7 +65,7 @@ def test_batch_that_was_killed_halfway_is_archived_once_by_the_next_run(
     assert sorted(named(row.shard, row.entry) for row in found.collect()) == sorted(known)
 
 
-def test_what_was_dropped_before_it_was_archived_is_an_error_until_it_is_skipped_and_noted(
+def test_entries_dropped_before_they_were_archived_are_an_error_until_skipped(
     spark: SparkSession, server: RedisOptions, queue: Queue, redis_client: redis.Redis, tmp_path: Path
 ):
     path, url = str(tmp_path), str(server.options()["url"])
@@ -103,7 +103,9 @@ def test_queue_without_a_ledger_is_refused(spark: SparkSession, server: RedisOpt
 
 
 @pytest.mark.usefixtures("queue")
-def test_two_processes_do_not_archive_a_queue_to_one_place(spark: SparkSession, server: RedisOptions, tmp_path: Path):
+def test_two_processes_cannot_archive_a_queue_to_the_same_place(
+    spark: SparkSession, server: RedisOptions, tmp_path: Path
+):
     work = table_of(str(tmp_path), "jobs").work
     with (
         exclusive_lock(f"{work}/archiving.lock", "archiving"),
@@ -113,7 +115,7 @@ def test_two_processes_do_not_archive_a_queue_to_one_place(spark: SparkSession, 
 
 
 @pytest.mark.usefixtures("queue")
-def test_run_that_follows_archives_what_the_ledger_tells_and_stops_when_it_is_told_to(
+def test_following_run_archives_new_entries_until_it_is_stopped(
     spark: SparkSession, server: RedisOptions, redis_client: redis.Redis, tmp_path: Path
 ):
     known = record(redis_client, 4)
@@ -139,5 +141,5 @@ def test_run_that_follows_archives_what_the_ledger_tells_and_stops_when_it_is_to
     assert named(row["shard"], row["entry"]) == known[-1]
 
 
-def test_archive_that_has_nothing_yet_is_an_empty_table(spark: SparkSession, tmp_path: Path):
+def test_new_archive_is_an_empty_table(spark: SparkSession, tmp_path: Path):
     assert events(spark, str(tmp_path / "none")).count() == 0

@@ -41,7 +41,7 @@ def staged(table: AppendTable, files: int) -> str:
 
 
 @pytest.mark.parametrize("again", [1, 2], ids=["as it was", "by more tasks"])
-def test_batch_that_is_killed_at_any_step_is_in_the_table_once_when_it_was_done_again(again: int, tmp_path: Path):
+def test_batch_killed_at_any_step_is_in_the_table_once_after_a_repeat(again: int, tmp_path: Path):
     whole = sorted(named(0, row["entry"]) for row in TWO_DAYS)
     step, was_killed = 0, True
     while was_killed:
@@ -73,7 +73,7 @@ def error_of(table: AppendTable, batch: Any, number: int) -> BaseException | Non
     return growing.error
 
 
-def test_batch_that_cannot_be_written_anew_stays_as_it_was(tmp_path: Path):
+def test_batch_that_cannot_be_rewritten_is_unchanged(tmp_path: Path):
     """What it holds may have been dropped from the ledger since."""
 
     class Gone:
@@ -89,7 +89,7 @@ def test_batch_that_cannot_be_written_anew_stays_as_it_was(tmp_path: Path):
     assert entries(tmp_path) == before != []
 
 
-def test_loss_that_a_task_finds_is_told_as_one(spark: SparkSession, table: AppendTable):
+def test_loss_found_by_a_task_is_reported_as_a_loss(spark: SparkSession, table: AppendTable):
     def lose(_: int) -> NoReturn:
         raise DataLost("some entries have been trimmed while they were read")
 
@@ -99,7 +99,7 @@ def test_loss_that_a_task_finds_is_told_as_one(spark: SparkSession, table: Appen
     assert str(error) == "some entries have been trimmed while they were read"
 
 
-def test_reader_that_knows_nothing_of_spark_finds_columns_and_folders(spark: SparkSession, tmp_path: Path):
+def test_other_readers_than_spark_find_columns_and_folders(spark: SparkSession, tmp_path: Path):
     table = table_of(str(tmp_path), "a/b 100%")
     AppendQuery(table)(frame(spark, [event("nacked", 0.25, attempt=2, reason="no")]), 0)
     (row,) = seen(tmp_path)
@@ -110,7 +110,7 @@ def test_reader_that_knows_nothing_of_spark_finds_columns_and_folders(spark: Spa
     assert {path.suffix for path in (tmp_path / "events").rglob("*") if path.is_file()} == {".parquet"}
 
 
-def test_batches_of_a_run_come_one_after_the_other(spark: SparkSession, tmp_path: Path, table: AppendTable):
+def test_batches_of_a_run_follow_one_another(spark: SparkSession, tmp_path: Path, table: AppendTable):
     stored: list[StoredBatch] = []
     growing = AppendQuery(table, stored.append)
     growing(frame(spark, TWO_DAYS), 0)
@@ -120,7 +120,7 @@ def test_batches_of_a_run_come_one_after_the_other(spark: SparkSession, tmp_path
     assert not (tmp_path / "_work" / "queue=jobs" / "staging").exists()
 
 
-def test_batch_of_which_less_is_left_to_be_read_keeps_what_it_had(
+def test_repeated_batch_with_fewer_entries_left_keeps_what_it_had(
     spark: SparkSession, tmp_path: Path, table: AppendTable
 ):
     """Its ledger has dropped some since, and may have had others that no file holds yet."""
@@ -150,6 +150,6 @@ def test_table_without_its_checkpoint_is_refused(spark: SparkSession, table: App
         table.check()
 
 
-def test_queue_whose_folder_no_disk_takes_is_refused(tmp_path: Path):
+def test_queue_name_too_long_for_a_folder_is_refused(tmp_path: Path):
     with pytest.raises(InvalidInput, match="name of a folder"):
         _ = table_of(str(tmp_path), "ü" * 64).folder

@@ -48,7 +48,7 @@ def compact_again(table: AppendTable) -> None:
 
 
 @pytest.mark.parametrize("heal", [recover, compact_again])
-def test_compaction_that_is_killed_at_any_step_loses_and_doubles_nothing(
+def test_compaction_killed_at_any_step_loses_and_duplicates_nothing(
     heal: Callable[[AppendTable], None], tmp_path: Path
 ):
     step, was_killed = 0, True
@@ -72,7 +72,7 @@ def test_compaction_that_is_killed_at_any_step_loses_and_doubles_nothing(
     assert step > 2 * 8  # of each day: write, decide, remove three, sync, move, forget
 
 
-def test_small_files_of_a_day_become_one(tmp_path: Path):
+def test_small_files_of_a_day_are_merged_into_one(tmp_path: Path):
     table = filled(tmp_path)
     assert compact(table, TODAY) == Compacted(files=6, into=2, rows=6)
     for day in DAYS:
@@ -82,7 +82,7 @@ def test_small_files_of_a_day_become_one(tmp_path: Path):
     assert compact(table, TODAY) == Compacted()
 
 
-def test_days_that_go_on_and_large_files_are_left_alone(tmp_path: Path):
+def test_unfinished_days_and_large_files_are_left_alone(tmp_path: Path):
     table = filled(tmp_path)
     before = names(table, DAYS[1])
     assert compact(table, dt.date(2026, 11, 21)) == Compacted(files=3, into=1, rows=3)
@@ -103,7 +103,7 @@ def test_file_of_another_program_is_named(tmp_path: Path):
         compact(table, TODAY)
 
 
-def test_two_compactions_of_a_table_do_not_run_side_by_side(tmp_path: Path):
+def test_two_compactions_of_a_table_cannot_run_at_the_same_time(tmp_path: Path):
     table = filled(tmp_path)
     with (
         exclusive_lock(f"{table.work}/compacting.lock", "compacting"),
@@ -113,7 +113,7 @@ def test_two_compactions_of_a_table_do_not_run_side_by_side(tmp_path: Path):
     assert compact(table, TODAY).into == 2
 
 
-def test_compaction_that_runs_is_not_mended_by_others(tmp_path: Path):
+def test_readers_do_not_repair_a_running_compaction(tmp_path: Path):
     table = filled(tmp_path)
     assert Killing(STEPS, 4).run(lambda: compact(table, TODAY))
     left = entries(tmp_path)
@@ -124,7 +124,7 @@ def test_compaction_that_runs_is_not_mended_by_others(tmp_path: Path):
     assert len(entries(tmp_path)) == 8
 
 
-def test_reader_that_mends_leaves_what_a_compaction_has_just_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_repairing_reader_keeps_what_a_compaction_has_just_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Where there are no locks: the second merge is decided on while the reader brings the first to its end."""
     table = filled(tmp_path)
     whole = entries(tmp_path)
@@ -149,7 +149,7 @@ def test_reader_that_mends_leaves_what_a_compaction_has_just_written(tmp_path: P
     assert entries(tmp_path) == whole
 
 
-def test_merge_whose_file_is_gone_takes_no_other_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_merge_without_its_new_file_deletes_no_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     table = filled(tmp_path)
     whole = entries(tmp_path)
     monkeypatch.setattr(compaction, "_finish", lambda *_: None)

@@ -82,7 +82,7 @@ def assert_same(array: pa.Array) -> None:
 @pytest.mark.parametrize(
     ("kind", "values"), VALUES, ids=lambda each: str(each) if isinstance(each, pa.DataType) else ""
 )
-def test_columns_of_each_type_are_the_json_of_their_values(kind: pa.DataType, values: list[Any]):
+def test_columns_of_each_type_become_the_json_of_their_values(kind: pa.DataType, values: list[Any]):
     array = nested(kind, values)
     assert_same(array)
     assert_same(array.slice(1))
@@ -92,7 +92,7 @@ def test_columns_of_each_type_are_the_json_of_their_values(kind: pa.DataType, va
     assert_same(array.field("by_number").slice(2))
 
 
-def test_keys_of_maps_that_are_no_text_are_the_same_text():
+def test_map_keys_that_are_not_text_become_the_same_text():
     for kind, values in VALUES:
         if kind != pa.bool_():
             assert_same(pa.array([[(value, 1) for value in values], None, []], pa.map_(kind, pa.int64())))
@@ -117,7 +117,7 @@ FAR = 1_893_456_000_000  # milliseconds: the year 2030
         (pa.list_(pa.float32()), [float("-inf")], r"payload\[\] is -inf, which JSON lacks"),
     ],
 )
-def test_value_that_cannot_be_sent_is_named_and_leaves_the_others_readable(kind: pa.DataType, bad: Any, told: str):
+def test_unsendable_value_is_named_and_the_others_stay_readable(kind: pa.DataType, bad: Any, told: str):
     array = pa.array([None, bad], kind)
     read = Column(array, lambda part: documents(part, from_arrow_type(kind), "payload"))
     assert read.values == [None, None]
@@ -126,7 +126,7 @@ def test_value_that_cannot_be_sent_is_named_and_leaves_the_others_readable(kind:
         raise read.errors[1]
 
 
-def test_variants_are_their_json_and_refused_where_they_have_none():
+def test_variants_become_json_or_are_refused():
     good, nan = b"\x0c\x01", bytes([7 << 2]) + struct.pack("<d", float("nan"))  # 1, and NaN
     kind = pa.struct([("value", pa.binary()), ("metadata", pa.binary())])
     array = pa.array([{"value": value, "metadata": b"\x01\x00\x00"} for value in (good, nan)] + [None], kind)
@@ -136,14 +136,14 @@ def test_variants_are_their_json_and_refused_where_they_have_none():
         cells(array, t.VariantType(), "payload")
 
 
-def test_text_that_is_none_is_named():
+def test_invalid_text_is_named():
     array = pa.array([b"fine", b"\xff"]).view(pa.string())
     read = Column(array, lambda part: cells(part, t.StringType(), "payload"))
     assert (read.values, list(read.errors)) == (["fine", None], [1])
     assert str(read.errors[1]).startswith("payload holds a value that Python has no form for: 'utf-8' codec")
 
 
-def test_column_of_thousands_keeps_each_error_at_its_row():
+def test_long_column_keeps_each_error_at_its_row():
     array = pa.array([FAR * 10**6 if number % 1500 == 7 else number for number in range(4000)], pa.timestamp("us"))
     read = Column(array, lambda part: cells(part, t.TimestampNTZType(), "at"))
     assert list(read.errors) == [7, 1507, 3007]

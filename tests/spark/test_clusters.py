@@ -37,7 +37,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield running
 
 
-def test_killed_executor_and_speculative_task_lose_nothing_double_nothing_and_show_no_password(
+def test_killed_executor_and_speculative_task_lose_nothing_duplicate_nothing_and_show_no_password(
     start_server: StartServer, tmp_path: Path, cluster: Cluster
 ):
     """The speculative one comes last: Spark starts it when all other tasks have ended, also that of the killed one."""
@@ -104,7 +104,7 @@ def parent_of(pid: int) -> int:
     return int(done.stdout)
 
 
-def test_executor_killed_in_a_job_of_the_command_line_loses_nothing_and_doubles_nothing(
+def test_executor_killed_during_a_job_command_loses_and_duplicates_nothing(
     start_server: StartServer, tmp_path: Path, cluster: Cluster
 ):
     hour = dt.datetime.now(dt.UTC).replace(minute=0, second=0, microsecond=0) + dt.timedelta(hours=3)
@@ -144,7 +144,7 @@ def test_executor_killed_in_a_job_of_the_command_line_loses_nothing_and_doubles_
         assert {message.id: message.payload for message in queue.peek(limit=len(letters))} == letters
 
 
-def test_server_of_spark_connect_with_delayq_installed_knows_the_format(redis_server: RedisServer, tmp_path: Path):
+def test_spark_connect_server_with_delayq_installed_knows_the_format(redis_server: RedisServer, tmp_path: Path):
     with zipfile.ZipFile(zipped(tmp_path / "delayq.zip")) as archive:
         archive.extractall(tmp_path / "installed")
     own = without_delayq(tmp_path) | {"DELAYQ_URL": redis_server.url}

@@ -62,7 +62,7 @@ def make_archive(*queues: str) -> None:
         ("archive --compact --to archive --skip-lost", "--skip-lost was given without a queue"),
     ],
 )
-def test_what_is_mistyped_is_bad_input_told_in_a_line(invoke: Invoke, tmp_path: Path, words: str, told: str):
+def test_mistyped_arguments_are_reported_in_one_line(invoke: Invoke, tmp_path: Path, words: str, told: str):
     make_archive("jobs", "emails")
     (tmp_path / "lake").mkdir()
     result = invoke(*words.split())
@@ -71,7 +71,7 @@ def test_what_is_mistyped_is_bad_input_told_in_a_line(invoke: Invoke, tmp_path: 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["archive", "lake"]
 
 
-def test_archive_of_queues_without_events_is_compacted(invoke: Invoke):
+def test_archive_without_events_can_be_compacted(invoke: Invoke):
     make_archive("jobs")
     assert not folders.exists("archive/events")
     assert invoke("archive", "--compact", "--to", "archive").stdout == "merged 0 files into 0\n"
@@ -93,7 +93,7 @@ def test_verbose_shows_the_whole_log_of_spark(
 
 
 @pytest.mark.parametrize("follow", [False, True])
-def test_only_a_report_that_follows_takes_the_signals(
+def test_only_a_following_report_handles_signals(
     follow: bool, invoke: Invoke, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ):
     handlers: list[bool] = []

@@ -64,7 +64,7 @@ def stopped(when: Callable[[], bool]) -> Iterator[None]:
     thread.join()
 
 
-def test_archive_that_is_stopped_in_the_middle_says_so_and_goes_on_where_it_was(
+def test_archive_stopped_in_the_middle_says_so_and_can_be_resumed(
     invoke: Invoke, redis_client: redis.Redis, tmp_path: Path
 ):
     known = record(redis_client, 40)
@@ -83,7 +83,7 @@ def test_archive_that_is_stopped_in_the_middle_says_so_and_goes_on_where_it_was(
     assert entries(tmp_path / "archive") == sorted(known)
 
 
-def test_report_that_follows_ends_well_when_it_is_stopped_and_goes_on_where_it_was(
+def test_following_report_exits_cleanly_when_stopped_and_can_be_resumed(
     spark: SparkSession, invoke: Invoke, redis_server: RedisServer, redis_client: redis.Redis, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ):  # fmt: skip
@@ -109,7 +109,7 @@ def test_report_that_follows_ends_well_when_it_is_stopped_and_goes_on_where_it_w
     assert pq.read_table(minutes)["sent"].to_pylist() == [10, 10, 10]
 
 
-def test_report_takes_the_time_that_it_is_given(invoke: Invoke, redis_client: redis.Redis):
+def test_report_covers_the_given_time_range(invoke: Invoke, redis_client: redis.Redis):
     for minute in range(4):
         record(redis_client, 10 + minute, minute)
     nothing = invoke("report", "jobs", "--to", "page", "--since", "2025-11-22T00:00Z")

@@ -58,7 +58,7 @@ def rows(folder: str) -> list[dict[str, Any]]:
     return [row for file in files(folder) for row in pq.ParquetFile(file).read().to_pylist()]
 
 
-def test_queue_is_the_same_on_another_server_with_other_shards_under_another_name(
+def test_restored_queue_is_the_same_with_other_server_shards_and_name(
     spark: SparkSession, server: RedisOptions, redis_server: RedisServer, own_server: RedisServer, folder: str
 ):
     with Queue("emails", url=redis_server.url, shards=2) as queue:
@@ -78,7 +78,7 @@ def test_queue_is_the_same_on_another_server_with_other_shards_under_another_nam
         assert_whole(there)
 
 
-def test_removed_queue_leaves_nothing_and_its_messages_are_handled_as_they_would_have_been(
+def test_drain_with_remove_leaves_nothing_and_restored_messages_are_handled_as_before(
     spark: SparkSession, server: RedisOptions, queue: Queue, folder: str
 ):
     queue.send({"a": 1}, id="failed", max_retries=1, headers={"h": b"\xff"})
@@ -102,7 +102,7 @@ def test_removed_queue_leaves_nothing_and_its_messages_are_handled_as_they_would
     assert_whole(queue)
 
 
-def test_schedules_and_limits_go_along(
+def test_schedules_and_limits_are_restored_too(
     spark: SparkSession, redis_server: RedisServer, server: RedisOptions, folder: str
 ):
     with Queue("emails", url=redis_server.url) as queue:
@@ -124,7 +124,7 @@ def test_schedules_and_limits_go_along(
     assert restore(spark, folder, server, "spread").schedules == 8
 
 
-def test_occurrences_have_the_ids_of_the_shards_that_they_come_to(
+def test_restored_occurrences_have_ids_of_their_new_shards(
     spark: SparkSession, redis_server: RedisServer, server: RedisOptions, folder: str
 ):
     with Queue("emails", url=redis_server.url) as queue:
@@ -144,7 +144,7 @@ def test_occurrences_have_the_ids_of_the_shards_that_they_come_to(
         assert_whole(spread)
 
 
-def test_restore_that_broke_off_is_completed_by_the_next(
+def test_interrupted_restore_is_completed_by_the_next(
     spark: SparkSession, server: RedisOptions, queue: Queue, own_server: RedisServer, folder: str
 ):
     queue.send_many([Outgoing(bytes(6000), id=f"m{n}", delay=3600) for n in range(600)])
@@ -167,7 +167,7 @@ def test_restore_that_broke_off_is_completed_by_the_next(
         assert there.stats().paused_since is None
 
 
-def test_drained_messages_are_removed_but_for_those_that_have_changed(
+def test_drained_messages_are_removed_unless_they_have_changed(
     spark: SparkSession, server: RedisOptions, queue: Queue, folder: str
 ):
     fill(queue)
@@ -181,7 +181,7 @@ def test_drained_messages_are_removed_but_for_those_that_have_changed(
     assert_whole(queue)
 
 
-def test_schedule_that_was_edited_since_it_was_drained_is_left(queue: Queue):
+def test_schedule_edited_since_the_drain_is_kept(queue: Queue):
     queue.schedules.add("s", "@daily", "old")
     (kept,) = queue.execute(backup.schedules)
     queue.schedules.add("s", "@daily", "new")
@@ -189,7 +189,7 @@ def test_schedule_that_was_edited_since_it_was_drained_is_left(queue: Queue):
     assert [each.payload for each in queue.schedules.list()] == ["new"]
 
 
-def test_what_is_in_flight_is_drained_live_and_comes_back_as_a_lost_delivery(
+def test_unacked_messages_drained_live_are_restored_as_lost_deliveries(
     spark: SparkSession, server: RedisOptions, queue: Queue, folder: str
 ):
     queue.send("x", id="a")
@@ -234,7 +234,7 @@ def unknown(queue: Queue) -> None:
         (unknown, "no queue 'emails'"),
     ],
 )
-def test_queue_that_cannot_be_drained_at_one_instant_is_refused(
+def test_queue_that_cannot_be_drained_consistently_is_refused(
     spark: SparkSession, server: RedisOptions, queue: Queue, folder: str, prepare: Callable[[Queue], None], why: str
 ):
     prepare(queue)
@@ -243,7 +243,7 @@ def test_queue_that_cannot_be_drained_at_one_instant_is_refused(
     assert not Path(folder).exists()
 
 
-def test_live_is_not_removed(spark: SparkSession, server: RedisOptions, folder: str):
+def test_live_drain_cannot_remove_messages(spark: SparkSession, server: RedisOptions, folder: str):
     with pytest.raises(InvalidInput, match="live and remove"):
         drain(spark, server, "emails", folder, live=True, remove=True)
 
@@ -254,13 +254,13 @@ def drained(spark: SparkSession, server: RedisOptions, queue: Queue, folder: str
     return drain(spark, server, "emails", folder)
 
 
-def test_empty_queue_goes_there_and_back(spark: SparkSession, server: RedisOptions, queue: Queue, folder: str):
+def test_empty_queue_can_be_drained_and_restored(spark: SparkSession, server: RedisOptions, queue: Queue, folder: str):
     told = drained(spark, server, queue, folder, 0)
     assert (told.manifest.rows, told.manifest.checksum) == ({}, "0")
     assert restore(spark, folder, server, "again").restored == 0
 
 
-def test_folder_with_messages_of_somebody_else_is_left_as_it_is(
+def test_folder_with_foreign_files_is_left_unchanged(
     spark: SparkSession, server: RedisOptions, queue: Queue, folder: str
 ):
     queue.send("x")
@@ -295,7 +295,7 @@ def an_hour_later(table: pa.Table) -> pa.Table:
     return table.set_column(table.column_names.index("due_at"), "due_at", later)
 
 
-def test_files_that_were_changed_are_not_restored(
+def test_changed_files_are_not_restored(
     spark: SparkSession, server: RedisOptions, queue: Queue, redis_server: RedisServer, folder: str
 ):
     drained(spark, server, queue, folder)
@@ -319,7 +319,7 @@ def test_files_that_were_changed_are_not_restored(
         ('{"version": 1}', LakeMismatch, "is not a manifest"),
     ],
 )
-def test_folder_without_a_manifest_that_can_be_read_is_refused(
+def test_folder_without_a_readable_manifest_is_refused(
     spark: SparkSession, server: RedisOptions, tmp_path: Path, text: str | None, error: type[Exception], why: str
 ):
     if text is not None:
@@ -340,7 +340,7 @@ def test_queue_that_holds_other_messages_is_left_alone(
     assert queue.stats().inside == 3
 
 
-def test_messages_are_measured_the_same_in_any_order(spark: SparkSession):
+def test_checksum_does_not_depend_on_the_order_of_messages(spark: SparkSession):
     schema = "id string, state string, due_at timestamp, lease_until timestamp, died_at timestamp, envelope binary"
     noon, later = dt.datetime(2026, 5, 1, 12, tzinfo=dt.UTC), dt.datetime(2026, 5, 1, 12, 0, 0, 1000, tzinfo=dt.UTC)
     ab = [
@@ -355,7 +355,7 @@ def test_messages_are_measured_the_same_in_any_order(spark: SparkSession):
     assert one.checksum == f"{sum(int(hashlib.sha256(each).hexdigest()[:16], 16) for each in contents):x}"
 
 
-def test_queue_is_restored_with_bounded_calls(queue: Queue):
+def test_restore_makes_bounded_calls(queue: Queue):
     row = dict.fromkeys(("due_at", "lease_until", "died_at", "deliveries", "error", "reason"))
     row |= {"created_at": None, "state": "dead", "envelope": bytes(1_500_000)}
     queue.send("x", id="there", delay=60)

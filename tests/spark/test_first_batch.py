@@ -63,7 +63,7 @@ def opened(options: dict[str, str]) -> StreamReader:
     return reader
 
 
-def test_what_was_trimmed_of_a_planned_first_batch_is_an_error(topic: Topic, redis_server: RedisServer):
+def test_entries_trimmed_from_a_planned_first_batch_are_an_error(topic: Topic, redis_server: RedisServer):
     options = {"url": redis_server.url, "topic": "orders"}
     topic.publish_many([NewRecord(n) for n in range(10)])
     topic.trim(max_length=9, approximate=False)  # before it was planned: nobody has promised that one
@@ -75,9 +75,7 @@ def test_what_was_trimmed_of_a_planned_first_batch_is_an_error(topic: Topic, red
     assert again(options | {"failOnDataLoss": "false"}, end) == [7, 8, 9]
 
 
-def test_first_batch_that_began_with_the_latest_has_what_came_before_it_was_done_again(
-    topic: Topic, redis_server: RedisServer
-):
+def test_repeated_first_batch_that_started_at_latest_has_the_same_records(topic: Topic, redis_server: RedisServer):
     options = {"url": redis_server.url, "topic": "orders", "start": "latest"}
     topic.publish(0)
     reader = opened(options)
@@ -89,7 +87,7 @@ def test_first_batch_that_began_with_the_latest_has_what_came_before_it_was_done
     assert again(options, end) == [1]
 
 
-def test_server_that_does_not_count_is_taken_to_have_trimmed_a_first_batch(start_server: StartServer):
+def test_server_that_keeps_no_counts_is_assumed_to_have_trimmed_a_first_batch(start_server: StartServer):
     server = start_server("6.2")
     options = {"url": server.url, "topic": "orders"}
     with Topic("orders", url=server.url) as topic, server.client() as client:
@@ -102,7 +100,7 @@ def test_server_that_does_not_count_is_taken_to_have_trimmed_a_first_batch(start
             again(options, end)
 
 
-def test_archive_whose_first_run_was_killed_tells_what_its_ledger_has_dropped_since(
+def test_archive_reports_entries_dropped_since_its_first_run_was_killed(
     spark: SparkSession, redis_server: RedisServer, redis_client: redis.Redis, tmp_path: Path
 ):
     server, path = RedisOptions(redis_server.url), str(tmp_path)

@@ -48,7 +48,7 @@ def example(invoke: Invoke, *path: str) -> list[str]:
     return [str(Path(word).resolve()) if Path(word).is_file() else word for word in words]
 
 
-def test_examples_run_as_they_are_printed_and_tell_what_was_done(invoke: Invoke, tmp_path: Path):
+def test_examples_run_as_printed_and_report_what_they_did(invoke: Invoke, tmp_path: Path):
     deferred = invoke(*example(invoke, "pipeline", "defer"))
     assert deferred.exit_code == 0, deferred.stderr
     assert re.fullmatch(r"deferred 1 message from \S+/reminders.json to 1 hour of lake\n", deferred.stdout)
@@ -65,7 +65,7 @@ def test_examples_run_as_they_are_printed_and_tell_what_was_done(invoke: Invoke,
     assert invoke("doctor", "--lake", "lake").stdout.startswith("reminders: healthy, 2 messages examined")
 
 
-def test_exit_code_is_1_when_rows_were_rejected_or_a_file_was_changed(invoke: Invoke, tmp_path: Path):
+def test_exit_code_is_1_if_rows_were_rejected_or_a_file_was_changed(invoke: Invoke, tmp_path: Path):
     rows: list[dict[str, Any]] = [{"text": "x", "in": 60}, {"text": None, "in": 60}]
     (tmp_path / "rows.json").write_text("\n".join(map(json.dumps, rows)))
     path = str(tmp_path / "rows.json")
@@ -84,7 +84,7 @@ def test_exit_code_is_1_when_rows_were_rejected_or_a_file_was_changed(invoke: In
     assert "restore it from a backup" in failed.stderr
 
 
-def test_usage_error_exits_with_2_before_spark_is_started(invoke: Invoke):
+def test_usage_error_exits_with_2_before_spark_starts(invoke: Invoke):
     for words in (["hydrate", "--horizon", "2h"], ["defer", "jobs", "rows.json"], ["hydrate", "--lake", "lake"]):
         assert invoke("pipeline", *words).exit_code == 2
 
@@ -104,7 +104,7 @@ def table(folder: Path, *rows: dict[str, Any]) -> str:
         ("rows.json", ["--map", "payload=text +"], r"the expression for payload 'text \+'"),
     ],
 )
-def test_table_or_column_that_is_not_there_is_bad_input_told_in_a_line(
+def test_missing_table_or_column_is_reported_in_one_line(
     invoke: Invoke, tmp_path: Path, name: str, words: list[str], told: str
 ):
     table(tmp_path, {"text": "x", "delay": 60})
@@ -114,7 +114,7 @@ def test_table_or_column_that_is_not_there_is_bad_input_told_in_a_line(
     assert not (tmp_path / "lake").exists()
 
 
-def test_refused_row_fails_in_a_line_that_names_it(invoke: Invoke, tmp_path: Path):
+def test_refused_row_is_reported_in_one_line(invoke: Invoke, tmp_path: Path):
     path = table(tmp_path, {"payload": "x", "delay": 60}, {"payload": None, "delay": 60})
     result = invoke("pipeline", "defer", "jobs", path, "--lake", "lake")
     run, failure = result.stderr.splitlines()
@@ -125,7 +125,7 @@ def test_refused_row_fails_in_a_line_that_names_it(invoke: Invoke, tmp_path: Pat
     assert "Traceback" not in failure
 
 
-def test_dry_run_tells_what_would_rest_and_changes_nothing(invoke: Invoke, tmp_path: Path):
+def test_dry_run_reports_what_would_be_deferred_and_changes_nothing(invoke: Invoke, tmp_path: Path):
     path = table(tmp_path, {"payload": "x"}, {"payload": None})
     told = invoke("pipeline", "defer", "jobs", path, "--delay", "365d", "--lake", "lake", "--dry-run")
     assert (told.exit_code, told.stderr) == (0, "")
@@ -133,7 +133,7 @@ def test_dry_run_tells_what_would_rest_and_changes_nothing(invoke: Invoke, tmp_p
     assert not (tmp_path / "lake").exists()
 
 
-def test_redis_that_is_away_from_a_task_is_told_in_a_line(
+def test_redis_unreachable_from_a_task_is_reported_in_one_line(
     invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     path = table(tmp_path, {"payload": "x", "delay": 60})
@@ -154,7 +154,7 @@ def test_redis_that_is_away_from_a_task_is_told_in_a_line(
     assert "Traceback" not in result.stderr
 
 
-def test_hours_until_a_moment_need_no_horizon_and_a_queue_that_is_not_there_is_told(invoke: Invoke, tmp_path: Path):
+def test_hydrate_until_a_time_needs_no_horizon_and_a_missing_queue_is_reported(invoke: Invoke, tmp_path: Path):
     path = table(tmp_path, {"payload": "x", "delay": 3 * 3600})
     assert invoke("pipeline", "defer", "jobs", path, "--lake", "lake").exit_code == 0
     words = ["pipeline", "hydrate", "--lake", "lake", "--until", "2999-01-01T00:00Z"]

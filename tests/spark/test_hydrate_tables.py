@@ -45,7 +45,7 @@ def loaded(spark: SparkSession, server: RedisServer, lake: Path, clock: Clock, *
     return {name: sum(row[name] for row in rows) for name in ("rows", "sent", "existing", "cancelled", "held")}
 
 
-def test_table_rests_by_its_hours_and_is_loaded_once(
+def test_deferred_table_is_stored_by_hour_and_loaded_once(
     spark: SparkSession, queue: Queue, redis_server: RedisServer, lake: Path, clock: Clock
 ):
     told = defer(spark, table(spark), str(lake), "jobs", run="r").collect()
@@ -66,7 +66,7 @@ def test_table_rests_by_its_hours_and_is_loaded_once(
     assert all(each.due_at == LATER + dt.timedelta(minutes=3 * int(each.payload[1:])) for each in messages)
 
 
-def test_run_that_is_done_again_replaces_its_own_files_and_doubles_nothing(
+def test_repeated_run_replaces_its_own_files_and_duplicates_nothing(
     spark: SparkSession, redis_server: RedisServer, lake: Path, clock: Clock
 ):
     defer(spark, table(spark), str(lake), "jobs", run="other")
@@ -83,7 +83,7 @@ def test_run_that_is_done_again_replaces_its_own_files_and_doubles_nothing(
     assert loaded(spark, redis_server, lake, clock)["rows"] == 0
 
 
-def test_deferred_row_is_found_cancelled_and_moved_by_its_id(
+def test_deferred_row_can_be_found_cancelled_and_moved_by_id(
     spark: SparkSession, queue: Queue, redis_server: RedisServer, lake: Path, clock: Clock
 ):
     defer(spark, table(spark, "concat('id-', id) AS id"), str(lake), "jobs")
@@ -107,14 +107,14 @@ def test_deferred_row_is_found_cancelled_and_moved_by_its_id(
     assert [each.id for each in delivered(queue)][-1] == "id-31"
 
 
-def test_of_rows_with_one_id_in_an_hour_one_is_taken(spark: SparkSession, lake: Path):
+def test_only_one_of_several_rows_with_the_same_id_in_an_hour_is_loaded(spark: SparkSession, lake: Path):
     defer(spark, table(spark, "'same' AS id").limit(5), str(lake), "jobs", run="r")
     done = QueueFolder(str(lake), "jobs").run("r")
     assert done is not None
     assert (len(files(lake)), done.repeated) == (1, 4)
 
 
-def test_load_whose_driver_fails_after_its_tasks_is_completed_by_the_next(
+def test_load_interrupted_after_its_tasks_is_completed_by_the_next(
     spark: SparkSession,
     queue: Queue,
     redis_server: RedisServer,
@@ -145,7 +145,7 @@ def test_load_whose_driver_fails_after_its_tasks_is_completed_by_the_next(
     assert delivered(queue) == []
 
 
-def test_what_is_refused_by_a_send_is_refused_by_a_lake(spark: SparkSession, lake: Path, tmp_path: Path):
+def test_lake_refuses_what_a_send_refuses(spark: SparkSession, lake: Path, tmp_path: Path):
     bad = [
         "IF(payload = 'm7', NULL, payload) AS payload",
         "CASE payload WHEN 'm3' THEN timestamp_seconds(1893456000000) WHEN 'm4' THEN NULL ELSE due_at END AS due_at",
@@ -167,7 +167,7 @@ def test_what_is_refused_by_a_send_is_refused_by_a_lake(spark: SparkSession, lak
     assert [reason[:16] for reason in sorted(reasons)] == ["delay 1e+300 lea", "due_at is 189345", "payload is null"]
 
 
-def test_rejects_of_a_run_are_those_of_its_last_try_however_many_tasks_it_has(
+def test_rejects_of_a_run_are_only_those_of_its_last_attempt(
     spark: SparkSession, lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     rows = table(spark).selectExpr("CAST(NULL AS STRING) AS payload", "due_at").limit(60)
@@ -186,7 +186,7 @@ def test_bad_names_and_columns_are_refused_before_anything_is_written(spark: Spa
     assert not lake.exists()
 
 
-def test_hours_of_many_messages_are_cut_into_files_of_bounded_size(
+def test_large_hours_are_split_into_files_of_bounded_size(
     spark: SparkSession, lake: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """In this process: what a test changes, the tasks of Spark do not know."""
@@ -198,7 +198,7 @@ def test_hours_of_many_messages_are_cut_into_files_of_bounded_size(
     assert [name.split(".")[:2] for name in names] == [["r-0", "8"], ["r-1", "8"], ["r-2", "4"]]
 
 
-def test_trouble_of_one_queue_does_not_hold_up_another(
+def test_failure_of_one_queue_does_not_hold_up_another(
     spark: SparkSession, redis_server: RedisServer, lake: Path, clock: Clock
 ):
     for name in ("broken", "well"):

@@ -78,9 +78,7 @@ def waiting_for(table: AppendTable, number: int) -> list[str]:
     return sorted(ids)
 
 
-def test_batches_have_the_figures_of_the_whole_also_when_one_is_killed_and_done_again(
-    spark: SparkSession, table: AppendTable
-):
+def test_batches_add_up_to_the_whole_even_if_one_is_killed_and_repeated(spark: SparkSession, table: AppendTable):
     for number, events in enumerate(STORY):
         if number == 2:
             with pytest.raises(PipelineError, match="batch 2 was not done"):
@@ -94,7 +92,7 @@ def test_batches_have_the_figures_of_the_whole_also_when_one_is_killed_and_done_
     assert folders.names(f"{table.work}/tally") == ["1", "2"]
 
 
-def test_end_of_a_delivery_that_comes_after_its_id_was_delivered_on_another_shard_has_its_time(
+def test_delivery_has_its_time_even_if_its_id_was_delivered_on_another_shard_since(
     spark: SparkSession, table: AppendTable
 ):
     """The shards are not looked at in one moment: what a batch has of the second may be newer."""
@@ -111,7 +109,7 @@ def test_end_of_a_delivery_that_comes_after_its_id_was_delivered_on_another_shar
     assert took == {"delivered": None, "acked": 0.5, "nacked": 4.0}
 
 
-def test_delivery_is_waited_for_during_a_week(spark: SparkSession, table: AppendTable):
+def test_unfinished_delivery_is_remembered_for_a_week(spark: SparkSession, table: AppendTable):
     count(spark, table, 0, [event("delivered", 0, "a", attempt=1), event("delivered", 120, "b", attempt=1)])
     count(spark, table, 1, [event("sent", WEEK + 71, "c")])
     assert waiting_for(table, 1) == ["b"]
@@ -121,7 +119,7 @@ def test_delivery_is_waited_for_during_a_week(spark: SparkSession, table: Append
     assert sorted(told, key=str) == [(1, WEEK + 72 - 120.0), (1, None)]
 
 
-def test_batch_without_what_the_one_before_has_left_is_refused(spark: SparkSession, table: AppendTable):
+def test_batch_without_the_state_of_the_previous_one_is_refused(spark: SparkSession, table: AppendTable):
     growing = AppendQuery(table, make=IncrementalCounts(table))
     with pytest.raises(PipelineError):
         growing(frame(spark, STORY[1]), 1)
@@ -129,7 +127,7 @@ def test_batch_without_what_the_one_before_has_left_is_refused(spark: SparkSessi
     assert "with which batch 1 begins: restore it" in str(growing.error)
 
 
-def test_folder_that_a_version_without_tallies_has_followed_is_refused_before_anything_runs(
+def test_folder_of_an_older_version_without_tallies_is_refused_at_once(
     spark: SparkSession, table: AppendTable, redis_server: RedisServer
 ):
     server = RedisOptions(redis_server.url)
@@ -141,7 +139,7 @@ def test_folder_that_a_version_without_tallies_has_followed_is_refused_before_an
     assert folders.names(table.checkpoint) == ["commits"]
 
 
-def test_folder_of_a_report_that_follows_is_refused_to_an_archive_which_would_lack_what_that_has_read(
+def test_archive_refuses_the_folder_of_a_following_report(
     spark: SparkSession, redis_server: RedisServer, redis_client: redis.Redis, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ):  # fmt: skip
@@ -155,7 +153,7 @@ def test_folder_of_a_report_that_follows_is_refused_to_an_archive_which_would_la
         archive(spark, server, ["jobs"], path)
 
 
-def test_what_was_dropped_before_it_was_counted_is_an_error_until_it_is_skipped_and_noted(
+def test_entries_dropped_before_they_were_counted_are_an_error_until_skipped(
     spark: SparkSession, redis_server: RedisServer, redis_client: redis.Redis, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ):  # fmt: skip
@@ -175,6 +173,6 @@ def test_what_was_dropped_before_it_was_counted_is_an_error_until_it_is_skipped_
     assert seen(tmp_path, "lost") == [told[0]._asdict()]
 
 
-def test_losses_are_skipped_by_those_alone_who_follow():
+def test_only_a_following_report_can_skip_losses():
     done = CliRunner().invoke(main, ["pipeline", "report", "jobs", "--to", "report", "--skip-lost"])
     assert (done.exit_code, "--skip-lost goes with --follow" in done.stderr) == (2, True)

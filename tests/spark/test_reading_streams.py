@@ -87,7 +87,7 @@ def numbers(rows: list[dict[str, Any]]) -> list[int]:
     return sorted(int(row["payload"]) for row in rows)
 
 
-def test_rows_of_a_ledger_are_its_events(queue: Queue, ledger: dict[str, str]):
+def test_ledger_is_read_as_rows_of_events(queue: Queue, ledger: dict[str, str]):
     live(queue)
     rows = reads.read(ledger)
     assert {row["event"] for row in rows} >= {"sent", "promoted", "delivered", "acked", "nacked", "died", "cancelled"}
@@ -100,7 +100,7 @@ def test_rows_of_a_ledger_are_its_events(queue: Queue, ledger: dict[str, str]):
     assert sorted(rows, key=str) == sorted(({name: row[name] for name in rows[0]} for row in expected), key=str)
 
 
-def test_entries_that_another_program_has_appended_are_left_out_and_counted(
+def test_entries_of_other_programs_are_left_out_and_counted(
     queue: Queue, ledger: dict[str, str], redis_client: redis.Redis
 ):
     live(queue)
@@ -127,7 +127,7 @@ def test_entries_that_another_program_has_appended_are_left_out_and_counted(
     assert (strange["due_at"].year, strange["late"], strange["attempt"]) == (9999, -0.0005, None)
 
 
-def test_ledger_or_topic_that_does_not_exist_is_reported(queue: Queue, ledger: dict[str, str], options: dict[str, str]):
+def test_missing_ledger_or_topic_is_reported(queue: Queue, ledger: dict[str, str], options: dict[str, str]):
     live(queue)
     for wrong in ({"events": "mial"}, {"topic": "orders"}):
         mine = {"url": options["url"]} | wrong
@@ -143,7 +143,7 @@ def test_ledger_or_topic_that_does_not_exist_is_reported(queue: Queue, ledger: d
     assert reads.read(ledger | {"failOnMissing": "true"}) != []
 
 
-def test_rows_of_a_topic_are_its_records(topic: Topic, options: dict[str, str], redis_client: redis.Redis):
+def test_topic_is_read_as_rows_of_records(topic: Topic, options: dict[str, str], redis_client: redis.Redis):
     topic.publish({"n": 1}, headers={"a": 1, "b": None, "c": b"\xff"})
     topic.publish(b"\x00\xff")
     topic.publish("late", at=dt.datetime(2020, 1, 1, tzinfo=dt.UTC))  # due: it waits for a reader to append it
@@ -180,7 +180,7 @@ def test_batch_goes_from_start_to_end_inclusive(topic: Topic, options: dict[str,
     assert len(between(start="earliest", end="latest")) == 9
 
 
-def test_long_stream_is_cut_for_several_tasks_also_where_it_has_gaps(
+def test_long_stream_is_split_among_tasks_even_with_gaps(
     topic: Topic, options: dict[str, str], redis_client: redis.Redis
 ):
     topic.publish("opened")
@@ -196,7 +196,7 @@ def test_long_stream_is_cut_for_several_tasks_also_where_it_has_gaps(
     assert sum(of_first) == len({row["id"] for task in tasks for row in task if row["shard"] == 0}) == 4000
 
 
-def test_stream_gives_each_record_once_in_its_batch(topic: Topic, options: dict[str, str]):
+def test_stream_returns_each_record_in_one_batch(topic: Topic, options: dict[str, str]):
     publish(topic, 0, 1200)
     reader = follow(options)
     start = reader.initialOffset()
@@ -211,7 +211,7 @@ def test_stream_gives_each_record_once_in_its_batch(topic: Topic, options: dict[
     assert numbers(batch(reader, start, first)) == list(range(1200))
 
 
-def test_stream_starts_where_it_is_told(options: dict[str, str], redis_client: redis.Redis):
+def test_stream_starts_at_a_given_position(options: dict[str, str], redis_client: redis.Redis):
     for n in (1, 2, 3):
         redis_client.xadd("delayq:{orders}:topic", {"n": n}, id=f"{n * 1000}-5")
 
@@ -232,7 +232,7 @@ def test_stream_starts_where_it_is_told(options: dict[str, str], redis_client: r
 
 
 @pytest.mark.parametrize("most", [1, 2, 7, 1500])
-def test_batch_never_exceeds_its_bound_and_comes_to_the_end(topic: Topic, options: dict[str, str], most: int):
+def test_batches_never_exceed_their_bound_and_reach_the_end(topic: Topic, options: dict[str, str], most: int):
     count = 25 if most < 1000 else 4000
     publish(topic, 0, count)
     reader = follow(options, maxEntriesPerTrigger=f"{most}")
@@ -250,7 +250,7 @@ def test_batch_never_exceeds_its_bound_and_comes_to_the_end(topic: Topic, option
     assert numbers(found) == list(range(count))
 
 
-def test_report_of_a_stream_says_how_much_is_behind_its_batch(topic: Topic, options: dict[str, str]):
+def test_progress_of_a_stream_shows_its_backlog(topic: Topic, options: dict[str, str]):
     publish(topic, 0, 30)
     reader = follow(options)
     start = reader.initialOffset()
@@ -265,7 +265,7 @@ def test_report_of_a_stream_says_how_much_is_behind_its_batch(topic: Topic, opti
     reader.stop()
 
 
-def test_shards_that_come_later_are_read_from_their_beginning(redis_server: RedisServer, options: dict[str, str]):
+def test_shards_added_later_are_read_from_their_start(redis_server: RedisServer, options: dict[str, str]):
     reader = follow(options)
     place = reader.initialOffset()
     reader.stop()
@@ -353,7 +353,7 @@ def test_large_records_behind_small_ones_are_read_a_few_at_a_time(redis_server: 
     assert max(sum(len(word) for _, fields in page for word in fields or ()) for page in pages) < 10 * 1024 * 1024
 
 
-def test_single_record_that_was_deleted_is_no_loss(topic: Topic, options: dict[str, str], redis_client: redis.Redis):
+def test_single_deleted_record_is_not_a_loss(topic: Topic, options: dict[str, str], redis_client: redis.Redis):
     publish(topic, 0, 3000)
     reader = follow(options, partitions="3")
     start = reader.initialOffset()
@@ -365,7 +365,7 @@ def test_single_record_that_was_deleted_is_no_loss(topic: Topic, options: dict[s
     assert sum(len(reads.rows(reader.read(piece))) for piece in pieces) == 2991
 
 
-def test_stream_that_was_made_anew_is_a_loss(topic: Topic, options: dict[str, str], redis_client: redis.Redis):
+def test_recreated_stream_is_a_loss(topic: Topic, options: dict[str, str], redis_client: redis.Redis):
     publish(topic, 0, 30)
     reader = follow(options)
     place, _ = step(reader, reader.initialOffset())
@@ -375,7 +375,7 @@ def test_stream_that_was_made_anew_is_a_loss(topic: Topic, options: dict[str, st
         step(follow(options), place)
 
 
-def test_server_that_does_not_count_is_taken_to_have_trimmed(start_server: StartServer):
+def test_server_that_keeps_no_counts_is_assumed_to_have_trimmed(start_server: StartServer):
     server = start_server("6.2")
     options = {"url": server.url, "topic": "orders"}
     with Topic("orders", url=server.url) as topic, server.client() as client:
@@ -405,9 +405,7 @@ def test_server_that_does_not_count_is_taken_to_have_trimmed(start_server: Start
         ({"topic": "orders"}, "events and topic to read"),
     ],
 )
-def test_option_of_a_batch_that_is_wrong_is_named_with_its_remedy(
-    ledger: dict[str, str], option: dict[str, str], told: str
-):
+def test_invalid_batch_option_is_named_with_its_remedy(ledger: dict[str, str], option: dict[str, str], told: str):
     with pytest.raises(InvalidInput, match=told):
         reads.read(ledger | option)
 
@@ -420,8 +418,6 @@ def test_option_of_a_batch_that_is_wrong_is_named_with_its_remedy(
         ({"failOnDataLoss": "maybe"}, "'maybe': give true or false"),
     ],
 )
-def test_option_of_a_stream_that_is_wrong_is_named_with_its_remedy(
-    options: dict[str, str], option: dict[str, str], told: str
-):
+def test_invalid_stream_option_is_named_with_its_remedy(options: dict[str, str], option: dict[str, str], told: str):
     with pytest.raises(InvalidInput, match=told):
         follow(options, **option)

@@ -51,7 +51,7 @@ def pending(queue: Queue) -> dict[str, Any]:
     return {info.id: info.payload for info in queue.peek("pending", 1000)}
 
 
-def test_dead_letters_that_the_condition_chooses_go_back(spark: SparkSession, server: RedisOptions, queue: Queue):
+def test_dead_letters_that_match_the_condition_are_redriven(spark: SparkSession, server: RedisOptions, queue: Queue):
     bury(queue, "read timeout", a={"n": 1}, b=b"\xff")
     bury(queue, "no such user", c=1)
     told = redrive(spark, server, "emails", "error LIKE '%timeout%' AND attempts = 1", delay=60)
@@ -83,7 +83,7 @@ def mend(letter: dict[str, Any]) -> dict[str, Any] | None:
     return change(letter["payload"]) if change else None
 
 
-def test_function_edits_each_before_it_goes_back(spark: SparkSession, server: RedisOptions, queue: Queue):
+def test_function_edits_each_dead_letter_before_its_redrive(spark: SparkSession, server: RedisOptions, queue: Queue):
     plain = dict.fromkeys(("headers", "both", "same", "none", "large", "fails", "unknown"), "old")
     bury(queue, "broken", json={"to": "a"}, raw=b"\xff", **plain)
     told = redrive(spark, server, "emails", "reason = 'failed'", mend)
@@ -123,7 +123,7 @@ def hostile(letter: dict[str, Any]) -> dict[str, Any] | None:
     return {"headers": headers[letter["id"]]} if letter["id"] in headers else None
 
 
-def test_edit_that_fails_in_whatever_way_holds_up_no_other(spark: SparkSession, server: RedisOptions, queue: Queue):
+def test_failing_edit_does_not_hold_up_others(spark: SparkSession, server: RedisOptions, queue: Queue):
     bury(queue, "broken", **dict.fromkeys(("a", "exits", "m", "name", "silent", "surrogate", "value", "z"), "old"))
     told = redrive(spark, server, "emails", edit=hostile)
     assert (told.sent, told.failed) == (3, 5), told
@@ -132,7 +132,7 @@ def test_edit_that_fails_in_whatever_way_holds_up_no_other(spark: SparkSession, 
     assert_whole(queue)
 
 
-def test_dead_letter_that_has_died_anew_since_it_was_read_is_left_alone(
+def test_dead_letter_that_died_again_after_it_was_read_is_left_alone(
     spark: SparkSession, redis_server: RedisServer, server: RedisOptions, queue: Queue
 ):
     bury(queue, "first", a=1, b=1)
@@ -167,7 +167,7 @@ def kill_once(flag: Path) -> Callable[[dict[str, Any]], dict[str, Any]]:
     return edit
 
 
-def test_task_that_is_killed_in_the_middle_sends_nothing_twice_and_forgets_nothing(
+def test_task_killed_in_the_middle_sends_nothing_twice_and_loses_nothing(
     spark: SparkSession, server: RedisOptions, queue: Queue, tmp_path: Path
 ):
     bury(queue, "broken", **{f"m{n:03}": n for n in range(300)})
@@ -190,7 +190,7 @@ def test_task_that_is_killed_in_the_middle_sends_nothing_twice_and_forgets_nothi
         ("attempts", "the condition 'attempts'.*not a boolean"),
     ],
 )
-def test_condition_that_makes_no_sense_is_refused_with_what_there_is(
+def test_invalid_condition_is_refused_with_the_reason(
     spark: SparkSession, server: RedisOptions, queue: Queue, where: str, why: str
 ):
     bury(queue, "broken", a=1)

@@ -56,7 +56,7 @@ def deaths(spark: SparkSession) -> Figures:
     return report(spark, frame(spark, [*died, event("died", 70, "x", reason=None), event("acked", 1, attempt=1)]))
 
 
-def test_minutes_are_counted_each_for_itself(story: Figures):
+def test_each_minute_is_counted_separately(story: Figures):
     first, second = rows(story.minutes)
     assert (first["minute"], second["minute"]) == (NOON, NOON + dt.timedelta(minutes=1))
     told = ("sent", "delivered", "acked", "nacked", "lease_lost", "retried", "died", "released", "held_back")
@@ -64,7 +64,7 @@ def test_minutes_are_counted_each_for_itself(story: Figures):
     assert [second[name] for name in told] == [0, 4, 1, 0, 1, 1, 0, 2, 1]  # what is held back is released, too
 
 
-def test_lateness_is_that_of_the_nearest_rank(story: Figures):
+def test_lateness_percentiles_use_the_nearest_rank(story: Figures):
     first, second = rows(story.minutes)
     assert [first[f"late_{share}"] for share in ("p50", "p90", "p99", "max")] == [0.0, 0.04, 0.04, 0.04]
     assert [second[f"late_{share}"] for share in ("p50", "max")] == [0.02, 1.0]
@@ -72,37 +72,37 @@ def test_lateness_is_that_of_the_nearest_rank(story: Figures):
     assert [whole[f"late_{share}"] for share in ("p50", "p90", "max")] == [0.02, 1.0, 1.0]
 
 
-def test_time_to_an_ack_or_nack_counts_from_the_delivery_that_it_ends(story: Figures):
+def test_handling_time_counts_from_the_delivery_that_is_settled(story: Figures):
     first, second = rows(story.minutes)
     assert (first["took_p50"], first["took_max"]) == (pytest.approx(0.503, abs=0.004), 0.5)
     assert (second["took_p50"], second["took_max"]) == (1.5, 1.5)  # not from those that were handed back
 
 
-def test_delivery_that_the_ledger_no_longer_has_is_no_time(deaths: Figures):
+def test_delivery_missing_from_the_ledger_has_no_handling_time(deaths: Figures):
     first, _ = rows(deaths.minutes)
     assert (first["acked"], first["took_max"]) == (1, None)
 
 
-def test_part_of_a_story_has_the_times_of_the_whole(spark: SparkSession):
+def test_part_of_the_events_has_the_same_times_as_the_whole(spark: SparkSession):
     part = report(spark, frame(spark, STORY), since=NOON + dt.timedelta(seconds=95), until=NOON + dt.timedelta(1))
     (minute,) = rows(part.minutes)
     assert (minute["delivered"], minute["acked"], minute["took_max"]) == (0, 1, 1.5)
 
 
-def test_attempts_tell_the_share_that_each_has_acked(story: Figures):
+def test_attempts_show_the_share_of_acks_of_each(story: Figures):
     told = [
         (row["attempt"], row["delivered"], row["acked"], row["share"], row["reached"]) for row in rows(story.attempts)
     ]
     assert told == [(1, 2, 0, 0.0, 0.0), (2, 1, 0, 0.0, 0.0), (3, 3, 1, 0.5, 0.5)]
 
 
-def test_deaths_are_told_by_what_their_errors_have_in_common(deaths: Figures):
+def test_deaths_are_grouped_by_their_common_error_text(deaths: Figures):
     found = rows(deaths.deaths)
     assert [(row["error"], row["deaths"]) for row in found] == [("rejected: order … of …, u_…, (404)", 3), ("", 1)]
     assert found[1]["first_at"] == NOON + dt.timedelta(minutes=1)
 
 
-def test_buckets_do_not_cross_a_power_of_two_and_are_a_32nd_wide(spark: SparkSession):
+def test_buckets_are_a_32nd_wide_and_do_not_cross_a_power_of_two(spark: SparkSession):
     edges = [value for power in range(42) for value in (2**power - 1, 2**power, 2**power + 1)]
     told = spark.createDataFrame([(value,) for value in edges], "ms bigint")
     for row in told.withColumns({"low": bucket_of(told.ms), "high": top_of(bucket_of(told.ms))}).collect():
@@ -111,7 +111,7 @@ def test_buckets_do_not_cross_a_power_of_two_and_are_a_32nd_wide(spark: SparkSes
         assert row.high - row.low <= row.low / 32
 
 
-def test_figures_equal_the_counts_of_the_queue_to_the_last_message(spark: SparkSession, redis_server: RedisServer):
+def test_figures_equal_the_counts_of_the_queue_exactly(spark: SparkSession, redis_server: RedisServer):
     server = RedisOptions(redis_server.url)
     with server.queue("jobs", shards=2, events=True, lease=30) as queue:
         work_through(queue)

@@ -38,7 +38,7 @@ def figures_of(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def test_minutes_that_are_over_have_the_figures_of_the_report(
+def test_finished_minutes_have_the_figures_of_the_report(
     spark: SparkSession, redis_server: RedisServer, redis_client: redis.Redis, tmp_path: Path
 ):
     server = RedisOptions(redis_server.url)

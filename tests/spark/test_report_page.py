@@ -73,7 +73,7 @@ def html(saved: Path) -> str:
     return (saved / "report.html").read_text()
 
 
-def test_page_is_whole_and_refers_to_nothing_outside(html: str):
+def test_page_is_complete_and_refers_to_nothing_outside(html: str):
     assert html.startswith("<!DOCTYPE html>")
     elements = Elements(html)
     assert elements.open == []
@@ -91,7 +91,7 @@ def test_text_of_a_message_stays_text(html: str):
     assert "<script" not in html
 
 
-def test_each_chart_has_a_title_a_summary_and_its_figures_as_a_table(html: str):
+def test_each_chart_has_a_title_a_summary_and_a_table(html: str):
     charts = re.findall(r"<svg viewBox.*?</svg>\s*<details>.*?</details>", html, re.DOTALL)
     assert len(charts) == 5  # four of one queue, one of the other, in which only sends have happened
     for chart in charts:
@@ -111,23 +111,23 @@ def test_page_shows_the_figures(html: str):
     assert text.count("None in this time.") == 5
 
 
-def test_lines_do_not_tell_themselves_apart_by_colour_alone(html: str):
+def test_chart_lines_differ_by_more_than_colour(html: str):
     dashes = dict(re.findall(r"\.s(\d) \{ stroke: [^;]+;(?: stroke-dasharray: ([^;]+);)?", html))
     assert len(dashes) == len(set(dashes.values())) == 4
 
 
-def test_light_and_dark_have_the_same_colours_to_set(html: str):
+def test_light_and_dark_themes_set_the_same_colours(html: str):
     light, dark = re.findall(r":root \{(.*?)\}", html, re.DOTALL)
     assert re.findall(r"--\w+", light) == re.findall(r"--\w+", dark)
     assert "@media (prefers-color-scheme: dark)" in html
 
 
-def test_report_of_nothing_says_so(spark: SparkSession, tmp_path: Path):
+def test_empty_report_says_so(spark: SparkSession, tmp_path: Path):
     save(report(spark, frame(spark, [event("sent")]).where("false")), str(tmp_path))
     assert "no event was found" in (tmp_path / "report.html").read_text()
 
 
-def test_saved_report_is_a_page_and_a_file_of_each_table(saved: Path):
+def test_saved_report_is_a_page_and_one_file_per_table(saved: Path):
     names = ["attempts", "deaths", "lateness", "minutes", "queues"]
     assert sorted(path.stem for path in (saved / "figures").iterdir()) == names
     assert pq.read_table(saved / "figures" / "queues.parquet")["sent"].to_pylist() == [1, 1]
@@ -143,7 +143,7 @@ def shapes(minutes: int, late: float) -> list[list[str]]:
     return [[] if chart.is_empty else [path.shape for path in chart.paths] for chart in charts]
 
 
-def test_one_minute_is_a_line_across_the_chart_and_no_lateness_is_not_no_deliveries():
+def test_single_minute_is_a_line_and_zero_lateness_is_drawn():
     left, right = LineChart.left, LineChart.right
     counts, failures, late, took = shapes(minutes=1, late=0.0)
     for shape in [*counts, *late]:
@@ -151,6 +151,6 @@ def test_one_minute_is_a_line_across_the_chart_and_no_lateness_is_not_no_deliver
     assert (len(counts), len(late), failures, took) == (3, 4, [], [])
 
 
-def test_values_of_a_day_are_joined_at_the_middles_of_their_spans():
+def test_chart_points_are_at_the_middle_of_their_spans():
     (sent, *_), *_ = shapes(minutes=1440, late=0.5)
     assert (sent.count("M"), sent.count("L"), "H" in sent) == (1, 1439, False)

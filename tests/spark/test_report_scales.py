@@ -21,17 +21,17 @@ DAY = dt.datetime(2026, 11, 21, tzinfo=dt.UTC)
         (59.99, "1 min"), (90, "1.5 min"), (3600, "1 h"), (7 * 86_400, "7 d"),
     ],
 )  # fmt: skip
-def test_length_of_time_is_written_with_its_unit(seconds: float, written: str):
+def test_durations_are_written_with_their_unit(seconds: float, written: str):
     assert length(seconds) == written
 
 
 @pytest.mark.parametrize(("number", "written"), [(0, "0"), (950, "950"), (1200, "1.2k"), (3_000_000, "3M")])
-def test_large_counts_are_written_shortly(number: float, written: str):
+def test_large_counts_are_abbreviated(number: float, written: str):
     assert short(number) == written
 
 
 @pytest.mark.parametrize(("most", "labels"), [(0, "0 1"), (3, "0 1 2 3"), (42, "0 20 40 60"), (1001, "0 500 1k 1.5k")])
-def test_counts_have_round_labels_from_zero(most: float, labels: str):
+def test_count_axis_has_round_labels_from_zero(most: float, labels: str):
     scale = CountScale(most)
     assert [tick.label for tick in scale.ticks] == labels.split()
     assert (scale.ticks[0].at, scale.ticks[-1].at) == (0, 1)
@@ -39,7 +39,7 @@ def test_counts_have_round_labels_from_zero(most: float, labels: str):
 
 
 @pytest.mark.parametrize(("least", "most"), [(0, 0), (0, 0.0001), (0.002, 0.9), (0.5, 100_000), (1, 1e9)])
-def test_lengths_lie_within_their_axis_in_order(least: float, most: float):
+def test_durations_are_placed_in_order_within_their_axis(least: float, most: float):
     scale = DurationScale(least, most)
     places = [scale.at(value) for value in (least, (least + most) / 2, most)]
     assert 0 <= min(places) <= max(places) <= 1
@@ -48,7 +48,7 @@ def test_lengths_lie_within_their_axis_in_order(least: float, most: float):
 
 
 @pytest.mark.parametrize("minutes", [0, 1, 59, 60, 24 * 60, 9 * 24 * 60, 400 * 24 * 60])
-def test_times_have_a_few_labels_within_their_axis(minutes: int):
+def test_time_axis_has_a_few_labels(minutes: int):
     ticks = TimeAxis(DAY, DAY + dt.timedelta(minutes=minutes)).ticks
     assert 1 <= len(ticks) <= 8
     assert all(0 <= tick.at <= 1 for tick in ticks)
@@ -56,5 +56,5 @@ def test_times_have_a_few_labels_within_their_axis(minutes: int):
 
 
 @pytest.mark.parametrize(("minutes", "step"), [(0, 1), (199, 1), (200, 2), (24 * 60, 10), (365 * 24 * 60, 10_080)])
-def test_spans_are_as_fine_as_a_screen(minutes: int, step: int):
+def test_spans_are_as_fine_as_a_screen_can_show(minutes: int, step: int):
     assert step_of(pa.table({"minute": [DAY, DAY + dt.timedelta(minutes=minutes)]})) == step

@@ -66,7 +66,7 @@ def people(count: int) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(("kind", "options"), [("parquet", {}), ("csv", {"inferSchema": "true"}), ("jsonl", {})])
-def test_rows_of_a_file_are_sent_as_they_are_mapped(
+def test_rows_of_a_file_are_sent_as_mapped(
     spark: SparkSession, server: RedisOptions, queue: Queue, tmp_path: Path, kind: str, options: dict[str, str]
 ):
     path = write(tmp_path, kind, people(3))
@@ -77,7 +77,7 @@ def test_rows_of_a_file_are_sent_as_they_are_mapped(
     assert_whole(queue)
 
 
-def test_table_of_the_session_and_a_dataframe_are_sent(spark: SparkSession, server: RedisOptions, queue: Queue):
+def test_session_table_and_dataframe_can_be_sent(spark: SparkSession, server: RedisOptions, queue: Queue):
     table = spark.sql("SELECT 'x' AS payload, 'a' AS id, map('h', '1') AS headers, 5 AS max_retries")
     table.createOrReplaceTempView("greetings")
     assert schedule(spark, "greetings", server, "emails", table_format="table", delay=60).sent == 1
@@ -94,7 +94,7 @@ def test_named_run_sends_rows_without_ids_once(spark: SparkSession, server: Redi
     assert queue.stats().pending == 40
 
 
-def test_rows_that_cannot_be_sent_are_put_aside(spark: SparkSession, server: RedisOptions, tmp_path: Path):
+def test_unsendable_rows_are_rejected(spark: SparkSession, server: RedisOptions, tmp_path: Path):
     path = write(tmp_path, "jsonl", [*people(4), {"to": "nobody", "n": 9, "t": None}, {"to": "x", "n": None, "t": T}])
     rejects = str(tmp_path / "rejects")
     columns = MAP | {"id": "coalesce(concat('row-', n), '')"}
@@ -124,7 +124,7 @@ def test_preview_counts_and_changes_nothing(
 
 
 @pytest.mark.parametrize("job", [schedule, preview])
-def test_table_without_rows_is_no_error(spark: SparkSession, server: RedisOptions, queue: Queue, job: Any):
+def test_empty_table_is_not_an_error(spark: SparkSession, server: RedisOptions, queue: Queue, job: Any):
     empty = spark.createDataFrame([], "payload string, due_at timestamp")
     told = job(spark, empty, server, "emails")
     assert (getattr(told, "sent", 0), getattr(told, "sendable", 0)) == (0, 0)
@@ -146,7 +146,7 @@ def test_table_without_rows_is_no_error(spark: SparkSession, server: RedisOption
         ({}, "unknown column 'to'; expected one of payload"),
     ],
 )
-def test_mapping_that_makes_no_sense_is_refused_with_the_remedy(
+def test_invalid_mapping_is_refused_with_the_remedy(
     spark: SparkSession, server: RedisOptions, queue: Queue, columns: dict[str, str], why: str
 ):
     table = spark.sql("SELECT 'a' AS to, TIMESTAMP_NTZ '2030-01-01 12:00' AS at, DATE '2030-01-01' AS day, 1L AS t")
@@ -164,7 +164,7 @@ def test_mapping_that_makes_no_sense_is_refused_with_the_remedy(
     ],
 )
 @pytest.mark.parametrize("columns", [{}, {"payload": "payload", "due_at": "due_at"}])
-def test_remedy_for_a_time_without_a_zone_can_be_followed_whatever_the_zone_of_the_session(
+def test_remedy_for_a_time_without_a_zone_works_in_every_session_zone(
     spark: SparkSession, server: RedisOptions, queue: Queue, kind: str, value: str, due: str, columns: dict[str, str]
 ):
     table = spark.sql(f"SELECT 'x' AS payload, CAST('{value}' AS {kind}) AS due_at")
@@ -190,7 +190,7 @@ def test_remedy_for_a_time_without_a_zone_can_be_followed_whatever_the_zone_of_t
         ("people", "xlsx", "the table 'people'"),
     ],
 )
-def test_table_that_is_not_there_is_refused(spark: SparkSession, place: str, table_format: str | None, why: str):
+def test_missing_table_is_refused(spark: SparkSession, place: str, table_format: str | None, why: str):
     with pytest.raises(InvalidInput, match=why):
         read_table(spark, place, table_format)
 
@@ -201,13 +201,13 @@ def test_two_times_for_a_row_are_refused(spark: SparkSession, server: RedisOptio
         schedule(spark, table, server, "emails", delay=5)
 
 
-def test_first_line_of_csv_names_the_columns_unless_it_is_said_otherwise(spark: SparkSession, tmp_path: Path):
+def test_first_line_of_csv_names_the_columns_by_default(spark: SparkSession, tmp_path: Path):
     path = write(tmp_path, "csv", people(2))
     tables = [read_table(spark, path, "csv", options) for options in ({}, {"Header": "false"})]
     assert [(table.columns, table.count()) for table in tables] == [(["to", "n", "t"], 2), (["_c0", "_c1", "_c2"], 3)]
 
 
-def test_compressed_files_are_known_by_their_names(spark: SparkSession, tmp_path: Path):
+def test_compressed_files_are_recognised_by_name(spark: SparkSession, tmp_path: Path):
     spark.range(3).write.option("compression", "gzip").json(str(tmp_path / "table"))
     (file,) = [path for path in (tmp_path / "table").glob("*.json.gz") if path.stat().st_size > 30]
     assert read_table(spark, str(file)).count() > 0
@@ -239,7 +239,7 @@ def test_command_previews_and_sends(queue: Queue, redis_server: RedisServer, tmp
     assert (wrong.exit_code, "The table has n, t, to" in wrong.stderr) == (2, True)
 
 
-def test_session_that_another_thread_asks_for_is_the_one_there_is_and_keeps_its_settings(
+def test_another_thread_gets_the_existing_session_with_its_settings(
     spark: SparkSession, queue: Queue, redis_server: RedisServer, tmp_path: Path
 ):
     path = write(tmp_path, "jsonl", people(1))

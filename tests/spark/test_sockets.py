@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from tests.harness.sockets import all_closed, ports_of_java
 
 
-def test_connection_to_java_is_not_left_open_by_a_test_but_any_other_is(spark: SparkSession):
+def test_open_sockets_to_java_are_not_reported_but_others_are(spark: SparkSession):
     context: Any = spark.sparkContext
     port = context._gateway.gateway_parameters.port
     assert port in ports_of_java()

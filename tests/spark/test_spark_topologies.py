@@ -80,7 +80,7 @@ def test_all_nodes_of_a_cluster_are_read_and_written_once(
     assert {cluster.owner(key).port for key in keys} == {node.port for node in cluster.masters}
 
 
-def test_master_that_sentinels_watch_is_read_and_written_once(
+def test_master_behind_sentinel_is_read_and_written_once(
     spark: SparkSession, start_server: StartServer, tmp_path: Path
 ):
     url = Watched(start_server).url

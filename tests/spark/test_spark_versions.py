@@ -26,7 +26,7 @@ NEWER = (
 """Takes away what Spark 4.1 and 4.2 brought."""
 
 
-def test_table_that_was_written_is_read_and_filtered(spark: SparkSession, redis_server: RedisServer):
+def test_written_table_can_be_read_and_filtered(spark: SparkSession, redis_server: RedisServer):
     rows = spark.range(20).selectExpr("concat('m', id) as id", "struct(id) as payload", "cast(60 as int) as delay")
     rows.write.format("delayq").mode("append").option("url", redis_server.url).save("mail")
     frame = spark.read.format("delayq").option("url", redis_server.url).load("mail")
@@ -35,7 +35,7 @@ def test_table_that_was_written_is_read_and_filtered(spark: SparkSession, redis_
     assert frame.where("state = 'dead'").collect() == []
 
 
-def test_queries_on_one_dataframe_do_not_narrow_each_other(spark: SparkSession, redis_server: RedisServer):
+def test_queries_on_one_dataframe_do_not_affect_each_other(spark: SparkSession, redis_server: RedisServer):
     with Queue("mail", url=redis_server.url) as queue:
         queue.send_many([Outgoing("x", id="now"), Outgoing("x", id="later", delay=60)])
         queue.receive()[0].reject("unwanted")
@@ -51,7 +51,7 @@ def test_format_needs_nothing_that_spark_40_lacks():
     subprocess.run([sys.executable, "-c", f"{NEWER}import delayq.spark.jobs.schedule"], check=True)
 
 
-def test_streams_of_a_spark_that_is_too_old_are_refused_with_the_version_they_need(monkeypatch: pytest.MonkeyPatch):
+def test_streams_on_an_old_spark_are_refused_with_the_version_they_need(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(pyspark, "__version__", "4.1.4")
     told = "streams need Spark 4.2 or newer, and this is Spark 4.1.4"
     with pytest.raises(InvalidInput, match=told):

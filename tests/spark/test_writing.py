@@ -26,7 +26,7 @@ from tests.harness.spark.tables import DUE, payloads, table, write, written
 from tests.harness.waiting import eventually
 
 
-def test_rows_wait_as_messages_with_all_that_their_columns_say(
+def test_rows_become_messages_with_everything_in_their_columns(
     spark: SparkSession, redis_server: RedisServer, tmp_path: Path
 ) -> None:
     later = DUE + dt.timedelta(hours=1)
@@ -63,7 +63,7 @@ def test_rows_wait_as_messages_with_all_that_their_columns_say(
         ),
     ],
 )
-def test_payload_arrives_as_what_its_column_holds(
+def test_payload_is_received_as_its_column_holds_it(
     spark: SparkSession, redis_server: RedisServer, payload: str, expected: object
 ) -> None:
     write(spark.sql(f"SELECT {payload} AS payload, 60 AS delay"), redis_server.url)
@@ -71,7 +71,7 @@ def test_payload_arrives_as_what_its_column_holds(
         assert payloads(queue) == [expected]
 
 
-def test_text_may_be_the_json_that_a_payload_is_to_be(spark: SparkSession, redis_server: RedisServer) -> None:
+def test_text_column_can_hold_the_payload_as_json(spark: SparkSession, redis_server: RedisServer) -> None:
     rows = spark.sql("""SELECT '{"n": 1.50, "text": "null"}' AS payload, 60 AS delay""")
     write(rows, redis_server.url, payload_format="json")
     with Queue("jobs", url=redis_server.url) as queue:
@@ -80,7 +80,7 @@ def test_text_may_be_the_json_that_a_payload_is_to_be(spark: SparkSession, redis
         assert info.body == b'{"n": 1.50, "text": "null"}'
 
 
-def test_part_of_a_millisecond_makes_nothing_due_early(spark: SparkSession, redis_server: RedisServer) -> None:
+def test_fraction_of_a_millisecond_makes_nothing_due_early(spark: SparkSession, redis_server: RedisServer) -> None:
     moment = dt.datetime(2030, 1, 1, 0, 0, 0, 1001, dt.UTC)
     write(table(spark, [("x", moment)], "payload string, due_at timestamp"), redis_server.url)
     with Queue("jobs", url=redis_server.url) as queue:
@@ -88,7 +88,7 @@ def test_part_of_a_millisecond_makes_nothing_due_early(spark: SparkSession, redi
 
 
 @pytest.mark.parametrize("shards", [1, 3])
-def test_rerun_sends_nothing_again_though_all_was_acked_meanwhile(
+def test_rerun_sends_nothing_again_even_if_everything_was_acked(
     spark: SparkSession, redis_server: RedisServer, tmp_path: Path, shards: int
 ) -> None:
     rows = spark.range(2500).select(
@@ -112,7 +112,7 @@ def test_rerun_sends_nothing_again_though_all_was_acked_meanwhile(
         assert (queue.stats().sent, queue.stats().inside) == (2500, 0)
 
 
-def test_task_that_fails_and_runs_again_doubles_no_row_without_an_id(
+def test_repeated_task_sends_no_row_without_an_id_twice(
     spark: SparkSession, redis_server: RedisServer, tmp_path: Path
 ) -> None:
     """The rows of the second try come in another order, and some of them are alike."""
@@ -143,7 +143,7 @@ def test_task_that_fails_and_runs_again_doubles_no_row_without_an_id(
         assert queue.stats().sent == 3000
 
 
-def test_named_run_doubles_nothing_and_another_run_sends_anew(
+def test_named_run_sends_nothing_twice_and_another_run_sends_again(
     spark: SparkSession, redis_server: RedisServer, tmp_path: Path
 ) -> None:
     rows = table(spark, [("x", 60), ("x", 60), ("y", 60)], "payload string, delay int")
@@ -153,7 +153,7 @@ def test_named_run_doubles_nothing_and_another_run_sends_anew(
     assert written(rows, redis_server.url, tmp_path)["sent"] == 3
 
 
-def test_without_a_reservation_an_id_is_free_again_once_its_message_was_acked(
+def test_without_a_reservation_an_id_is_free_after_the_ack(
     spark: SparkSession, redis_server: RedisServer, tmp_path: Path
 ) -> None:
     rows = table(spark, [("a", "x", 0)], "id string, payload string, delay int")
@@ -164,9 +164,7 @@ def test_without_a_reservation_an_id_is_free_again_once_its_message_was_acked(
             message.ack()
 
 
-def test_first_row_that_cannot_be_sent_fails_the_job_and_is_named(
-    spark: SparkSession, redis_server: RedisServer
-) -> None:
+def test_first_unsendable_row_fails_the_job_and_is_named(spark: SparkSession, redis_server: RedisServer) -> None:
     rows = table(spark, [("a", "x", DUE), ("late", "x", None)], "id string, payload string, due_at timestamp", 1)
     with pytest.raises(Exception, match=r"row 1 of partition 0 \(id 'late'\) cannot be sent: due_at is null"):
         write(rows, redis_server.url)
@@ -174,7 +172,7 @@ def test_first_row_that_cannot_be_sent_fails_the_job_and_is_named(
         assert queue.stats().sent == 0
 
 
-def test_rows_that_cannot_be_sent_are_put_aside_with_their_reasons(
+def test_unsendable_rows_are_rejected_with_their_reasons(
     spark: SparkSession, redis_server: RedisServer, tmp_path: Path
 ) -> None:
     rows = [
@@ -207,7 +205,7 @@ def test_rows_that_cannot_be_sent_are_put_aside_with_their_reasons(
 FAR = "timestamp_seconds(1893456000000L)"  # milliseconds of 2030
 
 
-def test_time_that_python_cannot_hold_puts_its_row_aside_whole_to_be_mended_and_sent(
+def test_row_with_a_time_outside_python_s_range_is_rejected_and_can_be_fixed_and_sent(
     spark: SparkSession, redis_server: RedisServer, tmp_path: Path
 ) -> None:
     rows = spark.sql(f"""
@@ -236,7 +234,7 @@ def test_time_that_python_cannot_hold_puts_its_row_aside_whole_to_be_mended_and_
         assert [info.payload["n"] for info in queue.peek("pending")] == [1, 2, 3]
 
 
-def test_row_that_cannot_be_converted_fails_the_job_and_is_named_with_the_remedy(
+def test_unconvertible_row_fails_the_job_and_is_named_with_the_remedy(
     spark: SparkSession, redis_server: RedisServer
 ) -> None:
     rows = spark.sql(f"SELECT 'x' AS payload, 'late' AS id, {FAR} AS due_at")
@@ -252,7 +250,7 @@ def test_row_that_cannot_be_converted_fails_the_job_and_is_named_with_the_remedy
         (pa.list_(pa.timestamp("us", "UTC")), [2**62], "payload[] is 4611686018427 seconds after 1970"),
     ],
 )
-def test_payload_that_is_no_json_is_put_aside_and_the_rows_around_it_are_sent(
+def test_payload_that_is_not_json_is_rejected_and_the_rows_around_it_are_sent(
     redis_server: RedisServer, tmp_path: Path, kind: pa.DataType, bad: object, told: str
 ) -> None:
     rows = pa.table(
@@ -291,7 +289,7 @@ UTC_TIME = pa.timestamp("us", "UTC")
         ),
     ],
 )
-def test_reason_of_a_row_that_is_put_aside_names_its_column(
+def test_reason_of_a_rejected_row_names_its_column(
     redis_server: RedisServer, tmp_path: Path, columns: dict[str, pa.Array], told: str
 ) -> None:
     rows = pa.record_batch({"payload": ["x"]} | columns)
@@ -301,7 +299,7 @@ def test_reason_of_a_row_that_is_put_aside_names_its_column(
     assert reject["reason"].startswith(told)
 
 
-def test_case_of_columns_does_not_matter(redis_server: RedisServer) -> None:
+def test_column_names_ignore_case(redis_server: RedisServer) -> None:
     kinds = StructType().add("ID", "string").add("Payload", "string").add("DELAY", "integer")
     sink = Sink({"url": redis_server.url, "queue": "jobs"}, kinds)
     sink.write(iter([pa.record_batch({"ID": ["a"], "Payload": ["x"], "DELAY": pa.array([60], pa.int32())})]))
@@ -309,7 +307,7 @@ def test_case_of_columns_does_not_matter(redis_server: RedisServer) -> None:
         assert [(info.id, info.payload) for info in queue.peek("pending", 10)] == [("a", "x")]
 
 
-def test_relative_folder_of_rejects_is_the_drivers(
+def test_relative_folder_of_rejects_is_resolved_by_the_driver(
     redis_server: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("driver", "executor"):
@@ -322,7 +320,7 @@ def test_relative_folder_of_rejects_is_the_drivers(
     assert [row["id"] for row in pq.read_table(tmp_path / "driver" / "rejects").to_pylist()] == ["a"]
 
 
-def test_rejects_of_a_run_are_those_of_its_last_try_however_many_tasks_it_has(
+def test_rejects_of_a_run_are_only_those_of_its_last_attempt(
     spark: SparkSession, redis_server: RedisServer, tmp_path: Path
 ) -> None:
     def rejected(partitions: int, run: str) -> list[str]:
@@ -366,7 +364,7 @@ def test_rejects_of_a_run_are_those_of_its_last_try_however_many_tasks_it_has(
         ("payload string, delay int", {"queue": ""}, 'the option "queue" is missing'),
     ],
 )
-def test_table_or_option_that_does_not_fit_is_refused_before_anything_is_sent(
+def test_invalid_table_or_option_is_refused_before_anything_is_sent(
     spark: SparkSession, tmp_path: Path, columns: str, options: dict[str, str], told: str
 ) -> None:
     """A sink is made when a write is planned, and none of its tasks has begun."""
@@ -400,7 +398,7 @@ def test_password_of_the_server_is_shown_nowhere(spark: SparkSession, start_serv
         assert bad not in str(refusal.value)
 
 
-def test_stream_sends_each_row_once_though_a_batch_is_done_again(
+def test_stream_sends_each_row_once_even_if_a_batch_is_repeated(
     spark: SparkSession, redis_server: RedisServer, tmp_path: Path
 ) -> None:
     source, checkpoint = tmp_path / "source", tmp_path / "checkpoint"
@@ -428,7 +426,7 @@ def test_stream_sends_each_row_once_though_a_batch_is_done_again(
             assert queue.receive(500) == []
 
 
-def test_stream_leaves_a_file_only_for_tasks_that_have_rejected_something(
+def test_stream_writes_reject_files_only_for_tasks_with_rejects(
     spark: SparkSession, redis_server: RedisServer, tmp_path: Path
 ) -> None:
     source, rejects = tmp_path / "source", tmp_path / "rejects"
