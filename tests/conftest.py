@@ -1,12 +1,12 @@
-"""Fixtures: a Redis server for every test that asks for one.
+"""Fixtures: a Redis server for every test that needs one.
 
-redis_server    the server that most tests run on (--server), emptied; shared with other tests
+redis_server    the server that most tests run on (--server), emptied and shared with other tests
 redis_client    a client of it
-any_server      the same, but the test runs once on each version; ``-k 6.2`` picks one; a test marked
+any_server      the same, but the test runs once on each version; ``-k 6.2`` selects one; a test marked
                 same_on_all_servers runs on one, since what it checks does not depend on the version
 any_client      a client of it
-own_server      a server for this test alone, to be killed, filled or configured; what it holds is on disk
-start_server    as many of those as the test likes, of any version and configuration
+own_server      a server for this test alone, which it can kill, fill or configure; its data is on disk
+start_server    as many such servers as the test wants, of any version and configuration
 shared_cluster  a cluster of three masters, emptied, which the tests of a module share
 """
 
@@ -36,8 +36,8 @@ SharedServer = Callable[[str], RedisServer]
 
 USED_SERVERS = pytest.StashKey[list[RedisServer]]()
 
-# For Javas that live a minute: the second compiler would take longer than what it speeds up. Without it, Java keeps
-# less room for code and throws away what it has compiled, hence the size: it is the usual one.
+# For Java processes that live a minute: the second compiler takes longer than it saves. Without it, Java keeps less
+# room for code and discards compiled code, so the size is set to the usual one.
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
 
 # Hypothesis must not fail a test because the machine is slow.
@@ -57,7 +57,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in the background of a shell, and inherited
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # inherited, as in the background of a shell
         signal.signal(signal.SIGINT, signal.default_int_handler)
     named = os.environ.get("DELAYQ_REQUIRE_SERVERS", "").split()
     if config.getoption("--server"):
@@ -80,14 +80,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Take twice as many processes as there are cores: tests wait as much as they work."""
+    """Start twice as many processes as there are cores: tests wait as much as they work."""
     return 2 * (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Compile what the programs that tests start import: otherwise each program would compile them again.
+    """Compile what the programs started by tests import; otherwise each program would compile it again.
 
-    That is a tenth of a second each, a third of all that a short command takes.
+    That takes a tenth of a second each time, a third of the time of a short command.
     """
     if not hasattr(session.config, "workerinput"):  # once, not in each process of xdist
         for folder in (*PACKAGE_FOLDERS.values(), ROOT / "benchmarks", ROOT / "tests"):
@@ -96,9 +96,9 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Spare the garbage collector all that is there when the tests begin: thousands of tests, and what they import.
+    """Hide from the garbage collector everything that exists before the tests run: thousands of tests, and imports.
 
-    None of it is garbage. To go through it takes half a second, each time that a test or Python itself collects.
+    None of it is garbage, and scanning it takes half a second each time that a test or Python itself collects.
     """
     gc.disable()
     try:
@@ -114,7 +114,7 @@ def pytest_report_header() -> list[str]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run what asks for `any_server` on each version; `make test` runs it on one."""
+    """Run each test that uses `any_server` on each version, though only on one in `make test`."""
     every = [*KNOWN_VERSIONS, *(version for version in server_binaries() if version not in KNOWN_VERSIONS)]
     default = chosen_version(metafunc.config)
     on_each = [version if version == default else pytest.param(version, marks=pytest.mark.full) for version in every]
@@ -125,12 +125,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Let `make test` not even import the tests of Spark: all of them are `full`."""
+    """Keep `make test` from even importing the Spark tests: all of them are `full`."""
     return True if collection_path.name == "spark" and config.option.markexpr == "not full" else None
 
 
 def pytest_runtest_teardown() -> None:
-    """Let no test's `capture_logs` or `configure` decide where the next one's lines go: they would go to stdout."""
+    """Undo a test's `capture_logs` or `configure`: otherwise the next test's lines would go to stdout."""
     structlog.reset_defaults()
 
 
@@ -145,7 +145,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 @pytest.fixture(scope="session", autouse=True)
 def no_outside_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Neither the developer's Redis nor the checkout's folder: what a test does not name is thrown away."""
+    """Use neither the developer's Redis nor the checkout's folder: the default store is thrown away."""
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("DELAYQ_URL", raising=False)
         patch.setenv("DELAYQ_HOME", str(tmp_path_factory.mktemp("store")))
@@ -154,9 +154,9 @@ def no_outside_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
 
 @pytest.fixture(scope="session", autouse=True)
 def quick_java() -> Iterator[None]:
-    """Let the Java of each Spark be quick at once, also of one that a page, an example or a command starts.
+    """Make the Java of each Spark start quickly, including a Spark that a page, an example or a command starts.
 
-    By Spark's own variables: Java tells on stderr that it has read one of its own, which a page does not show.
+    Spark's own variables do that. Java reports on stderr that it has read its own, which a page does not show.
     """
     with pytest.MonkeyPatch.context() as patch:
         for program in ("LAUNCHER", "SUBMIT"):
@@ -166,7 +166,7 @@ def quick_java() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def patient_clients() -> Iterator[None]:
-    """Take a machine that stands still for some seconds for no outage: a test of one sets a time of its own."""
+    """Do not report an outage when the machine pauses for some seconds. Tests of outages set their own times."""
     with pytest.MonkeyPatch.context() as patch:
         for name, seconds in PATIENT.items():
             patch.setitem(clients.DEFAULTS, name, seconds)
@@ -175,7 +175,7 @@ def patient_clients() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def no_socket_left() -> Iterator[None]:
-    """Fail the test that leaves a socket open, rather than a later one in which the garbage collector finds it."""
+    """Fail the test that leaves a socket open, not a later one in which the garbage collector finds it."""
     with all_closed():
         yield
 
@@ -191,7 +191,7 @@ def default_version(pytestconfig: pytest.Config) -> str:
 
 @pytest.fixture(scope="session")
 def shared_server() -> Iterator[SharedServer]:
-    """``shared_server(version)``: the one server of this version, started when first asked for."""
+    """``shared_server(version)``: the only server of this version, started when it is first needed."""
     running: dict[str, RedisServer] = {}
 
     def get(version: str) -> RedisServer:
@@ -250,7 +250,7 @@ def cluster_of_module(default_version: str) -> Iterator[Cluster]:
 
 @pytest.fixture
 def shared_cluster(cluster_of_module: Cluster) -> Cluster:
-    """Three masters without replicas, empty, which the tests of a module share."""
+    """An empty cluster of three masters without replicas, shared by the tests of a module."""
     cluster_of_module.flush()
     return cluster_of_module
 
@@ -261,7 +261,7 @@ def own_server(start_server: StartServer) -> RedisServer:
 
 
 def chosen_version(config: pytest.Config) -> str | None:
-    """Return the version of --server, else the newest that is here; None where there is none."""
+    """Return the version of --server, otherwise the newest one present, or None if there is none."""
     named: str | None = config.getoption("--server")
     return named or next(reversed(server_binaries()), None)
 

@@ -1,4 +1,4 @@
-"""The page on the architecture names files, functions and rooms that there are."""
+"""The files, functions and rooms on the architecture page exist."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(not PAGE, reason="the wheel has no documentation
 
 
 def named() -> set[str]:
-    """The paths between backticks; NAME stands for any."""
+    """The paths between backticks; NAME matches anything."""
     words = set(re.findall(r"`([\w./-]+)`", PAGE))
     return {word for word in words if word.startswith(TOP) and "NAME" not in word}
 
@@ -26,7 +26,7 @@ def test_every_path_on_the_page_exists():
     assert sorted(path for path in named() if not (ROOT / path).exists()) == []
 
 
-def test_every_function_that_is_named_behind_its_file_is_in_it():
+def test_every_function_named_after_its_file_is_in_it():
     pairs = re.findall(r"`([\w./]+\.(?:py|lua))`,\s+`(?:\w+\.)?(\w+)`", PAGE)
     assert len(pairs) > 10
     missing = [(path, name) for path, name in pairs if not re.search(rf"\b{name}\b", (ROOT / path).read_text())]

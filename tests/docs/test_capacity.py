@@ -1,4 +1,4 @@
-"""The figures of docs/capacity.md are those that delayq computes, and its rates those that delayq computes with."""
+"""The figures of docs/capacity.md are what delayq computes, and its rates are those that delayq computes with."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MILLION = 10**6
 
 
 def table(heading: str) -> str:
-    """The first table below a heading, without its own head."""
+    """The first table below a heading, without its header row."""
     section = PAGE.read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
     return "\n".join(re.findall(r"^\|.*\|$", section, re.MULTILINE)[2:])
 
@@ -30,7 +30,7 @@ def line(cells: Sequence[object]) -> str:
     return f"| {' | '.join(map(str, cells))} |"
 
 
-def test_table_of_loads_is_what_the_command_tells():
+def test_table_of_loads_is_what_the_command_prints():
     rows = []
     for power in range(6, 11):
         words = [
@@ -84,7 +84,7 @@ def test_table_of_bytes_is_what_is_computed():
         ("HYDRATED", "capacity.md", r"^\| messages hydrated.* \| ([\d,]+) /s"),
     ],
 )
-def test_rates_are_near_those_that_the_pages_tell(constant: str, page: str, row: str):
+def test_rates_are_near_those_on_the_pages(constant: str, page: str, row: str):
     told = re.search(row, (ROOT / "docs" / page).read_text(), re.MULTILINE)
     assert told
     value = float(told[1].replace(",", ""))

@@ -1,4 +1,4 @@
-"""The page on the HTTP API is true: its requests run against a dashboard, and get the answers that it shows."""
+"""The requests on the HTTP API page run against a dashboard, and get the answers that the page shows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TOKEN = "a token that is long enough"  # of a test
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="no curl on the path")
-def test_requests_of_the_page_get_the_answers_that_it_shows(redis_server: RedisServer, tmp_path: Path):
+def test_requests_on_the_page_get_the_answers_that_it_shows(redis_server: RedisServer, tmp_path: Path):
     shown = [
         (block, answer) for block, answer in pairwise(blocks(ROOT / "docs" / "http-api.md")) if "curl " in block.text
     ]

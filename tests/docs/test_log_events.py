@@ -1,4 +1,4 @@
-"""The tables of log events in docs/logging.md list the events that the code logs, with their levels."""
+"""The tables in docs/logging.md list the events that the code logs, with their levels."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tests.harness.tree import ROOT, modules, syntax
 PATH = ROOT / "docs" / "logging.md"
 PAGE = PATH.read_text() if PATH.exists() else ""
 LEVELS = {"debug": "debug", "info": "info", "warning": "warning", "error": "error", "exception": "error"}
-NOT_LOGGERS = {"client", "group_admin", "redaction", "self"}  # they have a method `info`, too
-NOT_EVENTS = {"printable(text)"}  # the lines that a program of --exec writes
+NOT_LOGGERS = {"client", "group_admin", "redaction", "self"}  # these have a method `info` too
+NOT_EVENTS = {"printable(text)"}  # lines that a program of --exec writes
 
 pytestmark = pytest.mark.skipif(not PAGE, reason="the wheel has no documentation")
 
 
 def listed() -> dict[str, set[str]]:
-    """The levels of each event, by the tables."""
+    """The levels of each event, according to the tables."""
     found: dict[str, set[str]] = {}
     for events, levels in re.findall(r"^\| (`.+?`) \| ([a-z, ]+) \|", PAGE.partition("## All events")[2], re.MULTILINE):
         for event in re.findall(r"`(.+?)`", events):
@@ -30,7 +30,7 @@ def listed() -> dict[str, set[str]]:
 
 
 def logged() -> dict[str, set[str]]:
-    """The levels of each event, by the calls of loggers; ``*`` is a part that an f-string fills in."""
+    """The levels of each event, according to calls of loggers; ``*`` is a part that an f-string fills in."""
     found: dict[str, set[str]] = {}
     for module in modules():
         for function in functions(syntax(module)):
@@ -53,7 +53,7 @@ def logged_by(function: ast.AST) -> Iterator[tuple[str, ast.expr]]:
 
 
 def texts(event: ast.expr, function: ast.FunctionDef | ast.AsyncFunctionDef, tree: ast.Module) -> set[str]:
-    """The texts of an expression: a constant, a variable of the function, or an argument of its callers."""
+    """The texts of an expression: a constant, a variable of the function, or an argument from its callers."""
     match event:
         case ast.Constant(str(text)):
             return {text}

@@ -1,4 +1,4 @@
-"""The pages are true: what they say to run runs, from top to bottom, and prints what they show."""
+"""The pages are true: the commands and code on them run, from top to bottom, and print what the pages show."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from tests.harness.pages import GUIDES, PAGES, Block, blocks, name, without_vari
 from tests.harness.tree import ROOT
 
 RUNNABLE = {"python", "console"}
-SHOWN = {"", "sh", "toml", "{toctree}", "{eval-rst}"}  # pictures, commands of a checkout, and parts of the site
-SECONDS = 800  # some blocks are programs of Spark's
+SHOWN = {"", "sh", "toml", "{toctree}", "{eval-rst}"}  # pictures, commands in a checkout, and parts of the site
+SECONDS = 800  # some blocks are Spark programs
 QUICK = ROOT / "README.md"  # the others run in `make test-all`
-OWN_PACKAGES = {"arq.md": ["arq==0.28.0", "redis==5.3.1", "pyjwt"]}  # of a guide: other versions than the tests have
+OWN_PACKAGES = {"arq.md": ["arq==0.28.0", "redis==5.3.1", "pyjwt"]}  # in a guide: versions that the tests do not have
 RUN = [page for page in PAGES if any(block.language in RUNNABLE for block in blocks(page))]
 
 
@@ -29,15 +29,17 @@ RUN = [page for page in PAGES if any(block.language in RUNNABLE for block in blo
 def environment(
     page: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[dict[str, str]]:
-    """A reader's, in an empty folder: delayq on the PATH, the embedded store, and a terminal's prompt output.
+    """A reader's environment, in an empty folder: delayq on the PATH, the embedded store, and unbuffered output.
 
-    A guide in docs/from also has the server that it moves messages from: BROKER_URL, or the variables of AWS.
+    A guide in docs/from also gets the server that it moves messages from: BROKER_URL, or the AWS variables.
     """
     outside = {"DELAYQ_URL", "DELAYQ_HOME"}
     kept = {key: value for key, value in os.environ.items() if key not in outside}
     programs = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     with contextlib.ExitStack() as stack:
-        stack.enter_context(open_store(tmp_path / ".delayq"))  # one server for all commands, or each would start one
+        stack.enter_context(
+            open_store(tmp_path / ".delayq")
+        )  # one server for all commands; otherwise each would start one
         variables = {"PATH": programs, "PYTHONUNBUFFERED": "1"}
         if page == GUIDES / "sqs.md":
             variables |= stack.enter_context(running_aws())
@@ -52,7 +54,7 @@ def environment(
 
 
 def install(packages: list[str], folder: Path) -> None:
-    """Install these packages, without what they depend on, into a folder for PYTHONPATH."""
+    """Install these packages, without their dependencies, into a folder for PYTHONPATH."""
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
     subprocess.run([*pip, "install", "--no-deps", "--target", str(folder), *packages], check=True)
 
@@ -76,12 +78,12 @@ def test_every_block_of_a_page_is_of_a_kind_that_is_tested():
     assert {page: found for page, languages in kinds.items() if (found := languages - RUNNABLE - SHOWN)} == {}
 
 
-def test_console_block_holds_commands_and_their_output_alone():
+def test_console_block_has_only_commands_and_their_output():
     console = [(page, block) for page in PAGES for block in blocks(page) if block.language == "console"]
     assert [f"{name(page)}:{block.line}" for page, block in console if not block.text.startswith("$ ")] == []
 
 
-def test_only_what_differs_from_run_to_run_is_made_equal():
+def test_only_output_that_differs_between_runs_is_normalised():
     shown = "N79lEQCLUr1Izy  2026-11-20 17:07:50.040+00:00 (2.5s ago)  1  Reject: nobody is no address"
     printed = "AyiC3s4UWXEXNZ  2031-01-02 03:04:05.678+01:00 (1h 20m ago)    1  Reject: nobody is no address"
     assert without_variables(shown) == without_variables(printed)
@@ -94,7 +96,7 @@ def test_there_are_blocks_of_each_kind():
 
 
 def run_python(block: Block, folder: Path, environment: dict[str, str]) -> None:
-    """Save a block as the file that its first line names, or else run it."""
+    """Save a block as the file named in its first line, or else run it."""
     if block.file:
         (folder / block.file).write_text(block.text)
     else:
@@ -102,7 +104,7 @@ def run_python(block: Block, folder: Path, environment: dict[str, str]) -> None:
 
 
 def run(command: list[str], folder: Path, environment: dict[str, str]) -> str:
-    """Run a command, and return what a terminal would show of it."""
+    """Run a command, and return what a terminal would show."""
     done = subprocess.run(
         command,
         cwd=folder,

@@ -1,4 +1,4 @@
-"""What the pages point to is there: files, headings, commands, options, targets of make, tests, names and settings."""
+"""What the pages refer to exists: files, headings, commands, options, make targets, tests, names and settings."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ TEST = re.compile(r"(tests/[\w/]+\.py)::(test_\w+)")
 
 
 def found(faults: Callable[[Path], Iterable[object]]) -> dict[str, list[str]]:
-    """The pages on which something is wrong, each with what it is."""
+    """The pages with something wrong, each with what it is."""
     wrong = {name(page): sorted(map(str, faults(page))) for page in PAGES}
     return {page: what for page, what in wrong.items() if what}
 
 
 def prose(page: Path) -> str:
-    """A page without what stands between fences."""
+    """A page without its fenced blocks."""
     return re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
 
 
 def code(page: Path) -> Iterator[str]:
-    """What a page shows of a shell, line by line."""
+    """The shell lines that a page shows."""
     yield from INLINE.findall(prose(page))
     for block in blocks(page):
         if block.language in {"console", "sh"}:
@@ -43,12 +43,12 @@ def code(page: Path) -> Iterator[str]:
 
 
 def anchors(page: Path) -> set[str]:
-    """What a link may name behind a ``#``: the headings, as GitHub writes them."""
+    """What a link can name after a ``#``: the headings, as GitHub writes them."""
     headings = re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def test_link_leads_to_what_is_there():
+def test_link_leads_to_an_existing_target():
     def is_broken(page: Path, target: str) -> bool:
         path, _, anchor = target.partition("#")
         file = (page.parent / path).resolve() if path else page
@@ -62,7 +62,7 @@ def test_link_leads_to_what_is_there():
 
 
 def commands_on(page: Path) -> list[list[str]]:
-    """The calls of delayq on a page, each as its words."""
+    """The calls of delayq on a page, each as a list of words."""
     found = []
     for line in code(page):
         for call in re.findall(r"(?:^|[ $(|])delayq ([a-z-][^|]*)", line):
@@ -86,7 +86,7 @@ def test_command_and_its_options_exist():
     assert found(wrong) == {}
 
 
-def test_option_that_stands_alone_is_one_of_some_command():
+def test_option_on_its_own_belongs_to_some_command():
     of_pytest = set(re.findall(r'"(--[a-z-]+)"', (ROOT / "tests" / "conftest.py").read_text()))
     of_delayq = {option for command in commands(main) for param in command.params for option in param.opts}
 
@@ -98,7 +98,7 @@ def test_option_that_stands_alone_is_one_of_some_command():
 
 
 def commands(group: click.Group) -> Iterator[click.Command]:
-    """Yield all commands of a group, and of the groups in it."""
+    """Yield all commands of a group and of its subgroups."""
     for named in group.list_commands(click.Context(group)):
         command = group.get_command(click.Context(group), named)
         assert command is not None
@@ -106,7 +106,7 @@ def commands(group: click.Group) -> Iterator[click.Command]:
 
 
 def resolve(words: list[str]) -> tuple[click.Command, list[str]]:
-    """Return the command that the first words name, as far as they do, and the other words."""
+    """Return the command that the first words name, as far as they do, and the remaining words."""
     command: click.Command = main
     while isinstance(command, click.Group) and words and not words[0].startswith("-"):
         inner = command.get_command(click.Context(command), words[0])
@@ -129,7 +129,7 @@ def test_target_of_make_exists():
     assert found(unknown) == {}
 
 
-def test_file_named_at_the_beginning_of_a_line_in_a_shell_block_exists():
+def test_file_at_the_start_of_a_shell_line_exists():
     def missing(page: Path) -> Iterable[str]:
         lines = [line for block in blocks(page) if block.language == "sh" for line in block.text.splitlines()]
         return [line for line in lines if re.match(r"\.\w+/", line) and not (ROOT / line.split()[0]).exists()]
@@ -137,7 +137,7 @@ def test_file_named_at_the_beginning_of_a_line_in_a_shell_block_exists():
     assert found(missing) == {}
 
 
-def test_file_of_the_tests_that_a_page_names_exists():
+def test_file_named_on_a_page_exists():
     def missing(page: Path) -> Iterable[str]:
         paths = {path for line in code(page) for path in re.findall(r"(?<![\w/.])tests/[\w./-]*(?![\w./*-])", line)}
         return {path for path in paths if not (ROOT / path).exists()}
@@ -145,7 +145,7 @@ def test_file_of_the_tests_that_a_page_names_exists():
     assert found(missing) == {}
 
 
-def test_test_that_a_page_names_exists():
+def test_test_named_on_a_page_exists():
     def missing(page: Path) -> Iterable[str]:
         named = set(TEST.findall(page.read_text()))
         return {f"{file}::{test}" for file, test in named if test not in names_of_tests(file)}
@@ -168,9 +168,9 @@ def test_each_promise_names_a_test():
     assert [promise.splitlines()[0] for promise in promises if not TEST.search(promise)] == []
 
 
-def test_class_named_in_prose_is_delayq_s():
+def test_class_named_in_prose_belongs_to_delayq():
     def unknown(page: Path) -> Iterable[str]:
-        if page.parent == GUIDES:  # they name those of others
+        if page.parent == GUIDES:  # these pages name classes of others
             return set()
         named = {word for word in INLINE.findall(prose(page)) if re.fullmatch(r"[A-Z][a-z]+([A-Z][a-z]+)*", word)}
         return {word for word in named if not any(hasattr(each, word) for each in (delayq, errors, types))} - {"False"}
@@ -178,7 +178,7 @@ def test_class_named_in_prose_is_delayq_s():
     assert found(unknown) == {}
 
 
-def test_environment_variable_is_one_that_delayq_or_its_tests_read_or_set():
+def test_environment_variable_is_used_by_delayq_or_its_tests():
     source = "".join(path.read_text() for path in modules().values())
     read_by_tests = {
         variable
@@ -193,7 +193,7 @@ def test_environment_variable_is_one_that_delayq_or_its_tests_read_or_set():
     assert found(unknown) == {}
 
 
-def test_changelog_has_the_version_on_top():
+def test_changelog_starts_with_the_current_version():
     versions = re.findall(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert versions[0] in {"Unreleased", delayq.__version__}
     assert delayq.__version__ in versions

@@ -1,8 +1,8 @@
-"""The files of examples/deploy, without the engines that read them: what they start, ask and stop does as they say.
+"""The files of examples/deploy, without the engines that read them: each start, check and stop works as described.
 
-Each command runs as a process with the environment of its file and no other, on a real server, and is asked by its
-probes and stopped by its signal, within its time. Only the address of Redis is another one, and the ports, wherever a
-file has them: tests run side by side, without a network of their own. And no test keeps a time: all are stretched.
+Each command runs as a process with exactly the environment in its file, on a real server. Its probes check it, and its
+signal stops it within its time. Only the address of Redis differs, and the ports where a file has them: tests run side
+by side, without their own network. No test depends on exact times: all limits are stretched.
 """
 
 from __future__ import annotations
@@ -37,8 +37,10 @@ pytestmark = pytest.mark.full
 DEPLOY = ROOT / "examples" / "deploy"
 REDIS = "redis://redis:6379/0"
 DELAYQ = Path(sys.prefix) / "bin" / "delayq"
-SLOWER = 8  # times as slow as what the files are for: as much longer is each time that ends a program
-GRACE = {"docker": "10s", "systemd": "90s", "kubernetes": "30s"}  # where a file gives none
+SLOWER = (
+    8  # times slower than the machines that the files are for: each time limit for a program's end is as much longer
+)
+GRACE = {"docker": "10s", "systemd": "90s", "kubernetes": "30s"}  # for files that give none
 
 APP = """
 import time
@@ -58,13 +60,13 @@ def deliver(message):
 
 
 class Service(NamedTuple):
-    """What a file says of one program.
+    """What a file says about one program.
 
     Attributes:
-        probes: addresses that are to be asked, by what they are for.
-        check: a command that is to succeed while it is healthy.
+        probes: the addresses to ask, by purpose.
+        check: a command that succeeds while the program is healthy.
         stop: the signal that ends it.
-        grace: seconds that it is given to end.
+        grace: the seconds that it is given to end.
     """
 
     command: Sequence[str]
@@ -76,7 +78,7 @@ class Service(NamedTuple):
 
 
 class Running:
-    """A service that runs."""
+    """A running service."""
 
     def __init__(self, service: Service, folder: Path, url: str) -> None:
         self.service = service
@@ -92,7 +94,7 @@ class Running:
         self._reading.start()
 
     def says(self, what: str) -> int | None:
-        """What a probe is answered; None when nobody listens."""
+        """What a probe answers; None if nobody listens."""
         try:
             return get(self.service.probes[what])[0]
         except urllib.error.URLError:
@@ -104,7 +106,7 @@ class Running:
         return done.returncode == 0
 
     def end(self) -> int:
-        """Stop it as its file says; return its exit code, once all that it has started has ended."""
+        """Stop it as its file says. Return its exit code after everything that it started has ended."""
         try:
             code = self.process.wait(SLOWER * self.service.grace)
         finally:
@@ -112,7 +114,7 @@ class Running:
         return code
 
     def close(self) -> None:
-        """End it, and what it has started."""
+        """End it and everything that it started."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
@@ -126,14 +128,14 @@ Run = Callable[[Service], Running]
 
 @pytest.fixture
 def text() -> Callable[[str], str]:
-    """What a file of the folder holds, with ports that nobody else has."""
+    """The content of a file in the folder, with ports that nobody else uses."""
     ports = {name: str(free_port()) for name in ("8700", "8701", "8702")}
     return lambda name: re.sub("870[012]", lambda found: ports[found[0]], (DEPLOY / name).read_text())
 
 
 @pytest.fixture
 def redis_of_compose(start_server: Callable[..., RedisServer]) -> RedisServer:
-    """A server with the settings of the one in the compose file."""
+    """A server with the settings in the compose file."""
     command = yaml.safe_load((DEPLOY / "compose.yml").read_text())["services"]["redis"]["command"]
     settings = dict(zip(command[1::2], command[2::2], strict=True))
     return start_server(port=True, config={name.removeprefix("--"): value for name, value in settings.items()})
@@ -168,7 +170,7 @@ def delayq(words: Sequence[str]) -> list[str]:
 
 
 def of_docker(text: Callable[[str], str], name: str) -> Service:
-    """A service of the compose file; or, named nothing, the image as it is, with the settings of the consumer."""
+    """A service of the compose file; or, without a name, the image itself with the settings of the consumer."""
     image = dict(re.findall(r"^(ENTRYPOINT|CMD|STOPSIGNAL) (.*)$", text("Dockerfile"), re.MULTILINE))
     assert json.loads(image["ENTRYPOINT"]) == ["delayq"]
     service = yaml.safe_load(text("compose.yml"))["services"][name or "consumer"]
@@ -213,7 +215,7 @@ def of_kubernetes(text: Callable[[str], str], name: str) -> Service:
 
 
 def of_systemd(folder: Path) -> Service:
-    """The unit, as an instance of it for the queue emails of the module tasks."""
+    """The unit, as an instance for the queue emails of the module tasks."""
     parser = configparser.ConfigParser(interpolation=None)
     parser.optionxform = str  # type: ignore[assignment,method-assign]  # a function of its own
     parser.read_string((DEPLOY / "delayq-consumer@.service").read_text())
@@ -228,7 +230,7 @@ def of_systemd(folder: Path) -> Service:
 
 
 def hands_back_what_it_holds(running: Running, queue: Queue, folder: Path, concurrency: int) -> None:
-    """Stop a consumer that has more than it can do: what runs is finished, and all the rest is there for others."""
+    """Stop a consumer with more messages than it can handle: running ones finish, and the rest is left for others."""
     queue.send_many([Outgoing(n) for n in range(100)])
     assert eventually(lambda: len(list(folder.glob("began-*"))) == concurrency)
     running.process.send_signal(running.service.stop)

@@ -1,4 +1,4 @@
-"""The examples run as they stand, on either kind of store, end as they say, and leave nothing behind."""
+"""The examples run unchanged on both kinds of store, end as they say, and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from tests.harness.servers import RedisServer
 from tests.harness.tree import ROOT
 
 EXAMPLES = ROOT / "examples"
-SECONDS = 800  # far more than an example takes, on a machine that does much else
-ROUNDING = 0.01  # of the seconds that the examples print
+SECONDS = 800  # far more than an example takes, even on a busy machine
+ROUNDING = 0.01  # in the seconds that the examples print
 
 Run = Callable[..., str]
 
 
 @pytest.fixture(params=[pytest.param(store, marks=pytest.mark.full) for store in ("embedded store", "server")])
 def run(request: pytest.FixtureRequest, tmp_path: Path, redis_server: RedisServer) -> Run:
-    """``run(name, *arguments)``: run an example to its good end, and return what it has printed."""
+    """``run(name, *arguments)``: run an example, check that it succeeds, and return what it printed."""
 
     def run(name: str, *arguments: str) -> str:
         store = {} if request.param == "embedded store" else {"DELAYQ_URL": redis_server.url}
@@ -37,7 +37,7 @@ def run(request: pytest.FixtureRequest, tmp_path: Path, redis_server: RedisServe
 
 
 def execute(name: str, *arguments: str, folder: Path, **store: str) -> subprocess.CompletedProcess[str]:
-    """Run an example in `folder`, where its temporary files go, too."""
+    """Run an example in `folder`, which also gets its temporary files."""
     path = EXAMPLES / name
     runner = sys.executable if path.suffix == ".py" else "sh"
     kept = {key: value for key, value in os.environ.items() if key not in {"DELAYQ_URL", "DELAYQ_HOME"}}
@@ -59,7 +59,7 @@ def queues_on(server: RedisServer) -> list[bytes]:
 
 
 def second(line: str, printed: str) -> float:
-    """Return when an example has printed a line that begins so."""
+    """Return when an example printed a line that begins with this text."""
     match = re.search(rf"^ *(\d+\.\d+)s  {re.escape(line)}", printed, re.MULTILINE)
     assert match, f"no line {line!r} in:\n{printed}"
     return float(match[1])
@@ -68,7 +68,7 @@ def second(line: str, printed: str) -> float:
 def test_unpaid_orders_are_cancelled_when_their_time_is_up(run: Run):
     printed = run("order_timeout.py", "--after", "3")
     assert second("order-1 is paid: its message is cancelled", printed) < second("order-2 is cancelled", printed)
-    for before, order in (("order-1", "order-2"), ("order-2", "order-3")):  # an order is placed after the one before
+    for before, order in (("order-1", "order-2"), ("order-2", "order-3")):  # an order is placed after the previous one
         gap = second(f"{order} is cancelled: nobody has paid", printed) - second(f"{before} is placed, to be", printed)
         assert gap >= 3 - ROUNDING
     assert second("order-3 is placed already", printed) < second("order-3 is refused: too late to pay", printed)
@@ -91,7 +91,7 @@ def test_tests_of_an_example_pass_without_a_server(tmp_path: Path):
     assert [path.name for path in tmp_path.iterdir()] == []
 
 
-def test_each_webhook_ends_as_its_receiver_answers(run: Run):
+def test_answer_of_the_receiver_decides_about_each_webhook(run: Run):
     printed = run("webhook_retry.py")
     assert re.findall(r"^(/\S+) +(.*), \d+ requests?$", printed, re.MULTILINE) == [
         ("/fine", "delivered"),
@@ -133,7 +133,7 @@ def test_exit_code_of_a_program_decides_about_its_job(run: Run):
     assert left.endswith("cancelled notes\n")
 
 
-def test_event_of_no_known_type_is_a_dead_letter_and_middleware_counts_all(run: Run):
+def test_event_of_an_unknown_type_is_a_dead_letter_and_middleware_counts_all(run: Run):
     lines = run("typed_events.py").splitlines()
     assert sorted(lines[:3]) == [
         "order 1 is paid: 12.10",
@@ -146,7 +146,7 @@ def test_event_of_no_known_type_is_a_dead_letter_and_middleware_counts_all(run: 
     assert lines[5:] == ["coffee-shop: 1 Reject", "tea-shop: 1 PayloadMismatch", "tea-shop: 3 done"]
 
 
-def test_reports_are_written_in_batches_and_what_no_table_takes_is_refused_alone(run: Run):
+def test_reports_are_written_in_batches_and_only_invalid_ones_are_refused(run: Run):
     lines = run("batches.py", "--reports", "1000").splitlines()
     batches, most = map(int, re.findall(r"1000 reports, handled in (\d+) batches of up to (\d+)", lines[0])[0])
     assert batches < 20
@@ -163,11 +163,11 @@ def test_each_step_of_a_chain_sends_the_next_one_once(run: Run):
     assert printed.endswith("3 orders, 4 steps each: 12 messages sent, 12 acked\n")
 
 
-def test_mails_go_no_faster_than_the_rate_and_then_than_the_next_one(run: Run):
+def test_mails_go_no_faster_than_the_rate_even_after_it_changes(run: Run):
     assert run("rate_limit.py").endswith("at first up to 5 in any half a second, then up to 20\n")
 
 
-def test_handler_that_never_ends_or_crashes_costs_its_own_message_alone(run: Run):
+def test_handler_that_never_ends_or_crashes_fails_only_its_own_message(run: Run):
     counted, *dead = run("pool.py", "--ranges", "10", "--timeout", "9").splitlines()
     assert counted.startswith("5133 primes below 50000, counted in ")
     assert dead == [
@@ -177,7 +177,7 @@ def test_handler_that_never_ends_or_crashes_costs_its_own_message_alone(run: Run
 
 
 @pytest.mark.full
-@pytest.mark.timeout(900)  # seconds: a program of Spark's
+@pytest.mark.timeout(900)  # seconds: it is a Spark program
 def test_each_user_is_reminded_once_at_nine_while_redis_holds_hours(redis_server: RedisServer, tmp_path: Path):
     words = ["--users", "20000", "--days", "2"]
     done = execute("pipeline/reminders.py", *words, folder=tmp_path, DELAYQ_URL=redis_server.url)
@@ -189,24 +189,24 @@ def test_each_user_is_reminded_once_at_nine_while_redis_holds_hours(redis_server
     assert int(most.replace(",", "")) < 20_000 / 4
 
 
-def test_each_example_is_run_by_a_test():
+def test_every_example_is_run_by_a_test():
     source = Path(__file__).read_text()
     run = set(re.findall(r'(?:run|execute)\("(.+?)"', source))
     there = {str(path.relative_to(EXAMPLES)) for path in EXAMPLES.rglob("*") if path.suffix in {".py", ".sh"}}
     assert there == run
 
 
-def test_slots_that_were_told_are_those_that_are_handled(run: Run):
+def test_announced_slots_are_those_that_are_handled(run: Run):
     printed = run("reports.py", "--slots", "4")
     _, told, handled = re.split(r"^(?:the next|what is).*\n", printed, flags=re.MULTILINE)
     slots = told.splitlines()
     assert len(slots) == 4
-    assert {slot.split()[1] for slot in slots} >= {"short", "tally"}  # and nightly, when it is night
+    assert {slot.split()[1] for slot in slots} >= {"short", "tally"}  # and the nightly one, when it is night
     assert [slot for slot in slots if f"{slot}: " not in handled] == []
     assert "all of the 4 slots were handled, 0 of them twice" in handled
 
 
-def test_burst_comes_to_one_save_and_one_alarm(run: Run):
+def test_burst_ends_in_one_save_and_one_alarm(run: Run):
     printed = run("quiet_alarms.py", "--keystrokes", "5", "--pause", "6")
     assert "10 keystrokes: saved ['Dear', 'Dear reader']\n10 failures: told 2 times\n" in printed
 
@@ -217,7 +217,7 @@ def test_urgent_queue_is_served_first_and_the_others_by_their_weights(run: Run):
     assert "the rest: 100\n" in printed
 
 
-def test_every_group_hears_of_every_order_and_fails_for_itself(run: Run):
+def test_every_group_gets_every_order_and_fails_on_its_own(run: Run):
     printed = run("fan_out.py", "--orders", "4")
     for line in ("billing  order-3: 10.03", "mail     order-1: sent with delivery 2", "search   order-4: indexed"):
         assert f"{line}\n" in printed
@@ -226,7 +226,7 @@ def test_every_group_hears_of_every_order_and_fails_for_itself(run: Run):
     assert "dead letters of billing: order-2; 4 records trimmed, 0 left\n" in printed
 
 
-def test_ledger_tells_what_became_of_each_payment(run: Run):
+def test_ledger_shows_what_happened_to_each_payment(run: Run):
     printed = run("audit.py")
     assert re.search(r"^ann: sent; promoted.*; delivered.*; acked$", printed, re.MULTILINE)
     assert re.search(r"^ben: sent; .*; nacked: TimeoutError: [^;]*; delivered.*; acked$", printed, re.MULTILINE)

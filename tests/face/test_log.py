@@ -1,4 +1,4 @@
-"""Lines of the log: where they go, and how people read them. What a user has chosen is one value in any case."""
+"""Log lines: where they go, and how people read them. Any value that a user chose is shown as one value."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_value_in_which_another_field_or_line_seems_to_begin_is_quoted(way: str):
+def test_value_that_looks_like_another_field_or_line_is_quoted(way: str):
     names = ["ann", "a b", "ann who=eve", "ann\nwho=eve", "'", '"', "", "a=b", "\u2028", "\x1b[2J", "ä", "order-42"]
     program = f"{WAYS[way]}\nfor name in {names!r}: log.info('audit', who=name, yes='no')"
     told = subprocess.run([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True, check=True).stderr
@@ -41,7 +41,7 @@ def test_line_is_a_record_of_the_standard_library_with_its_fields(caplog: pytest
     assert record.exc_info[0] is KeyError
 
 
-def test_structlog_has_the_lines_once_it_is_configured(caplog: pytest.LogCaptureFixture):
+def test_configured_structlog_gets_the_lines(caplog: pytest.LogCaptureFixture):
     with structlog.testing.capture_logs() as lines:
         log.warning("told", queue="jobs")
     assert lines == [{"event": "told", "queue": "jobs", "log_level": "warning"}]
@@ -51,7 +51,7 @@ def test_structlog_has_the_lines_once_it_is_configured(caplog: pytest.LogCapture
 @pytest.mark.parametrize(
     ("setting", "is_coloured"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)]
 )
-def test_lines_on_a_terminal_are_coloured_unless_that_is_not_wanted(setting: dict[str, str], is_coloured: bool):
+def test_lines_on_a_terminal_are_coloured_unless_disabled(setting: dict[str, str], is_coloured: bool):
     ours, theirs = pty.openpty()
     environment = {name: value for name, value in os.environ.items() if name != "NO_COLOR"} | {"TERM": "xterm"}
     program = f"{WAYS['command']}; log.info('told')"
@@ -61,7 +61,7 @@ def test_lines_on_a_terminal_are_coloured_unless_that_is_not_wanted(setting: dic
     os.close(ours)
 
 
-def test_outage_is_told_when_it_begins_and_every_minute():
+def test_outage_is_logged_when_it_begins_and_every_minute():
     now = [0.0]
     outage = OutageBackoff(clock=lambda: now[0], queue="jobs")
     with structlog.testing.capture_logs() as lines:

@@ -1,4 +1,4 @@
-"""Which spans a send and its deliveries make, and how they hang together."""
+"""Which spans a send and its deliveries create, and how they are linked."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def queue(redis_client: redis.Redis) -> Iterator[Queue]:
 
 @pytest.fixture
 def spans(exporter: InMemorySpanExporter) -> Spans:
-    """``spans()``: those that have ended, by their names, in the order of their ends."""
+    """``spans()``: the ended spans by name, in the order in which they ended."""
 
     def spans() -> dict[str, list[ReadableSpan]]:
         found: dict[str, list[ReadableSpan]] = {}
@@ -120,7 +120,7 @@ def test_span_is_the_current_one_in_the_handler_and_no_longer_afterwards(traced:
     assert not trace.get_current_span().get_span_context().is_valid
 
 
-def test_each_attempt_is_a_span_and_its_error_is_told(traced: Queue, spans: Spans):
+def test_each_attempt_is_a_span_with_its_error(traced: Queue, spans: Spans):
     def fail(message: Message) -> Any:
         if message.attempt == 1:
             raise ValueError("boom")
@@ -145,7 +145,7 @@ def test_each_attempt_is_a_span_and_its_error_is_told(traced: Queue, spans: Span
     assert {span.parent.span_id for span in (first, second, third) if span.parent} == {ids(send)[1]}
 
 
-def test_payload_that_mismatches_is_an_error_of_its_delivery(traced: Queue, spans: Spans):
+def test_mismatching_payload_is_an_error_of_its_delivery(traced: Queue, spans: Spans):
     def typed(order: dict[str, int]) -> None:
         pass
 
@@ -155,7 +155,7 @@ def test_payload_that_mismatches_is_an_error_of_its_delivery(traced: Queue, span
     assert dict(process.attributes or {})["error.type"] == "delayq.errors.PayloadMismatch"
 
 
-def test_batch_makes_a_span_for_each_message_and_one_for_all(traced: Queue, spans: Spans):
+def test_batch_has_a_span_for_each_message_and_one_for_all(traced: Queue, spans: Spans):
     sents = traced.send_many([Outgoing(1), Outgoing(2, headers={"tenant": "a"}), Outgoing(3, headers=FOREIGN)])
     Consumer(traced, handle, concurrency=1).drain()
     (send,), created, processed = spans()["send orders"], spans()["create orders"], spans()["process orders"]
@@ -170,7 +170,7 @@ def test_batch_makes_a_span_for_each_message_and_one_for_all(traced: Queue, span
     assert all(span.end_time <= (send.start_time or 0) for span in created if span.end_time)
 
 
-def test_batch_may_do_without_spans_for_its_messages(queue: Queue, provider: TracerProvider, spans: Spans):
+def test_batch_can_do_without_spans_for_its_messages(queue: Queue, provider: TracerProvider, spans: Spans):
     Telemetry(provider, create_spans=False).instrument(queue)
     queue.send_many([Outgoing(1), Outgoing(2)])
     Consumer(queue, handle).drain()
@@ -180,7 +180,7 @@ def test_batch_may_do_without_spans_for_its_messages(queue: Queue, provider: Tra
     assert [linked(span) for span in spans()["process orders"]] == [[ids(send)]] * 2
 
 
-def test_context_that_a_message_brings_along_is_kept(traced: Queue, spans: Spans):
+def test_context_in_a_message_is_kept(traced: Queue, spans: Spans):
     traced.send("x", headers={**FOREIGN, "tenant": "a"})
     (message,) = traced.receive()
     assert message.headers == {**FOREIGN, "tenant": "a"}
@@ -189,7 +189,7 @@ def test_context_that_a_message_brings_along_is_kept(traced: Queue, spans: Spans
     assert send.kind == SpanKind.CLIENT
 
 
-def test_delivery_may_begin_a_trace_of_its_own(queue: Queue, provider: TracerProvider, spans: Spans):
+def test_delivery_can_start_its_own_trace(queue: Queue, provider: TracerProvider, spans: Spans):
     Telemetry(provider, is_child=False).instrument(queue)
     queue.send("x")
     Consumer(queue, handle).drain()
@@ -226,7 +226,7 @@ def test_baggage_travels_with_the_message(queue: Queue, provider: TracerProvider
 
 
 @pytest.mark.parametrize("value", [b"00-x", 5, None, "nonsense", ""])
-def test_header_that_is_no_context_is_passed_over(queue: Queue, provider: TracerProvider, spans: Spans, value: Any):
+def test_header_that_is_not_a_context_is_ignored(queue: Queue, provider: TracerProvider, spans: Spans, value: Any):
     queue.send("x", headers={"traceparent": value})
     Telemetry(provider).instrument(queue)
     Consumer(queue, handle).drain()
@@ -234,7 +234,7 @@ def test_header_that_is_no_context_is_passed_over(queue: Queue, provider: Tracer
     assert (process.parent, linked(process), process.status.status_code) == (None, [], StatusCode.UNSET)
 
 
-def test_error_of_a_send_is_told_and_its_spans_end(traced: Queue, spans: Spans):
+def test_failed_send_records_its_error_and_ends_its_spans(traced: Queue, spans: Spans):
     traced.send("x", id="a")
     with pytest.raises(DuplicateMessage):
         traced.send_many([Outgoing("y", id="a", on_conflict="error"), Outgoing("z")])
@@ -245,14 +245,14 @@ def test_error_of_a_send_is_told_and_its_spans_end(traced: Queue, spans: Spans):
 
 
 @pytest.mark.parametrize("headers", [5, ["traceparent"], {1: "x"}])
-def test_headers_that_are_none_are_refused_as_without_telemetry(traced: Queue, headers: Any):
+def test_invalid_headers_are_refused_as_without_telemetry(traced: Queue, headers: Any):
     with pytest.raises(InvalidInput, match="header"):
         traced.send("x", headers=headers)
     with pytest.raises(InvalidInput, match="header"):
         traced.send_many([Outgoing("x", headers=headers)])
 
 
-def test_nothing_is_sent_along_where_nothing_is_recorded(queue: Queue):
+def test_no_context_is_sent_if_nothing_is_recorded(queue: Queue):
     Telemetry(trace.NoOpTracerProvider()).instrument(queue)
     queue.send("x", headers={"tenant": "a"})
     queue.send_many([Outgoing("y")])
@@ -261,7 +261,7 @@ def test_nothing_is_sent_along_where_nothing_is_recorded(queue: Queue):
     assert Consumer(queue, handle).drain() == 0
 
 
-def test_other_middleware_runs_within_the_spans(traced: Queue, spans: Spans):
+def test_other_middleware_runs_inside_the_spans(traced: Queue, spans: Spans):
     traced.middleware.before_send(
         lambda outgoing: msgspec.structs.replace(outgoing, headers={**(outgoing.headers or {}), "tenant": "a"})
     )
@@ -307,7 +307,7 @@ def test_each_message_of_a_batch_has_a_span_of_its_own_below_its_send(
     assert current == [False]
 
 
-def test_delivery_of_a_record_is_traced_as_that_of_a_message(
+def test_delivery_of_a_record_is_traced_like_a_message(
     redis_client: redis.Redis, spans: Spans, provider: TracerProvider
 ):
     middleware = Middleware()

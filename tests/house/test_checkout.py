@@ -1,4 +1,4 @@
-"""A script in the root of a checkout has all of delayq from there, though another delayq is installed."""
+"""A script in the root of a checkout uses that checkout's delayq, even if another one is installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tests.harness.dealing`: a test that ends its process, or hangs whatever it waits in, costs its own result only."""
+"""`tests.harness.dealing`: a test that ends its process, or hangs in any kind of wait, affects only its own result."""
 
 from __future__ import annotations
 
@@ -35,9 +35,7 @@ def test_number(number):
 
 @pytest.mark.full
 @pytest.mark.parametrize(("ends", "hangs"), [((4,), (11,)), ((0, 1), ())], ids=["one after the other", "two at once"])
-def test_all_but_the_fatal_tests_pass_and_each_runs_once(
-    tmp_path: Path, ends: tuple[int, ...], hangs: tuple[int, ...]
-) -> None:
+def test_all_other_tests_pass_and_each_runs_once(tmp_path: Path, ends: tuple[int, ...], hangs: tuple[int, ...]) -> None:
     fatal = ends + hangs
     guard = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"] | {"faulthandler_timeout": SECONDS}
     (tmp_path / "ran").mkdir()

@@ -1,4 +1,4 @@
-"""The errors' two other places agree with the classes: the codes in lua/, and the tree on top of errors.py."""
+"""The error classes agree with the two other places that list them: the codes in lua/, and the tree in errors.py."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BRANCH = re.compile(r"^(?P<indent>[ │]*)[├└]── (?P<name>\w+)(?: \((?P<
 
 
 class Error(NamedTuple):
-    """What a line of the drawing, or a class, says of an error."""
+    """What a line of the drawing, or a class, says about an error."""
 
     parent: str | None
     builtin: str | None
@@ -71,20 +71,20 @@ def test_drawing_starts_at_the_root():
     assert f"\n{ROOT_INDENT}DelayqError\n" in (errors.__doc__ or "")
 
 
-def test_drawn_tree_is_the_tree_of_the_classes():
+def test_drawn_tree_matches_the_classes():
     assert drawn() == {name: described(cls) for name, cls in classes().items() if name != "DelayqError"}
 
 
-def test_every_code_in_lua_has_its_one_class_and_every_coded_class_its_script():
+def test_codes_in_lua_and_coded_classes_match_one_to_one():
     coded = [code for cls in classes().values() if (code := vars(cls).get("code"))]
     assert sorted(coded) == sorted(codes_in_lua())
 
 
-def test_every_error_says_in_a_sentence_what_it_means():
+def test_every_error_has_a_sentence_that_explains_it():
     docs = {name: vars(cls)["__doc__"] or "" for name, cls in classes().items()}
     assert {name: doc for name, doc in docs.items() if not re.match(r"[A-Z][^\n]+\.(\n|$)", doc)} == {}
 
 
-def test_every_error_is_of_the_tree():
+def test_every_error_is_in_the_tree():
     raised = {cls for _, cls in inspect.getmembers(errors, inspect.isclass) if issubclass(cls, BaseException)}
     assert raised == set(classes().values())

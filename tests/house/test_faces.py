@@ -1,4 +1,4 @@
-"""The blocking API is made of the async one, which awaits what does I/O."""
+"""The sync API is generated from the async one, which awaits everything that does I/O."""
 
 from __future__ import annotations
 
@@ -37,23 +37,23 @@ def dotted(cls: type) -> str:
 
 
 def methods(cls: type) -> dict[str, Any]:
-    """Return what a user may call, by name."""
+    """Return what a user can call, by name."""
     named = inspect.getmembers(cls, inspect.isfunction)
     special = {*NOT_AWAITED, *AWAITED_OTHERWISE, *AWAITED_OTHERWISE.values()}
     return {name: function for name, function in named if not name.startswith("_") or name in special}
 
 
-def test_blocking_api_is_what_the_async_one_makes():
+def test_sync_api_is_up_to_date_with_the_async_one():
     stale = [name for name in faces.MADE if faces.target(name).read_text() != faces.made(name)]
     assert stale == [], "modules to be made again: `make faces`"
 
 
-def test_every_module_of_the_async_api_has_a_blocking_one():
+def test_every_module_of_the_async_api_has_a_sync_one():
     source = {f"aio/{path.stem}" for path in (faces.PACKAGE / "aio").glob("*.py")} - {"aio/__init__"}
     assert source == {name for name in faces.MADE if name.startswith("aio/")}
 
 
-def test_async_face_awaits_what_does_io_and_nothing_else():
+def test_async_api_awaits_exactly_what_does_io():
     wrong = {}
     for _, awaited in PAIRS:
         own = {name: function for name, function in methods(awaited).items() if name in vars(awaited)}
@@ -63,12 +63,12 @@ def test_async_face_awaits_what_does_io_and_nothing_else():
     assert wrong == {}
 
 
-def test_sync_face_awaits_nothing():
+def test_sync_api_awaits_nothing():
     found = [
         (sync, name) for sync, _ in PAIRS for name, each in methods(sync).items() if inspect.iscoroutinefunction(each)
     ]
     assert found == []
 
 
-def test_whatever_is_in_the_async_face_is_in_the_other():
+def test_everything_in_the_async_api_is_in_the_sync_one():
     assert set(aio.__all__) <= set(delayq.__all__)

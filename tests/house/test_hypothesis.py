@@ -1,4 +1,4 @@
-"""Hypothesis, beside the threads of a test's process."""
+"""Hypothesis beside the threads of a test process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 
 class Lots(threading.Thread):
-    """Draws lots all the time, as redis-py does between two tries."""
+    """Draws random numbers all the time, as redis-py does between two attempts."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -19,11 +19,11 @@ class Lots(threading.Thread):
 
     def run(self) -> None:
         while not self.is_over:
-            random.random()  # no secret
+            random.random()  # not a secret
             time.sleep(0)
 
 
-def test_thread_that_draws_lots_beside_a_strategy_fails_no_test():
+def test_thread_that_draws_random_numbers_beside_a_strategy_fails_no_test():
     drawing = Lots()
 
     def meanwhile(number: int) -> int:

@@ -1,4 +1,4 @@
-"""Imports point one way through the rooms of the package, and what decides does no I/O."""
+"""Imports between the rooms of the package point one way, and the code that decides does no I/O."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from tests.harness.tree import modules, syntax
 
-# What a room may import, beside what those may that it names.
+# What a room may import, in addition to what the rooms it names may import.
 ROOMS = {
     "errors": set(),
     "lua": set(),
@@ -34,7 +34,7 @@ THROUGH_THE_DOOR = {"cli", "web", "spark", "metrics", "testing"}
 
 
 def room(module: str) -> str:
-    """Return the room of a module; those on the top floor are the face, but for errors, the log and the command."""
+    """Return the room of a module. Top-level modules are the face, except for errors, the log and the command."""
     first = module.removeprefix("delayq").removeprefix(".").partition(".")[0]
     if first in {"errors", "log"}:
         return "errors"
@@ -45,13 +45,13 @@ def room(module: str) -> str:
 
 @cache
 def reach(of: str) -> set[str]:
-    """Return the rooms that one may import."""
+    """Return the rooms that this one may import."""
     return {of}.union(*map(reach, ROOMS[of]))
 
 
 @cache
 def imports(module: str) -> set[str]:
-    """All modules that ``module`` imports anywhere: also in functions, and for types only."""
+    """All modules that ``module`` imports anywhere, including in functions and only for types."""
     path = modules()[module]
     package = module if path.stem == "__init__" else module.rpartition(".")[0]
     found: set[str] = set()
@@ -72,11 +72,11 @@ def own_imports(module: str) -> set[str]:
     return {name for name in imports(module) if name.split(".")[0] == "delayq"}
 
 
-def test_rooms_of_the_table_are_those_of_the_package():
+def test_table_lists_the_rooms_of_the_package():
     assert {room(module) for module in modules()} == set(ROOMS)
 
 
-def test_no_module_imports_from_a_room_that_its_own_may_not():
+def test_modules_import_only_from_permitted_rooms():
     wrong = {
         module: names
         for module in modules()
@@ -85,14 +85,14 @@ def test_no_module_imports_from_a_room_that_its_own_may_not():
     assert wrong == {}, "modules, and what each imports from a room that is not below its own"
 
 
-def test_imports_make_no_circle():
+def test_imports_have_no_cycles():
     try:
         TopologicalSorter({module: own_imports(module) - {module} for module in modules()}).prepare()
     except CycleError as error:
         pytest.fail(f"a circle of imports: {' <- '.join(error.args[1])}")
 
 
-def test_what_decides_does_no_io():
+def test_code_that_decides_does_no_io():
     doing_io = {
         module: names
         for module in modules()
@@ -101,13 +101,13 @@ def test_what_decides_does_no_io():
     assert doing_io == {}, "modules that decide, and what each imports for I/O"
 
 
-def test_what_reaches_a_server_knows_nothing_of_queues():
+def test_code_that_talks_to_a_server_knows_nothing_about_queues():
     of_servers = {module for module in modules() if module.startswith(tuple(SERVER))}
     needs = {name for module in of_servers for name in own_imports(module)}
     assert {name for name in needs - of_servers if room(name) != "errors" and name != "delayq.model.text"} == set()
 
 
-def test_rooms_above_the_face_have_one_door():
+def test_rooms_above_the_face_use_one_door():
     reaching = {
         module: names
         for module in modules()
@@ -124,7 +124,7 @@ def test_rooms_above_the_face_have_one_door():
     }
     allowed = {
         "delayq.testing.served_by",  # it exchanges what is behind the door
-        "delayq.cli.send.checkpoint",  # a note and its messages are one transaction
-        "delayq.cli.bench.server_load",  # what is compared with delayq runs beside it
+        "delayq.cli.send.checkpoint",  # a checkpoint and its messages are one transaction
+        "delayq.cli.bench.server_load",  # the code that it is compared with runs beside it
     }
     assert {module: names for module, names in reaching.items() if module not in allowed} == {}

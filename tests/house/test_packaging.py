@@ -1,4 +1,4 @@
-"""pyproject.toml names all that ships: what it forgets still works in the checkout, and is missing from the wheel."""
+"""pyproject.toml names everything that ships: what it omits still works in the checkout, but not in the wheel."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def packages_in_the_tree() -> dict[str, Path]:
     return {name: path.parent for name, path in modules().items() if path.name == "__init__.py"}
 
 
-def test_packages_named_are_those_in_the_tree():
+def test_listed_packages_are_those_in_the_tree():
     assert SETUPTOOLS["packages"] == sorted(packages_in_the_tree())
 
 
@@ -32,7 +32,7 @@ def test_packages_outside_delayq_are_mapped_to_their_folders():
     assert mapped == {name: folder for name, folder in PACKAGE_FOLDERS.items() if name != "delayq"}
 
 
-def test_modules_outside_of_packages_are_those_in_the_tree():
+def test_listed_single_modules_are_those_in_the_tree():
     assert sorted(SETUPTOOLS["py-modules"]) == sorted({path.stem for path in ROOT.glob("*.py")} - {"setup"})
 
 
@@ -41,7 +41,7 @@ def test_every_module_is_in_a_package():
     assert {str(path) for path in modules().values() if path.parent not in packages} == set()
 
 
-def test_every_file_beside_the_modules_is_package_data():
+def test_every_other_file_is_package_data():
     patterns = SETUPTOOLS["package-data"]
     beside = {
         (name, path.name)
@@ -58,7 +58,7 @@ def test_every_file_beside_the_modules_is_package_data():
     assert forgotten == set()
 
 
-def test_version_is_written_in_delayq_alone():
+def test_version_is_written_only_in_delayq():
     assert SETUPTOOLS["dynamic"]["version"] == {"attr": "delayq.__version__"}
     assert re.fullmatch(r"\d+\.\d+\.\d+", delayq.__version__)
     holders = [module for module in modules() if delayq.__version__ in strings(module)]
@@ -76,7 +76,7 @@ def test_oldest_python_is_the_same_everywhere():
 
 
 def said_by_setup(monkeypatch: pytest.MonkeyPatch, *platforms: str) -> dict[str, Any]:
-    """What setup.py says where pip takes wheels of these platforms."""
+    """What setup.py says where pip accepts wheels of these platforms."""
     said: dict[str, Any] = {}
     tags = [SimpleNamespace(platform=platform) for platform in platforms]
     monkeypatch.setitem(sys.modules, "packaging.tags", SimpleNamespace(sys_tags=lambda: tags))
@@ -97,7 +97,7 @@ def said_by_setup(monkeypatch: pytest.MonkeyPatch, *platforms: str) -> dict[str,
     ],
     ids=["glibc", "macos", "alpine", "old glibc"],
 )
-def test_server_is_required_where_it_has_a_wheel_and_delayq_installs_elsewhere(
+def test_server_is_required_only_where_it_has_a_wheel(
     platforms: list[str], has_server: bool, monkeypatch: pytest.MonkeyPatch
 ):
     said = said_by_setup(monkeypatch, *platforms)
@@ -108,9 +108,7 @@ def test_server_is_required_where_it_has_a_wheel_and_delayq_installs_elsewhere(
 
 
 @pytest.mark.parametrize("home", [None, "somebody/delayq"])
-def test_description_of_the_package_has_no_link_that_works_in_the_repository_alone(
-    home: str | None, monkeypatch: pytest.MonkeyPatch
-):
+def test_description_of_the_package_has_no_relative_links(home: str | None, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("GITHUB_REPOSITORY", raising=False)
     if home:
         monkeypatch.setenv("GITHUB_REPOSITORY", home)
@@ -129,7 +127,7 @@ def strings(module: str) -> set[str]:
     }
 
 
-def test_ci_tests_the_oldest_redis_py_that_is_required() -> None:
+def test_ci_tests_the_oldest_supported_redis_py() -> None:
     oldest = re.search(r"^redis==(.+)$", (ROOT / ".ci/oldest.txt").read_text(), re.MULTILINE)
     required = re.search(r"\"redis\[hiredis\]>=(.+)\"", (ROOT / "setup.py").read_text())
     assert oldest is not None

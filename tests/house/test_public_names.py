@@ -1,4 +1,4 @@
-"""What a signature of the public face mentions can be imported from `delayq` or `delayq.types`."""
+"""Every type in a signature of the public face can be imported from `delayq` or `delayq.types`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from delayq.schedules import Schedules
 from delayq.topic_group import Group
 
 CLASSES = (delayq.Queue, delayq.Topic, delayq.Consumer, delayq.TopicConsumer, DeadLetters, Schedules, Group)
-# Made by delayq itself, or for its own use: the insides, redis-py's client, and what decorators take.
+# Made by delayq itself, or for its own use: internals, redis-py's client, and the types that decorators take.
 OTHERS = {"Any", "BaseException", "Client", "Count", "Events", "Handler", "Never", "None", "Outcome", "PathLike"}
 OTHERS |= {"Pattern", "Pool", "Queue", "Rate", "Waits"}
 INSIDE = {"__init__": {"Executor", "QueueContext", "TopicContext"}, "execute": {"QueueContext", "TopicContext"}}
@@ -44,7 +44,7 @@ def test_every_type_in_a_signature_has_a_public_name():
     assert hidden == {}
 
 
-def test_types_are_sorted_and_none_stands_in_both_places_but_what_users_type():
+def test_types_are_sorted_and_only_types_that_users_write_are_in_both_places():
     assert types.__all__ == sorted(types.__all__)
     assert set(types.__all__) & set(delayq.__all__) == {"Event", "Record", "Sending", "SentMessage"}
 
@@ -54,7 +54,7 @@ def test_dir_shows_the_public_names():
 
 
 def documented() -> Iterator[tuple[str, str]]:
-    """What has a public docstring: its name and text."""
+    """Everything with a public docstring: name and text."""
     for module in (delayq, aio):
         yield module.__name__, module.__doc__ or ""
     for cls in (*CLASSES, aio.Queue, aio.Topic, aio.Consumer, aio.Message, delayq.Message, delayq.Middleware):
@@ -76,7 +76,7 @@ def is_public(name: str) -> bool:
     return any(hasattr(module, name) for module in (delayq, errors, types, builtins))
 
 
-def test_names_that_the_async_face_says_are_shared_are_where_it_says():
+def test_names_shared_by_the_async_api_are_where_its_docstring_says():
     told = re.findall(r"((?:`\w+`(?:, | and )?)+) of `(delayq(?:\.\w+)?)`", " ".join((aio.__doc__ or "").split()))
     assert len(told) == 2
     homes = {"delayq": delayq, "delayq.types": types}
@@ -90,7 +90,7 @@ each_face = pytest.mark.parametrize("face", [delayq, aio], ids=["delayq", "delay
 
 @each_face
 @pytest.mark.parametrize("name", ["dead", "schedules", "middleware", "events"])
-def test_what_a_queue_has_is_documented(face: Any, name: str):
+def test_attributes_of_a_queue_are_documented(face: Any, name: str):
     assert (inspect.getdoc(getattr(face.Queue, name)) or "").endswith(".")
 
 
@@ -99,6 +99,6 @@ def test_defaults_in_a_signature_can_be_typed(face: Any):
     assert "<" not in f"{inspect.signature(face.Queue)}{inspect.signature(face.Topic)}"
 
 
-def test_faces_are_told_apart_by_what_is_printed():
+def test_sync_and_async_objects_have_different_reprs():
     assert (repr(delayq.Queue("mails")), repr(aio.Queue("mails"))) == ("<Queue mails>", "<aio.Queue mails>")
     assert (repr(delayq.Topic("orders")), repr(aio.Topic("orders"))) == ("<Topic orders>", "<aio.Topic orders>")

@@ -1,7 +1,7 @@
-"""The header of a Lua script tells the truth about its body.
+"""The header of a Lua script is true of its body.
 
-A header names the script, what it does to messages (State) or looks at (Reads), its KEYS and ARGV, what it Returns,
-its Errors and its Cost, in this order. ``KEYS[5..]`` names all keys from the fifth on.
+A header names the script, what it does to messages (State) or reads (Reads), its KEYS and ARGV, what it Returns,
+its Errors and its Cost, in this order. ``KEYS[5..]`` means all keys from the fifth on.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from tests.harness.lua_source import LuaSource
 from tests.harness.tree import LUA, ROOT, lua_scripts, syntax, topic_scripts
 
 ORDER = ["State", "Reads", "KEYS", "ARGV", "Returns", "Errors", "Cost"]
-MOST_BODY_LINES = 40  # a longer one is two transitions
-TYPE_OF_COMMAND = {"Z": "zset", "H": "hash", "S": "set", "L": "list"}  # by its first letter
-STRING_COMMANDS = {"SET", "SETEX", "SETNX", "STRLEN"}  # the letter misleads
+MOST_BODY_LINES = 40  # a longer script is two transitions
+TYPE_OF_COMMAND = {"Z": "zset", "H": "hash", "S": "set", "L": "list"}  # by the first letter of the name
+STRING_COMMANDS = {"SET", "SETEX", "SETNX", "STRLEN"}  # where the letter misleads
 
 QUEUES = {path.name: LuaSource(path) for path in lua_scripts()}
 TOPICS = {f"topics/{path.name}": LuaSource(path) for path in topic_scripts()}
@@ -35,7 +35,7 @@ def found(fault: Callable[[LuaSource], object], scripts: Mapping[str, LuaSource]
     for file, script in scripts.items():
         try:
             faults[file] = fault(script)
-        except ValueError as error:  # a slot that cannot be told from the text
+        except ValueError as error:  # a slot that cannot be found in the text
             faults[file] = str(error)
     return {file: what for file, what in faults.items() if what}
 
@@ -74,7 +74,7 @@ def test_slots_are_numbered_from_one_with_a_tail_at_the_end(table: str):
 
 
 @pytest.mark.parametrize("table", ["KEYS", "ARGV"])
-def test_slots_named_are_those_that_the_body_uses(table: str):
+def test_slots_in_the_header_are_those_that_the_body_uses(table: str):
     def fault(script: LuaSource) -> object:
         named, used = script.slots_named(table), script.slots_used(table)
         return named != used and {"named": named, "used": used}
@@ -82,7 +82,7 @@ def test_slots_named_are_those_that_the_body_uses(table: str):
     assert found(fault) == {}
 
 
-def test_codes_named_are_those_that_the_body_replies():
+def test_codes_in_the_header_are_those_that_the_body_returns():
     def fault(script: LuaSource) -> object:
         named, used = script.codes_named, script.codes_used
         return named != used and {"named": named, "used": used}
@@ -90,7 +90,7 @@ def test_codes_named_are_those_that_the_body_replies():
     assert found(fault) == {}
 
 
-def test_commands_fit_the_type_that_the_header_gives_the_key():
+def test_commands_fit_the_type_of_the_key_in_the_header():
     def fault(script: LuaSource) -> object:
         keys = [field for field in script.fields if field.name == "KEYS" and not field.tail]
         types = {field.slot: field.text.split()[1] for field in keys}
@@ -114,12 +114,12 @@ def test_body_is_short():
     assert {file: length for file, length in lengths.items() if length > MOST_BODY_LINES} == {}
 
 
-def test_script_has_its_tests():
+def test_every_script_has_tests():
     tests = {script.name: ROOT / "tests" / "lua" / f"test_{script.name}.py" for script in QUEUES.values()}
     assert [str(path) for path in tests.values() if not path.is_file()] == []
 
 
-def test_script_has_its_function_in_scripts():
+def test_every_script_has_a_function():
     for module, scripts in (("delayq.protocol.queue_commands", QUEUES), ("delayq.protocol.topic_commands", TOPICS)):
         functions = {node.name for node in ast.walk(syntax(module)) if isinstance(node, ast.FunctionDef)}
         assert {script.name for script in scripts.values()} - functions == set(), f"not in {module}"
@@ -145,8 +145,8 @@ def test_paragraph_of_a_prelude_defines_one_thing(prelude: Path):
 
 
 @pytest.mark.parametrize("folder", ["", "topics/"], ids=["queues", "topics"])
-def test_text_of_a_script_has_what_it_uses_of_the_preludes(folder: str):
-    """Its code, or what is in front of that, may not only call it: it may hand it on."""
+def test_text_of_a_script_includes_the_preludes_it_uses(folder: str):
+    """The code, or what precedes it, can also use a name without calling it, as an argument."""
     preludes = "\n".join(code_of((LUA / each / "prelude.lua").read_text()) for each in {"", folder})
     shared = re.findall(r"^local (?:function )?(\w+)", preludes, re.MULTILINE)
     assert len(shared) == len(set(shared))

@@ -1,4 +1,4 @@
-"""The tests' own servers keep what `tests/harness/servers.py` promises."""
+"""The tests' own servers do what `tests/harness/servers.py` promises."""
 
 import os
 import signal
@@ -16,8 +16,8 @@ from tests.harness.servers import RedisServer
 from tests.harness.waiting import eventually
 
 
-def test_any_server_is_of_the_version_that_the_test_is_named_for(any_client: redis.Redis, any_server: RedisServer):
-    said = any_client.info("server")  # Valkey's redis_version is that of the Redis with which it is compatible
+def test_any_server_has_the_version_in_the_test_id(any_client: redis.Redis, any_server: RedisServer):
+    said = any_client.info("server")  # Valkey's redis_version is the Redis version that it is compatible with
     version = f"valkey-{said['valkey_version']}" if "valkey_version" in said else said["redis_version"]
     assert version.startswith(f"{any_server.version}.")
 
@@ -39,7 +39,7 @@ def test_server_with_port_is_reached_by_tcp(start_server: StartServer):
         assert client.ping()
 
 
-def test_no_port_is_given_to_two_tests_that_run_side_by_side(monkeypatch: pytest.MonkeyPatch):
+def test_parallel_tests_get_different_ports(monkeypatch: pytest.MonkeyPatch):
     given = []
     monkeypatch.setenv("PYTEST_XDIST_WORKER_COUNT", "3")
     for worker in ("gw0", "gw1", "gw2"):
@@ -48,7 +48,7 @@ def test_no_port_is_given_to_two_tests_that_run_side_by_side(monkeypatch: pytest
     assert len(set(given)) == 3000
 
 
-def test_frozen_server_is_closed_all_the_same(start_server: StartServer, monkeypatch: pytest.MonkeyPatch):
+def test_frozen_server_can_be_closed(start_server: StartServer, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("tests.harness.servers.STOP_SECONDS", 0.1)
     server = start_server()
     os.kill(server.pid, signal.SIGSTOP)

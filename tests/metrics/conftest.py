@@ -1,4 +1,4 @@
-"""Fixtures: metrics as a scrape gets them."""
+"""Fixtures: metrics as a scrape sees them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def queue(redis_client: redis.Redis) -> Iterator[Queue]:
 
 @pytest.fixture
 def promtool() -> str:
-    """Return the program; without it a test is skipped, or fails where DELAYQ_REQUIRE_PROMTOOL is set."""
+    """Return the program. Without it a test is skipped, or fails where DELAYQ_REQUIRE_PROMTOOL is set."""
     found = shutil.which("promtool")
     if found is None:
         missing = "promtool is not installed: Debian's prometheus has it"

@@ -1,4 +1,4 @@
-"""The alerts fire when they are to, and at no queue that is well: Prometheus plays them on what scrapes may tell."""
+"""Alerts fire when they should, and not for a healthy queue: Prometheus runs them on the metrics of given scrapes."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ WITH_IT = {"DelayqNoConsumer": {"DelayqNotTaken"}}
 
 
 def fires(folder: Path, promtool: str, told: dict[str, str], at: str, firing: set[str]) -> str:
-    """Play what scrapes have told; return what promtool says against it that just these alerts fire then."""
+    """Run the alerts on these series. Return promtool's complaints if others than `firing` fire at that time."""
     alerts = [rule["alert"] for rule in rules() if "alert" in rule]
     expected = [
         {
@@ -71,12 +71,12 @@ def fires(folder: Path, promtool: str, told: dict[str, str], at: str, firing: se
     played = {"interval": "1m", "input_series": series, "promql_expr_test": expected}
     document = {"rule_files": [str(RULES)], "evaluation_interval": "1m", "tests": [played]}
     path = folder / "played.yml"
-    path.write_text(json.dumps(document))  # which is YAML, too
+    path.write_text(json.dumps(document))  # JSON is YAML too
     done = subprocess.run([promtool, "test", "rules", path], capture_output=True, text=True, check=False)
     return done.stdout + done.stderr if done.returncode else ""
 
 
-def test_nothing_fires_at_a_queue_that_is_well(tmp_path: Path, promtool: str):
+def test_nothing_fires_for_a_healthy_queue(tmp_path: Path, promtool: str):
     assert fires(tmp_path, promtool, WELL, "90m", set()) == ""
 
 
@@ -85,13 +85,13 @@ def test_trouble_fires_its_alert_and_no_other(tmp_path: Path, promtool: str, ale
     assert fires(tmp_path, promtool, WELL | told, at, {alert} | WITH_IT.get(alert, set())) == ""
 
 
-def test_paused_queue_without_consumers_is_no_alarm(tmp_path: Path, promtool: str):
+def test_paused_queue_without_consumers_fires_no_alert(tmp_path: Path, promtool: str):
     assert fires(tmp_path, promtool, WELL | DUE | GONE | PAUSED, "1h", set()) == ""
 
 
-def test_pause_that_ends_by_itself_is_no_alarm(tmp_path: Path, promtool: str):
+def test_timed_pause_fires_no_alert(tmp_path: Path, promtool: str):
     assert fires(tmp_path, promtool, WELL | PAUSED | TIMED, "7h", set()) == ""
 
 
-def test_each_alert_is_played():
+def test_each_alert_is_tested():
     assert {rule["alert"] for rule in rules() if "alert" in rule} == TROUBLES.keys()

@@ -1,4 +1,4 @@
-"""What Prometheus is told of queues and topics, and what becomes of what cannot be read."""
+"""What Prometheus gets about queues and topics, and what happens when something cannot be read."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.harness.waiting import eventually
 
 @contextmanager
 def serving(redis_server: RedisServer) -> Iterator[ServerOptions]:
-    """Yield a server whose queues are searched for; a search goes on behind a scrape, and ends before it is closed."""
+    """Yield a server to search for queues. A search runs in the background of a scrape; wait for it before the end."""
     with ServerOptions(redis_server.url, "delayq") as server:
         yield server
         assert eventually(no_search_is_running)
@@ -44,7 +44,7 @@ def no_search_is_running() -> bool:
 
 
 class Still:
-    """A queue of a server that does not answer, until it is told to."""
+    """A queue on a server that does not answer until it is told to."""
 
     def __init__(self, name: str, then: Callable[[], QueueStats]) -> None:
         self.name = name
@@ -78,7 +78,7 @@ def scraped(metrics: Metrics) -> Scrape:
     return Scrape(metrics.exposition().body.decode())
 
 
-def test_every_counter_and_every_state_is_that_of_the_stats(queue: Queue):
+def test_counters_and_states_have_the_values_of_stats(queue: Queue):
     queue.send_many([Outgoing("x", delay=60)] * 3 + [Outgoing("late")] * 4)
     queue.cancel(queue.peek("pending")[-1].id)
     first, second, third, _ = queue.receive(4)
@@ -94,11 +94,11 @@ def test_every_counter_and_every_state_is_that_of_the_stats(queue: Queue):
     assert scrape.value("delayq_up", queue="emails") == 1
 
 
-def test_counters_are_all_that_only_grow():
+def test_only_values_that_never_fall_are_counters():
     assert {*COUNTERS, "adjusted"} == set(QueueStats.COUNTERS)
 
 
-def test_gauges_tell_of_consumers_age_pause_and_books(queue: Queue, redis_client: redis.Redis):
+def test_gauges_report_consumers_age_pause_and_balance(queue: Queue, redis_client: redis.Redis):
     queue.send("x")
     metrics = Metrics([queue])
     before = scraped(metrics)
@@ -121,15 +121,15 @@ def test_gauges_tell_of_consumers_age_pause_and_books(queue: Queue, redis_client
     assert "delayq_messages_adjusted" in after.names(queue="emails")
 
 
-def test_next_due_time_is_that_of_the_earliest_scheduled_message(queue: Queue):
+def test_next_due_time_is_of_the_earliest_scheduled_message(queue: Queue):
     metrics = Metrics([queue])
-    queue.receive()  # which makes the queue
+    queue.receive()  # this creates the queue
     assert scraped(metrics).value("delayq_next_due_timestamp_seconds") == 0
     sent = [queue.send("later", delay=delay) for delay in (7200, 3600)]
     assert scraped(metrics).value("delayq_next_due_timestamp_seconds") == sent[1].due_at.timestamp()
 
 
-def test_limits_that_are_set_are_told_with_how_much_of_them_is_in_use(queue: Queue):
+def test_limits_are_reported_with_how_much_of_them_is_in_use(queue: Queue):
     queue.send_many([Outgoing("x")] * 5)
     assert not {f"delayq_{name}" for name in LIMITS} & scraped(Metrics([queue])).names()
     queue.configure(rate="10/h", concurrency=3)
@@ -140,7 +140,7 @@ def test_limits_that_are_set_are_told_with_how_much_of_them_is_in_use(queue: Que
     assert "delayq_key_waiting" not in scrape.names()
 
 
-def test_keys_that_share_a_limit_are_added_up(redis_server: RedisServer):
+def test_use_of_a_limit_per_key_is_added_up(redis_server: RedisServer):
     with Queue(
         "keyed", url=redis_server.url, concurrency_per_key=1, concurrency_key=lambda each: each.payload
     ) as queue:
@@ -152,7 +152,7 @@ def test_keys_that_share_a_limit_are_added_up(redis_server: RedisServer):
     assert [scrape.value(f"delayq_{name}", queue="keyed") for name in names] == [1, 2, 3]
 
 
-def test_schedule_that_nobody_runs_is_late_and_what_was_passed_over_is_counted(redis_client: redis.Redis):
+def test_schedule_that_nobody_runs_is_late_and_its_missed_slots_are_counted(redis_client: redis.Redis):
     now = 1.7e12
     with Queue("cron", redis=redis_client, clock=lambda: now) as queue:
         queue.schedules.add("often", "every 1m")
@@ -179,7 +179,7 @@ def test_lateness_and_handler_time_are_histograms_of_all_deliveries(queue: Queue
 
 
 @given(st.dictionaries(st.sampled_from([2**power for power in range(31)]), st.integers(1, 10**9)))
-def test_buckets_are_cumulative_and_hold_what_has_no_bucket_in_the_last(counts: dict[int, int]):
+def test_buckets_are_cumulative_and_the_last_has_all_others(counts: dict[int, int]):
     buckets, total = histogram(counts)
     assert [float(end) for end, _ in buckets] == [*(end / 1000 for end in BUCKETS_MS), float("inf")]
     for end, count in buckets:
@@ -189,7 +189,7 @@ def test_buckets_are_cumulative_and_hold_what_has_no_bucket_in_the_last(counts: 
     assert least <= total <= most
 
 
-def test_page_is_of_the_format_that_is_asked_for(queue: Queue):
+def test_page_has_the_requested_format(queue: Queue):
     queue.send("x")
     page = Metrics([queue]).exposition(OPENMETRICS)
     assert page.content_type.startswith("application/openmetrics-text")
@@ -197,7 +197,7 @@ def test_page_is_of_the_format_that_is_asked_for(queue: Queue):
     assert Metrics([queue]).exposition().content_type.startswith("text/plain")
 
 
-def test_metrics_register_beside_those_of_the_program_without_a_read(still: Still):
+def test_metrics_can_be_registered_beside_others_without_a_read(still: Still):
     registry = CollectorRegistry(auto_describe=True)
     registry.register(Metrics([still], seconds=0.01))
     Counter("own", "Of the program.", registry=registry).inc()
@@ -206,7 +206,7 @@ def test_metrics_register_beside_those_of_the_program_without_a_read(still: Stil
     assert Scrape(page.body.decode()).value("own_total") == 1
 
 
-def test_server_that_does_not_answer_is_down_and_keeps_no_other_waiting(still: Still, queue: Queue):
+def test_silent_server_is_down_and_does_not_delay_others(still: Still, queue: Queue):
     queue.send("x")
     metrics = Metrics([still, queue], seconds=0.2)
 
@@ -217,7 +217,7 @@ def test_server_that_does_not_answer_is_down_and_keeps_no_other_waiting(still: S
     assert up("still") == 0
     assert scraped(metrics).names(queue="still") == {"delayq_up"}
     scraped(metrics)
-    assert still.asked == 1  # whoever comes next waits for the same answer
+    assert still.asked == 1  # the next scrape waits for the same answer
     still.answers.set()
     pages: list[Scrape] = []
 
@@ -250,7 +250,7 @@ def test_scrapes_at_the_same_time_share_a_read(still: Still, monkeypatch: pytest
     assert still.asked == 1
 
 
-def test_queue_that_cannot_be_read_is_down_and_the_others_are_told(queue: Queue, redis_client: redis.Redis):
+def test_unreadable_queue_is_down_and_the_others_are_reported(queue: Queue, redis_client: redis.Redis):
     queue.send("x")
     with Queue("newer", redis=redis_client) as newer:
         newer.send("x")
@@ -272,7 +272,7 @@ def test_server_that_comes_back_is_up_again(own_server: RedisServer):
         assert scraped(metrics).value("delayq_messages_sent_total", queue="emails") == 1
 
 
-def test_groups_of_a_topic_are_told(redis_client: redis.Redis):
+def test_groups_of_a_topic_are_reported(redis_client: redis.Redis):
     with Topic("orders", redis=redis_client) as topic:
         group = topic.group("billing", start="0")
         for number in range(3):
@@ -285,7 +285,7 @@ def test_groups_of_a_topic_are_told(redis_client: redis.Redis):
     assert scrape.value("delayq_topic_up", topic="orders") == 1
 
 
-def test_lag_that_the_server_does_not_know_is_counted_in_one_call_a_scrape(redis_client: redis.Redis):
+def test_lag_unknown_to_the_server_is_counted_in_one_call_per_scrape(redis_client: redis.Redis):
     with Topic("orders", redis=redis_client) as topic:
         behind, _ = topic.group("behind"), topic.group("up to date")
         behind.set_position(topic.publish_many([NewRecord(number) for number in range(1_202)])[1].id)
@@ -299,7 +299,7 @@ def test_lag_that_the_server_does_not_know_is_counted_in_one_call_a_scrape(redis
     assert told == [(1000, 1), (0, 0)]
 
 
-def test_two_queues_of_one_name_are_refused(queue: Queue):
+def test_two_queues_with_one_name_are_refused(queue: Queue):
     with pytest.raises(InvalidInput, match="two queues for metrics are called 'emails'"):
         Metrics([queue, queue])
     with pytest.raises(InvalidInput, match="two servers"):
@@ -323,12 +323,10 @@ def test_queues_are_found_by_name_and_new_ones_a_minute_later(redis_server: Redi
         assert eventually(lambda: bool(scraped(metrics).names(queue="more")))
         assert scraped(metrics).value("delayq_server_up") == 1
         assert eventually(no_search_is_running)
-        assert len(more.samples()) == 1  # whoever looks keeps the minute's counts
+        assert len(more.samples()) == 1  # the search also takes the minute's sample
 
 
-def test_topics_are_found_by_name_and_one_that_is_wanted_and_missing_is_down(
-    redis_server: RedisServer, redis_client: redis.Redis
-):
+def test_topics_are_found_by_name_and_a_missing_one_is_down(redis_server: RedisServer, redis_client: redis.Redis):
     with Topic("orders", redis=redis_client) as topic:
         topic.group("billing")
         topic.publish("x")
@@ -341,7 +339,7 @@ def test_topics_are_found_by_name_and_one_that_is_wanted_and_missing_is_down(
     assert [scrape.value("delayq_topic_up", topic=name) for name in ("orders", "nosuch")] == [1, 0]
 
 
-def test_server_without_anything_is_up_also_when_a_topic_is_wanted(redis_server: RedisServer):
+def test_empty_server_is_up_even_if_a_topic_is_missing(redis_server: RedisServer):
     with serving(redis_server) as server:
         metrics = Metrics(servers=[DiscoveredQueues(server, topics=["orders"])])
         scrape = scraped(metrics)
@@ -351,7 +349,7 @@ def test_server_without_anything_is_up_also_when_a_topic_is_wanted(redis_server:
 
 
 class Sampling:
-    """A server of two queues; taking a sample of the first waits until it may end."""
+    """A server with two queues; the sample of the first one takes until it may end."""
 
     def __init__(self) -> None:
         self.begun, self.may_end = threading.Event(), threading.Event()
@@ -373,7 +371,7 @@ class Sampling:
         return True
 
 
-def test_closing_waits_for_the_sample_that_is_being_taken_and_takes_no_other():
+def test_closing_waits_for_the_running_sample_and_takes_no_other():
     server = Sampling()
     with DiscoveredQueues(server) as found:
         assert len(found()) == 2
@@ -383,7 +381,7 @@ def test_closing_waits_for_the_sample_that_is_being_taken_and_takes_no_other():
     assert no_search_is_running()
 
 
-def test_more_queues_than_the_bound_are_left_out_and_counted(redis_server: RedisServer, redis_client: redis.Redis):
+def test_queues_over_the_limit_are_left_out_and_counted(redis_server: RedisServer, redis_client: redis.Redis):
     for name in ("a", "b", "c"):
         with Queue(name, redis=redis_client) as each:
             each.send("x")
@@ -406,7 +404,7 @@ class Away:
         raise AssertionError(name)
 
 
-def test_servers_are_told_apart_and_one_that_is_away_is_down(redis_server: RedisServer, queue: Queue):
+def test_servers_are_reported_separately_and_an_unavailable_one_is_down(redis_server: RedisServer, queue: Queue):
     queue.send("x")
     with serving(redis_server) as server:
         metrics = Metrics(servers=[DiscoveredQueues(server, "here:6379/0"), DiscoveredQueues(Away(), "there:6379/0")])
@@ -416,7 +414,7 @@ def test_servers_are_told_apart_and_one_that_is_away_is_down(redis_server: Redis
     assert scrape.value("delayq_server_up", server="there:6379/0") == 0
 
 
-def test_cluster_without_a_node_is_told_to_be_away(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch):
+def test_cluster_without_a_node_is_down(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch):
     def scan(*_: Any, **__: Any) -> Any:
         raise RedisClusterException("Redis Cluster cannot be connected")
 
@@ -425,7 +423,7 @@ def test_cluster_without_a_node_is_told_to_be_away(redis_server: RedisServer, mo
         assert scraped(Metrics(servers=[DiscoveredQueues(server)])).value("delayq_server_up") == 0
 
 
-def test_queue_whose_counts_were_overwritten_keeps_no_other_from_being_read(
+def test_queue_with_overwritten_counts_does_not_stop_others_from_being_read(
     redis_client: redis.Redis, redis_server: RedisServer
 ):
     for name in ("a", "b"):
@@ -438,7 +436,7 @@ def test_queue_whose_counts_were_overwritten_keeps_no_other_from_being_read(
 
 
 class Slow:
-    """A server of two queues, of which the second takes long."""
+    """A server with two queues, the second of which takes long."""
 
     def __init__(self, quick: Queue, still: Still) -> None:
         self._queues: dict[str, Any] = {"a": quick, "b": still}
@@ -453,7 +451,7 @@ class Slow:
         raise AssertionError(name)
 
 
-def test_server_that_takes_longer_for_all_its_queues_than_a_scrape_waits_is_up(queue: Queue, still: Still):
+def test_server_that_takes_longer_than_a_scrape_for_all_its_queues_is_up(queue: Queue, still: Still):
     queue.send("x")
     metrics = Metrics(servers=[DiscoveredQueues(Slow(queue, still))], seconds=0.5)
     assert eventually(lambda: metrics.silent(0.5) == [])
@@ -468,5 +466,5 @@ def test_server_that_takes_longer_for_all_its_queues_than_a_scrape_waits_is_up(q
     assert pages[-1].value("delayq_up", queue="still") == 0
 
 
-def test_server_of_which_no_queue_is_read_is_silent(still: Still):
+def test_server_is_silent_if_none_of_its_queues_is_read(still: Still):
     assert Metrics(servers=[DiscoveredQueues(Slow(still, still), "west")]).silent(0.2) == ["west"]  # type: ignore[arg-type]

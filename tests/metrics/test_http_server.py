@@ -1,4 +1,4 @@
-"""The port of a consumer, and the exporter: real processes, asked over HTTP."""
+"""The metrics port of a consumer, and the exporter: real processes, queried over HTTP."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ UPS = ("delayq_up", "delayq_topic_up", "delayq_server_up")
 
 
 class Served:
-    """A process that serves metrics; `lines` are those of its log."""
+    """A process that serves metrics; `lines` is its log."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
@@ -46,7 +46,7 @@ class Served:
         return Scrape(get(f"{self.url}/metrics")[1])
 
     def whole(self, **labels: str) -> Scrape:
-        """The first scrape that finds nothing with these labels down, as it may where the machine stands still."""
+        """The first scrape in which nothing with these labels is down, as it can be when the machine pauses."""
         scrapes: list[Scrape] = []
 
         def is_whole() -> bool:
@@ -79,7 +79,7 @@ def queue(server: RedisServer) -> Iterator[Queue]:  # noqa: F811
         yield queue
 
 
-def test_consumer_tells_what_the_stats_tell(serve: Serve, queue: Queue):
+def test_consumer_serves_the_values_of_stats(serve: Serve, queue: Queue):
     queue.send_many([Outgoing("x")] * 3 + [Outgoing("x", delay=600)] * 2)
     consumer = serve("consume", "emails", "--exec", "true", *ANY)
     assert eventually(lambda: queue.stats().acked == 3)
@@ -88,7 +88,7 @@ def test_consumer_tells_what_the_stats_tell(serve: Serve, queue: Queue):
         assert scrape.value(f"delayq_messages_{name}_total", queue="emails") == getattr(stats, name)
     assert scrape.value("delayq_messages", queue="emails", state="pending") == 2
     assert scrape.value("delayq_lateness_seconds_count", queue="emails") == sum(stats.lateness.values()) == 3
-    assert "process_cpu_seconds_total" in scrape.names()  # and of the process itself
+    assert "process_cpu_seconds_total" in scrape.names()  # and metrics of the process itself
     status, text, headers = get(f"{consumer.url}/metrics", OPENMETRICS)
     assert (status, headers["Content-Type"].split(";")[0]) == (200, "application/openmetrics-text")
     assert Scrape(text, is_openmetrics=True).value("delayq_messages_acked_total", queue="emails") == 3
@@ -103,7 +103,7 @@ def test_only_this_machine_is_served_unless_another_address_is_given(serve: Serv
     assert serve("consume", "emails", "--exec", "true", *ANY, "--metrics-host", "::1").url.startswith("http://[::1]:")
 
 
-def test_port_in_use_is_told_before_anything_is_consumed(invoke: Invoke, queue: Queue):  # noqa: F811
+def test_port_in_use_is_reported_before_anything_is_consumed(invoke: Invoke, queue: Queue):  # noqa: F811
     queue.send("x")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -115,7 +115,7 @@ def test_port_in_use_is_told_before_anything_is_consumed(invoke: Invoke, queue: 
     assert queue.stats().delivered == 0
 
 
-def test_option_of_the_port_without_one_is_refused(invoke: Invoke):  # noqa: F811
+def test_port_option_without_a_port_is_refused(invoke: Invoke):  # noqa: F811
     result = invoke("consume", "emails", "--exec", "true", "--metrics-host", "0.0.0.0")
     assert (result.exit_code, "--metrics-host goes with --metrics-port" in result.stderr) == (2, True)
     result = invoke("consume", "m:q", "--reload", "--processes", "2", "--metrics-port", "0")
@@ -133,13 +133,13 @@ def test_package_that_is_missing_is_named(invoke: Invoke, monkeypatch: pytest.Mo
 
 
 class Broken(Collector):
-    """Of a program whose own metrics fail."""
+    """A metric of a program, which fails."""
 
     def collect(self) -> list[Any]:
         raise ValueError("no figure")
 
 
-def test_page_that_cannot_be_made_is_an_error_of_the_server_and_logged():
+def test_page_that_cannot_be_made_gives_a_server_error_and_is_logged():
     with structlog.testing.capture_logs() as lines:
         metrics = Metrics()
         page = {"/metrics": lambda accept: Response(200, *metrics.exposition(accept, beside=Broken()))}
@@ -150,7 +150,7 @@ def test_page_that_cannot_be_made_is_an_error_of_the_server_and_logged():
 
 
 @pytest.mark.full
-def test_consumer_is_alive_but_not_ready_while_redis_is_away(
+def test_consumer_is_alive_but_not_ready_while_redis_is_unavailable(
     serve: Serve,
     own_server: RedisServer,
     environment: dict[str, str],  # noqa: F811
@@ -181,7 +181,7 @@ async def handle(message):
 
 @pytest.mark.full
 @pytest.mark.parametrize("processes", ["1", "2"])
-def test_consumer_whose_event_loop_is_blocked_is_not_alive_until_it_turns_again(
+def test_consumer_with_a_blocked_event_loop_is_not_alive_until_it_runs_again(
     processes: str, serve: Serve, queue: Queue, tmp_path: Path
 ):
     (tmp_path / "blocking.py").write_text(BLOCKING)
@@ -200,7 +200,7 @@ def test_consumer_whose_event_loop_is_blocked_is_not_alive_until_it_turns_again(
 
 
 @pytest.mark.full
-def test_consumer_that_stops_is_alive_and_not_ready(serve: Serve, queue: Queue, tmp_path: Path):
+def test_stopping_consumer_is_alive_but_not_ready(serve: Serve, queue: Queue, tmp_path: Path):
     (tmp_path / "go").touch()
     consumer = serve("consume", "emails", "--exec", f"while ! [ -s {tmp_path}/go ]; do sleep 0.01; done", *ANY)
     queue.send("x")
@@ -218,7 +218,7 @@ def test_supervisor_serves_once_for_its_processes(serve: Serve, queue: Queue):
     consumer = serve("consume", "emails", "more", "--exec", "true", "-p", "2", *ANY)
 
     def is_missing_a_process() -> bool:
-        """Kill the process that was started last; another one is there soon, and it takes ever longer until then."""
+        """Kill the newest process. Another one starts soon, but each restart takes longer."""
         last = re.findall(r"consumer process started .*pid=(\d+)", "".join(consumer.lines))[-1]
         with contextlib.suppress(ProcessLookupError):
             os.kill(int(last), signal.SIGKILL)
@@ -235,7 +235,7 @@ def test_supervisor_serves_once_for_its_processes(serve: Serve, queue: Queue):
 
 
 @pytest.mark.full
-def test_consumer_of_a_topic_tells_of_its_groups(serve: Serve, server: RedisServer):  # noqa: F811
+def test_topic_consumer_serves_metrics_of_its_groups(serve: Serve, server: RedisServer):  # noqa: F811
     with Topic("orders", url=server.url) as topic:
         topic.publish("x")
         words = ["--topic", "orders", "--group", "log", "--start", "0"]
@@ -251,7 +251,7 @@ def test_consumer_of_a_topic_tells_of_its_groups(serve: Serve, server: RedisServ
 # The exporter
 
 
-def test_exporter_tells_of_all_queues(serve: Serve, queue: Queue, server: RedisServer):  # noqa: F811
+def test_exporter_serves_all_queues(serve: Serve, queue: Queue, server: RedisServer):  # noqa: F811
     queue.send("x")
     with Queue("more", url=server.url) as more:
         more.send("x")
@@ -265,7 +265,7 @@ def test_exporter_tells_of_all_queues(serve: Serve, queue: Queue, server: RedisS
 
 
 @pytest.mark.full
-def test_exporter_begins_before_its_server_and_tells_several_apart(
+def test_exporter_can_start_before_its_servers_and_reports_them_separately(
     serve: Serve,
     queue: Queue,
     own_server: RedisServer,
@@ -283,7 +283,7 @@ def test_exporter_begins_before_its_server_and_tells_several_apart(
     assert eventually(lambda: exporter.status("/readyz") == 200)
 
 
-def test_exporter_calls_servers_by_the_names_that_it_was_given(invoke: Invoke, queue: Queue, server: RedisServer):  # noqa: F811
+def test_exporter_uses_the_given_names_of_servers(invoke: Invoke, queue: Queue, server: RedisServer):  # noqa: F811
     queue.send("x")
     done = invoke("exporter", "--once", "--url", f"west={server.url}", "--url", "east=redis://127.0.0.1:1")
     assert 'delayq_messages_sent_total{queue="emails",server="west"} 1.0' in done.stdout
@@ -292,7 +292,7 @@ def test_exporter_calls_servers_by_the_names_that_it_was_given(invoke: Invoke, q
     assert re.fullmatch(r"delayq: .* 127\.0\.0\.1:1\..*; check that the server runs, and the URL\n", done.stderr)
 
 
-def test_exporter_prints_once_what_a_scrape_would_get(invoke: Invoke, queue: Queue, server: RedisServer):  # noqa: F811
+def test_exporter_can_print_what_a_scrape_gets_once(invoke: Invoke, queue: Queue, server: RedisServer):  # noqa: F811
     queue.send("x")
     with Topic("orders", url=server.url) as topic:
         topic.publish("x")
@@ -307,7 +307,7 @@ def test_exporter_prints_once_what_a_scrape_would_get(invoke: Invoke, queue: Que
     assert [Scrape(missing.stdout).value("delayq_topic_up", topic=name) for name in ("orders", "nosuch")] == [1, 0]
 
 
-def test_exporter_refuses_what_makes_no_sense(invoke: Invoke):  # noqa: F811
+def test_exporter_refuses_invalid_options(invoke: Invoke):  # noqa: F811
     for words, said in (
         (("--topic", "a", "--url", "redis://a", "--url", "redis://b"), "--topic goes with one --url"),
         (("--url", ""), "the URL is empty"),
@@ -317,7 +317,7 @@ def test_exporter_refuses_what_makes_no_sense(invoke: Invoke):  # noqa: F811
         assert (result.exit_code, said in result.stderr) == (2, True), result.stderr
 
 
-def test_secrets_of_a_url_are_in_no_label():
+def test_no_label_has_the_secrets_of_a_url():
     assert address("redis://user:secret@redis-1:6379/2?socket_timeout=5") == "redis-1:6379/2"
     assert address("unix:///run/redis@home.sock") == "/run/redis@home.sock"
     assert address("redis://token@host") == "host"

@@ -1,4 +1,4 @@
-"""What OpenTelemetry is told of sends and deliveries, as an SDK gets it."""
+"""What OpenTelemetry gets about sends and deliveries, read through an SDK."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def instruments(reader: InMemoryMetricReader) -> Iterator[Instruments]:
 
 @pytest.fixture
 def points(reader: InMemoryMetricReader) -> Points:
-    """``points(name)``: of an instrument, by destination and error."""
+    """``points(name)``: the values of an instrument, by destination and error."""
 
     def points(name: str) -> dict[tuple[str, str], Any]:
         data = reader.get_metrics_data()
@@ -58,7 +58,7 @@ def queue(redis_client: redis.Redis, instruments: Instruments) -> Iterator[Queue
         yield queue
 
 
-def test_messages_sent_are_counted_and_sends_timed(queue: Queue, points: Points):
+def test_sent_messages_are_counted_and_sends_timed(queue: Queue, points: Points):
     queue.send("x", id="1")
     queue.send_many([Outgoing("y")] * 3)
     with pytest.raises(DuplicateMessage):
@@ -70,7 +70,7 @@ def test_messages_sent_are_counted_and_sends_timed(queue: Queue, points: Points)
     assert all(each.attributes["messaging.operation.name"] == "send" for each in took.values())
 
 
-def test_deliveries_are_counted_timed_and_their_lateness_told(queue: Queue, points: Points):
+def test_deliveries_are_counted_and_timed_with_their_lateness(queue: Queue, points: Points):
     queue.send("x")
     tries: list[int] = []
 

@@ -1,4 +1,4 @@
-"""The files of examples/monitoring and examples/deploy: what they name exists, and who reads them takes them."""
+"""The files of examples/monitoring and examples/deploy: their programs accept them, and what they name exists."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SUPERVISOR_MARGIN = 15  # seconds, see delayq.runtime.supervisor.KILL_MARGIN
 
 
 class One:
-    """A server of one queue."""
+    """A server with one queue."""
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
@@ -51,7 +51,7 @@ class One:
 
 @pytest.fixture
 def names(queue: Queue) -> set[str]:
-    """The names of all samples that there are."""
+    """The names of all samples that exist."""
     queue.send("x")
     with Topic("orders", redis=queue._executor.client) as topic:
         topic.group("billing", start="0").lag()
@@ -72,7 +72,7 @@ def recorded() -> set[str]:
 
 
 def strings(document: Any, key: str) -> Iterator[str]:
-    """All strings that stand under a key, however deep."""
+    """All strings under a key, at any depth."""
     if isinstance(document, dict):
         for name, value in document.items():
             if name == key and isinstance(value, str):
@@ -89,13 +89,13 @@ def expressions() -> list[str]:
     return [*strings(rules(), "expr"), *strings(dashboard, "expr"), *strings(scaling, "query")]
 
 
-def test_each_metric_that_rules_dashboard_and_scaling_name_exists(names: set[str]):
+def test_each_metric_in_rules_dashboard_and_scaling_exists(names: set[str]):
     used = {name for each in expressions() for name in NAME.findall(each)}
     assert len(used) > 15
     assert used - names - recorded() == set()
 
 
-def test_each_label_that_they_name_exists():
+def test_each_label_in_rules_dashboard_and_scaling_exists():
     groups = [group for each in expressions() for group in re.findall(r"by \(([^)]*)\)", each)]
     labels = {label.strip() for group in groups for label in group.split(",")}
     assert labels == {"server", "queue", "le", "topic", "group"}
@@ -111,7 +111,7 @@ def test_each_trouble_has_an_alert():
     assert all({"summary", "description"} <= set(rule["annotations"]) for rule in rules() if "alert" in rule)
 
 
-def test_alerts_and_panels_call_that_a_trouble_which_delayq_does():
+def test_alerts_and_panels_agree_with_delayq_on_what_is_a_trouble():
     alerts = {rule["alert"]: rule["expr"] for rule in rules() if "alert" in rule}
     assert alerts["DelayqLate"].endswith(f" > {health.LATE_SECONDS:g}")
     assert f"delayq_oldest_due_age_seconds) > {health.OVERDUE_SECONDS:g}" in alerts["DelayqNotTaken"]
@@ -135,7 +135,7 @@ def test_panels_of_the_dashboard_do_not_overlap():
 
 
 @pytest.mark.full
-def test_prometheus_takes_configuration_and_rules(promtool: str):
+def test_prometheus_accepts_configuration_and_rules(promtool: str):
     done = subprocess.run(
         [promtool, "check", "config", "prometheus.yml"], cwd=MONITORING, capture_output=True, text=True, check=False
     )
@@ -155,7 +155,7 @@ def test_page_follows_the_conventions_of_prometheus(queue: Queue, promtool: str)
 
 
 def command_lines() -> list[list[str]]:
-    """All calls of delayq in the files: what follows the program's name."""
+    """All calls of delayq in the files: the words after the program's name."""
     unit = (DEPLOY / "delayq-consumer@.service").read_text()
     docker = (DEPLOY / "Dockerfile").read_text()
     compose = yaml.safe_load((DEPLOY / "compose.yml").read_text())["services"]
@@ -175,7 +175,7 @@ def containers() -> list[dict[str, Any]]:
 
 
 def read(words: list[str]) -> dict[str, Any]:
-    """What delayq makes of a command line, without running it."""
+    """What delayq understands by a command line, without running it."""
     command = main.get_command(click.Context(main), words[0])
     assert command is not None
     with command.make_context(words[0], words[1:]) as context:
@@ -194,7 +194,7 @@ def test_commands_and_their_options_exist():
         assert read(words)
 
 
-def test_container_listens_where_it_is_asked():
+def test_container_listens_where_its_probes_ask():
     for container in containers():
         words = container["args"]
         if words[0] == "dashboard":
@@ -218,7 +218,7 @@ def test_targets_of_prometheus_are_services_of_the_compose_file_on_their_ports()
         assert (DEPLOY / volume.split(":")[0]).is_file()
 
 
-def test_grafana_is_given_the_dashboard_and_where_prometheus_is():
+def test_grafana_has_the_dashboard_and_the_address_of_prometheus():
     services = yaml.safe_load((DEPLOY / "compose.yml").read_text())["services"]
     places = {
         Path(source).name: place for source, place, _ in (each.split(":") for each in services["grafana"]["volumes"])
@@ -230,7 +230,7 @@ def test_grafana_is_given_the_dashboard_and_where_prometheus_is():
     assert "prometheus" in services
 
 
-def test_who_stops_a_consumer_waits_longer_than_it_does():
+def test_deployments_wait_longer_than_a_consumer_takes_to_stop():
     unit = (DEPLOY / "delayq-consumer@.service").read_text()
     compose = yaml.safe_load((DEPLOY / "compose.yml").read_text())["services"]["consumer"]
     consumer = next(each for each in deployments() if each["metadata"]["name"] == "emails-consumer")
@@ -246,14 +246,14 @@ def test_who_stops_a_consumer_waits_longer_than_it_does():
         assert seconds >= wanted + (SUPERVISOR_MARGIN if "--processes" in words else 5)
 
 
-def test_what_is_scaled_is_what_is_deployed():
+def test_scaled_deployments_exist():
     scaled = yaml.safe_load((DEPLOY / "kubernetes" / "scaling.yml").read_text())
     assert scaled["spec"]["scaleTargetRef"]["name"] in [each["metadata"]["name"] for each in deployments()]
 
 
 @pytest.mark.full
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
-def test_systemd_takes_the_unit(tmp_path: Path):
+def test_systemd_accepts_the_unit(tmp_path: Path):
     program = tmp_path / "delayq"
     program.write_text(f"#!{sys.executable}\n")
     program.chmod(0o755)

@@ -1,4 +1,4 @@
-"""Fixtures: queues as a program has them at the level of its modules, of a server that is not there; and a clock."""
+"""Fixtures: queues as a program declares them in its modules, for a server that does not exist; and a clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Assertions hold for what is so, and tell what there is instead when it is not."""
+"""Assertions hold if they are true, and otherwise show what there is instead."""
 
 from __future__ import annotations
 
@@ -60,20 +60,20 @@ WRONG: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", RIGHT)
-def test_message_that_was_sent_is_found(one: Queue, name: str):
+def test_sent_message_is_found(one: Queue, name: str):
     assert assert_sent(one, **RIGHT[name]).id == "a"
     with pytest.raises(AssertionError, match="1 sent to emails with"):
         assert_not_sent(one, **RIGHT[name])
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_message_that_was_not_sent_is_not_found(one: Queue, name: str):
+def test_unsent_message_is_not_found(one: Queue, name: str):
     assert_not_sent(one, **WRONG[name])
     with pytest.raises(AssertionError, match="no message with"):
         assert_sent(one, **WRONG[name])
 
 
-def test_failure_tells_what_was_wanted_and_what_there_is(one: Queue):
+def test_failure_shows_what_was_expected_and_what_there_is(one: Queue):
     with pytest.raises(AssertionError) as caught:
         assert_sent(one, {"to": "bob"}, due_in=60)
     assert str(caught.value) == (
@@ -83,7 +83,7 @@ def test_failure_tells_what_was_wanted_and_what_there_is(one: Queue):
     )
 
 
-def test_failure_shows_no_more_than_somebody_reads(emails: Queue, clock: Clock):
+def test_failure_shows_at_most_20_messages(emails: Queue, clock: Clock):
     for n in range(25):
         emails.send(n)
     with pytest.raises(AssertionError) as caught:
@@ -93,7 +93,7 @@ def test_failure_shows_no_more_than_somebody_reads(emails: Queue, clock: Clock):
     assert clock.handled == []
 
 
-def test_nothing_at_all_was_sent(emails: Queue, clock: Clock):
+def test_queue_without_sends(emails: Queue, clock: Clock):
     assert_not_sent(emails)
     with pytest.raises(AssertionError, match=r"^no message with any payload in what was sent to emails\n0 sent$"):
         assert_sent(emails)
@@ -101,14 +101,14 @@ def test_nothing_at_all_was_sent(emails: Queue, clock: Clock):
 
 
 @pytest.mark.parametrize("payload", [Welcome("ann", ("new",)), {"when": WHEN, "rows": (1, 2)}, b"raw", None, "text"])
-def test_payload_is_compared_as_a_handler_gets_it(emails: Queue, clock: Clock, payload: Any):
+def test_payload_is_compared_in_the_form_that_a_handler_gets(emails: Queue, clock: Clock, payload: Any):
     emails.send(payload)
     assert_sent(emails, payload)
     assert_sent(emails, emails.receive()[0].payload)
     assert clock.handled == []
 
 
-def test_due_time_is_that_of_the_first_delivery_whenever_one_asks(emails: Queue, clock: Clock):
+def test_due_time_is_always_that_of_the_first_delivery(emails: Queue, clock: Clock):
     def fail(_: Message) -> None:
         raise TimeoutError
 
@@ -120,7 +120,7 @@ def test_due_time_is_that_of_the_first_delivery_whenever_one_asks(emails: Queue,
     assert sent(emails)[0].state == "dead"
 
 
-def test_number_of_messages_may_be_asked_for(emails: Queue, clock: Clock):
+def test_number_of_messages_can_be_asserted(emails: Queue, clock: Clock):
     emails.send("x")
     emails.send("x")
     emails.send("y")
@@ -132,7 +132,7 @@ def test_number_of_messages_may_be_asked_for(emails: Queue, clock: Clock):
     assert clock.handled == []
 
 
-def test_what_was_handled_was_sent_and_what_was_cancelled_was_not(emails: Queue, clock: Clock):
+def test_handled_messages_count_as_sent_and_cancelled_ones_do_not(emails: Queue, clock: Clock):
     emails.handler(lambda _: None)
     for name in ("handled", "cancelled", "waiting"):
         emails.send(name, id=name, delay=0 if name == "handled" else 60)
@@ -141,7 +141,7 @@ def test_what_was_handled_was_sent_and_what_was_cancelled_was_not(emails: Queue,
     assert [(each.payload, each.state) for each in sent(emails)] == [("handled", "gone"), ("waiting", "pending")]
 
 
-def test_messages_are_told_in_the_order_of_their_sends_and_of_their_due_times(emails: Queue, clock: Clock):
+def test_messages_are_listed_by_send_and_due_time(emails: Queue, clock: Clock):
     emails.send("third", delay=1)
     emails.send("first")
     emails.send("second", id="z")
@@ -150,7 +150,7 @@ def test_messages_are_told_in_the_order_of_their_sends_and_of_their_due_times(em
     assert [each.payload for each in sent(emails)] == ["first", "second", "third", "fourth"]
 
 
-def test_message_that_was_sent_again_under_its_id_is_another_one(emails: Queue, clock: Clock):
+def test_message_sent_again_with_its_id_is_another_one(emails: Queue, clock: Clock):
     emails.handler(lambda _: None)
     for n in (1, 2):
         emails.send(n, id="a")
@@ -166,7 +166,7 @@ def test_rescheduled_message_has_its_new_due_time(emails: Queue, clock: Clock):
     assert assert_sent(emails, due_in=5).due_at == clock.now() + dt.timedelta(seconds=5)
 
 
-def test_dead_letter_is_found_by_what_is_known_of_it(emails: Queue, clock: Clock):
+def test_dead_letter_is_found_by_its_properties(emails: Queue, clock: Clock):
     def refuse(message: Message) -> None:
         raise Reject("no address") if message.payload == "x" else ValueError("boom")
 
@@ -188,7 +188,7 @@ def test_dead_letter_is_found_by_what_is_known_of_it(emails: Queue, clock: Clock
             assert_dead(emails, **wrong)
 
 
-def test_failure_tells_where_the_message_is_that_is_not_dead(one: Queue):
+def test_failure_shows_where_a_message_is_that_is_not_dead(one: Queue):
     with pytest.raises(AssertionError, match="0 dead; in other states: 1 pending"):
         assert_dead(one, id="a")
 
@@ -207,17 +207,17 @@ def test_queue_with_a_message_in_it_is_not_empty(emails: Queue, clock: Clock, pl
     assert clock.handled == []
 
 
-def test_queue_with_a_message_that_nobody_can_read_is_not_empty(emails: Queue, clock: Clock):
+def test_queue_with_an_unreadable_message_is_not_empty(emails: Queue, clock: Clock):
     emails.send("x", id="a")
     clock.client.delete(emails._context.shards[0].keys.message("a"))
     with pytest.raises(AssertionError, match=r"1 there:\n  a$"):
         assert_empty(emails)
 
 
-def test_assertions_hold_on_a_real_server_too(redis_client: redis.Redis):
+def test_assertions_work_on_a_real_server(redis_client: redis.Redis):
     jobs = Queue("jobs", redis=redis_client)
     jobs.send("x", delay=60)
-    assert_sent(jobs, "x", due_in=60, within=0.002)  # the server's time has a part of a millisecond
+    assert_sent(jobs, "x", due_in=60, within=0.002)  # the server's time has fractions of a millisecond
     assert_not_sent(jobs, "y")
 
 
@@ -226,7 +226,7 @@ def test_assertions_hold_on_a_real_server_too(redis_client: redis.Redis):
     [{"due_in": -1}, {"due_in": "soon"}, {"due_at": WHEN.replace(tzinfo=None)}, {"within": -1}, {"count": 0}],
     ids=str,
 )
-def test_question_that_makes_no_sense_is_refused(emails: Queue, clock: Clock, wrong: dict[str, Any]):
+def test_invalid_assertion_is_refused(emails: Queue, clock: Clock, wrong: dict[str, Any]):
     with pytest.raises(InvalidInput):
         assert_sent(emails, **wrong)
     assert clock.handled == []

@@ -1,4 +1,4 @@
-"""The kit for `delayq.aio`: what it awaits, and what only it has. What both kits share, the other tests show."""
+"""The kit for `delayq.aio`: what it awaits, and what only it has. The other tests show what both kits share."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_queue_is_in_memory_until_the_block_ends(mails: aio.Queue):
     asyncio.run(main())
 
 
-def test_queue_returns_to_its_server_with_all_that_it_held(redis_server: RedisServer):
+def test_queue_returns_to_its_server_with_everything_it_held(redis_server: RedisServer):
     async def main() -> None:
         async with aio.Queue("jobs", url=redis_server.url) as jobs:
             await jobs.send("real", id="a")
@@ -75,7 +75,7 @@ def test_queue_returns_to_its_server_with_all_that_it_held(redis_server: RedisSe
     asyncio.run(main())
 
 
-def test_block_may_be_entered_outside_of_an_event_loop_and_span_several(mails: aio.Queue, moving: kit.Clock):
+def test_block_can_be_entered_outside_an_event_loop_and_span_several(mails: aio.Queue, moving: kit.Clock):
     mails.handler(seen := Seen())
 
     async def wait() -> None:
@@ -90,7 +90,7 @@ def test_block_may_be_entered_outside_of_an_event_loop_and_span_several(mails: a
 
 
 class Seen:
-    """An async handler that notes what it is given, and fails the first attempts."""
+    """An async handler that records what it is given, and fails the first attempts."""
 
     def __init__(self, failing: int = 0) -> None:
         self.payloads: list[Any] = []
@@ -122,7 +122,7 @@ def test_async_handlers_run_in_the_task_of_the_test_each_at_its_time(mails: aio.
     asyncio.run(main())
 
 
-def test_plain_handler_runs_in_a_thread_where_it_may_run_an_event_loop(mails: aio.Queue, moving: kit.Clock):
+def test_plain_handler_runs_in_a_thread_where_it_can_run_an_event_loop(mails: aio.Queue, moving: kit.Clock):
     seen = []
 
     @mails.handler
@@ -170,7 +170,7 @@ def _raise(error: BaseException) -> None:
 
 
 @pytest.mark.parametrize("name", VERDICTS)
-def test_message_becomes_what_its_handler_says(mails: aio.Queue, moving: kit.Clock, name: str):
+def test_handler_decides_the_outcome_of_its_message(mails: aio.Queue, moving: kit.Clock, name: str):
     verdict, then = VERDICTS[name]
 
     @mails.handler
@@ -187,7 +187,7 @@ def test_message_becomes_what_its_handler_says(mails: aio.Queue, moving: kit.Clo
     asyncio.run(main())
 
 
-def test_handler_may_settle_its_message_itself(mails: aio.Queue, moving: kit.Clock):
+def test_handler_can_settle_its_message_itself(mails: aio.Queue, moving: kit.Clock):
     @mails.handler
     async def deliver(message: aio.Message) -> None:
         if message.attempt == 1:
@@ -203,7 +203,7 @@ def test_handler_may_settle_its_message_itself(mails: aio.Queue, moving: kit.Clo
 
 
 @pytest.mark.parametrize("is_async", [True, False], ids=["async", "plain"])
-def test_batches_and_schedules_are_served_too(mails: aio.Queue, is_async: bool):
+def test_batches_and_schedules_are_handled(mails: aio.Queue, is_async: bool):
     seen: list[Any] = []
 
     def note(messages: list[Message]) -> dict[str, Any]:
@@ -246,7 +246,7 @@ def test_error_of_a_batch_is_raised_once(mails: aio.Queue, moving: kit.Clock):
     asyncio.run(main())
 
 
-def test_cancel_of_the_test_ends_it_and_that_of_a_handler_does_not(mails: aio.Queue, moving: kit.Clock):
+def test_cancelling_the_test_ends_it_but_cancelling_a_handler_does_not(mails: aio.Queue, moving: kit.Clock):
     begun = asyncio.Event()
 
     @mails.handler
@@ -286,7 +286,7 @@ def test_message_that_never_ends_is_stopped(mails: aio.Queue, moving: kit.Clock)
     asyncio.run(main())
 
 
-def test_assertions_hold_for_what_is_so_and_tell_what_there_is_instead(mails: aio.Queue, moving: kit.Clock):
+def test_assertions_hold_if_true_and_otherwise_show_what_there_is(mails: aio.Queue, moving: kit.Clock):
     async def main() -> None:
         await kit.assert_empty(mails)
         await kit.assert_not_sent(mails)
@@ -311,20 +311,22 @@ def test_assertions_hold_for_what_is_so_and_tell_what_there_is_instead(mails: ai
     asyncio.run(main())
 
 
-def test_assertions_hold_on_a_real_server_too(redis_server: RedisServer, redis_client: redis.Redis):
+def test_assertions_work_on_a_real_server(redis_server: RedisServer, redis_client: redis.Redis):
     async def main() -> None:
         async with aio.Queue("jobs", url=redis_server.url) as jobs:
             await jobs.send("x", delay=60)
-            await kit.assert_sent(jobs, "x", due_in=60, within=0.002)  # the server's time has a part of a millisecond
+            await kit.assert_sent(
+                jobs, "x", due_in=60, within=0.002
+            )  # the server's time has fractions of a millisecond
             await kit.assert_sent(delayq.Queue("jobs", redis=redis_client), "x")
 
     asyncio.run(main())
 
 
-# -- both faces in one test --------------------------------------------------------------------------------------------
+# -- both APIs in one test ---------------------------------------------------------------------------------------------
 
 
-def test_blocking_queue_sends_what_an_async_one_handles_and_the_other_way_round(mails: aio.Queue):
+def test_sync_and_async_queues_handle_each_others_messages(mails: aio.Queue):
     blocking, seen = delayq.Queue("emails", url=NOWHERE), Seen()
     orders = delayq.Queue("orders", url=NOWHERE)
     threads = []
@@ -350,7 +352,7 @@ def test_blocking_queue_sends_what_an_async_one_handles_and_the_other_way_round(
     assert threading.main_thread() not in threads
 
 
-def test_blocking_queue_is_again_what_it_was(mails: aio.Queue, redis_client: redis.Redis):
+def test_sync_queue_is_restored(mails: aio.Queue, redis_client: redis.Redis):
     real = delayq.Queue("emails", redis=redis_client)
     with kit.in_memory(mails, real):
         real.send("in memory")
@@ -383,7 +385,7 @@ def test_delayed_record_of_a_topic_comes_when_the_clock_says_so():
     assert handled == ["now", "later"]
 
 
-def test_topic_of_the_blocking_kit_is_in_memory_too(redis_client: redis.Redis):
+def test_sync_topic_is_in_memory_too(redis_client: redis.Redis):
     topic = delayq.Topic("orders", redis=redis_client, shards=3)
     group = topic.group("billing", start="0")
     topic.publish("real")
@@ -401,7 +403,7 @@ def test_topic_of_the_blocking_kit_is_in_memory_too(redis_client: redis.Redis):
 # -- bad input ---------------------------------------------------------------------------------------------------------
 
 
-def test_what_the_kit_cannot_serve_is_refused(mails: aio.Queue, moving: kit.Clock):
+def test_unsupported_objects_are_refused(mails: aio.Queue, moving: kit.Clock):
     async def main() -> None:
         with pytest.raises(InvalidInput, match="emails is already in memory"):
             moving.add(mails)
@@ -416,12 +418,12 @@ def test_what_the_kit_cannot_serve_is_refused(mails: aio.Queue, moving: kit.Cloc
     asyncio.run(main())
 
 
-def test_blocking_kit_names_the_one_for_async_queues(mails: aio.Queue):
+def test_sync_kit_names_the_kit_for_async_queues(mails: aio.Queue):
     with pytest.raises(InvalidInput, match=r"got <aio.Queue emails>: .*delayq\.testing\.aio"):
         delayq.testing.in_memory(mails).__enter__()  # type: ignore[arg-type]
 
 
-def test_queue_is_again_what_it_was_when_another_cannot_be_in_memory(mails: aio.Queue):
+def test_queue_is_restored_when_another_cannot_be_in_memory(mails: aio.Queue):
     before = mails._context.clock
     with pytest.raises(InvalidInput), kit.in_memory(mails, "emails"):  # type: ignore[arg-type]
         pass
@@ -500,7 +502,7 @@ def test_kit_works_without_a_plugin_and_with_anyio(tmp_path: Path):
     done = run_pytest(tmp_path, "-W", "error")
     assert re.search(r"1 failed, 4 passed", done.stdout), done.stdout + done.stderr
     assert "AssertionError: no message with payload='y' in what was sent to emails" in done.stdout
-    assert "raise AssertionError" not in done.stdout  # the failure is shown where the test asserts
+    assert "raise AssertionError" not in done.stdout  # pytest shows the failure at the test's own assert
 
 
 def test_clock_runs_in_a_task_group_of_anyio(mails: aio.Queue, moving: kit.Clock):

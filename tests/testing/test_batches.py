@@ -14,7 +14,7 @@ def payloads(messages: list[Message]) -> list[Any]:
     return [message.payload for message in messages]
 
 
-def test_batch_is_what_is_due_at_the_same_time(emails: Queue, clock: Clock):
+def test_batch_has_the_messages_due_at_the_same_time(emails: Queue, clock: Clock):
     batches: list[list[Any]] = []
     emails.batch_handler(max_messages=3, max_wait=3600)(lambda messages: batches.append(payloads(messages)))
     emails.send_many(Outgoing(n) for n in range(5))
@@ -25,7 +25,7 @@ def test_batch_is_what_is_due_at_the_same_time(emails: Queue, clock: Clock):
     assert batches[2:] == [["later"]]
 
 
-def test_more_than_a_call_of_receive_brings_is_one_batch(emails: Queue, clock: Clock):
+def test_batch_can_be_larger_than_one_receive(emails: Queue, clock: Clock):
     sizes: list[int] = []
     emails.batch_handler(max_messages=700)(lambda messages: sizes.append(len(messages)))
     emails.send_many(Outgoing(n) for n in range(701))
@@ -33,7 +33,7 @@ def test_more_than_a_call_of_receive_brings_is_one_batch(emails: Queue, clock: C
     assert sizes == [700, 1]
 
 
-def test_each_message_becomes_what_its_verdict_says(emails: Queue, clock: Clock):
+def test_each_verdict_decides_the_outcome_of_its_message(emails: Queue, clock: Clock):
     @emails.batch_handler()
     def handle(messages: list[Message]) -> dict[str, Any]:
         return {"b": False, "c": Reject("no")} if messages[0].attempt == 1 else {}
@@ -57,7 +57,7 @@ def test_error_of_a_batch_is_raised_once(emails: Queue, clock: Clock):
     assert emails.stats().retry == 3
 
 
-def test_functions_of_schedules_are_called_with_single_messages(emails: Queue, clock: Clock):
+def test_schedule_functions_are_called_with_single_messages(emails: Queue, clock: Clock):
     seen: list[Any] = []
     emails.batch_handler()(lambda messages: seen.append(payloads(messages)))
 
@@ -70,7 +70,7 @@ def test_functions_of_schedules_are_called_with_single_messages(emails: Queue, c
     assert sorted(seen, key=str) == [["other"], "tick"]
 
 
-def test_limit_holds_for_batches(emails: Queue, clock: Clock):
+def test_limit_applies_to_batches(emails: Queue, clock: Clock):
     @emails.batch_handler()
     def handle(messages: list[Message]) -> None:
         for message in messages:

@@ -1,4 +1,4 @@
-"""Handlers run in the test's thread, and their messages become what they become in life."""
+"""Handlers run in the test's thread, and their messages have the same outcomes as in production."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from delayq.testing import Clock, in_memory
 
 
 class Handler:
-    """Notes what it is given, and fails the first attempts."""
+    """Records what it is given, and fails the first attempts."""
 
     def __init__(self, clock: Clock, failing: int = 0, error: BaseException | None = None) -> None:
         self.clock = clock
@@ -35,7 +35,7 @@ def state(queue: Queue, id: str) -> str:
     return info.state if info else "gone"
 
 
-def test_only_what_is_due_is_handled(emails: Queue, clock: Clock):
+def test_only_due_messages_are_handled(emails: Queue, clock: Clock):
     handler = emails.handler(Handler(clock))
     emails.send("later", delay=60)
     emails.send("now")
@@ -61,9 +61,7 @@ def test_rate_lets_messages_go_as_the_clock_moves(emails: Queue, clock: Clock):
 
 
 @pytest.mark.parametrize(("rate", "step"), [("1/10ms", 0.01), ("1/1min", 60), ("1/7s", 7)])
-def test_clock_stops_at_the_very_moment_when_a_rate_lets_the_next_one_go(
-    emails: Queue, clock: Clock, rate: str, step: float
-):
+def test_clock_stops_exactly_when_a_rate_allows_the_next_message(emails: Queue, clock: Clock, rate: str, step: float):
     handler = emails.handler(Handler(clock))
     emails.configure(rate=rate)
     for number in range(5):
@@ -72,7 +70,7 @@ def test_clock_stops_at_the_very_moment_when_a_rate_lets_the_next_one_go(
     assert [at for _, _, at in handler.seen] == [pytest.approx(number * step) for number in range(5)]
 
 
-def test_messages_of_one_instant_are_handled_in_the_order_of_their_sends(emails: Queue, clock: Clock):
+def test_messages_due_together_are_handled_in_the_order_of_their_sends(emails: Queue, clock: Clock):
     handler = emails.handler(Handler(clock))
     for n in range(0, 12, 2):
         emails.send(n)
@@ -89,7 +87,7 @@ def test_handler_runs_in_the_thread_of_the_test(emails: Queue, clock: Clock):
     assert threads == [threading.current_thread()]
 
 
-def test_what_handlers_send_is_handled_too(emails: Queue, orders: Queue, clock: Clock):
+def test_messages_sent_by_handlers_are_handled(emails: Queue, orders: Queue, clock: Clock):
     mails = emails.handler(Handler(clock))
     orders.handler(lambda message: emails.send(f"thanks for {message.payload}"))
     orders.send("a lamp")
@@ -97,7 +95,7 @@ def test_what_handlers_send_is_handled_too(emails: Queue, orders: Queue, clock: 
     assert mails.seen == [("thanks for a lamp", 1, 0)]
 
 
-def test_queues_that_are_named_are_served_alone(emails: Queue, orders: Queue, clock: Clock):
+def test_only_the_given_queues_are_handled(emails: Queue, orders: Queue, clock: Clock):
     emails.handler(Handler(clock))
     orders.handler(lambda message: emails.send(message.payload))
     orders.send("a lamp")
@@ -156,7 +154,7 @@ def test_error_of_a_handler_is_raised_once_its_message_is_settled(emails: Queue,
     assert state(emails, "a") == "gone"
 
 
-def test_error_keeps_no_other_message_from_its_handler(emails: Queue, clock: Clock):
+def test_error_does_not_keep_other_messages_from_their_handlers(emails: Queue, clock: Clock):
     emails.handler(Handler(clock, failing=1))
     ids = [emails.send(n).id for n in range(3)]
     with pytest.raises(ExceptionGroup, match="3 messages failed") as caught:
@@ -166,7 +164,7 @@ def test_error_keeps_no_other_message_from_its_handler(emails: Queue, clock: Clo
     assert len(clock.handled) == 3
 
 
-def test_error_that_kills_its_message_says_so(emails: Queue, clock: Clock):
+def test_error_that_makes_a_dead_letter_says_so(emails: Queue, clock: Clock):
     emails.handler(Handler(clock, failing=9))
     emails.send("x", id="a", max_retries=0)
     with pytest.raises(TimeoutError) as caught:
@@ -177,7 +175,7 @@ def test_error_that_kills_its_message_says_so(emails: Queue, clock: Clock):
 @pytest.mark.parametrize(
     ("verdict", "then"), [(Reject("no address"), "dead"), (RetryAfter(60), "retry"), (None, "retry")], ids=repr
 )
-def test_verdict_of_a_handler_is_no_error(emails: Queue, clock: Clock, verdict: Exception | None, then: str):
+def test_reject_and_retry_are_not_errors(emails: Queue, clock: Clock, verdict: Exception | None, then: str):
     def decide(_: Message) -> bool:
         if verdict:
             raise verdict
@@ -189,7 +187,7 @@ def test_verdict_of_a_handler_is_no_error(emails: Queue, clock: Clock, verdict: 
     assert state(emails, "a") == then
 
 
-def test_handler_may_settle_its_message_itself(emails: Queue, clock: Clock):
+def test_handler_can_settle_its_message_itself(emails: Queue, clock: Clock):
     emails.handler(lambda message: message.nack(delay=5) if message.attempt == 1 else None)
     emails.send("x", id="a")
     clock.run_due()
@@ -225,13 +223,13 @@ def test_error_of_a_handler_that_has_nacked_is_raised(emails: Queue, clock: Cloc
     assert state(emails, "a") == "retry"
 
 
-def test_what_follows_from_a_message_is_handled_at_its_time(emails: Queue, clock: Clock):
+def test_followers_of_a_message_are_handled_at_their_time(emails: Queue, clock: Clock):
     emails.handler(lambda message: Ack(then=[Outgoing(message.payload + 1, delay=60)]) if message.payload < 3 else None)
     emails.send(1)
     assert [message.payload for message in clock.run_for(minutes=2)] == [1, 2, 3]
 
 
-def test_message_whose_follower_cannot_be_sent_has_failed(emails: Queue, clock: Clock):
+def test_message_fails_if_its_follower_cannot_be_sent(emails: Queue, clock: Clock):
     emails.handler(lambda _: Ack(then=[Outgoing(object())]))
     emails.send("x", id="a")
     with pytest.raises(PayloadNotSerializable):
@@ -249,7 +247,7 @@ def test_schedule_fires_at_each_of_its_slots(emails: Queue):
     assert slots == ["00:10", "00:20", "00:30"]
 
 
-def test_schedule_fires_until_its_end_once_a_slot(emails: Queue):
+def test_schedule_fires_once_per_slot_until_its_end(emails: Queue):
     slots: list[dt.datetime] = []
     clock: Clock
     start, end = dt.datetime(2030, 1, 1, 0, 20, tzinfo=dt.UTC), dt.datetime(2030, 1, 1, 1, tzinfo=dt.UTC)
@@ -263,7 +261,7 @@ def test_schedule_fires_until_its_end_once_a_slot(emails: Queue):
     assert max(slots) <= end
 
 
-def test_handler_that_takes_longer_than_its_lease_may_still_ack(emails: Queue, clock: Clock):
+def test_handler_that_takes_longer_than_its_lease_can_still_ack(emails: Queue, clock: Clock):
     emails.handler(lambda _: clock.advance(minutes=5))
     emails.send("x")
     clock.run_due()
@@ -280,7 +278,7 @@ def test_clock_never_goes_back(emails: Queue, clock: Clock):
     assert clock.now() == began + dt.timedelta(minutes=5, seconds=1)
 
 
-def test_lease_of_a_message_that_the_test_has_taken_ends(emails: Queue, clock: Clock):
+def test_lease_of_a_message_received_by_the_test_ends(emails: Queue, clock: Clock):
     handler = emails.handler(Handler(clock))
     emails.send("x")
     emails.receive()
@@ -306,7 +304,7 @@ def test_paused_queue_lets_time_pass_and_handles_nothing(emails: Queue, clock: C
     assert len(clock.run_due()) == 1
 
 
-def test_queue_that_is_paused_for_a_time_is_handled_when_that_is_over(emails: Queue, clock: Clock):
+def test_queue_with_a_timed_pause_is_handled_when_the_pause_ends(emails: Queue, clock: Clock):
     handler = emails.handler(Handler(clock))
     emails.send("x")
     emails.pause(90)
@@ -333,7 +331,7 @@ def test_interrupt_ends_the_test_at_once(emails: Queue, clock: Clock):
     assert (state(emails, "a"), state(emails, "b")) == ("retry", "ready")
 
 
-def test_queue_without_a_handler_is_left_alone_unless_it_is_named(emails: Queue, orders: Queue, clock: Clock):
+def test_queue_without_a_handler_is_skipped_unless_it_is_given(emails: Queue, orders: Queue, clock: Clock):
     orders.send("x")
     with pytest.raises(HandlerMissing, match="queue emails has no handler"):
         clock.run_due()
@@ -344,7 +342,7 @@ def test_queue_without_a_handler_is_left_alone_unless_it_is_named(emails: Queue,
     assert orders.stats().pending == 1
 
 
-def test_message_that_dies_is_told() -> None:
+def test_message_that_dies_calls_the_dead_letter_hook() -> None:
     queue, told = Queue("emails"), list[tuple[Any, ...]]()
     queue.middleware.on_dead(lambda info: told.append((info.id, info.reason, info.payload)))
 

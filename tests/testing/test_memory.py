@@ -1,4 +1,4 @@
-"""A queue is in memory for the time of a test, and then again what it was."""
+"""A queue is in memory during a test, and is restored afterwards."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_queue_in_memory_needs_no_server(emails: Queue):
         emails.send("x")
 
 
-def test_queue_returns_to_its_server_with_all_that_it_held(redis_server: RedisServer):
+def test_queue_returns_to_its_server_with_everything_it_held(redis_server: RedisServer):
     with Queue("jobs", url=redis_server.url) as jobs:
         jobs.send("real", id="a")
         assert jobs.receive(wait=0.01)[0].payload == "real"
@@ -43,7 +43,7 @@ def test_queue_returns_to_its_server_with_all_that_it_held(redis_server: RedisSe
         assert [message.payload for message in jobs.receive(wait=5)] == ["real, too"]
 
 
-def test_server_of_a_queue_hears_nothing_while_that_is_in_memory(redis_server: RedisServer, redis_client: redis.Redis):
+def test_server_gets_no_commands_while_its_queue_is_in_memory(redis_server: RedisServer, redis_client: redis.Redis):
     def commands() -> int:
         count: int = redis_client.info("stats")["total_commands_processed"]
         return count
@@ -54,10 +54,10 @@ def test_server_of_a_queue_hears_nothing_while_that_is_in_memory(redis_server: R
         with in_memory(jobs):
             jobs.send("x", delay=1)
             assert jobs.receive(wait=0.01) == []
-        assert commands() == before + 1  # the question itself
+        assert commands() == before + 1  # the INFO command itself
 
 
-def test_queue_that_had_another_number_of_shards_keeps_it():
+def test_queue_keeps_its_number_of_shards():
     with Queue("jobs", url="redis://127.0.0.1:1/0", shards=3) as jobs, in_memory(jobs) as clock:
         for n in range(20):
             jobs.send(n)
@@ -66,7 +66,7 @@ def test_queue_that_had_another_number_of_shards_keeps_it():
         assert len(clock.client.keys("*:stats")) == 3
 
 
-def test_handler_that_a_test_registers_is_forgotten_at_its_end(emails: Queue):
+def test_handler_registered_by_a_test_is_removed_at_its_end(emails: Queue):
     def of_life(message: Any) -> None: ...
 
     emails.handler(of_life)
@@ -76,7 +76,7 @@ def test_handler_that_a_test_registers_is_forgotten_at_its_end(emails: Queue):
     assert emails.handlers.main is of_life
 
 
-def test_queue_is_again_what_it_was_after_a_test_that_fails(emails: Queue):
+def test_queue_is_restored_after_a_failed_test(emails: Queue):
     before = emails._context.clock
     with pytest.raises(ZeroDivisionError), in_memory(emails):
         raise ZeroDivisionError
@@ -97,7 +97,7 @@ def test_each_test_begins_with_an_empty_server(emails: Queue):
             assert emails.send("x").id == "message-000001"
 
 
-def test_block_within_a_block_has_a_server_of_its_own(emails: Queue):
+def test_nested_block_has_its_own_server(emails: Queue):
     with in_memory(emails):
         emails.send("outer")
         with in_memory(emails):
@@ -135,11 +135,11 @@ def test_clock_stands_until_it_is_moved(emails: Queue):
         assert repr(clock) == "<Clock 2030-01-01T02:00:00+00:00>"
 
 
-def test_clock_begins_with_the_present(clock: Clock):
+def test_clock_starts_at_the_present(clock: Clock):
     assert abs(clock.now() - dt.datetime.now(dt.UTC)) < dt.timedelta(minutes=1)
 
 
-def test_clock_takes_along_what_moves_the_present(emails: Queue):
+def test_clock_moves_time_travel_libraries_too(emails: Queue):
     class Traveller:
         def move_to(self, destination: dt.datetime) -> None:
             moments.append(destination)
@@ -169,7 +169,7 @@ BAD: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_time_that_makes_no_sense_moves_nothing(clock: Clock, name: str):
+def test_invalid_time_moves_nothing(clock: Clock, name: str):
     call, why = BAD[name]
     before = clock.ms
     with pytest.raises(InvalidTime, match=why):
@@ -177,7 +177,7 @@ def test_time_that_makes_no_sense_moves_nothing(clock: Clock, name: str):
     assert clock.ms == before
 
 
-def test_what_cannot_be_in_memory_is_refused(emails: Queue, clock: Clock):
+def test_objects_that_cannot_be_in_memory_are_refused(emails: Queue, clock: Clock):
     before = emails._context.clock
     with pytest.raises(InvalidInput, match="emails is already in memory"):
         clock.add(emails)
@@ -186,7 +186,7 @@ def test_what_cannot_be_in_memory_is_refused(emails: Queue, clock: Clock):
     assert emails._context.clock is before
 
 
-def test_missing_package_is_named_with_the_way_to_get_it(emails: Queue, monkeypatch: pytest.MonkeyPatch):
+def test_missing_package_is_named_with_how_to_install_it(emails: Queue, monkeypatch: pytest.MonkeyPatch):
     for package in ("fakeredis", "lupa"):
         with monkeypatch.context() as patch:
             patch.setitem(sys.modules, package, None)
@@ -200,13 +200,13 @@ def test_missing_package_is_named_with_the_way_to_get_it(emails: Queue, monkeypa
 
 
 @pytest.mark.parametrize("limit", [0, -1, True, 1.5, "all"])
-def test_limit_that_makes_no_sense_is_refused(emails: Queue, clock: Clock, limit: Any):
+def test_invalid_limit_is_refused(emails: Queue, clock: Clock, limit: Any):
     emails.handler(print)
     with pytest.raises(InvalidInput, match="is not a number of messages, 1 or more"):
         clock.run_due(limit=limit)
 
 
-def test_queue_that_is_not_in_memory_is_not_served(clock: Clock):
+def test_queue_that_is_not_in_memory_is_not_handled(clock: Clock):
     with Queue("elsewhere", url="redis://127.0.0.1:1/0") as elsewhere:
         elsewhere.handler(print)
         with pytest.raises(InvalidInput, match="elsewhere is not in memory: give it to in_memory"):
@@ -215,7 +215,7 @@ def test_queue_that_is_not_in_memory_is_not_served(clock: Clock):
         Clock().run_due()
 
 
-def test_what_is_registered_within_the_block_is_forgotten():
+def test_registrations_inside_the_block_are_removed():
     queue = Queue("emails", url="redis://127.0.0.1:1/0")
     queue.cron("@daily", name="before")(print)
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""The pytest plugin: its fixtures, and that it costs nothing where nobody asks for them."""
+"""The pytest plugin: its fixtures, and that it costs nothing where they are not used."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_that_fails(delayq_queue):
 
 
 def run_pytest(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    """Run a user's pytest: without this project's settings."""
+    """Run pytest as a user does: without this project's settings."""
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", str(folder), *options, "."]
     return subprocess.run(
         command,
@@ -50,19 +50,19 @@ def run_pytest(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_fixture_is_a_queue_in_memory_with_the_fixture_of_the_clock(delayq_queue: Queue, delayq_clock: Clock):
+def test_fixture_is_an_in_memory_queue_with_the_clock_of_the_clock_fixture(delayq_queue: Queue, delayq_clock: Clock):
     due_at = delayq_queue.send("x", delay=60).due_at
     delayq_clock.advance(60)
     assert delayq_clock.now() == due_at
     assert_sent(delayq_queue, "x")
 
 
-def test_fixtures_are_there_for_whoever_has_delayq_installed(tmp_path: Path):
+def test_fixtures_are_available_wherever_delayq_is_installed(tmp_path: Path):
     (tmp_path / "test_user.py").write_text(USER)
     done = run_pytest(tmp_path)
     assert re.search(r"1 failed, 2 passed", done.stdout), done.stdout + done.stderr
     assert "AssertionError: no message with payload='y' in what was sent to tests" in done.stdout
-    assert "raise AssertionError" not in done.stdout  # the failure is shown where the test asserts
+    assert "raise AssertionError" not in done.stdout  # pytest shows the failure at the test's own assert
 
 
 IMPORTS = """
@@ -79,7 +79,7 @@ def test_that_asks_for_a_queue(delayq_queue):
 """
 
 
-def test_only_a_test_that_asks_for_a_queue_imports_one(tmp_path: Path):
+def test_queue_is_imported_only_by_tests_that_use_it(tmp_path: Path):
     (tmp_path / "test_user.py").write_text(IMPORTS)
     done = run_pytest(tmp_path)
     assert "2 passed" in done.stdout, done.stdout + done.stderr

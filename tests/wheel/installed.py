@@ -1,6 +1,6 @@
-"""The installed wheel is whole.
+"""The installed wheel is complete.
 
-Run by ``tests/wheel/run.py`` alone: the name hides this file from a plain pytest, since a checkout is no wheel.
+Only ``tests/wheel/run.py`` runs this file: its name hides it from a plain pytest, since a checkout is not a wheel.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ def test_delayq_is_imported_from_the_venv():
     assert Path(delayq.__file__).is_relative_to(sys.prefix)
 
 
-def test_version_is_that_of_the_wheel():
+def test_version_is_the_version_of_the_wheel():
     assert importlib.metadata.version("delayq") == delayq.__version__
     assert delayq.__version__ in run("--version")
 
 
-def test_each_lua_script_is_there():
+def test_every_lua_script_is_present():
     tested = {path.stem.removeprefix("test_") for path in (Path(__file__).parents[1] / "lua").glob("test_*.py")}
     installed = {Path(str(entry)).stem for entry in files("delayq.lua").iterdir() if str(entry).endswith(".lua")}
     assert installed - {"prelude"} <= tested
@@ -66,7 +66,7 @@ def test_dashboard_serves_its_pages_and_files(redis_server: RedisServer):
             with urllib.request.urlopen(address + file, timeout=120) as answer:
                 assert answer.read()
         process.terminate()
-        process.communicate(timeout=120)  # it says more at its end, which is to be read
+        process.communicate(timeout=120)  # it prints more at its end, which must be read
     assert process.returncode == 0
 
 
@@ -76,7 +76,7 @@ def run(*arguments: str) -> str:
     return done.stdout
 
 
-def test_spark_knows_the_format_without_being_told(redis_server: RedisServer):
+def test_spark_knows_the_format_without_configuration(redis_server: RedisServer):
     program = """
 from delayq.spark import java
 java.provide()

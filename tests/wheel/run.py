@@ -1,7 +1,7 @@
-"""Run the tests against the wheel that users get, where the checkout cannot be seen.
+"""Run the tests against the wheel that users get, where the checkout is out of reach.
 
-The checkout is made into an sdist, that into a wheel, and the wheel is installed into a fresh venv in a temporary
-folder, to which the tests are copied. What works only because the checkout lies around fails here.
+The script builds an sdist from the checkout and a wheel from the sdist. It installs the wheel into a fresh venv in a
+temporary folder and copies the tests there. Anything that works only because the checkout is near fails here.
 
 Usage: python tests/wheel/run.py [ARGUMENT OF PYTEST …]
 """
@@ -20,8 +20,8 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-# Not those of the house, which read the checkout; nor those that only take long, or are marked `full`: what a wheel may
-# lack is files, and the others miss them.
+# Not the house tests, which read the checkout, and not slow ones or those marked `full`: a wheel can only lack files,
+# and the other tests notice that.
 SUITES = [
     "tests/wheel/installed.py",
     *("tests/" + room for room in ("model", "protocol", "lua", "cli", "testing")),
@@ -37,7 +37,7 @@ def main(arguments: list[str]) -> int:
             return 1
         python = install(wheel, place / "venv")
         copy_tests(place / "run")
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that runs this behind it has it ignored
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that runs this in the background ignores it
         options = ["-n", "auto", "--maxprocesses=4", "-m", "not full"]
         command: list[str | Path] = [python, "-m", "pytest", *options, *SUITES, *arguments]
         return subprocess.run(command, cwd=place / "run", env=environment(), check=False).returncode
@@ -51,7 +51,7 @@ def build(folder: Path) -> Path:
 
 
 def sources() -> set[str]:
-    """What the wheel must hold: the lone modules, and every file of the packages' folders, by their names in it."""
+    """What the wheel must contain: single modules, and every file of the packages' folders, by their names in it."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
     mapped = {"delayq": "delayq"} | settings["package-dir"]
     return {f"{module}.py" for module in settings["py-modules"]} | {
@@ -63,13 +63,13 @@ def sources() -> set[str]:
 
 
 def contents(wheel: Path) -> set[str]:
-    """What the wheel holds, without what describes it."""
+    """What the wheel contains, without its metadata."""
     with zipfile.ZipFile(wheel) as archive:
         return {name for name in archive.namelist() if ".dist-info/" not in name}
 
 
 def install(wheel: Path, folder: Path) -> Path:
-    """Install ``wheel`` with what the tests need into a new venv, and return its Python."""
+    """Install ``wheel`` and what the tests need into a new venv, and return its Python."""
     venv.create(folder, with_pip=True)
     python = folder / "bin" / "python"
     pip: list[str | Path] = [python, "-m", "pip", "--disable-pip-version-check", "--quiet"]
