@@ -79,8 +79,8 @@ _ENDS = {"acked": "was acked", "cancelled": "was cancelled", "expired": "expired
 
 def _dead(known: Known, info: MessageInfo) -> str:
     since = known.at(info.died_at or known.now)
-    why = _short(cause(info.reason, info.error)) or "a reason that is not known"
-    return f"has been dead since {since} because of {why}"
+    why = _short(cause(info.reason, info.error))
+    return f"has been dead since {since}" + (f", with the reason: {why}" if why else ", for an unknown reason")
 
 
 def _running(known: Known, info: MessageInfo) -> str:

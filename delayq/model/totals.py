@@ -14,7 +14,7 @@ class QueueFigures(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The figures by which a queue is compared with others.
 
     Attributes:
-        pending, ready, unack, retry, dead: messages in each structure.
+        scheduled, due, running, retrying, dead: messages in each phase.
         sent, acked, failed: a second; None where nothing is known of that.
         lateness_p50, lateness_p99: seconds; None without hand-outs.
         overdue: for how many seconds the earliest message that is due has waited; None without any.
@@ -22,10 +22,10 @@ class QueueFigures(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         is_in_trouble: whether anything is wrong with it.
     """
 
-    pending: int
-    ready: int
-    unack: int
-    retry: int
+    scheduled: int
+    due: int
+    running: int
+    retrying: int
     dead: int
     sent: float | None
     acked: float | None
@@ -65,10 +65,10 @@ def figures(stats: QueueStats, rates: Rates | None, consumers: int, is_in_troubl
         consumers: how many are alive.
     """
     return QueueFigures(
-        pending=stats.pending,
-        ready=stats.ready,
-        unack=stats.unack,
-        retry=stats.retry,
+        scheduled=stats.scheduled,
+        due=stats.due,
+        running=stats.running,
+        retrying=stats.retrying,
         dead=stats.dead,
         sent=rates.sent if rates else None,
         acked=rates.acked if rates else None,

@@ -1,4 +1,4 @@
-"""What a form asks for: an action, with the messages that are meant and how it is to be done."""
+"""An action on messages, as sent by a form: which action, which messages, and with which settings."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ class ActionKind(NamedTuple):
     """A kind of action.
 
     Attributes:
-        verb: what its button says.
-        states: of which messages it is offered.
-        warning: what one should know before.
+        verb: the text of its button.
+        states: the states of messages that it applies to.
+        warning: what to know before confirming it.
     """
 
     verb: str
@@ -55,47 +55,47 @@ class ActionKind(NamedTuple):
 
 
 KINDS = {
-    "now": ActionKind("Run now", WAITING, "They are due at once; their attempts stay counted."),
-    "reschedule": ActionKind("Reschedule", WAITING, "Their attempts stay counted."),
-    "bury": ActionKind("Bury", WAITING, "They become dead letters at once, which you can look at, requeue or delete."),
-    "requeue": ActionKind("Requeue", ("dead",), "They are scheduled again, and all their retries are available again."),
+    "now": ActionKind("Run now", WAITING, "They become due now. Their attempts still count."),
+    "reschedule": ActionKind("Reschedule", WAITING, "Their attempts still count."),
+    "bury": ActionKind("Bury", WAITING, "They become dead letters, which you can inspect, requeue or delete."),
+    "requeue": ActionKind("Requeue", ("dead",), "They are scheduled again with all their retries."),
     "cancel": ActionKind(
-        "Cancel", (*PURGEABLE, "unack"), "Withdrawn for good. What runs is not stopped, but will not be retried."
+        "Cancel", (*PURGEABLE, "unack"), "You cannot undo this. Running messages finish, but are not retried."
     ),
     "purge": ActionKind(
         "Purge",
         PURGEABLE,
-        "They are discarded for good. What comes later stays.",
+        "They are deleted for good. Messages that arrive later stay.",
     ),
 }
 
 
 def verb_of(act: str, state: str) -> str:
-    """Return what the button of an action says: a dead letter is not cancelled, but deleted."""
+    """Return the text of an action's button: a dead letter is deleted, not cancelled."""
     return "Delete" if act == "cancel" and state == "dead" else KINDS[act].verb
 
 
 def check_act(act: str, state: State) -> None:
-    """Raise InvalidInput where an action is not for the messages of a state."""
+    """Raise InvalidInput if an action does not apply to messages in a state."""
     if state not in KINDS[act].states:
-        raise InvalidInput(f"{verb_of(act, state)} is not for messages that are {WORDS[state]}")
+        raise InvalidInput(f"{verb_of(act, state)} is not possible for {WORDS[state]} messages")
 
 
 class ActionRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a form asks for.
+    """An action on messages, as sent by a form.
 
     Attributes:
         act: a key of KINDS.
-        page: from which it is asked: "dead", "message", or empty for the list.
-        ids: the messages that were ticked; empty where `filter` tells which are meant.
-        filter: which messages are meant, and of which state.
-        when: of "reschedule": a length of time from now, or a moment; with a sign, what is added to their own times.
-        spread: of "reschedule": from then on, the length of time over which they are spread.
-        delay: of "requeue": until they are due.
-        rate: of "requeue" by a filter: how many come back, at most.
+        page: where the form is: "dead", "message", or empty for the list.
+        ids: the selected messages; empty if `filter` selects them.
+        filter: which messages to act on, and in which state.
+        when: for "reschedule": a duration from now, or a time; with a sign, a shift of each message's own time.
+        spread: for "reschedule": the duration over which new times are spread.
+        delay: for "requeue": until they are due.
+        rate: for "requeue" by a filter: the maximum rate.
         dry: whether to count only.
-        most: of "purge": how many were counted.
-        up_to: of "purge": the highest score of these, ms.
+        most: for "purge": the number of messages that were counted.
+        up_to: for "purge": the highest score of these, ms.
     """
 
     act: str
@@ -118,9 +118,9 @@ class ActionRequest(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidInput(f"unknown action {act!r}; expected one of {', '.join(KINDS)}")
         ids = tuple(dict.fromkeys(map(unquoted, form.getlist("ids"))))
         if len(ids) > MOST_IDS:
-            raise InvalidField("ids", f"{len(ids)} messages are ticked: at most {MOST_IDS} at a time")
+            raise InvalidField("ids", f"{len(ids)} messages are selected: select at most {MOST_IDS}")
         if not ids and form.get("all") != "1":
-            raise InvalidField("ids", "no message is ticked: tick at least one")
+            raise InvalidField("ids", "no message is selected: select at least one")
         texts = {name: form.get(name, "").strip() for name in ("when", "spread", "delay", "rate", "most", "up_to")}
         wanted = MessageFilter.of(form, redaction)
         if not ids:
@@ -129,40 +129,43 @@ class ActionRequest(msgspec.Struct, frozen=True, kw_only=True):
         return cls(act=act, filter=wanted, page=page, ids=ids, dry=form.get("dry") == "1", **texts)
 
     @property
-    def kind(self) -> ActionKind:
-        return KINDS[self.act]
+    def warning(self) -> str:
+        """What to know before confirming it."""
+        if self.act == "cancel" and self.filter.state == "dead":
+            return "They are deleted for good."
+        return KINDS[self.act].warning
 
     @property
     def verb(self) -> str:
-        """What its button says."""
+        """The text of its button."""
         return verb_of(self.act, self.filter.state)
 
     @property
     def is_sweep(self) -> bool:
-        """Whether it is done with all that are meant, however many."""
+        """Whether it acts on all messages that match, and not on selected ones."""
         return not self.ids
 
     def title(self) -> str:
-        """Say what is done, with what."""
+        """Return the title of the action."""
         if self.is_sweep:
             return f"{self.verb} all {self.filter.words()}{' (dry run)' if self.dry else ''}"
         many = "1 message" if len(self.ids) == 1 else f"{len(self.ids):,} messages"
         return f"{self.verb} {many}"
 
     def fields(self) -> list[tuple[str, str]]:
-        """Return what `of` reads, but for what a confirmation asks for."""
+        """Return the fields that `of` reads, without those that the confirmation adds."""
         which = [("ids", quoted(each)) for each in self.ids] or [("all", "1")]
         return [("act", self.act), ("page", self.page), *which, *self.filter.fields().items()]
 
     def work(self, queue: Queue, now: dt.datetime) -> Work:
-        """Return what does it; raises InvalidInput.
+        """Return the work of the task; raises InvalidInput.
 
         Args:
-            now: the server's clock, from which a length of time counts.
+            now: the server's clock; durations count from it.
         """
         if self.act == "purge":
             if self.ids or not self.filter.is_empty:
-                raise InvalidInput("a purge is of all that is in a state: cancel those that you mean instead")
+                raise InvalidInput("a purge deletes all messages of a state: cancel the ones that you mean instead")
             return jobs.purged(queue, self.filter.state, _whole(self.most), _whole(self.up_to))
         choice = self.filter.choice()
         if self.act == "requeue" and not self.ids:
@@ -176,11 +179,11 @@ class ActionRequest(msgspec.Struct, frozen=True, kw_only=True):
         word = "deleted" if self.filter.state == "dead" else "cancelled"
         if self.ids:
             return jobs.selected(queue, act, self.ids, word)
-        backwards = callable(due) or self.when.startswith("+")  # what is later then is not met again
+        backwards = callable(due) or self.when.startswith("+")  # else it meets what it moved to later
         return jobs.swept(queue, Sweep(self.filter.state, choice, act, due, backwards), act, word)
 
     def doing(self, now: dt.datetime) -> tuple[Act, int | Due | None]:
-        """Return what is done with a message, and the due time that it gets, where a sweep may meet it again."""
+        """Return the action on a message, and its new due time if a sweep may meet it again."""
         if self.act == "cancel":
             return cancelling, None
         if self.act == "bury":
@@ -196,7 +199,7 @@ class ActionRequest(msgspec.Struct, frozen=True, kw_only=True):
             over_ms = milliseconds(parse_duration(self.spread), "spread") if self.spread else 0
         if self.when[:1] in ("+", "-"):
             if over_ms:
-                raise InvalidField("spread", f"{self.spread!r} cannot be used with a shift: spread from a moment on")
+                raise InvalidField("spread", f"{self.spread!r} cannot be combined with a shift: give a new time")
             with field("when"):
                 by_ms = milliseconds(parse_duration(self.when[1:]), "when")
             return retiming(shifted(-by_ms if self.when[0] == "-" else by_ms)), None
@@ -209,7 +212,7 @@ class ActionRequest(msgspec.Struct, frozen=True, kw_only=True):
     def _delay(self) -> float:
         with field("delay"):
             delay = parse_duration(self.delay) if self.delay else 0
-            delay_ms(delay)  # which checks it
+            delay_ms(delay)  # checks it
         return delay
 
     def _due(self, now: dt.datetime) -> int:
@@ -221,7 +224,7 @@ class ActionRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 def _whole(text: str) -> int:
     if not re.fullmatch(r"-?\d{1,16}", text, re.ASCII):
-        raise InvalidInput("the form does not tell what was counted: open its page anew")
+        raise InvalidInput("the form lacks the number of messages: reload its page")
     return int(text)
 
 

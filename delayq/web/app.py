@@ -37,19 +37,19 @@ from delayq.web.servers import Places, patience, servers_of
 from delayq.web.sessions import Sessions
 
 MAX_BODY = 4 << 20  # bytes: a payload of a megabyte, percent-encoded
-GZIP_LEVEL = 6  # 9 takes twice as long for 2 % less
+GZIP_LEVEL = 6  # level 9 takes twice as long and saves 2 %
 FOREVER = "public, max-age=31536000, immutable"
 
 
 class Dashboard(Starlette):
-    """The dashboard; `app` makes one. It connects when it is first asked for something.
+    """The dashboard; `app` returns one. It connects at the first request.
 
-    Run by a server of its own, it closes its connections by itself. Mounted in another application, it is closed by
-    that one's lifespan: `close`.
+    Run as its own server, it closes its connections by itself. If you mount it in another application, call `close` in
+    that application's lifespan.
     """
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # What the path of an application around it names is not of these pages: nor is it for their audit lines.
+        # Path parameters of an application around the dashboard must not reach its pages and audit lines.
         own = {**scope, "path_params": {}, AROUND: scope.get("path_params", {})}
         send = security_headers.guarded(scope, send)
         if scope["type"] == "http" and is_api(HTTPConnection(own)):
@@ -57,7 +57,7 @@ class Dashboard(Starlette):
         await super().__call__(own, receive, send)
 
     async def close(self) -> None:
-        """Stop tasks, end what is live, and close the connections."""
+        """Stop tasks, end live streams, and close the connections."""
         await self.state.tasks.close()
         for watch in self.state.watches.values():
             await watch.close()
@@ -77,25 +77,25 @@ def app(
     interval: float = 2.0,
     redact: Sequence[str] = (),
 ) -> Dashboard:
-    """Return the dashboard of one or more servers, with all queues that are found on them.
+    """Return the dashboard of one or more servers, with all queues on them.
 
     Args:
-        servers: a URL or a client of redis.asyncio, or several, or a dictionary of them by the names that they are to
-            have; None for DELAYQ_URL, or the embedded store.
-        prefix: what all keys begin with.
-        read_only: nobody may change anything.
-        login: `Token` or `Users`; or, where the application around it knows who asks, a function that takes a request
-            and returns a `User`, or None for somebody who has no business here. None lets in whoever can connect.
-        audit: is called with each line of what was done and who did it; by default it is logged.
-        hosts: the names by which it may be asked for, without ports; any when empty. Whoever listens on a loopback
-            address names those of it, lest other sites in the same browser ask by names of their own.
-        secret: what sessions are signed with: the same for all processes that serve the same dashboard. When None, it
-            is made up, and everybody logs in anew when the process was started anew.
-        interval: seconds between two looks at a server, while anybody watches.
-        redact: the names of fields of payloads, and of headers, whose values no page shows.
+        servers: a URL or a client of redis.asyncio, or several, or a dictionary of them by name; None for DELAYQ_URL or
+            the embedded store.
+        prefix: the prefix of all keys.
+        read_only: allow no changes.
+        login: `Token` or `Users`; or, if the application around the dashboard knows its users, a function that takes a
+            request and returns a `User`, or None to refuse access. None lets in everyone who can connect.
+        audit: called with each audit line; by default, lines are logged.
+        hosts: the host names to answer to, without ports; any if empty. If you listen on a loopback address, name its
+            hosts: otherwise, other sites in the same browser can reach the dashboard through their own host names.
+        secret: the key that signs sessions, the same for all processes that serve the same dashboard. If None, it is
+            random, and everybody has to log in again after a restart.
+        interval: seconds between two looks at a server while anybody watches.
+        redact: the names of payload fields and headers whose values no page shows.
 
     Raises:
-        InvalidInput: naming the argument.
+        InvalidInput: an argument is invalid; the error names it.
     """
     redaction = Redaction(redact)
     known = servers_of(servers, prefix)
@@ -106,7 +106,7 @@ def app(
     dashboard = Dashboard(
         routes=[static, *map(ApiRoute, OPERATIONS), *page.ROUTES, *pages],
         middleware=[
-            Middleware(GZipMiddleware, compresslevel=GZIP_LEVEL, exclude_content_types=()),  # all that is sent is text
+            Middleware(GZipMiddleware, compresslevel=GZIP_LEVEL, exclude_content_types=()),  # all answers are text
             Middleware(SecurityMiddleware, rules=rules, sessions=sessions),
         ],
         exception_handlers={
@@ -135,7 +135,7 @@ def app(
 
 
 class Assets(StaticFiles):
-    """Static files: one that is asked for by the digest of its content is kept by browsers for good."""
+    """Static files; browsers cache a file for good if its URL has the digest of its content."""
 
     def file_response(self, full_path: Any, stat_result: Any, scope: Scope, status_code: int = 200) -> Response:
         """Answer with a file."""
@@ -146,9 +146,9 @@ class Assets(StaticFiles):
 
 
 def _bounded(route: Route) -> Route:
-    """Let a page of a server end with an error when that falls silent; a form is sent only to one that answers.
+    """Make a page end with an error when its server stops answering; a form is only handled if the server answers.
 
-    What a form has begun is not cancelled: nobody would know how far it came. A task can always be stopped.
+    The work of a form is not cancelled: nobody would know how far it came. A task can always be stopped.
     """
     if "server" not in route.param_convertors or route.name == "stop":
         return route

@@ -1,4 +1,4 @@
-"""Actions: what was done is written down, and told on the page that follows."""
+"""The audit log: each action is recorded, and shown as a notice on the next page."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from delayq.web import render
 from delayq.web.request_context import client_address, visit, who
 
 Audit = Callable[[Mapping[str, Any]], None]
-"""Takes an audit line: who, action, outcome, and what it was about."""
+"""Takes an audit line: who, action, outcome and target."""
 
 MOST = 1000
-"""Characters of each text in an audit line: what a form holds, an error repeats."""
+"""Characters of each text in an audit line: errors may repeat the content of a form."""
 
 
 def logged(line: Mapping[str, Any]) -> None:
@@ -29,10 +29,10 @@ def logged(line: Mapping[str, Any]) -> None:
 
 @contextlib.asynccontextmanager
 async def audited(request: Request, action: str, **about: Any) -> AsyncIterator[dict[str, Any]]:
-    """Write an audit line when the block ends, whatever becomes of it.
+    """Write an audit line when the block ends, also by an exception.
 
     Args:
-        about: queue, id, ids, count, …; the block may add to the dictionary that it gets.
+        about: queue, id, ids, count, …; the block can add to the dictionary that it receives.
     """
     line = {"who": who(request), "action": action, "server": request.path_params.get("server")} | about
     line["outcome"] = "done"
@@ -52,9 +52,9 @@ def note(request: Request, line: Mapping[str, Any]) -> None:
 
 
 def note_refusal(request: Request, why: str, verdict: str = "refused") -> None:
-    """Write an audit line of an action that nobody has told of yet: it was turned away before it began.
+    """Write an audit line for an action that was refused before it began, unless it already has one.
 
-    Of somebody who is not known, only a login is told: else strangers would fill the log.
+    For unknown users, only logins are recorded: otherwise strangers could fill the log.
     """
     route = next((each for each in request.app.routes if each.matches(request.scope)[0] is Match.FULL), None)
     if request.method != "POST" or not isinstance(route, Route) or visit(request).noted:
@@ -87,12 +87,12 @@ def _bounded(value: Any) -> Any:
 
 
 def back(request: Request, told: str, route: str, asked: str = "", **parameters: Any) -> RedirectResponse:
-    """Return to a page, and let it tell what was done.
+    """Return to a page, which shows what was done.
 
     Args:
-        route: its name; `parameters` are those of its path, those of this one when they are left out; what is None has
-            no place in it.
-        asked: what follows the ? of the link.
+        route: the name of its route; `parameters` are those of its path. The ones left out come from the request's
+            path, and None removes one.
+        asked: the query of the link.
     """
     visit(request).session.told = told
     known = {name: value for name, value in (request.path_params | parameters).items() if value is not None}

@@ -1,4 +1,4 @@
-"""Who may use the dashboard: logins by a token, or by the names and passwords of a file."""
+"""Who may use the dashboard: logins with a token, or with the names and passwords of a file."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ Role = Literal["operator", "viewer"]
 LEAST_TOKEN = 16
 LEAST_PASSWORD = 8
 KNOWN_SECONDS = 180 * 24 * 3600
-"""For which a browser is known as one in which somebody has logged in."""
+"""How long a device cookie is valid."""
 
 
 class User(msgspec.Struct, frozen=True):
-    """Who looks.
+    """A user of the dashboard.
 
     Attributes:
-        name: as the audit lines tell it.
+        name: the name in audit lines.
     """
 
     name: str
@@ -40,26 +40,26 @@ class Login(Protocol):
     asks_name: bool
 
     def user(self, name: str) -> User | None:
-        """Return a user who has logged in before; None when there is none of this name any more."""
+        """Return a user who has logged in before; None if the name no longer exists."""
 
     def device(self, name: str) -> str:
-        """Return what a browser keeps in which this user has logged in; empty where that is of no use."""
+        """Return the device cookie for a browser in which this user has logged in; empty if there is none."""
 
     def knows(self, name: str, device: str) -> bool:
-        """Whether this user has logged in, with the secret of now, in a browser that keeps this."""
+        """Whether this is a valid device cookie of the user, made with the current secret."""
 
     async def check(self, name: str, secret: str, is_known: bool = False) -> User | None:
-        """Return the user who knows the secret; None for one who does not."""
+        """Return the user if the secret is right, or None."""
 
 
 class Token:
-    """One secret for all who may look.
+    """One secret for all users.
 
     Args:
         token: 16 characters or more.
 
     Raises:
-        InvalidInput: it is shorter.
+        InvalidInput: the token is shorter.
     """
 
     asks_name = False
@@ -67,30 +67,30 @@ class Token:
     def __init__(self, token: str, role: Role = "operator") -> None:
         if len(token) < LEAST_TOKEN:
             raise InvalidInput(
-                f"the token has {len(token)} characters: {LEAST_TOKEN} are needed, as in the output of "
+                f"the token has {len(token)} characters, but needs {LEAST_TOKEN}: use the output of "
                 "python3 -c 'import secrets; print(secrets.token_urlsafe())'"
             )
         self._token = token
         self._user = User("token", check_role(role))
 
     def user(self, name: str) -> User | None:
-        """Return the one user."""
+        """Return the only user."""
         return self._user if name == self._user.name else None
 
     def device(self, name: str) -> str:  # noqa: ARG002  # there is no name
-        """Return nothing: a token is compared at once, and nobody waits for it."""
+        """Return nothing: comparing a token takes no time, so no login has to wait."""
         return ""
 
-    def knows(self, name: str, device: str) -> bool:  # noqa: ARG002  # likewise
-        """Whether it was a browser of somebody: nobody has asked."""
+    def knows(self, name: str, device: str) -> bool:  # noqa: ARG002  # there is no name
+        """Return False: there are no device cookies."""
         return False
 
-    async def check(self, name: str, secret: str, is_known: bool = False) -> User | None:  # noqa: ARG002  # likewise
-        """Return the one user, if the secret is the token."""
+    async def check(self, name: str, secret: str, is_known: bool = False) -> User | None:  # noqa: ARG002  # there is no name
+        """Return the only user if the secret is the token."""
         return self.user_with(secret)
 
     def user_with(self, token: str) -> User | None:
-        """Compare, in a time that does not tell how much was right."""
+        """Compare in constant time."""
         return self._user if hmac.compare_digest(token.encode(), self._token.encode()) else None
 
 
@@ -98,11 +98,11 @@ class Users:
     """Users with passwords.
 
     Args:
-        lines: ``name:role:hash`` each, as `user_line` makes them; empty ones and those that begin with # are skipped.
-        clock: tells the time, in seconds since 1970.
+        lines: each is ``name:role:hash``, as made by `user_line`; empty lines and lines that start with # are skipped.
+        clock: returns the time in seconds since 1970.
 
     Raises:
-        InvalidInput: naming the line and what is wrong with it.
+        InvalidInput: a line is invalid; the error says which and why.
     """
 
     asks_name = True
@@ -117,7 +117,7 @@ class Users:
             if line.strip() and not line.startswith("#"):
                 self._add(number, line.strip())
         if not self._users:
-            raise InvalidInput("the users file names nobody: add a line by delayq dashboard --new-user NAME")
+            raise InvalidInput("the users file has no users: add a line with delayq dashboard --new-user NAME")
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -128,30 +128,30 @@ class Users:
             raise InvalidInput(f"the users file {path} cannot be read: {error}") from error
 
     def user(self, name: str) -> User | None:
-        """Return the user of a name."""
+        """Return the user with this name."""
         return self._users.get(name)
 
     def device(self, name: str) -> str:
-        """Return what a browser keeps: until when, signed with what is kept of the password, and no good for another.
+        """Return a device cookie: when it expires, signed with the user's stored password hash.
 
         Source: OWASP, "Slow Down Online Guessing Attacks with Device Cookies".
         """
         return self._signed(name, f"{int(self._clock()) + KNOWN_SECONDS}-{secrets.token_urlsafe(16)}")
 
     def knows(self, name: str, device: str) -> bool:
-        """Whether `device` has made this, for this user and this password, within `KNOWN_SECONDS`."""
+        """Whether `device` made this cookie within `KNOWN_SECONDS`, for this user and the current password."""
         said = device.partition(".")[0]
         is_own = hmac.compare_digest(self._signed(name, said).encode(), device.encode())
         return is_own and int(said.partition("-")[0]) > self._clock()
 
     async def check(self, name: str, secret: str, is_known: bool = False) -> User | None:
-        """Compare with what is kept of the password; a name that is not there takes as long.
+        """Compare with the stored hash; an unknown name takes as long.
 
         Args:
-            is_known: it is asked in a browser in which the user has logged in: others cannot make it wait.
+            is_known: whether the user has logged in with this browser; then others cannot make the login wait.
 
         Raises:
-            Busy: MOST_WAITING others are compared.
+            TooManyLogins: MOST_WAITING others are being checked.
         """
         is_right = await self._lanes[is_known].matches(secret, self._hashes.get(name, self._nobodys))
         return self._users.get(name) if is_right else None
@@ -172,7 +172,7 @@ class Users:
 
 
 def check_role(role: str) -> Role:
-    """Return `role` when it is one."""
+    """Return `role` if it is valid."""
     for known in get_args(Role):
         if role == known:
             return known  # type: ignore[no-any-return]  # the values of a Literal
@@ -180,14 +180,14 @@ def check_role(role: str) -> Role:
 
 
 def check_user_name(name: str) -> str:
-    """Return `name` when a users file can hold it."""
+    """Return `name` if a users file can hold it."""
     if not name or ":" in name or not name.isprintable() or name != name.strip() or name.startswith("#"):
-        raise InvalidInput(f"user name {name!r} is empty, begins with a #, or has a colon or an unseen character")
+        raise InvalidInput(f"user name {name!r} is empty, starts with #, or contains a colon or an invisible character")
     return name
 
 
 def user_line(name: str, role: str, password: str) -> str:
     """Return a line of a users file."""
     if not LEAST_PASSWORD <= len(password) <= MOST_SECRET:
-        raise InvalidInput(f"the password has {len(password)} characters: {LEAST_PASSWORD} to {MOST_SECRET} are needed")
+        raise InvalidInput(f"the password has {len(password)} characters, but needs {LEAST_PASSWORD} to {MOST_SECRET}")
     return f"{check_user_name(name)}:{check_role(role)}:{hashed(password)}"

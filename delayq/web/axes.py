@@ -1,4 +1,4 @@
-"""The axes of a chart: where a time and a value are drawn, and what is written beside them."""
+"""The axes of a chart: where times and values are drawn, and their labels."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ from delayq.model.units import show_duration
 
 WIDTH, HEIGHT = 600.0, 120.0
 INSET = 1.0
-"""From the edges to the highest and the lowest line, so that neither is cut."""
+"""The margin above the highest and below the lowest line, so that neither is cut."""
 
 STEPS = [dt.timedelta(seconds=15), dt.timedelta(minutes=10), dt.timedelta(hours=4)]
 MOST_TICKS = 6
 MOST_MARKS = 6
 DWARFED = 20
-"""A line that stays below this part of the highest one cannot be read on a linear axis."""
+"""A line below this share of the highest line cannot be read on a linear axis."""
 
 ROUND_TIMES = (0.001, 0.01, 0.1, 1, 10, 60, 600, 3600, 86_400, 864_000, 8_640_000)
-"""Seconds that are written beside an axis of times."""
+"""The labels of an axis of durations, in seconds."""
 
 
 class Mark(NamedTuple):
-    """What is written beside an axis, and where, in percent of its length: from the left, or from the top."""
+    """A label of an axis, and its position in percent, from the left or from the top."""
 
     percent: float
     text: str
 
 
 class TimeAxis(NamedTuple):
-    """Time from `start` to `end`, also where nothing was counted."""
+    """The time from `start` to `end`, also where there are no samples."""
 
     start: dt.datetime
     end: dt.datetime
 
     def x(self, at: dt.datetime) -> float:
-        """Return where a moment is, 0 to WIDTH."""
+        """Return the position of a time, 0 to WIDTH."""
         return round(WIDTH * ((at - self.start) / (self.end - self.start)), 1)
 
     def marks(self) -> list[Mark]:
-        """Return the round times, in UTC."""
+        """Return the labels: round times in UTC."""
         step = next((each for each in STEPS if self.end - self.start <= MOST_TICKS * each), STEPS[-1])
         text = "%H:%M:%S" if step < dt.timedelta(minutes=1) else "%H:%M"
         at, found = EPOCH + -((EPOCH - self.start) // step) * step, list[Mark]()
@@ -53,11 +53,11 @@ class TimeAxis(NamedTuple):
 
 
 class ValueAxis(NamedTuple):
-    """From 0, or the least value that can be told from it, to a round number.
+    """Values from 0, or from the least value on a logarithmic axis, to a round number.
 
     Attributes:
-        share: returns how high a value is, 0 to 1.
-        labels: the values that are written beside it, from the top, as text.
+        share: returns the height of a value, 0 to 1.
+        labels: the labelled values, from the top, with their texts.
         is_log: whether it is logarithmic.
     """
 
@@ -66,11 +66,11 @@ class ValueAxis(NamedTuple):
     is_log: bool = False
 
     def y(self, value: float) -> float:
-        """Return where a value is drawn, from the top, 0 to HEIGHT."""
+        """Return the position of a value from the top, 0 to HEIGHT."""
         return round(HEIGHT - INSET - self.share(value) * (HEIGHT - 2 * INSET), 1)
 
     def marks(self) -> list[Mark]:
-        """Return what is written beside it."""
+        """Return the labels."""
         return [Mark(round(self.y(value) / HEIGHT * 100, 2), text) for value, text in self.labels.items()]
 
 
@@ -81,7 +81,7 @@ def linear(top: float, shown: Callable[[float], str]) -> ValueAxis:
 
 
 def counts(lines: Iterable[Iterable[float]]) -> ValueAxis:
-    """Return an axis for whole numbers; it is logarithmic where one line dwarfs another."""
+    """Return an axis for whole numbers; it is logarithmic if one line dwarfs another."""
     highest = [max(values, default=0) for values in lines]
     top = max(highest, default=0)
     if any(0 < each * DWARFED < top for each in highest):
@@ -109,12 +109,12 @@ def log_times(longest: float) -> ValueAxis:
 
 
 def _labelled(marks: Sequence[float]) -> Sequence[float]:
-    """Return the marks that are written beside an axis, so that they do not overlap: the highest always is."""
+    """Return the marks that get labels, so that labels do not overlap; the highest always gets one."""
     return marks[:: -math.ceil(len(marks) / MOST_MARKS)]
 
 
 def compact(count: float) -> str:
-    """Return a count in few characters: ``20k`` for 20,000."""
+    """Return a short text for a count: ``20k`` for 20,000."""
     for unit, name in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if count >= unit:
             return f"{count / unit:g}{name}"
@@ -122,7 +122,7 @@ def compact(count: float) -> str:
 
 
 def nice(top: float) -> float:
-    """Return the end of a scale: the least 1, 2 or 5 times a power of ten that is not below `top`."""
+    """Return the end of a scale: the least 1, 2 or 5 times a power of ten that is at least `top`."""
     if top <= 0:
         return 1
     unit: float = 10 ** math.floor(math.log10(top))

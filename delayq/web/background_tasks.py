@@ -1,4 +1,4 @@
-"""Tasks: what takes longer than a request runs in the server, is watched from any browser, and can be stopped."""
+"""Tasks: long work that runs in the server. Any browser can watch and stop it."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ from delayq.errors import DelayqError, InvalidInput
 from delayq.log import log
 
 MOST_KEPT = 200
-"""Tasks that are remembered after their end."""
+"""The number of ended tasks that are remembered."""
 
 MOST_WORDS = 10_000
-"""Forms that are known to have been sent."""
+"""The number of sent forms that are remembered."""
 
 MOST_WORD = 64  # characters
 
 MOST_RUNNING = 20
-"""Of all queues together."""
+"""The maximum number of running tasks, of all queues together."""
 
 Status = Literal["running", "done", "stopped", "failed"]
 Work: TypeAlias = "Callable[[BackgroundTask], Awaitable[None]]"
 
 
 class BackgroundTask:
-    """Something that was asked for, and how far it is.
+    """A task and its progress.
 
     Attributes:
-        id: what its page is asked for with.
+        id: the id in the path of its page.
         server: the name of the server.
-        queue: the name of the queue; empty where it is about a topic.
-        topic, group: the names of the topic, and of its group if it is about one; empty where it is about a queue.
-        title: what it does, as in "cancel 12 messages".
-        who: who has asked for it.
-        alone: whether only one of these runs on a queue, or a group, at a time.
-        looked_at, total: how far it is; a total of None is not known.
-        done: how many messages, or records, it has changed; None where it changes none.
-        told: what has come of it so far, a sentence each.
-        error: what it has failed of, or empty.
-        again: of a dry run, the fields by which the same is asked for in earnest.
+        queue: the name of the queue; empty if it is about a topic.
+        topic, group: the names of the topic and, if it is about one, of its group; empty if it is about a queue.
+        title: what it does, such as "Cancel 12 messages".
+        who: the user who started it.
+        alone: whether only one such task may run on a queue or a group at a time.
+        looked_at, total: its progress; a total of None is unknown.
+        done: how many messages or records it has changed; None if it changes none.
+        told: its results so far, as sentences.
+        error: why it failed, or empty.
+        again: for a dry run, the form fields that start the real action.
     """
 
     def __init__(
@@ -73,23 +73,23 @@ class BackgroundTask:
 
     @property
     def subject(self) -> str:
-        """What it is about, as in "queue emails" and "group billing of topic orders"."""
+        """Its target, such as "queue emails" or "group billing of topic orders"."""
         group = f"group {self.group} of " if self.group else ""
         return f"{group}topic {self.topic}" if self.topic else f"queue {self.queue}"
 
     def about(self) -> dict[str, str]:
-        """Return the same as an audit line has it."""
+        """Return its target as fields of an audit line."""
         known = {"queue": self.queue, "topic": self.topic, "group": self.group}
         return {name: value for name, value in known.items() if value}
 
     @property
     def runs(self) -> bool:
-        """Whether it goes on."""
+        """Whether it has not ended."""
         return self.status == "running"
 
     @property
     def goes_on(self) -> bool:
-        """Whether its work is to take the next step: nobody has stopped it."""
+        """Whether to take the next step: nobody has stopped it."""
         return not self._stopping.is_set()
 
     @property
@@ -98,34 +98,34 @@ class BackgroundTask:
         return ((self.ended_at or dt.datetime.now(dt.UTC)) - self.started_at).total_seconds()
 
     def tell(self, looked_at: int, total: int | None, *told: str, done: int | None = None) -> None:
-        """Tell how far it is, and what has come of it."""
+        """Update its progress and results."""
         self.looked_at, self.total, self.done = looked_at, total, done
         self.told = [each for each in told if each]
         self._announce()
 
     def stop(self) -> None:
-        """Let it end before its next step."""
+        """Make it end before its next step."""
         self._stopping.set()
 
     async def rest(self, seconds: float) -> None:
-        """Wait, or until it is stopped; others get their turn all the same."""
+        """Wait for this time or until it is stopped; even with 0 seconds, let other tasks run."""
         await asyncio.sleep(0)
         if seconds > 0:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), seconds)
 
     async def news(self, seconds: float) -> None:
-        """Wait until it has something to tell, or so long."""
+        """Wait for an update, at most this long."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._news.wait(), seconds)
 
     async def over(self, seconds: float) -> None:
-        """Wait until it is over, or so long."""
+        """Wait for its end, at most this long."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._over.wait(), seconds)
 
     def end(self, status: Status, error: str = "") -> None:
-        """Let it be over."""
+        """Mark it as ended."""
         self.status, self.error, self.ended_at = status, error, dt.datetime.now(dt.UTC)
         self._over.set()
         self._announce()
@@ -136,7 +136,7 @@ class BackgroundTask:
 
 
 class BackgroundTasks:
-    """The tasks of a dashboard: those that run, and the last that have ended."""
+    """The tasks of a dashboard: running ones, and the last ones that ended."""
 
     def __init__(self) -> None:
         self._tasks: dict[str, BackgroundTask] = {}
@@ -144,19 +144,19 @@ class BackgroundTasks:
         self._asked: dict[str, str | None] = {}
 
     def get(self, task_id: str) -> BackgroundTask | None:
-        """Return a task; None for one that is not known (any more)."""
+        """Return a task; None if it is not known (any more)."""
         return self._tasks.get(task_id)
 
     def all(self, server: str) -> list[BackgroundTask]:
-        """Return those of a server, the last one first."""
+        """Return the tasks of a server, the latest first."""
         return [task for task in reversed(self._tasks.values()) if task.server == server]
 
     @contextlib.contextmanager
     def once(self, word: str) -> Iterator[bool]:
-        """Do what follows for a form that was not sent before, as it is told; one that fails may be sent again.
+        """Yield whether a form is sent for the first time; a form whose block fails may be sent again.
 
         Args:
-            word: the form's own.
+            word: the form's unique word.
         """
         is_new = word not in self._asked
         if is_new:
@@ -169,26 +169,26 @@ class BackgroundTasks:
             raise
 
     def asked(self, once: str) -> BackgroundTask | None:
-        """Return the task that a form has started already."""
+        """Return the task that a form has already started, or None."""
         return self._tasks.get(self._asked.get(once) or "")
 
     def start(self, task: BackgroundTask, work: Work, once: str, ended: Callable[[BackgroundTask], None]) -> None:
-        """Let a task run.
+        """Start a task.
 
         Args:
-            once: the word of the form that asks for it.
-            ended: is called when it is over.
+            once: the unique word of its form.
+            ended: called when the task ends.
 
         Raises:
-            HTTPException: another one runs.
+            HTTPException: 409 if another task is running.
         """
         others = [each for each in self._tasks.values() if each.runs]
         for each in others:
             if task.alone and each.alone and (each.server, each.about()) == (task.server, task.about()):
                 busy = task.subject[0].upper() + task.subject[1:]
-                raise HTTPException(409, f"{busy} is busy: {each.title}. Stop it, or wait until it has ended.")
+                raise HTTPException(409, f"{busy} is busy: {each.title}. Stop that task, or wait until it ends.")
         if len(others) >= MOST_RUNNING:
-            raise HTTPException(409, f"{MOST_RUNNING} tasks run: stop one, or wait until one has ended.")
+            raise HTTPException(409, f"{MOST_RUNNING} tasks are running: stop one, or wait until one ends.")
         self._tasks[task.id] = task
         self._remember(once, task.id)
         running = self._running[task.id] = asyncio.create_task(_run(task, work))
@@ -197,7 +197,7 @@ class BackgroundTasks:
         self._forget()
 
     async def close(self) -> None:
-        """Stop all tasks, and wait until they have ended."""
+        """Stop all tasks, and wait for them to end."""
         for task in self._tasks.values():
             task.stop()
         if self._running:
@@ -215,10 +215,10 @@ class BackgroundTasks:
 
 
 def word_of(form: Mapping[str, str]) -> str:
-    """Return the word by which a form is told from all others; raises InvalidInput."""
+    """Return the word that makes a form unique; raises InvalidInput."""
     word = form.get("once", "")
     if not word or len(word) > MOST_WORD:
-        raise InvalidInput(f"the form has no word of its own ({word[:MOST_WORD]!r}): open its page anew")
+        raise InvalidInput(f"the form has an invalid field once ({word[:MOST_WORD]!r}): reload its page")
     return word
 
 
@@ -227,8 +227,8 @@ async def _run(task: BackgroundTask, work: Work) -> None:
         await work(task)
     except DelayqError as error:
         task.end("failed", str(error))
-    except Exception as error:  # noqa: BLE001  # whoever looks at its page is to know
+    except Exception as error:  # noqa: BLE001  # its page must show the failure
         log.error("task of the dashboard failed", task=task.title, exc_info=error)
-        task.end("failed", "The dashboard has failed here: its log tells more.")
+        task.end("failed", "Internal error: see the dashboard’s log.")
     else:
         task.end("done" if task.goes_on else "stopped")

@@ -1,4 +1,4 @@
-"""Numbers as lines and bars: what the templates need to draw them as SVG."""
+"""Charts: lines and bars for the templates, which draw them as SVG."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from delayq.web.axes import HEIGHT, INSET, WIDTH, TimeAxis, ValueAxis
 HOUR = dt.timedelta(hours=1)
 LEAST = dt.timedelta(seconds=20)
 GAP = 2.5
-"""Where two points are farther apart than this many samples, at least one is missing: the line breaks off."""
+"""If two points are more than this many samples apart, a sample is missing between them, and the line breaks."""
 
 BACKLOG = ("scheduled", "due", "running", "retrying", "dead")
 
@@ -25,12 +25,12 @@ Values = Sequence[float | None]
 
 
 class ChartSeries(NamedTuple):
-    """What a chart shows of one kind.
+    """A series of a chart.
 
     Attributes:
-        kind: decides how it looks.
-        path: lines, or bars.
-        dots: points that have no neighbour, to which a line could lead.
+        kind: the CSS class that decides its look.
+        path: the lines or bars.
+        dots: points without a neighbour that a line could lead to.
     """
 
     name: str
@@ -40,7 +40,7 @@ class ChartSeries(NamedTuple):
 
 
 class ChartRow(NamedTuple):
-    """What a chart shows at one time, as text, and where."""
+    """The values of a chart at one time, as text, and their position."""
 
     at: dt.datetime
     x: float
@@ -48,12 +48,12 @@ class ChartRow(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """A chart: lines or bars over time, and the same as a table.
+    """A chart: lines or bars over time, and a table of the same values.
 
     Attributes:
-        time: the axis of time; it has the same length whatever is drawn.
-        values: the axis of values.
-        sum: of all bars; None for lines.
+        time: the time axis; its length does not depend on the data.
+        values: the value axis.
+        sum: the sum of all bars; None for lines.
     """
 
     title: str
@@ -65,28 +65,28 @@ class Chart(NamedTuple):
 
     @property
     def grid(self) -> str:
-        """The path of the lines from the marks of both axes."""
+        """The path of the grid lines."""
         across = [f"M0 {mark.percent * HEIGHT / 100:g}H{WIDTH:g}" for mark in self.values.marks()]
         down = [f"M{mark.percent * WIDTH / 100:g} 0V{HEIGHT:g}" for mark in self.time.marks()]
         return "".join(across + down)
 
 
 class Sparkline(NamedTuple):
-    """A line without axes, and what it shows in words; empty where nothing is known."""
+    """A line without axes, and its range in words; empty if there are no samples."""
 
     path: str = ""
     told: str = ""
 
 
 class LagCount(NamedTuple):
-    """How many records each group of a topic was behind at a moment."""
+    """The lag of each group of a topic at one time."""
 
     at: dt.datetime
     lags: Mapping[str, int]
 
 
 class Line(NamedTuple):
-    """A line of a chart: its name, its kind, and a value for each time, None where there is none."""
+    """A line of a chart: its name, its kind, and its value at each time, or None."""
 
     name: str
     kind: str
@@ -94,9 +94,9 @@ class Line(NamedTuple):
 
 
 def rates_of(history: Sequence[Sample], now: QueueStats | None = None) -> list[Rates]:
-    """Return what happened between each two samples, and since the last one.
+    """Return the rates between each two samples, and since the last one.
 
-    Counts within seconds of each other, as of a consumer that has just begun, would make peaks of chance.
+    Samples only seconds apart, such as those of a consumer that has just started, are left out: they make random peaks.
     """
     counts = _apart([*(sample.stats for sample in history), *([now] if now else [])])
     found = [between(before, after) for before, after in pairwise(counts)]
@@ -104,7 +104,7 @@ def rates_of(history: Sequence[Sample], now: QueueStats | None = None) -> list[R
 
 
 def sparkline(history: Sequence[Sample], width: float = 120, height: float = 24) -> Sparkline:
-    """Draw what was acked a second within the last hour."""
+    """Draw the acks per second over the last hour."""
     counts = _apart([each.stats for each in history if each.at >= history[-1].at - HOUR])
     acked = [max(0, b.acked - a.acked) / (b.at - a.at).total_seconds() for a, b in pairwise(counts)]
     if not acked:
@@ -119,7 +119,7 @@ def sparkline(history: Sequence[Sample], width: float = 120, height: float = 24)
 
 
 def _apart(counts: Sequence[QueueStats]) -> list[QueueStats]:
-    """Leave out those that were counted too soon after others."""
+    """Leave out counts that follow too soon after others."""
     kept: list[QueueStats] = []
     for each in counts:
         if not kept or each.at - kept[-1].at >= LEAST:
@@ -128,10 +128,10 @@ def _apart(counts: Sequence[QueueStats]) -> list[QueueStats]:
 
 
 def backlog(counted: Sequence[QueueStats], time: TimeAxis, step: dt.timedelta) -> Chart:
-    """Draw how many messages there were in each state, at each of the times when they were counted.
+    """Draw the number of messages in each state over time.
 
     Args:
-        step: how far apart the counts are where none is missing.
+        step: the time between counts if none is missing.
     """
     counted = _apart(counted)
     lines = [Line(name, name, [getattr(each, name) for each in counted]) for name in BACKLOG]
@@ -140,7 +140,7 @@ def backlog(counted: Sequence[QueueStats], time: TimeAxis, step: dt.timedelta) -
 
 
 def throughput(rates: Sequence[Rates], time: TimeAxis, step: dt.timedelta) -> Chart:
-    """Draw what was sent, acked and failed a second."""
+    """Draw the messages sent, acked and failed per second."""
     lines = [
         Line("sent", "second", [each.sent for each in rates]),
         Line("acked", "first", [each.acked for each in rates]),
@@ -152,8 +152,8 @@ def throughput(rates: Sequence[Rates], time: TimeAxis, step: dt.timedelta) -> Ch
 
 
 def times(title: str, rates: Sequence[Rates], half: Values, most: Values, time: TimeAxis, step: dt.timedelta) -> Chart:
-    """Draw how long something took, half of it and 99 % of it, in seconds, on a logarithmic axis."""
-    lines = [Line("half", "first", half), Line("99 %", "second", most)]
+    """Draw the 50 % and 99 % quantiles of a duration, in seconds, on a logarithmic axis."""
+    lines = [Line("50 %", "first", half), Line("99 %", "second", most)]
     values = axes.log_times(max((value for value in most if value), default=0))
     return _lines(
         title, [each.until for each in rates], lines, time, values, step, lambda value: f"< {show_duration(value)}"
@@ -161,7 +161,7 @@ def times(title: str, rates: Sequence[Rates], half: Values, most: Values, time: 
 
 
 def lag(counted: Sequence[LagCount], time: TimeAxis, step: dt.timedelta) -> Chart:
-    """Draw how far groups of a topic were behind: those with the longest lag now, as many as there are lines."""
+    """Draw the lag of a topic's groups: those with the longest lag now, as many as there are kinds of lines."""
     now = counted[-1].lags
     names = sorted(now, key=lambda name: (-now[name], name))[: len(BACKLOG)]
     lines = [
@@ -172,7 +172,7 @@ def lag(counted: Sequence[LagCount], time: TimeAxis, step: dt.timedelta) -> Char
 
 
 def due(title: str, upcoming: Sequence[Upcoming]) -> Chart:
-    """Draw what falls due, a bar for each span of time: below what is scheduled, on top of it what is retrying."""
+    """Draw the messages that fall due, a bar for each span of time: scheduled ones below, retrying ones on top."""
     time = TimeAxis(upcoming[0].starts_at, upcoming[-1].ends_at)
     values = axes.counts([[each.count for each in upcoming]])
     width = WIDTH / len(upcoming)
@@ -218,7 +218,7 @@ def _lines(
 def path(xs: Sequence[float], ys: Values, gap: float) -> tuple[str, str]:
     """Return the lines through points, and the points that no line reaches.
 
-    A line breaks off where there is no value, or where the next point is farther away than `gap`.
+    A line breaks where a value is missing, or where the next point is farther away than `gap`.
     """
     pieces: list[list[str]] = []
     last: float | None = None
@@ -239,5 +239,5 @@ def _number(count: float) -> str:
 
 
 def per_second(rate: float) -> str:
-    """Return a rate with as many digits as mean something."""
+    """Return a rate with its significant digits."""
     return f"{rate:,.0f}/s" if rate >= 100 else f"{rate:.3g}/s"

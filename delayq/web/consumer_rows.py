@@ -1,4 +1,4 @@
-"""Consumers as pages list them: those of a queue, with what each holds and until when."""
+"""The consumers of a queue as pages list them, with the messages that each holds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class HeldMessage(NamedTuple):
     """A delivery that a consumer has taken and not settled.
 
     Attributes:
-        lease_until: when its lease ends; None when it was settled since the consumer was seen.
+        lease_until: when its lease ends; None if it was settled since the consumer was last seen.
     """
 
     held: Held
@@ -23,14 +23,14 @@ class HeldMessage(NamedTuple):
 
 
 class ConsumerRow(NamedTuple):
-    """A consumer as its row tells it; `holds` are the first deliveries of those that it holds."""
+    """A consumer as a row of the list; `holds` are the first of the deliveries that it holds."""
 
     info: ConsumerInfo
     holds: list[HeldMessage]
 
 
 class ConsumerRows(NamedTuple):
-    """The consumers of a queue, those that live first; of `total`, `rows` are the first ones."""
+    """The consumers of a queue, live ones first; `rows` are the first of `total`."""
 
     queue: str
     rows: list[ConsumerRow]
@@ -42,8 +42,8 @@ async def consumer_rows(queue: Queue, most: int, most_held: int) -> ConsumerRows
     """List the consumers of a queue.
 
     Args:
-        most: consumers that are listed.
-        most_held: deliveries that are listed of each.
+        most: the maximum number of consumers.
+        most_held: the maximum number of deliveries listed for each.
     """
     found = sorted(await queue.consumers(), key=lambda each: (not each.is_alive, each.name))
     held = [held for each in found[:most] for held in each.holds[:most_held]]
@@ -56,6 +56,6 @@ async def consumer_rows(queue: Queue, most: int, most_held: int) -> ConsumerRows
 
 
 async def _leases(queue: Queue, ids: Sequence[str]) -> dict[str, dt.datetime]:
-    """Return when the leases of messages end; one that does not run has none."""
+    """Return when the leases of messages end; messages that are not running have none."""
     ends = await queue.execute(inspect.lease_ends, ids) if ids else []
     return {message_id: end for message_id, end in zip(ids, ends, strict=True) if end is not None}

@@ -1,4 +1,4 @@
-"""What went wrong, as a page or a problem of the API: what to do, no secret, and nothing that only the log may tell."""
+"""Errors as pages, or as problems of the API: they say what to do, and reveal no secrets or internals."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from delayq.web.request_context import is_api, visit
 
 RETRY_SECONDS = 5
 PASSING = {HTTPStatus.CONFLICT, HTTPStatus.SERVICE_UNAVAILABLE}
-"""Of a form that may succeed when it is sent again."""
+"""The statuses of forms that may succeed if they are sent again."""
 
 Endpoint: TypeAlias = Callable[[Request], Coroutine[Any, Any, Response]]
 
-_MEANT = {404: "There is no such page.", 405: "This page is not asked for so."}
+_MEANT = {404: "There is no such page.", 405: "This page does not support that method."}
 
 
 def back_on(page: Endpoint) -> Callable[[Endpoint], Endpoint]:
-    """Let an endpoint that refuses its form answer with the page of that form, and with what was typed.
+    """Make an endpoint that refuses its form answer with the page of the form and what was typed.
 
     Args:
-        page: what shows the page; where it cannot, the answer tells the reason alone.
+        page: the function that shows the page; if it fails, the answer is only the reason.
     """
 
     def around(endpoint: Endpoint) -> Endpoint:
@@ -54,19 +54,19 @@ def back_on(page: Endpoint) -> Callable[[Endpoint], Endpoint]:
 
 
 def page(request: Request, status: int, text: str) -> Response:
-    """Return a page that tells what is wrong; of an action, an audit line tells it, too."""
+    """Return a page that says what is wrong; for an action, also write an audit line."""
     return _page(request, Refusal(status, text, headers=_headers(status)))
 
 
 def refused(request: Request, error: Exception) -> Response:
-    """Show an HTTPException, or a DelayqError; their texts say what to do, and have no secrets."""
+    """Show an HTTPException or a DelayqError; their texts say what to do, and hold no secrets."""
     return _page(request, _refusal(error, problems.MEANT if is_api(request) else _MEANT))
 
 
 def broken(request: Request, error: Exception) -> Response:
-    """Tell of a bug, without its details."""
+    """Report a bug, without details."""
     log.error("dashboard failed", path=request.url.path, exc_info=error)
-    return page(request, 500, "The dashboard has failed here: its log tells more.")
+    return page(request, 500, "Internal error: see the dashboard’s log.")
 
 
 def status_of(error: Exception) -> int:

@@ -1,4 +1,4 @@
-"""Filters: which messages of a state are meant, as forms and links say it."""
+"""Filters for messages, as forms and links hold them."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ WHERE = ("payload", "header", "error")
 
 
 class MessageFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which messages of a state are meant: those to which all that is not empty applies.
+    """A filter for the messages in a state; messages must match all fields that are not empty.
 
     Attributes:
-        payload: text of the payload.
-        header: a name and a value, as in ``tenant=acme``.
-        error: text of the last error.
+        payload: text in the payload.
+        header: a name and a value, such as ``tenant=acme``.
+        error: text in the last error.
         reason: why they died.
-        bare: "1" for those that have no error.
-        kind: an error with its numbers as ``#``, as `Cause.error` has it.
-        older, newer: of dead letters: how long ago they died, or when, as in ``1h30m``.
-        prefix: what the id begins with.
-        since, until: their time, as lists show it: a moment, or as in ``+2h`` and ``-10m`` from now.
-        redaction: what is hidden from the one who filters.
+        bare: "1" for messages without an error.
+        kind: an error with its numbers as ``#``, as in `Cause.error`.
+        older, newer: for dead letters: how long ago they died, such as ``1h30m``, or when.
+        prefix: the start of the id.
+        since, until: the range of the time in lists: a time, or a shift from now such as ``+2h`` or ``-10m``.
+        redaction: the values that are hidden from the user.
     """
 
     state: State = "pending"
@@ -65,7 +65,7 @@ class MessageFilter(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_empty(self) -> bool:
-        """Whether all messages of the state are meant."""
+        """Whether it matches all messages in the state."""
         return not any(getattr(self, name) for name in FIELDS if name != "state")
 
     def fields(self) -> dict[str, str]:
@@ -73,10 +73,10 @@ class MessageFilter(msgspec.Struct, frozen=True, kw_only=True):
         return {name: value for name in FIELDS if (value := getattr(self, name))}
 
     def choice(self) -> Choice:
-        """Return what tells which messages are meant; raises InvalidInput."""
+        """Return the filter as the library takes it; raises InvalidInput."""
         name, equals, value = self.header.partition("=")
         if self.header and not (name and equals):
-            raise InvalidField("header", f"header {self.header!r} is not a name and a value, as in tenant=acme")
+            raise InvalidField("header", f"header {self.header!r} is not a name and a value, such as tenant=acme")
         return Choice(
             older_than=_age("older", self.older),
             newer_than=_age("newer", self.newer),
@@ -93,16 +93,16 @@ class MessageFilter(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def words(self) -> str:
-        """Say which messages are meant."""
+        """Describe the filter in words."""
         told = [
             f"with “{self.payload}” in the payload" if self.payload else "",
             f"with the header {self.header}" if self.header else "",
             f"with “{self.error}” in the last error" if self.error else "",
             f"with the error {self.kind}" if self.kind else "",
             "without an error" if self.bare else "",
-            f"that died of {self.reason}" if self.reason else "",
-            f"that died {self.older} ago or earlier" if self.older else "",
-            f"that died within the last {self.newer}" if self.newer else "",
+            f"with the reason {self.reason}" if self.reason else "",
+            f"dead for at least {self.older}" if self.older else "",
+            f"dead for less than {self.newer}" if self.newer else "",
             f"whose id begins with “{self.prefix}”" if self.prefix else "",
             f"from {self.since}" if self.since else "",
             f"until {self.until}" if self.until else "",
@@ -111,7 +111,7 @@ class MessageFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 FIELDS = tuple(name for name in MessageFilter.__struct_fields__ if name != "redaction")
-"""Those of a form or a link."""
+"""The fields of a form or a link."""
 
 
 def _age(name: str, text: str) -> float | dt.datetime | None:
@@ -131,20 +131,20 @@ def _moment(name: str, text: str) -> dt.datetime | None:
 
 
 def shift_or_moment(text: str) -> dt.timedelta | dt.datetime:
-    """Read a length of time with a sign, as in ``+10m`` or ``-1h``, or a moment; raises InvalidInput."""
+    """Read a duration with a sign, such as ``+10m`` or ``-1h``, or a time; raises InvalidInput."""
     if text[:1] in ("+", "-"):
         return dt.timedelta(seconds=parse_duration(text[1:])) * (-1 if text[0] == "-" else 1)
     given = parse_age(text)
     if not isinstance(given, dt.datetime):
-        raise InvalidInput(f"{text!r} has no sign: write +{text} or -{text}, or a moment as in 2026-12-24T18:00+01:00")
+        raise InvalidInput(f"{text!r} has no sign: write +{text} or -{text}, or a time such as 2026-12-24T18:00+01:00")
     return given
 
 
 def quoted(message_id: str) -> str:
-    """Return an id, or a cursor, in plain characters: also one of another program, which is no UTF-8."""
+    """Return an id or a cursor in plain characters, even if it is not UTF-8, as ids of other programs may be."""
     return quote(message_id, safe="", errors="surrogateescape")
 
 
 def unquoted(text: str) -> str:
-    """Return the id, or the cursor, that `quoted` made this of."""
+    """Return the id or the cursor from a text that `quoted` made."""
     return unquote(text, errors="surrogateescape")

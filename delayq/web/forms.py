@@ -1,4 +1,4 @@
-"""Forms: one that is refused comes back on its page, with the reason beside the field and all that was typed."""
+"""Forms: a refused form comes back on its page, with the reason beside the field and everything that was typed."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from delayq.model.units import from_ms, parse_age, timestamp_ms
 
 
 class InvalidField(InvalidInput):
-    """What a field of a form holds cannot be used.
+    """The value of a form field is invalid.
 
     Attributes:
-        field: its name.
+        field: the name of the field.
     """
 
     def __init__(self, field: str, text: str) -> None:
@@ -26,7 +26,7 @@ class InvalidField(InvalidInput):
 
 @contextlib.contextmanager
 def field(name: str) -> Iterator[None]:
-    """Name the field whose value makes the block raise InvalidInput."""
+    """Turn an InvalidInput of the block into an InvalidField with this name."""
     try:
         yield
     except InvalidField:
@@ -39,16 +39,16 @@ def check_name(form: Mapping[str, str], kind: str, name: str) -> None:
     """Check the field of the macro `name_check`; raises InvalidField unless it holds the name.
 
     Args:
-        kind: what has the name, as in "queue".
+        kind: what the name belongs to, such as "queue".
     """
     typed = form.get("name", "").strip()
-    if typed not in {name.strip(), printable(name).strip()}:  # as it is, or as the page shows it
+    if typed not in {name.strip(), printable(name).strip()}:  # as it is, or as the page shows it escaped
         wrong = f"{typed!r} is not the name of the {kind}" if typed else f"the name of the {kind} is missing"
         raise InvalidField("name", f"{wrong}: type {printable(name)} to confirm")
 
 
 def past_time(text: str, now: dt.datetime) -> dt.datetime:
-    """Return the moment that a field means: "2h" ago, or one that is written out; raises InvalidInput."""
+    """Return the time in a field: a time ago such as "2h", or a full time; raises InvalidInput."""
     given = parse_age(text)
     ms = timestamp_ms(given) if isinstance(given, dt.datetime) else timestamp_ms(now) - given * 1000
     return from_ms(ms)
@@ -58,9 +58,9 @@ class Refusal(NamedTuple):
     """Why a form was refused.
 
     Attributes:
-        status: of HTTP.
-        field: the name of the field that is wrong; empty where it is none.
-        headers: of the answer.
+        status: the HTTP status.
+        field: the name of the invalid field; empty if there is none.
+        headers: the headers of the answer.
     """
 
     status: int

@@ -1,4 +1,4 @@
-"""Going over all queues of a server, or all topics, however many there are, to know which of them are in trouble."""
+"""Checks all queues or topics of a server in turn, however many there are, to find those in trouble."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from typing import Generic, Protocol, TypeVar
 from delayq.errors import DelayqError
 
 AT_ONCE = 16
-"""Queues that are looked at together."""
+"""The number of queues that are checked at once."""
 
 LEAST_REST = 4
-"""Times as long as a look took, the next one waits: the dashboard and its server have other things to do."""
+"""The rest after a check, as a multiple of its time: the dashboard and its server have other things to do."""
 
 ROUND_SECONDS = 10.0
-"""From the beginning of a round to that of the next one, at the least; what was seen within one is not looked at."""
+"""The minimum time between the starts of two rounds; a queue that was seen within it is not checked again."""
 
 AGAIN_SECONDS = 1.0
-"""Until a server that was silent is asked again: of what was not seen meanwhile, nothing is known."""
+"""The wait before a silent server is asked again. Nothing is known of queues that were not seen meanwhile."""
 
 LINGER = 60.0
-"""Seconds for which rounds go on when nobody asks any more: pages without scripts are asked for now and then."""
+"""Seconds for which rounds continue after the last request: pages without scripts are only reloaded now and then."""
 
 PATIENCE = 1.0
-"""Seconds that what looks at a server just now may take to end."""
+"""Seconds that a running check may take to end."""
 
 T = TypeVar("T")
 F_co = TypeVar("F_co", covariant=True)
@@ -37,8 +37,8 @@ class Seen(Protocol[F_co]):
     """A queue or a topic, as it was seen.
 
     Attributes:
-        codes: those of its troubles.
-        figures: what is kept of it until the next look.
+        codes: the codes of its troubles.
+        figures: what is kept until the next check.
         error: why it could not be read, or empty.
     """
 
@@ -56,7 +56,7 @@ S = TypeVar("S", bound=Seen[object])
 
 
 async def in_turns(names: Sequence[str], look: Callable[[str], Awaitable[T]]) -> list[T]:
-    """Look at some queues, a few together."""
+    """Check queues, a few at a time."""
     seen: list[T] = []
     for start in range(0, len(names), AT_ONCE):
         seen += await asyncio.gather(*map(look, names[start : start + AT_ONCE]))
@@ -66,30 +66,30 @@ async def in_turns(names: Sequence[str], look: Callable[[str], Awaitable[T]]) ->
 async def in_earnest(
     names: Sequence[str], look: Callable[[str], Awaitable[S]], answer: Callable[[], Awaitable[None]]
 ) -> list[S]:
-    """Look at some queues; once more at those that could not be read, if it was the server that was silent.
+    """Check queues; if the server was silent, check those again that could not be read.
 
     Args:
-        answer: raises ServerError, unless the server answers.
+        answer: raises ServerError unless the server answers.
 
     Raises:
-        ServerError: it is silent still, so that no queue is to be blamed.
+        ServerError: the server is still silent, so the queues are not to blame.
     """
     seen: list[S] = []
     for start in range(0, len(names), AT_ONCE):
         turn = await in_turns(names[start : start + AT_ONCE], look)
         failed = [each.name for each in turn if each.error]
         if failed:
-            await answer()  # before more of them wait for nothing
+            await answer()  # before more checks wait in vain
             again = {each.name: each for each in await in_turns(failed, look)}
             if any(each.error for each in again.values()):
-                await answer()  # it may have fallen silent only now
+                await answer()  # it may have just fallen silent
             turn = [again.get(each.name, each) for each in turn]
         seen += turn
     return seen
 
 
 async def end(task: asyncio.Task[None] | None, looking: asyncio.Lock) -> None:
-    """Cancel a task; not while it looks, if that takes no longer than a second: it may be about to connect."""
+    """Cancel a task, but wait up to a second for a running check: it may be about to connect."""
     if task is None:
         return
     with contextlib.suppress(TimeoutError):
@@ -101,16 +101,16 @@ async def end(task: asyncio.Task[None] | None, looking: asyncio.Lock) -> None:
 
 
 class HealthSweep(Generic[F]):
-    """Looks at one queue, or topic, after the other, for as long as anybody wants to know.
+    """Checks one queue or topic after the other, as long as anybody watches.
 
     Args:
-        names: returns those of all queues, in order.
-        glance: looks at one.
-        answer: raises ServerError, unless the server answers.
+        names: returns the names of all queues, in order.
+        glance: checks one.
+        answer: raises ServerError unless the server answers.
 
     Attributes:
-        troubled: the queues in trouble, as far as they were looked at, with the codes of their troubles.
-        figures: what is kept of each that could be read, by its name.
+        troubled: the queues in trouble, as far as they were checked, with the codes of their troubles.
+        figures: what is kept of each queue that could be read, by name.
     """
 
     def __init__(
@@ -132,11 +132,11 @@ class HealthSweep(Generic[F]):
 
     @property
     def looked_at(self) -> int:
-        """How many queues were looked at since somebody has asked."""
+        """The number of queues checked since somebody started to watch."""
         return len(self._looked_at)
 
     def note(self, seen: Seen[F]) -> None:
-        """Remember what was seen of a queue, which somebody has looked at."""
+        """Remember a queue that was seen outside of a round."""
         self._forget(seen.name)
         self._looked_at[seen.name] = time.monotonic()
         if seen.codes:
@@ -145,18 +145,18 @@ class HealthSweep(Generic[F]):
             self.figures[seen.name] = seen.figures
 
     def ask(self) -> None:
-        """Go on for a minute."""
+        """Keep checking for another minute."""
         self._until = time.monotonic() + LINGER
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._go_on())
 
     async def whole(self, seconds: float) -> None:
-        """Wait until all queues were looked at, or so long."""
+        """Wait until all queues are checked, at most this long."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._is_whole.wait(), seconds)
 
     async def close(self) -> None:
-        """End it."""
+        """Stop checking."""
         task, self._task = self._task, None
         await end(task, self._looking)
 
@@ -165,11 +165,11 @@ class HealthSweep(Generic[F]):
             began = time.monotonic()
             try:
                 await self._once(began - ROUND_SECONDS)
-            except DelayqError:  # who looks at a page is told; the round goes on where it was
+            except DelayqError:  # pages show the error; the round continues from here
                 await asyncio.sleep(AGAIN_SECONDS)
             else:
                 await asyncio.sleep(max(ROUND_SECONDS / 10, began + ROUND_SECONDS - time.monotonic()))
-        self._looked_at.clear()  # it would be old when somebody asks again
+        self._looked_at.clear()  # it would be out of date at the next request
         self.troubled.clear()
         self.figures.clear()
         self._is_whole.clear()

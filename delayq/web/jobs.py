@@ -1,4 +1,4 @@
-"""What tasks do: the same with some messages, with all that match, or with all dead letters at a rate; and examine."""
+"""The work of tasks: actions on selected or matching messages, requeues at a rate, purges, and examinations."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from delayq.web.background_tasks import BackgroundTask, Work
 
 MOST_FINDINGS = 200
 
-_CANCELLED_IN_FLIGHT = "running: not stopped, but not retried either"
+_CANCELLED_IN_FLIGHT = "still running, but will not be retried"
 DONE = {"cancelled", "buried", "rescheduled", "requeued"}
 _BECAME = {
     "cancelled": "cancelled",
@@ -32,16 +32,16 @@ _BECAME = {
     "in_flight": "delivered meanwhile",
     "dead": "dead meanwhile",
     "unknown": "gone meanwhile",
-    "left": "not dead any more, or without a payload",
+    "left": "no longer dead, or without a payload",
 }
 
 
 class _Stopped(Exception):
-    """Ends an examination."""
+    """Stops an examination."""
 
 
 def selected(queue: Queue, act: Act, ids: Sequence[str], word: str = "cancelled") -> Work:
-    """Do it with these messages; `word` is for those that are cancelled."""
+    """Act on these messages; `word` describes cancelled ones."""
 
     async def work(task: BackgroundTask) -> None:
         told = await queue.execute(actions.each, act, ids)
@@ -52,10 +52,10 @@ def selected(queue: Queue, act: Act, ids: Sequence[str], word: str = "cancelled"
 
 
 def swept(queue: Queue, sweep: Sweep, act: Act | None, word: str = "cancelled") -> Work:
-    """Do it with all that a sweep finds; without an act, count them.
+    """Act on all messages that a sweep finds; without an act, count them.
 
     Args:
-        word: for what is cancelled.
+        word: describes cancelled messages.
     """
 
     async def work(task: BackgroundTask) -> None:
@@ -72,12 +72,12 @@ def swept(queue: Queue, sweep: Sweep, act: Act | None, word: str = "cancelled") 
 
 
 def redriven(queue: Queue, redrive: Redrive, dry_run: bool) -> Work:
-    """Bring dead letters back."""
+    """Requeue dead letters."""
 
     async def work(task: BackgroundTask) -> None:
         while not redrive.done and task.goes_on:
             told = await queue.execute(redrive.step)
-            moved = "" if dry_run else f"{told.moved:,} are scheduled again."
+            moved = "" if dry_run else f"{told.moved:,} scheduled again."
             left = 0 if dry_run else told.matched - told.moved
             done = None if dry_run else told.moved
             task.tell(told.looked_at - left, told.total, f"{told.matched:,} match.", moved, done=done)
@@ -87,18 +87,18 @@ def redriven(queue: Queue, redrive: Redrive, dry_run: bool) -> Work:
 
 
 async def last_score(queue: Queue, state: State) -> int | None:
-    """Return the highest score in a state now, ms; None when it is empty."""
+    """Return the highest score in a state, ms; None if it is empty."""
     shards = await queue.execute(QueueContext.opened)
     lasts = map(unwrap, await queue.execute(round_trip, [scripts.last(state) for scripts in shards]))
     return max((math.ceil(float(score)) for rows in lasts for _, score in rows), default=None)
 
 
 def purged(queue: Queue, state: State, most: int, up_to: int) -> Work:
-    """Discard what is in a state.
+    """Delete the messages in a state.
 
     Args:
-        most: so many, at the most, the earliest of each shard first.
-        up_to: those whose score is no higher, ms.
+        most: the maximum number of messages, the earliest of each shard first.
+        up_to: the highest score to delete, ms.
     """
 
     async def work(task: BackgroundTask) -> None:
@@ -119,7 +119,7 @@ def purged(queue: Queue, state: State, most: int, up_to: int) -> Work:
 
 
 def examined(queue: Queue) -> Work:
-    """Let the doctor look at the queue, without a repair."""
+    """Check the queue with the doctor, without repairs."""
 
     async def work(task: BackgroundTask) -> None:
         findings: list[str] = []
@@ -136,21 +136,21 @@ def examined(queue: Queue) -> Work:
         except _Stopped:
             return
         more = len(report.findings) - len(findings)
-        healthy = "All is well." if not report.findings else ""
+        healthy = "No problems found." if not report.findings else ""
         task.tell(report.messages, report.total, healthy, *findings, f"and {more:,} more" if more else "")
 
     return work
 
 
 def outcome(act: Act | None, became: Mapping[str, int], of: int, cancelled: str = "cancelled") -> str:
-    """Say what became of messages: ``3 of 5 rescheduled; 2 delivered meanwhile``."""
+    """Describe the outcomes: ``3 of 5 rescheduled; 2 delivered meanwhile``."""
     in_flight = _CANCELLED_IN_FLIGHT if act is actions.cancelling else _BECAME["in_flight"]
     meant = _BECAME | {"cancelled": cancelled, "in_flight": in_flight}
     words = sorted(became.items(), key=lambda item: (item[0] not in DONE, item[0]))
     parts = [f"{count:,} {meant[word]}" for word, count in words]
     if parts:
         parts[0] = f"{words[0][1]:,} of {of:,} {meant[words[0][0]]}"
-    return "; ".join(parts) + "." if parts else "Nothing was there to be done."
+    return "; ".join(parts) + "." if parts else "Nothing to do."
 
 
 def _done(became: Mapping[str, int]) -> int:
@@ -158,7 +158,7 @@ def _done(became: Mapping[str, int]) -> int:
 
 
 async def _collect(queue: Queue, task: BackgroundTask) -> None:
-    """Delete the payloads of what was discarded, as consumers do all the time, for as long as nobody stops it."""
+    """Delete the payloads of discarded messages, as consumers also do, until it is stopped."""
     more = True
     while more and task.goes_on:
         found = await queue.execute(garbage.find)

@@ -1,4 +1,4 @@
-"""How often somebody may guess."""
+"""Limits how often passwords can be guessed."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from collections.abc import Callable
 
 SECONDS = 60.0
 MOST = 5
-"""Wrong guesses a minute from an address. None from elsewhere count: else a stranger could lock everybody out."""
+"""Wrong guesses per minute from an address. Each address has its own count, or a stranger could lock everybody out."""
 
 MOST_ADDRESSES = 10_000
-"""Of which guesses are remembered, those that were the last to guess."""
+"""The number of addresses whose guesses are remembered: the latest ones."""
 
 
 class LoginThrottle:
-    """The guesses of the last minute, by where they came from."""
+    """The guesses of the last minute, by address."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._guesses: dict[str, list[float]] = {}  # who guessed last is the last one
+        self._guesses: dict[str, list[float]] = {}  # the latest address is last
 
     def begin(self, address: str) -> float:
-        """Count a guess, and return 0; or, when there were too many, how many seconds to wait."""
+        """Count a guess and return 0; after too many guesses, return how many seconds to wait."""
         now, place = self._clock(), place_of(address)
         own = [at for at in self._guesses.pop(place, ()) if at > now - SECONDS]
         self._guesses[place] = own
@@ -34,13 +34,13 @@ class LoginThrottle:
         return 0
 
     def forgive(self, address: str) -> None:
-        """Forget a guess from an address: it was right. Who logs in as one may still guess at another's password."""
+        """Forget one guess from an address, since it was right. Others still count: users can guess at other users."""
         if own := self._guesses.get(place_of(address)):
             own.pop()
 
 
 def place_of(address: str) -> str:
-    """Return what counts as one address: of IPv6 the network, since whoever has one address of it has them all."""
+    """Return what counts as one address: for IPv6 the /64 network, since one client has all its addresses."""
     try:
         found = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:

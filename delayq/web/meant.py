@@ -1,4 +1,4 @@
-"""What a confirmation knows of the messages that are meant: how many, some of them, and from when to when they are."""
+"""The messages that an action applies to, for its confirmation: their number, examples and range of times."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from delayq.protocol.operation import Operation, unwrap
 from delayq.web import jobs
 from delayq.web.actions import ActionRequest
 
-COUNT_SECONDS = 0.06  # that a confirmation may take to count what is meant
+COUNT_SECONDS = 0.06  # that a confirmation may spend on counting
 MOST_EXAMPLES = 5
-LARGEST = 16 * 1024  # bytes of a payload that an example reads for its preview
+LARGEST = 16 * 1024  # bytes of a payload; an example reads no larger one for its preview
 
 
 class Meant(msgspec.Struct, frozen=True, kw_only=True):
-    """Which messages are meant, as far as one could look in a moment.
+    """The messages that an action applies to, as far as they could be counted in a moment.
 
     Attributes:
-        matched: how many were found.
-        looked_at: among how many.
-        total: of how many that there are.
-        examples: some of them; of a payload that is large, nothing was read.
-        sizes: the bytes of the examples, by id.
-        first_at, last_at: the earliest and the latest time of those that were found, None where that is not known.
+        matched: the number of messages found.
+        looked_at: the number of messages checked.
+        total: the number of messages in the state.
+        examples: some of the messages found, without large payloads.
+        sizes: the payload sizes of the examples in bytes, by id.
+        first_at, last_at: the earliest and the latest time of the messages found, or None.
     """
 
     matched: int
@@ -50,12 +50,12 @@ class Meant(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_all(self) -> bool:
-        """Whether all were looked at."""
+        """Whether all messages were checked."""
         return self.looked_at >= self.total
 
 
 async def look(queue: Queue, deed: ActionRequest) -> Meant:
-    """Look at what is meant, for a moment."""
+    """Count for a moment the messages that an action applies to."""
     state = deed.filter.state
     if deed.ids:
         rows = await queue.execute(_rows, state, deed.ids)
@@ -76,7 +76,7 @@ async def look(queue: Queue, deed: ActionRequest) -> Meant:
 
 
 def at(info: MessageInfo) -> dt.datetime | None:
-    """Return the time by which lists sort a message: when it is due, its lease ends, or it died."""
+    """Return the time that lists sort a message by: when it is due, its lease ends, or it died."""
     return info.due_at or info.lease_until or info.died_at
 
 
@@ -95,7 +95,7 @@ async def _meant(queue: Queue, deed: ActionRequest, rows: list[Row], matched: in
 
 
 def _rows(context: QueueContext, state: State, ids: Sequence[str]) -> Operation[list[Row]]:
-    """Return those of the messages that are in a state, with their scores, lowest first."""
+    """Return the given messages that are in the state, with their scores, lowest first."""
     yield from context.opened()
     keys = [context.shard(each).keys.state(state) for each in ids]
     asked = [Command(key, ("ZSCORE", key, encode_id(each)), _bytes) for key, each in zip(keys, ids, strict=True)]

@@ -1,4 +1,4 @@
-"""The fields of forms in which somebody writes a message: its payload, its headers, and lengths of time."""
+"""The fields of forms for messages: payload, headers and durations."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from delayq.model.configuration import check_retries
 from delayq.model.units import delay_ms, lease_ms, parse_duration
 from delayq.web.forms import InvalidField, field
 
-KINDS = {"json": "JSON", "text": "text, sent as a JSON string", "bytes": "bytes, as they are in UTF-8"}
-"""What a payload that somebody has written can be."""
+KINDS = {"json": "JSON", "text": "text, sent as a JSON string", "bytes": "bytes, in UTF-8"}
+"""The types of a payload in a form."""
 
 _BYTE = re.compile(r"\(byte (\d{1,9})\)$", re.ASCII)
 
 
 def payload_of(form: Mapping[str, str], name: str = "payload") -> Any:
-    """Return the payload that a form holds, JSON as it is written; raises InvalidField."""
+    """Return the payload in a form, JSON exactly as written; raises InvalidField."""
     text, kind = form.get(name, "").replace("\r\n", "\n"), form.get("kind", "json")
     if kind not in KINDS:
-        raise InvalidField("kind", f"payload kind {kind!r} is unknown: choose one of {', '.join(KINDS)}")
+        raise InvalidField("kind", f"unknown payload type {kind!r}; expected one of {', '.join(KINDS)}")
     return text.encode() if kind == "bytes" else text if kind == "text" else msgspec.Raw(compact(text, name))
 
 
 def compact(text: str, name: str) -> bytes:
-    """Return JSON without the spaces between its parts; raises InvalidField."""
+    """Return JSON without whitespace between its parts; raises InvalidField."""
     json_of(text, name)
     return msgspec.json.format(text.encode(), indent=-1)
 
 
 def json_of(text: str, name: str) -> Any:
-    """Read the JSON of a field; raises InvalidField with the line and the column of what is wrong."""
+    """Read JSON from a field; raises InvalidField with the line and column of the error."""
     try:
         return msgspec.json.decode(text)
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
@@ -50,7 +50,7 @@ def _position(text: str, error: str) -> str:
 
 
 def headers_of(form: Mapping[str, str]) -> dict[str, Any]:
-    """Return the headers that a form holds: a JSON object, or lines of ``name=value``; raises InvalidField."""
+    """Return the headers in a form: a JSON object, or lines of ``name=value``; raises InvalidField."""
     text = form.get("headers", "").strip()
     if text.startswith("{"):
         found: dict[str, Any] = json_of(text, "headers")
@@ -59,16 +59,16 @@ def headers_of(form: Mapping[str, str]) -> dict[str, Any]:
     for number, line in enumerate(text.splitlines(), 1):
         name, equals, value = line.partition("=")
         if line.strip() and not (name.strip() and equals):
-            raise InvalidField("headers", f"line {number} of the headers is {line!r}: write it as in tenant=acme")
+            raise InvalidField("headers", f"line {number} of the headers is {line!r}: write it like tenant=acme")
         if name.strip() in headers:
-            raise InvalidField("headers", f"line {number} of the headers names {name.strip()!r} again: remove one")
+            raise InvalidField("headers", f"line {number} of the headers repeats {name.strip()!r}: remove one of them")
         if line.strip():
             headers[name.strip()] = value.strip()
     return headers
 
 
 def headers_text(headers: Mapping[str, Any]) -> str:
-    """Return headers as `headers_of` reads them: lines where these say the same, else a JSON object."""
+    """Return headers as a text that `headers_of` reads: lines if they suffice, else a JSON object."""
     text = "\n".join(f"{name}={value}" for name, value in headers.items())
     with contextlib.suppress(InvalidField):
         if headers_of({"headers": text}) == headers:
@@ -77,29 +77,29 @@ def headers_text(headers: Mapping[str, Any]) -> str:
 
 
 def delay_of(form: Mapping[str, str], name: str) -> float | None:
-    """Return the seconds that a field holds, None where it is empty; raises InvalidField."""
+    """Return the duration in a field in seconds, None if it is empty; raises InvalidField."""
     text = form.get(name, "").strip()
     with field(name):
         seconds = parse_duration(text) if text else None
-        delay_ms(seconds or 0, name)  # which checks it
+        delay_ms(seconds or 0, name)  # checks it
     return seconds
 
 
 def retries_of(form: Mapping[str, str]) -> int | None:
-    """Return the deliveries after the first one, None where the field is empty; raises InvalidField."""
+    """Return the number of retries, None if the field is empty; raises InvalidField."""
     text = form.get("retries", "").strip()
     if not text:
         return None
     if not (text.isdecimal() and len(text) < 9):
-        raise InvalidField("retries", f"{text!r} is not a number of retries: write it as in 5, or leave it out")
+        raise InvalidField("retries", f"{text!r} is not a number of retries: write one such as 5, or leave it empty")
     with field("retries"):
         return check_retries(int(text))
 
 
 def timeout_of(form: Mapping[str, str]) -> float | None:
-    """Return the seconds that a handler may run, None where the field is empty; raises InvalidField."""
+    """Return the time limit of a handler in seconds, None if the field is empty; raises InvalidField."""
     text = form.get("timeout", "").strip()
     with field("timeout"):
         seconds = parse_duration(text) if text else None
-        lease_ms(1 if seconds is None else seconds, "timeout")  # which checks it
+        lease_ms(1 if seconds is None else seconds, "timeout")  # checks it
     return seconds

@@ -1,4 +1,4 @@
-"""Payloads as pages show them: JSON in lines, text, or bytes in hex; and their beginnings, in lists."""
+"""Payloads as pages show them: indented JSON, text, or bytes in hex; and previews for lists."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from delayq.web.redaction import Redaction
 
 MOST_SHOWN = 256 * 1024  # bytes of a payload that its page shows
 MOST_HEX = 4096
-MOST_WHOLE = 4 * 1024 * 1024  # bytes that it shows on request
+MOST_WHOLE = 4 * 1024 * 1024  # bytes that its page shows on request
 
 
 def payload_of(info: MessageInfo, redaction: Redaction, whole: bool = False) -> dict[str, Any]:
-    """Return a payload as text to be shown, what it is, its size, and whether that is all of it.
+    """Return a payload as text, with its type, its size, and whether it was cut.
 
     Args:
-        whole: whether up to four megabytes are shown, and not only the beginning of a large one.
+        whole: show up to four megabytes, not only the beginning of a large payload.
     """
     if info.envelope is None:
         return _UNREADABLE
@@ -32,7 +32,7 @@ def payload_of(info: MessageInfo, redaction: Redaction, whole: bool = False) -> 
 
 
 def payload_of_record(record: Record, redaction: Redaction) -> dict[str, Any]:
-    """Return the same of a record; of one that another program has appended, its fields."""
+    """Return the same for a record; for an entry of another program, its fields."""
     try:
         if (envelope := record.envelope) is None:
             fields = msgspec.json.encode(redaction.headers(record.values))
@@ -56,12 +56,12 @@ def _shown(body: bytes, is_json: bool, size: int, whole: bool = False) -> dict[s
     except UnicodeDecodeError:
         text = ""
     if text and not any(unicodedata.category(char) == "Cc" and char not in "\n\r\t" for char in text):
-        return {"text": text, "kind": "text in bytes", "size": size, "cut": len(part) < len(body)}
+        return {"text": text, "kind": "bytes (text)", "size": size, "cut": len(part) < len(body)}
     return {"text": _hex(body[:most_hex]), "kind": "bytes", "size": size, "cut": len(body) > most_hex}
 
 
 def pretty(body: bytes) -> str:
-    """Return JSON in lines, as far as it can be read; numbers as they are written."""
+    """Return indented JSON, as far as it can be read, with numbers exactly as written."""
     try:
         return msgspec.json.format(body, indent=2).decode()
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -69,7 +69,7 @@ def pretty(body: bytes) -> str:
 
 
 def value_of(value: object) -> str:
-    """Return the value of a header, as a form takes it."""
+    """Return the value of a header as a form takes it."""
     return repr(value) if isinstance(value, bytes) else value if isinstance(value, str) else json.dumps(value)
 
 
@@ -79,16 +79,16 @@ def _hex(body: bytes) -> str:
 
 
 def _ascii(line: bytes) -> str:
-    return "".join(chr(byte) if 32 <= byte < 127 else "." for byte in line)  # what ASCII prints
+    return "".join(chr(byte) if 32 <= byte < 127 else "." for byte in line)  # printable ASCII
 
 
 def preview(info: MessageInfo, most: int = 120) -> str:
-    """Return the beginning of a payload as text, or of what it is in bytes."""
+    """Return the beginning of a payload as text, or in hex."""
     return "" if info.body is None else _beginning(info.body, most)
 
 
 def preview_of_record(record: Record, redaction: Redaction, most: int = 120) -> str:
-    """Return the beginning of what a record holds."""
+    """Return the beginning of a record's payload."""
     try:
         envelope = record.envelope
     except UnreadableEnvelope:
@@ -106,7 +106,7 @@ def _beginning(body: bytes, most: int) -> str:
 
 
 def size(count: float | None) -> str:
-    """Return a number of bytes, as ``512 B`` or ``1.4 MB``; a dash for None."""
+    """Return a number of bytes, such as ``512 B`` or ``1.4 MB``; a dash for None."""
     if count is None:
         return "–"
     for unit in ("B", "kB", "MB", "GB"):

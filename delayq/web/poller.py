@@ -1,4 +1,4 @@
-"""Looking at a server's queues again and again: once for all browsers, and only at those that somebody sees."""
+"""Polls a server's queues: once for all browsers, and only those that somebody watches."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from delayq.web.servers import DashboardServer, patience
 from delayq.web.snapshot import QueueSnapshot, QueueWatcher, glance, unreadable
 from delayq.web.topic_snapshot import TopicSnapshot, TopicWatcher
 
-FAILED = "The dashboard has failed here: its log tells more."
+FAILED = "Internal error: see the dashboard’s log."
 
 MOST_EYES = 500
-"""Queues of which the last hour is remembered."""
+"""The number of queues whose last hour is remembered."""
 
 MOST_TOLD = 5
-"""Queues, or topics, in trouble that are called by their names."""
+"""The number of queues, and of topics, in trouble that are named."""
 
 SHARE_OF_PATIENCE = 0.8
-"""What looks and the rest before them may take of the time after which a page says that nothing answers."""
+"""The share of a page's patience that a look and the rest before it may take."""
 
 ROUND_WAIT = 0.06
-"""Seconds that a page of queues in trouble may wait until all were looked at."""
+"""Seconds that a page of queues in trouble may wait until all are checked."""
 
 Wanted: TypeAlias = "QueueListView | SingleQueue"
 
@@ -44,18 +44,18 @@ class ServerSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """A server, as it was seen.
 
     Attributes:
-        at: on the monotonic clock.
-        page: the names that were wanted.
-        queues: these, in the order that is asked for.
-        total: how many queues there are.
-        looked_at: of how many it is known whether they are in trouble.
-        troubled: how many of them are.
-        first: the names of the first of these, with the codes of their troubles.
-        totals: of the queues that were looked at.
-        troubled_topics: how many topics are in trouble, as far as they were looked at.
-        first_topics: the names of the first of these, with the troubles of their groups.
+        at: the time on the monotonic clock.
+        page: the names on the page.
+        queues: their queues, in the requested order.
+        total: the number of queues.
+        looked_at: the number of queues that were checked for trouble.
+        troubled: the number of these that are in trouble.
+        first: the names of the first queues in trouble, with the codes of their troubles.
+        totals: the totals of the queues that were checked.
+        troubled_topics: the number of topics in trouble, as far as they were checked.
+        first_topics: the names of the first topics in trouble, with the troubles of their groups.
         error: why it could not be read, or empty.
-        parts: what was made of it, by the prefix under which it is seen, and whether who sees it may act.
+        parts: the rendered parts, by the dashboard's prefix and whether the user may act.
     """
 
     at: float
@@ -73,13 +73,13 @@ class ServerSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServerPoller:
-    """The one who looks at a server for all browsers.
+    """Polls a server for all browsers.
 
     Args:
-        seconds: between two looks, at the least.
+        seconds: the minimum between two looks.
 
     Attributes:
-        topics: who looks at the server's topics.
+        topics: the watcher of the server's topics.
     """
 
     def __init__(self, server: DashboardServer, seconds: float) -> None:
@@ -97,14 +97,14 @@ class ServerPoller:
         self._is_closed = False
 
     async def now(self, wanted: Wanted) -> ServerSnapshot:
-        """Return what was seen last, if that was just now; else look."""
+        """Return the last snapshot if it is fresh; otherwise look."""
         return await self._bounded(self._now(wanted))
 
     async def _now(self, wanted: Wanted) -> ServerSnapshot:
-        if wanted.needs_all:  # before the lock, for which a round steps aside
+        if wanted.needs_all:  # before taking the lock, which a round gives up in between
             self._round.ask()
             await self._round.whole(ROUND_WAIT)
-        async with self._looking:  # who comes meanwhile takes what this look sees
+        async with self._looking:  # requests that come meanwhile share this look
             since = time.monotonic() - self._seconds
             if wanted not in self._sights or self._sights[wanted].at < since:
                 kept = {each: sight for each, sight in self._sights.items() if sight.at >= since}
@@ -112,7 +112,7 @@ class ServerPoller:
             return self._sights[wanted]
 
     async def following(self, wanted: Wanted) -> AsyncGenerator[ServerSnapshot, None]:
-        """Yield what is seen, until `close`; who is slow misses what came meanwhile, and holds up nobody."""
+        """Yield snapshots until `close`. A slow reader misses some, and holds up nobody."""
         self._followed[wanted] += 1
         if self._task is None:
             self._task = asyncio.create_task(self._watch())
@@ -128,12 +128,12 @@ class ServerPoller:
                     await news.wait()
         finally:
             self._followed[wanted] -= 1
-            self._followed += Counter()  # without those that nobody follows
+            self._followed += Counter()  # drops those that nobody follows
             if not self._followed:
                 await self._rest()
 
     async def close(self) -> None:
-        """End all that follow."""
+        """End all streams."""
         self._is_closed = True
         self._news.set()
         await self._rest()
@@ -141,7 +141,7 @@ class ServerPoller:
         await self._topic_round.close()
 
     async def look_at(self, name: str, since: float = float("inf")) -> QueueSnapshot:
-        """Look at one queue, unless that was done since then, on the monotonic clock."""
+        """Look at one queue, unless it was looked at after `since`, on the monotonic clock."""
 
         async def look(queue: Queue) -> QueueSnapshot:
             self._eyes[name] = eye = self._eyes.pop(name, None) or QueueWatcher(queue)
@@ -150,28 +150,28 @@ class ServerPoller:
             return await eye.look(since)
 
         seen = await self.safely(name, look)
-        if not seen.error:  # else it may be the server that is silent
+        if not seen.error:  # otherwise the server itself may be silent
             self._round.note(seen)
         return seen
 
     def outdate(self, name: str) -> None:
-        """Look anew at a queue that an action has changed: the page that tells of that is to show it."""
+        """Look at a queue again after an action, so that the next page shows the change."""
         if name in self._eyes:
             self._eyes[name].outdate()
         self._sights.clear()
 
     async def safely(self, name: str, look: Callable[[Queue], Awaitable[QueueSnapshot]]) -> QueueSnapshot:
-        """Look at one queue; what keeps one from being seen hides no other."""
+        """Look at one queue; a queue that cannot be read does not hide the others."""
         try:
             return await look(await self.server.queue(name))
         except DelayqError as error:
             return unreadable(name, str(error))
-        except Exception as error:  # noqa: BLE001  # such as a count that is none
+        except Exception as error:  # noqa: BLE001  # such as a count that is not a number
             log.error("queue unreadable", server=self.server.name, queue=name, exc_info=error)
             return unreadable(name, FAILED)
 
     async def _glance(self, name: str) -> QueueSnapshot:
-        async with self._looking:  # what somebody waits for goes first
+        async with self._looking:  # requests go first
             pass
         return await self.safely(name, glance)
 
@@ -183,14 +183,14 @@ class ServerPoller:
     async def _rest(self) -> None:
         task, self._task = self._task, None
         await end(task, self._looking)
-        self._sights.clear()  # what was seen would be old when the next one comes
+        self._sights.clear()  # they would be out of date for the next reader
 
     async def _watch(self) -> None:
         while True:
             began = time.monotonic()
             self._sights = {each: sight for each, sight in self._sights.items() if each in self._followed}
             for each in list(self._followed):
-                async with self._looking:  # for each anew: who opens a page waits for one of them only
+                async with self._looking:  # taken for each: a new page waits for one look only
                     self._sights[each] = await self._bounded(self._look(each, began))
             news, self._news = self._news, asyncio.Event()
             news.set()
@@ -213,7 +213,7 @@ class ServerPoller:
         for each in seen:
             self._round.note(each)
         found = {each.name: each for each in seen}
-        ranked = wanted.ranked(page.names, self._round.figures)  # by what was seen just now
+        ranked = wanted.ranked(page.names, self._round.figures)  # sorted by the new figures
         return ServerSnapshot(
             at=time.monotonic(),
             page=page,
@@ -226,11 +226,11 @@ class ServerPoller:
         )
 
     def _first(self) -> dict[str, tuple[str, ...]]:
-        """Return the queues in trouble that are called by their names, with the codes of their troubles."""
+        """Return the queues in trouble that are named, with the codes of their troubles."""
         return dict(heapq.nsmallest(MOST_TOLD, self._round.troubled.items()))
 
     def _together(self) -> dict[str, Any]:
-        """Return what an overview says of all queues and topics of the server."""
+        """Return the overview's data about all queues and topics of the server."""
         self._topic_round.ask()
         in_trouble = self._topic_round.troubled
         first = heapq.nsmallest(MOST_TOLD, in_trouble)
@@ -242,10 +242,10 @@ class ServerPoller:
 
 
 def rest(took: float, interval: float) -> float:
-    """Return the seconds to wait after looks that took this long.
+    """Return the seconds to rest after looks that took this long.
 
-    It is four times as much rest as work, yet the next looks are over before a page loses its patience, if they take as
-    long as these.
+    The rest is four times as long as the work, but short enough that the next looks end within a page's patience if
+    they take as long as these.
     """
     wanted = max(interval, LEAST_REST * took)
     return min(wanted, max(0.0, SHARE_OF_PATIENCE * patience(interval) - took))

@@ -1,4 +1,4 @@
-"""What went wrong with a call of the HTTP API: an answer as RFC 9457 describes it."""
+"""Errors of the HTTP API, as RFC 9457 defines them."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from delayq.web.forms import Refusal
 MEDIA_TYPE = "application/problem+json"
 
 MEANT = {
-    404: "The API has no such path: /api/v1/openapi.json lists them.",
-    405: "This path is not asked with that method: /api/v1/openapi.json lists them.",
+    404: "The API has no such path: see /api/v1/openapi.json.",
+    405: "This path does not support that method: see /api/v1/openapi.json.",
     413: "The request is too large.",
 }
-"""What the API says where the framework gives only the name of a status."""
+"""The API's texts for errors of the framework, which only name a status."""
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a call was refused, or failed (RFC 9457).
+    """Why a request was refused or failed (RFC 9457).
 
     Attributes:
-        type: always about:blank: the status says which kind of problem it is.
+        type: always about:blank, since the status says what kind of problem it is.
         title: the name of the status.
-        status: the status of HTTP.
+        status: the HTTP status.
         detail: what is wrong, and what to do.
-        field: the field of the request that is wrong, such as messages[3].id; absent where it is none.
+        field: the invalid field of the request, such as messages[3].id; absent if there is none.
     """
 
     type: str = "about:blank"
@@ -50,7 +50,7 @@ def _encoded(refusal: Refusal) -> bytes:
 
 
 def speaking(send: Send) -> Send:
-    """Return a `send` that turns the framework's own answer to a request that is too large into a problem."""
+    """Return a `send` that turns the framework's answer to a too large request into a problem."""
     text = _encoded(Refusal(413, MEANT[413]))
     is_replaced = False
 

@@ -1,4 +1,4 @@
-"""How programs log in: with each request, by a token or by a name and a password."""
+"""Logins of programs: each request carries a token, or a name and a password."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from delayq.web.passwords import MOST_SECRET, TooManyLogins
 from delayq.web.request_context import client_address, is_api
 
 KNOWN_SECONDS = 300.0
-"""For which a password that was right is not hashed again: that takes 0.2 seconds and a core."""
+"""How long a right password is not hashed again: hashing takes a core for 0.2 seconds."""
 
 MOST_KNOWN = 1000
 
 
 class Credentials(NamedTuple):
-    """What a request says of who sends it; `name` is "token" where there are no names."""
+    """The credentials of a request; `name` is "token" if there are no names."""
 
     name: str
     secret: str
 
 
 def credentials(request: Request, login: Login) -> Credentials | None:
-    """Return what a request logs in with; None where there is nothing of the kind that the login asks for.
+    """Return the credentials of a request; None if there are none of the kind that the login needs.
 
-    Pages are read with a token. Everything else is for the API.
+    Pages can be read with a token. Everything else is for the API.
     """
     scheme, _, given = request.headers.get("authorization", "").partition(" ")
     if isinstance(login, Token) and scheme.lower() == "bearer" and (is_api(request) or request.method in READING):
@@ -51,15 +51,15 @@ READING = {"GET", "HEAD"}
 
 
 class ProgramLogin:
-    """Checks what programs log in with; wrong guesses are counted as those of browsers are."""
+    """Checks the credentials of programs; wrong guesses count like those of browsers."""
 
     def __init__(self) -> None:
         self._key = secrets.token_bytes(32)
-        self._known: dict[bytes, float] = {}  # until when, on the monotonic clock
+        self._known: dict[bytes, float] = {}  # expiry, on the monotonic clock
         self._checks: dict[bytes, asyncio.Task[User | None]] = {}
 
     async def user(self, request: Request, login: Login, given: Credentials) -> User | None:
-        """Return who asks; None where the secret is wrong.
+        """Return the user; None if the secret is wrong.
 
         Raises:
             HTTPException: 429 after too many wrong guesses from this address, 503 while too many others log in.
@@ -69,7 +69,7 @@ class ProgramLogin:
         digest = hmac.digest(self._key, f"{given.name}\0{given.secret}".encode(), "sha256")
         if self._known.get(digest, 0.0) > time.monotonic():
             return login.user(given.name)
-        # Requests that come together with the same password wait for one check, and count as one guess.
+        # Simultaneous requests with the same password share one check and count as one guess.
         check = self._checks.get(digest)
         if check is None:
             check = self._checks[digest] = asyncio.create_task(_checked(request, login, given))
@@ -87,12 +87,12 @@ async def _checked(request: Request, login: Login, given: Credentials) -> User |
     attempts, address = request.app.state.attempts, client_address(request)
     if wait := attempts.begin(address):
         seconds = str(math.ceil(wait))
-        raise HTTPException(429, f"There were too many attempts: wait {seconds} seconds.", {"retry-after": seconds})
+        raise HTTPException(429, f"Too many attempts: wait {seconds} seconds.", {"retry-after": seconds})
     try:
         user = await login.check(given.name, given.secret)
     except TooManyLogins as error:
-        attempts.forgive(address)  # nobody has looked at it
-        raise HTTPException(503, "Too many log in at once: try again in a few seconds.") from error
+        attempts.forgive(address)  # it was not checked
+        raise HTTPException(503, "Too many logins at once: try again in a few seconds.") from error
     if user is not None:
         attempts.forgive(address)
     return user

@@ -1,4 +1,4 @@
-"""Which queues of a server are listed, and in which order: a page of those whose names or troubles are asked for."""
+"""Which queues a page lists, and in which order."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ PAGE = 50
 T = TypeVar("T", bound=str)
 MOST_DIGITS = 10
 LEAST_PAGE = 10
-"""Queues of a page, where it has those of several servers."""
+"""The minimum number of queues per server on a page with several servers."""
 
 SORTS: dict[str, str] = {
     "name": "",
-    "scheduled": "pending",
-    "due": "ready",
-    "running": "unack",
-    "retrying": "retry",
+    "scheduled": "scheduled",
+    "due": "due",
+    "running": "running",
+    "retrying": "retrying",
     "dead": "dead",
     "in": "sent",
     "out": "acked",
@@ -31,7 +31,7 @@ SORTS: dict[str, str] = {
     "overdue": "overdue",
     "consumers": "consumers",
 }
-"""By what queues are sorted, and the field of `QueueFigures` that tells it."""
+"""What queues can be sorted by, and the field of `QueueFigures` that holds it."""
 
 Order = Literal["asc", "desc"]
 ORDERS: tuple[Order, ...] = ("asc", "desc")
@@ -41,10 +41,10 @@ class NamePage(msgspec.Struct, frozen=True, kw_only=True):
     """A page of names.
 
     Attributes:
-        names: in order.
-        first: the place of the first of them, from 0.
-        matched: how many there are on all pages.
-        back, following, last: what other pages begin with, as `QueueListView.start`; None where there is no such page.
+        names: the names, in order.
+        first: the index of the first name, from 0.
+        matched: the number of names on all pages.
+        back, following, last: the `QueueListView.start` of other pages; None if there is no such page.
     """
 
     names: tuple[str, ...] = ()
@@ -56,17 +56,17 @@ class NamePage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueueListView(msgspec.Struct, frozen=True, kw_only=True):
-    """Which queues somebody wants to see.
+    """Which queues a list shows.
 
     Attributes:
-        name: text that their names hold, in capitals or not; empty for all.
-        troubled: whether only those in trouble.
-        start: the name that the page begins with; when it is gone, the next one behind it. Sorted by anything else than
-            the names, the number of queues before the page.
-        rows: queues of a page.
+        name: text in their names, in upper or lower case; empty for all.
+        troubled: whether to list only queues in trouble.
+        start: the first name of the page; if it is gone, the page starts with the next one. In lists that are not
+            sorted by name, the number of queues before the page.
+        rows: queues per page.
         sort: a key of `SORTS`.
-        order: with the least first, or the greatest.
-        is_dense: whether the rows are low.
+        order: ascending or descending.
+        is_dense: whether rows are low.
     """
 
     name: str = ""
@@ -96,51 +96,51 @@ class QueueListView(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def fields(self) -> dict[str, str]:
-        """Return what `of` reads, but for where the page begins and how long it is."""
+        """Return the fields that `of` reads, without the start and length of the page."""
         return {"name": self.name, "trouble": "1" if self.troubled else ""} | self.looks()
 
     def looks(self) -> dict[str, str]:
-        """Return those of the fields that leave no queue out: in which order, and how, they are shown."""
+        """Return the fields for the order and look of the list, without filters."""
         sort, order = ("", "") if self.is_by_name else (self.sort, self.order)
         return {"sort": sort, "order": order, "dense": "1" if self.is_dense else ""}
 
     def sorted_by(self, sort: str) -> QueueListView:
-        """Return the first page sorted by something; in the other order when it is sorted by that already."""
+        """Return the first page sorted by a column, or reversed if it is already sorted by it."""
         turned: Order = "asc" if self.order == "desc" else "desc"
         order = turned if sort == self.sort else _first_order(sort)
         return msgspec.structs.replace(self, sort=sort, order=order, start="")
 
     def with_rows(self, is_dense: bool) -> QueueListView:
-        """Return the same with low rows, or high ones."""
+        """Return the same list with low or high rows."""
         return msgspec.structs.replace(self, is_dense=is_dense)
 
     @property
     def is_by_name(self) -> bool:
-        """Whether the names are in order, from a on."""
+        """Whether the list is sorted by name, ascending."""
         return (self.sort, self.order) == ("name", "asc")
 
     @property
     def needs_all(self) -> bool:
-        """Whether all queues are to be looked at before one knows which are on the page."""
+        """Whether all queues must be checked to know which are on the page."""
         return self.troubled or self.sort != "name"
 
     @property
     def tells(self) -> bool:
-        """Whether queues in trouble are called by their names, wherever they are listed."""
+        """Whether queues in trouble are named above the list."""
         return not self.troubled
 
     @property
     def is_of_all(self) -> bool:
-        """Whether no queue is left out."""
+        """Whether the list includes all queues."""
         return not (self.name or self.troubled)
 
     def listed(
         self, names: Sequence[str], troubled: Collection[str], figures: Mapping[str, QueueFigures] | None = None
     ) -> NamePage:
-        """Return the page of all names, which are in order.
+        """Return this page of all names, which are in order.
 
         Args:
-            figures: of the queues that were looked at; the others come last.
+            figures: the figures of the queues that were checked; the others come last.
         """
         text = self.name.casefold()
         found = [each for each in names if text in each.casefold() and (not self.troubled or each in troubled)]
@@ -160,7 +160,7 @@ class QueueListView(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def ranked(self, names: Sequence[str], figures: Mapping[str, QueueFigures]) -> list[str]:
-        """Return names in the order that is asked for; those of which nothing is known come last, in both orders."""
+        """Return names in the requested order; unknown values come last in both orders."""
         is_reversed = self.order == "desc"
         if self.sort == "name":
             return sorted(names, reverse=is_reversed)
@@ -170,14 +170,14 @@ class QueueListView(msgspec.Struct, frozen=True, kw_only=True):
         return known + [name for name in found if name not in values]
 
     def _place(self, found: Sequence[str]) -> int:
-        """Return the place of the first queue of the page."""
+        """Return the index of the first queue of the page."""
         if self.is_by_name:
             return bisect_left(found, self.start)
         return int(self.start) if self.start.isdecimal() and len(self.start) < MOST_DIGITS else 0
 
 
 def _first_order(sort: str) -> Order:
-    """Return the order that comes first: names from a on, and what is most at the top."""
+    """Return the initial order: names ascending, figures descending."""
     return "asc" if sort == "name" else "desc"
 
 
@@ -189,24 +189,24 @@ def _known(field: str, value: str, values: tuple[T, ...]) -> T:
 
 
 class SingleQueue(msgspec.Struct, frozen=True):
-    """One queue, whether a search has found it yet or not."""
+    """One queue, even if no search has found it yet."""
 
     name: str
 
     @property
     def needs_all(self) -> bool:
-        """Whether all queues are to be looked at."""
+        """Whether all queues must be checked."""
         return False
 
     @property
     def tells(self) -> bool:
-        """Whether others are told of."""
+        """Whether other queues in trouble are named."""
         return False
 
     def listed(self, *_: object) -> NamePage:
-        """Return the one."""
+        """Return the page of this queue."""
         return NamePage(names=(self.name,), matched=1)
 
     def ranked(self, names: Sequence[str], _: object) -> list[str]:
-        """Return the one."""
+        """Return this queue."""
         return list(names)

@@ -1,4 +1,4 @@
-"""Over the queues of a server, by name, a page at a time: for pages that list what is in them."""
+"""A walk over the queues of a server by name, a page at a time, for pages that list what is in them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from delayq.errors import DelayqError
 from delayq.web.servers import DashboardServer
 
 AT_ONCE = 10
-"""Queues that are looked at at the same time."""
+"""The number of queues that are read at once."""
 
 ENOUGH = 50
-"""Things to list, after which a page looks at no further queue."""
+"""The number of items after which a page reads no further queue."""
 
 SECONDS = 0.5
-"""After this long, a page looks at no further queue."""
+"""The time after which a page reads no further queue."""
 
 T = TypeVar("T")
 
@@ -27,10 +27,10 @@ class QueueWalk(NamedTuple, Generic[T]):
     """What was found in some queues of a server.
 
     Attributes:
-        found: what was found in each, those without anything left out.
-        errors: why a queue could not be read, by its name.
-        looked_at: how many queues were looked at.
-        after: the name of the last of them; None when no further queue follows.
+        found: what was found in each queue, without empty ones.
+        errors: why queues could not be read, by name.
+        looked_at: the number of queues that were read.
+        after: the name of the last of them; None if no queue follows.
     """
 
     found: list[T]
@@ -42,11 +42,11 @@ class QueueWalk(NamedTuple, Generic[T]):
 async def walk(
     server: DashboardServer, after: str, look: Callable[[Queue], Awaitable[T]], size: Callable[[T], int]
 ) -> QueueWalk[T]:
-    """Look at the queues behind a name, until enough was found, or for as long as a request may take.
+    """Read the queues after a name, until enough is found or the time is up.
 
     Args:
-        look: looks at a queue.
-        size: how many things to list it has found there.
+        look: reads a queue.
+        size: returns the number of items found in it.
     """
     names = [name for name in await server.queue_names() if name > after]
     found: list[T] = []

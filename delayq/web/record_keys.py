@@ -1,4 +1,4 @@
-"""How links and forms name a record of a topic, or a dead letter of a group: by its shard and its id."""
+"""The keys by which links and forms name records of topics and dead letters of groups: shard and id."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def key_of(place: Place) -> str:
 
 
 def place_of(key: str) -> Place:
-    """Return the place that has this key; raises InvalidInput."""
+    """Return the place with this key; raises InvalidInput."""
     found = re.fullmatch(r"(\d{1,4})\.(\d{1,16}-\d{1,16})", key, re.ASCII)
     if found is None:
-        raise InvalidInput(f"{key[:64]!r} names no record: open its list again")
+        raise InvalidInput(f"{key[:64]!r} is not the key of a record: reload the list")
     return Place(int(found[1]), known_id(found[2]))

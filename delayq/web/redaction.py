@@ -1,4 +1,4 @@
-"""Redaction: the values of named fields and headers that no page shows."""
+"""Redaction: hides the values of named fields and headers."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from delayq.model.record import DeadRecord
 from delayq.web.forms import InvalidField
 
 REDACTED = "[redacted]"
-MOST = 1024 * 1024  # bytes of a payload that is looked through; a longer one is hidden as a whole
+MOST = 1024 * 1024  # bytes of a payload that is searched; a larger one is hidden as a whole
 
 
 class Redaction:
-    """Hides the values of fields and headers of some names, in upper or lower case, at any depth of a payload.
+    """Hides the values of named fields and headers, in upper or lower case, at any depth of a payload.
 
-    What cannot be looked through is hidden as a whole: bytes that are not a JSON object or list, and payloads of more
-    than a megabyte. In other text, such as an error, the rest of a line behind a name and ``=`` or ``:`` is hidden.
+    Content that cannot be searched is hidden as a whole: bytes that are not a JSON object or list, and payloads over a
+    megabyte. In other text, such as errors, the rest of a line after a name and ``=`` or ``:`` is hidden.
 
     Args:
-        names: of fields and headers; with none, all is shown.
+        names: the names of fields and headers; without names, everything is shown.
 
     Raises:
-        InvalidInput: `names` is a string, or holds what is not a name.
+        InvalidInput: `names` is a string, or contains an invalid name.
     """
 
     def __init__(self, names: Iterable[str] = ()) -> None:
@@ -47,7 +47,7 @@ class Redaction:
         return bool(self.names)
 
     def info(self, info: MessageInfo) -> MessageInfo:
-        """Return what may be shown of a message: its payload, headers, error and reason."""
+        """Return a message without hidden values in its payload, headers, error and reason."""
         if not self:
             return info
         return msgspec.structs.replace(
@@ -59,13 +59,13 @@ class Redaction:
         )
 
     def hidden(self, info: MessageInfo) -> set[str]:
-        """Return which of "payload" and "headers" are not shown as they are."""
+        """Return which of "payload" and "headers" have hidden values."""
         shown = self.info(info)
         both = {"payload": (info.body, shown.body), "headers": (info.headers, shown.headers)}
         return {name for name, (old, new) in both.items() if old != new}
 
     def envelope(self, envelope: Envelope) -> Envelope:
-        """Return what may be shown of an envelope: the bytes ``[redacted]`` for a payload that is hidden as a whole."""
+        """Return an envelope without hidden values; a payload that is hidden as a whole becomes ``[redacted]``."""
         if not self:
             return envelope
         body = self._body(envelope)
@@ -77,33 +77,33 @@ class Redaction:
         )
 
     def headers(self, headers: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what may be shown of headers, or of the fields of an entry that another program has appended."""
+        """Return headers without hidden values, or the fields of an entry of another program."""
         return {name: self._value(name, value) if self else value for name, value in headers.items()}
 
     def letter(self, letter: DeadRecord) -> DeadRecord:
-        """Return a dead letter of a group with what may be shown of its reason and errors; its record is as before."""
+        """Return a dead letter without hidden values in its reason and errors; its record is unchanged."""
         return letter._replace(reason=self.text(letter.reason), errors=[*map(self.text, letter.errors)])
 
     def event(self, event: Event) -> Event:
-        """Return what may be shown of an entry of a ledger."""
+        """Return a ledger entry without hidden values."""
         return event if not event.reason else msgspec.structs.replace(event, reason=self.text(event.reason))
 
     def text(self, text: str) -> str:
-        """Return what may be shown of a text: of a line, what comes before the value of a name."""
+        """Return a text without hidden values: each line is cut before the value of a hidden name."""
         return self._line.sub(rf"\1 {REDACTED}", text) if self and self._mentions(text) else text
 
     def check_payload(self, text: str) -> None:
-        """Refuse to search payloads for a text: each guess at a hidden value would be answered; raises InvalidField."""
+        """Raise InvalidField for a search in payloads, which would answer guesses at hidden values."""
         if self and text:
-            raise InvalidField("payload", "payloads cannot be searched: this dashboard hides fields of them (--redact)")
+            raise InvalidField("payload", "payloads cannot be searched: this dashboard hides some fields (--redact)")
 
     def check_header(self, name: str) -> None:
-        """Refuse to look for the value of a header that is hidden; raises InvalidField."""
+        """Raise InvalidField for a search for the value of a hidden header."""
         if name.casefold() in self.names:
             raise InvalidField("header", f"header {name!r} cannot be searched: this dashboard hides it (--redact)")
 
     def _body(self, envelope: Envelope) -> bytes | None:
-        """Return a payload without what is hidden; None where all of it is."""
+        """Return a payload without hidden values; None if all of it is hidden."""
         body = envelope.body
         if len(body) > MOST or (envelope.kind != JSON and body.lstrip()[:1] not in (b"{", b"[")):
             return None
@@ -113,9 +113,9 @@ class Redaction:
             return None
 
     def _json(self, text: str) -> bytes:
-        """Return JSON without what is hidden, its numbers as they are written; raises ValueError or RecursionError."""
+        """Return JSON without hidden values, with numbers exactly as written; raises ValueError or RecursionError."""
         if not self._mentions(text):
-            msgspec.json.decode(text)  # which checks it
+            msgspec.json.decode(text)  # checks it
             return text.encode()
         found = json.loads(text, object_pairs_hook=self._object, parse_float=_number, parse_constant=_refuse)
         return msgspec.json.encode(self._shown(found))
@@ -127,7 +127,7 @@ class Redaction:
         return REDACTED if name.casefold() in self.names else self._shown(value)
 
     def _shown(self, value: Any) -> Any:
-        """Return a value without what texts in it hide; objects in it were looked through before."""
+        """Return a value without hidden values in its texts; its objects have been searched already."""
         if isinstance(value, list):
             return [self._shown(each) for each in value]
         if isinstance(value, bytes):

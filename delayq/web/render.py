@@ -1,4 +1,4 @@
-"""From templates to answers."""
+"""Renders templates."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class NavLink(NamedTuple):
     """A link that base.html shows.
 
     Attributes:
-        title: what it says.
+        title: the text.
         route: the name of the page's route.
     """
 
@@ -51,7 +51,7 @@ def page(request: Request, template: str, status: int = 200, **context: Any) -> 
 
 
 def render(request: Request, template: str, **context: Any) -> str:
-    """Return a template as text, with what all of them know of the request."""
+    """Render a template with the variables that all templates share."""
     seen, state = visit(request), request.app.state
     known = {
         "request": request,
@@ -78,17 +78,17 @@ def render(request: Request, template: str, **context: Any) -> str:
         "ticked": seen.form.getlist("ids") if seen.refusal else [],
     }
     text = _environment().get_template(template).render(known | context)
-    return text.encode(errors="backslashreplace").decode()  # a name that was asked for may be no UTF-8
+    return text.encode(errors="backslashreplace").decode()  # a name in the request may not be UTF-8
 
 
 def redaction(request: Request) -> Redaction:
-    """Return what hides values that no page of this dashboard shows."""
+    """Return the redaction of this dashboard."""
     found: Redaction = request.app.state.redaction
     return found
 
 
 def typed(request: Request, name: str, default: str) -> str:
-    """Return what a form that was refused had in a field; the default where there was no such form, or field."""
+    """Return the content of a field of a refused form; the default if there was no such form or field."""
     if visit(request).refusal is None:
         return default
     fields = request.query_params if request.method == "GET" else visit(request).form
@@ -96,13 +96,13 @@ def typed(request: Request, name: str, default: str) -> str:
 
 
 def url(request: Request, name: str, **parameters: Any) -> str:
-    """Return the path of a route, as a link can have it: under the prefix where the dashboard is mounted."""
+    """Return the path of a route for a link, under the prefix where the dashboard is mounted."""
     path = request.app.url_path_for(name, **parameters)
     return quote(f"{request.scope.get('root_path', '')}{path}", safe="/:@,+=")
 
 
 def query(**parameters: Any) -> str:
-    """Return what follows the ? of a link; what is None or empty is left out."""
+    """Return the query of a link, without parameters that are None or empty."""
     return urlencode({name: value for name, value in parameters.items() if value not in (None, "")}, doseq=True)
 
 
@@ -118,38 +118,38 @@ def digest(file: str) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """Return a count with its noun, as ``1 queue`` or ``1,200 queues``."""
+    """Return a count with its noun, such as ``1 queue`` or ``1,200 queues``."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def number(value: float | None, digits: int = 0) -> str:
-    """Return a count as ``1,234,567``; a dash for None."""
+    """Return a count such as ``1,234,567``; a dash for None."""
     return "–" if value is None else f"{value:,.{digits}f}"
 
 
 def short(message_id: str) -> str:
-    """Return an id without its middle where it is long."""
+    """Return an id, without its middle if it is long."""
     return (
         message_id if len(message_id) <= MOST_ID else f"{message_id[: MOST_ID // 2 - 1]}…{message_id[-MOST_ID // 2 :]}"
     )
 
 
 def rate(value: float | None) -> str:
-    """Return how often something happens in a second: with as many digits as mean something."""
+    """Return a rate per second with its significant digits."""
     if value is None or not math.isfinite(value):
         return "–"
     return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.1f}" if value >= 1 else f"{value:.2g}"
 
 
 def span(seconds: float | dt.timedelta | None) -> str:
-    """Return a length of time, as ``1h 30m``; a dash for None."""
+    """Return a duration such as ``1h 30m``; a dash for None."""
     if seconds is None:
         return "–"
     return show_duration(seconds.total_seconds() if isinstance(seconds, dt.timedelta) else seconds)
 
 
 def moment(at: dt.datetime | None, now: dt.datetime | None = None) -> Markup:
-    """Return a moment in UTC as a time element and, when `now` is given, how far it is from then."""
+    """Return a time in UTC as a time element and, with `now`, how far it is from now."""
     if at is None:
         return Markup("–")
     shown = at.astimezone(dt.UTC).strftime("%Y-%m-%d %H:%M:%S")
@@ -158,7 +158,7 @@ def moment(at: dt.datetime | None, now: dt.datetime | None = None) -> Markup:
 
 
 def away_from(at: dt.datetime, now: dt.datetime) -> str:
-    """Return how far a moment is from now: ``in 5m``, ``12s ago``."""
+    """Return how far a time is from now: ``in 5m``, ``12s ago``."""
     seconds = (at - now).total_seconds()
     return f"in {show_duration(seconds)}" if seconds > 0 else f"{show_duration(-seconds)} ago"
 
@@ -169,12 +169,12 @@ def clock(at: dt.datetime, seconds: bool = False) -> str:
 
 
 def lines(text: str) -> Markup:
-    """Return a text of several lines, as people can read it."""
+    """Return a text of several lines with hidden characters escaped."""
     return escape(printable(text, keep="\n\t"))
 
 
 def _shown(value: Any) -> Any:
-    """Let people read all that a template writes; what a form sends back is passed through ``exact`` before."""
+    """Escape hidden characters in all that templates write; values that forms send back go through ``exact`` first."""
     return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
@@ -200,6 +200,7 @@ def _environment() -> Environment:
         "preview": preview,
         "value_of": value_of,
         "state_words": states.WORDS,
+        "phases": states.PHASES,
     }
     environment.globals |= {"query": query, "version": delayq.__version__}
     return environment

@@ -1,4 +1,4 @@
-"""A visit: who asks, and with what."""
+"""The context of a request: its session, user and form."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _KEY = "delayq.visit"
 
 @dataclass
 class RequestContext:
-    """What the guard knows of a request.
+    """What the security middleware knows of a request.
 
     Attributes:
-        session: of the browser; a new one, if it had none.
-        user: who asks; None for somebody who has not logged in.
-        token: what a form of this session carries.
+        session: the session of the browser; a new one if it had none.
+        user: the user; None before the login.
+        token: the token of this session's forms.
         may_act: whether the user may change anything.
         form: the fields of a POST.
-        refusal: why the form was refused; None while it was not.
-        ended: whether the cookie is to be taken away.
-        noted: whether an audit line tells of the request.
+        refusal: why the form was refused, or None.
+        ended: whether to delete the cookie.
+        noted: whether the request has an audit line.
     """
 
     session: Session
@@ -41,29 +41,29 @@ class RequestContext:
 
 
 def enter(scope: Scope, visit: RequestContext) -> None:
-    """Let all that follows know of a visit."""
+    """Store the context in a scope."""
     scope[_KEY] = visit
 
 
 def visit(request: HTTPConnection) -> RequestContext:
-    """Return the visit of a request."""
+    """Return the context of a request."""
     found: RequestContext = request.scope[_KEY]
     return found
 
 
 def who(request: HTTPConnection) -> str:
-    """Return who asks, as the audit lines tell it."""
+    """Return the name of the user, as in audit lines."""
     user = visit(request).user
     return user.name if user else "nobody"
 
 
 def client_address(request: HTTPConnection) -> str:
-    """Return where a request comes from."""
+    """Return the address that a request comes from."""
     return request.client.host if request.client else ""
 
 
 def cookie_name(request: HTTPConnection) -> str:
-    """Return the name of the cookie: dashboards on other ports of this host get the same ones sent."""
+    """Return the name of the cookie. It has the port, since browsers send cookies to all ports of a host."""
     port = (request.scope.get("server") or (None, None))[1]
     return f"delayq-{port}" if port else "delayq"
 
@@ -75,6 +75,6 @@ def path_of(request: HTTPConnection) -> str:
 
 
 def is_api(request: HTTPConnection) -> bool:
-    """Whether a program asks, and errors are for programs; the page that describes the API is one for people."""
+    """Whether the request is for the API, so that errors are for programs; the API's page is for people."""
     path = path_of(request)
     return (path == "/api" or path.startswith("/api/")) and path != "/api/v1/"

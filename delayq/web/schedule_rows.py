@@ -1,4 +1,4 @@
-"""Schedules as pages list them: when each fires, in words and in times, and what became of its last occurrences."""
+"""Schedules as pages list them: when each fires, in words and times, and the outcomes of its last occurrences."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from delayq.web.redaction import Redaction
 from delayq.web.schedule_words import words
 
 OUTCOMES = 10
-"""Occurrences of a schedule of which a page tells the outcome, the last ones."""
+"""The number of a schedule's last occurrences whose outcomes a page shows."""
 
 MOST_LOOKED_AT = 2000
-"""Entries of a ledger, the latest ones, in which outcomes are looked for."""
+"""The number of latest ledger entries that are searched for outcomes."""
 
 STEP = 500
-"""Entries of a ledger that are read at a time."""
+"""The number of ledger entries that are read at a time."""
 
 BECAME = {
     "acked": "ok",
@@ -39,13 +39,13 @@ BECAME = {
     "requeued": "waiting",
     "repaired": "waiting",
 }
-"""What an entry of the ledger, the last one of an occurrence, says became of it."""
+"""The outcome of an occurrence, by its last event in the ledger."""
 
 _OCCURRENCE = re.compile(r"(?P<name>.*)@(\d+(~\d+)?|run-\w+)", re.DOTALL)
 
 
 class Outcome(NamedTuple):
-    """What became of an occurrence, as far as the ledger tells."""
+    """The outcome of an occurrence, as far as the ledger knows."""
 
     id: str
     word: str
@@ -55,15 +55,15 @@ class Outcome(NamedTuple):
 
 LedgerState = Literal["kept", "unreadable", "none"]
 _Outcomes: TypeAlias = dict[str, dict[str, Outcome]]
-"""By the names of schedules, and by the ids of occurrences, the latest first."""
+"""By schedule name, and then by occurrence id, the latest first."""
 
 
 class ScheduleRow(NamedTuple):
-    """A schedule as its row tells it.
+    """A schedule as a row of the list.
 
     Attributes:
-        next: when it fires, the occurrence on its way first; empty when it is paused or finished.
-        outcomes: of its last occurrences, the latest first.
+        next: its next times, the waiting occurrence first; empty if it is paused or finished.
+        outcomes: the outcomes of its last occurrences, the latest first.
     """
 
     schedule: Schedule
@@ -77,7 +77,7 @@ class ScheduleRow(NamedTuple):
 
     @property
     def summary(self) -> str:
-        """How often which outcome is among the last ones: ``8 ok, 2 failed``."""
+        """The number of each outcome: ``8 ok, 2 failed``."""
         return ", ".join(f"{count} {word}" for word, count in Counter(each.word for each in self.outcomes).items())
 
 
@@ -85,9 +85,9 @@ class ScheduleRows(NamedTuple):
     """The schedules of a queue.
 
     Attributes:
-        total: how many there are, of which `rows` are the first ones.
-        now: what the server's clock showed.
-        ledger: whether the queue keeps the ledger in which the outcomes are, and lets this dashboard read it.
+        total: the number of schedules; `rows` are the first of them.
+        now: the time on the server's clock.
+        ledger: whether the queue keeps a ledger, and this dashboard may read it.
     """
 
     queue: str
@@ -101,8 +101,8 @@ async def schedule_rows(queue: Queue, most: int, times: int, redaction: Redactio
     """List the schedules of a queue.
 
     Args:
-        most: schedules that are listed, the first ones by name.
-        times: how often each says when it fires next.
+        most: the maximum number of schedules, the first by name.
+        times: the number of next times for each.
         redaction: hides values in the reasons.
     """
     found = await queue.schedules.list()
@@ -118,7 +118,7 @@ async def schedule_rows(queue: Queue, most: int, times: int, redaction: Redactio
 
 
 def next_times(schedule: Schedule, times: int) -> list[dt.datetime]:
-    """Return when a schedule fires next, the occurrence on its way first."""
+    """Return the next times of a schedule, the waiting occurrence first."""
     if schedule.next_at is None:
         return []
     found, after = [schedule.next_at], schedule.slots.after
@@ -128,13 +128,13 @@ def next_times(schedule: Schedule, times: int) -> list[dt.datetime]:
 
 
 async def _outcomes(queue: Queue, names: set[str], redaction: Redaction) -> _Outcomes | None:
-    """Return what the ledger tells last of the occurrences that were handed out; None where it may not be read."""
+    """Return the latest outcome of each occurrence in the ledger; None if the ledger may not be read."""
     found: _Outcomes = {name: {} for name in names}
     missing, end, looked_at = set(names), "+", 0
     while missing and looked_at < MOST_LOOKED_AT:
         try:
             records = await queue.events.execute(records_range, "-", end, STEP, True)
-        except ServerError:  # such as a right that is missing; one that is away is told by the next call
+        except ServerError:  # such as missing rights; if the server is away, the next call says so
             return None
         if not records:
             break
@@ -151,12 +151,12 @@ async def _outcomes(queue: Queue, names: set[str], redaction: Redaction) -> _Out
 
 
 def _may_be_occurrence(record: Record) -> bool:
-    """Whether an entry may be one of an occurrence: to read each of thousands takes long."""
+    """Whether an entry may belong to an occurrence: decoding thousands takes long."""
     return len(record.fields) > 1 and b"@" in record.fields[1]
 
 
 def _outcome(event: Event | None) -> tuple[str, Outcome | None]:
-    """Return the name of a schedule, and what became of its occurrence; None for an entry that says nothing of one."""
+    """Return the name of a schedule, and the outcome of its occurrence; None if the entry has none."""
     match = None if event is None or event.event not in BECAME else _OCCURRENCE.fullmatch(event.id)
     if event is None or match is None:
         return "", None

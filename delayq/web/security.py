@@ -1,4 +1,4 @@
-"""The guard: looks at each request before any page does, and turns away what has no business here."""
+"""The security middleware: it checks each request before any page, and refuses unauthorized ones."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from delayq.web.request_context import RequestContext, client_address, cookie_na
 from delayq.web.sessions import Sessions
 
 MOST_FIELDS = 1000
-"""Of a form: a page of messages has half as many. A million of them, which fit in it, would take seconds to read."""
+"""Fields of a form: twice as many as a page of messages has. Reading a million, which would fit, takes seconds."""
 
 AROUND = "delayq.around"
-"""Where a scope holds what the path of the application around the dashboard names, for who knows users by it."""
+"""The key in a scope for the path parameters of the application around the dashboard; its `login` may need them."""
 
 LOCAL = User("local")
-"""Who comes where no login is asked for."""
+"""The user if there is no login."""
 
 
 @dataclass(frozen=True)
 class SecurityRules:
-    """What the guard goes by.
+    """The settings of the middleware.
 
     Attributes:
-        login: how one logs in; None where nobody needs to, or a function that knows who asks, or that nobody does.
-        read_only: nobody may act.
-        hosts: the names, without a port, by which the dashboard may be asked for; any when empty.
+        login: how users log in; None if nobody needs to; or a function that returns the user of a request, or None.
+        read_only: allow no changes.
+        hosts: the host names to answer to, without ports; any if empty.
     """
 
     login: Login | Callable[[Request], User | None] | None
@@ -46,7 +46,7 @@ class SecurityRules:
 
 
 class SecurityMiddleware:
-    """Turns away: another host's name, who has not logged in, forged requests, and changes by who may only look."""
+    """Refuses wrong host names, requests without a login, forged requests, and changes by read-only users."""
 
     def __init__(self, app: ASGIApp, rules: SecurityRules, sessions: Sessions) -> None:
         self._app = app
@@ -68,7 +68,7 @@ class SecurityMiddleware:
         visit = RequestContext(session, None, self._sessions.token(session))
         enter(scope, visit)
         before = self._sessions.written(session)
-        # The router changes the path once it has found a file.
+        # The router changes the path when it finds a file.
         has_cookie = not (path_of(request).startswith("/static/") or is_api(request))
         answer: ASGIApp = await self._login(request, visit) or await self._refusal(request, visit) or self._app
 
@@ -84,7 +84,7 @@ class SecurityMiddleware:
         await answer(scope, receive, sending)
 
     async def _login(self, request: Request, visit: RequestContext) -> Response | None:
-        """Find out who asks; return the answer to a program that has to wait before it may log in."""
+        """Find the user; return an answer if a program has to wait before it can log in."""
         login = self._rules.login
         if login is None:
             visit.user = LOCAL
@@ -109,7 +109,7 @@ class SecurityMiddleware:
 
     async def _refusal(self, request: Request, visit: RequestContext) -> Response | None:
         path = path_of(request)
-        is_open = path == "/login" or path.startswith("/static/")  # where nothing of a server is shown or changed
+        is_open = path == "/login" or path.startswith("/static/")  # these show and change nothing of a server
         if visit.user is None and not is_open:
             return self._ask_for_login(request)
         if request.method in READING:
@@ -117,29 +117,29 @@ class SecurityMiddleware:
         if is_api(request):
             return self._api_refusal(request, visit)
         if request.method != "POST":
-            told = f"{request.method} is not what the dashboard is asked with."
+            told = f"The dashboard does not support the method {request.method}."
             return error_pages.refused(request, HTTPException(405, told, {"allow": "GET, HEAD, POST"}))
         try:
             visit.form = await _form(request)
         except ValueError:
             return error_pages.page(request, 400, f"The form has more than {MOST_FIELDS} fields.")
-        except Exception:  # which is told further out
+        except Exception:  # an outer layer answers
             audit.note_refusal(request, "The form is too large, or did not arrive.")
             raise
         if not self._is_own(request, visit):
             return error_pages.page(
-                request, 403, "The form is out of date, or of another site: go back, reload, try again."
+                request, 403, "The form has expired or comes from another site: go back, reload and try again."
             )
         if not visit.may_act and not is_open and path != "/logout":
-            return error_pages.page(request, 403, "You may look, but not change anything.")
+            return error_pages.page(request, 403, "You have read-only access.")
         return None
 
     def _api_refusal(self, request: Request, visit: RequestContext) -> Response | None:
-        """Return why the API does not do what a program asks for.
+        """Return the answer if the API refuses a request.
 
-        A browser asks another site's server before it sends JSON to that, which the dashboard denies. It says where a
-        request comes from, and sends cookies and known passwords along by itself, but never a token: whoever sends one
-        means it. Every other request from a browser carries the token of its session.
+        Before a browser sends JSON to another site, it asks that site, and the dashboard denies it. A browser says
+        where a request comes from. It adds cookies and stored passwords by itself, but never a bearer token, so a
+        request with one is deliberate. Every other request from a browser needs the token of its session.
         """
         if request.method not in (allowed := _allowed(request)):
             return error_pages.refused(request, HTTPException(405, headers={"allow": ", ".join(sorted(allowed))}))
@@ -152,20 +152,20 @@ class SecurityMiddleware:
         token = request.headers.get("x-csrf-token", "")
         if is_of_browser and not is_bearer and not self._sessions.is_token(visit.session, token):
             return error_pages.page(
-                request, 403, "A request from a browser needs the header X-CSRF-Token, with the token of a page's form."
+                request, 403, "Requests from a browser need the header X-CSRF-Token, with the token of a page's form."
             )
         if not visit.may_act:
-            return error_pages.page(request, 403, "You may look, but not change anything.")
+            return error_pages.page(request, 403, "You have read-only access.")
         return None
 
     def _ask_for_login(self, request: Request) -> Response:
         if self._rules.login is None or callable(self._rules.login):
-            return error_pages.page(request, 403, "Whoever guards this dashboard does not know you.")
+            return error_pages.page(request, 403, "You have no access to this dashboard.")
         if is_api(request):
             scheme, kind = (
                 ("Basic", "a name and a password") if self._rules.login.asks_name else ("Bearer", "the token")
             )
-            told = f"Log in: send {kind} in the header Authorization ({scheme})."
+            told = f"Log in: send {kind} in the Authorization header ({scheme})."
             challenge = {"www-authenticate": f'{scheme} realm="delayq"'}
             return error_pages.refused(request, HTTPException(401, told, challenge))
         if request.method != "GET" or "x-requested-with" in request.headers:  # live.js: the page reloads
@@ -177,7 +177,7 @@ class SecurityMiddleware:
         return not self._rules.hosts or _hostname(request.headers.get("host", "")) in self._rules.hosts
 
     def _is_own(self, request: Request, visit: RequestContext) -> bool:
-        """Whether a POST comes from a page of the dashboard, in the same session."""
+        """Whether a POST comes from a page of the dashboard in the same session."""
         token = request.headers.get("x-csrf-token") or visit.form.get("csrf", "")
         return self._is_same_site(request) and self._sessions.is_token(visit.session, token)
 
@@ -186,7 +186,7 @@ class SecurityMiddleware:
         site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin", "null")
         if site not in {None, "same-origin"}:
             return False
-        # A page that sends no referrer sends "null" as its origin where there is no Sec-Fetch-Site: by HTTP off-host.
+        # Over plain HTTP from another machine, browsers send no Sec-Fetch-Site, and "null" if a page has no referrer.
         return origin == "null" or self._is_own_origin(request, origin)
 
     def _is_own_origin(self, request: Request, origin: str) -> bool:
@@ -197,32 +197,32 @@ class SecurityMiddleware:
 
 
 def _allowed(request: Request) -> set[str]:
-    """Return the methods by which a path is asked; of one that is not there, the one of a request that acts."""
+    """Return the methods of a path; for an unknown path, those of an operation that acts."""
     routes = (each for each in request.app.routes if each.matches(request.scope)[0] is not Match.NONE)
     return {method for each in routes for method in getattr(each, "methods", None) or ()} or {"POST"}
 
 
 def _wrong_host(request: Request) -> Response:
-    told = "This is not the address of the dashboard."
+    told = "The dashboard does not answer to this host name."
     return problems.answer(Refusal(421, told)) if is_api(request) else PlainTextResponse(f"{told}\n", 421)
 
 
 def _set_cookie(message: Message, request: Request, name: str, value: str, until: int) -> None:
     path = request.scope.get("root_path") or "/"
     secure = "; Secure" if request.url.scheme == "https" else ""
-    age = "" if until else "; Max-Age=0"  # else it ends with the browser, or by what is signed
+    age = "" if until else "; Max-Age=0"  # otherwise it ends with the browser, or when its signature expires
     MutableHeaders(scope=message).append(
         "set-cookie", f"{name}={value}; Path={path}; HttpOnly; SameSite=Lax{secure}{age}"
     )
 
 
 def _hostname(host: str) -> str:
-    """The name in a Host header, without its port; an IPv6 address keeps its brackets."""
+    """Return the name in a Host header, without the port; an IPv6 address keeps its brackets."""
     return (host.rpartition("]")[0] + "]" if host.startswith("[") else host.partition(":")[0]).lower()
 
 
 async def _form(request: Request) -> QueryParams:
-    """Read a form; raises ValueError for one of too many fields."""
+    """Read a form; raises ValueError if it has too many fields."""
     if not request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
         return QueryParams()
     text = (await request.body()).decode("latin-1")

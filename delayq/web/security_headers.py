@@ -1,4 +1,4 @@
-"""What every answer tells the browser: to run, show and send nothing but what the dashboard itself has given it."""
+"""Headers of every answer: the browser may run, show and send only what the dashboard itself serves."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HEADERS = {
 
 
 def guarded(scope: Scope, send: Send) -> Send:
-    """Return a `send` that adds the headers; and no-store, but for static files, which nobody needs to hide."""
+    """Return a `send` that adds the headers, and no-store unless it is a static file."""
     if scope["type"] != "http":
         return send
 

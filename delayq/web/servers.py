@@ -1,4 +1,4 @@
-"""The servers that the dashboard looks at, and the queues and topics on them."""
+"""The servers of the dashboard, and their queues and topics."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from delayq.transport.open_client_async import connect
 from delayq.transport.server_check import translate
 
 SEARCH_SECONDS = 60.0
-"""How long a list of names holds: a search goes over all keys of the server."""
+"""How long a list of names is valid: a search scans all keys of the server."""
 
 SILENCE_SECONDS = 5.0
 """A server that has not answered for this long is shown as silent."""
 
 LEAVE_SECONDS = 1.0
-"""That a call may take to end when its server is silent."""
+"""How long a call may take to end if its server is silent."""
 
 RESERVED = {"api", "login", "logout", "metrics", "static"}
-"""What stands in a path where the name of a server does."""
+"""Path segments at the place of a server's name: no server can have them as its name."""
 
 ASKED_AS = "server"
-"""A queue of this name need not be there: where its keys would be is who is asked."""
+"""A queue name, which need not exist: the server that would hold its keys is asked."""
 
 T = TypeVar("T")
 Place: TypeAlias = "str | Client"
@@ -40,17 +40,17 @@ Places: TypeAlias = "Place | Sequence[Place] | Mapping[str, Place] | None"
 
 
 def patience(interval: float) -> float:
-    """Return after how many seconds a page says that nothing answers, where a server is looked at every `interval`."""
+    """Return after how many seconds a page says that a server does not answer, if it is read every `interval`."""
     return max(SILENCE_SECONDS, 2.5 * interval)
 
 
 class DashboardServer:
-    """A Redis server, connected when first needed, and shared by all who look at it.
+    """A Redis server, connected when first needed, and shared by all requests.
 
     Args:
-        name: what it is called in the dashboard.
+        name: its name in the dashboard.
         place: its URL, or a client of redis.asyncio, which stays open; None for DELAYQ_URL or the embedded store.
-        prefix: what all keys begin with.
+        prefix: the prefix of all keys.
     """
 
     def __init__(self, name: str, place: Place | None, prefix: str) -> None:
@@ -68,31 +68,31 @@ class DashboardServer:
         return await self._connection.connected()
 
     async def queue_names(self) -> list[str]:
-        """Return the names of all queues that were recorded a minute or two ago, in order."""
+        """Return the names of all queues, in order, as of the last minute or two."""
         return await self._found("queue")
 
     async def topic_names(self) -> list[str]:
-        """Return the names of all topics that were recorded a minute or two ago, in order."""
+        """Return the names of all topics, in order, as of the last minute or two."""
         return await self._found("topic")
 
     async def has(self, kind: Kind, name: str) -> bool:
-        """Whether there is such a queue or topic: one key tells, however many there are beside it."""
+        """Whether the queue or topic exists; this reads one key, however many queues there are."""
         key = record_key(name, self.prefix, kind)
         client: Any = await self.client()
         with _translated():
-            return key is not None and await client.hget(key, "format") is not None  # as rights to look allow
+            return key is not None and await client.hget(key, "format") is not None  # needs only the rights of a reader
 
     async def answer(self) -> None:
-        """Raise ServerError, unless the server answers."""
+        """Raise ServerError unless the server answers."""
         client: Any = await self.client()
-        with _translated(), contextlib.suppress(NoPermissionError):  # which is an answer
+        with _translated(), contextlib.suppress(NoPermissionError):  # also an answer
             await client.ping()
 
     async def while_it_answers(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return what the server is asked for, however long that takes, as long as it answers a ping beside it.
+        """Wait for the result, however long it takes, as long as the server answers pings meanwhile.
 
         Raises:
-            ServerUnreachable: it has answered nothing for five seconds.
+            ServerUnreachable: the server has not answered for five seconds.
         """
         working = asyncio.create_task(work)
         try:
@@ -104,7 +104,7 @@ class DashboardServer:
             await asyncio.wait({working}, timeout=LEAVE_SECONDS)
 
     async def check_answers(self, seconds: float | None = None) -> None:
-        """Raise ServerUnreachable, unless the server answers a ping within so long, or within five seconds."""
+        """Raise ServerUnreachable unless the server answers a ping within this time, by default five seconds."""
         try:
             async with asyncio.timeout(seconds or SILENCE_SECONDS):
                 await self.answer()
@@ -113,14 +113,14 @@ class DashboardServer:
             raise ServerUnreachable(told) from error
 
     async def queue(self, name: str) -> Queue:
-        """Return a queue, with the number of shards that is recorded."""
+        """Return a queue with its recorded number of shards."""
         if name not in self._queues:
             client = await self.client()
             self._queues[name] = Queue(check_queue_name(name), redis=client, prefix=self.prefix, shards=None)
         return self._queues[name]
 
     async def topic(self, name: str) -> Topic:
-        """Return a topic, with the number of shards that is recorded."""
+        """Return a topic with its recorded number of shards."""
         client = await self.client()
         return Topic(check_queue_name(name, "topic name"), redis=client, prefix=self.prefix, shards=None)
 
@@ -136,7 +136,7 @@ class DashboardServer:
         return (await self._names.known(self._search))[kind]
 
     async def _search(self) -> dict[Kind, list[str]]:
-        """Find queues and topics together: it goes over all keys of the server."""
+        """Find queues and topics together, in one scan of all keys of the server."""
         client = await self.client()
         found: dict[Kind, set[str]] = {"queue": set(), "topic": set()}
         with _translated():
@@ -144,14 +144,14 @@ class DashboardServer:
                 for kind, names in found.items():
                     if (name := name_in(key, self.prefix, kind)) is not None:
                         names.add(name)
-        # Of names that come and go, those that are gone would pile up.
+        # Otherwise, names that come and go would pile up.
         self._queues = {name: queue for name, queue in self._queues.items() if name in found["queue"]}
         return {kind: sorted(names) for kind, names in found.items()}
 
 
 @contextlib.contextmanager
 def _translated() -> Iterator[None]:
-    """Tell of what the client itself has met as everywhere else."""
+    """Translate errors of the client into those of delayq."""
     try:
         yield
     except (RedisError, RedisClusterException) as error:
@@ -159,14 +159,14 @@ def _translated() -> Iterator[None]:
 
 
 def _checked(*_: Any, **__: Any) -> None:
-    """Stand for a client: a URL that is wrong is told at the start, and connects to nothing yet."""
+    """Check a URL in place of a client, without connecting: a wrong URL fails at the start."""
 
 
 _CHECKING = url.Makers(*[_checked] * 5)
 
 
 class KnownNames(Generic[T]):
-    """What a search has found; while the next one goes on, which may take long, that is still what is known."""
+    """The result of the last search; it stays valid while the next search, which may take long, is running."""
 
     def __init__(self) -> None:
         self._found: T | None = None
@@ -174,10 +174,10 @@ class KnownNames(Generic[T]):
         self._searching: asyncio.Task[T] | None = None
 
     async def known(self, search: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Return what was found; only the first search is waited for.
+        """Return the last result; only the first search is waited for.
 
         Raises:
-            ServerError: what a search has met; the next one begins when somebody asks again.
+            ServerError: a search failed; the next request starts another one.
         """
         if self._searching is None and time.monotonic() - self._searched_at > SEARCH_SECONDS:
             self._searching = asyncio.create_task(search())
@@ -194,7 +194,7 @@ class KnownNames(Generic[T]):
 
     async def _end(self, searching: asyncio.Task[T]) -> None:
         try:
-            self._found = await asyncio.shield(searching)  # whoever leaves takes it from nobody else
+            self._found = await asyncio.shield(searching)  # a request that is cancelled does not end it for others
             self._searched_at = time.monotonic()
         finally:
             if searching.done() and self._searching is searching:
@@ -202,16 +202,16 @@ class KnownNames(Generic[T]):
 
 
 def servers_of(places: Places, prefix: str) -> dict[str, DashboardServer]:
-    """Return the servers by their names: those given, or else their addresses.
+    """Return the servers by name: the given names, or else their addresses.
 
     Raises:
-        InvalidInput: no server is given, or one of them twice; or a name or a URL is none.
+        InvalidInput: no server is given, or one is given twice, or a name or a URL is invalid.
     """
     named = dict(places) if isinstance(places, Mapping) else dict(_named(places))
     if not named:
-        raise InvalidInput("no server was given: give one URL, at the least")
+        raise InvalidInput("no server given: give at least one URL")
     if taken := RESERVED & named.keys():
-        raise InvalidInput(f"server name {min(taken)!r} is that of a page: choose another")
+        raise InvalidInput(f"server name {min(taken)!r} is reserved for a page: choose another")
     return {
         check_queue_name(name, "server name"): DashboardServer(name, place, prefix) for name, place in named.items()
     }
@@ -223,13 +223,13 @@ def _named(places: Place | Sequence[Place] | None) -> Iterator[tuple[str, Place 
     for place in several:
         name = address(place)
         if name in seen:
-            raise InvalidInput(f"the server {name} was given twice: leave one out, or name them, as in west={name}")
+            raise InvalidInput(f"the server {name} is given twice: remove one, or name them, such as west={name}")
         seen.add(name)
         yield name, place
 
 
 def address(place: Place | None) -> str:
-    """Return where a server is, without what logs in to it: what it is called when nobody says."""
+    """Return the address of a server without credentials: its default name."""
     if place is None:
         return "default"
     if not isinstance(place, str):

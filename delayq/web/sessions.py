@@ -1,4 +1,4 @@
-"""Who a browser is: a cookie that is signed, expires, and can be ended."""
+"""Sessions of browsers: signed cookies that expire and can be ended."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ import msgspec
 from itsdangerous import BadSignature, URLSafeSerializer
 
 SECONDS = 12 * 3600
-"""From a login to the next one."""
+"""How long a login lasts."""
 
 
 MASK = 32
-"""Bytes by which a form's token is masked, as many as it has."""
+"""Bytes of the mask of a form's token, as many as the token has."""
 
 
 class Session(msgspec.Struct, kw_only=True):
-    """What the cookie holds.
+    """The content of the cookie.
 
     Attributes:
-        until: when it ends, in seconds since 1970.
-        user: the name of who has logged in.
-        told: what the next page is to tell.
+        until: when it expires, in seconds since 1970.
+        user: the name of the user.
+        told: the notice for the next page.
     """
 
     id: str
@@ -38,9 +38,9 @@ class Sessions:
     """Makes, signs and reads sessions.
 
     Args:
-        secret: what they are signed with; those who serve the same dashboard from several processes share one. When
-            None, it is made up, and all sessions end with the process.
-        clock: tells the time, in seconds since 1970.
+        secret: the signing key; processes that serve the same dashboard share one. If None, it is random, and all
+            sessions end with the process.
+        clock: returns the time in seconds since 1970.
     """
 
     def __init__(self, secret: str | None = None, clock: Callable[[], float] = time.time) -> None:
@@ -48,14 +48,14 @@ class Sessions:
         signing = {"key_derivation": "hmac", "digest_method": hashlib.sha256}
         self._serializer = URLSafeSerializer(self._secret, salt="delayq session", signer_kwargs=signing)
         self._clock = clock
-        self._ended: dict[str, int] = {}  # until when they would have been good
+        self._ended: dict[str, int] = {}  # by when they would have expired
 
     def new(self, user: str | None = None) -> Session:
-        """Return a session that nobody had before."""
+        """Return a new session."""
         return Session(id=secrets.token_urlsafe(16), until=int(self._clock()) + SECONDS, user=user)
 
     def read(self, cookie: str) -> Session | None:
-        """Return what a cookie holds; None when it is forged, has run out, or was ended."""
+        """Return the session of a cookie; None if it is forged, expired or ended."""
         try:
             session = msgspec.convert(self._serializer.loads(cookie), Session)
         except (BadSignature, msgspec.ValidationError):
@@ -68,14 +68,14 @@ class Sessions:
         return text if isinstance(text, str) else text.decode()
 
     def end(self, session: Session) -> None:
-        """Let a session be good no more, whoever has copied its cookie."""
+        """End a session, also for copies of its cookie."""
         now = self._clock()
         self._ended = {each: until for each, until in self._ended.items() if until > now} | {session.id: session.until}
 
     def token(self, session: Session) -> str:
-        """Return what a form of this session carries: who forges one cannot know it.
+        """Return the token for forms of this session; forged forms cannot know it.
 
-        It has a new mask each time, as Django's has: the length of a compressed page does not give it away.
+        As in Django, it has a new mask each time, so that the length of a compressed page does not reveal it.
         """
         mask = secrets.token_bytes(MASK)
         return (mask + _masked(self._digest(session), mask)).hex()

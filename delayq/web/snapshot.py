@@ -1,4 +1,4 @@
-"""A queue, as it is seen: its counts now, what happened of late, who is there, and how it came about."""
+"""A snapshot of a queue: its counts, recent rates, consumers and history."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from delayq.model.totals import QueueFigures, figures
 from delayq.operations import inspect
 from delayq.web.charts import HOUR, Sparkline, sparkline
 
-OF_LATE = dt.timedelta(seconds=55)  # a sample is up to a minute old: rates are those of one or two
+OF_LATE = dt.timedelta(seconds=55)  # a sample is up to a minute old, so rates cover one or two minutes
 HISTORY_SECONDS = 60.0
 CREW_SECONDS = 5.0
 
@@ -31,10 +31,10 @@ class QueueSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """A queue, as it was seen.
 
     Attributes:
-        rates: of the last minute or two; None where nothing is known of it.
-        consumers: those seen within the last hour.
-        spark: what was acked within the last hour, drawn and told.
-        usage: of its limits; for metrics alone.
+        rates: over the last minute or two; None if unknown.
+        consumers: those seen in the last hour.
+        spark: the acks of the last hour, as a line and in words.
+        usage: the use of its limits; for metrics only.
         error: why it could not be read, or empty.
     """
 
@@ -49,24 +49,24 @@ class QueueSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def alive(self) -> int:
-        """How many consumers are there."""
+        """The number of live consumers."""
         return sum(each.is_alive for each in self.consumers)
 
     @property
     def figures(self) -> QueueFigures:
-        """What is added up, and compared, with those of other queues."""
+        """The figures for totals and for sorting."""
         return figures(self.stats, self.rates, self.alive, bool(self.troubles))
 
     @property
     def codes(self) -> tuple[str, ...]:
-        """The codes of its troubles, and ``unreadable`` where it could not be read."""
+        """The codes of its troubles, and ``unreadable`` if it could not be read."""
         return (*(each.code for each in self.troubles), *(["unreadable"] if self.error else []))
 
 
 class QueueWatcher:
-    """Looks at a queue again and again, and asks no more often than things change.
+    """Looks at a queue repeatedly, and reads each part only as often as it can change.
 
-    It keeps the samples going of a queue that has no consumer to do so.
+    It also adds samples to a queue without a consumer.
     """
 
     def __init__(self, queue: Queue) -> None:
@@ -81,7 +81,7 @@ class QueueWatcher:
         self._looked_at = 0.0
 
     async def look(self, since: float = float("inf")) -> QueueSnapshot:
-        """Return what there is to see, or what was seen last, if that began since then, on the monotonic clock."""
+        """Return a new snapshot, or the last one if its look began after `since`, on the monotonic clock."""
         began = time.monotonic()
         if self._last is None or self._looked_at < since:
             self._last = await self._look()
@@ -89,7 +89,7 @@ class QueueWatcher:
         return self._last
 
     def outdate(self) -> None:
-        """Look anew when it is next asked for."""
+        """Discard the last snapshot."""
         self._last = None
 
     async def _look(self) -> QueueSnapshot:
@@ -123,7 +123,7 @@ class QueueWatcher:
 
 
 async def glance(queue: Queue) -> QueueSnapshot:
-    """Look at a queue once, for its figures and troubles: nothing is drawn, and its history is not remembered."""
+    """Look at a queue once, for its figures and troubles; this draws nothing and remembers no history."""
     await _keep(queue)
     stats, consumers = await asyncio.gather(queue.stats(), queue.consumers())
     samples = await queue.samples(stats.at - WINDOW)
@@ -138,21 +138,21 @@ async def glance(queue: Queue) -> QueueSnapshot:
 
 
 async def count(queue: Queue) -> QueueSnapshot:
-    """Look at what a queue holds, who is there, and how much of its limits is in use; and at nothing else."""
+    """Read only the counts, consumers and use of limits of a queue."""
     stats, consumers = await asyncio.gather(queue.stats(), queue.consumers())
     usage = await queue.execute(inspect.usage)
     return QueueSnapshot(name=queue.name, stats=stats, consumers=tuple(consumers), usage=usage)
 
 
 def _just_now(now: QueueStats, samples: Sequence[Sample], first: QueueStats | None = None) -> Rates | None:
-    """Return what happened since the last sample that is not from just now, or since the first look."""
+    """Return the rates since the last sample that is old enough, or since the first look."""
     before = [each.stats for each in samples if each.stats.at < now.at - OF_LATE]
     base = before[-1] if before else first
     return between(base, now) if base else None
 
 
 def unreadable(name: str, error: str) -> QueueSnapshot:
-    """Return what is seen of a queue that could not be read: why."""
+    """Return the snapshot of a queue that could not be read."""
     return QueueSnapshot(name=name, stats=QueueStats(queue=name), error=error)
 
 

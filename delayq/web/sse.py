@@ -1,4 +1,4 @@
-"""Server-sent events: what has changed goes to the browsers that watch, in one stream for a page."""
+"""Server-sent events: changes go to the watching browsers, in one stream per page."""
 
 from __future__ import annotations
 
@@ -18,38 +18,38 @@ MOST = 200
 """Browsers that may watch at once."""
 
 SECONDS = 60.0
-"""A stream ends after that, and the browser asks again: whoever was logged out meanwhile sees no more."""
+"""A stream ends after this time, and the browser opens a new one, so that logged-out users see no more."""
 
 PATIENCE = 20.0
-"""Seconds that a browser may take to accept what was sent."""
+"""Seconds that a browser may take to accept data."""
 
 TURN = 1.0
-"""Between two looks at whether the server ends."""
+"""Seconds between two checks whether the server is stopping."""
 
 _HEADERS = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
-    (b"x-accel-buffering", b"no"),  # nginx would hold events back until it has some kilobytes of them
+    (b"x-accel-buffering", b"no"),  # otherwise nginx holds events back until it has some kilobytes
 )
 
 
 def stream(request: Request, *feeds: AsyncGenerator[LivePart, None]) -> Response | EventStream:
-    """Return an answer that sends the parts of a page to the browser: first as they are, then what has changed of them.
+    """Return an answer that streams the parts of a page to the browser: first in full, then only changes.
 
     Args:
-        feeds: each yields one part, every time it was looked at; the stream ends with the first that ends.
+        feeds: each yields one part whenever it was looked at; the stream ends with the first feed that ends.
     """
     if request.method == "HEAD":
         return Response(media_type="text/event-stream")
     if len(request.app.state.streams) >= MOST:
-        return error_pages.page(request, 503, f"There are {MOST} browsers that watch: close some, or reload later.")
+        return error_pages.page(request, 503, f"{MOST} browsers are watching already: close some, or reload later.")
     return EventStream(feeds, request.app.state.streams)
 
 
 class EventStream:
-    """An answer that goes on until the browser leaves, the server ends or a minute is over.
+    """An answer that streams until the browser leaves, the server stops or a minute is over.
 
     Args:
-        streams: where it is kept while it goes on.
+        streams: holds it while it is streaming.
     """
 
     def __init__(self, feeds: Sequence[AsyncGenerator[LivePart, None]], streams: set[EventStream]) -> None:
@@ -74,7 +74,7 @@ class EventStream:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-        with contextlib.suppress(OSError):  # a timeout, too: without its end, the server breaks the connection off
+        with contextlib.suppress(OSError):  # also a timeout: without the end, the server closes the connection
             async with asyncio.timeout(PATIENCE):
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
 
@@ -89,14 +89,14 @@ class EventStream:
 
 
 def events(part: LivePart, before: LivePart | None) -> bytes:
-    """Return what has changed of a part as events, one for each element; and one that says that it was seen."""
+    """Return the changes of a part as events, one per element, and an event that says that it was seen."""
     changed = ["".join(f"data: {line}\n" for line in _lines(html)) for html in part.since(before)]
     seen = [f"event: seen\ndata: {part.id}\n"] if part.is_fresh else []
     return "".join(f"{each}\n" for each in changed + seen).encode()
 
 
 def _lines(html: str) -> list[str]:
-    r"""Split at what ends a line of an event, and nothing else; browsers would take a bare ``\r`` for an end, too."""
+    r"""Split at the line ends of events, and nowhere else; for browsers, a bare ``\r`` is a line end too."""
     return html.replace("\r", "&#13;").split("\n")
 
 
@@ -106,6 +106,6 @@ async def _left(receive: Receive) -> None:
 
 
 async def _ending() -> None:
-    """Wait until uvicorn was told to end: it waits for its answers without telling them, for as long as they go on."""
+    """Wait until uvicorn is told to stop: it waits for open answers, but does not notify them."""
     while not getattr(getattr(signal.getsignal(signal.SIGTERM), "__self__", None), "should_exit", False):  # noqa: ASYNC110  # uvicorn's, and no event
         await asyncio.sleep(TURN)

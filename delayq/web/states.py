@@ -1,6 +1,8 @@
-"""States in a user's words: what pages call the structures that hold messages."""
+"""What pages call the structures that hold messages, and the phases that messages go through."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 from markupsafe import Markup
 
@@ -16,7 +18,23 @@ WORDS: dict[State, str] = {
 }
 
 
-def state(name: State, in_title: bool = False) -> Markup:
-    """Return the word for a state, which tells the name of its structure to who points at it."""
-    word = WORDS[name].capitalize() if in_title else WORDS[name]
-    return Markup("{}" if WORDS[name] == name else '<abbr title="{1}">{0}</abbr>').format(word, name)
+class Phase(NamedTuple):
+    """A count of `QueueStats` and what it counts."""
+
+    name: str
+    meaning: str
+
+
+PHASES: dict[State, Phase] = {
+    "pending": Phase("scheduled", "New messages that are not due yet"),
+    "ready": Phase("due", "Due messages that wait for a consumer"),
+    "unack": Phase("running", "Messages handed out to consumers"),
+    "retry": Phase("retrying", "Messages that wait for their next attempt"),
+    "dead": Phase("dead", "Messages that failed for good"),
+}
+"""By the states to which their figures link. A due message is in its old structure until a consumer takes messages."""
+
+
+def state(name: State) -> Markup:
+    """Return the word for a state, with the name of its structure as a tooltip."""
+    return Markup("{}" if WORDS[name] == name else '<abbr title="{1}">{0}</abbr>').format(WORDS[name], name)

@@ -1,4 +1,4 @@
-"""A topic, as it is seen: its length, its groups, and what is wrong with them."""
+"""A snapshot of a topic: its length, its groups and their troubles."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from delayq.web.charts import HOUR, LagCount
 from delayq.web.servers import DashboardServer
 
 MOST_ASKED = 50
-"""Groups with a lag whose consumers are asked for: each costs a call."""
+"""The number of groups with a lag whose consumers are read: each costs a call."""
 
 MOST_TOPICS = 1000
-"""Topics that are watched; metrics read as many."""
+"""The number of topics that are watched; metrics read as many."""
 
 MOST_DRAWN = 200
-"""Topics whose lags of the last hour are kept for a chart: those that were looked at last."""
+"""The number of topics whose lags of the last hour are kept for a chart: the ones viewed last."""
 
 MOST_LAGS = 20
-"""Of a topic: the longest ones."""
+"""The number of lags that are kept of a topic: the longest ones."""
 
 REMEMBER_SECONDS = 60.0
-"""Between two counts of a topic's groups that are remembered."""
+"""Seconds between two remembered counts of a topic's groups."""
 
 
 class TopicSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """A topic, as it was seen.
 
     Attributes:
-        length: how many records it holds.
-        groups: by name.
-        troubles: of the groups in trouble, by their names.
+        length: the number of its records.
+        groups: its groups, by name.
+        troubles: the troubles of its groups, by group name.
         error: why it could not be read, or empty.
     """
 
@@ -52,18 +52,18 @@ class TopicSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def figures(self) -> dict[str, list[Trouble]]:
-        """What is kept of it: the troubles of its groups."""
+        """The troubles of its groups, which a sweep keeps."""
         return self.troubles
 
     @property
     def codes(self) -> tuple[str, ...]:
-        """The codes of the troubles of its groups, and ``unreadable`` where it could not be read."""
+        """The codes of the troubles of its groups, and ``unreadable`` if it could not be read."""
         found = {each.code for troubles in self.troubles.values() for each in troubles}
         return (*sorted(found), *(["unreadable"] if self.error else []))
 
 
 class TopicWatcher:
-    """Looks at the topics of a server again and again, and remembers for some minutes how far their groups were."""
+    """Looks at the topics of a server repeatedly, and remembers their groups' positions for some minutes."""
 
     def __init__(self, server: DashboardServer) -> None:
         self._server = server
@@ -71,14 +71,14 @@ class TopicWatcher:
         self._lags: dict[str, deque[LagCount]] = {}
 
     async def names(self) -> list[str]:
-        """Return the names of the topics that are watched: the first thousand."""
+        """Return the names of the watched topics: the first thousand."""
         return (await self._server.topic_names())[:MOST_TOPICS]
 
     async def look(self, name: str, most_calls: int = group_admin.MAX_LAG_CALLS) -> TopicSnapshot:
-        """Look at a topic; what is due but not appended is left so.
+        """Look at a topic; this does not append due records.
 
         Args:
-            most_calls: that count a lag which the server does not know, of each group and shard.
+            most_calls: the maximum number of calls, per group and shard, to count a lag that the server does not know.
         """
         try:
             topic = await self._server.topic(name)
@@ -90,15 +90,15 @@ class TopicWatcher:
         return TopicSnapshot(name=name, length=length, groups=tuple(groups), troubles=found)
 
     def lags(self, name: str) -> Sequence[LagCount]:
-        """Return how far the groups of a topic were behind within the last hour, whenever somebody looked."""
+        """Return the lags of a topic's groups over the last hour, as of each look."""
         return list(self._lags.get(name, ()))
 
     async def glance(self, name: str) -> TopicSnapshot:
-        """Look at a topic for its troubles: a lag is counted for a moment only."""
+        """Look at a topic for its troubles, without counting a lag for long."""
         return await self.look(name, 1)
 
     def _remember(self, name: str, groups: Sequence[GroupInfo]) -> Sequence[GroupInfo]:
-        """Return the groups of a topic as they were some minutes ago, and remember how they are now."""
+        """Return the groups of a topic as of some minutes ago, and remember them as they are now."""
         now = time.monotonic()
         known = self._earlier[name] = self._earlier.pop(name, deque())
         if len(self._earlier) > MOST_TOPICS:

@@ -207,7 +207,7 @@ def test_why_shows_the_reason_and_error_of_a_dead_letter(queue: Queue, take: Tak
     queue.send("x", id="a")
     take().reject("unwanted", error="ValueError: boom")
     now.later(60)
-    assert told(queue) == "a has been dead since <1m ago> because of unwanted: ValueError: boom"
+    assert told(queue) == "a has been dead since <1m ago>, with the reason: unwanted: ValueError: boom"
 
 
 def test_why_names_the_schedule_of_an_occurrence(queue: Queue):

@@ -201,14 +201,17 @@ RUNNING = [
 DEAD = [
     (
         sentence(info("dead", died_at=at(-60), reason="retries-exhausted", error="ValueError: boom", attempts=4)),
-        "has been dead since <1m ago> because of retries-exhausted: ValueError: boom",
+        "has been dead since <1m ago>, with the reason: retries-exhausted: ValueError: boom",
     ),
     (
         sentence(info("dead", died_at=at(-60), reason="no price", error="Reject: no price")),
-        "has been dead since <1m ago> because of Reject: no price",
+        "has been dead since <1m ago>, with the reason: Reject: no price",
     ),
-    (sentence(info("dead", died_at=at(-60), reason="unwanted")), "has been dead since <1m ago> because of unwanted"),
-    (sentence(info("dead", died_at=at(-60))), "has been dead since <1m ago> because of a reason that is not known"),
+    (
+        sentence(info("dead", died_at=at(-60), reason="unwanted")),
+        "has been dead since <1m ago>, with the reason: unwanted",
+    ),
+    (sentence(info("dead", died_at=at(-60))), "has been dead since <1m ago>, for an unknown reason"),
 ]
 CASES = [*GONE, *NOT_DUE, *IS_DUE, *RUNNING, *DEAD]
 

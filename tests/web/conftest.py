@@ -1,13 +1,13 @@
-"""Fixtures: the dashboard, asked in this process, or served to a browser.
+"""Fixtures: the dashboard in this process, or served to a browser.
 
-enter      ``enter(**options)``: a client of a dashboard of the shared server, without a network between them
+enter      ``enter(**options)``: a client of a dashboard of the shared server, without a network
 serve      ``serve(**options)``: the same on a real uvicorn; returns its address
-browser    Chromium, one for a module's tests; without it, they are skipped, or fail where DELAYQ_REQUIRE_BROWSER is set
-follow     ``follow(url)``: one who reads what is live there
-screen     ``screen.page``, a page of it with a fresh profile, and ``screen.complaints``, what its console complains of
+browser    Chromium, one per module; without it, tests are skipped, or fail if DELAYQ_REQUIRE_BROWSER is set
+follow     ``follow(url)``: a reader of the live stream there
+screen     ``screen.page``, a page with a fresh profile, and ``screen.complaints``, the errors in its console
 queue      the queue emails
 
-cheap_passwords    passwords that are hashed in no time
+cheap_passwords    passwords are hashed in no time
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.harness.servers import RedisServer
 from tests.harness.web.following import Follower
 from tests.harness.web.serving import chromium, opened, served
 
-PATIENCE_MS = 60_000  # with a browser on a machine that does much else
+PATIENCE_MS = 60_000  # for a browser on a busy machine
 
 expect.set_options(timeout=PATIENCE_MS)
 
@@ -39,11 +39,11 @@ Serve = Callable[..., str]
 Follow = Callable[[str], Follower]
 
 OWN = {"origin": "http://127.0.0.1", "sec-fetch-site": "same-origin"}
-"""What a browser sends along with a form of the dashboard's own."""
+"""The headers that a browser sends with the dashboard's own forms."""
 
 
 class Client:
-    """Asks an application in this process, as a browser that follows no redirects and keeps its cookies."""
+    """Sends requests to an application in this process, like a browser with cookies that follows no redirects."""
 
     def __init__(self, application: ASGIApp, base_url: str = "http://127.0.0.1") -> None:
         self._runner = asyncio.Runner()
@@ -74,13 +74,13 @@ def queue(redis_server: RedisServer) -> Iterator[Queue]:
 
 @pytest.fixture
 def cheap_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the hash of a new password cost next to nothing; the line that is kept of it says so to who compares."""
+    """Make hashes of new passwords cheap; the hash itself holds its costs."""
     monkeypatch.setattr(passwords, "_N", 2)
 
 
 @pytest.fixture
 def enter(redis_server: RedisServer) -> Iterator[Enter]:
-    """A dashboard that knows the server as ``main``, unless it is given others."""
+    """A dashboard of the server ``main``, unless other servers are given."""
     with ExitStack() as stack:
 
         def make(
@@ -114,7 +114,7 @@ def follow() -> Iterator[Follow]:
         yield lambda url: stack.enter_context(Follower(url))
 
 
-@pytest.fixture(scope="module")  # while it runs, no other event loop can in this thread
+@pytest.fixture(scope="module")  # while it runs, this thread can have no other event loop
 def browser() -> Iterator[Browser]:
     path = chromium()
     if path is None:
@@ -127,7 +127,7 @@ def browser() -> Iterator[Browser]:
 
 
 class Screen(NamedTuple):
-    """A page of the browser, and what its console has complained of."""
+    """A page of the browser, and the errors in its console."""
 
     page: Page
     complaints: list[str]
@@ -144,17 +144,17 @@ def screen(browser: Browser) -> Iterator[Screen]:
 
 
 def token_on(text: str) -> str:
-    """Return what a form on a page carries."""
+    """Return the token of a page's form."""
     return text.partition('name="csrf" value="')[2].partition('"')[0]
 
 
 def log_in(client: Client, secret: str, name: str = "") -> Any:
-    """Fill in the login's form and send it."""
+    """Fill in and send the login form."""
     token = token_on(client.get("/login").text)
     return client.post("/login", data={"csrf": token, "name": name, "secret": secret}, headers=OWN)
 
 
 def act(client: Client, path: str, **fields: str) -> Any:
-    """Send a form, as a page of the dashboard has it."""
+    """Send a form as a page of the dashboard would."""
     token = token_on(client.get("/main/queues/emails").text)
     return client.post(path, data={"csrf": token} | fields, headers=OWN)

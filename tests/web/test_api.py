@@ -1,4 +1,4 @@
-"""The HTTP API: what it answers, what it refuses, and who may ask."""
+"""The HTTP API: reading, errors and logins."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def stocked(queue: Queue, redis_server: RedisServer) -> Iterator[Queue]:
 
 
 @pytest.mark.parametrize("operation", READING, ids=lambda each: each.name)
-def test_reading_operation_answers_json_that_sets_no_cookie(enter: Enter, stocked: Queue, operation: Operation):
+def test_read_operation_answers_json_without_a_cookie(enter: Enter, stocked: Queue, operation: Operation):
     answer = enter().get(path_of(operation))
     if operation.name == "get_task":
         assert is_problem(answer, 404)
@@ -70,7 +70,7 @@ def test_queues_are_listed_a_page_at_a_time(enter: Enter, redis_server: RedisSer
     assert client.get(f"{MAIN}/queues", params={"name": "C 5"}).json()["matched"] == 1
 
 
-def test_name_in_a_path_is_quoted_once_wherever_the_dashboard_is_mounted(enter: Enter, redis_server: RedisServer):
+def test_name_in_a_path_is_quoted_once_under_any_mount(enter: Enter, redis_server: RedisServer):
     with Queue("b/c 50%41", url=redis_server.url) as queue:
         queue.send(1, id="x/y")
     path = f"{MAIN}/queues/b%2Fc%2050%2541"
@@ -99,7 +99,7 @@ def test_json_comes_back_exactly_as_it_was_sent(enter: Enter, queue: Queue):
     assert '"payload":{"n":1.1,"big":123456789012345678901234567890}' in enter().get(f"{EMAILS}/messages/m").text
 
 
-def test_message_that_is_gone_is_told_of_as_long_as_the_ledger_knows_it(enter: Enter, stocked: Queue):
+def test_gone_message_is_described_while_the_ledger_knows_it(enter: Enter, stocked: Queue):
     stocked.cancel("m")
     stocked.collect_garbage()
     client = enter()
@@ -126,7 +126,7 @@ def test_state_is_listed_a_page_at_a_time_in_both_directions(enter: Enter, queue
     assert [each["id"] for each in front["messages"]] == ["m+1", "m+2"]
 
 
-def test_large_payload_is_left_unread_in_a_list_and_read_alone(enter: Enter, queue: Queue):
+def test_large_payload_is_read_alone_but_not_in_a_list(enter: Enter, queue: Queue):
     queue.send("x" * 20_000, id="m", delay=60)
     client = enter()
     (listed,) = client.get(f"{EMAILS}/messages").json()["messages"]
@@ -135,7 +135,7 @@ def test_large_payload_is_left_unread_in_a_list_and_read_alone(enter: Enter, que
     assert len(client.get(f"{EMAILS}/messages/m").json()["message"]["payload"]) == 20_000
 
 
-def test_search_finds_what_matches_and_says_where_to_go_on(enter: Enter, stocked: Queue, monkeypatch: Any):
+def test_search_returns_matches_and_where_to_continue(enter: Enter, stocked: Queue, monkeypatch: Any):
     client = enter()
     found = client.get(f"{EMAILS}/search?state=pending&header=tenant%3Dacme").json()
     assert ([each["id"] for each in found["messages"]], found["next"]) == (["m"], None)
@@ -197,7 +197,7 @@ WRONG: dict[str, tuple[str, int, str | None]] = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_what_is_wrong_is_a_problem_that_names_the_field(enter: Enter, stocked: Queue, case: str):
+def test_invalid_request_is_a_problem_that_names_the_field(enter: Enter, stocked: Queue, case: str):
     path, status, field = WRONG[case]
     answer = enter().get(path)
     assert is_problem(answer, status)
@@ -206,7 +206,7 @@ def test_what_is_wrong_is_a_problem_that_names_the_field(enter: Enter, stocked: 
 
 
 class CountedName(str):
-    """A name of the query that counts how often it is looked at."""
+    """A name in a query that counts how often it is compared."""
 
     looked_at = 0
 
@@ -215,7 +215,7 @@ class CountedName(str):
         return super().__hash__()
 
 
-def test_long_query_is_refused_after_a_few_looks_at_each_name(monkeypatch: pytest.MonkeyPatch):
+def test_long_query_is_refused_quickly(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(CountedName, "looked_at", 0)
     items = [(CountedName(number), "") for number in range(1000)]
     with pytest.raises(InvalidInput, match="'999' is given twice"):
@@ -241,13 +241,13 @@ def test_every_error_of_the_middleware_is_a_problem(enter: Enter, stocked: Queue
     assert stocked.stats().dead == 1
 
 
-def test_silent_server_is_a_problem_that_may_pass(enter: Enter):
+def test_silent_server_is_a_temporary_problem(enter: Enter):
     answer = enter(servers={"main": "redis://127.0.0.1:1"}).get(EMAILS)
     assert is_problem(answer, 503)
     assert answer.headers["retry-after"] == "5"
 
 
-def test_failure_within_is_a_problem_without_details(enter: Enter, monkeypatch: pytest.MonkeyPatch):
+def test_internal_error_is_a_problem_without_details(enter: Enter, monkeypatch: pytest.MonkeyPatch):
     def broken(*_: object, **__: object) -> Any:
         raise RuntimeError("what nobody should read")
 
@@ -258,7 +258,7 @@ def test_failure_within_is_a_problem_without_details(enter: Enter, monkeypatch: 
 
 
 @pytest.mark.parametrize("operation", READING, ids=lambda each: each.name)
-def test_who_is_not_known_reads_nothing(enter: Enter, stocked: Queue, operation: Operation):
+def test_unknown_user_reads_nothing(enter: Enter, stocked: Queue, operation: Operation):
     for options in ({"login": Token(TOKEN)}, {"login": lambda _: None}):
         client = enter(**options)
         for headers in ({}, {"authorization": "Bearer a guess"}, {"authorization": "Basic YTpi"}):
@@ -303,7 +303,7 @@ def test_program_logs_in_by_name_and_password_which_is_hashed_once(
     assert stocked.stats().dead == 1
 
 
-def test_guesses_of_programs_are_throttled_and_told_in_the_audit(enter: Enter, stocked: Queue):
+def test_guesses_of_programs_are_throttled_and_audited(enter: Enter, stocked: Queue):
     lines: list[Any] = []
     client = enter(login=Token(TOKEN), audit=lines.append)
     for _ in range(5):
@@ -314,25 +314,25 @@ def test_guesses_of_programs_are_throttled_and_told_in_the_audit(enter: Enter, s
     assert is_problem(late, 429)
     assert 0 < int(late.headers["retry-after"]) <= 60
     assert [(each["who"], each["action"]) for each in lines] == [("token", "login")] * 6
-    assert lines[-1]["outcome"].startswith("refused: There were too many attempts")
+    assert lines[-1]["outcome"].startswith("refused: Too many attempts")
     assert stocked.stats().dead == 1
 
 
-def test_browser_that_has_logged_in_reads_the_api(enter: Enter, stocked: Queue):
+def test_logged_in_browser_reads_the_api(enter: Enter, stocked: Queue):
     client = enter(login=Token(TOKEN))
     log_in(client, TOKEN)
     assert client.get(EMAILS, headers=OWN).status_code == 200
     wrong = client.get(EMAILS, headers={"authorization": "Bearer a guess"})
-    assert is_problem(wrong, 401)  # what a request says of itself goes first
+    assert is_problem(wrong, 401)  # the credentials of a request come first
     assert stocked.stats().dead == 1
 
 
-def test_no_server_is_called_api():
-    with pytest.raises(ValueError, match="server name 'api' is that of a page"):
+def test_server_cannot_be_named_api():
+    with pytest.raises(ValueError, match="server name 'api' is reserved for a page"):
         app({"api": "redis://127.0.0.1:1"})
 
 
-def test_values_that_are_hidden_are_told_by_no_operation(enter: Enter, queue: Queue, redis_server: RedisServer):
+def test_no_operation_reveals_hidden_values(enter: Enter, queue: Queue, redis_server: RedisServer):
     queue.configure(events=True)
     secret = {"password": "swordfish", "items": [{"Password": "swordfish"}]}
     queue.send(secret, id="m", delay=60, headers={"password": "swordfish"})

@@ -1,4 +1,4 @@
-"""The HTTP API acts: for whom, what each operation does, and what it refuses."""
+"""The HTTP API: operations that change something, their rights and refusals."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "requeue_all_dead_letters": {"confirm": "billing"},
     "delete_all_dead_letters": {"confirm": "billing"},
 }
-"""What each operation takes that needs something."""
+"""The bodies of the operations that need one."""
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def snapshot(queue: Queue) -> dict[bytes, bytes | None]:
 
 
 def act(client: Client, path: str, body: Any = None, **headers: str) -> Any:
-    """Send JSON, as a program does."""
+    """Send JSON as a program does."""
     client.cookies.clear()
     return client.post(path, json={} if body is None else body, headers=headers)
 
@@ -81,7 +81,7 @@ def ended(client: Client, begun: Any) -> Any:
 
 
 @pytest.mark.parametrize("operation", ACTING, ids=lambda each: each.name)
-def test_who_may_only_look_changes_nothing(enter: Enter, stocked: Queue, operation: Operation):
+def test_viewer_changes_nothing(enter: Enter, stocked: Queue, operation: Operation):
     before, body = snapshot(stocked), BODIES.get(operation.name, {})
     viewers: list[tuple[dict[str, Any], dict[str, str]]] = [
         ({"read_only": True}, {}),
@@ -100,7 +100,7 @@ def test_who_may_only_look_changes_nothing(enter: Enter, stocked: Queue, operati
 
 
 @pytest.mark.parametrize("operation", ACTING, ids=lambda each: each.name)
-def test_operator_with_the_token_acts_and_an_audit_line_says_so(enter: Enter, stocked: Queue, operation: Operation):
+def test_operator_with_the_token_acts_and_is_audited(enter: Enter, stocked: Queue, operation: Operation):
     lines: list[Any] = []
     client = enter(login=Token(TOKEN), audit=lines.append)
     path = path_of(operation).replace("/messages/m/edit", "/messages/dead/edit")
@@ -121,7 +121,7 @@ def test_operator_with_the_token_acts_and_an_audit_line_says_so(enter: Enter, st
 
 
 @pytest.mark.parametrize("operation", ACTING, ids=lambda each: each.name)
-def test_forged_or_unclear_request_changes_nothing(enter: Enter, stocked: Queue, operation: Operation):
+def test_forged_or_ambiguous_request_changes_nothing(enter: Enter, stocked: Queue, operation: Operation):
     before, body, client = snapshot(stocked), BODIES.get(operation.name, {}), enter()
     token = token_on(client.get("/main/queues/emails/messages").text)  # a page that keeps no sample
     path = path_of(operation)
@@ -152,7 +152,7 @@ def test_browser_acts_with_the_token_of_its_session(enter: Enter, stocked: Queue
 
 
 @pytest.mark.usefixtures("cheap_passwords")
-def test_password_that_a_browser_sends_along_is_not_enough_to_act(enter: Enter, stocked: Queue):
+def test_stored_password_of_a_browser_is_not_enough_to_act(enter: Enter, stocked: Queue):
     client = enter(login=Users([user_line("ann", "operator", "correct horse")]))
     known = {"authorization": "Basic YW5uOmNvcnJlY3QgaG9yc2U="}
     assert is_problem(client.post(f"{EMAILS}/pause", json={}, headers=OWN | known), 403)
@@ -160,7 +160,7 @@ def test_password_that_a_browser_sends_along_is_not_enough_to_act(enter: Enter, 
     assert act(client, f"{EMAILS}/pause", **known).status_code == 200
 
 
-def test_message_is_sent_exactly_as_it_is_written(enter: Enter, queue: Queue):
+def test_message_is_sent_exactly_as_written(enter: Enter, queue: Queue):
     client = enter()
     assert is_problem(act(client, f"{EMAILS}/messages", {"payload": 1}), 404)
     written = b'{"n": 1.50, "big": 123456789012345678901234567890}'
@@ -178,7 +178,7 @@ def test_message_is_sent_exactly_as_it_is_written(enter: Enter, queue: Queue):
     assert queue.stats().sent == 1
 
 
-def test_options_of_a_send_are_those_of_the_library(enter: Enter, stocked: Queue):
+def test_send_has_the_options_of_the_library(enter: Enter, stocked: Queue):
     client, at = enter(), "2099-01-02T03:04:05.678Z"
     options = {"max_retries": 7, "timeout_seconds": 1.5, "expires_in_seconds": 9e9, "headers": {"k": 1}}
     sent = act(client, f"{EMAILS}/messages", {"payload": None, "id": "x", "at": at} | options).json()
@@ -189,7 +189,7 @@ def test_options_of_a_send_are_those_of_the_library(enter: Enter, stocked: Queue
     assert stocked.stats().scheduled == 4
 
 
-def test_many_messages_are_all_checked_before_one_is_sent(enter: Enter, stocked: Queue):
+def test_all_messages_are_checked_before_one_is_sent(enter: Enter, stocked: Queue):
     client, before = enter(), stocked.stats().sent
     wrong = {"messages": [{"payload": n, "id": f"x{n}"} for n in range(5)] + [{"payload": 1, "id": "a\nb"}]}
     refused = act(client, f"{EMAILS}/messages/batch", wrong)
@@ -204,28 +204,28 @@ def test_many_messages_are_all_checked_before_one_is_sent(enter: Enter, stocked:
 WRONG: dict[str, tuple[str, Any, str | None]] = {
     "no payload": (f"{EMAILS}/messages", {}, "payload"),
     "two payloads": (f"{EMAILS}/messages", {"payload": 1, "payload_base64": ""}, "payload_base64"),
-    "no base64": (f"{EMAILS}/messages", {"payload_base64": "?"}, "payload_base64"),
-    "header of no base64": (f"{EMAILS}/messages", {"payload": 1, "headers": {"k": {"base64": "?"}}}, "headers.k"),
+    "invalid base64": (f"{EMAILS}/messages", {"payload_base64": "?"}, "payload_base64"),
+    "header of invalid base64": (f"{EMAILS}/messages", {"payload": 1, "headers": {"k": {"base64": "?"}}}, "headers.k"),
     "two due times": (f"{EMAILS}/messages", {"payload": 1, "delay_seconds": 1, "at": "2099-01-01T00:00:00Z"}, "at"),
     "negative delay": (f"{EMAILS}/messages", {"payload": 1, "delay_seconds": -1}, "delay_seconds"),
     "long delay": (f"{EMAILS}/messages", {"payload": 1, "delay_seconds": 1e15}, "delay_seconds"),
     "text for a number": (f"{EMAILS}/messages", {"payload": 1, "delay_seconds": "1"}, "delay_seconds"),
-    "naive moment": (f"{EMAILS}/messages", {"payload": 1, "at": "2099-01-01T00:00:00"}, "at"),
-    "moment before 1970": (f"{EMAILS}/messages", {"payload": 1, "at": "1969-01-01T00:00:00Z"}, "at"),
+    "naive time": (f"{EMAILS}/messages", {"payload": 1, "at": "2099-01-01T00:00:00"}, "at"),
+    "time before 1970": (f"{EMAILS}/messages", {"payload": 1, "at": "1969-01-01T00:00:00Z"}, "at"),
     "other name": (f"{EMAILS}/messages", {"payload": 1, "countdown": 1}, "countdown"),
     "too many": (f"{EMAILS}/messages/batch", {"messages": [{"payload": 1}] * 1001}, "messages"),
     "large payload": (f"{EMAILS}/messages", {"payload": "x" * (1 << 20)}, "payload"),
     "no ids": (f"{EMAILS}/messages/cancel", {"ids": []}, "ids"),
     "no due time": (f"{EMAILS}/messages/reschedule", {"ids": ["m"]}, None),
-    "state of no sense": (f"{EMAILS}/messages/requeue-matching", {"filter": {"state": "pending"}}, "filter.state"),
-    "age of no sense": (
+    "unknown state": (f"{EMAILS}/messages/requeue-matching", {"filter": {"state": "pending"}}, "filter.state"),
+    "invalid age": (
         f"{EMAILS}/messages/cancel-matching",
         {"filter": {"state": "dead", "older": "x"}},
         "filter.older",
     ),
-    "rate of no sense": (f"{EMAILS}/messages/requeue-matching", DEAD | {"rate": "x"}, "rate"),
+    "invalid rate": (f"{EMAILS}/messages/requeue-matching", DEAD | {"rate": "x"}, "rate"),
     "purge unconfirmed": (f"{EMAILS}/purge", {"state": "dead", "confirm": "emial"}, "confirm"),
-    "purge of what runs": (f"{EMAILS}/purge", {"state": "unack", "confirm": "emails"}, "state"),
+    "purge of running messages": (f"{EMAILS}/purge", {"state": "unack", "confirm": "emails"}, "state"),
     "pause without length": (f"{EMAILS}/pause", {"for_seconds": 0}, "for_seconds"),
     "long pause": (f"{EMAILS}/pause", {"for_seconds": 4e7}, "for_seconds"),
     "expression": (f"{EMAILS}/schedules", {"name": "x", "when": "whenever"}, "when"),
@@ -237,7 +237,7 @@ WRONG: dict[str, tuple[str, Any, str | None]] = {
     "position": (f"{ORDERS}/groups", {"name": "x", "position": "first"}, "position"),
     "group unconfirmed": (f"{BILLING}/destroy", {"confirm": "biling"}, "confirm"),
     "trim unconfirmed": (f"{ORDERS}/trim", {"keep_records": 0, "confirm": ""}, "confirm"),
-    "trim to nothing said": (f"{ORDERS}/trim", {"confirm": "orders"}, "keep_records"),
+    "trim without a target": (f"{ORDERS}/trim", {"confirm": "orders"}, "keep_records"),
     "key of a record": (f"{ORDERS}/records/delete", {"keys": ["1-1"]}, "keys"),
     "id of a record": (f"{ORDERS}/records", {"payload": 1, "id": "x"}, "id"),
     "consumer": (f"{BILLING}/claim", {"consumer": "none", "idle_seconds": 0}, "consumer"),
@@ -247,7 +247,7 @@ WRONG: dict[str, tuple[str, Any, str | None]] = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_what_is_wrong_is_named_and_changes_nothing(enter: Enter, stocked: Queue, case: str):
+def test_error_is_named_and_changes_nothing(enter: Enter, stocked: Queue, case: str):
     path, body, field = WRONG[case]
     before = snapshot(stocked)
     answer = act(enter(), path, body)
@@ -259,13 +259,13 @@ def test_what_is_wrong_is_named_and_changes_nothing(enter: Enter, stocked: Queue
 @pytest.mark.parametrize(
     "body", [b"{", b"[]", b'"\xff"', b"[" * 100_000, b'{"payload": "\\ud800"}', b'{"payload": "\xff"}']
 )
-def test_body_that_is_no_json_object_changes_nothing(enter: Enter, stocked: Queue, body: bytes):
+def test_body_that_is_not_a_json_object_changes_nothing(enter: Enter, stocked: Queue, body: bytes):
     sent = enter().post(f"{EMAILS}/messages", content=body, headers={"content-type": "application/json"})
     assert is_problem(sent, 400)
     assert stocked.stats().sent == 4
 
 
-def test_body_that_is_too_large_is_a_problem_in_both_ways_of_sending_it(enter: Enter, stocked: Queue):
+def test_too_large_body_is_a_problem_however_it_is_sent(enter: Enter, stocked: Queue):
     lines: list[Any] = []
     client = enter(audit=lines.append)
     large = b'{"payload": "' + b"x" * (5 << 20) + b'"}'
@@ -281,7 +281,7 @@ async def _pieces(content: bytes) -> Any:
         yield content[start : start + (1 << 20)]
 
 
-def test_named_messages_are_acted_on_and_each_is_told_of(enter: Enter, stocked: Queue):
+def test_action_on_named_messages_reports_each_outcome(enter: Enter, stocked: Queue):
     client = enter()
     moved = act(client, f"{EMAILS}/messages/reschedule", {"ids": ["m", "dead", "none"], "delay_seconds": 5}).json()
     assert moved == {"outcomes": {"m": "rescheduled", "dead": "dead", "none": "unknown"}, "done": 1}
@@ -294,7 +294,7 @@ def test_named_messages_are_acted_on_and_each_is_told_of(enter: Enter, stocked: 
     assert (stocked.stats().dead, stocked.stats().cancelled, stocked.stats().missing) == (1, 1, 0)
 
 
-def test_all_that_match_are_acted_on_by_a_task_after_a_dry_run(enter: Enter, stocked: Queue):
+def test_task_acts_on_all_matches_after_a_dry_run(enter: Enter, stocked: Queue):
     stocked.send_many([Outgoing(n, id=f"x{n}", delay=100, headers={"tenant": "globex"}) for n in range(30)])
     client = enter()
     meant = {"filter": {"state": "pending", "header": "tenant=globex"}}
@@ -317,7 +317,7 @@ def test_queue_is_purged_of_a_state(enter: Enter, stocked: Queue):
     assert (stocked.stats().pending, stocked.stats().purged, stocked.stats().dead) == (0, 3, 1)
 
 
-def test_dead_letter_goes_back_edited_unless_it_has_died_again(enter: Enter, stocked: Queue):
+def test_dead_letter_is_edited_unless_it_has_died_again(enter: Enter, stocked: Queue):
     client = enter()
     stale = {"payload": 1, "died_at": "2020-01-01T00:00:00Z"}
     assert is_problem(act(client, f"{EMAILS}/messages/dead/edit", stale), 409)
@@ -339,7 +339,7 @@ def test_queue_is_paused_and_resumed(enter: Enter, stocked: Queue):
     assert stocked.stats().paused_since is None
 
 
-def test_schedules_are_added_held_run_and_removed(enter: Enter, stocked: Queue):
+def test_schedules_are_added_paused_run_and_removed(enter: Enter, stocked: Queue):
     client, path = enter(), f"{EMAILS}/schedules"
     wanted = {
         "name": "hourly",
@@ -375,7 +375,7 @@ def test_records_are_published_and_claimed(enter: Enter, topic: Topic):
     assert topic.group("billing").unacked("two")[0].id == claimed["ids"][0]
 
 
-def test_queue_is_configured_and_what_is_left_out_stays(enter: Enter, stocked: Queue):
+def test_configuring_a_queue_keeps_settings_that_are_left_out(enter: Enter, stocked: Queue):
     client = enter()
     told = act(client, f"{EMAILS}/configure", {"rate": "5/s", "max_dead": 9, "backoff": "fixed:10s"}).json()
     assert (told["rate"], told["max_dead"], told["events"]) == ("5/s", 9, 100_000)
@@ -384,7 +384,7 @@ def test_queue_is_configured_and_what_is_left_out_stays(enter: Enter, stocked: Q
     assert stocked.configuration().backoff is not None
 
 
-def test_groups_are_made_moved_and_destroyed(enter: Enter, topic: Topic):
+def test_groups_are_created_moved_and_destroyed(enter: Enter, topic: Topic):
     client, path = enter(), f"{ORDERS}/groups"
     assert act(client, path, {"name": "shipping"}).json() == {"name": "shipping", "created": True}
     assert act(client, path, {"name": "shipping", "position": "0"}).json()["created"] is False
@@ -421,7 +421,7 @@ def test_dead_letters_of_a_group_are_requeued_and_deleted(enter: Enter, topic: T
     assert (gone["done"], group.dead_length()) == (2, 0)
 
 
-def test_request_that_is_repeated_with_its_key_acts_once(enter: Enter, topic: Topic):
+def test_request_repeated_with_its_key_acts_once(enter: Enter, topic: Topic):
     client, length = enter(), topic.length()
     key = {"idempotency-key": "f1"}
     first = act(client, f"{ORDERS}/records", {"payload": 1}, **key)
@@ -448,7 +448,7 @@ async def _answer(text: bytes) -> bytes:
     return text
 
 
-def test_answers_that_are_kept_are_bounded(monkeypatch: pytest.MonkeyPatch):
+def test_kept_answers_are_bounded(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("delayq.web.api.idempotency.MOST_BYTES", 100)
     kept = KeptAnswers()
 
@@ -461,13 +461,13 @@ def test_answers_that_are_kept_are_bounded(monkeypatch: pytest.MonkeyPatch):
     assert len(kept._kept) <= 11
 
 
-def test_answer_that_failed_while_others_made_room_is_no_trouble(monkeypatch: pytest.MonkeyPatch):
+def test_answer_that_fails_while_others_make_room_does_no_harm(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("delayq.web.api.idempotency.MOST_BYTES", 1)
     troubles: list[object] = []
     kept = KeptAnswers()
 
     async def fail() -> bytes:
-        await asyncio.sleep(0)  # so that the other one ends just before, and makes room just after
+        await asyncio.sleep(0)  # the other answer ends just before, and makes room just after
         raise OSError("no answer")
 
     async def both() -> tuple[bytes | BaseException, bytes | BaseException]:
@@ -480,8 +480,8 @@ def test_answer_that_failed_while_others_made_room_is_no_trouble(monkeypatch: py
     assert (good, type(bad), troubles, kept._kept, kept._bytes) == (b"large", OSError, [], {}, 0)
 
 
-def test_every_operation_that_acts_is_known_here():
-    """So that who adds one thinks of what the others keep to."""
+def test_this_file_knows_every_operation_that_acts():
+    """If you add an operation, add it here, so that the checks of this file cover it."""
     takes_nothing = {"pause_queue", "resume_queue", "examine_queue", "stop_task"} | {
         f"{verb}_schedule" for verb in ("pause", "resume", "run", "remove")
     }

@@ -1,4 +1,4 @@
-"""The OpenAPI document says what the API does: real answers are as it says, and its page shows the same."""
+"""The OpenAPI document and the API page match real answers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def client(enter: Enter, queue: Queue, redis_server: RedisServer) -> Iterator[Cl
 
 
 def fits(value: Any, schema: dict[str, Any], known: dict[str, Any]) -> bool:
-    """Whether a value is as a schema says, as far as schemas of this API say something."""
+    """Whether a value matches a schema, as far as the API's schemas use the standard."""
     if "$ref" in schema:
         return fits(value, known[schema["$ref"].rpartition("/")[2]], known)
     if "anyOf" in schema:
@@ -59,7 +59,7 @@ def references(node: Any) -> Iterator[str]:
         yield from references(each)
 
 
-def test_document_has_every_operation_and_all_that_it_refers_to(client: Client):
+def test_document_has_every_operation_and_no_broken_reference(client: Client):
     made = client.get(DOCUMENT).json()
     listed = {(method.upper(), path) for path, item in made["paths"].items() for method in item}
     assert listed == {(each.method, each.path) for each in OPERATIONS}
@@ -75,14 +75,14 @@ def test_document_has_every_operation_and_all_that_it_refers_to(client: Client):
             assert named == set(re.findall(r"\{(\w+)\}", path))
 
 
-def test_all_that_is_described_is_in_words_and_every_attribute_that_is_told_of_is_there():
+def test_descriptions_are_complete_and_match_the_attributes():
     for name, schema in components().items():
         assert "Attributes:" not in schema["description"], name
         assert schema["description"].endswith("."), name
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda each: each.name)
-def test_answer_is_as_the_document_says(client: Client, operation: Operation):
+def test_answer_matches_the_document(client: Client, operation: Operation):
     made = client.get(DOCUMENT).json()
     path = path_of(operation).replace("/messages/m/edit", "/messages/dead/edit")
     if "{task}" in operation.path:
@@ -98,7 +98,7 @@ def test_answer_is_as_the_document_says(client: Client, operation: Operation):
 
 
 @pytest.mark.usefixtures("cheap_passwords")
-def test_document_says_how_to_log_in_and_is_for_those_who_may_look(enter: Enter):
+def test_document_says_how_to_log_in_and_needs_a_login(enter: Enter):
     client = enter(login=Token(TOKEN))
     assert is_problem(client.get(DOCUMENT), 401)
     made = client.get(DOCUMENT, headers={"authorization": f"Bearer {TOKEN}"}).json()
@@ -109,7 +109,7 @@ def test_document_says_how_to_log_in_and_is_for_those_who_may_look(enter: Enter)
     assert "securitySchemes" not in enter().get(DOCUMENT).json()["components"]
 
 
-def test_page_shows_every_operation_and_links_to_what_is_there(client: Client):
+def test_page_shows_every_operation_and_has_no_broken_link(client: Client):
     assert client.get("/api/v1").headers["location"].endswith("/api/v1/")
     page = client.get("/api/v1/").text
     for each in OPERATIONS:

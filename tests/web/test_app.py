@@ -1,4 +1,4 @@
-"""The dashboard within another application, and behind a proxy that strips a prefix."""
+"""The dashboard in another application, and behind a proxy that strips a prefix."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ TOKEN = "a token that is long enough"
 
 
 def links(page: str) -> set[str]:
-    """All that a page leads to or loads."""
+    """The links and files of a page."""
     found = re.findall(r'(?:href|src|action|data-next|data-stream)="([^"#?]*)', page)
     return {each for each in found if each}
 
 
 def walk(client, prefix: str) -> None:
-    """Log in, look at all, and pause: as whoever uses it under a prefix."""
+    """Log in, view all pages and pause a queue, as a user does under a prefix."""
     assert client.get(f"{prefix}/").headers["location"] == f"{prefix}/login?next=%2F"
     form = client.get(f"{prefix}/login?next=%2F").text
     fields = {"csrf": token_on(form), "secret": TOKEN}
@@ -48,7 +48,7 @@ def test_dashboard_works_under_the_prefix_of_the_application_around_it(enter: En
     assert queue.stats().paused_since is not None
 
 
-def test_dashboard_works_behind_a_proxy_that_names_its_prefix(enter: Enter, queue: Queue):
+def test_dashboard_works_behind_a_proxy_with_a_prefix(enter: Enter, queue: Queue):
     queue.send("hello")
 
     def proxied(inner: ASGIApp) -> ASGIApp:
@@ -61,7 +61,7 @@ def test_dashboard_works_behind_a_proxy_that_names_its_prefix(enter: Enter, queu
     assert queue.stats().paused_since is not None
 
 
-def test_names_in_the_path_of_the_application_around_it_are_for_its_login_alone(enter: Enter, queue: Queue):
+def test_path_parameters_of_the_application_around_it_are_for_its_login_only(enter: Enter, queue: Queue):
     queue.send("hello")
     lines: list[Any] = []
 

@@ -1,4 +1,4 @@
-"""What was refused is told: who wanted what of which queue, and why not; also where no page has ever seen the form."""
+"""Audit lines of refusals: who wanted what on which queue, and why it was refused."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ def client(enter: Enter, queue: Queue, lines: list[Any]) -> Client:
 
 
 REFUSED: dict[str, tuple[str, dict[str, str], dict[str, str]]] = {
-    "an action that is none": (
+    "an unknown action": (
         "/confirm",
         {"act": "explode", "ids": "m"},
         {"action": "explode", "outcome": "refused: unknown action 'explode'; expected one of now, reschedule,"},
     ),
-    "no message": ("/run", {"act": "cancel"}, {"action": "cancel", "outcome": "refused: no message is ticked"}),
-    "a time that is none": (
+    "no message": ("/run", {"act": "cancel"}, {"action": "cancel", "outcome": "refused: no message is selected"}),
+    "an invalid time": (
         "/run",
         {"act": "reschedule", "ids": "m", "when": "soon", "once": "o"},
         {"action": "reschedule", "outcome": "refused: 'soon' is neither a length of time"},
     ),
-    "a form without its word": (
+    "a form without its once": (
         "/examine",
         {},
-        {"action": "examine", "outcome": "refused: the form has no word of its own"},
+        {"action": "examine", "outcome": "refused: the form has an invalid field once"},
     ),
-    "a schedule's action that is none": (
+    "an unknown action on a schedule": (
         "/schedules/nightly",
         {"act": "burn"},
         {
@@ -57,22 +57,22 @@ REFUSED: dict[str, tuple[str, dict[str, str], dict[str, str]]] = {
             "outcome": "refused: unknown action 'burn'; expected one of",
         },
     ),
-    "a payload that is no JSON": (
+    "a payload that is not JSON": (
         "/messages/m/edit",
         {"died": "1", "payload": "{"},
         {"action": "edit", "id": "m", "outcome": "refused: the field payload is not JSON"},
     ),
-    "a message for no time": (
+    "a message at an invalid time": (
         "/send",
         {"payload": "1", "when": "soon", "once": "o"},
         {"action": "send", "outcome": "refused: 'soon' is neither a length of time"},
     ),
-    "a schedule that is none": (
+    "an invalid schedule": (
         "/new-schedule",
         {"act": "store", "name": "nightly", "when": "at night", "once": "o"},
         {"action": "add-schedule", "outcome": "refused: schedule 'at night'"},
     ),
-    "a setting that is none": (
+    "an invalid setting": (
         "/configure",
         {"act": "apply", "rate": "fast"},
         {"action": "configure", "outcome": "refused: rate 'fast' is not 1 to 100000 messages"},
@@ -81,7 +81,7 @@ REFUSED: dict[str, tuple[str, dict[str, str], dict[str, str]]] = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_bad_form_leaves_one_line(client: Client, lines: list[Any], what: str):
+def test_invalid_form_is_audited_once(client: Client, lines: list[Any], what: str):
     path, fields, told = REFUSED[what]
     assert act(client, f"{EMAILS}{path}", **fields).status_code == 400
     (line,) = lines
@@ -89,7 +89,7 @@ def test_bad_form_leaves_one_line(client: Client, lines: list[Any], what: str):
     assert line == BEGINNING | told | {"outcome": line["outcome"]}
 
 
-def test_queue_server_topic_and_task_that_are_not_there_leave_one_line_each(client: Client, lines: list[Any]):
+def test_missing_targets_are_audited_once_each(client: Client, lines: list[Any]):
     for path in (
         "/main/queues/none/pause",
         "/away/queues/emails/resume",
@@ -104,10 +104,10 @@ def test_queue_server_topic_and_task_that_are_not_there_leave_one_line_each(clie
         {"who": "local", "action": "claim", "server": "main", "topic": "orders", "group": "billing"},
         {"who": "local", "action": "stop", "server": "main", "task": "gone"},
     ]
-    assert lines[0]["outcome"] == "refused: There is no queue none on main: nothing was ever sent to it."
+    assert lines[0]["outcome"] == "refused: Server main has no queue none: nothing has been sent to it."
 
 
-def test_server_that_is_away_is_told_as_a_failure(
+def test_unreachable_server_is_audited_as_a_failure(
     enter: Enter, queue: Queue, redis_server: RedisServer, lines: list[Any]
 ):
     queue.send("hello")
@@ -118,28 +118,28 @@ def test_server_that_is_away_is_told_as_a_failure(
 
 
 @pytest.mark.parametrize("headers", [OWN, {"origin": "http://evil.example", "sec-fetch-site": "cross-site"}])
-def test_forged_form_leaves_one_line(client: Client, lines: list[Any], headers: dict[str, str]):
+def test_forged_form_is_audited_once(client: Client, lines: list[Any], headers: dict[str, str]):
     assert client.post(f"{EMAILS}/run", data={"act": "purge", "csrf": "forged"}, headers=headers).status_code == 403
     assert lines == [
         BEGINNING
         | {
             "action": "purge",
-            "outcome": "refused: The form is out of date, or of another site: go back, reload, try again.",
+            "outcome": "refused: The form has expired or comes from another site: go back, reload and try again.",
         }
     ]
 
 
-def test_who_may_only_look_leaves_a_line_with_the_name(enter: Enter, queue: Queue, lines: list[Any]):
+def test_refused_viewer_is_audited_with_the_name(enter: Enter, queue: Queue, lines: list[Any]):
     queue.send("hello")
     client = enter(login=Users([user_line("bob", "viewer", "bob's own")]), audit=lines.append)
     log_in(client, "bob's own", "bob")
     assert act(client, f"{EMAILS}/pause").status_code == 403
     assert lines[1:] == [
-        BEGINNING | {"who": "bob", "action": "pause", "outcome": "refused: You may look, but not change anything."}
+        BEGINNING | {"who": "bob", "action": "pause", "outcome": "refused: You have read-only access."}
     ]
 
 
-def test_form_of_too_many_fields_or_bytes_leaves_one_line(client: Client, lines: list[Any]):
+def test_too_large_form_is_audited_once(client: Client, lines: list[Any]):
     headers = OWN | {"content-type": "application/x-www-form-urlencoded"}
     assert client.post(f"{EMAILS}/pause", content="&a=" * 1001, headers=headers).status_code == 400
     assert client.post(f"{EMAILS}/pause", content=b"x" * (5 << 20), headers=headers).status_code == 413
@@ -149,21 +149,21 @@ def test_form_of_too_many_fields_or_bytes_leaves_one_line(client: Client, lines:
     ]
 
 
-def test_login_that_was_forged_is_told_with_the_name_and_the_address(enter: Enter, lines: list[Any]):
+def test_forged_login_is_audited_with_name_and_address(enter: Enter, lines: list[Any]):
     client = enter(login=Users([user_line("ann", "operator", "correct horse")]), audit=lines.append)
     assert client.post("/login", data={"name": "ann", "secret": "correct horse"}, headers=OWN).status_code == 403
     (line,) = lines
     assert (line["who"], line["action"], line["from"]) == ("ann", "login", "127.0.0.1")
-    assert line["outcome"].startswith("refused: The form is out of date")
+    assert line["outcome"].startswith("refused: The form has expired")
 
 
-def test_login_by_a_token_that_was_forged_names_nobody_else(enter: Enter, lines: list[Any]):
+def test_forged_token_login_is_audited_without_another_name(enter: Enter, lines: list[Any]):
     client = enter(login=Token(TOKEN), audit=lines.append)
     assert client.post("/login", data={"name": "ann", "secret": TOKEN}, headers=OWN).status_code == 403
     assert [(line["who"], line["action"]) for line in lines] == [("token", "login")]
 
 
-def test_wrong_token_of_a_program_is_told_and_the_right_one_is_no_login(enter: Enter, queue: Queue, lines: list[Any]):
+def test_wrong_token_of_a_program_is_audited_and_a_right_one_is_not(enter: Enter, queue: Queue, lines: list[Any]):
     queue.send("hello")
     client = enter(login=Token(TOKEN), audit=lines.append)
     assert client.get("/metrics", headers={"authorization": f"Bearer {TOKEN}"}).status_code == 200
@@ -175,7 +175,7 @@ def test_wrong_token_of_a_program_is_told_and_the_right_one_is_no_login(enter: E
     assert len(lines) == 1
 
 
-def test_stranger_leaves_no_line_with_an_action(enter: Enter, queue: Queue, lines: list[Any]):
+def test_action_of_a_stranger_is_not_audited(enter: Enter, queue: Queue, lines: list[Any]):
     queue.send("hello")
     client = enter(login=Token(TOKEN), audit=lines.append)
     token = token_on(client.get("/login").text)
@@ -184,7 +184,7 @@ def test_stranger_leaves_no_line_with_an_action(enter: Enter, queue: Queue, line
     assert lines == []
 
 
-def test_what_was_asked_for_is_cut_in_a_line(client: Client, lines: list[Any]):
+def test_long_texts_are_cut_in_audit_lines(client: Client, lines: list[Any]):
     act(client, f"{EMAILS}/confirm", act="x" * 100_000, ids="m")
     task = act(client, f"{EMAILS}/run", act="cancel", ids="x" * 100_000, state="pending", once="o")
     finished(client, task.headers["location"])
@@ -194,14 +194,12 @@ def test_what_was_asked_for_is_cut_in_a_line(client: Client, lines: list[Any]):
         assert max(len(str(value)) for value in line.values()) <= audit.MOST + len("['']")
 
 
-def test_bytes_that_are_no_text_are_told_as_such(client: Client, lines: list[Any]):
+def test_bytes_that_are_not_text_are_audited_escaped(client: Client, lines: list[Any]):
     act(client, "/main/queues/%25FF%0Aaudit/pause")
     assert lines[0]["queue"] == "\\xff\naudit"
 
 
-def test_line_break_in_what_was_asked_for_begins_no_line_of_the_log(
-    enter: Enter, queue: Queue, caplog: pytest.LogCaptureFixture
-):
+def test_line_break_in_a_form_starts_no_new_log_line(enter: Enter, queue: Queue, caplog: pytest.LogCaptureFixture):
     assert not structlog.is_configured()
     caplog.set_level("INFO", "delayq")
     queue.send("hello")

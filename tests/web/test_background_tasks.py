@@ -1,4 +1,4 @@
-"""What runs in the server: beside others, until it has ended, is stopped, or the dashboard ends."""
+"""Background tasks: their limits, failures and end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def waits(task: BackgroundTask) -> None:
 
 
 def ended(_: BackgroundTask) -> None:
-    """Tell nobody."""
+    """Ignore the end of a task."""
 
 
 def test_tasks_end_when_the_dashboard_does():
@@ -36,13 +36,13 @@ def test_tasks_end_when_the_dashboard_does():
     assert asyncio.run(run()).status == "stopped"
 
 
-def test_one_task_that_takes_all_runs_on_a_queue_at_a_time():
+def test_queue_has_one_exclusive_task_at_a_time():
     async def run() -> None:
         tasks = BackgroundTasks()
         tasks.start(task(), waits, "a", ended)
         tasks.start(task("orders"), waits, "b", ended)
         tasks.start(task(alone=False), waits, "c", ended)
-        with pytest.raises(HTTPException, match="Stop it, or wait"):
+        with pytest.raises(HTTPException, match="Stop that task, or wait"):
             tasks.start(task(), waits, "d", ended)
         await tasks.close()
         tasks.start(task(), waits, "e", ended)
@@ -51,12 +51,12 @@ def test_one_task_that_takes_all_runs_on_a_queue_at_a_time():
     asyncio.run(run())
 
 
-def test_only_so_many_tasks_run():
+def test_number_of_running_tasks_is_limited():
     async def run() -> None:
         tasks = BackgroundTasks()
         for number in range(MOST_RUNNING):
             tasks.start(task(f"q{number}"), waits, f"{number}", ended)
-        with pytest.raises(HTTPException, match="20 tasks run"):
+        with pytest.raises(HTTPException, match="20 tasks are running"):
             tasks.start(task("one more"), waits, "x", ended)
         await tasks.close()
 
@@ -65,9 +65,12 @@ def test_only_so_many_tasks_run():
 
 @pytest.mark.parametrize(
     ("error", "told"),
-    [(ServerUnreachable("it is away"), "it is away"), (ValueError("secret"), "The dashboard has failed here: its log")],
+    [
+        (ServerUnreachable("it is away"), "it is away"),
+        (ValueError("secret"), "Internal error: see the"),
+    ],
 )
-def test_task_that_fails_tells_why_but_no_details_of_a_bug(error: Exception, told: str):
+def test_failed_task_says_why_but_hides_details_of_a_bug(error: Exception, told: str):
     async def fails(_: BackgroundTask) -> None:
         raise error
 
@@ -81,7 +84,7 @@ def test_task_that_fails_tells_why_but_no_details_of_a_bug(error: Exception, tol
     assert (failed.status, told in failed.error, "secret" in failed.error) == ("failed", True, False)
 
 
-def test_tasks_that_ended_long_ago_are_forgotten():
+def test_old_tasks_are_forgotten():
     async def nothing(_: BackgroundTask) -> None:
         pass
 
@@ -100,12 +103,12 @@ def sent(tasks: BackgroundTasks, word: str) -> bool:
         return is_new
 
 
-def test_form_is_new_once():
+def test_form_counts_as_new_once():
     tasks = BackgroundTasks()
     assert [sent(tasks, "a"), sent(tasks, "a"), sent(tasks, "b")] == [True, False, True]
 
 
-def test_form_that_has_failed_may_be_sent_again():
+def test_failed_form_can_be_sent_again():
     tasks = BackgroundTasks()
     with pytest.raises(ServerUnreachable):
         fail(tasks, "a")

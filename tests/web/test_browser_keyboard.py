@@ -1,4 +1,4 @@
-"""The dashboard by keyboard alone: from the overview to an action, and always seeing where one is."""
+"""The dashboard with the keyboard only: every action is reachable, and the focus is always visible."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST_STEPS = 40
 
 
 def tab_to(page: Page, name: str) -> None:
-    """Press Tab until what has this name is reached; each thing on the way is seen to be."""
+    """Press Tab until the element with this name has the focus; check that each focus on the way is visible."""
     for _ in range(MOST_STEPS):
         page.keyboard.press("Tab")
         assert page.evaluate(OUTLINE) != "none", page.evaluate(FOCUSED)
@@ -25,9 +25,7 @@ def tab_to(page: Page, name: str) -> None:
     raise AssertionError(f"{name} is not reached by {MOST_STEPS} steps")
 
 
-def test_queue_is_paused_and_a_message_is_cancelled_from_the_overview_by_keyboard_alone(
-    serve: Serve, queue: Queue, screen: Screen
-):
+def test_queue_is_paused_and_message_cancelled_with_the_keyboard_only(serve: Serve, queue: Queue, screen: Screen):
     queue.send("hello", id="one", delay=60)
     page = screen.page
     page.goto(serve())
@@ -41,7 +39,7 @@ def test_queue_is_paused_and_a_message_is_cancelled_from_the_overview_by_keyboar
     tab_to(page, "Messages 1")
     page.keyboard.press("Enter")
     expect(page.get_by_role("rowheader", name="one")).to_be_visible()
-    tab_to(page, "Choose one")
+    tab_to(page, "Select one")
     page.keyboard.press("Space")
     tab_to(page, "Run now…")
     tab_to(page, "Cancel…")
@@ -54,11 +52,11 @@ def test_queue_is_paused_and_a_message_is_cancelled_from_the_overview_by_keyboar
     assert screen.complaints == []
 
 
-def test_first_step_leads_past_the_navigation_to_the_content(serve: Serve, queue: Queue, screen: Screen):
+def test_first_tab_stop_skips_to_the_content(serve: Serve, queue: Queue, screen: Screen):
     queue.send("hello", delay=60)
     page = screen.page
     page.goto(f"{serve()}/main/queues/emails/messages")
-    skip = page.get_by_role("link", name="Skip to the content")
+    skip = page.get_by_role("link", name="Skip to content")
     expect(skip).not_to_be_in_viewport()
     page.keyboard.press("Tab")
     expect(skip).to_be_focused()
@@ -70,13 +68,13 @@ def test_first_step_leads_past_the_navigation_to_the_content(serve: Serve, queue
     assert queue.stats().pending == 1
 
 
-def test_messages_are_rescheduled_by_keyboard_alone(serve: Serve, queue: Queue, screen: Screen):
+def test_messages_are_rescheduled_with_the_keyboard_only(serve: Serve, queue: Queue, screen: Screen):
     queue.send_many([Outgoing(n, delay=60 + n, id=f"m{n}") for n in range(3)])
     page = screen.page
     page.goto(f"{serve()}/main/queues/emails/messages")
-    page.get_by_label("Choose m0").focus()
+    page.get_by_label("Select m0").focus()
     page.keyboard.press("Space")
-    for _ in range(2):  # its link, the next message's box
+    for _ in range(2):  # its link, then the next message's checkbox
         page.keyboard.press("Tab")
     page.keyboard.press("Space")
     while page.evaluate("document.activeElement.textContent") != "Reschedule…":
@@ -92,7 +90,7 @@ def test_messages_are_rescheduled_by_keyboard_alone(serve: Serve, queue: Queue, 
     assert screen.complaints == []
 
 
-def test_field_that_is_wrong_has_the_focus_and_what_was_typed(serve: Serve, queue: Queue, screen: Screen):
+def test_invalid_field_has_the_focus_and_keeps_its_text(serve: Serve, queue: Queue, screen: Screen):
     queue.send("x", delay=60)
     page = screen.page
     page.goto(f"{serve()}/main/queues/emails")

@@ -1,4 +1,4 @@
-"""What is live, in a real browser: one stream a page, none for a hidden tab, and all that somebody does on it stays."""
+"""Live pages in a real browser: one stream per page, none for a hidden tab, and user input survives updates."""
 
 from __future__ import annotations
 
@@ -23,33 +23,33 @@ from tests.web.test_actions import bury
 pytestmark = pytest.mark.full
 
 SERVERS = [f"server-{number}" for number in range(7)]
-"""One more than the connections that a browser makes to a host."""
+"""One more than a browser's connections to a host."""
 
 SECRET = "a token that is long enough"
 PAUSES = """window.pauses = []; {
   const wait = window.setTimeout;
   window.setTimeout = (done, ms) => { pauses.push(ms); return wait(done, 1); };
 }"""
-"""Notes each pause of the page's script, and makes it a short one."""
+"""Records each pause of the page's script, and shortens it."""
 
 PART = (
     '<div id="queues#main">{1}<p>Count {0}</p><details><summary>More</summary>Within {0}</details>'
     '<label>Box <input type="checkbox"></label><label>Text <input value="{0}"></label></div>'
 )
 
-ANSWER = "No answer: what you see may be old."
+ANSWER = "No answer: this may be out of date."
 CELLS = "td[data-label=Scheduled]"
 
 SHOW = """(is) => {
   Object.defineProperty(document, 'hidden', { value: !is, configurable: true });
   document.dispatchEvent(new Event('visibilitychange'));
 }"""
-"""A driven browser takes every tab for visible: this is what a page sees of being hidden, and nothing more of it."""
+"""An automated browser treats every tab as visible: this script makes a page look hidden to itself."""
 
 
 @pytest.fixture
 def seven(redis_server: RedisServer, queue: Queue) -> Iterator[tuple[str, Dashboard]]:
-    """The address of a dashboard of seven servers, and the dashboard."""
+    """A dashboard of seven servers, and its address."""
     queue.send("hello", delay=60)
     dashboard = app(dict.fromkeys(SERVERS, redis_server.url), interval=0.05)
     with served(dashboard) as url:
@@ -60,7 +60,7 @@ def sees(page: Page, is_visible: bool) -> None:
     page.evaluate(SHOW, is_visible)
 
 
-def test_page_of_seven_servers_has_one_stream_and_no_click_waits_behind_it(
+def test_page_of_seven_servers_has_one_stream_that_blocks_no_click(
     seven: tuple[str, Dashboard], queue: Queue, screen: Screen
 ):
     url, dashboard = seven
@@ -77,7 +77,7 @@ def test_page_of_seven_servers_has_one_stream_and_no_click_waits_behind_it(
     assert screen.complaints == []
 
 
-def test_fifty_dense_rows_fit_on_two_screens_and_one_that_moves_up_keeps_the_focus(
+def test_fifty_dense_rows_fit_on_two_screens_and_a_moved_row_keeps_the_focus(
     serve: Serve, redis_server: RedisServer, screen: Screen
 ):
     for number in range(50):
@@ -97,7 +97,7 @@ def test_fifty_dense_rows_fit_on_two_screens_and_one_that_moves_up_keeps_the_foc
     assert screen.complaints == []
 
 
-def test_hidden_tab_gives_its_stream_back_and_takes_it_again(
+def test_hidden_tab_closes_its_stream_and_reopens_it_when_shown(
     seven: tuple[str, Dashboard], queue: Queue, screen: Screen
 ):
     url, dashboard = seven
@@ -120,7 +120,7 @@ def test_hidden_tab_gives_its_stream_back_and_takes_it_again(
     assert screen.complaints == []
 
 
-def test_server_that_falls_silent_is_told_beside_those_that_answer(
+def test_silent_server_is_reported_beside_those_that_answer(
     redis_server: RedisServer, own_server: RedisServer, screen: Screen, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("delayq.web.servers.SILENCE_SECONDS", 2.0)
@@ -132,12 +132,12 @@ def test_server_that_falls_silent_is_told_beside_those_that_answer(
         page.goto(stack.enter_context(served(app({"east": redis_server.url, "west": own_server.url}, interval=0.1))))
         east, west = (page.locator(f"section[id='server#{each}']") for each in ("east", "west"))
         for each in (east, west):
-            expect(each.locator(".seen")).to_have_text(re.compile(r"^Seen [0-2] s ago\s*$"))
+            expect(each.locator(".seen")).to_have_text(re.compile(r"^Updated [0-2] s ago\s*$"))
         stack.callback(os.kill, own_server.pid, signal.SIGCONT)
         os.kill(own_server.pid, signal.SIGSTOP)
         expect(west.get_by_role("status").filter(has_text=ANSWER)).to_be_visible()
         expect(west).to_contain_text("west has not answered for 2 s: check that the server runs")
-        expect(east.locator(".seen")).to_have_text(re.compile(r"^Seen [0-2] s ago\s*$"))
+        expect(east.locator(".seen")).to_have_text(re.compile(r"^Updated [0-2] s ago\s*$"))
         answer = page.goto(page.url)  # opened meanwhile
         assert answer is not None
         assert answer.status == 200
@@ -146,12 +146,12 @@ def test_server_that_falls_silent_is_told_beside_those_that_answer(
         expect(east.get_by_role("link", name="emails")).to_be_visible()
         os.kill(own_server.pid, signal.SIGCONT)
         expect(west.get_by_role("link", name="emails")).to_be_visible()
-        expect(west.locator(".seen")).to_have_text(re.compile(r"^Seen [0-2] s ago\s*$"))
-        page.goto("about:blank")  # else its stream holds up the end of the dashboard
+        expect(west.locator(".seen")).to_have_text(re.compile(r"^Updated [0-2] s ago\s*$"))
+        page.goto("about:blank")  # otherwise its stream delays the end of the dashboard
     assert screen.complaints == []
 
 
-def test_what_somebody_does_on_a_live_part_stays_while_it_changes(serve: Serve, queue: Queue, screen: Screen):
+def test_user_input_in_a_live_part_survives_updates(serve: Serve, queue: Queue, screen: Screen):
     queue.send("hello", delay=60)
     page, parts = screen.page, iter([PART.format(1, ""), PART.format(2, "<p>A new line</p>")])
 
@@ -178,9 +178,7 @@ def test_what_somebody_does_on_a_live_part_stays_while_it_changes(serve: Serve, 
     assert screen.complaints == []
 
 
-def test_chart_that_is_drawn_anew_keeps_its_table_open_and_what_the_arrow_keys_have_read_of_it(
-    serve: Serve, redis_server: RedisServer, screen: Screen
-):
+def test_redrawn_chart_keeps_its_open_table_and_its_reading(serve: Serve, redis_server: RedisServer, screen: Screen):
     Scene(redis_server.url).play()
     page = screen.page
     page.clock.install()
@@ -208,29 +206,29 @@ def test_chart_that_is_drawn_anew_keeps_its_table_open_and_what_the_arrow_keys_h
     assert screen.complaints == []
 
 
-def test_search_is_stopped_and_goes_on_where_it_was_and_the_focus_stays(
+def test_stopped_search_continues_where_it_was_and_keeps_the_focus(
     serve: Serve, queue: Queue, screen: Screen, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("delayq.web.pages.messages.SEARCH_SECONDS", 1e-9)  # a step a request
+    monkeypatch.setattr("delayq.web.pages.messages.SEARCH_SECONDS", 1e-9)  # one step per request
     queue.send_many([Outgoing(n, delay=60 + n, id=f"m{n:03}") for n in range(600)])
     page = screen.page
     page.clock.install(time=0)
     page.clock.pause_at(1000)  # so that nothing continues by itself
     page.goto(f"{serve()}/main/queues/emails/messages?state=pending&where=payload&text=00")
     page.get_by_role("link", name="Stop").click()
-    on = page.get_by_role("link", name="Go on")
+    on = page.get_by_role("link", name="Continue")
     expect(on).to_be_focused()
     page.clock.run_for(60_000)
     expect(on).to_be_visible()
     on.click()
     expect(page.get_by_role("link", name="Stop")).to_be_focused()
     page.clock.resume()
-    expect(page.get_by_text("5 found among 600 of 600: that is all.")).to_be_visible()
+    expect(page.get_by_text("5 found, 600 of 600 searched")).to_be_visible()
     expect(page.get_by_role("rowheader")).to_have_text([f"m{n}00" for n in range(1, 6)])
     assert screen.complaints == []
 
 
-def test_stop_of_a_search_that_fails_is_asked_again_and_the_search_does_not_go_on(
+def test_failed_stop_of_a_search_is_retried_and_the_search_stops(
     serve: Serve, queue: Queue, screen: Screen, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("delayq.web.pages.messages.SEARCH_SECONDS", 1e-9)
@@ -245,12 +243,12 @@ def test_stop_of_a_search_that_fails_is_asked_again_and_the_search_does_not_go_o
         page.get_by_role("link", name="Stop").click()
     for _ in range(20):
         page.clock.run_for(1000)
-    expect(page.get_by_role("link", name="Go on")).to_be_visible()
+    expect(page.get_by_role("link", name="Continue")).to_be_visible()
     assert [url for url in asked if "halt=1" not in url] == []
 
 
 @pytest.mark.parametrize("is_old", [True, False])
-def test_page_is_live_in_a_browser_without_group_by_and_an_error_of_its_script_is_no_lost_connection(
+def test_page_is_live_without_group_by_and_a_script_error_is_not_a_lost_connection(
     serve: Serve, queue: Queue, screen: Screen, is_old: bool
 ):
     queue.send("hello", delay=60)
@@ -266,7 +264,7 @@ def test_page_is_live_in_a_browser_without_group_by_and_an_error_of_its_script_i
     expect(page.locator("#lost")).to_be_hidden()
 
 
-def test_reading_of_a_chart_is_not_written_again_when_other_parts_of_the_page_change(
+def test_reading_of_a_chart_is_not_repeated_when_other_parts_change(
     serve: Serve, queue: Queue, redis_server: RedisServer, screen: Screen
 ):
     Scene(redis_server.url).play()
@@ -290,7 +288,7 @@ def test_reading_of_a_chart_is_not_written_again_when_other_parts_of_the_page_ch
     assert page.evaluate("written") == 0
 
 
-def test_login_that_has_run_out_is_asked_for_by_the_page_itself(serve: Serve, queue: Queue, screen: Screen):
+def test_expired_session_redirects_a_live_page_to_login(serve: Serve, queue: Queue, screen: Screen):
     queue.send("hello", delay=60)
     page = screen.page
     page.goto(serve(login=Token(SECRET)))
@@ -303,7 +301,7 @@ def test_login_that_has_run_out_is_asked_for_by_the_page_itself(serve: Serve, qu
     expect(page.get_by_role("heading", level=1)).to_have_text("Log in")
 
 
-def test_dashboard_that_is_away_is_asked_again_after_ever_longer_pauses(serve: Serve, queue: Queue, screen: Screen):
+def test_page_retries_a_lost_dashboard_after_growing_pauses(serve: Serve, queue: Queue, screen: Screen):
     queue.send("hello", delay=60)
     page, asked = screen.page, list[str]()
 
@@ -314,17 +312,17 @@ def test_dashboard_that_is_away_is_asked_again_after_ever_longer_pauses(serve: S
     page.route("**/live?*", refuse)
     page.add_init_script(PAUSES)
     page.goto(serve())
-    expect(page.get_by_text("The connection to the dashboard is lost")).to_be_visible()
+    expect(page.get_by_text("Connection to the dashboard lost")).to_be_visible()
     assert eventually(lambda: page.evaluate("pauses.length") >= 7)
     pauses: list[float] = page.evaluate("pauses.slice(0, 7)")
     assert max(pauses) <= 60_000
-    assert min(pauses[5:]) > max(pauses[:2])  # what an attempt itself took is a part of the pause
+    assert min(pauses[5:]) > max(pauses[:2])  # the time of an attempt is part of the pause
     assert len(asked) <= page.evaluate("pauses.length") + 1
     page.unroute("**/live?*")
-    expect(page.get_by_text("The connection to the dashboard is lost")).to_be_hidden()
+    expect(page.get_by_text("Connection to the dashboard lost")).to_be_hidden()
 
 
-def test_redrive_is_followed_live_and_stopped(serve: Serve, queue: Queue, screen: Screen):
+def test_redrive_is_shown_live_and_can_be_stopped(serve: Serve, queue: Queue, screen: Screen):
     bury(queue, *(f"m{n}" for n in range(200)))
     page = screen.page
     page.goto(f"{serve()}/main/queues/emails/dead")
@@ -332,7 +330,7 @@ def test_redrive_is_followed_live_and_stopped(serve: Serve, queue: Queue, screen
     page.get_by_label("Rate").fill("2/s")
     page.get_by_role("button", name="Requeue 200 messages").click()
     moved = page.locator(".outcome li").nth(1)
-    expect(moved).to_have_text(re.compile(r"^([3-9]|\d\d+) are scheduled again"))  # it changes by itself
+    expect(moved).to_have_text(re.compile(r"^([3-9]|\d\d+) are scheduled again"))  # it updates by itself
     page.get_by_role("button", name="Stop").click()
     expect(page.get_by_text("It was stopped")).to_be_visible()
     stats = queue.stats()
@@ -341,7 +339,7 @@ def test_redrive_is_followed_live_and_stopped(serve: Serve, queue: Queue, screen
     assert screen.complaints == []
 
 
-def test_page_of_a_task_no_longer_asks_once_the_task_is_over(serve: Serve, queue: Queue, screen: Screen):
+def test_page_of_an_ended_task_sends_no_more_requests(serve: Serve, queue: Queue, screen: Screen):
     bury(queue, *(f"m{n}" for n in range(8)))
     page = screen.page
     page.goto(f"{serve()}/main/queues/emails/dead")

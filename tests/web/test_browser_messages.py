@@ -1,4 +1,4 @@
-"""Each action clicked in a real browser, and what it does in Redis; an action that is added is missed here."""
+"""Each action clicked in a real browser, and its effect in Redis; a test finds actions that are missing here."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from tests.web.test_every_route import POSTS, ROUTES
 pytestmark = pytest.mark.full
 
 SCHEDULING = {"pause", "resume", "run", "remove"}
-PREVIEWED = {"preview", "store", "apply"}  # of forms that show what they would do
+PREVIEWED = {"preview", "store", "apply"}  # the forms with a preview
 
 
 class Act(NamedTuple):
-    """What is clicked.
+    """An action to click.
 
     Attributes:
-        clicks: does so, and asserts what has become of the queue.
-        routes: to which forms are sent by that.
+        clicks: clicks it, and checks the queue.
+        routes: the routes that its forms are sent to.
         words: the values of their field `act`.
     """
 
@@ -40,7 +40,7 @@ ACTS: dict[str, Act] = {}
 
 
 def act(*routes: str, words: tuple[str, ...] = ()) -> Callable[[Callable[[Page, Queue], None]], None]:
-    """Register what clicks an action."""
+    """Register a function that clicks an action."""
 
     def register(clicks: Callable[[Page, Queue], None]) -> None:
         ACTS[clicks.__name__] = Act(clicks, set(routes), set(words))
@@ -73,7 +73,7 @@ def press(page: Page, name: str, nth: int = 0) -> None:
 
 def tick(page: Page, *chosen: str) -> None:
     for each in chosen:
-        page.get_by_label(f"Choose {each}").check()
+        page.get_by_label(f"Select {each}").check()
 
 
 def told(page: Page, text: str) -> None:
@@ -125,7 +125,7 @@ def run_some_now(page: Page, queue: Queue) -> None:
     visit(page, "queues/emails/messages?state=pending")
     tick(page, "m1", "m2")
     press(page, "Run now…", -1)
-    told(page, "2 messages were chosen.")
+    told(page, "2 messages selected.")
     press(page, "Run now 2 messages")
     told(page, "2 of 2 rescheduled.")
     assert {message.id for message in queue.receive(9)} == {"m1", "m2"}
@@ -150,13 +150,13 @@ def redrive_by_a_filter_after_a_dry_run_at_a_rate(page: Page, queue: Queue) -> N
     told(page, "1 matches")
     page.locator("#matches").get_by_role("button", name="Requeue…").click()
     told(page, "1 message matches now.")
-    press(page, "Dry run: only count")
+    press(page, "Dry run (count only)")
     told(page, "1 match.")
     assert ids(queue, "dead") == {"d0", "d1", "d2"}
     press(page, "Requeue…")
     page.get_by_label("Rate").fill("100/s")
     press(page, "Requeue 1 message")
-    told(page, "1 are scheduled again.")
+    told(page, "1 scheduled again.")
     assert ids(queue, "dead") == {"d0", "d2"}
 
 
@@ -166,7 +166,7 @@ def edit_and_requeue(page: Page, queue: Queue) -> None:
     page.get_by_role("link", name="Edit and requeue…").click()
     page.get_by_label("Payload").fill('{"mended": true}')
     page.get_by_label("Headers").fill('{"by": "hand"}')
-    press(page, "Requeue with this")
+    press(page, "Save and requeue")
     expect(page.get_by_role("heading", level=1)).to_have_text("d0")
     (message,) = queue.receive(9)
     assert (message.id, message.payload, message.headers) == ("d0", {"mended": True}, {"by": "hand"})
@@ -189,9 +189,9 @@ def stop_a_long_one(page: Page, queue: Queue) -> None:
     press(page, "Requeue…")
     page.get_by_label("Rate").fill("1/min")
     press(page, "Requeue 3 messages")
-    told(page, "1 are scheduled again.")
+    told(page, "1 scheduled again.")
     press(page, "Stop")
-    told(page, "It was stopped: what it had not reached is as before.")
+    told(page, "Stopped: the rest is unchanged.")
     assert queue.stats().dead == 2
 
 
@@ -202,7 +202,7 @@ def pause_and_resume(page: Page, queue: Queue) -> None:
     told(page, "emails is paused")
     assert queue.stats().paused_since is not None
     press(page, "Resume")
-    told(page, "emails goes on.")
+    told(page, "emails is resumed.")
     assert queue.stats().paused_since is None
 
 
@@ -216,7 +216,7 @@ def hold_a_schedule_let_it_go_on_and_run_it(page: Page, queue: Queue) -> None:
     told(page, "hourly continues")
     assert [each.paused for each in queue.schedules.list()] == [False]
     press(page, "Run now")
-    told(page, "was sent out of turn")
+    told(page, "was sent now")
     assert [message.payload for message in queue.receive(9)] == [{"of": "hourly"}]
 
 
@@ -251,7 +251,7 @@ def send_one(page: Page, queue: Queue) -> None:
 def configure_it(page: Page, queue: Queue) -> None:
     visit(page, "queues/emails/configure")
     page.get_by_label("Rate").fill("5/s")
-    press(page, "Show what changes")
+    press(page, "Preview changes")
     press(page, "Configure emails")
     told(page, "emails is configured: rate: none → 5/s.")
     assert queue.configuration().rate == "5/s"
@@ -274,17 +274,17 @@ def make_a_group_move_it_and_destroy_it(page: Page, queue: Queue) -> None:
     visit(page, "topics/orders")
     page.get_by_text("New group").click()
     page.get_by_label("Name").fill("audit")
-    press(page, "Make the group")
-    told(page, "Group audit is made: it begins with what is published from now on.")
+    press(page, "Create the group")
+    told(page, "Created group audit. It starts from records published from now on.")
     page.get_by_text("Move", exact=True).click()
     page.get_by_label("Continues with").select_option("start")
     press(page, "Move…")
     press(page, "Move the group")
-    told(page, "The group goes on with the first record.")
+    told(page, "The group continues from the first record.")
     press(page, "Destroy…")
     page.get_by_label("Type the name of the group").fill("audit")
     press(page, "Destroy the group")
-    told(page, "Group audit is destroyed.")
+    told(page, "Destroyed group audit.")
     with Topic("orders", redis=queue._executor.client) as topic:
         assert [each.name for each in topic.groups()] == ["billing"]
 
@@ -299,7 +299,7 @@ def delete_a_record_and_trim_the_others(page: Page, queue: Queue) -> None:
         press(page, "Delete 1 record")
         told(page, "1 of 1 record deleted.")
         page.get_by_text("Trim", exact=True).click()
-        page.get_by_label("Drop the oldest").select_option("length")
+        page.get_by_label("Delete records").select_option("length")
         page.get_by_label("how many to keep").fill("0")
         press(page, "Trim…")
         page.get_by_label("Type the name of the topic").fill("orders")
@@ -316,9 +316,9 @@ def requeue_a_dead_record(page: Page, queue: Queue) -> None:
         billing.bury(record, "first")
         visit(page, "topics/orders/groups/billing/dead")
         tick(page, record.id)
-        press(page, "Requeue…", 1)  # below the list, of those that are ticked
+        press(page, "Requeue…", 1)  # below the list, for selected ones
         press(page, "Requeue 1 dead letter")
-        told(page, "1 of 1 back among the unacked.")
+        told(page, "1 requeued.")
         assert billing.dead_length() == 0
 
 
@@ -327,13 +327,13 @@ def let_the_doctor_look(page: Page, queue: Queue) -> None:
     before = queue.stats().inside
     visit(page, "server")
     press(page, "Examine emails")
-    told(page, "8 of 8 looked at")
+    told(page, "8 of 8 checked")
     told(page, "the server keeps nothing on disk")
     assert queue.stats().inside == before
 
 
 @pytest.mark.parametrize("name", ACTS)
-def test_action_that_is_clicked_is_done_in_redis(serve: Serve, stocked: Queue, screen: Screen, name: str):
+def test_clicked_action_changes_redis(serve: Serve, stocked: Queue, screen: Screen, name: str):
     sent: list[Request] = []
     screen.page.on("request", lambda request: sent.append(request) if request.method == "POST" else None)
     screen.page.goto(serve())
@@ -344,7 +344,7 @@ def test_action_that_is_clicked_is_done_in_redis(serve: Serve, stocked: Queue, s
     assert screen.complaints == []
 
 
-def test_id_is_copied_exactly_and_no_button_says_so_without_the_script(serve: Serve, queue: Queue, screen: Screen):
+def test_id_is_copied_exactly_and_without_scripts_there_is_no_button(serve: Serve, queue: Queue, screen: Screen):
     message_id = "a\u200bb <i>'\"&"
     queue.send("x", id=message_id, delay=600)
     page = screen.page
@@ -354,16 +354,16 @@ def test_id_is_copied_exactly_and_no_button_says_so_without_the_script(serve: Se
     page.get_by_role("button", name="Copy the id").click()
     expect(page.get_by_role("status").get_by_text("Copied.")).to_be_attached()
     assert page.evaluate("navigator.clipboard.readText()") == message_id
-    page.evaluate("document.documentElement.classList.remove('copies')")  # which only the script adds
+    page.evaluate("document.documentElement.classList.remove('copies')")  # only the script adds this class
     expect(page.get_by_role("button", name="Copy the id")).to_be_hidden()
 
 
-def test_no_action_is_forgotten():
+def test_every_action_is_clicked():
     assert {route for each in ACTS.values() for route in each.routes} == set(POSTS) - {"enter", "logout"}
     assert {word for each in ACTS.values() for word in each.words} == set(KINDS) | SCHEDULING | PREVIEWED
 
 
 def route_of(request: Request) -> str:
-    """The name of the route that a form was sent to."""
+    """Return the name of the route that a form was sent to."""
     path = urlsplit(request.url).path
     return next(each.name for each in ROUTES if each.path_regex.match(path) and "POST" in (each.methods or ()))

@@ -1,4 +1,4 @@
-"""Each page in a real browser, opened on live queues: light, dark, wide and narrow; an added page is seen, too."""
+"""Each page in a real browser, on live queues: light, dark, wide and narrow; a test finds pages missing here."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ PATHS = {
     "topic": "/main/topics/orders",
     "group": "/main/topics/orders/groups/shipping",
     "dead_records": "/main/topics/orders/groups/shipping/dead",
-    "dead_record": "",  # the first that the page of them lists
+    "dead_record": "",  # the first one in the list
     "server": "/main/server",
     "configuration-form": f"{EMAILS}/configure",
     "compose": f"{EMAILS}/send?copy=email-later-1",
-    "task": "",  # the one that an action leads to
+    "task": "",  # the task of an action
     "tasks": "/main/tasks",
     "api": "/api/v1/",
 }
 PARTS = {"matches", "live", "queues-live", "queue-live", "follow", "found", "life", "charts", "limits"}
-"""Routes that a page asks for by itself: no pages of their own."""
+"""Routes that pages request by themselves: they are not pages."""
 FOR_PROGRAMS = {"metrics", "openapi", "payload"}
 
-ANOTHER_FORM = {  # of a page: a query or a path, for what it shows otherwise
+ANOTHER_FORM = {  # variants of a page: a query or a path
     "queue-day": f"{EMAILS}?span=day",
     "queue-in-trouble": "/main/queues/webhooks",
     "messages-dead": f"{INVOICES}/messages?state=dead",
@@ -80,21 +80,19 @@ CONTRAST = """() => {
   }
   return found;
 }"""
-"""Returns the texts whose colour differs too little from what is behind it: WCAG's 4.5 to 1."""
+"""Returns the texts with too little contrast: less than WCAG's 4.5 to 1."""
 
 
-def test_every_route_that_is_read_is_a_page_opened_here_or_a_part_of_one():
+def test_every_get_route_is_opened_here_or_part_of_a_page():
     assert {route.name for route in ROUTES if "GET" in (route.methods or ())} == set(PATHS) | PARTS | FOR_PROGRAMS
 
 
-def test_every_page_of_live_queues_is_whole_and_asks_nobody_else(
-    serve: Serve, redis_server: RedisServer, screen: Screen
-):
-    """A page is opened once for all its forms: the stylesheet alone makes them."""
+def test_every_page_is_complete_and_loads_nothing_external(serve: Serve, redis_server: RedisServer, screen: Screen):
+    """A page is opened once for all looks, since they differ only by stylesheet."""
     Scene(redis_server.url).play()
     page, asked = screen.page, set[str]()
     page.on("request", lambda request: asked.add(urlsplit(request.url).netloc))
-    page.emulate_media(reduced_motion="reduce")  # else colours take a moment to change
+    page.emulate_media(reduced_motion="reduce")  # otherwise colours change with a transition
     page.set_viewport_size({"width": WIDTHS["narrow"], "height": HEIGHT})
     base = serve(login=Token(SECRET))
     for name in opened(page, base, redis_server.url):
@@ -106,11 +104,11 @@ def test_every_page_of_live_queues_is_whole_and_asks_nobody_else(
                 page.emulate_media(color_scheme=scheme)
                 assert page.evaluate(CONTRAST) == [], (name, width, scheme)
                 keep(page, f"{name}-{width}-{scheme}")
-    assert screen.complaints == []  # a report of the content security policy would be one
+    assert screen.complaints == []  # this includes reports of the content security policy
     assert asked == {urlsplit(base).netloc}
 
 
-def test_who_logs_out_is_asked_for_a_login_again(serve: Serve, queue: Queue, screen: Screen):
+def test_logout_redirects_to_login(serve: Serve, queue: Queue, screen: Screen):
     queue.send("hello", delay=60)
     page = screen.page
     page.goto(serve(login=Token(SECRET)))
@@ -151,6 +149,6 @@ def opened(page: Page, base: str, url: str) -> Iterator[str]:
 
 
 def keep(page: Page, name: str) -> None:
-    """Write a picture of the whole page, where somebody has asked for them."""
+    """Save a screenshot of the whole page if requested."""
     if folder := os.environ.get("DELAYQ_SCREENSHOTS"):
         page.screenshot(path=Path(folder) / f"{name}.png", full_page=True)

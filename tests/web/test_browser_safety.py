@@ -1,4 +1,4 @@
-"""In a real browser, what others wrote is text, another site changes nothing, and who only looks has no button."""
+"""Safety in a real browser: user markup stays text, other sites change nothing, and viewers have no buttons."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ EVIL = "<img src=x onerror=alert(1)><svg onload=alert(2)>/'\"?%"
 NAME = quote(EVIL.replace("%", "%25").replace("/", "%2F"))
 
 SAME = ("span=", "before=", "sort=")
-"""In links to a page that is opened already: the same rows in another order, or of another time."""
+"""Query parameters of links to pages that are already open, in another order or at another time."""
 
 
 @pytest.fixture
 def evil(redis_server: RedisServer) -> Iterator[Queue]:
-    """A queue and a topic in which all that a user may choose is markup."""
+    """A queue and a topic in which every text that a user can choose is markup."""
     with Queue(EVIL, url=redis_server.url) as queue, Topic(EVIL, url=redis_server.url) as topic:
         queue.configure(events=True)
         for id in (EVIL, f"{EVIL} again"):
@@ -40,7 +40,7 @@ def evil(redis_server: RedisServer) -> Iterator[Queue]:
         yield queue
 
 
-def test_markup_in_what_others_wrote_is_shown_as_text_on_every_page(serve: Serve, evil: Queue, screen: Screen):
+def test_user_markup_is_shown_as_text_on_every_page(serve: Serve, evil: Queue, screen: Screen):
     page, dialogs = screen.page, list[str]()
 
     def note(dialog: Dialog) -> None:
@@ -52,7 +52,7 @@ def test_markup_in_what_others_wrote_is_shown_as_text_on_every_page(serve: Serve
     page.goto(serve())
     seen = set[str]()
     left = {page.url}
-    while left:  # whatever its links lead to
+    while left:  # with all pages that its links lead to
         url = left.pop()
         seen.add(url)
         page.goto(url)
@@ -72,10 +72,10 @@ def links(page: Page) -> set[str]:
     return {each for each in found if not any(part in each for part in SAME)}
 
 
-def test_forms_on_another_site_s_page_change_nothing(serve: Serve, queue: Queue, screen: Screen):
+def test_forms_on_another_site_change_nothing(serve: Serve, queue: Queue, screen: Screen):
     queue.send("hello", id="one", delay=60)
     base, page = serve(), screen.page
-    page.goto(f"{base}/main/queues/emails")  # whoever is lured has a session here
+    page.goto(f"{base}/main/queues/emails")  # the victim has a session here
     token = page.locator("input[name=csrf]").first.input_value()
     fields = {"csrf": token, "act": "cancel", "ids": "one", "state": "pending", "once": "1"}  # it even knows the token
     hidden = "".join(f'<input type="hidden" name="{name}" value="{value}">' for name, value in fields.items())
@@ -90,12 +90,12 @@ def test_forms_on_another_site_s_page_change_nothing(serve: Serve, queue: Queue,
             expect(page.get_by_text("of another site")).to_be_visible()
     assert (queue.stats().pending, queue.stats().paused_since) == (1, None)
     page.goto(f"{base}/main/tasks")
-    expect(page.get_by_text("Nothing was asked for")).to_be_visible()
+    expect(page.get_by_text("No tasks since the dashboard started")).to_be_visible()
 
 
 @contextmanager
 def another_site(page: str) -> Iterator[str]:
-    """Serve one page at an address of its own."""
+    """Serve one page at its own address."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -105,7 +105,7 @@ def another_site(page: str) -> Iterator[str]:
             self.wfile.write(page.encode())
 
         def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     with HTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever)
@@ -115,7 +115,7 @@ def another_site(page: str) -> Iterator[str]:
         thread.join()
 
 
-def test_who_may_only_look_finds_no_button_that_acts(serve: Serve, evil: Queue, screen: Screen):
+def test_viewer_sees_no_button_that_acts(serve: Serve, evil: Queue, screen: Screen):
     page, base = screen.page, serve(login=lambda _: User("ann", "viewer"))
     queue, topic = f"queues/{NAME}", f"topics/{NAME}/groups/{NAME}"
     tabs = [f"{queue}/messages", f"{queue}/messages?state=dead", f"{queue}/dead", f"{queue}/schedules"]

@@ -1,4 +1,4 @@
-"""Groups are made, moved and destroyed, records deleted and trimmed: what is said before, and what is so after."""
+"""Creating, moving and destroying groups, deleting and trimming records: confirmations and effects."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GROUP = f"{TOPIC}/groups/billing"
 
 @pytest.fixture
 def topic(redis_server: RedisServer, queue: Queue) -> Iterator[Topic]:
-    """The topic orders, of two shards; and a queue, whose page tests take a token from."""
+    """The topic orders with two shards, and a queue, from whose page tests take a token."""
     queue.pause()
     with Topic("orders", url=redis_server.url, shards=2) as topic:
         yield topic
@@ -33,12 +33,12 @@ def at(second: int, number: int = 0) -> str:
 
 
 def publish(topic: Topic, count: int) -> None:
-    """Publish a record for each of so many seconds of 2023, to both shards in turn."""
+    """Publish a record for each of this many seconds in 2023, to both shards in turn."""
     topic.publish_many([NewRecord({"n": n}, id=at(n)) for n in range(count)])
 
 
 def confirmed(client: Client, path: str, asked: dict[str, Any], **more: str) -> Any:
-    """Ask for a change, confirm it, and return the answer."""
+    """Send a change, confirm it, and return the answer."""
     confirmation = send(client, f"{path}/confirm", **asked)
     assert confirmation.status_code == 200, words(confirmation.text)
     return client.post(path, data=fields_of(confirmation.text) | more, headers=OWN)
@@ -51,20 +51,22 @@ def keys(text: str) -> list[str]:
 @pytest.mark.parametrize(
     ("begins", "lag", "told"),
     [
-        ({"where": "end"}, 0, "what is published from now on"),
+        ({"where": "end"}, 0, "records published from now on"),
         ({"where": "start", "position": "left over"}, 10, "the first record"),
-        ({"where": "id", "position": at(3)}, 6, f"the record behind {at(3)}"),
-        ({"where": "time", "position": "2023-11-14T22:13:27Z"}, 3, "published at 2023-11-14 22:13:27 UTC, or later"),
-        ({"where": "time", "position": "1000000d"}, 10, "published at 1970-01-01 00:00:00 UTC, or later"),
+        ({"where": "id", "position": at(3)}, 6, f"the record after {at(3)}"),
+        ({"where": "time", "position": "2023-11-14T22:13:27Z"}, 3, "records published since 2023-11-14 22:13:27 UTC"),
+        ({"where": "time", "position": "1000000d"}, 10, "records published since 1970-01-01 00:00:00 UTC"),
     ],
 )
-def test_group_is_made_where_the_form_says(enter: Enter, topic: Topic, begins: dict[str, str], lag: int, told: str):
+def test_group_is_created_at_the_given_position(
+    enter: Enter, topic: Topic, begins: dict[str, str], lag: int, told: str
+):
     publish(topic, 10)
     client = enter()
     answer = send(client, f"{TOPIC}/groups", group="billing", **begins)
     assert (answer.status_code, answer.headers["location"]) == (303, GROUP)
     page = words(client.get(GROUP).text)
-    assert "Group billing is made: it begins with" in page
+    assert "Created group billing. It starts from" in page
     assert told in page
     assert [(each.name, each.lag) for each in topic.groups()] == [("billing", lag)]
 
@@ -81,14 +83,14 @@ def test_topic_names_its_groups_in_trouble(enter: Enter, topic: Topic):
     assert "mail 0 0 0 0" in words(page)
 
 
-def test_lag_is_drawn_as_far_as_this_dashboard_has_counted_it(
+def test_lag_chart_covers_the_time_that_the_dashboard_has_counted(
     enter: Enter, topic: Topic, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("delayq.web.topic_snapshot.REMEMBER_SECONDS", 0.0)
     publish(topic, 30)
     group, client = topic.group("billing", start="0"), enter()
     topic.group("mail", start="0")
-    assert "Counted by this dashboard while somebody looks, since" in words(client.get(TOPIC).text)
+    assert "Counted by this dashboard while somebody watches, since" in words(client.get(TOPIC).text)
     group.poll("one", count=20)
     table = client.get(TOPIC).text.partition('aria-label="Lag, as a table"')[2].partition("</table>")[0]
     assert re.findall("<th[^>]*>([a-z]+)</th>", table) == ["mail", "billing"]
@@ -96,12 +98,12 @@ def test_lag_is_drawn_as_far_as_this_dashboard_has_counted_it(
     assert "Lag" not in words(enter().get("/main/topics").text)
 
 
-def test_group_that_exists_stays_where_it_is(enter: Enter, topic: Topic):
+def test_existing_group_keeps_its_position(enter: Enter, topic: Topic):
     publish(topic, 4)
     topic.group("billing", start="0")
     client = enter()
     answer = send(client, f"{TOPIC}/groups", group="billing", where="end")
-    assert "Group billing exists: it stays where it is." in words(client.get(answer.headers["location"]).text)
+    assert "Group billing already exists and keeps its position." in words(client.get(answer.headers["location"]).text)
     assert topic.groups()[0].lag == 4
 
 
@@ -113,7 +115,7 @@ def test_group_that_exists_stays_where_it_is(enter: Enter, topic: Topic):
         ({"group": "b", "where": "time", "position": "soon"}, "position", "'soon' is neither a length of time"),
     ],
 )
-def test_form_of_a_group_comes_back_with_the_reason(
+def test_refused_group_form_comes_back_with_the_reason(
     enter: Enter, topic: Topic, fields: dict[str, str], name: str, told: str
 ):
     publish(topic, 1)
@@ -126,33 +128,31 @@ def test_form_of_a_group_comes_back_with_the_reason(
     assert not topic.groups()
 
 
-def test_move_says_first_what_is_handed_out_again_or_skipped(enter: Enter, topic: Topic):
+def test_move_first_shows_records_that_are_delivered_again_or_skipped(enter: Enter, topic: Topic):
     publish(topic, 10)
     group = topic.group("billing", start="0")
     group.ack(group.poll("one", count=6))
     client = enter()
     back = words(send(client, f"{GROUP}/move/confirm", where="id", position=at(1)).text)
-    assert "4 records that it was handed already: it is handed them again, acked or not." in back
+    assert "It receives 4 records again, acked or not." in back
     assert "skips" not in back
     on = words(send(client, f"{GROUP}/move/confirm", where="end").text)
-    assert "4 records that it was not handed yet: it skips them." in on
+    assert "It skips 4 records that it has not received yet." in on
     assert group.info().lag == 4
     answer = confirmed(client, f"{GROUP}/move", {"where": "time", "position": "2023-11-14T22:13:22Z"})
-    assert "The group goes on with what was published at 2023-11-14 22:13:22 UTC" in words(client.get(GROUP).text)
+    assert "The group continues from records published since 2023-11-14 22:13:22 UTC" in words(client.get(GROUP).text)
     assert (answer.status_code, sorted(each.id for each in group.poll("one"))) == (303, [at(n) for n in range(2, 10)])
 
 
-def test_move_counts_so_many_and_says_that_there_may_be_more(
-    enter: Enter, topic: Topic, monkeypatch: pytest.MonkeyPatch
-):
+def test_long_count_of_a_move_is_cut_and_says_at_least(enter: Enter, topic: Topic, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("delayq.operations.topics.group_admin.MAX_LAG_CALLS", 1)
     topic.publish_many([NewRecord(n, key="one shard") for n in range(1500)])
     topic.group("billing", start="0")
     told = words(send(enter(), f"{GROUP}/move/confirm", where="end").text)
-    assert "At least 1,000 records that it was not handed yet: it skips them." in told
+    assert "It skips at least 1,000 records that it has not received yet." in told
 
 
-def test_move_that_is_sent_twice_moves_once(enter: Enter, topic: Topic):
+def test_move_sent_twice_moves_once(enter: Enter, topic: Topic):
     publish(topic, 4)
     group = topic.group("billing", start="0")
     group.poll("one")
@@ -161,27 +161,27 @@ def test_move_that_is_sent_twice_moves_once(enter: Enter, topic: Topic):
     client.post(f"{GROUP}/move", data=fields, headers=OWN)
     assert len(group.poll("one")) == 4
     client.post(f"{GROUP}/move", data=fields, headers=OWN)
-    assert "That was done already." in words(client.get(GROUP).text)
+    assert "Already done." in words(client.get(GROUP).text)
     assert group.info().lag == 0
 
 
-def test_group_is_destroyed_by_its_name_alone(enter: Enter, topic: Topic):
+def test_group_is_destroyed_only_with_its_name(enter: Enter, topic: Topic):
     publish(topic, 4)
     group = topic.group("billing", start="0")
     group.poll("one", count=2)
     client = enter()
     asked = words(send(client, f"{GROUP}/destroy/confirm").text)
-    assert "its position, its list of 2 unacked and its 0 dead letters" in asked
+    assert "its position, 2 unacked records and 0 dead letters" in asked
     refused = confirmed(client, f"{GROUP}/destroy", {}, name="billin")
     assert (refused.status_code, len(topic.groups())) == (400, 1)
     answer = confirmed(client, f"{GROUP}/destroy", {}, name="billing")
     assert (answer.status_code, answer.headers["location"]) == (303, TOPIC)
-    assert "Group billing is destroyed." in words(client.get(TOPIC).text)
+    assert "Destroyed group billing." in words(client.get(TOPIC).text)
     assert (topic.groups(), topic.length()) == ([], 4)
     assert send(client, f"{GROUP}/destroy/confirm").status_code == 404
 
 
-def test_records_are_listed_a_page_at_a_time_also_those_of_one_id_in_two_shards(enter: Enter, topic: Topic):
+def test_records_are_listed_by_page_even_with_one_id_in_two_shards(enter: Enter, topic: Topic):
     for key in ("a", "d"):  # of two shards
         topic.publish_many([NewRecord(key, id=at(n), key=key) for n in range(30)])
     client, path, found, pages = enter(), TOPIC, list[str](), 0
@@ -193,15 +193,18 @@ def test_records_are_listed_a_page_at_a_time_also_those_of_one_id_in_two_shards(
     assert (len(found), len({*found}), pages) == (60, 60, 3)
 
 
-def test_records_that_are_ticked_are_deleted(enter: Enter, topic: Topic):
+def test_selected_records_are_deleted(enter: Enter, topic: Topic):
     publish(topic, 5)
     client = enter()
     chosen = keys(client.get(TOPIC).text)[1:3]
     asked = words(send(client, f"{TOPIC}/delete/confirm", ids=chosen).text)
-    assert f"Delete 2 records of topic orders Gone for good, for every group, acked or not. {at(3)} {at(2)}" in asked
+    assert (
+        f"Delete 2 records of topic orders They are deleted for good, for all groups, acked or not. {at(3)} {at(2)}"
+        in asked
+    )
     topic.delete([record for record in topic.range() if record.id == at(2)])
     confirmed(client, f"{TOPIC}/delete", {"ids": chosen})
-    assert "1 of 2 records deleted." in words(client.get(TOPIC).text)
+    assert "Deleted 1 of 2 records; the others no longer exist." in words(client.get(TOPIC).text)
     assert [record.id for record in topic.range()] == [at(0), at(1), at(4)]
 
 
@@ -213,17 +216,19 @@ def test_records_that_are_ticked_are_deleted(enter: Enter, topic: Topic):
         ({"how": "age", "keep": "2023-11-14T22:13:27Z"}, 7, 3),
     ],
 )
-def test_trim_says_first_how_many_go(enter: Enter, topic: Topic, asked: dict[str, str], drops: int, left: int):
+def test_trim_first_shows_how_many_records_are_deleted(
+    enter: Enter, topic: Topic, asked: dict[str, str], drops: int, left: int
+):
     publish(topic, 10)
     topic.group("billing", start="0").poll("one", count=1)
     client = enter()
     told = words(send(client, f"{TOPIC}/trim/confirm", **asked).text)
-    assert f"{drops} records would go, acked or not, as of now." in told
-    assert "Group billing was not handed 9 of the records yet, and has not acked 1." in told
+    assert f"Deletes {drops} records, acked or not." in told
+    assert "Group billing has not received 9 of the records yet, and has 1 unacked." in told
     assert confirmed(client, f"{TOPIC}/trim", asked, name="order").status_code == 400
     assert topic.length() == 10
     told = finished(client, confirmed(client, f"{TOPIC}/trim", asked, name="orders").headers["location"])
-    assert f"{drops} records done" in told
+    assert f"{drops} records changed" in told
     assert "On topic orders , started by local" in told
     assert topic.length() == left
 
@@ -232,20 +237,18 @@ def test_trim_says_first_how_many_go(enter: Enter, topic: Topic, asked: dict[str
     ("fields", "told"),
     [
         ({"how": "length", "keep": "-1"}, "'-1' is not a number of records, 0 or more"),
-        ({"how": "length", "keep": "10"}, "no record would go: topic orders keeps the newest 10"),
+        ({"how": "length", "keep": "10"}, "no record would be deleted: topic orders keeps the newest 10"),
         ({"how": "age", "keep": "soon"}, "'soon' is neither a length of time"),
     ],
 )
-def test_trim_that_cannot_be_meant_comes_back_with_the_reason(
-    enter: Enter, topic: Topic, fields: dict[str, str], told: str
-):
+def test_invalid_trim_comes_back_with_the_reason(enter: Enter, topic: Topic, fields: dict[str, str], told: str):
     publish(topic, 10)
     answer = send(enter(), f"{TOPIC}/trim/confirm", **fields)
     assert (answer.status_code, wrong(answer.text)[0], told in wrong(answer.text)[1]) == (400, "keep", True)
     assert topic.length() == 10
 
 
-def test_each_change_leaves_a_line_and_each_refusal_too(enter: Enter, topic: Topic):
+def test_each_change_and_each_refusal_is_audited(enter: Enter, topic: Topic):
     publish(topic, 10)
     lines: list[Any] = []
     client = enter(audit=lines.append)
@@ -270,14 +273,14 @@ def test_each_change_leaves_a_line_and_each_refusal_too(enter: Enter, topic: Top
     assert send(client, f"{TOPIC}/delete/confirm").status_code == 400
     assert lines[-1] == known | {
         "action": "delete records",
-        "outcome": "refused: no record is ticked: tick at least one",
+        "outcome": "refused: no record is selected: select at least one",
     }
 
 
-def test_time_counts_back_from_the_server_s_clock(enter: Enter, topic: Topic):
+def test_time_ago_is_relative_to_the_server_clock(enter: Enter, topic: Topic):
     publish(topic, 2)
     topic.publish("now")
     client = enter()
-    assert "2 records would go" in words(send(client, f"{TOPIC}/trim/confirm", how="age", keep="1d").text)
+    assert "Deletes 2 records" in words(send(client, f"{TOPIC}/trim/confirm", how="age", keep="1d").text)
     send(client, f"{TOPIC}/groups", group="billing", where="time", position="1h")
     assert [group.lag for group in topic.groups()] == [1]

@@ -1,4 +1,4 @@
-"""Lines and bars: where the points of a chart are."""
+"""Charts: the positions of lines and bars."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def page_of(chart: charts.Chart) -> str:
     return str(module.chart(chart))
 
 
-def test_line_breaks_off_where_nothing_was_counted_and_a_point_without_neighbours_is_a_dot():
+def test_line_breaks_at_missing_samples_and_a_lone_point_is_a_dot():
     assert charts.path([0, 10, 20, 90, 100], [11, 1, 11, 9, 8], 25) == ("M0 11.0L10 1.0L20 11.0M90 9.0L100 8.0", "")
     assert charts.path([0, 10, 20], [11, None, 1], 25) == ("", "M0 11.0h.1M20 1.0h.1")
     assert charts.path([], [], 25) == ("", "")
 
 
-def test_axis_of_time_has_the_same_length_whatever_is_drawn():
+def test_time_axis_has_a_fixed_length():
     counted = [sample(minute, 0).stats for minute in (30, 31, 32)]
     chart = charts.backlog(counted, HOUR, MINUTE)
     assert [row.x for row in chart.rows] == [300, 310, 320]
@@ -53,13 +53,13 @@ def test_axis_of_time_has_the_same_length_whatever_is_drawn():
         ("13:00:00", 86_400, (12.5, "16:00"), 6),
     ],
 )
-def test_axis_of_time_is_marked_at_round_times(start: str, length: int, first: tuple[float, str], count: int):
+def test_time_axis_is_labelled_at_round_times(start: str, length: int, first: tuple[float, str], count: int):
     begin = dt.datetime.fromisoformat(f"2026-11-22T{start}Z")
     marks = TimeAxis(begin, begin + dt.timedelta(seconds=length)).marks()
     assert (marks[0], len(marks)) == (first, count)
 
 
-def test_line_that_misses_samples_breaks_off_and_does_not_lead_across():
+def test_line_does_not_bridge_missing_samples():
     counted = [sample(minute, 0, dead=minute).stats for minute in (0, 1, 2, 20, 21, 50)]
     dead = charts.backlog(counted, HOUR, MINUTE).series[-1]
     assert (dead.path.count("M"), dead.path.count("L"), dead.dots) == (2, 3, "M500 1.0h.1")
@@ -73,39 +73,39 @@ def test_backlog_has_a_line_for_each_state_on_a_linear_axis():
     assert "log scale" not in page_of(chart)
 
 
-def test_backlog_in_which_one_state_dwarfs_another_is_logarithmic_and_says_so():
+def test_backlog_with_one_dominant_state_is_logarithmic_and_says_so():
     chart = charts.backlog([sample(1, 0, due=7, dead=4200).stats], HOUR, MINUTE)
     assert [mark.text for mark in chart.values.marks()] == ["10k", "1k", "100", "10", "1", "0"]
     assert [chart.values.share(value) for value in (0, 1, 10, 10_000)] == pytest.approx([0, 0.2, 0.4, 1])
     told = page_of(chart)
     assert '<span class="tag">log scale</span>' in told
-    assert ", log scale; the arrow keys read it" in told
+    assert ", log scale; use the arrow keys to read values" in told
 
 
-def test_counts_within_seconds_of_each_other_make_no_peak():
+def test_counts_seconds_apart_make_no_peak():
     history = [sample(0, 0), sample(1, 60), sample(1.1, 120), sample(2, 180)]
     assert [each.acked for each in charts.rates_of(history)] == [1.0, 2.0]
 
 
-def test_what_happened_since_the_last_sample_is_drawn_too():
+def test_time_since_the_last_sample_is_drawn_too():
     history = [sample(0, 0), sample(1, 60)]
     assert [each.acked for each in charts.rates_of(history, sample(1.5, 120).stats)] == [1.0, 2.0]
     assert [each.acked for each in charts.rates_of(history, sample(1.1, 120).stats)] == [1.0]
 
 
-def test_sparkline_is_of_the_last_hour_alone():
+def test_sparkline_covers_only_the_last_hour():
     history = [sample(-120, 0), sample(0, 10_000), sample(1, 10_060), sample(2, 10_060)]
     assert charts.sparkline(history) == ("M0 1.0L120 23.0", "between 0/s and 1/s")
     assert charts.sparkline(history[:1]) == charts.sparkline([]) == ("", "")
 
 
-def test_throughput_ends_its_scale_at_a_round_number():
+def test_throughput_scale_ends_at_a_round_number():
     chart = charts.throughput(charts.rates_of([sample(0, 0), sample(1, 420)]), HOUR, MINUTE)
     assert [mark.text for mark in chart.values.marks()] == ["10/s", "5/s", "0/s"]
     assert [(row.at, row.cells) for row in chart.rows] == [(NOON + dt.timedelta(minutes=1), ["7/s", "7/s", "0/s"])]
 
 
-def test_axis_of_times_is_logarithmic_with_marks_at_round_times_and_says_so():
+def test_duration_axis_is_logarithmic_with_round_labels_and_says_so():
     history = [sample(0, 0), sample(1, 60, lateness={4: 50, 1024: 10})]
     rates = charts.rates_of(history)
     chart = charts.times("Lateness", rates, [rates[0].lateness_p50], [rates[0].lateness_p99], HOUR, MINUTE)
@@ -116,12 +116,12 @@ def test_axis_of_times_is_logarithmic_with_marks_at_round_times_and_says_so():
 
 
 @pytest.mark.parametrize("longest", [0.001, 0.5, 59, 7000, 1e6, 1e9])
-def test_marks_beside_a_logarithmic_axis_do_not_overlap(longest: float):
+def test_labels_of_a_logarithmic_axis_do_not_overlap(longest: float):
     percents = [mark.percent for mark in axes.log_times(longest).marks()]
-    assert min(b - a for a, b in pairwise(percents)) > 10  # of 7.5rem, where a text has 0.75
+    assert min(b - a for a, b in pairwise(percents)) > 10  # of 7.5rem; a label has 0.75rem
 
 
-def test_highest_bar_ends_below_a_round_number_and_what_retries_is_on_top_of_what_is_scheduled():
+def test_highest_bar_ends_below_a_round_number_with_retries_on_top():
     ends = [NOON + dt.timedelta(seconds=second) for second in range(3)]
     counts = [Upcoming(starts_at=ends[0], ends_at=ends[1], pending=3, retry=2)]
     counts += [Upcoming(starts_at=ends[1], ends_at=ends[2], pending=1, retry=0)]
@@ -135,33 +135,33 @@ def test_highest_bar_ends_below_a_round_number_and_what_retries_is_on_top_of_wha
 
 
 @pytest.mark.parametrize(("rate", "shown"), [(0, "0/s"), (0.0166, "0.0166/s"), (3.641, "3.64/s"), (1234.5, "1,234/s")])
-def test_rate_has_as_many_digits_as_mean_something(rate: float, shown: str):
+def test_rate_has_its_significant_digits(rate: float, shown: str):
     assert charts.per_second(rate) == shown
 
 
 @pytest.mark.parametrize(("top", "end"), [(0, 1), (0.3, 0.5), (1, 1), (1.1, 2), (4.2, 5), (70, 100), (1e6, 1e6)])
-def test_scale_ends_at_a_round_number_not_below(top: float, end: float):
+def test_scale_ends_at_the_next_round_number(top: float, end: float):
     assert axes.nice(top) == pytest.approx(end)
 
 
 @pytest.mark.parametrize(("count", "shown"), [(0, "0"), (500, "500"), (2500, "2.5k"), (1e6, "1M"), (2e9, "2G")])
-def test_count_beside_an_axis_takes_few_characters(count: float, shown: str):
+def test_axis_labels_of_counts_are_short(count: float, shown: str):
     assert axes.compact(count) == shown
 
 
-def test_chart_of_one_count_shows_it_as_a_dot_and_in_its_table():
+def test_single_count_is_a_dot_and_a_table_row():
     rates = charts.rates_of([sample(0, 0), sample(1, 90)])
     drawn = page_of(charts.throughput(rates, HOUR, MINUTE))
     assert '<path class="first dots" d="M10 30.5h.1"/>' in drawn
     assert '<tr data-x="10.0"><th scope="row">12:01:00</th>' in drawn
-    assert 'class="first" d="M1 ' in drawn  # the key of the line, and no line
+    assert 'class="first" d="M1 ' in drawn  # the legend of the line, but no line
     assert drawn.count('class="first') == 2
 
 
-def test_backlog_of_a_new_queue_is_dots_though_it_was_counted_twice_within_seconds():
+def test_backlog_of_a_new_queue_is_dots():
     chart = charts.backlog([sample(59.9, 0, dead=2).stats, sample(60, 0, dead=2).stats], HOUR, MINUTE)
     assert [(each.path, each.dots) for each in chart.series][-1] == ("", "M599 1.0h.1")
 
 
 def test_chart_without_a_count_says_so():
-    assert "Nothing yet" in page_of(charts.throughput([], HOUR, MINUTE))
+    assert "No data yet" in page_of(charts.throughput([], HOUR, MINUTE))

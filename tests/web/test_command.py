@@ -1,4 +1,4 @@
-"""delayq dashboard: what it serves, what it refuses, and how it ends."""
+"""The command delayq dashboard: its options, errors and end."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def start(redis_server: RedisServer, tmp_path: Path) -> Iterator[Start]:
 
 @pytest.fixture
 def run(redis_server: RedisServer) -> Iterator[Run]:
-    """``run("--host", …)``: a command that ends by itself; its exit code, and what it has said."""
+    """``run("--host", …)``: a command that ends by itself; its exit code and output."""
     handlers, level = logging.root.handlers[:], logging.root.level
 
     def invoke(*words: str, stdin: str = "") -> tuple[int, str]:
@@ -61,7 +61,7 @@ def run(redis_server: RedisServer) -> Iterator[Run]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.full)])
-def test_dashboard_ends_at_a_signal_while_a_browser_follows(start: Start, queue: Queue, number: signal.Signals):
+def test_dashboard_stops_at_a_signal_while_a_browser_watches(start: Start, queue: Queue, number: signal.Signals):
     queue.send("hello", delay=60)
     process, url = start()
     page = httpx.get(url, timeout=120).text
@@ -76,14 +76,14 @@ def test_dashboard_ends_at_a_signal_while_a_browser_follows(start: Start, queue:
     assert "Traceback" not in process.stderr.read()
 
 
-def test_off_host_address_is_refused_without_a_login(run: Run):
+def test_external_address_needs_a_login(run: Run):
     code, told = run("--host", "0.0.0.0")
     assert code == 2
     assert "--host 0.0.0.0 lets others in: give --users-file, or --token" in told
 
 
 @pytest.mark.full
-def test_name_of_another_host_is_refused_on_loopback_unless_it_is_allowed(start: Start, queue: Queue):
+def test_other_host_name_on_loopback_is_refused_unless_allowed(start: Start, queue: Queue):
     queue.send("hello")
     _, url = start("--allow-host", "queues.example", "--token", "a token that is long enough")
     hosts = {"queues.example": 200, "localhost": 200, "evil.example": 421}
@@ -99,7 +99,7 @@ def test_named_fields_are_hidden(start: Start, queue: Queue):
 
 
 @pytest.mark.full
-def test_other_loopback_address_is_a_name_of_its_own(start: Start, queue: Queue):
+def test_other_loopback_address_is_a_valid_host_name(start: Start, queue: Queue):
     queue.send("hello")
     _, url = start("--host", "127.0.0.2")
     assert httpx.get(url, timeout=120).status_code == 200
@@ -108,16 +108,14 @@ def test_other_loopback_address_is_a_name_of_its_own(start: Start, queue: Queue)
 @pytest.mark.parametrize(
     "given", ["/queues", *(pytest.param(given, marks=pytest.mark.full) for given in ("queues/", "/"))]
 )
-def test_path_below_which_a_proxy_serves_it_begins_with_one_slash_and_ends_with_none(
-    start: Start, queue: Queue, given: str
-):
+def test_root_path_starts_with_one_slash_and_ends_without(start: Start, queue: Queue, given: str):
     queue.send("hello")
     _, url = start("--root-path", given)
     below = "" if given == "/" else "/queues"
     assert f'href="{below}/static/style.css' in httpx.get(f"{url.removesuffix(f'{below}/')}/", timeout=120).text
 
 
-def test_new_user_is_a_line_of_the_users_file_and_its_password_is_asked_for(start: Start, run: Run, tmp_path: Path):
+def test_new_user_asks_for_a_password_and_prints_a_line(start: Start, run: Run, tmp_path: Path):
     code, line = run("--new-user", "ann", "--role", "viewer", stdin="correct horse\n")
     assert code == 0
     name, role, kept = line.strip().split(":")
@@ -132,11 +130,11 @@ def test_new_user_is_a_line_of_the_users_file_and_its_password_is_asked_for(star
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--token", "short"], "the token has 5 characters: 16 are needed"),
-        (["--new-user", "a:b"], "user name 'a:b' is empty, begins with a #, or has a colon"),
+        (["--token", "short"], "the token has 5 characters, but needs 16"),
+        (["--new-user", "a:b"], "user name 'a:b' is empty, starts with #, or contains a colon"),
         (["--url", "west=redis://a", "--url", "redis://b"], "write --url NAME=URL for each"),
         (["--url", "a=redis://a", "--url", "a=redis://b"], "two servers have the same name"),
-        (["--url", "redis://a", "--url", "redis://:x@a/0"], "the server a was given twice"),
+        (["--url", "redis://a", "--url", "redis://:x@a/0"], "the server a is given twice"),
         (["--url", "http://a"], "begins with none of redis://"),
         (["--prefix", "a{b"], "contains '{'"),
         (["--host", "300.1.1.1", "--token", "a token that is long enough"], "cannot listen on 300.1.1.1"),
@@ -148,14 +146,14 @@ def test_bad_input_is_named_with_a_remedy(run: Run, words: list[str], told: str)
     assert told in output
 
 
-def test_port_in_use_is_told(run: Run):
+def test_port_in_use_is_reported(run: Run):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         code, told = run("--port", str(taken.getsockname()[1]))
     assert code == 1
     assert "choose another --port" in told
 
 
-def test_token_among_the_arguments_is_warned_of(run: Run):
+def test_token_argument_causes_a_warning(run: Run):
     words = ("--host", "300.1.1.1", "--token", "a token that is long enough")
     warning = "--token is in the list of processes, where others on this machine see it: set DELAYQ_DASHBOARD_TOKEN"
     assert warning in run(*words)[1]

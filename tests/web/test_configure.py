@@ -1,4 +1,4 @@
-"""A queue is configured by a form: what changes is shown, with its old and new value, before it does."""
+"""Configuring a queue with a form and a preview of old and new values."""
 
 from __future__ import annotations
 
@@ -44,19 +44,19 @@ def apply(client: Client, page: str, act: str = "apply") -> Any:
     return client.post(PATH, data={name: unescape(value) for name, value in fields} | {"act": act}, headers=OWN)
 
 
-def test_form_holds_what_holds(client: Client):
+def test_form_shows_the_current_settings(client: Client):
     page = client.get(PATH).text
     assert {name: typed(page, name) for name in EMPTY} == EMPTY | {"rate": "100/s", "max_retries": "3"}
     assert f'href="{PATH}"' in client.get(QUEUE).text
 
 
-def test_old_and_new_values_are_shown_before_they_are_set(client: Client, queue: Queue, lines: list[Any]):
+def test_preview_shows_old_and_new_values(client: Client, queue: Queue, lines: list[Any]):
     page = preview(client, rate="50/1s", max_retries="", backoff="fixed:10s", events="1000").text
     told = words(page)
-    assert "Rate, at most 100/s 50/s" in told
-    assert "Retries of messages that are sent without a number of their own 3 each program’s own" in told
-    assert "Waits before retries each program’s own fixed:10s" in told
-    assert "Entries to keep in the ledger no ledger 1000" in told
+    assert "Maximum rate 100/s 50/s" in told
+    assert "Retries of messages sent without their own number 3 set by each program" in told
+    assert "Backoff before retries set by each program fixed:10s" in told
+    assert "Ledger entries to keep no ledger 1000" in told
     assert "Messages that run" not in told
     assert (queue.configuration().rate, lines) == ("100/s", [])
     moved = apply(client, page)
@@ -74,37 +74,37 @@ def test_old_and_new_values_are_shown_before_they_are_set(client: Client, queue:
     assert "emails is configured: rate: 100/s → 50/s;" in words(client.get(QUEUE).text)
 
 
-def test_setting_that_says_the_same_is_no_change(client: Client):
-    assert "Nothing would change." in words(preview(client, rate="100/1s").text)
+def test_equivalent_setting_is_not_a_change(client: Client):
+    assert "No changes." in words(preview(client, rate="100/1s").text)
 
 
-def test_preview_leads_back_to_the_form_with_all_of_it(client: Client):
+def test_preview_leads_back_to_the_filled_form(client: Client):
     page = apply(client, preview(client, rate="7/s", max_dead="5").text, "change").text
     assert (typed(page, "rate"), typed(page, "max_dead"), typed(page, "max_retries")) == ("7/s", "5", "3")
 
 
-def test_what_somebody_else_has_configured_meanwhile_is_not_overwritten(client: Client, queue: Queue):
+def test_changes_of_somebody_else_are_not_overwritten(client: Client, queue: Queue):
     page = preview(client, rate="50/s").text
     queue.configure(rate="10/s")
     answer = apply(client, page)
     assert (answer.status_code, typed(answer.text, "rate")) == (409, "50/s")
-    assert "Somebody has configured the queue meanwhile" in words(answer.text)
+    assert "Somebody else has configured the queue" in words(answer.text)
     assert queue.configuration().rate == "10/s"
 
 
-def test_form_that_is_sent_twice_configures_once(client: Client, lines: list[Any]):
+def test_form_sent_twice_configures_once(client: Client, lines: list[Any]):
     page = preview(client, rate="50/s").text
     apply(client, page)
-    assert "Nothing was to be changed." in words(client.get(apply(client, page).headers["location"]).text)
+    assert "No changes." in words(client.get(apply(client, page).headers["location"]).text)
     assert len(lines) == 1
 
 
-def test_preview_says_how_many_dead_letters_a_bound_purges(client: Client, queue: Queue):
+def test_preview_says_how_many_dead_letters_are_purged(client: Client, queue: Queue):
     queue.configure(rate=None)
     queue.send_many([Outgoing(n) for n in range(5)])
     for message in queue.receive(5):
         message.reject("no luck")
-    assert "3 dead letters, the oldest ones, are purged within a minute." in words(preview(client, max_dead="2").text)
+    assert "The oldest 3 dead letters will be purged within a minute." in words(preview(client, max_dead="2").text)
     assert "purged" not in words(preview(client, max_dead="5").text)
 
 
@@ -120,9 +120,7 @@ def test_preview_says_how_many_dead_letters_a_bound_purges(client: Client, queue
         ("events", "0", "a number of entries from 1 to 10000000"),
     ],
 )
-def test_setting_that_cannot_be_comes_back_with_the_reason(
-    client: Client, queue: Queue, name: str, value: str, told: str
-):
+def test_invalid_setting_comes_back_with_the_reason(client: Client, queue: Queue, name: str, value: str, told: str):
     before = queue.configuration()
     answer = preview(client, **{name: value})
     assert (answer.status_code, wrong(answer.text)[0], typed(answer.text, name)) == (400, name, value)
@@ -139,8 +137,8 @@ def test_limit_of_a_queue_with_shards_is_refused_before_the_preview(enter: Enter
         assert preview(client, max_retries="4").status_code == 200
 
 
-def test_who_may_only_look_sees_the_settings_without_a_form(enter: Enter, queue: Queue):
+def test_viewer_sees_the_settings_without_a_form(enter: Enter, queue: Queue):
     queue.configure(rate="100/s")
     client = enter(read_only=True)
-    assert "Rate, at most 100/s" in words(client.get(PATH).text)
+    assert "Maximum rate 100/s" in words(client.get(PATH).text)
     assert "Configure" not in words(client.get(QUEUE).text)

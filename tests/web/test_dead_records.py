@@ -1,4 +1,4 @@
-"""Dead letters of a group of a topic: what the pages tell, and how they are brought back or deleted."""
+"""Dead letters of a group: their pages, and how they are requeued or deleted."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ GROUP = "/main/topics/orders/groups/billing"
 
 @pytest.fixture
 def group(redis_server: RedisServer, queue: Queue) -> Iterator[Group]:
-    """The group billing of the topic orders, which has two shards; and a queue, whose page tests take a token from."""
+    """The group billing of the topic orders, which has two shards, and a queue, from whose page tests take a token."""
     queue.pause()
     with Topic("orders", url=redis_server.url, shards=2) as topic:
         yield topic.group("billing", start="0")
 
 
 def bury(group: Group, count: int, payload: Any = "x", error: str = "HTTP 503") -> None:
-    """Let so many records of the topic be dead letters of the group."""
+    """Make this many records of the topic dead letters of the group."""
     with Topic("orders", redis=group._executor.client, shards=2) as topic:
         topic.publish_many([NewRecord(payload) for _ in range(count)])
     for record in group.poll("one", count=count):
@@ -36,7 +36,7 @@ def bury(group: Group, count: int, payload: Any = "x", error: str = "HTTP 503") 
 
 
 def run(client: Client, **asked: Any) -> Any:
-    """Ask for an action, confirm it, and return the answer to the confirmation."""
+    """Send an action, confirm it, and return the answer to the confirmation."""
     confirmation = send(client, f"{GROUP}/dead/confirm", **asked)
     assert confirmation.status_code == 200, words(confirmation.text)
     return client.post(f"{GROUP}/dead/run", data=fields_of(confirmation.text), headers=OWN)
@@ -70,13 +70,13 @@ def test_dead_letter_has_a_page_with_its_errors_and_payload(enter: Enter, group:
     one = client.get(unescape(re.findall(r'href="([^"]*/letters/[^"]*)"', text)[0])).text
     told = words(one)
     assert '{ "order": "<script>7" }' in told
-    assert "Errors the latest first HTTP 503: <b>busy" in told
-    assert "reason of death rejected" in told
+    assert "Errors latest first HTTP 503: <b>busy" in told
+    assert "reason rejected" in told
     assert "last consumer one" in told
     assert "<script>7" not in text + one
 
 
-def test_record_of_another_program_is_shown_by_its_fields(enter: Enter, group: Group):
+def test_record_of_another_program_shows_its_fields(enter: Enter, group: Group):
     group._executor.client.xadd("delayq:{orders}:topic", {"colour": "red"})
     (record,) = group.poll("one")
     group.bury(record, "one")
@@ -85,7 +85,7 @@ def test_record_of_another_program_is_shown_by_its_fields(enter: Enter, group: G
     assert 'Payload fields of another program, 16 B { "colour": "red" }' in told
 
 
-def test_confirmation_of_ticked_dead_letters_names_the_records_of_the_list(enter: Enter, group: Group):
+def test_confirmation_of_selected_dead_letters_lists_their_records(enter: Enter, group: Group):
     bury(group, 2)
     client = enter()
     page = client.get(f"{GROUP}/dead").text
@@ -96,47 +96,47 @@ def test_confirmation_of_ticked_dead_letters_names_the_records_of_the_list(enter
     assert all(letter.record.id in words(confirmation.text) for letter in group.dead())
 
 
-def test_ticked_dead_letters_are_requeued_and_the_others_stay(enter: Enter, group: Group):
+def test_selected_dead_letters_are_requeued_and_the_others_stay(enter: Enter, group: Group):
     bury(group, 5)
     client = enter()
     chosen = keys(client.get(f"{GROUP}/dead").text)[1:3]
     confirmation = words(send(client, f"{GROUP}/dead/confirm", act="requeue", ids=chosen).text)
-    assert "Requeue 2 dead letters of group billing of topic orders 2 chosen." in confirmation
+    assert "Requeue 2 dead letters of group billing of topic orders 2 selected." in confirmation
     assert group.dead_length() == 5
     told = finished(client, run(client, act="requeue", ids=chosen).headers["location"])
-    assert "2 of 2 back among the unacked." in told
+    assert "2 requeued." in told
     assert "On group billing of topic orders , started by local" in told
     assert not {*chosen} & {*keys(client.get(f"{GROUP}/dead").text)}
     assert (group.dead_length(), len(group.fetch_not_acked("two"))) == (3, 2)
 
 
-def test_ticked_dead_letter_that_is_gone_meanwhile_is_told(enter: Enter, group: Group):
+def test_selected_dead_letter_that_is_gone_is_reported(enter: Enter, group: Group):
     bury(group, 2)
     client = enter()
     chosen = keys(client.get(f"{GROUP}/dead").text)
     group.delete_dead(group.dead()[:1])
     told = finished(client, run(client, act="delete", ids=chosen).headers["location"])
-    assert "1 of 2 deleted. The others were not dead any more." in told
+    assert "1 of 2 deleted. The others are no longer dead." in told
     assert group.dead_length() == 0
 
 
 @pytest.mark.parametrize("act", ["requeue", "delete"])
-def test_all_dead_letters_are_meant_up_to_the_confirmation(enter: Enter, group: Group, act: str):
+def test_action_on_all_spares_letters_that_died_after_the_confirmation(enter: Enter, group: Group, act: str):
     bury(group, 600)
     client = enter()
     confirmation = send(client, f"{GROUP}/dead/confirm", act=act, all="1")
-    assert "600, as of now." in words(confirmation.text)
+    assert "600 dead letters." in words(confirmation.text)
     bury(group, 3)
     confirmed = fields_of(confirmation.text) | {"name": "billing"}
     answer = client.post(f"{GROUP}/dead/run", data=confirmed, headers=OWN)
     told = finished(client, answer.headers["location"])
-    assert "600 records done" in told
+    assert "600 records changed" in told
     assert (group.dead_length(), group.info().unacked) == (3, 600 if act == "requeue" else 0)
     again = client.post(f"{GROUP}/dead/run", data=confirmed, headers=OWN)
     assert again.headers["location"] == answer.headers["location"]
 
 
-def test_audit_names_the_group_and_what_was_done(enter: Enter, group: Group):
+def test_audit_names_the_group_and_the_action(enter: Enter, group: Group):
     bury(group, 2)
     lines: list[Any] = []
     client = enter(audit=lines.append)
@@ -144,28 +144,31 @@ def test_audit_names_the_group_and_what_was_done(enter: Enter, group: Group):
     known = {"who": "local", "server": "main", "topic": "orders", "group": "billing", "action": "requeue dead"}
     assert [line["outcome"] for line in lines] == ["began", "done"]
     assert all(line.items() >= (known | {"all": "dead"}).items() for line in lines)
-    assert lines[-1]["told"] == "2 back among the unacked."
+    assert lines[-1]["told"] == "2 requeued."
     assert send(client, f"{GROUP}/dead/confirm", act="requeue").status_code == 400
-    assert lines[-1] == known | {"outcome": "refused: no dead letter is ticked: tick at least one"}
+    assert lines[-1] == known | {"outcome": "refused: no dead letter is selected: select at least one"}
 
 
 @pytest.mark.parametrize(
     ("fields", "told"),
     [
         ({"act": "burn", "all": "1"}, "unknown action 'burn'; expected one of requeue, delete"),
-        ({"act": "delete"}, "no dead letter is ticked: tick at least one"),
-        ({"act": "delete", "ids": "7"}, "'7' names no record: open its list again"),
-        ({"act": "delete", "ids": [f"0.1-{n}" for n in range(101)]}, "101 dead letters are ticked: tick at most 100"),
+        ({"act": "delete"}, "no dead letter is selected: select at least one"),
+        ({"act": "delete", "ids": "7"}, "'7' is not the key of a record: reload the list"),
+        (
+            {"act": "delete", "ids": [f"0.1-{n}" for n in range(101)]},
+            "101 dead letters are selected: select",
+        ),
     ],
 )
-def test_form_that_cannot_be_meant_changes_nothing(enter: Enter, group: Group, fields: dict[str, Any], told: str):
+def test_invalid_form_changes_nothing(enter: Enter, group: Group, fields: dict[str, Any], told: str):
     bury(group, 2)
     client = enter()
     for step in ("confirm", "run"):
         answer = send(client, f"{GROUP}/dead/{step}", once="1", **fields)
         assert (answer.status_code, told in words(answer.text)) == (400, True)
     unsaid = send(client, f"{GROUP}/dead/run", act="delete", all="1", once="1", name="billing")
-    assert "does not say until when" in words(unsaid.text)
+    assert "lacks the time of its confirmation" in words(unsaid.text)
     unnamed = send(client, f"{GROUP}/dead/run", act="delete", all="1", once="1", until=str(10**15 - 1), name="billin")
     assert "type billing to confirm" in words(unnamed.text)
     assert group.dead_length() == 2
@@ -174,8 +177,8 @@ def test_form_that_cannot_be_meant_changes_nothing(enter: Enter, group: Group, f
 @pytest.mark.usefixtures("group")
 def test_group_without_dead_letters_says_so(enter: Enter):
     client = enter()
-    assert "No record is dead." in words(client.get(f"{GROUP}/dead").text)
-    assert "group billing has no dead letter (any more)" in words(
+    assert "No dead letters." in words(client.get(f"{GROUP}/dead").text)
+    assert "group billing has no dead letters" in words(
         send(client, f"{GROUP}/dead/confirm", act="delete", all="1").text
     )
     assert client.get(f"{GROUP}/dead/letters/0.1-1").status_code == 404

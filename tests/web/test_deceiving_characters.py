@@ -1,4 +1,4 @@
-"""Characters that nobody sees, or that turn a text round, are shown escaped wherever a user may choose them."""
+"""Hidden and reordering characters are shown escaped wherever a user can choose a text."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ESCAPED = r"gnp.\u202efdp\xa0\u200b\u3164\u2066"
 
 @pytest.fixture
 def stocked(queue: Queue, redis_server: RedisServer) -> Iterator[Queue]:
-    """A queue and a topic in which all names, ids and texts deceive; a consumer of that name holds a message."""
+    """A queue and a topic in which all names, ids and texts deceive; a consumer with such a name holds a message."""
     queue.configure(events=True)
     queue.send_many([Outgoing({BAD: BAD}, id=BAD, headers={BAD: BAD}), Outgoing(BAD, id=f"{BAD}-waits", delay=60)])
     (message,) = queue.receive(1)
@@ -41,13 +41,13 @@ def stocked(queue: Queue, redis_server: RedisServer) -> Iterator[Queue]:
 
 
 def shown(text: str) -> str:
-    """Return what people get of a page: all but what its forms send back and its buttons copy."""
+    """Return what people see of a page: without hidden form values and the texts of copy buttons."""
     return unescape(re.sub(r' (?:value|data-copy)="[^"]*"|<textarea.*?</textarea>', "", text, flags=re.DOTALL))
 
 
 @pytest.mark.parametrize("query", ["", "?state=dead", "?state=pending&where=payload&text=gnp"])
 @pytest.mark.parametrize("name", [name for name in PAGES if name not in {"metrics", *FILES}])
-def test_no_page_shows_a_character_that_deceives(enter: Enter, stocked: Queue, name: str, query: str):
+def test_no_page_shows_deceiving_characters(enter: Enter, stocked: Queue, name: str, query: str):
     steps = STEPS | {"id": BAD, "topic": BAD, "group": BAD, "schedule": BAD}
     route = next(each for each in ROUTES if each.name == name)
     path = quoted_path(
@@ -59,7 +59,7 @@ def test_no_page_shows_a_character_that_deceives(enter: Enter, stocked: Queue, n
     assert stocked.stats().dead == 1
 
 
-def test_ids_are_listed_apart_and_lead_to_their_messages(enter: Enter, queue: Queue):
+def test_ids_with_hidden_characters_are_listed_and_linked(enter: Enter, queue: Queue):
     queue.send_many([Outgoing(each, id=each, delay=60) for each in (TURNED, UNSEEN, "gnp.fdp")])
     client = enter()
     page = client.get(MESSAGES).text
@@ -70,10 +70,10 @@ def test_ids_are_listed_apart_and_lead_to_their_messages(enter: Enter, queue: Qu
 
 def test_error_names_the_character(enter: Enter, queue: Queue):
     queue.pause()
-    assert rf"There is no queue {ESCAPED} on main" in words(enter().get(f"/main/queues/{quoted_path(BAD)}").text)
+    assert rf"Server main has no queue {ESCAPED}" in words(enter().get(f"/main/queues/{quoted_path(BAD)}").text)
 
 
-def test_forms_send_back_what_was_chosen(enter: Enter, queue: Queue):
+def test_forms_send_back_the_exact_text(enter: Enter, queue: Queue):
     queue.send_many([Outgoing("x", id=each, delay=60, headers={"name": BAD}) for each in ("a", UNSEEN)])
     client = enter()
     asked = {"act": "cancel", "all": "1", "state": "pending", "header": f"name={BAD}"}
@@ -81,7 +81,7 @@ def test_forms_send_back_what_was_chosen(enter: Enter, queue: Queue):
     assert queue.stats().pending == 0
 
 
-def test_what_an_edit_does_not_touch_stays(enter: Enter, queue: Queue):
+def test_edit_keeps_untouched_characters(enter: Enter, queue: Queue):
     queue.send({"text": BAD}, id="a", headers={"h": BAD})
     queue.receive(1)[0].reject("no")
     client = enter()
@@ -94,14 +94,14 @@ def test_what_an_edit_does_not_touch_stays(enter: Enter, queue: Queue):
     assert (info.payload, info.headers) == ({"text": BAD}, {"h": BAD})
 
 
-def test_error_of_several_lines_keeps_them(enter: Enter, stocked: Queue):
+def test_error_of_several_lines_keeps_its_lines(enter: Enter, stocked: Queue):
     page = enter().get(f"{QUEUE}/messages/{quoted_path(BAD)}").text
     assert f'<pre class="block" tabindex="0">{ESCAPED}\n{ESCAPED}</pre>' in page
-    assert f'<pre class="block">{ESCAPED}</pre>' in page  # the last line alone
+    assert f'<pre class="block">{ESCAPED}</pre>' in page  # only the last line
     assert stocked.stats().dead == 1
 
 
-def test_file_of_a_payload_is_exact_under_a_name_that_does_not_deceive(enter: Enter, stocked: Queue):
+def test_payload_file_is_exact_and_has_a_safe_name(enter: Enter, stocked: Queue):
     answer = enter().get(f"{QUEUE}/messages/{quoted_path(BAD)}/payload")
     assert answer.json() == {BAD: BAD}
     name = re.findall('filename="(.*)"', answer.headers["content-disposition"])

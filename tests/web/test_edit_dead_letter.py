@@ -1,4 +1,4 @@
-"""A dead letter is edited on a page, and goes back."""
+"""The page that edits and requeues a dead letter."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.web.test_actions import QUEUE, bury, ids, send
 from tests.web.test_messages import words
 
 
-def test_dead_letter_goes_back_with_what_was_written(enter: Enter, queue: Queue):
+def test_dead_letter_is_requeued_with_its_edits(enter: Enter, queue: Queue):
     bury(queue, "a/b")
     client = enter()
     path = f"{QUEUE}/messages/a%252Fb/edit"
@@ -27,7 +27,7 @@ def test_dead_letter_goes_back_with_what_was_written(enter: Enter, queue: Queue)
     assert "nothing was changed" in words(client.get(again.headers["location"]).text)
 
 
-def test_payload_that_is_no_json_is_refused(enter: Enter, queue: Queue):
+def test_payload_that_is_not_json_is_refused(enter: Enter, queue: Queue):
     bury(queue, "a")
     client = enter()
     died = re.findall('name="died" value="([^"]*)"', client.get(f"{QUEUE}/messages/a/edit").text)[0]
@@ -36,7 +36,7 @@ def test_payload_that_is_no_json_is_refused(enter: Enter, queue: Queue):
     assert ids(queue, "dead") == {"a"}
 
 
-def test_bytes_are_edited_as_text_and_what_is_none_is_kept(enter: Enter, queue: Queue):
+def test_bytes_are_edited_as_text_or_kept(enter: Enter, queue: Queue):
     for message_id, payload in (("text", b"some text"), ("raw", b"\xff\x00")):
         queue.send(payload, id=message_id, headers={"raw": b"\xff"})
         (message,) = queue.receive(1)
@@ -51,7 +51,7 @@ def test_bytes_are_edited_as_text_and_what_is_none_is_kept(enter: Enter, queue: 
     assert (info.payload, info.headers) == (b"two\nlines", {"raw": b"\xff"})
     kept = client.get(f"{QUEUE}/messages/raw/edit").text
     assert 'name="payload"' not in kept
-    assert "The payload is kept as it is" in words(kept)
+    assert "The payload stays as it is" in words(kept)
 
 
 def test_message_that_is_not_dead_cannot_be_edited(enter: Enter, queue: Queue):
@@ -60,7 +60,7 @@ def test_message_that_is_not_dead_cannot_be_edited(enter: Enter, queue: Queue):
     assert (answer.status_code, "m is not a dead letter of emails" in words(answer.text)) == (404, True)
 
 
-def test_time_limit_is_shown_changed_and_taken_away(enter: Enter, queue: Queue):
+def test_time_limit_is_shown_changed_and_removed(enter: Enter, queue: Queue):
     client = enter()
     path = f"{QUEUE}/messages/a/edit"
     queue.send("x", id="a", timeout=90)

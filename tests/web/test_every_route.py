@@ -1,6 +1,6 @@
-"""What holds for every route, also for those that are added: no user's text is markup, and no change is for all.
+"""Checks of every route, including new ones: no user text is markup, and not everybody may change something.
 
-Those of the API have tests of their own, over the table of its operations: `test_api` and `test_api_acts`.
+The API has its own tests of all operations: `test_api` and `test_api_acts`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ROUTES = [
 POSTS = sorted(route.name for route in ROUTES if "POST" in (route.methods or ()))
 OPEN = {"enter", "logout"}  # they change nothing on a server
 FILES = {"payload"}
-"""Routes of files that are sent as they are: nobody reads them on a page."""
+"""Routes of files that are sent unchanged: they are not pages."""
 PAGES = sorted(
     route.name for route in ROUTES if "GET" in (route.methods or ()) and not re.search("live$|stream", route.path)
 )
@@ -45,7 +45,7 @@ PAGES = sorted(
 
 @pytest.fixture
 def stocked(queue: Queue, redis_server: RedisServer) -> Iterator[Queue]:
-    """A queue and a topic in which all that a user may choose is evil."""
+    """A queue and a topic in which every text that a user can choose is evil."""
     queue.configure(events=True)
     queue.send_many([Outgoing({EVIL: EVIL}, id=EVIL, headers={EVIL: EVIL}), Outgoing(EVIL, id="other", delay=60)])
     (message,) = queue.receive(1)
@@ -70,14 +70,14 @@ def quoted_path(path: str) -> str:
 
 
 def snapshot(queue: Queue) -> dict[bytes, bytes | None]:
-    """Return all that the server holds, but for who consumes."""
+    """Return all data on the server except consumers."""
     client = queue._executor.client
     return {key: client.dump(key) for key in client.scan_iter()}
 
 
 @pytest.mark.parametrize("query", ["", "?state=dead&where=error&text=%3Cscript%3E", "?state=dead"])
 @pytest.mark.parametrize("name", PAGES)
-def test_no_page_takes_a_user_s_text_for_markup(enter: Enter, stocked: Queue, name: str, query: str):
+def test_no_page_renders_user_text_as_markup(enter: Enter, stocked: Queue, name: str, query: str):
     dashboard = app("redis://127.0.0.1:1")
     answer = enter().get(path_of(dashboard, name) + query)
     assert answer.status_code < 500
@@ -85,13 +85,13 @@ def test_no_page_takes_a_user_s_text_for_markup(enter: Enter, stocked: Queue, na
     assert is_file == (name in FILES)
     is_text = is_file or answer.headers.get("content-type", "").startswith(
         "text/plain"
-    )  # of metrics: no browser takes it for markup
+    )  # metrics: browsers do not render them as markup
     assert is_text or "<script>alert" not in answer.text
     assert stocked.stats().dead == 1
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_forms_of_each_page_lead_to_a_route(enter: Enter, stocked: Queue, name: str):
+def test_every_form_leads_to_a_route(enter: Enter, stocked: Queue, name: str):
     answer = enter().get(path_of(app("redis://127.0.0.1:1"), name))
     actions = re.findall(r' (?:form)?action="([^"]*)"', answer.text)
     paths = [urlsplit(html.unescape(each)).path for each in actions]
@@ -100,7 +100,7 @@ def test_forms_of_each_page_lead_to_a_route(enter: Enter, stocked: Queue, name: 
 
 
 @pytest.mark.parametrize("name", [each for each in POSTS if each not in OPEN])
-def test_who_may_only_look_changes_nothing(enter: Enter, stocked: Queue, name: str):
+def test_viewer_changes_nothing(enter: Enter, stocked: Queue, name: str):
     dashboard, before = app("redis://127.0.0.1:1"), snapshot(stocked)
     viewers: list[dict[str, Any]] = [
         {"read_only": True},
@@ -116,7 +116,7 @@ def test_who_may_only_look_changes_nothing(enter: Enter, stocked: Queue, name: s
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_who_may_only_look_is_shown_no_form_that_acts(enter: Enter, stocked: Queue, name: str):
+def test_viewer_sees_no_form_that_acts(enter: Enter, stocked: Queue, name: str):
     dashboard = app("redis://127.0.0.1:1")
     answer = enter(read_only=True).get(path_of(dashboard, name))
     assert 'method="post"' not in answer.text
@@ -131,19 +131,19 @@ def test_forged_form_changes_nothing(enter: Enter, stocked: Queue, name: str):
     for forged in (fields | {"csrf": ""}, fields | {"csrf": "0" * 64}):
         assert client.post(path, data=forged, headers=OWN).status_code == 403
     assert client.post(path, data=fields, headers={"sec-fetch-site": "cross-site"}).status_code == 403
-    assert client.get(path).status_code in {200, 404, 405}  # a page of the same path, but no change
+    assert client.get(path).status_code in {200, 404, 405}  # a page with the same path, which changes nothing
     assert snapshot(stocked) == before
 
 
 def _fields(client: Client) -> dict[str, str]:
-    """Return fields that each of the forms understands, with the token."""
+    """Return fields that all forms accept, with the token."""
     token = token_on(client.get("/main/queues/emails/messages").text)
     meant = {"act": "cancel", "all": "1", "state": "dead", "once": "1", "consumer": "x", "idle": "0s"}
     return {"csrf": token, "died": "1", "kind": "json", "payload": "1", "headers": "{}"} | meant
 
 
-def test_every_post_is_known_here():
-    """So that who adds one thinks of what the others keep to."""
+def test_this_file_knows_every_post():
+    """If you add a POST, add it here, so that the checks of this file cover it."""
     assert {*POSTS} >= {
         "run",
         "confirm",

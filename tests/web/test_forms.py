@@ -1,4 +1,4 @@
-"""A form that is refused comes back on its page: with the reason beside the field, and with all that was typed."""
+"""Refused forms come back on their page, with the reason beside the field and everything that was typed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.web.test_messages import words
 
 
 def typed(text: str, name: str) -> str:
-    """Return what the field of a name holds, which is not hidden."""
+    """Return the value of the visible field with this name."""
     found = [tag for tag in re.findall(r"<input [^>]*>", text) if f' name="{name}"' in tag and "hidden" not in tag]
     areas = re.findall(rf'<textarea name="{name}"[^>]*>\n(.*?)</textarea>', text, re.DOTALL)
     (value,) = [re.findall(' value="([^"]*)"', tag)[0] for tag in found] + areas
@@ -26,7 +26,7 @@ def typed(text: str, name: str) -> str:
 
 
 def wrong(text: str) -> tuple[str, str]:
-    """Return the name of the field that a page calls wrong, and what it says of it."""
+    """Return the name of the invalid field on a page, and the reason."""
     ((tag, described),) = re.findall(
         r'(<(?:input|textarea) [^>]*aria-invalid="true" aria-describedby="([^"]*)"[^>]*>)', text
     )
@@ -35,12 +35,12 @@ def wrong(text: str) -> tuple[str, str]:
 
 
 def alert(text: str) -> str:
-    """Return what a page says of a form on top."""
+    """Return the error at the top of a page."""
     (told,) = re.findall('<p class="failed" role="alert">(.*?)</p>', text)
     return unescape(told)
 
 
-def test_pause_of_a_time_that_is_none_comes_back_on_the_page_of_the_queue(enter: Enter, queue: Queue):
+def test_invalid_pause_comes_back_on_the_page_of_the_queue(enter: Enter, queue: Queue):
     queue.send("x", delay=60)
     answer = send(enter(), f"{QUEUE}/pause?span=day", **{"for": "soon"})
     assert (answer.status_code, typed(answer.text, "for")) == (400, "soon")
@@ -50,7 +50,7 @@ def test_pause_of_a_time_that_is_none_comes_back_on_the_page_of_the_queue(enter:
     assert re.search('aria-current="true">Last day<', answer.text)
 
 
-def test_time_that_is_none_comes_back_with_what_was_chosen(enter: Enter, queue: Queue):
+def test_invalid_time_comes_back_with_the_selection(enter: Enter, queue: Queue):
     queue.send_many([Outgoing(n, id=f"m{n}", delay=60) for n in range(3)])
     client = enter()
     confirmed = fields_of(send(client, f"{QUEUE}/confirm", act="reschedule", ids=["m0", "m2"], state="pending").text)
@@ -64,7 +64,7 @@ def test_time_that_is_none_comes_back_with_what_was_chosen(enter: Enter, queue: 
 
 
 @pytest.mark.parametrize(("name", "value"), [("delay", "soon"), ("rate", "fast")])
-def test_redrive_that_cannot_be_comes_back_with_its_filter(enter: Enter, queue: Queue, name: str, value: str):
+def test_invalid_redrive_comes_back_with_its_filter(enter: Enter, queue: Queue, name: str, value: str):
     bury(queue, "a")
     client = enter()
     asked = {"act": "requeue", "all": "1", "state": "dead", "error": "503"}
@@ -77,7 +77,7 @@ def test_redrive_that_cannot_be_comes_back_with_its_filter(enter: Enter, queue: 
     assert ids(queue, "dead") == {"a"}
 
 
-def test_action_without_a_tick_comes_back_on_the_page_of_the_list(enter: Enter, queue: Queue):
+def test_action_without_a_selection_comes_back_on_the_list(enter: Enter, queue: Queue):
     queue.send_many([Outgoing(n, id=f"m{n:03}", delay=60) for n in range(60)])
     client = enter()
     second = client.get(f"{QUEUE}/messages?state=pending")
@@ -86,28 +86,28 @@ def test_action_without_a_tick_comes_back_on_the_page_of_the_list(enter: Enter, 
     action = unescape(re.findall(r'<form method="post" action="([^"]*confirm[^"]*)">', page)[0])
     answer = send(client, action, act="cancel", state="pending")
     assert answer.status_code == 400
-    assert 'class="wrong" id="wrong-ids">no message is ticked: tick at least one<' in answer.text
+    assert 'class="wrong" id="wrong-ids">no message is selected: select at least one<' in answer.text
     assert "51–60 of 60" in words(answer.text)
 
 
-def test_too_many_ticks_are_all_kept(enter: Enter, queue: Queue):
+def test_too_large_selection_is_kept(enter: Enter, queue: Queue):
     queue.send_many([Outgoing(n, id=f"m{n:03}", delay=60 + n) for n in range(501)])
     chosen = [f"m{n:03}" for n in range(501)]
     answer = send(enter(), f"{QUEUE}/confirm?state=pending", act="cancel", state="pending", ids=chosen)
-    assert (answer.status_code, "at most 500 at a time" in words(answer.text)) == (400, True)
+    assert (answer.status_code, "select at most 500" in words(answer.text)) == (400, True)
     assert sorted(re.findall(r'name="ids" value="(m\d+)" checked', answer.text)) == chosen
 
 
-def test_search_for_a_header_that_is_no_pair_comes_back_and_lists_nothing(enter: Enter, queue: Queue):
+def test_invalid_header_search_comes_back_and_lists_nothing(enter: Enter, queue: Queue):
     queue.send("x", id="m", delay=60)
     answer = enter().get(f"{QUEUE}/messages", params={"state": "pending", "header": "tenant"})
     assert (answer.status_code, typed(answer.text, "header")) == (400, "tenant")
-    assert wrong(answer.text) == ("header", "header 'tenant' is not a name and a value, as in tenant=acme")
-    assert "confirm" not in answer.text  # nobody takes all that is pending for what was searched for
+    assert wrong(answer.text) == ("header", "header 'tenant' is not a name and a value, such as tenant=acme")
+    assert "confirm" not in answer.text  # pending messages must not look like search results
 
 
 @pytest.mark.parametrize(("name", "value"), [("header", "tenant"), ("older", "long"), ("newer", "2090-13-01")])
-def test_filter_of_dead_letters_that_cannot_be_comes_back(enter: Enter, queue: Queue, name: str, value: str):
+def test_invalid_filter_of_dead_letters_comes_back(enter: Enter, queue: Queue, name: str, value: str):
     bury(queue, "a")
     client = enter()
     known = {"error": "503", "reason": "no luck", "header": "n=1", "older": "1s", "newer": "2d"} | {name: value}
@@ -146,7 +146,7 @@ def edited(client: Client, **fields: str) -> Any:
     ("name", "value"),
     [("payload", '{"n": 2'), ("headers", '{"a"}'), ("delay", "soon"), ("timeout", "later"), ("timeout", "400d")],
 )
-def test_edit_that_cannot_be_comes_back_with_all_of_it(enter: Enter, queue: Queue, name: str, value: str):
+def test_invalid_edit_comes_back_filled(enter: Enter, queue: Queue, name: str, value: str):
     bury(queue, "a")
     known = {"payload": '{"n":\n 3}', "headers": '{"b": 1}', "delay": "4m", "timeout": "5m"} | {name: value}
     answer = edited(enter(), **known)
@@ -155,7 +155,7 @@ def test_edit_that_cannot_be_comes_back_with_all_of_it(enter: Enter, queue: Queu
     assert ids(queue, "dead") == {"a"}
 
 
-def test_edit_of_a_letter_that_has_died_again_stays_refused_until_its_page_is_opened_again(enter: Enter, queue: Queue):
+def test_edit_of_a_letter_that_died_again_is_refused_until_its_page_is_reloaded(enter: Enter, queue: Queue):
     bury(queue, "a")
     client = enter()
     answer = edited(client, died="1000", payload='{"n": 4')
@@ -163,15 +163,13 @@ def test_edit_of_a_letter_that_has_died_again_stays_refused_until_its_page_is_op
     for _ in range(2):
         answer = edited(client, died=fields_of(answer.text)["died"][0], payload='{"n": 4}')
         assert (answer.status_code, typed(answer.text, "payload")) == (409, '{"n": 4}')
-        assert "a has died again: nothing was changed. Open this page again" in alert(answer.text)
+        assert "a has died again since you opened it: nothing was changed. Reload this page" in alert(answer.text)
     assert ids(queue, "dead") == {"a"}
     assert edited(client, payload='{"n": 4}').status_code == 303
     assert ids(queue, "pending") == {"a"}
 
 
-def test_server_that_is_away_leaves_the_form_to_be_sent_again(
-    enter: Enter, queue: Queue, monkeypatch: pytest.MonkeyPatch
-):
+def test_form_for_an_unreachable_server_can_be_sent_again(enter: Enter, queue: Queue, monkeypatch: pytest.MonkeyPatch):
     bury(queue, "a")
     client = enter()
 
@@ -192,7 +190,7 @@ def test_server_that_is_away_leaves_the_form_to_be_sent_again(
     assert ids(queue, "pending") == {"a"}
 
 
-def test_claim_for_no_length_of_time_comes_back(enter: Enter, queue: Queue, redis_server: RedisServer):
+def test_claim_without_a_duration_comes_back(enter: Enter, queue: Queue, redis_server: RedisServer):
     queue.pause()
     with Topic("orders", url=redis_server.url) as topic:
         group = topic.group("billing", start="0")
@@ -204,28 +202,32 @@ def test_claim_for_no_length_of_time_comes_back(enter: Enter, queue: Queue, redi
 
 
 @pytest.mark.usefixtures("cheap_passwords")
-def test_login_keeps_the_name_and_no_password(enter: Enter):
+def test_refused_login_keeps_the_name_but_no_password(enter: Enter):
     client = enter(login=Users([user_line("ann", "operator", "ann's password")]))
     answer = log_in(client, "not it at all", "ann")
-    assert (answer.status_code, typed(answer.text, "name"), alert(answer.text)) == (403, "ann", "That is not right.")
+    assert (answer.status_code, typed(answer.text, "name"), alert(answer.text)) == (
+        403,
+        "ann",
+        "Wrong name or password.",
+    )
     assert "not it at all" not in answer.text
 
 
-def test_schedule_that_is_gone_is_told_on_the_page_of_the_schedules(enter: Enter, queue: Queue):
+def test_missing_schedule_is_reported_on_the_page_of_the_schedules(enter: Enter, queue: Queue):
     queue.schedules.add("kept", "every 1h")
     answer = send(enter(), f"{QUEUE}/schedules/none", act="pause", once="1")
-    assert (answer.status_code, "There is no schedule none" in alert(answer.text)) == (404, True)
+    assert (answer.status_code, "Queue emails no longer has a schedule none" in alert(answer.text)) == (404, True)
     assert "kept Every 1h" in words(answer.text)
 
 
-def test_form_that_is_refused_is_audited_once(enter: Enter, queue: Queue):
+def test_refused_form_is_audited_once(enter: Enter, queue: Queue):
     queue.send("x", id="m", delay=60)
     lines: list[Any] = []
     send(enter(audit=lines.append), f"{QUEUE}/run", act="reschedule", ids=["m"], when="soon", once="1")
     assert [(line["action"], line["outcome"][:15]) for line in lines] == [("reschedule", "refused: 'soon'")]
 
 
-def test_token_that_is_wrong_is_told_and_asked_for_again(enter: Enter):
+def test_wrong_token_is_refused_on_the_login_form(enter: Enter):
     answer = log_in(enter(login=Token("a token that is long enough")), "another token")
-    assert (answer.status_code, alert(answer.text)) == (403, "That is not the token.")
+    assert (answer.status_code, alert(answer.text)) == (403, "Wrong token.")
     assert 'name="secret"' in answer.text

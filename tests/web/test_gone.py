@@ -1,4 +1,4 @@
-"""A server that goes away while the dashboard looks at it."""
+"""A server that goes away while the dashboard reads it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ from tests.web.conftest import Enter
 
 @pytest.mark.full
 @pytest.mark.parametrize("topics", [0, 1])
-def test_list_of_topics_asks_the_server_though_their_names_are_known(
-    enter: Enter, own_server: RedisServer, topics: int
-):
+def test_list_of_topics_asks_the_server_even_if_names_are_known(enter: Enter, own_server: RedisServer, topics: int):
     for n in range(topics):
         with Topic(f"orders{n}", url=own_server.url) as topic:
             topic.publish("hello")
@@ -26,7 +24,7 @@ def test_list_of_topics_asks_the_server_though_their_names_are_known(
 
 
 @pytest.mark.full
-def test_server_that_goes_away_is_told_of_also_where_names_are_searched_for(
+def test_server_that_goes_away_is_reported_during_a_search_for_names(
     enter: Enter, own_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(servers, "SEARCH_SECONDS", 0.0)
@@ -40,7 +38,7 @@ def test_server_that_goes_away_is_told_of_also_where_names_are_searched_for(
         assert (path, told.status_code) == (path, 503)
 
 
-def test_queue_that_cannot_be_told_of_hides_no_other(
+def test_unreadable_queue_does_not_hide_others(
     enter: Enter, redis_server: RedisServer, redis_client: redis.Redis, queue: Queue
 ):
     queue.send("hello", delay=60)

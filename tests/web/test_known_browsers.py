@@ -1,4 +1,4 @@
-"""A browser in which somebody has logged in before: guesses of strangers, however many, do not keep that user out."""
+"""Known browsers: guesses of strangers do not keep out a user who has logged in with the browser before."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DEVICE = "delayq-device"
 
 
 class From:
-    """Lets a request come from the address that its header names."""
+    """Makes a request come from the address in its header."""
 
     def __init__(self, application: ASGIApp) -> None:
         self._application = application
@@ -35,9 +35,7 @@ class From:
         await self._application({**scope, "client": (named, 4711)}, receive, send)
 
 
-def test_who_has_logged_in_before_gets_in_while_thousands_guess(
-    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
-):
+def test_known_browser_logs_in_while_thousands_guess(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch):
     looked_at, goes_on, matches = list[str](), threading.Event(), passwords.matches
 
     def slowly(secret: str, kept: str) -> bool:
@@ -57,7 +55,7 @@ def test_who_has_logged_in_before_gets_in_while_thousands_guess(
                 httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as new,
             ):
                 assert (await enter(anns, "correct horse")).status_code == 303
-                await new.get("/login")  # those who guess have a session each; here they share one
+                await new.get("/login")  # real attackers have a session each; here they share one
                 guesses = [asyncio.create_task(enter(new, f"guess {n}", f"2001:db8:{n:x}::1")) for n in range(100)]
                 await holds(lambda: len(looked_at) == passwords.AT_ONCE and sum(each.done() for each in guesses) == 80)
                 assert (await enter(new, "correct horse", "192.0.2.1")).status_code == 503
@@ -67,27 +65,27 @@ def test_who_has_logged_in_before_gets_in_while_thousands_guess(
                 told = [each.status_code for each in await asyncio.gather(*guesses)]
                 assert (told.count(503), told.count(403)) == (80, 20)
         finally:
-            goes_on.set()  # a thread that waits holds up the end of the loop
+            goes_on.set()  # a waiting thread delays the end of the loop
         await dashboard.close()
 
     asyncio.run(guess())
 
 
 async def enter(client: httpx.AsyncClient, secret: str, address: str = "127.0.0.1") -> httpx.Response:
-    """Fill in the login's form, from an address, and send it."""
+    """Fill in and send the login form from an address."""
     token = token_on((await client.get("/login")).text)
     fields = {"csrf": token, "name": "ann", "secret": secret}
     return await client.post("/login", data=fields, headers=OWN | {"x-from": address})
 
 
 def keeping(client: Client, device: str) -> Client:
-    """Let a browser keep this, and nothing else."""
+    """Make this the only cookie of a browser."""
     client.cookies.clear()
     client.cookies.set(DEVICE, device, domain="127.0.0.1", path="/login")
     return client
 
 
-def test_browser_that_is_known_guesses_by_itself_whoever_else_is_behind_its_address(enter: Enter):
+def test_known_browser_has_its_own_limit_of_guesses(enter: Enter):
     client = enter(login=Users([ANN]))
     log_in(client, "correct horse", "ann")
     device = client.cookies[DEVICE]
@@ -99,20 +97,20 @@ def test_browser_that_is_known_guesses_by_itself_whoever_else_is_behind_its_addr
     assert [log_in(client, "a guess", "ann").status_code for _ in range(6)] == [403] * 5 + [429]
 
 
-def test_what_a_browser_keeps_is_of_one_user_and_one_password():
+def test_device_cookie_is_for_one_user_and_one_password():
     users = Users([ANN, BOB])
     device = users.device("ann")
     assert users.knows("ann", device)
     assert Users([ANN]).knows("ann", device)  # after a restart, or in another process
     assert not users.knows("bob", device)
     assert not users.knows("eve", device)
-    assert not Users([user_line("ann", "operator", "correct horse")]).knows("ann", device)  # set anew
+    assert not Users([user_line("ann", "operator", "correct horse")]).knows("ann", device)  # set again
     assert users.device("ann") != device
     forged: list[Any] = ["", ".", device[:-1], device + "0", "x" + device, device.upper(), "é.é", f"{device}.{device}"]
     assert [each for each in forged if users.knows("ann", each)] == []
 
 
-def test_what_a_browser_keeps_is_good_for_half_a_year_even_if_a_thief_keeps_it_longer():
+def test_device_cookie_expires_after_half_a_year():
     now = [1_790_000_000.0]
     users = Users([ANN], clock=lambda: now[0])
     device = users.device("ann")
@@ -124,7 +122,7 @@ def test_what_a_browser_keeps_is_good_for_half_a_year_even_if_a_thief_keeps_it_l
     assert not users.knows("ann", f"{int(until) + 60}-{rest}")
 
 
-def test_what_a_browser_keeps_is_for_the_login_of_the_server_alone_and_lets_nobody_in(enter: Enter):
+def test_device_cookie_is_for_the_login_only_and_grants_no_access(enter: Enter):
     client = enter(login=Users([ANN]))
     (kept,) = [each for each in log_in(client, "correct horse", "ann").headers.get_list("set-cookie") if DEVICE in each]
     assert f"; HttpOnly; Max-Age={KNOWN_SECONDS}; Path=/login; SameSite=lax" in kept
@@ -137,7 +135,7 @@ def test_what_a_browser_keeps_is_for_the_login_of_the_server_alone_and_lets_nobo
     assert [each.endswith("; Secure") for each in told] == [True, True]
 
 
-def test_browser_keeps_nothing_of_a_wrong_password_or_a_token(enter: Enter):
+def test_wrong_password_or_token_sets_no_device_cookie(enter: Enter):
     client = enter(login=Users([ANN]))
     log_in(client, "a guess", "ann")
     by_token = enter(login=Token("a token that is long enough"))

@@ -1,4 +1,4 @@
-"""What a browser is sent of a part that changes: the rows that have changed, and all of it when its shape has."""
+"""Live parts: changed rows are sent alone, and the whole part if its structure changes."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ def test_whole_part_is_sent_first():
     assert sent(now, None) == f"data: {now.html}\n\n{SEEN}"
 
 
-def test_part_that_has_not_changed_is_only_told_to_have_been_seen():
+def test_unchanged_part_is_only_reported_as_seen():
     assert sent(table(row("emails", 1)), table(row("emails", 1))) == SEEN
 
 
-def test_rows_and_sentences_that_have_changed_are_sent_alone_and_each_as_an_event():
+def test_changed_rows_and_sentences_are_sent_as_one_event_each():
     before = table(row("emails", 1), row("invoices", 1), row("orders", 1))
     now = table(row("emails", 2), row("invoices", 1), row("orders", 3), told="1 in trouble")
     sentence = 'data: <p class="sum" id="sum#main">1 in trouble</p>\n\n'
     assert sent(now, before) == f"{sentence}data: {row('emails', 2)}\n\ndata: {row('orders', 3)}\n\n{SEEN}"
 
 
-def test_row_that_comes_goes_or_moves_changes_the_whole_part():
+def test_added_removed_or_moved_row_sends_the_whole_part():
     a, b = row("a", 1), row("b", 1)
     for now, before in ((table(a, b), table(a)), (table(a), table(a, b)), (table(b, a), table(a, b))):
         assert sent(now, before) == f"data: {now.html}\n\n{SEEN}"
 
 
-def test_ends_of_lines_that_a_browser_would_change_and_other_separators_arrive_as_they_are():
+def test_line_ends_and_other_separators_arrive_unchanged():
     value = "a\u2028b\u0085c\x0bd\re"
     part = LivePart.of("task", f'<div id="task">\n<input value="{value}">\n</div>')
     escaped = value.replace("\r", "&#13;")
@@ -52,5 +52,5 @@ def test_ends_of_lines_that_a_browser_would_change_and_other_separators_arrive_a
     )
 
 
-def test_part_that_tells_why_nothing_was_seen_is_not_told_to_have_been():
+def test_part_with_an_error_is_not_reported_as_seen():
     assert "event: seen" not in sent(table(is_fresh=False), table(row("emails", 1)))

@@ -1,4 +1,4 @@
-"""Who may look, and who may act."""
+"""Logins, sessions and roles."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def users() -> Users:
     return Users(["# who may", user_line("ann", "operator", "ann's password"), user_line("bob", "viewer", "bob's own")])
 
 
-def test_whoever_has_no_login_is_asked_for_one_and_returns_to_what_was_wanted(enter: Enter, queue: Queue):
+def test_request_without_a_login_returns_to_its_page_after_login(enter: Enter, queue: Queue):
     queue.send("hello")
     client = enter(login=Token(TOKEN))
     asked = client.get("/main/queues/emails?span=day")
@@ -36,14 +36,14 @@ def test_whoever_has_no_login_is_asked_for_one_and_returns_to_what_was_wanted(en
 
 
 @pytest.mark.parametrize("wanted", ["//evil.example", "/\\evil.example", "https://evil.example", "/\t/evil.example"])
-def test_login_leads_to_no_other_site(enter: Enter, wanted: str):
+def test_login_never_redirects_to_another_site(enter: Enter, wanted: str):
     client = enter(login=Token(TOKEN))
     token = token_on(client.get("/login").text)
     entered = client.post("/login", params={"next": wanted}, data={"csrf": token, "secret": TOKEN}, headers=OWN)
     assert (entered.status_code, entered.headers["location"]) == (303, "/")
 
 
-def test_wrong_token_is_refused_and_says_nothing_of_the_right_one(enter: Enter):
+def test_wrong_token_is_refused_and_reveals_nothing(enter: Enter):
     client = enter(login=Token(TOKEN))
     refused = log_in(client, TOKEN[:-1])
     assert refused.status_code == 403
@@ -51,7 +51,7 @@ def test_wrong_token_is_refused_and_says_nothing_of_the_right_one(enter: Enter):
     assert client.get("/").status_code == 303
 
 
-def test_nothing_but_the_login_and_static_files_is_open_to_all(enter: Enter, queue: Queue):
+def test_only_the_login_and_static_files_need_no_login(enter: Enter, queue: Queue):
     queue.send("hello")
     client = enter(login=Token(TOKEN))
     paths = ["/", "/main/live", "/main/queues/emails", "/main/queues/emails/charts", "/nowhere"]
@@ -62,7 +62,7 @@ def test_nothing_but_the_login_and_static_files_is_open_to_all(enter: Enter, que
 
 
 @pytest.mark.parametrize("name", ["login-east", "loginx", "static-1", "logouts"])
-def test_name_of_a_server_opens_nothing(enter: Enter, queue: Queue, redis_server: RedisServer, name: str):
+def test_server_name_bypasses_no_login(enter: Enter, queue: Queue, redis_server: RedisServer, name: str):
     queue.send("hello")
     client = enter(login=Token(TOKEN), servers={name: redis_server.url})
     assert client.get(f"/{name}/queues/emails").status_code == 303
@@ -71,7 +71,7 @@ def test_name_of_a_server_opens_nothing(enter: Enter, queue: Queue, redis_server
     assert (paused.status_code, queue.stats().paused_since) == (401, None)
 
 
-def test_sixth_guess_of_a_minute_has_to_wait_even_if_it_is_right(enter: Enter):
+def test_sixth_guess_in_a_minute_waits_even_if_right(enter: Enter):
     client = enter(login=Token(TOKEN))
     assert [log_in(client, f"guess {n}").status_code for n in range(5)] == [403] * 5
     refused = log_in(client, TOKEN)
@@ -79,7 +79,7 @@ def test_sixth_guess_of_a_minute_has_to_wait_even_if_it_is_right(enter: Enter):
     assert 0 < int(refused.headers["retry-after"]) <= 60
 
 
-def test_passwords_that_wait_to_be_looked_at_are_bounded(monkeypatch: pytest.MonkeyPatch):
+def test_number_of_waiting_passwords_is_bounded(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(passwords, "MOST_WAITING", 3)
     users = Users([user_line("ann", "viewer", "correct horse")])
 
@@ -92,19 +92,19 @@ def test_passwords_that_wait_to_be_looked_at_are_bounded(monkeypatch: pytest.Mon
     asyncio.run(ask())
 
 
-def test_login_that_nobody_could_look_at_is_told_and_is_no_guess(enter: Enter, monkeypatch: pytest.MonkeyPatch):
+def test_unchecked_login_is_reported_and_does_not_count_as_a_guess(enter: Enter, monkeypatch: pytest.MonkeyPatch):
     lines: list[Any] = []
     client = enter(login=Users([user_line("ann", "viewer", "correct horse")]), audit=lines.append)
     with monkeypatch.context() as patch:
         patch.setattr(passwords, "MOST_WAITING", 0)
         told = [log_in(client, "correct horse", "ann") for _ in range(6)]
     assert [each.status_code for each in told] == [503] * 6
-    assert "Too many log in at once: try again in a few seconds." in told[0].text
+    assert "Too many logins at once: try again in a few seconds." in told[0].text
     assert lines[-1]["outcome"] == "refused: too many logins at once"
     assert log_in(client, "correct horse", "ann").status_code == 303
 
 
-def test_right_guess_does_not_make_up_for_wrong_ones(enter: Enter):
+def test_right_guess_does_not_reset_wrong_ones(enter: Enter):
     client = enter(
         login=Users([user_line("ann", "viewer", "correct horse"), user_line("bob", "operator", "secret word")])
     )
@@ -117,7 +117,7 @@ def test_right_guess_does_not_make_up_for_wrong_ones(enter: Enter):
     assert told == [403, 403, 403, 403, 403, 429]
 
 
-def test_cookie_is_for_the_server_alone_and_secure_over_https(enter: Enter):
+def test_cookie_is_http_only_and_secure_over_https(enter: Enter):
     plain = log_in(enter(login=Token(TOKEN)), TOKEN).headers["set-cookie"]
     assert plain.endswith("; Path=/; HttpOnly; SameSite=Lax")
     own = {"origin": "https://127.0.0.1"}
@@ -127,14 +127,14 @@ def test_cookie_is_for_the_server_alone_and_secure_over_https(enter: Enter):
     assert over_tls.endswith("; HttpOnly; SameSite=Lax; Secure")
 
 
-def test_session_is_a_new_one_after_a_login(enter: Enter):
+def test_login_starts_a_new_session(enter: Enter):
     client = enter(login=Token(TOKEN))
     before = token_on(client.get("/login").text)
     log_in(client, TOKEN)
     assert token_on(client.get("/").text) not in {"", before}
 
 
-def test_logout_ends_the_session_for_whoever_has_copied_its_cookie(enter: Enter):
+def test_logout_ends_the_session_for_copies_of_its_cookie(enter: Enter):
     client = enter(login=Token(TOKEN))
     log_in(client, TOKEN)
     ((name, copied),) = client.cookies.items()
@@ -143,7 +143,7 @@ def test_logout_ends_the_session_for_whoever_has_copied_its_cookie(enter: Enter)
     assert client.get("/", headers={"cookie": f"{name}={copied}"}).status_code == 303
 
 
-def test_cookie_that_was_tampered_with_is_no_login(enter: Enter):
+def test_tampered_cookie_is_refused(enter: Enter):
     client = enter(login=Token(TOKEN))
     log_in(client, TOKEN)
     ((name, held),) = client.cookies.items()
@@ -154,7 +154,7 @@ def test_cookie_that_was_tampered_with_is_no_login(enter: Enter):
     assert client.get("/", headers={"cookie": f"{name}=nonsense"}).status_code == 303
 
 
-def test_operator_pauses_and_viewer_is_shown_no_button_and_refused(enter: Enter, queue: Queue, users: Users):
+def test_operator_pauses_and_viewer_is_refused_without_a_button(enter: Enter, queue: Queue, users: Users):
     queue.send("hello")
     lines: list[object] = []
     client = enter(login=users, audit=lines.append)
@@ -170,13 +170,13 @@ def test_operator_pauses_and_viewer_is_shown_no_button_and_refused(enter: Enter,
     assert lines[-1] == {"who": "ann", "action": "pause", "server": "main", "queue": "emails", "outcome": "done"}
 
 
-def test_password_of_another_user_and_of_nobody_are_refused(enter: Enter, users: Users):
+def test_passwords_of_others_and_unknown_names_are_refused(enter: Enter, users: Users):
     client = enter(login=users)
     assert log_in(client, "bob's own", "ann").status_code == 403
     assert log_in(client, "bob's own", "eve").status_code == 403
 
 
-def test_read_only_dashboard_has_no_button_and_refuses_whoever_it_is(enter: Enter, queue: Queue):
+def test_read_only_dashboard_has_no_button_and_refuses_operators(enter: Enter, queue: Queue):
     queue.send("hello")
     client = enter(read_only=True)
     shown = client.get("/main/queues/emails").text
@@ -186,7 +186,7 @@ def test_read_only_dashboard_has_no_button_and_refuses_whoever_it_is(enter: Ente
     assert queue.stats().paused_since is None
 
 
-def test_application_around_it_may_know_who_asks(enter: Enter, queue: Queue):
+def test_application_around_it_can_provide_the_user(enter: Enter, queue: Queue):
     queue.send("hello")
     known = {"ann": User("ann"), "bob": User("bob", "viewer")}
     client = enter(login=lambda request: known.get(request.headers.get("x-user", "")))
@@ -195,7 +195,7 @@ def test_application_around_it_may_know_who_asks(enter: Enter, queue: Queue):
     assert "/pause" not in client.get("/main/queues/emails", headers={"x-user": "bob"}).text
 
 
-def test_program_reads_with_the_token_and_changes_nothing(enter: Enter, queue: Queue):
+def test_program_with_the_token_reads_pages_but_changes_nothing(enter: Enter, queue: Queue):
     queue.send("hello")
     client = enter(login=Token(TOKEN))
     known = {"authorization": f"Bearer {TOKEN}"}
@@ -207,11 +207,11 @@ def test_program_reads_with_the_token_and_changes_nothing(enter: Enter, queue: Q
     assert queue.stats().paused_since is None
     for _ in range(5):
         assert client.get("/", headers={"authorization": "Bearer a guess"}).status_code == 303
-    assert client.get("/", headers=known).status_code == 303  # as in a browser, the sixth has to wait
+    assert client.get("/", headers=known).status_code == 303  # as in a browser, the sixth guess has to wait
 
 
-def test_short_token_is_refused_with_a_way_to_a_better_one():
-    with pytest.raises(InvalidInput, match=r"has 5 characters: 16 are needed, as in the output of python3 -c"):
+def test_short_token_is_refused_with_a_remedy():
+    with pytest.raises(InvalidInput, match=r"has 5 characters, but needs 16: use the output of python3 -c"):
         Token("short")
 
 
@@ -221,17 +221,17 @@ HASH = "scrypt$2$8$1$c2FsdA==$" + "A" * 43 + "="
 @pytest.mark.parametrize(
     ("line", "wrong"),
     [
-        ("ann:operator", "does not begin with scrypt"),
+        ("ann:operator", "does not start with scrypt"),
         (f"ann:boss:{HASH}", "unknown role 'boss'; expected one of operator, viewer"),
         (f":viewer:{HASH}", "user name '' is empty"),
     ],
     ids=["no hash", "no such role", "no name"],
 )
-def test_wrong_line_of_a_users_file_is_named(line: str, wrong: str):
+def test_invalid_line_of_a_users_file_is_named(line: str, wrong: str):
     with pytest.raises(InvalidInput, match=rf"line 2 of the users file is not name:role:hash: .*{wrong}"):
         Users(["# a comment", line])
 
 
 def test_users_file_without_users_is_refused():
-    with pytest.raises(InvalidInput, match="names nobody"):
+    with pytest.raises(InvalidInput, match="has no users"):
         Users([])

@@ -1,4 +1,4 @@
-"""How often somebody may guess: a few times a minute from an address, whatever others do."""
+"""The limit of guesses per minute and address."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TOKEN = "a token that is long enough"
 
 
 class Elsewhere:
-    """Lets requests come from another address, in turn."""
+    """Makes requests come from different addresses in turn."""
 
     def __init__(self, application: ASGIApp) -> None:
         self._application = application
@@ -23,7 +23,7 @@ class Elsewhere:
         await self._application({**scope, "client": (self.address, 4711)}, receive, send)
 
 
-def test_who_knows_the_token_gets_in_while_others_guess_from_a_hundred_addresses(enter: Enter):
+def test_token_works_while_others_guess_from_a_hundred_addresses(enter: Enter):
     made = list[Elsewhere]()
 
     def around(dashboard: Dashboard) -> ASGIApp:
@@ -40,7 +40,7 @@ def test_who_knows_the_token_gets_in_while_others_guess_from_a_hundred_addresses
     assert client.get("/").status_code == 200
 
 
-def test_address_that_has_guessed_too_often_waits_until_the_first_guess_is_a_minute_old():
+def test_throttled_address_waits_until_its_first_guess_is_a_minute_old():
     now = [0.0]
     guesses = LoginThrottle(lambda: now[0])
     for now[0] in range(MOST):
@@ -51,7 +51,7 @@ def test_address_that_has_guessed_too_often_waits_until_the_first_guess_is_a_min
     assert guesses.begin("192.0.2.1") == 1
 
 
-def test_addresses_that_are_remembered_are_bounded_and_who_goes_on_guessing_is_not_forgotten(
+def test_remembered_addresses_are_bounded_and_active_ones_are_kept(
     monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.setattr(login_throttle, "MOST_ADDRESSES", 10)
@@ -75,5 +75,5 @@ def test_addresses_that_are_remembered_are_bounded_and_who_goes_on_guessing_is_n
         ("unix", "unix"),
     ],
 )
-def test_network_of_ipv6_counts_as_one_address(address: str, place: str):
+def test_ipv6_network_counts_as_one_address(address: str, place: str):
     assert place_of(address) == place

@@ -1,4 +1,4 @@
-"""Messages in lists, by a search, and each on a page of its own."""
+"""Message lists, searches, and the page of a message."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def rows(text: str) -> list[str]:
 
 
 def link(text: str, title: str) -> str:
-    """Return where the link of a title leads."""
+    """Return the target of the link with this title."""
     (found,) = re.findall(rf'<a [^>]*href="([^"]*)"[^>]*>{title}</a>', text)
     return unescape(found)
 
 
 def words(text: str) -> str:
-    """Return what a page says."""
+    """Return the text of a page."""
     return " ".join(unescape(re.sub("<[^>]*>", " ", text.partition("<main")[2])).split())
 
 
@@ -56,15 +56,15 @@ def test_pages_lead_through_all_messages_forwards_and_back(enter: Enter, queue: 
     ("state", "word"),
     [("pending", "scheduled"), ("ready", "due"), ("unack", "running"), ("retry", "retrying"), ("dead", "dead")],
 )
-def test_state_without_messages_says_so_in_a_user_s_words(enter: Enter, queue: Queue, state: str, word: str):
+def test_empty_state_says_so_in_plain_words(enter: Enter, queue: Queue, state: str, word: str):
     queue.pause()
     page = enter().get(f"{MESSAGES}?state={state}").text
-    assert f"No message is {word} ." in words(page) or f"No message is {word}." in words(page)
+    assert f"No {word} messages." in words(page)
     assert f"<title>{word.capitalize()} · emails" in page
     assert word == state or f'<abbr title="{state}">{word}</abbr>' in page
 
 
-def test_no_page_names_a_structure_but_in_a_title_or_an_address(enter: Enter, queue: Queue):
+def test_structures_are_named_only_in_tooltips_and_urls(enter: Enter, queue: Queue):
     queue.send_many([Outgoing(n, delay=60 * (n % 2), id=f"m{n}") for n in range(8)])
     taken = queue.receive(3)
     taken[0].nack(delay=60)
@@ -77,19 +77,19 @@ def test_no_page_names_a_structure_but_in_a_title_or_an_address(enter: Enter, qu
             assert re.findall(r"\b([Pp]ending|[Rr]eady|[Uu]nack|[Rr]etry)\b", told) == [], path
 
 
-def test_forms_that_search_have_names_of_their_own(enter: Enter, queue: Queue):
+def test_search_forms_have_distinct_names(enter: Enter, queue: Queue):
     queue.send("x")
     names = re.findall('role="search" aria-label="([^"]*)"', enter().get(MESSAGES).text)
     assert names == ["By id", "By filters"]
 
 
-def test_state_that_is_none_is_refused(enter: Enter, queue: Queue):
+def test_unknown_state_is_refused(enter: Enter, queue: Queue):
     queue.pause()
     answer = enter().get(f"{MESSAGES}?state=lost")
     assert (answer.status_code, "unknown state 'lost'; expected one of pending" in words(answer.text)) == (400, True)
 
 
-def test_message_opens_whatever_its_id(enter: Enter, queue: Queue):
+def test_message_with_any_id_opens(enter: Enter, queue: Queue):
     queue.send_many([Outgoing({"of": each}, delay=60, id=each) for each in STRANGE])
     client = enter()
     listed = {unescape(name): href for href, name in ROW.findall(client.get(MESSAGES).text)}
@@ -102,17 +102,17 @@ def test_message_opens_whatever_its_id(enter: Enter, queue: Queue):
         assert f"{each} is not due until" in words(opened.text)
 
 
-def test_message_of_another_program_is_listed_and_told(enter: Enter, queue: Queue, redis_client: redis.Redis):
+def test_message_of_another_program_is_listed_and_explained(enter: Enter, queue: Queue, redis_client: redis.Redis):
     queue.pause()
     redis_client.zadd(QueueKeys("delayq", "emails").pending, {b"\xff\xfe": 4e12})
     client = enter()
     page = client.get(MESSAGES).text
     assert rows(page) == ["\\xff\\xfe"]
     answer = client.get(ROW.findall(page)[0][0])
-    assert (answer.status_code, "is an id of another program" in words(answer.text)) == (404, True)
+    assert (answer.status_code, "another program has written it" in words(answer.text)) == (404, True)
 
 
-def test_message_tells_why_it_waits_and_what_it_holds(enter: Enter, queue: Queue):
+def test_message_page_says_why_it_waits_and_shows_its_content(enter: Enter, queue: Queue):
     queue.configure(events=True)
     queue.send({"name": "Ann", "big": 12345678901234567890}, id="m", delay=60, headers={"tenant": "acme", "n": 3})
     queue.reschedule("m", delay=90)
@@ -132,7 +132,7 @@ def test_message_shows_bytes_in_hex_and_text_as_text(enter: Enter, queue: Queue)
     assert "two\nlines" in client.get(f"{MESSAGES}/text").text
 
 
-def test_message_that_is_gone_is_told_by_the_ledger(enter: Enter, queue: Queue):
+def test_gone_message_is_described_from_the_ledger(enter: Enter, queue: Queue):
     queue.configure(events=True)
     queue.send("x", id="m", delay=60)
     queue.cancel("m")
@@ -140,15 +140,15 @@ def test_message_that_is_gone_is_told_by_the_ledger(enter: Enter, queue: Queue):
     assert (answer.status_code, "m was cancelled at" in words(answer.text)) == (200, True)
 
 
-def test_message_that_never_was_is_not_found(enter: Enter, queue: Queue):
+def test_message_that_never_existed_is_not_found(enter: Enter, queue: Queue):
     queue.pause()
     answer = enter().get(f"{MESSAGES}/nobody")
     assert answer.status_code == 404
     assert "nobody is not in queue emails: it was never sent, or is gone" in words(answer.text)
 
 
-def test_life_in_a_long_ledger_is_looked_up_bit_by_bit(enter: Enter, queue: Queue, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("delayq.web.pages.message.LOOK_SECONDS", 1e-9)  # one look, of 500 entries
+def test_timeline_in_a_long_ledger_is_searched_in_steps(enter: Enter, queue: Queue, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("delayq.web.pages.message.LOOK_SECONDS", 1e-9)  # one step of 500 entries
     queue.configure(events=True)
     queue.send("x", id="m", delay=60)
     queue.send_many([Outgoing(n, delay=60) for n in range(500)])
@@ -164,14 +164,14 @@ def test_life_in_a_long_ledger_is_looked_up_bit_by_bit(enter: Enter, queue: Queu
     ("where", "text", "numbers"),
     [("payload", '"n":7', [7, *range(70, 80)]), ("header", "tenant=1", [*range(1, 120, 3)]), ("payload", "x<b>", [])],
 )
-def test_search_finds_by_payload_and_header(enter: Enter, queue: Queue, where: str, text: str, numbers: list[int]):
+def test_search_matches_payload_and_header(enter: Enter, queue: Queue, where: str, text: str, numbers: list[int]):
     queue.send_many([Outgoing({"n": n}, delay=60, id=f"m{n:03}", headers={"tenant": n % 3}) for n in range(120)])
     page = enter().get(MESSAGES, params={"state": "pending", "where": where, "text": text}).text
     assert rows(page) == [f"m{n:03}" for n in numbers]
-    assert f"{len(numbers)} found among 120 of 120: that is all." in words(page)
+    assert f"{len(numbers)} found, 120 of 120 searched" in words(page)
 
 
-def test_search_finds_by_the_last_error(enter: Enter, queue: Queue):
+def test_search_matches_the_last_error(enter: Enter, queue: Queue):
     queue.send_many([Outgoing(n, id=f"m{n}") for n in range(3)])
     for message in queue.receive(3):
         message.nack(delay=60, error=f"HTTP 50{message.id[-1]}")
@@ -179,7 +179,7 @@ def test_search_finds_by_the_last_error(enter: Enter, queue: Queue):
     assert rows(page) == ["m2"]
 
 
-def test_search_that_takes_long_stops_and_goes_on(enter: Enter, queue: Queue, monkeypatch: pytest.MonkeyPatch):
+def test_long_search_stops_and_continues(enter: Enter, queue: Queue, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("delayq.web.pages.messages.SEARCH_SECONDS", 1e-9)  # one step, of 250 messages
     queue.send_many([Outgoing(n, delay=60 + n, id=f"m{n:03}") for n in range(600)])
     client = enter()
@@ -187,39 +187,39 @@ def test_search_that_takes_long_stops_and_goes_on(enter: Enter, queue: Queue, mo
     page = client.get(MESSAGES, params=asked).text
     found, looked = rows(page), []
     while further := re.findall('<tbody class="further" id="further" data-next="([^"]*)"', page):
-        looked += re.findall(r"found among (\d+) of 600", page)
+        looked += re.findall(r"found, (\d+) of 600 searched", page)
         stopped = client.get(unescape(further[0]) + "&halt=1").text
-        assert (rows(stopped), "Go on" in stopped) == ([], True)
+        assert (rows(stopped), "Continue" in stopped) == ([], True)
         page = client.get(unescape(further[0])).text
         found += rows(page)
     assert found == ["m100", "m200", "m300", "m400", "m500"]
     assert looked == sorted(set(looked))
-    assert "5 found among 600 of 600" in words(f"<main{page}")
+    assert "5 found, 600 of 600 searched" in words(f"<main{page}")
 
 
-def test_search_goes_on_without_script_by_links(enter: Enter, queue: Queue, monkeypatch: pytest.MonkeyPatch):
+def test_search_continues_by_links_without_scripts(enter: Enter, queue: Queue, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("delayq.web.pages.messages.SEARCH_SECONDS", 1e-9)
     queue.send_many([Outgoing(n, delay=60 + n, id=f"m{n:03}") for n in range(300)])
     client = enter()
     stopped = client.get(link(client.get(MESSAGES, params={"where": "payload", "text": "29"}).text, "Stop")).text
-    page: Any = client.get(link(stopped, "Go on")).text
+    page: Any = client.get(link(stopped, "Continue")).text
     assert rows(page) == [f"m{n}" for n in range(290, 300)]
 
 
-def test_header_that_is_no_pair_is_refused(enter: Enter, queue: Queue):
+def test_header_without_a_value_is_refused(enter: Enter, queue: Queue):
     queue.pause()
     answer = enter().get(MESSAGES, params={"where": "header", "text": "tenant"})
-    assert (answer.status_code, "is not a name and a value, as in tenant=acme" in words(answer.text)) == (400, True)
+    assert (answer.status_code, "is not a name and a value, such as tenant=acme" in words(answer.text)) == (400, True)
 
 
-def test_payload_that_is_large_is_not_read_for_a_list(enter: Enter, queue: Queue):
+def test_large_payload_is_not_read_for_a_list(enter: Enter, queue: Queue):
     queue.send(b"x" * 100_000, id="m", delay=60)
     client = enter()
     assert "100 kB: open the message to see it" in words(client.get(MESSAGES).text)
     assert "xxxx" in client.get(f"{MESSAGES}/m").text
 
 
-def test_filter_of_dead_letters_counts_and_acts_on_what_it_counted(enter: Enter, queue: Queue):
+def test_filter_of_dead_letters_counts_and_lists_its_matches(enter: Enter, queue: Queue):
     for message_id in ("a", "b", "c"):
         queue.send("x", id=message_id)
         queue.receive(1)[0].reject("no luck", error=f"HTTP 503: {message_id}")
@@ -229,15 +229,15 @@ def test_filter_of_dead_letters_counts_and_acts_on_what_it_counted(enter: Enter,
         part = page.partition('id="matches"')[2].partition("</div>")[0]
         assert "1 matches" in part
         assert '<input type="hidden" name="error" value="503: b">' in part
-        assert rows(client.get(link(part, "List them")).text) == ["b"]
+        assert rows(client.get(link(part, "Show them")).text) == ["b"]
     assert "3 match" in client.get("/main/queues/emails/dead").text
 
 
-def test_cause_tells_how_many_died_within_the_last_hour_and_the_newest_is_first(enter: Enter, queue: Queue):
+def test_causes_show_deaths_of_the_last_hour_latest_first(enter: Enter, queue: Queue):
     for reason in ("old", "old", "new"):
         queue.send("x")
         queue.receive(1)[0].reject(reason)
-        # So that the next one dies later.
+        # the next one must die later
         assert eventually(lambda: queue.stats().at > max(each.died_at for each in queue.dead.list() if each.died_at))
     page = words(enter().get("/main/queues/emails/dead").text)
     assert "new 1 ↑ more: 1 0" in page
@@ -261,7 +261,7 @@ def test_filters_are_combined(enter: Enter, queue: Queue):
         assert (answer.status_code, "'-999999d' is not between 1970" in words(answer.text)) == (400, True)
 
 
-def test_long_id_is_shortened_in_the_middle_and_copied_whole(enter: Enter, queue: Queue):
+def test_long_id_is_shortened_but_copied_whole(enter: Enter, queue: Queue):
     message_id = f"order-{'0' * 40}-end"
     queue.send("x", id=message_id, delay=60)
     page = enter().get(MESSAGES).text
@@ -269,7 +269,7 @@ def test_long_id_is_shortened_in_the_middle_and_copied_whole(enter: Enter, queue
     assert f'data-copy="{message_id}"' in page
 
 
-def test_timeline_tells_how_long_after_the_event_before(enter: Enter, queue: Queue):
+def test_timeline_shows_the_time_between_events(enter: Enter, queue: Queue):
     queue.configure(events=True)
     queue.send("x", id="m", delay=60)
     queue.reschedule("m", delay=90)
@@ -277,7 +277,7 @@ def test_timeline_tells_how_long_after_the_event_before(enter: Enter, queue: Que
     assert re.search(r"rescheduled .* after sent sent ", page)
 
 
-def test_traceback_shows_its_end_first_and_the_whole_on_request(enter: Enter, queue: Queue):
+def test_traceback_shows_its_last_line_first_and_the_rest_on_request(enter: Enter, queue: Queue):
     queue.send("x", id="m")
     queue.receive(1)[0].reject("no luck", error="Traceback\n  File x\nValueError: three")
     page = enter().get(f"{MESSAGES}/m").text
@@ -286,7 +286,7 @@ def test_traceback_shows_its_end_first_and_the_whole_on_request(enter: Enter, qu
 
 
 @pytest.mark.parametrize(("payload", "file"), [({"n": 1.5}, "a_b.json"), (b"\xff<script>", "a_b.bin")])
-def test_payload_is_sent_as_a_file_of_a_type_that_no_browser_runs(enter: Enter, queue: Queue, payload: Any, file: str):
+def test_payload_file_has_a_type_that_no_browser_runs(enter: Enter, queue: Queue, payload: Any, file: str):
     queue.send(payload, id="a/b", delay=60)
     client = enter()
     answer = client.get(link(client.get(f"{MESSAGES}/a%252Fb").text, "Download"))
@@ -296,15 +296,40 @@ def test_payload_is_sent_as_a_file_of_a_type_that_no_browser_runs(enter: Enter, 
     assert client.get(f"{MESSAGES}/gone/payload").status_code == 404
 
 
-def test_whole_of_a_large_payload_is_shown_on_request(enter: Enter, queue: Queue):
+def test_payload_is_copied_without_escapes(enter: Enter, queue: Queue):
+    queue.send("a\xa0b", id="escaped", delay=60)
+    queue.send(b"a\r\nb", id="lines", delay=60)
+    queue.send("ab", id="plain", delay=60)
+    client = enter()
+    assert 'data-copy="&#34;a\xa0b&#34;"' in client.get(f"{MESSAGES}/escaped").text
+    assert 'data-copy="a&#13;\nb"' in client.get(f"{MESSAGES}/lines").text
+    assert 'data-copy-of="payload"' in client.get(f"{MESSAGES}/plain").text
+
+
+def test_reason_that_is_a_sentence_ends_with_one_period(enter: Enter, queue: Queue):
+    queue.send("x", id="m")
+    queue.receive(1)[0].reject("The price is missing.")
+    assert "with the reason: The price is missing. died" in words(enter().get(f"{MESSAGES}/m").text)
+
+
+def test_all_dead_letters_are_deleted_by_a_purge_only(enter: Enter, queue: Queue):
+    queue.send("x", id="m")
+    queue.receive(1)[0].reject("no")
+    page = enter().get(f"{MESSAGES}?state=dead").text
+    on_all, on_selected = page.partition('class="chosen"')[::2]
+    assert ("Purge…" in on_all, "Delete…" in on_all) == (True, False)
+    assert ("Purge…" in on_selected, "Delete…" in on_selected) == (False, True)
+
+
+def test_large_payload_is_shown_whole_on_request(enter: Enter, queue: Queue):
     queue.send("x" * 300_000 + "end", id="m", delay=60)
     client = enter()
     page = client.get(f"{MESSAGES}/m").text
     assert "xend" not in page
-    assert "xend" in client.get(f"{MESSAGES}/m{link(page, 'Show all of it')}").text
+    assert "xend" in client.get(f"{MESSAGES}/m{link(page, 'Show all')}").text
 
 
-def test_message_tells_its_attempts_and_the_retries_that_these_have_used(enter: Enter, queue: Queue):
+def test_message_shows_its_attempts_and_used_retries(enter: Enter, queue: Queue):
     queue.send("x", id="a", max_retries=5)
     for counts in (False, False, False, True):
         (message,) = queue.receive(wait=5)

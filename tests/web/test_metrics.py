@@ -1,4 +1,4 @@
-"""The dashboard tells Prometheus what an exporter tells."""
+"""The dashboard serves the exporter's metrics to Prometheus."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.web.conftest import Enter
 TOKEN = "a token that is long enough"
 
 
-def test_scrape_has_the_counts_of_each_queue(enter: Enter, queue: Queue):
+def test_scrape_has_counts_of_each_queue(enter: Enter, queue: Queue):
     queue.send_many([Outgoing(n, delay=60 * (n % 2)) for n in range(5)])
     queue.ack(queue.receive(2))
     answer = enter().get("/metrics", headers={"accept": OPENMETRICS})
@@ -40,7 +40,7 @@ def test_scrape_has_the_groups_of_each_topic(enter: Enter, redis_server: RedisSe
     assert scrape.value("delayq_topics_left_out") == 0
 
 
-def test_scrape_counts_a_lag_that_the_server_does_not_know_in_one_call(enter: Enter, redis_server: RedisServer):
+def test_scrape_counts_an_unknown_lag_in_one_call(enter: Enter, redis_server: RedisServer):
     with Topic("orders", url=redis_server.url) as topic:
         second = topic.publish_many([NewRecord(number) for number in range(1_202)])[1]
         topic.group("billing").set_position(second.id)
@@ -49,7 +49,7 @@ def test_scrape_counts_a_lag_that_the_server_does_not_know_in_one_call(enter: En
     assert scrape.value("delayq_topic_lag_at_least", **group) == 1
 
 
-def test_scrape_of_several_servers_names_each_and_tells_which_is_away(
+def test_scrape_of_several_servers_names_each_and_reports_unreachable_ones(
     enter: Enter, queue: Queue, redis_server: RedisServer
 ):
     queue.send("one")
@@ -59,7 +59,7 @@ def test_scrape_of_several_servers_names_each_and_tells_which_is_away(
     assert (scrape.value("delayq_server_up", server="main"), scrape.value("delayq_server_up", server="away")) == (1, 0)
 
 
-def test_scrape_logs_in_by_the_token_in_its_header(enter: Enter, queue: Queue):
+def test_scrape_logs_in_with_the_token_in_its_header(enter: Enter, queue: Queue):
     queue.send("one")
     client = enter(login=Token(TOKEN))
     assert client.get("/metrics").status_code == 303
@@ -67,10 +67,10 @@ def test_scrape_logs_in_by_the_token_in_its_header(enter: Enter, queue: Queue):
     assert Scrape(answer.text).value("delayq_messages_sent_total", queue="emails") == 1
 
 
-def test_server_that_does_not_answer_keeps_no_other_from_the_scrape(
+def test_silent_server_does_not_keep_others_from_the_scrape(
     enter: Enter, queue: Queue, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ):
-    """Each has as long as a scrape may take: here the one that answers all the time, and the other none."""
+    """Servers share the time of a scrape: here, the working one gets all of it, and the silent one none."""
     queue.send("one")
     seconds, asked = iter([None, 0.0]), list[float]()
 

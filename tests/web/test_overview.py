@@ -22,11 +22,11 @@ SCRIPT = "<script>alert(1)</script>"
 
 
 def text_of(page: str) -> str:
-    """What a page says, without its tags."""
+    """Return the text of a page."""
     return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", page))
 
 
-def test_overview_shows_the_queues_of_all_servers_found_by_name(enter: Enter, redis_server: RedisServer, start_server):
+def test_overview_shows_the_queues_of_all_servers(enter: Enter, redis_server: RedisServer, start_server):
     west = start_server()
     for url, name in ((redis_server.url, "emails"), (redis_server.url, "orders"), (west.url, "invoices")):
         with Queue(name, url=url) as queue:
@@ -56,12 +56,12 @@ def test_pages_of_a_server_are_linked_from_the_overview_of_one_or_several(
 
 
 def navigation(page: str) -> dict[str, dict[str, str]]:
-    """The links to the pages of each server, by the server and their titles."""
+    """Return the links to the pages of each server, by server and title."""
     found = re.findall(r'<nav class="nav" aria-label="Server ([^"]+)">(.*?)</nav>', page, re.DOTALL)
     return {name: {b: a for a, b in re.findall(r'href="([^"]+)"[^>]*>([^<]+)<', links)} for name, links in found}
 
 
-def test_strip_adds_up_all_queues_of_a_server(enter: Enter, redis_server: RedisServer):
+def test_totals_add_up_all_queues_of_a_server(enter: Enter, redis_server: RedisServer):
     past = dt.datetime.now(dt.UTC) - dt.timedelta(hours=1)
     for name, dead in (("emails", 2), ("orders", 1)):
         with Queue(name, url=redis_server.url) as queue:
@@ -90,7 +90,7 @@ def test_topics_in_trouble_are_named_with_their_groups(enter: Enter, queue: Queu
     assert 'href="/main/topics/orders"' in client.get("/").text
 
 
-def test_no_names_of_servers_and_queues_give_two_elements_of_a_page_one_id(enter: Enter, redis_server: RedisServer):
+def test_element_ids_are_unique_for_any_server_and_queue_names(enter: Enter, redis_server: RedisServer):
     names = ["sum", "queues", "server", "queue", "lost", "main"]
     for name in names:
         with Queue(name, url=redis_server.url) as queue:
@@ -101,7 +101,7 @@ def test_no_names_of_servers_and_queues_give_two_elements_of_a_page_one_id(enter
     assert {each for each in ids if ids.count(each) > 1} == set()
 
 
-def test_overview_counts_what_is_in_each_structure(enter: Enter, queue: Queue):
+def test_overview_counts_messages_by_phase(enter: Enter, queue: Queue):
     for number in range(3):
         queue.send("later", delay=60, id=f"later-{number}")
     for number in range(2):
@@ -111,7 +111,17 @@ def test_overview_counts_what_is_in_each_structure(enter: Enter, queue: Queue):
     assert dict(cells[:5]) == {"Scheduled": "3", "Due": "1", "Running": "0", "Retrying": "0", "Dead": "1"}
 
 
-def test_trouble_is_told_in_words(enter: Enter, queue: Queue):
+def test_due_messages_without_a_consumer_are_counted_as_due(enter: Enter, queue: Queue):
+    queue.send("x")
+    client = enter()
+    cells = re.findall(r'data-label="(\w+)">([^<]+)<', client.get("/").text)
+    assert dict(cells[:2]) == {"Scheduled": "0", "Due": "1"}
+    assert "Scheduled 0 Due 1 Running 0" in text_of(client.get("/main/queues/emails").text)
+    due = text_of(client.get("/main/queues/emails/messages?state=ready").text)
+    assert "1 due stay under scheduled or retrying until a consumer takes them" in due
+
+
+def test_trouble_is_described_in_words(enter: Enter, queue: Queue):
     queue.send("hello", at=dt.datetime.now(dt.UTC) - dt.timedelta(hours=1))
     client = enter()
     assert "1 of 1 queue in trouble: emails (no consumer, late)" in text_of(client.get("/").text)
@@ -129,7 +139,7 @@ def test_paused_queue_is_not_blamed_for_its_consumers(enter: Enter, queue: Queue
 
 
 @pytest.mark.parametrize("name", [SCRIPT, "a/b", "..", ".", "50%2F", "ä ö", "?x=1&y", 'a"b', "'"])
-def test_any_name_is_shown_as_text_and_leads_to_its_queue(enter: Enter, redis_server: RedisServer, name: str):
+def test_queue_with_any_name_is_shown_as_text_and_linked(enter: Enter, redis_server: RedisServer, name: str):
     with Queue(name, url=redis_server.url) as queue:
         queue.send("hello")
     client = enter()
@@ -142,7 +152,7 @@ def test_any_name_is_shown_as_text_and_leads_to_its_queue(enter: Enter, redis_se
     assert client.post(f"{link}/pause").status_code == 403
 
 
-def test_server_that_is_away_is_told_beside_the_one_that_serves(enter: Enter, queue: Queue, redis_server: RedisServer):
+def test_unreachable_server_is_shown_beside_the_other(enter: Enter, queue: Queue, redis_server: RedisServer):
     queue.send("hello")
     both = enter(servers={"away": "redis://127.0.0.1:1", "main": redis_server.url}).get("/")
     assert both.status_code == 200
@@ -155,21 +165,21 @@ def test_server_that_is_away_is_told_beside_the_one_that_serves(enter: Enter, qu
     assert "check that the server runs, and the URL" in failed.text
 
 
-def test_unknown_names_are_told(enter: Enter):
+def test_unknown_names_are_reported(enter: Enter):
     client = enter()
-    assert "There is no queue nobody on main" in client.get("/main/queues/nobody").text
-    assert "There is no server elsewhere here" in client.get("/elsewhere/queues/emails").text
+    assert "Server main has no queue nobody" in client.get("/main/queues/nobody").text
+    assert "This dashboard has no server elsewhere" in client.get("/elsewhere/queues/emails").text
     assert client.get("/main/queues/nobody").status_code == client.get("/elsewhere/queues/emails").status_code == 404
 
 
-def test_looking_at_a_queue_that_is_not_there_leaves_no_trace(enter: Enter, redis_client: redis.Redis):
+def test_viewing_a_missing_queue_leaves_no_trace(enter: Enter, redis_client: redis.Redis):
     client = enter()
     for path in ("/", "/main/queues/nobody", "/main/queues/nobody/charts"):
         client.get(path)
     assert redis_client.keys() == []
 
 
-def test_search_for_names_is_not_made_for_each_request(enter: Enter, queue: Queue, redis_client: redis.Redis):
+def test_names_are_not_searched_for_at_each_request(enter: Enter, queue: Queue, redis_client: redis.Redis):
     queue.send("hello")
     client = enter(interval=0)
     client.get("/")
@@ -179,28 +189,28 @@ def test_search_for_names_is_not_made_for_each_request(enter: Enter, queue: Queu
     assert redis_client.info("commandstats")["cmdstat_scan"]["calls"] == before
 
 
-def test_pausing_and_resuming_change_the_queue_and_are_told_and_written_down(enter: Enter, queue: Queue):
+def test_pause_and_resume_change_the_queue_show_a_notice_and_are_audited(enter: Enter, queue: Queue):
     queue.send("hello")
     lines: list[object] = []
     client = enter(audit=lines.append)
     paused = act(client, "/main/queues/emails/pause")
     assert (paused.status_code, paused.headers["location"]) == (303, "/main/queues/emails")
     assert queue.stats().paused_since is not None
-    assert "emails is paused: what runs is finished" in client.get("/main/queues/emails").text
-    assert "emails is paused: what runs is finished" not in client.get("/main/queues/emails").text
+    assert "emails is paused: running messages finish" in client.get("/main/queues/emails").text
+    assert "emails is paused: running messages finish" not in client.get("/main/queues/emails").text
     act(client, "/main/queues/emails/resume")
     assert queue.stats().paused_since is None
     about = {"who": "local", "server": "main", "queue": "emails", "outcome": "done"}
     assert lines == [about | {"action": "pause"}, about | {"action": "resume"}]
 
 
-def test_queue_is_paused_and_resumed_from_its_row_and_the_list_comes_back_as_it_was(enter: Enter, queue: Queue):
+def test_queue_is_paused_from_its_row_and_the_list_comes_back_unchanged(enter: Enter, queue: Queue):
     queue.send("hello")
     lines: list[object] = []
     client = enter(audit=lines.append)
     view = unescape(client.get("/?sort=dead&order=asc&dense=1&name=e").text.partition('name="view" value="')[2])
     fields = {"page": "overview", "view": view.partition('"')[0]}
-    for verb, told in (("pause", "emails is paused"), ("resume", "emails goes on.")):
+    for verb, told in (("pause", "emails is paused"), ("resume", "emails is resumed.")):
         (path,) = re.findall(r'<button form="act" formaction="([^"]+)"', client.get("/").text)
         assert path == f"/main/queues/emails/{verb}"
         answer = act(client, path, **fields)
@@ -212,7 +222,7 @@ def test_queue_is_paused_and_resumed_from_its_row_and_the_list_comes_back_as_it_
     assert answer.headers["location"] == "/main/queues?start=50&sort=in&order=desc"
 
 
-def test_row_action_that_names_no_list_changes_nothing(enter: Enter, queue: Queue):
+def test_row_action_with_an_invalid_list_changes_nothing(enter: Enter, queue: Queue):
     queue.send("hello")
     answer = act(enter(), "/main/queues/emails/pause", page="overview", view="sort=size")
     assert answer.status_code == 400
@@ -220,9 +230,7 @@ def test_row_action_that_names_no_list_changes_nothing(enter: Enter, queue: Queu
     assert queue.stats().paused_since is None
 
 
-def test_who_may_only_look_sees_no_row_action_on_the_page_and_live(
-    enter: Enter, serve: Serve, follow: Follow, queue: Queue
-):
+def test_viewer_sees_no_row_action_on_the_page_or_live(enter: Enter, serve: Serve, follow: Follow, queue: Queue):
     queue.send("hello")
     assert "formaction" not in enter(read_only=True).get("/").text
     url = serve(login=lambda request: User("ann", "viewer" if request.query_params["as"] == "viewer" else "operator"))
@@ -233,7 +241,7 @@ def test_who_may_only_look_sees_no_row_action_on_the_page_and_live(
     assert "formaction" not in viewer.text
 
 
-def test_action_that_failed_is_written_down_as_such(enter: Enter, queue: Queue, monkeypatch: pytest.MonkeyPatch):
+def test_failed_action_is_audited_as_failed(enter: Enter, queue: Queue, monkeypatch: pytest.MonkeyPatch):
     queue.send("hello")
     lines: list[dict[str, str]] = []
     client = enter(audit=lines.append)
@@ -248,9 +256,7 @@ def test_action_that_failed_is_written_down_as_such(enter: Enter, queue: Queue, 
 
 
 @pytest.mark.parametrize(("due", "title", "count"), [("minute", "minute", 2), ("", "hour", 3), ("day", "day", 4)])
-def test_page_tells_what_falls_due_in_a_range_that_is_chosen(
-    enter: Enter, queue: Queue, due: str, title: str, count: int
-):
+def test_page_shows_what_falls_due_in_the_selected_range(enter: Enter, queue: Queue, due: str, title: str, count: int):
     for seconds in (40, 50, 600, 7200):
         queue.send("hello", delay=seconds)
     shown = enter().get(f"/main/queues/emails?due={due}").text
@@ -258,7 +264,7 @@ def test_page_tells_what_falls_due_in_a_range_that_is_chosen(
     assert f'?span=hour&amp;due={title}#due" aria-current="true">Next {title}</a>' in shown
 
 
-def test_charts_keep_both_choices_when_one_is_changed_or_they_are_drawn_again(enter: Enter, queue: Queue):
+def test_charts_keep_both_choices_when_one_changes_or_they_are_redrawn(enter: Enter, queue: Queue):
     queue.send("hello", delay=40)
     client = enter()
     for path in ("/main/queues/emails", "/main/queues/emails/charts"):
@@ -270,7 +276,7 @@ def test_charts_keep_both_choices_when_one_is_changed_or_they_are_drawn_again(en
     assert "charts?span=hour&amp;due=hour" in unknown
 
 
-def test_history_is_drawn_and_told_as_a_table(enter: Enter, redis_server: RedisServer):
+def test_history_is_drawn_and_shown_as_a_table(enter: Enter, redis_server: RedisServer):
     now = dt.datetime.now(dt.UTC).timestamp() * 1000
     at = [now]
     with Queue("emails", url=redis_server.url, clock=lambda: str(int(at[0]))) as queue:
@@ -287,7 +293,7 @@ def test_history_is_drawn_and_told_as_a_table(enter: Enter, redis_server: RedisS
     assert '<a href="?span=day&amp;due=hour#history" aria-current="true">' in day
 
 
-def test_queue_made_after_the_search_is_found_at_once_when_it_is_asked_for(enter: Enter, redis_server: RedisServer):
+def test_queue_created_after_the_search_is_found_by_its_name(enter: Enter, redis_server: RedisServer):
     client = enter()
     client.get("/")
     assert client.get("/main/queues/new").status_code == 404
@@ -296,9 +302,9 @@ def test_queue_made_after_the_search_is_found_at_once_when_it_is_asked_for(enter
     assert client.get("/main/queues/new").status_code == 200
 
 
-def test_page_of_a_queue_goes_over_no_keys_beside_its_own(enter: Enter, queue: Queue, monkeypatch: pytest.MonkeyPatch):
+def test_page_of_a_queue_scans_no_other_keys(enter: Enter, queue: Queue, monkeypatch: pytest.MonkeyPatch):
     queue.send("hello")
-    monkeypatch.setattr(servers, "pattern", None)  # what a search would look for
+    monkeypatch.setattr(servers, "pattern", None)  # a search would need it
     client = enter()
     assert client.get("/main/queues/emails").status_code == 200
     for name in ("none", "a{b}", "emails#1"):
@@ -316,23 +322,23 @@ def test_page_of_a_queue_goes_over_no_keys_beside_its_own(enter: Enter, queue: Q
         ("embedded://", "embedded"),
     ],
 )
-def test_server_without_a_name_is_called_by_its_address_without_secrets(url: str, name: str):
+def test_unnamed_server_is_named_by_its_address_without_secrets(url: str, name: str):
     assert address(url) == name
     assert list(servers_of(url, "delayq")) == [name]
 
 
-def test_servers_that_cannot_be_told_apart_are_refused():
-    with pytest.raises(InvalidInput, match="the server a was given twice"):
+def test_ambiguous_servers_are_refused():
+    with pytest.raises(InvalidInput, match="the server a is given twice"):
         servers_of(["redis://a/0", "redis://:x@a"], "delayq")
-    with pytest.raises(InvalidInput, match="no server was given"):
+    with pytest.raises(InvalidInput, match="no server given"):
         servers_of([], "delayq")
-    with pytest.raises(InvalidInput, match="server name 'static' is that of a page: choose another"):
+    with pytest.raises(InvalidInput, match="server name 'static' is reserved for a page: choose another"):
         servers_of({"static": "redis://a"}, "delayq")
 
 
 @pytest.mark.parametrize(
     "path", ["/%25FF/queues/emails", "/main/queues/%25FF", "/main/topics/%25FF", "/main/tasks/%25FF"]
 )
-def test_name_that_is_no_text_is_not_there(enter: Enter, queue: Queue, path: str):
+def test_name_that_is_not_text_is_not_found(enter: Enter, queue: Queue, path: str):
     queue.send("hello")
     assert enter().get(path).status_code == 404

@@ -1,4 +1,4 @@
-"""The card of a queue's limits: how much is in use, and what they hold back."""
+"""The card of a queue's limits: how much is in use and held back."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ QUEUE = "/main/queues/emails"
 
 @pytest.fixture
 def limited(redis_server: RedisServer) -> Iterator[Queue]:
-    """Six messages of the tenant ``big`` and one of ``<i>small</i>``, of which three run."""
+    """Six messages of the tenant ``big`` and one of ``<i>small</i>``; three of the seven are running."""
     options: dict[str, Any] = {"rate": "100/h", "concurrency": 20, "concurrency_per_key": 2}
     with Queue("emails", url=redis_server.url, concurrency_key=lambda each: each.headers["tenant"], **options) as queue:
         tenants = ["big"] * 6 + ["<i>small</i>"]
@@ -29,11 +29,11 @@ def limited(redis_server: RedisServer) -> Iterator[Queue]:
 
 
 def card(text: str) -> str:
-    """Return what the card of a page, or of a part of it, says."""
+    """Return the text of the card on a page or in a part."""
     return words("<main>" + text.partition('<section id="limits"')[2])
 
 
-def test_queue_without_limits_has_no_card_of_them(enter: Enter, queue: Queue):
+def test_queue_without_limits_has_no_limits_card(enter: Enter, queue: Queue):
     queue.send("x", delay=60)
     client = enter()
     assert 'id="limits"' not in client.get(QUEUE).text
@@ -41,40 +41,42 @@ def test_queue_without_limits_has_no_card_of_them(enter: Enter, queue: Queue):
 
 
 @pytest.mark.parametrize("path", [QUEUE, f"{QUEUE}/limits"])
-def test_limits_tell_what_is_in_use_and_what_each_holds_back(enter: Enter, limited: Queue, path: str):
+def test_limits_show_what_is_in_use_and_held_back(enter: Enter, limited: Queue, path: str):
     told = card(enter().get(path).text)
     assert "rate 100/h 3 of 100 handed out within 1h nothing" in told
     assert "concurrency 20 3 of 20 running nothing" in told
-    assert "concurrency per key 2 by 2 keys 4 that wait for others of their key" in told
+    assert "concurrency per key 2 by 2 keys 4 waiting for others with the same key" in told
     assert "big 2 of 2 4 <i>small</i> 1 of 2 0" in told
     assert limited.stats().unack == 3
 
 
-def test_limit_that_is_used_up_tells_how_many_messages_it_holds_back_and_until_when(enter: Enter, limited: Queue):
+def test_exhausted_limit_shows_how_many_messages_wait_and_until_when(enter: Enter, limited: Queue):
     limited.configure(rate="3/h", concurrency=3, concurrency_per_key=None)
     told = card(enter().get(f"{QUEUE}/limits").text)
     assert "rate 3/h 3 of 3 handed out within 1h 4 due concurrency" in told
     assert "concurrency 3 3 of 3 running 4 due" in told
     limited.configure(concurrency=None)
     told = card(enter().get(f"{QUEUE}/limits").text)
-    assert "4 due; the next goes in " in told
+    assert "4 due; the next can run in " in told
 
 
-def test_key_that_may_be_made_of_what_is_redacted_is_not_shown_and_its_counts_are(enter: Enter, limited: Queue):
+def test_redaction_hides_keys_but_shows_their_counts(enter: Enter, limited: Queue):
     text = enter(redact=["tenant"]).get(QUEUE).text
     assert "[redacted] 2 of 2 4 [redacted] 1 of 2 0" in card(text)
     assert "big" not in text
     assert limited.stats().unack == 3
 
 
-def test_limits_of_a_paused_queue_hold_back_nothing_more(enter: Enter, limited: Queue):
+def test_limits_of_a_paused_queue_hold_back_nothing(enter: Enter, limited: Queue):
     limited.pause()
     assert "3 of 20 running the queue is paused" in words(enter().get(QUEUE).text)
 
 
-def test_only_the_busiest_keys_are_listed_and_it_is_said(enter: Enter, limited: Queue, monkeypatch: pytest.MonkeyPatch):
+def test_only_the_busiest_keys_are_listed_and_the_page_says_so(
+    enter: Enter, limited: Queue, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(queue_limits, "MOST_LISTED", 1)
     text = unescape(enter().get(QUEUE).text)
-    assert "These are the 1 with most waiting, of 2." in text
+    assert "The 1 key with the most waiting messages, of 2." in text
     assert "small" not in text
     assert limited.stats().unack == 3

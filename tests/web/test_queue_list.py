@@ -1,4 +1,4 @@
-"""A server of many queues: a page of them is read, those in trouble are found on whichever page they are."""
+"""Servers with many queues: only the page is read, and queues in trouble are found on any page."""
 
 from __future__ import annotations
 
@@ -26,13 +26,14 @@ from tests.web.conftest import Enter, Follow, Serve
 from tests.web.test_overview import text_of
 
 MANY = 120
+SCHEDULED = '<abbr title="New messages that are not due yet">Scheduled</abbr>'
 NAMES = [f"queue-{number:03}" for number in range(MANY)]
 LONG_AGO = dt.datetime.now(dt.UTC) - dt.timedelta(hours=1)
 
 
 @pytest.fixture
 def many(redis_client: redis.Redis) -> None:
-    """Queues of which each holds a message for tomorrow."""
+    """Queues that each hold a message for tomorrow."""
     for name in NAMES:
         Queue(name, redis=redis_client).send("hello", delay=86_400)
 
@@ -46,7 +47,7 @@ def rows(page: str) -> list[str]:
 
 
 def link(page: str, title: str) -> str:
-    """Where a link leads that a page shows; '' when it shows none."""
+    """Return the target of a link on a page; '' if there is none."""
     found = re.search(rf'href="([^"]*)">{title}</a>', page)
     return found[1].replace("&amp;", "&") if found else ""
 
@@ -65,14 +66,14 @@ def test_all_queues_are_listed_page_by_page_forwards_and_backwards(enter: Enter)
 
 
 @pytest.mark.usefixtures("many")
-def test_queues_are_found_by_a_part_of_their_names_in_capitals_or_not(enter: Enter):
+def test_queues_are_found_by_part_of_their_names_in_any_case(enter: Enter):
     client = enter()
     page = client.get("/?name=EUE-11").text
     assert rows(page) == NAMES[110:]
     assert 'value="EUE-11"' in page
     assert rows(client.get(link(page, "All queues")).text) == NAMES[:50]
     none = client.get("/?name=%3Cb%3E").text
-    assert "There is none with “<b>” in its name." in none.replace("&lt;", "<").replace("&gt;", ">")
+    assert "No queue with “<b>” in its name." in none.replace("&lt;", "<").replace("&gt;", ">")
     assert "<b>" not in none
 
 
@@ -96,12 +97,12 @@ def test_page_reads_its_own_queues_only(enter: Enter, redis_client: redis.Redis,
 
 
 @pytest.mark.usefixtures("many")
-def test_queue_in_trouble_is_told_of_on_each_page_and_listed_alone(enter: Enter, redis_client: redis.Redis):
+def test_queue_in_trouble_is_named_on_each_page_and_listed_alone(enter: Enter, redis_client: redis.Redis):
     trouble(redis_client, NAMES[117])
     client = enter(interval=0)
 
     def told() -> str:
-        client.get("/?trouble=1")  # in this process, the round goes on while something is asked for only
+        client.get("/?trouble=1")  # in this process, the round only runs during requests
         return text_of(client.get("/").text)
 
     assert eventually(lambda: f"1 of 120 queues in trouble: {NAMES[117]} (no consumer, late)" in told())
@@ -109,7 +110,7 @@ def test_queue_in_trouble_is_told_of_on_each_page_and_listed_alone(enter: Enter,
     assert rows(page) == [NAMES[117]]
 
 
-def test_first_page_of_queues_in_trouble_waits_until_a_few_were_looked_at(
+def test_first_page_of_queues_in_trouble_waits_until_a_few_are_checked(
     enter: Enter, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(poller, "ROUND_WAIT", 60.0)
@@ -126,19 +127,19 @@ def test_queues_of_a_server_are_sorted_by_a_column_over_all_pages(
     for count, name in ((1, NAMES[3]), (2, NAMES[117])):
         Queue(name, redis=redis_client).send_many([Outgoing(number, delay=86_400) for number in range(count)])
     client, others = enter(), [name for name in NAMES if name not in {NAMES[3], NAMES[117]}]
-    page = client.get(link(client.get("/").text, '<abbr title="pending">Scheduled</abbr>')).text
+    page = client.get(link(client.get("/").text, SCHEDULED)).text
     assert rows(page) == [NAMES[117], NAMES[3], *others[:48]]
     assert 'aria-sort="descending"><a href="?sort=scheduled&amp;order=asc">' in page
     following = client.get("/main/queues" + link(page, "Next").removeprefix("/main/queues")).text
     assert rows(following) == others[48:98]
     assert rows(client.get(link(following, "Back")).text) == rows(page)
     assert rows(client.get(link(page, "Last")).text) == others[98:]
-    least = client.get(link(page, '<abbr title="pending">Scheduled</abbr>').replace("?", "/?")).text
+    least = client.get(link(page, SCHEDULED).replace("?", "/?")).text
     assert rows(client.get(link(least, "Last")).text)[-2:] == [NAMES[3], NAMES[117]]
 
 
 @pytest.mark.usefixtures("many")
-def test_dense_rows_stay_dense_and_sorted_on_the_pages_that_are_linked(enter: Enter):
+def test_links_keep_dense_rows_and_the_order(enter: Enter):
     client = enter()
     assert 'class="queues"' in client.get("/").text
     page = client.get("/" + link(client.get("/?sort=name&order=desc").text, "Dense")).text
@@ -150,7 +151,7 @@ def test_dense_rows_stay_dense_and_sorted_on_the_pages_that_are_linked(enter: En
 
 
 @pytest.mark.parametrize("path", ["/", "/main/queues", "/live", "/main/live"])
-def test_order_that_is_none_is_refused_with_those_there_are(enter: Enter, path: str):
+def test_unknown_order_is_refused_with_the_known_ones(enter: Enter, path: str):
     client = enter()
     answer = client.get(f"{path}?sort=size")
     assert answer.status_code == 400
@@ -163,7 +164,7 @@ def test_order_that_is_none_is_refused_with_those_there_are(enter: Enter, path: 
 @pytest.mark.parametrize(
     ("sort", "order", "names"), [("overdue", "desc", "dbac"), ("overdue", "asc", "bdac"), ("name", "desc", "dcba")]
 )
-def test_queues_of_which_nothing_is_known_come_last_in_both_orders(sort: str, order: Order, names: str):
+def test_unknown_values_come_last_in_both_orders(sort: str, order: Order, names: str):
     stats, now = QueueStats(queue="q"), dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
     known = {"a": None, "b": 1, "d": 60}
     due = {name: None if ago is None else now - dt.timedelta(seconds=ago) for name, ago in known.items()}
@@ -176,13 +177,13 @@ def test_queues_of_which_nothing_is_known_come_last_in_both_orders(sort: str, or
 
 
 @pytest.mark.usefixtures("many")
-def test_strip_adds_up_queues_of_other_pages(enter: Enter, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch):
+def test_totals_include_queues_of_other_pages(enter: Enter, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(poller, "ROUND_WAIT", 60.0)
     queue = Queue(NAMES[117], redis=redis_client)
     queue.send("hello")
     queue.receive(1)[0].reject("no")
     client = enter()
-    client.get("/?trouble=1")  # which waits for all of them
+    client.get("/?trouble=1")  # this waits for all of them
     page = client.get("/").text
     assert NAMES[117] not in rows(page)
     assert "Queues 120 In/s 0 Out/s 0 Failed/s 0 Overdue – Dead 1 Consumers 1 " in text_of(page)
@@ -190,7 +191,7 @@ def test_strip_adds_up_queues_of_other_pages(enter: Enter, redis_client: redis.R
 
 @pytest.mark.full
 @pytest.mark.usefixtures("many")
-def test_queues_of_the_page_that_is_open_are_live(
+def test_queues_on_the_open_page_are_live(
     serve: Serve,
     follow: Follow,
     redis_client: redis.Redis,
@@ -204,10 +205,10 @@ def test_queues_of_the_page_that_is_open_are_live(
     Queue(NAMES[119], redis=redis_client).send("hello", delay=86_400)
     assert page.has_seen('data-label="Scheduled">2<')
     trouble(redis_client, NAMES[3])
-    assert page.has_seen(f"/main/queues/{NAMES[3]}")  # which is in trouble, on another page
+    assert page.has_seen(f"/main/queues/{NAMES[3]}")  # it is in trouble, on another page
 
 
-def test_small_server_has_neither_pages_nor_a_filter(enter: Enter, queue: Queue):
+def test_small_server_has_no_pages_and_no_filter(enter: Enter, queue: Queue):
     queue.send("hello", delay=60)
     page = enter().get("/").text
     assert "1 queue, none in trouble" in page
@@ -248,7 +249,7 @@ def test_overview_of_several_servers_has_fewer_queues_of_each(
         (SingleQueue("new"), NamePage(names=("new",), matched=1)),
     ],
 )
-def test_page_begins_with_a_name_or_the_one_behind_it(view: QueueListView | SingleQueue, listing: NamePage):
+def test_page_starts_with_a_name_or_the_next_one(view: QueueListView | SingleQueue, listing: NamePage):
     assert view.listed(list("abcdefgh"), {"b", "g"}) == listing
 
 
@@ -256,11 +257,11 @@ def test_page_begins_with_a_name_or_the_one_behind_it(view: QueueListView | Sing
     ("asked", "taken"),
     [("", PAGE), ("25", 25), ("0", 10), ("-5", PAGE), ("999", PAGE), ("9" * 5000, PAGE), ("²", PAGE)],
 )
-def test_link_asks_for_no_more_rows_than_a_page_has(asked: str, taken: int):
+def test_link_cannot_request_more_rows_than_a_page_has(asked: str, taken: int):
     assert QueueListView.of({"rows": asked}).rows == taken
 
 
-def test_history_is_remembered_of_so_many_queues_only(
+def test_number_of_remembered_histories_is_limited(
     redis_server: RedisServer, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(poller, "MOST_EYES", 5)
@@ -288,10 +289,10 @@ def test_history_is_remembered_of_so_many_queues_only(
     assert made == [*NAMES[:9], NAMES[0]]
 
 
-def test_queue_that_is_gone_is_not_kept(
+def test_deleted_queue_is_forgotten(
     redis_server: RedisServer, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("delayq.web.servers.SEARCH_SECONDS", -1.0)  # what was found is old at once
+    monkeypatch.setattr("delayq.web.servers.SEARCH_SECONDS", -1.0)  # results expire at once
     for name in NAMES[:2]:
         Queue(name, redis=redis_client).send("hello", delay=60)
 
@@ -308,8 +309,8 @@ def test_queue_that_is_gone_is_not_kept(
     assert asyncio.run(look()) == [False, True]
 
 
-def test_search_for_names_that_takes_long_holds_up_the_first_page_only(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("delayq.web.servers.SEARCH_SECONDS", -1.0)  # what was found is old at once
+def test_long_search_for_names_delays_only_the_first_page(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("delayq.web.servers.SEARCH_SECONDS", -1.0)  # results expire at once
 
     async def search_twice() -> None:
         found, goes_on = KnownNames[list[str]](), asyncio.Event()
@@ -331,7 +332,7 @@ def test_search_for_names_that_takes_long_holds_up_the_first_page_only(monkeypat
     asyncio.run(search_twice())
 
 
-def test_search_that_fails_is_told_and_made_again(monkeypatch: pytest.MonkeyPatch):
+def test_failed_search_is_reported_and_repeated(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("delayq.web.servers.SEARCH_SECONDS", 1000.0)
 
     async def search_twice() -> None:
@@ -350,7 +351,7 @@ def test_search_that_fails_is_told_and_made_again(monkeypatch: pytest.MonkeyPatc
     asyncio.run(search_twice())
 
 
-def test_round_rests_most_of_the_time_and_knows_no_queue_that_is_gone(monkeypatch: pytest.MonkeyPatch):
+def test_round_mostly_rests_and_forgets_deleted_queues(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(health_sweep, "ROUND_SECONDS", 0.0)
     names, rested = NAMES[:40], list[float]()
     sleep = asyncio.sleep
@@ -374,7 +375,7 @@ def test_round_rests_most_of_the_time_and_knows_no_queue_that_is_gone(monkeypatc
         monkeypatch.setattr(asyncio, "sleep", resting)
         round_.ask()
         await holds(lambda: round_.looked_at == len(names))
-        assert min(rested) >= health_sweep.LEAST_REST * 0.001  # after each few that took a millisecond
+        assert min(rested) >= health_sweep.LEAST_REST * 0.001  # after each batch that took a millisecond
         del names[3:]
         await holds(lambda: round_.looked_at == len(names))
         assert round_.troubled == dict.fromkeys(names, ("unreadable",))

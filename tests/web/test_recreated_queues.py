@@ -1,4 +1,4 @@
-"""A queue that was deleted and made anew with other shards is seen as it is now."""
+"""A queue that was deleted and recreated with other shards is shown as it is now."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.web.conftest import Enter
 
 
 @pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 1), (3, 5)])
-def test_queue_made_anew_with_other_shards_is_counted_whole(
+def test_recreated_queue_with_other_shards_is_counted_whole(
     enter: Enter, redis_server: RedisServer, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch,
     before: int, after: int,
 ):  # fmt: skip

@@ -1,4 +1,4 @@
-"""Values of fields and headers that are named are on no page; what cannot be looked through is hidden as a whole."""
+"""Values of named fields and headers are on no page; content that cannot be searched is hidden as a whole."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NAMES = ["Password", "x-token"]
 
 @pytest.fixture
 def stocked(queue: Queue, redis_server: RedisServer) -> Iterator[Queue]:
-    """A queue and a topic that hold a secret wherever the dashboard may show one."""
+    """A queue and a topic with a secret wherever the dashboard may show one."""
     queue.configure(events=True)
     payload, headers = {"user": {"name": "Ann", "PASSWORD": SECRET}}, {"X-Token": SECRET, "tenant": "acme"}
     queue.send_many([Outgoing(payload, id=each, headers=headers) for each in ("dead", "raw")])
@@ -44,7 +44,7 @@ def stocked(queue: Queue, redis_server: RedisServer) -> Iterator[Queue]:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_no_page_shows_what_is_redacted(enter: Enter, stocked: Queue, name: str):
+def test_no_page_shows_redacted_values(enter: Enter, stocked: Queue, name: str):
     dashboard = app("redis://127.0.0.1:1")
     route = next(each for each in ROUTES if each.name == name)
     client, before = enter(redact=NAMES), stocked.stats().dead
@@ -60,7 +60,7 @@ def test_no_page_shows_what_is_redacted(enter: Enter, stocked: Queue, name: str)
     assert stocked.stats().dead == before == 2
 
 
-def test_what_is_not_named_is_shown(enter: Enter, stocked: Queue):
+def test_other_values_are_shown(enter: Enter, stocked: Queue):
     client = enter(redact=NAMES)
     page = words(client.get(f"{MESSAGES}/dead").text)
     assert '"name": "Ann", "PASSWORD": "[redacted]"' in page
@@ -84,7 +84,7 @@ def test_what_is_not_named_is_shown(enter: Enter, stocked: Queue):
         (b'"' + b"x" * MOST + b'"', b"[redacted]"),
     ],
 )  # fmt: skip
-def test_payload_keeps_all_but_the_values_of_names(body: bytes, shown: bytes | None):
+def test_payload_keeps_everything_but_hidden_values(body: bytes, shown: bytes | None):
     assert Redaction(NAMES).envelope(Envelope(1, JSON, body, 0)).body == (shown or body)
 
 
@@ -94,13 +94,13 @@ def test_bytes_that_are_not_json_are_hidden_as_a_whole(body: bytes, shown: bytes
     assert Redaction().envelope(Envelope(1, RAW, body, 0)).body == body
 
 
-def test_text_loses_the_rest_of_a_line_behind_a_name():
+def test_text_loses_the_rest_of_a_line_after_a_name():
     told = Redaction(["token"]).text('a\n{"access_token": "x", "n": 1}\nToken:\n  x\nno token')
     assert told == f'a\n{{"access_token": {REDACTED}\nToken: {REDACTED}\nno token'
 
 
 @pytest.mark.parametrize(("field", "text"), [("payload", "hun"), ("header", "x-TOKEN=hunter2")])
-def test_search_for_what_is_hidden_is_refused(enter: Enter, stocked: Queue, field: str, text: str):
+def test_search_for_hidden_values_is_refused(enter: Enter, stocked: Queue, field: str, text: str):
     client = enter(redact=NAMES)
     for path in (MESSAGES, f"{QUEUE}/found"):
         answer = client.get(path, params={"state": "dead", "where": field, "text": text})
@@ -110,7 +110,7 @@ def test_search_for_what_is_hidden_is_refused(enter: Enter, stocked: Queue, fiel
     assert stocked.stats().dead == 2
 
 
-def test_search_of_errors_looks_at_what_is_shown(enter: Enter, stocked: Queue):
+def test_search_of_errors_sees_only_shown_text(enter: Enter, stocked: Queue):
     client, asked = enter(redact=NAMES), {"state": "dead", "where": "error"}
     assert rows(client.get(MESSAGES, params=asked | {"text": SECRET[:3]}).text) == []
     assert rows(client.get(MESSAGES, params=asked | {"text": REDACTED}).text) == ["dead", "raw"]
@@ -118,27 +118,27 @@ def test_search_of_errors_looks_at_what_is_shown(enter: Enter, stocked: Queue):
 
 
 @pytest.mark.parametrize("header", [f"note=password={SECRET}", f"blob={SECRET}"])
-def test_search_of_headers_looks_at_what_is_shown(enter: Enter, queue: Queue, header: str):
+def test_search_of_headers_sees_only_shown_values(enter: Enter, queue: Queue, header: str):
     queue.send("x", id="m", delay=60, headers={"note": f"password={SECRET}", "blob": SECRET.encode(), "tenant": "acme"})
     for client, found in ((enter(), ["m"]), (enter(redact=NAMES), [])):
         assert rows(client.get(MESSAGES, params={"header": header}).text) == found
         assert rows(client.get(MESSAGES, params={"header": "tenant=acme"}).text) == ["m"]
 
 
-def test_cause_with_a_secret_is_requeued_by_what_is_shown_of_it(enter: Enter, stocked: Queue):
+def test_cause_with_a_secret_is_requeued_by_its_shown_text(enter: Enter, stocked: Queue):
     client = enter(redact=NAMES)
     form = client.get(f"{QUEUE}/dead").text.partition("Traceback")[2].partition("</form>")[0]
     asked = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', form))
     del asked["csrf"]
-    assert "2 are scheduled again." in run(client, asked | {"act": "requeue"})
+    assert "2 scheduled again." in run(client, asked | {"act": "requeue"})
     assert ids(stocked, "dead") == set()
 
 
-def test_edit_keeps_what_is_hidden(enter: Enter, stocked: Queue):
+def test_edit_keeps_hidden_values(enter: Enter, stocked: Queue):
     client, path = enter(redact=NAMES), f"{MESSAGES}/dead/edit"
     page = client.get(path).text
-    assert "The payload is kept as it is" in words(page)
-    assert "The headers are kept as they are" in words(page)
+    assert "The payload stays as it is" in words(page)
+    assert "The headers stay as they are" in words(page)
     assert 'name="payload"' not in page
     copy = client.get("/main/queues/emails/send?copy=dead")
     assert (copy.status_code, "dead cannot be copied" in words(copy.text)) == (409, True)
@@ -154,6 +154,6 @@ def test_edit_keeps_what_is_hidden(enter: Enter, stocked: Queue):
 @pytest.mark.parametrize(
     ("redact", "told"), [("password", "give a list of names"), ([" "], "is not the name of a field")]
 )
-def test_names_that_are_none_are_refused(redact: list[str], told: str):
+def test_invalid_names_are_refused(redact: list[str], told: str):
     with pytest.raises(InvalidInput, match=told):
         app("redis://127.0.0.1:1", redact=redact)

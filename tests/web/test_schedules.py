@@ -1,4 +1,4 @@
-"""Schedules: in words, with what became of their last times, those of a queue and of a server; added and removed."""
+"""Schedules of a queue and of a server: in words, with their outcomes; adding and removing them."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ NEW = f"{QUEUE}/new-schedule"
         ("of a newer delayq", "UTC", "of a newer delayq, UTC"),
     ],
 )
-def test_schedule_is_told_in_words(when: str, timezone: str, told: str):
+def test_schedule_is_described_in_words(when: str, timezone: str, told: str):
     assert in_words(when, timezone) == told
 
 
 def handle(queue: Queue) -> None:
-    """Let a schedule have run five times: twice well, and once each failed, dead and still running."""
+    """Make a schedule run five times: two succeed, one fails, one is dead, one is still running."""
     queue.configure(events=True)
     queue.schedules.add("hourly", "every 1h")
     for _ in range(5):
@@ -57,7 +57,7 @@ def handle(queue: Queue) -> None:
 OUTCOMES = "2 ok, 1 dead, 1 failed, 1 running"
 
 
-def test_last_outcomes_of_a_schedule_are_told_with_the_latest_first(enter: Enter, queue: Queue):
+def test_last_outcomes_of_a_schedule_are_shown_latest_first(enter: Enter, queue: Queue):
     handle(queue)
     page = enter().get(f"{QUEUE}/schedules").text
     assert "hourly Every 1h" in words(page)
@@ -67,7 +67,7 @@ def test_last_outcomes_of_a_schedule_are_told_with_the_latest_first(enter: Enter
     assert "HTTP 503" in words(page)
 
 
-def test_only_ten_outcomes_are_told(enter: Enter, queue: Queue):
+def test_only_ten_outcomes_are_shown(enter: Enter, queue: Queue):
     queue.configure(events=True)
     queue.schedules.add("hourly", "every 1h")
     for _ in range(12):
@@ -76,7 +76,7 @@ def test_only_ten_outcomes_are_told(enter: Enter, queue: Queue):
     assert "10 ok" in words(enter().get(f"{QUEUE}/schedules").text)
 
 
-def test_ledger_is_read_only_so_far(enter: Enter, queue: Queue, monkeypatch: pytest.MonkeyPatch):
+def test_ledger_is_read_only_to_a_limit(enter: Enter, queue: Queue, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("delayq.web.schedule_rows.STEP", 10)
     monkeypatch.setattr("delayq.web.schedule_rows.MOST_LOOKED_AT", 30)
     handle(queue)
@@ -84,10 +84,10 @@ def test_ledger_is_read_only_so_far(enter: Enter, queue: Queue, monkeypatch: pyt
     queue.send_many([Outgoing(n, delay=60) for n in range(10)])
     assert OUTCOMES in words(client.get(f"{QUEUE}/schedules").text)
     queue.send_many([Outgoing(n, delay=60) for n in range(20)])
-    assert "nothing among the latest entries of the ledger" in words(client.get(f"{QUEUE}/schedules").text)
+    assert "no recent ledger entries" in words(client.get(f"{QUEUE}/schedules").text)
 
 
-def test_reason_of_an_outcome_hides_what_the_dashboard_hides(enter: Enter, queue: Queue):
+def test_reason_of_an_outcome_is_redacted(enter: Enter, queue: Queue):
     queue.configure(events=True)
     queue.schedules.add("hourly", "every 1h")
     queue.schedules.run_now("hourly")
@@ -102,23 +102,23 @@ def test_reason_of_an_outcome_hides_what_the_dashboard_hides(enter: Enter, queue
 
 @pytest.fixture
 def unable(redis_server: RedisServer) -> Iterator[str]:
-    """The URL of a user who may do all but read a stream backwards."""
+    """The URL of a user who may do everything except read a stream backwards."""
     with closing(redis_server.client()) as root:
         root.execute_command("ACL", "SETUSER", "dash", "on", ">secret", "~*", "&*", "+@all", "-xrevrange")
         yield redis_server.url.replace("unix://", "unix://dash:secret@")
         root.execute_command("ACL", "DELUSER", "dash")
 
 
-def test_ledger_that_may_not_be_read_hides_no_schedule(enter: Enter, queue: Queue, unable: str):
+def test_unreadable_ledger_does_not_hide_schedules(enter: Enter, queue: Queue, unable: str):
     handle(queue)
     client = enter(servers={"main": unable})
     for path in (f"{QUEUE}/schedules", "/main/schedules"):
         told = words(client.get(path).text)
         assert "Every 1h" in told
-        assert "the dashboard’s user of Redis may not read the ledger" in told
+        assert "the dashboard’s Redis user may not read the ledger" in told
 
 
-def test_schedules_of_a_server_are_those_of_all_its_queues(enter: Enter, queue: Queue, redis_server: RedisServer):
+def test_schedules_of_a_server_include_all_its_queues(enter: Enter, queue: Queue, redis_server: RedisServer):
     handle(queue)
     with Queue("reports/a", url=redis_server.url) as other:
         other.schedules.add("nightly", "0 3 * * *", timezone="Asia/Tokyo")
@@ -127,7 +127,7 @@ def test_schedules_of_a_server_are_those_of_all_its_queues(enter: Enter, queue: 
     told = words(page)
     assert "hourly emails Every 1h" in told
     assert OUTCOMES in told
-    assert "nightly reports/a At 03:00 every day, Asia/Tokyo 0 3 * * * paused the queue keeps no ledger" in told
+    assert "nightly reports/a At 03:00 every day, Asia/Tokyo 0 3 * * * paused the ledger is off" in told
     assert 'href="/main/queues/reports%252Fa/schedules"' in page
 
 
@@ -150,22 +150,20 @@ def test_schedules_of_a_server_come_by_pages_of_queues(
     assert seen == [["s0", "s1"], ["s3", "s4"]]
 
 
-def test_page_looks_at_queues_no_longer_than_a_moment(
-    enter: Enter, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
-):
+def test_page_reads_queues_for_a_moment_only(enter: Enter, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("delayq.web.queue_walk.AT_ONCE", 1)
     monkeypatch.setattr("delayq.web.queue_walk.SECONDS", 0)
     for name in ("a", "b"):
         with Queue(name, url=redis_server.url) as queue:
             queue.pause()
     client = enter()
-    assert "None of these 1 queues has a schedule. 1 queue was looked at here. Next queues" in words(
+    assert "No queue on this page has a schedule. 1 queue checked. Next queues" in words(
         client.get("/main/schedules").text
     )
     assert "No queue has a schedule." in words(client.get("/main/schedules?after=a").text)
 
 
-def test_queue_that_cannot_be_read_is_told_beside_the_others(enter: Enter, queue: Queue, redis_server: RedisServer):
+def test_unreadable_queue_is_reported_beside_the_others(enter: Enter, queue: Queue, redis_server: RedisServer):
     queue.schedules.add("hourly", "every 1h")
     with Queue("broken", url=redis_server.url) as broken:
         broken.pause()
@@ -209,7 +207,7 @@ def client(enter: Enter, queue: Queue) -> Client:
     return enter()
 
 
-def test_schedule_is_shown_in_words_and_times_before_it_is_stored_once(client: Client, queue: Queue):
+def test_schedule_is_previewed_in_words_and_times_and_stored_once(client: Client, queue: Queue):
     page = preview(client).text
     told = words(page)
     assert "Every weekday at 09:00, Europe/Berlin." in told
@@ -229,11 +227,11 @@ def test_schedule_is_shown_in_words_and_times_before_it_is_stored_once(client: C
     assert schedule.end is not None
     assert (schedule.start.year, schedule.end.year) == (2030, 2031)
     queue.schedules.remove("nightly/<b>")
-    assert "was stored already" in words(client.get(stored(client, page).headers["location"]).text)
+    assert "is already stored" in words(client.get(stored(client, page).headers["location"]).text)
     assert queue.schedules.list() == []
 
 
-def test_preview_leads_back_to_the_form_with_all_of_it(client: Client):
+def test_preview_leads_back_to_the_filled_form(client: Client):
     answer = stored(client, preview(client).text, "change")
     assert answer.status_code == 200
     texts = set(FIELDS) - {"missed", "kind"}
@@ -241,29 +239,29 @@ def test_preview_leads_back_to_the_form_with_all_of_it(client: Client):
     assert '<option value="skip" selected>' in answer.text
 
 
-def test_preview_says_which_schedule_would_be_changed(client: Client, queue: Queue):
+def test_preview_names_the_schedule_that_would_change(client: Client, queue: Queue):
     queue.schedules.add("nightly/<b>", "every 1h")
     page = preview(client).text
-    assert "A schedule of this name exists: Every 1h." in words(page)
+    assert "A schedule with this name exists: Every 1h." in words(page)
     assert "is changed: it fires next" in words(client.get(stored(client, page).headers["location"]).text)
 
 
-def test_schedule_that_came_about_after_the_preview_is_not_changed(client: Client, queue: Queue):
+def test_schedule_added_after_the_preview_is_not_changed(client: Client, queue: Queue):
     page = preview(client).text
     queue.schedules.add("nightly/<b>", "every 1h")
     answer = stored(client, page)
-    assert (answer.status_code, "exists now: look at the preview again" in words(answer.text)) == (400, True)
+    assert (answer.status_code, "now exists: check the preview again" in words(answer.text)) == (400, True)
     assert [each.when for each in queue.schedules.list()] == ["every 1h"]
 
 
-def test_schedule_of_a_program_is_not_changed_by_the_form(client: Client, queue: Queue):
+def test_form_cannot_change_a_schedule_of_a_program(client: Client, queue: Queue):
     @queue.cron("every 1h", name="nightly/<b>")
     def nightly(_: Any) -> None: ...
 
     queue.execute(add_all, queue.handlers.crons.prepared)  # as a consumer does when it starts
     answer = preview(client)
     assert (answer.status_code, wrong(answer.text)[0]) == (400, "name")
-    assert "belongs to the code of a program" in wrong(answer.text)[1]
+    assert "a program declares schedule nightly" in wrong(answer.text)[1]
 
 
 @pytest.mark.parametrize(
@@ -283,7 +281,7 @@ def test_schedule_of_a_program_is_not_changed_by_the_form(client: Client, queue:
         ("timeout", "2d", "is not between"),
     ],
 )
-def test_schedule_that_cannot_be_comes_back_with_the_reason(client: Client, name: str, value: str, told: str):
+def test_invalid_schedule_comes_back_with_the_reason(client: Client, name: str, value: str, told: str):
     answer = preview(client, **{name: value})
     assert answer.status_code == 400
     assert wrong(answer.text)[0] == name
@@ -293,7 +291,7 @@ def test_schedule_that_cannot_be_comes_back_with_the_reason(client: Client, name
     }
 
 
-def test_schedule_is_removed_once_somebody_has_confirmed_it(enter: Enter, queue: Queue):
+def test_schedule_is_removed_after_confirmation(enter: Enter, queue: Queue):
     queue.schedules.add("every/hour", "every 1h")
     lines: list[Any] = []
     client = enter(audit=lines.append)
@@ -304,9 +302,7 @@ def test_schedule_is_removed_once_somebody_has_confirmed_it(enter: Enter, queue:
     assert [each.name for each in queue.schedules.list()] == ["every/hour"]
     form = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', page.partition("editor")[2]))
     moved = client.post(path, data=form | {"act": "remove"}, headers=OWN)
-    assert "every/hour is removed, and its waiting message with it." in words(
-        client.get(moved.headers["location"]).text
-    )
+    assert "every/hour and its waiting message are removed." in words(client.get(moved.headers["location"]).text)
     assert (queue.schedules.list(), queue.stats().pending) == ([], 0)
     assert [(line["action"], line["schedule"], line["outcome"]) for line in lines] == [
         ("schedule remove", "every/hour", "done")
@@ -314,11 +310,11 @@ def test_schedule_is_removed_once_somebody_has_confirmed_it(enter: Enter, queue:
     assert client.get(f"{path}/remove").status_code == 404
 
 
-def test_who_may_only_look_gets_no_form(enter: Enter, queue: Queue):
+def test_viewer_gets_no_form(enter: Enter, queue: Queue):
     queue.schedules.add("hourly", "every 1h")
     client = enter(read_only=True)
     for path in (NEW, f"{QUEUE}/schedules/hourly/remove"):
-        assert "You may look, but not change anything." in words(client.get(path).text)
+        assert "You have read-only access." in words(client.get(path).text)
     told = words(client.get(f"{QUEUE}/schedules").text)
     assert "Add…" not in told
     assert "Remove…" not in told

@@ -1,4 +1,4 @@
-"""Secrets in URLs are shown nowhere: not on a page, not in an error, not in the log."""
+"""Secrets in URLs are never shown: not on a page, not in an error, not in the log."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PATHS = [
 ]
 
 
-def test_password_of_a_server_that_serves_is_shown_nowhere(enter: Enter, start_server):
+def test_password_of_a_working_server_is_never_shown(enter: Enter, start_server):
     server = start_server(port=True, config={"requirepass": "hunter2-secret"})
     url = f"redis://default:hunter2-secret@127.0.0.1:{server.port}/0"
     with Queue("emails", url=url) as queue, capture_logs() as lines:
@@ -34,7 +34,7 @@ def test_password_of_a_server_that_serves_is_shown_nowhere(enter: Enter, start_s
 
 
 @pytest.mark.full
-def test_password_of_a_server_that_is_away_or_refuses_it_is_shown_nowhere(enter: Enter, start_server):
+def test_password_of_an_unreachable_or_refusing_server_is_never_shown(enter: Enter, start_server):
     refusing = start_server(port=True, config={"requirepass": "another"})
     for port in (1, refusing.port):
         url = f"redis://default:hunter2-secret@127.0.0.1:{port}/0"
@@ -46,7 +46,7 @@ def test_password_of_a_server_that_is_away_or_refuses_it_is_shown_nowhere(enter:
         assert "hunter2" not in str(lines)
 
 
-def test_guessed_secrets_are_not_written_down(enter: Enter):
+def test_guessed_secrets_are_not_logged(enter: Enter):
     lines: list[object] = []
     client = enter(login=Token("a token that is long enough"), audit=lines.append)
     log_in(client, "a tokem that is long enough")

@@ -1,4 +1,4 @@
-"""What the browser is told with each answer, and which requests are turned away."""
+"""The headers of answers, and refused requests."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STATIC = ("/static/style.css", "/static/live.js")
 
 
 @pytest.mark.parametrize("path", [*PAGES, *STATIC, "/nowhere", "/main/queues/none", "/api/v1/servers", "/api/none"])
-def test_every_answer_lets_the_browser_run_and_frame_nothing_foreign(enter: Enter, queue: Queue, path: str):
+def test_every_answer_forbids_foreign_scripts_and_frames(enter: Enter, queue: Queue, path: str):
     queue.send("hello")
     headers = enter().get(path).headers
     policy = dict(each.split(" ", 1) for each in headers["content-security-policy"].split("; "))
@@ -40,7 +40,7 @@ def test_every_answer_lets_the_browser_run_and_frame_nothing_foreign(enter: Ente
     assert headers["cache-control"] == ("no-cache" if path in STATIC else "no-store")
 
 
-def test_static_file_that_is_asked_for_by_its_digest_is_kept_for_good_and_sets_no_cookie(enter: Enter, queue: Queue):
+def test_static_file_with_its_digest_is_cached_for_good_and_sets_no_cookie(enter: Enter, queue: Queue):
     queue.send("hello")
     client = enter()
     linked = set(re.findall(r'(?:href|src)="(/static/[^"#]+)', client.get("/").text))
@@ -50,7 +50,7 @@ def test_static_file_that_is_asked_for_by_its_digest_is_kept_for_good_and_sets_n
         answer = client.get(file)
         assert answer.headers["cache-control"] == "public, max-age=31536000, immutable"
         assert "set-cookie" not in answer.headers
-    stale = client.get("/static/style.css?0123456789ab")  # of another version, as a page that was loaded before
+    stale = client.get("/static/style.css?0123456789ab")  # another version, as on a page that was loaded before
     assert (stale.headers["cache-control"], "set-cookie" in stale.headers) == ("no-cache", False)
 
 
@@ -63,7 +63,7 @@ def test_pages_files_and_streams_are_compressed(enter: Enter, queue: Queue):
         assert "content-encoding" not in client.get(path, headers={"accept-encoding": "identity"}).headers
 
 
-def test_token_of_a_form_is_another_on_each_page_so_that_compression_tells_nothing_of_it(enter: Enter, queue: Queue):
+def test_form_token_differs_on_each_page_so_that_compression_reveals_nothing(enter: Enter, queue: Queue):
     queue.send("hello")
     client = enter()
     tokens = {token_on(client.get("/main/queues/emails").text) for _ in range(3)}
@@ -72,7 +72,7 @@ def test_token_of_a_form_is_another_on_each_page_so_that_compression_tells_nothi
         assert client.post("/main/queues/emails/pause", data={"csrf": token}, headers=OWN).status_code == 303
 
 
-def test_failure_within_has_the_headers_and_tells_no_details(enter: Enter, monkeypatch: pytest.MonkeyPatch):
+def test_internal_error_has_the_headers_but_no_details(enter: Enter, monkeypatch: pytest.MonkeyPatch):
     def broken(*_: object, **__: object) -> Any:
         raise RuntimeError("what nobody should read")
 
@@ -113,13 +113,13 @@ def test_token_of_another_session_is_refused(enter: Enter, queue: Queue):
     assert client.post("/main/queues/emails/pause", data={"csrf": token}, headers=OWN).status_code == 403
 
 
-def test_login_cannot_be_forged_either(enter: Enter):
+def test_forged_login_is_refused(enter: Enter):
     client = enter(login=Token("a token that is long enough"))
     fields = {"secret": "a token that is long enough"}
     assert client.post("/login", data=fields, headers=OWN).status_code == 403
 
 
-def test_action_is_nothing_that_a_link_does(enter: Enter, queue: Queue):
+def test_links_do_not_act(enter: Enter, queue: Queue):
     queue.send("hello")
     assert enter().get("/main/queues/emails/pause").status_code == 405
     assert queue.stats().paused_since is None
@@ -131,22 +131,22 @@ def test_other_methods_are_refused(enter: Enter, method: str):
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", ""])
-def test_name_of_another_host_is_refused(enter: Enter, host: str):
+def test_other_host_name_is_refused(enter: Enter, host: str):
     client = enter(hosts=["127.0.0.1", "localhost", "[::1]"])
     assert client.get("/", headers={"host": host}).status_code == 421
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost:8700", "LOCALHOST", "[::1]:8700"])
-def test_own_names_are_answered(enter: Enter, host: str):
+def test_own_host_names_are_answered(enter: Enter, host: str):
     assert enter(hosts=["127.0.0.1", "localhost", "[::1]"]).get("/", headers={"host": host}).status_code == 200
 
 
-def test_form_of_many_megabytes_is_refused(enter: Enter):
+def test_too_large_form_is_refused(enter: Enter):
     client = enter()
     assert client.post("/login", data={"csrf": "x" * (5 << 20)}, headers=OWN).status_code == 413
 
 
-def test_form_of_many_fields_is_refused(enter: Enter):
+def test_form_with_too_many_fields_is_refused(enter: Enter):
     client = enter(login=Token("a token that is long enough"))
     fields = {"csrf": token_on(client.get("/login").text), "secret": "a token that is long enough"}
     headers = OWN | {"content-type": "application/x-www-form-urlencoded"}

@@ -1,4 +1,4 @@
-"""The form that sends a message, and the one that begins as a copy."""
+"""The form that sends a message or a copy of one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SEND = f"{QUEUE}/send"
 
 
 def filled(client: Client, path: str = SEND) -> dict[str, str]:
-    """Return what the form holds when it is opened."""
+    """Return the initial content of the form."""
     form = unescape(client.get(path).text.partition('<form class="editor"')[2].partition("</form>")[0])
     fields = dict(re.findall(r'<input (?:type="hidden" )?name="(\w+)" value="([^"]*)"', form))
     fields |= dict(re.findall(r'<textarea name="(\w+)"[^>]*>\n(.*?)</textarea>', form, re.DOTALL))
@@ -32,7 +32,7 @@ def client(enter: Enter, queue: Queue) -> Client:
     return enter()
 
 
-def test_message_has_what_the_form_holds(client: Client, queue: Queue):
+def test_message_has_the_content_of_the_form(client: Client, queue: Queue):
     fields = filled(client) | {
         "payload": '{"n": 12345678901234567890.10,\r\n "to": "ann"}',
         "headers": "tenant=acme\r\n trace = a=b ",
@@ -67,18 +67,16 @@ def test_payload_is_json_text_or_bytes(client: Client, queue: Queue, kind: str, 
     assert [info.payload for info in queue.peek("pending")] == [sent]
 
 
-def test_form_that_is_sent_twice_sends_one_message_also_to_another_dashboard(
-    client: Client, enter: Enter, queue: Queue
-):
+def test_form_sent_twice_sends_one_message_even_to_another_dashboard(client: Client, enter: Enter, queue: Queue):
     fields = filled(client) | {"payload": "1"}
     path = client.post(SEND, data=fields, headers=OWN).headers["location"]
     assert fields["once"].isalnum()
-    assert f"Sent as {fields['once']}, due at once." in words(client.get(path).text)
+    assert f"Sent as {fields['once']}, due now." in words(client.get(path).text)
     again = client.post(SEND, data=fields, headers=OWN).headers["location"]
-    assert "was sent already" in words(client.get(again).text)
+    assert "was already sent" in words(client.get(again).text)
     other = enter()
     moved = send(other, SEND, **{name: value for name, value in fields.items() if name != "csrf"}).headers["location"]
-    assert "existed, and was left as it is: nothing was sent" in words(other.get(moved).text)
+    assert "already exists: nothing was sent" in words(other.get(moved).text)
     assert path == again == moved
     assert queue.stats().sent == 1
 
@@ -86,11 +84,11 @@ def test_form_that_is_sent_twice_sends_one_message_also_to_another_dashboard(
 @pytest.mark.parametrize(
     ("on_conflict", "told", "left"),
     [
-        ("ignore", "m existed, and was left as it is: nothing was sent.", "old"),
-        ("replace", "m existed: the new message has taken its place.", "new"),
+        ("ignore", "m already exists: nothing was sent.", "old"),
+        ("replace", "m existed and was replaced.", "new"),
     ],
 )
-def test_id_that_exists_is_left_or_replaced(client: Client, queue: Queue, on_conflict: str, told: str, left: str):
+def test_existing_id_is_kept_or_replaced(client: Client, queue: Queue, on_conflict: str, told: str, left: str):
     queue.send("old", delay=60, id="m")
     fields = filled(client) | {"payload": '"new"', "id": "m", "when": "60s", "on_conflict": on_conflict}
     assert told in words(client.get(client.post(SEND, data=fields, headers=OWN).headers["location"]).text)
@@ -98,22 +96,22 @@ def test_id_that_exists_is_left_or_replaced(client: Client, queue: Queue, on_con
 
 
 REFUSED = {
-    "no JSON": ({"payload": '{"a": 1,\n "b": x}'}, "payload", "line 2, column 7"),
+    "invalid JSON": ({"payload": '{"a": 1,\n "b": x}'}, "payload", "line 2, column 7"),
     "too large": ({"payload": '"' + "x" * 2**20 + '"'}, "payload", "at most 1048576 are allowed"),
-    "no kind": ({"kind": "xml"}, "", ""),
-    "no due time": ({"when": "soon"}, "when", "'soon' is neither a length of time"),
-    "no header": ({"headers": "a=1\ntenant"}, "headers", "line 2 of the headers is 'tenant'"),
-    "a header twice": ({"headers": "a=1\na=2"}, "headers", "line 2 of the headers names 'a' again"),
-    "no id": ({"id": "x" * 300}, "id", "at most 256"),
-    "an id that exists": ({"id": "m", "on_conflict": "error"}, "id", "message m exists"),
-    "no expiry": ({"expires": "-1s"}, "expires", "is not a length of time"),
-    "no retries": ({"retries": "many"}, "retries", "'many' is not a number of retries"),
-    "too long a run": ({"timeout": "2d"}, "timeout", "is not between 0.001 and 86400 seconds"),
+    "unknown payload type": ({"kind": "xml"}, "", ""),
+    "invalid due time": ({"when": "soon"}, "when", "'soon' is neither a length of time"),
+    "invalid header": ({"headers": "a=1\ntenant"}, "headers", "line 2 of the headers is 'tenant'"),
+    "a header twice": ({"headers": "a=1\na=2"}, "headers", "line 2 of the headers repeats 'a'"),
+    "invalid id": ({"id": "x" * 300}, "id", "at most 256"),
+    "an id that exists": ({"id": "m", "on_conflict": "error"}, "id", "message m already exists"),
+    "invalid expiry": ({"expires": "-1s"}, "expires", "is not a length of time"),
+    "invalid retries": ({"retries": "many"}, "retries", "'many' is not a number of retries"),
+    "too long a time limit": ({"timeout": "2d"}, "timeout", "is not between 0.001 and 86400 seconds"),
 }
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_form_that_cannot_be_sent_comes_back_with_the_reason_and_sends_nothing(client: Client, queue: Queue, case: str):
+def test_invalid_form_comes_back_with_the_reason_and_sends_nothing(client: Client, queue: Queue, case: str):
     change, name, told = REFUSED[case]
     queue.send("old", delay=60, id="m")
     fields = filled(client) | {"payload": '{"a": 1}', "headers": "tenant=acme"} | change
@@ -127,7 +125,7 @@ def test_form_that_cannot_be_sent_comes_back_with_the_reason_and_sends_nothing(c
     assert re.findall(r'name="once" value="([^"]*)"', answer.text) == [fields["once"]]
 
 
-def test_copy_has_the_payload_the_headers_and_the_limits_of_its_message(client: Client, queue: Queue):
+def test_copy_has_the_payload_headers_and_limits_of_its_message(client: Client, queue: Queue):
     headers: dict[str, str | int] = {"tenant": "acme", "n": 7, "text": "two\nlines"}
     queue.send({"to": ["ann"]}, id="a/b", delay=60, headers=headers, max_retries=3, timeout=90)
     page = client.get(f"{QUEUE}/messages/a%252Fb").text
@@ -140,7 +138,7 @@ def test_copy_has_the_payload_the_headers_and_the_limits_of_its_message(client: 
     assert (copied.max_retries, copied.timeout) == (3, 90.0)
 
 
-def test_copy_of_an_occurrence_is_for_its_schedule_and_of_no_slot(client: Client, queue: Queue):
+def test_copy_of_an_occurrence_goes_to_its_schedule_without_its_slot(client: Client, queue: Queue):
     queue.schedules.add("hourly", "every 1h", {"a": 1})
     schedule = queue.schedules.get("hourly")
     assert schedule is not None
@@ -158,13 +156,13 @@ def test_copy_of_an_occurrence_is_for_its_schedule_and_of_no_slot(client: Client
 @pytest.mark.parametrize(
     ("payload", "headers", "told"),
     [
-        (b"\xff\x00", {}, "its payload is bytes, but not plain text"),
-        (b"a\r\nb", {}, "its payload is bytes, but not plain text"),
-        ("x" * 300_000, {}, "its payload has 300 kB, and a form takes at most 262 kB"),
-        ("x", {"raw": b"\xff"}, "one of its headers holds bytes"),
+        (b"\xff\x00", {}, "its payload is not text"),
+        (b"a\r\nb", {}, "its payload is not text"),
+        ("x" * 300_000, {}, "its payload is 300 kB, and a form takes at most 262 kB"),
+        ("x", {"raw": b"\xff"}, "one of its headers contains bytes"),
     ],
 )
-def test_what_a_form_cannot_hold_is_not_copied(
+def test_message_that_a_form_cannot_hold_is_not_copied(
     client: Client, queue: Queue, payload: Any, headers: dict[str, Any], told: str
 ):
     queue.send(payload, id="m", delay=60, headers=headers)
@@ -173,7 +171,7 @@ def test_what_a_form_cannot_hold_is_not_copied(
     assert told in words(answer.text)
 
 
-def test_send_is_audited_without_the_payload(enter: Enter, queue: Queue):
+def test_send_is_audited_without_its_payload(enter: Enter, queue: Queue):
     queue.pause()
     lines: list[Any] = []
     client = enter(audit=lines.append)
@@ -189,9 +187,9 @@ def test_send_is_audited_without_the_payload(enter: Enter, queue: Queue):
     assert "secret" not in str(line)
 
 
-def test_who_may_only_look_gets_no_form(enter: Enter, queue: Queue):
+def test_viewer_gets_no_form(enter: Enter, queue: Queue):
     queue.send("x", id="m", delay=60)
     client = enter(read_only=True)
-    assert "You may look, but not change anything." in words(client.get(SEND).text)
+    assert "You have read-only access." in words(client.get(SEND).text)
     assert "Send" not in words(client.get(QUEUE).text)
     assert "Send a copy" not in words(client.get(f"{QUEUE}/messages/m").text)

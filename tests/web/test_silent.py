@@ -1,4 +1,4 @@
-"""A server that falls silent: no queue of it is blamed for that, and all are read again when it answers."""
+"""Silent servers: no queue is blamed for them, and all are read again when the server answers."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from tests.web.conftest import OWN, Client, Enter, act, token_on
 from tests.web.test_overview import text_of
 from tests.web.test_queue_list import LONG_AGO
 
-PATIENCE = 240.0  # seconds in which a server that answers is heard
+PATIENCE = 240.0  # seconds within which a working server answers
 
 NAMES = [f"queue-{number:03}" for number in range(60)]
 
 
 @pytest.fixture
 def silenced(own_server: RedisServer) -> Iterator[Callable[[signal.Signals], None]]:
-    """Stops and continues the process of a server with sixty queues: it keeps its connections, and says nothing."""
+    """Stops and continues the process of a server with sixty queues: it keeps its connections, but does not answer."""
     with own_server.client() as client:
         for name in NAMES:
             Queue(name, redis=client).send("hello", delay=86_400)
@@ -41,7 +41,7 @@ def silenced(own_server: RedisServer) -> Iterator[Callable[[signal.Signals], Non
 
 
 def watched(server: RedisServer, look: Callable[[ServerPoller], Awaitable[None]]) -> None:
-    """Let a watch, who waits for no answer longer than a moment, look at a server."""
+    """Poll a server with a watch that waits only a moment for answers."""
 
     async def run() -> None:
         known = DashboardServer("main", f"{server.url}?socket_timeout=0.3", "delayq")
@@ -56,14 +56,14 @@ def watched(server: RedisServer, look: Callable[[ServerPoller], Awaitable[None]]
 
 
 async def first_sight(watch: ServerPoller) -> None:
-    """Look until the server is seen: a machine that stands still for a moment is silent, too."""
+    """Look until the server is seen: on a stalled machine, it is silent too."""
     deadline = time.monotonic() + PATIENCE
     while error := (await watch.now(QueueListView())).error:
         assert time.monotonic() < deadline, error
 
 
 @pytest.mark.full
-def test_round_that_meets_silence_goes_on_where_it_was_and_blames_no_queue(
+def test_round_continues_after_silence_and_blames_no_queue(
     own_server: RedisServer, silenced: Callable[[signal.Signals], None], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(health_sweep, "ROUND_SECONDS", 36_000.0)  # there is no second round
@@ -91,7 +91,7 @@ def test_round_that_meets_silence_goes_on_where_it_was_and_blames_no_queue(
 
 
 @pytest.mark.full
-def test_page_of_a_server_that_is_silent_blames_no_queue(
+def test_page_of_a_silent_server_blames_no_queue(
     own_server: RedisServer, silenced: Callable[[signal.Signals], None], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(health_sweep.HealthSweep, "ask", lambda _: None)
@@ -111,7 +111,7 @@ def test_page_of_a_server_that_is_silent_blames_no_queue(
 
 
 @pytest.mark.full
-def test_page_of_a_server_that_is_silent_waits_for_a_few_queues_and_not_for_all(
+def test_page_of_a_silent_server_waits_for_a_few_queues_only(
     own_server: RedisServer, silenced: Callable[[signal.Signals], None], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(health_sweep.HealthSweep, "ask", lambda _: None)
@@ -134,7 +134,7 @@ def test_page_of_a_server_that_is_silent_waits_for_a_few_queues_and_not_for_all(
 
 
 @pytest.mark.full
-def test_server_that_falls_silent_between_two_looks_at_a_queue_is_not_mistaken_for_it(
+def test_silence_between_two_looks_is_not_blamed_on_the_queue(
     own_server: RedisServer, silenced: Callable[[signal.Signals], None]
 ):
     looks = list[str]()
@@ -154,7 +154,7 @@ def test_server_that_falls_silent_between_two_looks_at_a_queue_is_not_mistaken_f
                     return await watch.server.answer()
                 except ServerError:
                     if len(looks) > 1:
-                        raise  # it is stopped; before that, the machine has stood still
+                        raise  # it is stopped; before that, the machine was stalled
 
         await watch.safely(NAMES[0], glance)
         with pytest.raises(ServerError):
@@ -164,7 +164,7 @@ def test_server_that_falls_silent_between_two_looks_at_a_queue_is_not_mistaken_f
     assert looks == NAMES[:1] * 2
 
 
-def test_server_that_refuses_to_say_that_it_is_there_has_answered(own_server: RedisServer):
+def test_refused_ping_counts_as_an_answer(own_server: RedisServer):
     with own_server.client() as client:
         client.acl_setuser("looks", enabled=True, nopass=True, keys=["*"], commands=["+@all", "-ping"])
 
@@ -176,7 +176,7 @@ def test_server_that_refuses_to_say_that_it_is_there_has_answered(own_server: Re
     asyncio.run(ask())
 
 
-def test_queue_in_trouble_that_is_told_by_its_name_is_looked_at_with_the_page(
+def test_named_queue_in_trouble_is_read_with_the_page(
     enter: Enter, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ):
     for name in NAMES:
@@ -213,17 +213,17 @@ def halt(own_server: RedisServer) -> Halt:
 def client(
     enter: Enter, queue: Queue, redis_server: RedisServer, own_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> Client:
-    """A browser at the dashboard of the servers main, with a queue emails, and west, with a queue orders."""
+    """A browser at a dashboard of two servers: main with the queue emails, and west with the queue orders."""
     monkeypatch.setattr(servers, "SILENCE_SECONDS", 1.0)
     queue.send("hello", delay=60)
     with Queue("orders", url=own_server.url) as orders:
         orders.send("hello", delay=60)
-    patient = f"{own_server.url}?socket_timeout=900"  # nothing but the dashboard's own bound ends what it asks
+    patient = f"{own_server.url}?socket_timeout=900"  # only the dashboard's own time limit ends its requests
     return enter(servers={"main": redis_server.url, "west": patient})
 
 
 @pytest.mark.full
-def test_pages_opened_while_a_server_is_silent_say_so_and_show_the_others(client: Client, halt: Halt):
+def test_pages_report_a_silent_server_and_show_the_others(client: Client, halt: Halt):
     with halt():
         overview = client.get("/")
         page = client.get("/west/queues/orders")
@@ -231,12 +231,12 @@ def test_pages_opened_while_a_server_is_silent_say_so_and_show_the_others(client
     assert (overview.status_code, told in overview.text, "/main/queues/emails" in overview.text) == (200, True, True)
     assert (page.status_code, told in page.text) == (503, True)
     while (page := client.get("/west/queues/orders")).status_code != 200:
-        assert told in page.text  # a machine that is stopped for a moment is silent, too
+        assert told in page.text  # on a stalled machine, it is silent too
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("path", ["queues/orders/pause", "queues/orders/confirm", "queues/orders/examine"])
-def test_form_sent_to_a_server_that_is_silent_is_refused_and_can_be_sent_again(client: Client, halt: Halt, path: str):
+def test_form_for_a_silent_server_is_refused_and_can_be_sent_again(client: Client, halt: Halt, path: str):
     with halt():
         answer = act(client, f"/west/{path}", act="purge", all="1", state="pending", once="1")
     assert (answer.status_code, "west has not answered for 1 s" in answer.text) == (503, True)
@@ -244,7 +244,7 @@ def test_form_sent_to_a_server_that_is_silent_is_refused_and_can_be_sent_again(c
 
 
 @pytest.mark.full
-def test_form_that_is_refused_while_its_server_falls_silent_is_answered(
+def test_form_refused_while_its_server_falls_silent_is_answered(
     client: Client, halt: Halt, monkeypatch: pytest.MonkeyPatch
 ):
     with ExitStack() as stack:
@@ -259,9 +259,7 @@ def test_form_that_is_refused_while_its_server_falls_silent_is_answered(
     assert (answer.status_code, "this is refused" in answer.text) == (400, True)
 
 
-def test_page_that_takes_long_is_waited_for_as_long_as_the_server_answers(
-    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
-):
+def test_slow_page_is_waited_for_while_the_server_answers(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(servers, "SILENCE_SECONDS", 0.01)
     answers = list[None]()
 

@@ -1,4 +1,4 @@
-"""What is live: one look for all browsers, and none that holds up another."""
+"""Live streams: all browsers share one look, and none holds up another."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.web.conftest import Follow, Serve
 ONE, TWO = 'data-label="Scheduled">1<', 'data-label="Scheduled">2<'
 
 
-def test_message_that_was_sent_reaches_whoever_follows(serve: Serve, follow: Follow, queue: Queue):
+def test_sent_message_reaches_watching_browsers(serve: Serve, follow: Follow, queue: Queue):
     queue.send("first", delay=60)
     url = serve()
     overview, page = follow(f"{url}/main/live"), follow(f"{url}/main/queues/emails/live")
@@ -35,7 +35,7 @@ def test_message_that_was_sent_reaches_whoever_follows(serve: Serve, follow: Fol
     assert page.has_seen('?state=pending">2<')
 
 
-def test_table_is_sent_once_and_then_the_rows_that_have_changed(serve: Serve, follow: Follow, queue: Queue):
+def test_table_is_sent_once_and_then_only_changed_rows(serve: Serve, follow: Follow, queue: Queue):
     queue.send("first", delay=60)
     overview = follow(f"{serve()}/live")
     assert overview.has_seen(ONE)
@@ -56,7 +56,7 @@ def test_all_browsers_share_one_look(serve: Serve, follow: Follow, queue: Queue,
     assert counts["cmdstat_evalsha"]["calls"] < 10
 
 
-def test_browser_that_reads_nothing_holds_up_no_other(serve: Serve, follow: Follow, queue: Queue):
+def test_browser_that_stops_reading_holds_up_no_other(serve: Serve, follow: Follow, queue: Queue):
     queue.send("first", delay=60)
     url = serve()
     silent = Follower(f"{url}/main/live")  # its thread is not started
@@ -68,7 +68,7 @@ def test_browser_that_reads_nothing_holds_up_no_other(serve: Serve, follow: Foll
         assert silent.has_seen(TWO)
 
 
-def test_browser_that_accepts_nothing_for_long_is_left(monkeypatch: pytest.MonkeyPatch):
+def test_browser_that_accepts_no_data_is_disconnected(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sse, "PATIENCE", 0.05)
     sent: list[Any] = []
 
@@ -89,9 +89,7 @@ def test_browser_that_accepts_nothing_for_long_is_left(monkeypatch: pytest.Monke
     assert not streams
 
 
-def test_nobody_looks_when_nobody_has_watched_for_long(
-    redis_server: RedisServer, queue: Queue, monkeypatch: pytest.MonkeyPatch
-):
+def test_polling_stops_when_nobody_watches(redis_server: RedisServer, queue: Queue, monkeypatch: pytest.MonkeyPatch):
     queue.send("first", delay=60)
     monkeypatch.setattr(health_sweep, "LINGER", 0.05)
     monkeypatch.setattr(health_sweep, "ROUND_SECONDS", 0.01)
@@ -110,34 +108,32 @@ def test_nobody_looks_when_nobody_has_watched_for_long(
     asyncio.run(follow_twice())
 
 
-def test_more_browsers_than_are_allowed_are_told(serve: Serve, queue: Queue, monkeypatch: pytest.MonkeyPatch):
+def test_too_many_browsers_are_refused(serve: Serve, queue: Queue, monkeypatch: pytest.MonkeyPatch):
     queue.send("first", delay=60)
     monkeypatch.setattr(sse, "MOST", 1)
     url = serve()
     with Follower(f"{url}/main/live") as first:
         assert first.has_seen(ONE)
         refused = httpx.get(f"{url}/main/live", timeout=120)
-        assert (refused.status_code, "1 browsers that watch" in refused.text) == (503, True)
+        assert (refused.status_code, "1 browsers are watching" in refused.text) == (503, True)
     monkeypatch.setattr(sse, "SECONDS", 0.1)
     assert eventually(lambda: httpx.get(f"{url}/main/live", timeout=120).status_code == 200)
 
 
-def test_stream_ends_so_that_whoever_was_logged_out_sees_no_more(
-    serve: Serve, queue: Queue, monkeypatch: pytest.MonkeyPatch
-):
+def test_stream_ends_so_that_logged_out_users_see_no_more(serve: Serve, queue: Queue, monkeypatch: pytest.MonkeyPatch):
     queue.send("first", delay=60)
     monkeypatch.setattr(sse, "SECONDS", 0.5)
     url = serve()
     assert eventually(lambda: ONE in httpx.get(f"{url}/main/live", timeout=120).text)  # each has an end
 
 
-def test_question_whether_there_is_a_stream_opens_none(serve: Serve, queue: Queue):
+def test_head_request_opens_no_stream(serve: Serve, queue: Queue):
     queue.send("first", delay=60)
     assert httpx.head(f"{serve()}/main/live", timeout=120).headers["content-type"] == "text/event-stream; charset=utf-8"
 
 
 @pytest.mark.full
-def test_server_that_comes_back_is_seen_again(serve: Serve, follow: Follow, own_server: RedisServer):
+def test_server_that_returns_is_shown_again(serve: Serve, follow: Follow, own_server: RedisServer):
     with Queue("emails", url=own_server.url) as queue:
         queue.send("first", delay=60)
     url = serve(servers={"main": own_server.url})

@@ -1,4 +1,4 @@
-"""Actions on messages: on those that a request names, at once, or on all that match a filter, as a task."""
+"""Actions on messages: on messages given by id, at once, or on all messages that match a filter, as a task."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ Outcome = Literal["cancelled", "buried", "rescheduled", "requeued", "in_flight",
 
 
 class Ids(Given):
-    """Which messages are meant: 1 to 500."""
+    """The messages to act on: 1 to 500."""
 
     ids: Annotated[list[Name], Meta(min_length=1, max_length=MOST_IDS)]
 
 
 class IdsAt(Ids):
-    """Which messages are meant, and when they are to be due.
+    """The messages to act on, and their new due time.
 
     Attributes:
         delay_seconds: from now; or give `at`.
@@ -47,7 +47,7 @@ class IdsAt(Ids):
 
 
 class IdsLater(Ids):
-    """Which dead letters are meant, and when they are to be due.
+    """The dead letters to act on, and their new due time.
 
     Attributes:
         delay_seconds: from now.
@@ -57,10 +57,10 @@ class IdsLater(Ids):
 
 
 class Matching(Given):
-    """Which messages are meant: all of a state that match.
+    """The messages to act on: all in a state that match.
 
     Attributes:
-        dry_run: change nothing, and count them.
+        dry_run: only count the messages.
     """
 
     filter: Filter
@@ -68,7 +68,7 @@ class Matching(Given):
 
 
 class MatchingAt(Matching):
-    """Which messages are meant, and when they are to be due.
+    """The messages to act on, and their new due time.
 
     Attributes:
         delay_seconds: from now; or give `at`.
@@ -79,11 +79,11 @@ class MatchingAt(Matching):
 
 
 class MatchingLater(Matching):
-    """Which dead letters are meant, and how fast they come back.
+    """The dead letters to act on, and how fast to requeue them.
 
     Attributes:
-        delay_seconds: until each is due, from when it comes back.
-        rate: how many come back, at most, such as 100/s or 5/10s; null for as fast as it goes.
+        delay_seconds: from the requeue of each.
+        rate: the maximum rate, such as 100/s or 5/10s; null for no limit.
     """
 
     delay_seconds: Seconds = 0
@@ -91,7 +91,7 @@ class MatchingLater(Matching):
 
 
 class Purge(Given):
-    """What to discard.
+    """What to delete.
 
     Attributes:
         confirm: the name of the queue.
@@ -102,11 +102,11 @@ class Purge(Given):
 
 
 class Outcomes(Answer):
-    """What became of each message.
+    """The outcome for each message.
 
     Attributes:
-        outcomes: by id. "in_flight": it runs; one that is cancelled is not stopped, but will not be retried. "left": it
-            is not dead any more, or its payload is gone. "unknown": there is none of this id.
+        outcomes: by id. "in_flight": it is running; if you cancelled it, it finishes but is not retried. "left": it is
+            no longer dead, or its payload is gone. "unknown": no message has this id.
         done: how many messages were changed.
     """
 
@@ -115,49 +115,49 @@ class Outcomes(Answer):
 
 
 async def cancel_messages(request: Request, body: Ids) -> Outcomes:
-    """Withdraw messages for good. What runs is not stopped, but will not be retried."""
+    """Cancel messages for good. Running messages finish, but are not retried."""
     return await _named(request, "cancel", body.ids)
 
 
 async def bury_messages(request: Request, body: Ids) -> Outcomes:
-    """Put messages that wait among the dead letters."""
+    """Move waiting messages to the dead letters."""
     return await _named(request, "bury", body.ids)
 
 
 async def requeue_messages(request: Request, body: IdsLater) -> Outcomes:
-    """Schedule dead letters again, with all of their retries."""
+    """Schedule dead letters again, with all their retries."""
     check_times(delay_seconds=body.delay_seconds)
     return await _named(request, "requeue", body.ids, delay=_seconds(body.delay_seconds))
 
 
 async def reschedule_messages(request: Request, body: IdsAt) -> Outcomes:
-    """Give messages that wait another due time; their attempts stay counted."""
+    """Give waiting messages another due time. Their attempts still count."""
     return await _named(request, "reschedule", body.ids, when=_when(body.delay_seconds, body.at))
 
 
 async def cancel_matching(request: Request, body: Matching) -> Task:
-    """Withdraw all messages of a state that match, as a task."""
+    """Cancel all messages in a state that match, as a task."""
     return await _matching(request, "cancel", body)
 
 
 async def bury_matching(request: Request, body: Matching) -> Task:
-    """Put all messages of a state that match among the dead letters, as a task."""
+    """Move all waiting messages in a state that match to the dead letters, as a task."""
     return await _matching(request, "bury", body)
 
 
 async def requeue_matching(request: Request, body: MatchingLater) -> Task:
-    """Schedule all dead letters that match again, as a task, no faster than a rate."""
+    """Schedule all matching dead letters again, as a task, optionally at a maximum rate."""
     check_times(delay_seconds=body.delay_seconds)
     return await _matching(request, "requeue", body, delay=_seconds(body.delay_seconds), rate=body.rate or "")
 
 
 async def reschedule_matching(request: Request, body: MatchingAt) -> Task:
-    """Give all messages of a state that match another due time, as a task."""
+    """Give all messages in a state that match another due time, as a task."""
     return await _matching(request, "reschedule", body, when=_when(body.delay_seconds, body.at))
 
 
 async def purge_queue(request: Request, body: Purge) -> Task:
-    """Discard all messages that are in a state now, as a task."""
+    """Delete all messages that are in a state now, as a task."""
     queue = await path_params.queue_of(request)
     check_confirmed(body.confirm, "queue", queue.name)
     most, up_to = await queue.execute(count, [body.state]), await jobs.last_score(queue, body.state)
@@ -203,7 +203,7 @@ def _seconds(delay: float) -> str:
 
 
 def _when(delay: float | None, at: dt.datetime | None) -> str:
-    """Return a due time as forms have it; raises InvalidInput."""
+    """Return a due time as a form holds it; raises InvalidInput."""
     check_due(delay, at)
     if at is not None:
         return at.isoformat()

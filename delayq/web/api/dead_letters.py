@@ -1,4 +1,4 @@
-"""Dead letters: what they died of."""
+"""The causes of dead letters."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from delayq.web.pages.dead_letters import MOST
 
 
 class Cause(Answer):
-    """Dead letters that died of the same.
+    """Dead letters with the same cause.
 
     Attributes:
         reason: why they died, or null.
-        error: the first line of their last errors, each number as #; null where there is none.
+        error: the first line of their last errors, with each number as #; null if there is none.
         first_at: when the first of them died.
         last_at: when the last of them died.
-        example: the id of the last one.
+        example: the id of the latest one.
     """
 
     reason: str | None
@@ -34,11 +34,11 @@ class Cause(Answer):
 
 
 class Causes(Answer):
-    """What dead letters died of, the most frequent cause first.
+    """The causes of dead letters, the most frequent first.
 
     Attributes:
-        total: how many dead letters there are.
-        looked_at: how many of them were grouped: those that died last.
+        total: the number of dead letters.
+        looked_at: the number of grouped dead letters: the latest ones.
     """
 
     causes: list[Cause]
@@ -47,7 +47,7 @@ class Causes(Answer):
 
 
 async def list_causes(request: Request) -> Causes:
-    """Group the last 5,000 dead letters by what they died of."""
+    """Group the latest 5,000 dead letters by cause."""
     queue = await path_params.queue_of(request)
     found = await queue.execute(causes, MOST, render.redaction(request).text)
     return of(Causes, found, causes=[of(Cause, each) for each in found.causes])

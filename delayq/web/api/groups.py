@@ -1,4 +1,4 @@
-"""Groups of topics: their consumers, what they have not acked, and their dead letters."""
+"""Groups of topics: their consumers, unacked records and dead letters."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class GroupConsumer(Answer):
     """A consumer of a group.
 
     Attributes:
-        unacked: records that it holds.
-        idle_seconds: since it was heard of.
+        unacked: the number of records that it holds.
+        idle_seconds: time since it was last seen.
     """
 
     name: str
@@ -44,12 +44,12 @@ class GroupConsumer(Answer):
 
 
 class UnackedRecord(Answer):
-    """A record that a group was handed and has not acked.
+    """A record that was delivered to a group, which has not acked it.
 
     Attributes:
-        consumer: who was handed it last.
-        idle_seconds: since then.
-        deliveries: how often the group was handed it.
+        consumer: the consumer that received it last.
+        idle_seconds: time since then.
+        deliveries: the number of deliveries to the group.
     """
 
     id: str
@@ -59,7 +59,7 @@ class UnackedRecord(Answer):
 
 
 class GroupDetail(Answer):
-    """A group: its consumers by name and the records that it has not acked by id, up to 200 of each."""
+    """A group, with its consumers by name and its unacked records by id, up to 200 of each."""
 
     group: Group
     consumers: list[GroupConsumer]
@@ -70,11 +70,11 @@ class DeadRecord(Answer):
     """A dead letter of a group.
 
     Attributes:
-        key: by which requests name it.
-        record: as it was in the topic.
-        consumer: who was handed it last.
-        deliveries: how often the group was handed it.
-        errors: what its failed deliveries said, the oldest first, as far as they are kept.
+        key: its key in requests.
+        record: the record as it was in the topic.
+        consumer: the consumer that received it last.
+        deliveries: the number of deliveries to the group.
+        errors: the errors of its failed deliveries, the oldest first, as far as they are kept.
     """
 
     key: str
@@ -90,8 +90,8 @@ class DeadRecords(Answer):
     """Dead letters of a group, the longest dead first.
 
     Attributes:
-        total: how many there are.
-        next: give it as `after` for the next page; null on the last one.
+        total: the number of dead letters.
+        next: pass it as `after` to get the next page; null on the last page.
     """
 
     dead_letters: list[DeadRecord]
@@ -100,18 +100,18 @@ class DeadRecords(Answer):
 
 
 class Place(Given):
-    """From where a group is to read.
+    """Where a group starts to read.
 
     Attributes:
-        position: $ for what is published from now on, 0 for the first record, or the id behind which to begin.
-        at: records that were published at this moment or later, instead of `position`.
+        position: $ for records published from now on, 0 for the first record, or the id of the record before the first.
+        at: instead of `position`: records published at this time or later.
     """
 
     position: str | UnsetType = UNSET
     at: Moment | None = None
 
     def found(self) -> Position:
-        """Return it as the library has it; raises InvalidInput."""
+        """Return the library's form of it; raises InvalidInput."""
         if self.at is not None and self.position is not UNSET:
             raise InvalidField("at", "position and at are both given: give one of them")
         check_moments(at=self.at)
@@ -122,12 +122,12 @@ class Place(Given):
 
 
 class NewGroup(Place, kw_only=True):
-    """A group to make.
+    """A group to create.
 
     Attributes:
         name: 1 to 256 bytes.
-        position: $ for what is published from now on, 0 for the first record, or the id behind which to begin.
-        at: records that were published at this moment or later, instead of `position`.
+        position: $ for records published from now on, 0 for the first record, or the id of the record before the first.
+        at: instead of `position`: records published at this time or later.
     """
 
     name: Name
@@ -137,7 +137,7 @@ class MadeGroup(Answer):
     """A group.
 
     Attributes:
-        created: false when it was there, and stays where it is.
+        created: false if it already existed; then it keeps its position.
     """
 
     name: str
@@ -145,7 +145,7 @@ class MadeGroup(Answer):
 
 
 class Destroy(Given):
-    """Whether the group is meant.
+    """A confirmation.
 
     Attributes:
         confirm: the name of the group.
@@ -155,18 +155,18 @@ class Destroy(Given):
 
 
 class DestroyedGroup(Answer):
-    """A group that is there no more."""
+    """A group that was destroyed."""
 
     name: str
 
 
 class Claim(Given):
-    """Who takes over which records.
+    """Which records a consumer claims.
 
     Attributes:
         consumer: 1 to 256 bytes.
-        idle_seconds: records that were taken so long ago, or longer.
-        new: whether the group may not know the consumer yet.
+        idle_seconds: claim records that have been unacked for at least this long.
+        new: create the consumer if the group does not have it.
     """
 
     consumer: Name
@@ -175,11 +175,11 @@ class Claim(Given):
 
 
 class Claimed(Answer):
-    """What was taken over, at most 100 records at a time.
+    """The claimed records, at most 100 at a time.
 
     Attributes:
-        ids: of the records that the consumer holds now.
-        ghosts: records that were trimmed, and have left the list of what is unacked.
+        ids: the ids of the claimed records.
+        ghosts: the number of trimmed records that were removed from the list of unacked records.
     """
 
     ids: list[str]
@@ -187,7 +187,7 @@ class Claimed(Answer):
 
 
 class Letters(Given):
-    """Which dead letters are meant.
+    """The dead letters to act on.
 
     Attributes:
         keys: their keys, 1 to 100.
@@ -210,8 +210,8 @@ class DeadQuery(Given):
     """Which dead letters to list.
 
     Attributes:
-        after: `next` of the page before.
-        limit: dead letters of a page.
+        after: `next` of the previous page.
+        limit: dead letters per page.
     """
 
     after: str = ""
@@ -219,7 +219,7 @@ class DeadQuery(Given):
 
 
 async def get_group(request: Request) -> GroupDetail:
-    """Return a group with its consumers and what they have not acked."""
+    """Return a group with its consumers and unacked records."""
     topic, name = await path_params.topic_of(request), request.path_params["group"]
     with known_group(topic.name, name):
         info = await topic.execute(group_admin.info, name)
@@ -253,7 +253,7 @@ async def list_group_dead_letters(request: Request, query: DeadQuery) -> DeadRec
 
 
 async def make_group(request: Request, body: NewGroup) -> MadeGroup:
-    """Make a group of a topic; one that exists stays where it is."""
+    """Create a group of a topic. An existing group keeps its position."""
     topic, position = await path_params.topic_of(request), body.found()
     with field("name"):
         check_group_name(body.name)
@@ -263,7 +263,7 @@ async def make_group(request: Request, body: NewGroup) -> MadeGroup:
 
 
 async def move_group(request: Request, body: Place) -> Group:
-    """Let a group go on from elsewhere; what it has unacked stays with its consumers."""
+    """Move a group to another position. Unacked records stay with their consumers."""
     topic, name, position = await path_params.topic_of(request), request.path_params["group"], body.found()
     await group_info(topic, name)
     async with audit.audited(request, "move group", topic=topic.name, group=name, position=str(position)):
@@ -272,7 +272,7 @@ async def move_group(request: Request, body: Place) -> Group:
 
 
 async def destroy_group(request: Request, body: Destroy) -> DestroyedGroup:
-    """Take a group away, with its unacked list and its dead letters; the topic keeps its records."""
+    """Destroy a group, with its list of unacked records and its dead letters. The topic keeps its records."""
     topic, name = await path_params.topic_of(request), request.path_params["group"]
     check_confirmed(body.confirm, "group", name)
     await group_info(topic, name)
@@ -282,7 +282,7 @@ async def destroy_group(request: Request, body: Destroy) -> DestroyedGroup:
 
 
 async def claim_records(request: Request, body: Claim) -> Claimed:
-    """Let a consumer of a group take over what others have not acked for long, up to 100 records."""
+    """Claim up to 100 records for a consumer that others have not acked for some time."""
     topic, name = await path_params.topic_of(request), request.path_params["group"]
     check_times(idle_seconds=body.idle_seconds)
     with known_group(topic.name, name), field("consumer"):
@@ -297,22 +297,22 @@ async def claim_records(request: Request, body: Claim) -> Claimed:
 
 
 async def requeue_dead_letters(request: Request, body: Letters) -> Task:
-    """Give dead letters back to their group, as a task."""
+    """Requeue dead letters for their group, as a task."""
     return await _letters(request, "requeue", body.keys)
 
 
 async def delete_dead_letters(request: Request, body: Letters) -> Task:
-    """Delete dead letters of a group, as a task; the topic keeps its records."""
+    """Delete dead letters of a group, as a task. The topic keeps its records."""
     return await _letters(request, "delete", body.keys)
 
 
 async def requeue_all_dead_letters(request: Request, body: AllLetters) -> Task:
-    """Give all dead letters back to their group, as a task."""
+    """Requeue all dead letters for their group, as a task."""
     return await _all_letters(request, "requeue", body)
 
 
 async def delete_all_dead_letters(request: Request, body: AllLetters) -> Task:
-    """Delete all dead letters of a group, as a task; the topic keeps its records."""
+    """Delete all dead letters of a group, as a task. The topic keeps its records."""
     return await _all_letters(request, "delete", body)
 
 
@@ -336,7 +336,7 @@ async def _began(request: Request, asked: DeadRecordsRequest) -> Task:
 
 @contextlib.contextmanager
 def known_group(topic: str, name: str) -> Iterator[None]:
-    """Turn the error for a group that the topic does not have into a 404."""
+    """Turn the error for an unknown group into a 404."""
     try:
         yield
     except UnknownGroup as error:

@@ -1,4 +1,4 @@
-"""Requests that are sent twice: one with a key that was used already gets the answer of the first time."""
+"""Repeated requests: a request with a known key gets the answer of the first request."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MOST_KEPT = 10_000
 MOST_BYTES = 16 << 20  # of all answers that are kept
 
 Key: TypeAlias = tuple[str, str, str]
-"""Who asks, the path, and the header Idempotency-Key."""
+"""The user, the path, and the header Idempotency-Key."""
 
 
 class _Kept(NamedTuple):
@@ -22,20 +22,20 @@ class _Kept(NamedTuple):
 
 
 class KeptAnswers:
-    """The answers of the last requests that had a key; they are gone when the dashboard is started again."""
+    """The answers to the latest requests that had a key. They are lost when the dashboard restarts."""
 
     def __init__(self) -> None:
         self._kept: dict[Key, _Kept] = {}
         self._bytes = 0
 
     async def once(self, key: Key, request: bytes, act: Callable[[], Coroutine[Any, Any, bytes]]) -> bytes:
-        """Act, or return the answer of the request that had the key before; one that failed may be sent again.
+        """Act, or return the answer to the earlier request with this key. A failed request may be sent again.
 
         Args:
-            request: what the request says, by which it is known again.
+            request: the content of the request, which tells whether it is the same request.
 
         Raises:
-            HTTPException: 409, the key belongs to another request.
+            HTTPException: 409 if the key belongs to another request.
         """
         digest, kept = hashlib.sha256(request).digest(), self._kept.get(key)
         if kept is None:
@@ -50,7 +50,7 @@ class KeptAnswers:
             del self._kept[key]
             return
         self._bytes += len(answer.result())
-        # One that failed at the same moment leaves by its own call of this.
+        # An answer that failed at the same time is removed by its own call of this method.
         ended = [each for each, kept in self._kept.items() if _is_good(kept.answer)] if self._is_full else []
         for each in ended:
             if not self._is_full:

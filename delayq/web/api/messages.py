@@ -1,4 +1,4 @@
-"""Messages: those of a state, those that a search finds, and everything about one."""
+"""Messages: the messages in a state, the results of a search, and the details of one message."""
 
 from __future__ import annotations
 
@@ -38,22 +38,22 @@ LOOK_SECONDS = 0.25  # of a request that looks through the ledger
 
 
 class Message(Answer):
-    """A message, as it was seen.
+    """A message.
 
     Attributes:
-        state: where it is; "deferred" for one that rests in the queue's lake.
-        due_at: when it is due for its next delivery; null while it runs, and when it is dead or discarded.
+        state: where it is; "deferred" if it is in the queue's lake.
+        due_at: when its next delivery is due; null while it is running, dead or discarded.
         lease_until: when the lease of the running delivery ends, or null.
         died_at: when it died, or null.
-        attempts: deliveries that counted, the running one included.
-        retries_used: deliveries that used up a retry, since the last requeue.
+        attempts: the number of attempts so far, including the running one.
+        retries_used: the number of retries used since the last requeue.
         error: its last error, or null.
         reason: why it died, or null.
-        cancelled: true for one that runs and will not be retried.
-        timeout_seconds: that a run of its handler may take; null where its sender has not said so.
-        payload_kind: "json" where `payload` holds it, "bytes" where `payload_base64` does, "unread" where it is too
-            large for a list, "gone" where there is none.
-        payload_bytes: the size of the payload; of one that is unread, with its headers; null where it is gone.
+        cancelled: true if it is running and will not be retried.
+        timeout_seconds: the time limit of each run; null if its sender set none.
+        payload_kind: "json" if the payload is in `payload`, "bytes" if it is in `payload_base64`, "unread" if it is too
+            large for a list, "gone" if there is none.
+        payload_bytes: the size of the payload (of an unread one, with its headers); null if it is gone.
         payload: JSON, exactly as it was sent.
         payload_base64: bytes, in base64.
     """
@@ -81,11 +81,11 @@ class Message(Answer):
 
 
 class Explained(Answer):
-    """A message, and what holds it back.
+    """A message, and why it has not been delivered.
 
     Attributes:
-        message: null when it is gone.
-        why: a sentence: why it has not been delivered, or what became of it.
+        message: null if it is gone.
+        why: a sentence that says why it has not been delivered, or what happened to it.
     """
 
     message: Message | None
@@ -93,13 +93,13 @@ class Explained(Answer):
 
 
 class MessagePage(Answer):
-    """Messages of a state, the earliest first.
+    """Messages in a state, the earliest first.
 
     Attributes:
-        total: how many messages the state holds.
-        rank: how many of them come before this page.
-        before: give it as `before` for the page before this one; null on the first one.
-        after: give it as `after` for the page behind this one; null on the last one.
+        total: the number of messages in the state.
+        rank: the number of messages before this page.
+        before: pass it as `before` to get the previous page; null on the first page.
+        after: pass it as `after` to get the next page; null on the last page.
     """
 
     messages: list[Message]
@@ -110,12 +110,12 @@ class MessagePage(Answer):
 
 
 class Found(Answer):
-    """What a search has found so far.
+    """The results of a search so far.
 
     Attributes:
-        looked_at: how many messages this request has looked at.
-        total: how many messages the state holds.
-        next: give it as `after` to search on; null when everything was looked at.
+        looked_at: the number of messages that this request has searched.
+        total: the number of messages in the state.
+        next: pass it as `after` to continue the search; null at the end.
     """
 
     messages: list[Message]
@@ -125,15 +125,15 @@ class Found(Answer):
 
 
 class LedgerEvent(Answer):
-    """One transition of a message, as the ledger tells it.
+    """One event of a message, from the ledger.
 
     Attributes:
         event: what happened, such as sent, delivered, acked, nacked or died.
-        attempt: the number of the delivery, from 1, or null.
+        attempt: the number of the attempt, from 1, or null.
         due_at: when the message was due, or is due next, or null.
-        late_seconds: by how much later than that it was promoted or delivered, or null.
-        consumer: who was handed it, or null.
-        reason: the error, why it died, and the like, or null.
+        late_seconds: how much later than that it was promoted or delivered, or null.
+        consumer: the consumer that received it, or null.
+        reason: the error, the reason of death or similar, or null.
     """
 
     event: str
@@ -146,10 +146,10 @@ class LedgerEvent(Answer):
 
 
 class History(Answer):
-    """What the ledger tells of a message, the latest first.
+    """The ledger's events of a message, the latest first.
 
     Attributes:
-        next: give it as `after` to look further back; null at the end of the ledger.
+        next: pass it as `after` to search further back; null at the end of the ledger.
     """
 
     events: list[LedgerEvent]
@@ -160,9 +160,9 @@ class PageQuery(Given):
     """Which messages to list.
 
     Attributes:
-        after: `after` of the page before.
-        before: `before` of the page behind, or + for the last page; instead of `after`.
-        limit: messages of a page.
+        after: `after` of the previous page.
+        before: instead of `after`: `before` of the next page, or + for the last page.
+        limit: messages per page.
     """
 
     state: State = "pending"
@@ -172,20 +172,20 @@ class PageQuery(Given):
 
 
 class Filter(Given):
-    """Which messages of a state are meant: those to which everything that is given applies.
+    """A filter for the messages in a state; messages must match all given fields.
 
     Attributes:
-        payload: text that the payload contains.
-        header: a name and a value, as in tenant=acme.
-        error: text that the last error contains.
+        payload: text in the payload.
+        header: a name and a value, such as tenant=acme.
+        error: text in the last error.
         reason: why they died.
-        bare: those of which no error is known.
+        bare: messages without an error.
         cause: the error of a cause of dead letters, with its numbers as #.
-        older: of dead letters: how long ago they died, or longer, as in 1h30m, or when.
-        newer: of dead letters: less than how long ago they died, or after when.
-        id_prefix: what their ids begin with.
-        since: their time, by which lists are sorted, is this or later.
-        until: their time is this or earlier.
+        older: dead letters that died at least this long ago, such as 1h30m, or before this time.
+        newer: dead letters that died less than this long ago, or after this time.
+        id_prefix: the start of the id.
+        since: the earliest time; lists are sorted by this time.
+        until: the latest time.
     """
 
     state: State = "pending"
@@ -202,7 +202,7 @@ class Filter(Given):
     until: Moment | None = None
 
     def meant(self, redaction: Redaction) -> MessageFilter:
-        """Return it as the pages have it; raises InvalidInput where it would tell what is hidden."""
+        """Return it as the pages use it; raises InvalidInput if it would reveal hidden values."""
         names = ("state", "payload", "header", "error", "reason", "older", "newer")
         known = {name: getattr(self, name) for name in names}
         known |= {"kind": self.cause, "bare": "1" if self.bare else "", "prefix": self.id_prefix}
@@ -212,33 +212,33 @@ class Filter(Given):
 
 
 class SearchQuery(Filter):
-    """What to search for, in which state.
+    """What to search for, and in which state.
 
     Attributes:
-        after: `next` of the answer before.
+        after: `next` of the previous answer.
     """
 
     after: str = ""
 
 
 class HistoryQuery(Given):
-    """Where to look in the ledger.
+    """Where to search in the ledger.
 
     Attributes:
-        after: `next` of the answer before.
+        after: `next` of the previous answer.
     """
 
     after: str = ""
 
 
 async def list_messages(request: Request, query: PageQuery) -> MessagePage:
-    """List the messages of a state, the earliest first, a page at a time.
+    """List the messages in a state, the earliest first, a page at a time.
 
-    Of a payload that takes more than 16 KiB with its headers, only the size is told.
+    For payloads over 16 KiB (with headers), only the size is given.
     """
     queue = await path_params.queue_of(request)
     after, before = (unquoted(each) if each else None for each in (query.after, query.before))
-    before = END if query.before == " " else before  # a plus that was not quoted
+    before = END if query.before == " " else before  # an unquoted plus
     with field("before" if query.before else "after"):
         page = await queue.page(query.state, after=after, before=before, limit=query.limit, largest=LARGEST)
     return of(
@@ -251,7 +251,7 @@ async def list_messages(request: Request, query: PageQuery) -> MessagePage:
 
 
 async def search_messages(request: Request, query: SearchQuery) -> Found:
-    """Search a state for a quarter of a second, or until about 200 messages are found, and say where to go on."""
+    """Search a state for a quarter of a second, or until about 200 messages are found, and return where to continue."""
     queue, redaction = await path_params.queue_of(request), render.redaction(request)
     choice = query.meant(redaction).choice()
     with field("after"):
@@ -273,22 +273,22 @@ async def search_messages(request: Request, query: SearchQuery) -> Found:
 async def get_message(request: Request) -> Explained:
     """Return a message with its payload, and why it has not been delivered.
 
-    One that is gone is described as long as the queue's ledger tells of it.
+    A message that is gone is described as long as the queue's ledger has entries for it.
     """
     queue, message_id = await path_params.queue_of(request), _id(request)
     info = await queue.get(message_id)
     events, after = ([], "") if info is not None else await _look(request, explain.NEWEST)
     if info is None and not events and not after:
-        raise HTTPException(404, f"There is no message {message_id} in queue {queue.name}.")
+        raise HTTPException(404, f"Queue {queue.name} has no message {message_id}.")
     why = await queue.execute(explain.why, message_id, events[::-1] or None) if info or events else None
-    unknown = f"{message_id} is not in queue {queue.name}, and the ledger is long: ask for its history."
+    unknown = f"{message_id} is not in queue {queue.name}; the ledger is long: request the message's history."
     redaction = render.redaction(request)
     seen = None if info is None else _message(info, redaction)
     return Explained(message=seen, why=redaction.text(why) if why else unknown)
 
 
 async def get_history(request: Request, query: HistoryQuery) -> History:
-    """Return what became of a message, the latest first, for a quarter of a second; nothing without a ledger."""
+    """Return the ledger's events of a message, the latest first, after a search of at most a quarter of a second."""
     if query.after and not explain.PLACE.fullmatch(query.after):
         with field("after"):
             raise InvalidInput(f"after: {query.after!r} is not the next of an earlier answer")
@@ -310,15 +310,15 @@ async def _look(request: Request, place: str) -> tuple[list[Event], str]:
 def _id(request: Request) -> str:
     message_id: str = request.path_params["id"]
     if is_foreign_id(message_id):
-        raise HTTPException(404, f"{message_id} is an id of another program.")
+        raise HTTPException(404, f"Another program has written {message_id}.")
     return message_id
 
 
 def _message(info: MessageInfo, redaction: Redaction, sizes: Mapping[str, int] | None = None) -> Message:
-    """Return a message as answers have it.
+    """Return a message as an answer has it.
 
     Args:
-        sizes: bytes of what is stored of each payload, where a list has left some unread.
+        sizes: the stored bytes of each payload, for lists that leave some unread.
     """
     shown, fields = redaction.info(info), payload_fields(info.envelope, redaction, (sizes or {}).get(info.id))
     return of(Message, shown, timeout_seconds=info.timeout, headers=header_values(shown.headers), **fields)

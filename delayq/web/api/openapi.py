@@ -1,4 +1,4 @@
-"""The OpenAPI document of the API, made of the table of operations and the structs that they take and return."""
+"""The OpenAPI document of the API, built from the table of operations and their structs."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from delayq.web.problems import MEDIA_TYPE, Problem
 REF = "#/components/schemas/"
 
 REFUSALS: dict[int, str] = {
-    400: "The request is wrong; `field` names the field, where it is one.",
-    401: "The request does not log in, or with a wrong secret.",
+    400: "The request is invalid; `field` names the invalid field, if there is one.",
+    401: "The credentials are missing or wrong.",
     403: "The user may not do this, or the request may be forged.",
-    404: "There is nothing of this name.",
-    409: "It cannot be done now, or not any more.",
+    404: "Nothing has this name.",
+    409: "This is not possible now, or no longer possible.",
     413: "The request is too large.",
     415: "The request is not JSON.",
-    421: "The dashboard is not called so.",
-    429: "There were too many wrong guesses: wait for as many seconds as Retry-After says.",
-    500: "The dashboard has failed: its log tells more.",
-    503: "Redis does not answer: try again after as many seconds as Retry-After says.",
+    421: "The dashboard does not answer to this host name.",
+    429: "Too many wrong guesses: wait for the number of seconds in Retry-After.",
+    500: "Internal error: see the dashboard's log.",
+    503: "Redis does not answer: retry after the number of seconds in Retry-After.",
 }
-"""What the statuses of problems mean."""
+"""The meaning of each status."""
 
 ACTING_ONLY = {409, 413, 415}
 
 ABOUT = (
-    "What the pages of the dashboard can do, a program can do. An operation that acts is a POST with JSON; give it an "
-    "Idempotency-Key to repeat it safely. Times are RFC 3339 in UTC, and lengths of time are seconds. A request from a "
-    "browser that acts needs the header X-CSRF-Token."
+    "Programs can do what the pages of the dashboard can do. Operations that change something are POST requests with "
+    "JSON; add an Idempotency-Key to repeat a request safely. Times are RFC 3339 in UTC, and durations are seconds. A "
+    "POST from a browser needs the header X-CSRF-Token."
 )
 
 
@@ -44,8 +44,8 @@ def document(path: str, scheme: str | None) -> dict[str, Any]:
     """Return the document.
 
     Args:
-        path: below which the dashboard is mounted; empty for the root.
-        scheme: by which programs log in, "bearer" or "basic"; None where they need not, or nobody knows how.
+        path: where the dashboard is mounted; empty for the root.
+        scheme: how programs log in, "bearer" or "basic"; None if they need not, or if it is not known.
     """
     paths: dict[str, dict[str, Any]] = {}
     schemas = components()
@@ -70,7 +70,7 @@ def document(path: str, scheme: str | None) -> dict[str, Any]:
 
 
 def components() -> dict[str, Any]:
-    """Return the schemas of all structs by their names, each property with what its struct's docstring says of it."""
+    """Return the schemas of all structs by name; each property has its description from the struct's docstring."""
     kinds = [Problem, *(kind for each in OPERATIONS for kind in (each.query, each.body, each.answer))]
     _, schemas = msgspec.json.schema_components(dict.fromkeys(kinds), ref_template=f"{REF}{{name}}")
     for schema in schemas.values():
@@ -116,7 +116,7 @@ def _parameters(operation: Operation, schemas: dict[str, Any]) -> list[dict[str,
         kind = {key: value for key, value in schema.items() if key != "description"}
         found.append({"name": name, "in": "query", "required": False, "schema": kind} | told)
     if operation.acts:
-        told = {"description": "A key of your own: a request that is repeated with it acts once."}
+        told = {"description": "A key that you choose: a request that you repeat with the same key acts once."}
         kind = {"type": "string", "minLength": 1, "maxLength": MOST_KEY, "pattern": "^[!-~]+$"}
         found.append({"name": "Idempotency-Key", "in": "header", "required": False, "schema": kind} | told)
     return found
@@ -127,7 +127,7 @@ def _line(text: str) -> str:
 
 
 def kind_of(schema: dict[str, Any]) -> str:
-    """Return in words what a schema takes, as in ``string or null``."""
+    """Return the type of a schema in words, such as ``string or null``."""
     if "$ref" in schema:
         return str(schema["$ref"]).removeprefix(REF)
     if "anyOf" in schema:

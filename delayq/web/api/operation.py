@@ -1,4 +1,4 @@
-"""An operation of the API, and the endpoint that decodes what it is asked with and encodes what it answers."""
+"""An operation of the API, and the endpoint that decodes its request and encodes its answer."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ class Operation:
     """One row of the table of operations.
 
     Args:
-        method: GET for one that reads, POST for one that acts.
+        method: GET if it reads, POST if it acts.
         path: below `ROOT`, with its parameters in braces.
-        run: the function; its signature says what it takes and returns.
-        action: what audit lines call it; its name when empty.
-        status: of HTTP, when it succeeds.
+        run: the function; its signature defines the query, the body and the answer.
+        action: its name in audit lines; the function's name if empty.
+        status: the HTTP status of success.
 
     Attributes:
-        name: of the function.
-        tag: the group in which a person finds it, which is its module.
+        name: the function's name.
+        tag: the group on the API page: its module.
         query, body, answer: the structs that it takes and returns.
         parameters: the names of the parameters in its path.
     """
@@ -95,7 +95,7 @@ class Operation:
         return Response(encoded, self.status, media_type="application/json")
 
     async def _acted(self, request: Request, body: bytes, given: dict[str, msgspec.Struct]) -> bytes:
-        """Act, unless a request with the same key has done so. It is not cancelled: nobody would know how far it came.
+        """Act, unless a request with the same key has already done so. It is never cancelled halfway.
 
         All operations that act are on a server.
         """
@@ -114,7 +114,7 @@ class Operation:
 
 
 class ApiRoute(Route):
-    """The route of an operation. It reads the path as it was sent: a name may have slashes, quoted as %2F."""
+    """The route of an operation. It reads the raw path: names may contain slashes, quoted as %2F."""
 
     def __init__(self, operation: Operation) -> None:
         path = ROOT + re.sub(r"\{(\w+)\}", r"{\1:name}", operation.path)
@@ -132,7 +132,7 @@ def _raw_path(scope: Scope) -> str:
     """Return the path below where the dashboard is mounted, still quoted."""
     below = get_route_path(scope)
     raw = scope.get("raw_path")
-    if raw is None:  # a server need not pass it on
+    if raw is None:  # optional in ASGI
         return quote(below)
     steps = scope["path"].removesuffix(below).count("/")
     return "/" + "/".join(raw.decode("latin-1").partition("?")[0].split("/")[1 + steps :])
@@ -142,7 +142,7 @@ def _query(items: list[tuple[str, str]], kind: type[T]) -> T:
     given = dict(items)
     if len(given) < len(items):
         twice = next(name for name, count in Counter(name for name, _ in items).items() if count > 1)
-        raise InvalidField(twice, f"{twice!r} is given twice: give it once")
+        raise InvalidField(twice, f"{twice!r} is given twice")
     try:
         return msgspec.convert(given, kind, strict=False)
     except msgspec.ValidationError as error:
@@ -155,21 +155,21 @@ def _body(body: bytes, kind: type[T]) -> T:
     except msgspec.ValidationError as error:
         raise invalid(error) from error
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise InvalidInput(f"the body is not JSON that can be read: {error}") from error
+        raise InvalidInput(f"the body is not valid JSON: {error}") from error
 
 
 def invalid(error: msgspec.ValidationError) -> InvalidInput:
-    """Return what msgspec has found as an error that names the field."""
+    """Turn an error of msgspec into one that names the field."""
     text, _, place = str(error).partition(" - at `$")
     path = place.rstrip("`").lstrip(".")
-    name = re.search(r"field `(.*)`", text)  # one that is unknown, or missing
+    name = re.search(r"field `(.*)`", text)  # an unknown or missing field
     if name:
         path = f"{path}.{name[1]}" if path else name[1]
     return InvalidField(path, f"{path}: {text.replace('`', '')}") if path else InvalidInput(text.replace("`", ""))
 
 
 def encode(answer: Any) -> bytes:
-    r"""Return JSON; ids of other programs that are no UTF-8 have ``\xff`` in them."""
+    r"""Return JSON; bytes of ids that are not UTF-8 become ``\xff``."""
     try:
         return msgspec.json.encode(answer)
     except UnicodeEncodeError:

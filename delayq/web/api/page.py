@@ -1,4 +1,4 @@
-"""The API, as people read it: a page of all operations; and the OpenAPI document, as programs do."""
+"""The documentation of the API: a page for people, and the OpenAPI document for programs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from delayq.web.auth import Login
 
 
 async def api(request: Request) -> Response:
-    """Show all operations, and what they take and return."""
+    """Show all operations with their requests and answers."""
     tags: dict[str, list[object]] = {}
     for each in OPERATIONS:
         tags.setdefault(each.tag, []).append(each)
@@ -40,7 +40,7 @@ async def document(request: Request) -> Response:
 
 
 def _scheme(request: Request) -> str | None:
-    """Return how programs log in; None where they need not, or where the application around the dashboard decides."""
+    """Return how programs log in; None if they need not, or if the application around the dashboard decides."""
     login: Login | None = request.app.state.login if request.app.state.has_logout else None
     return None if login is None else "basic" if login.asks_name else "bearer"
 

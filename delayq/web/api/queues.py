@@ -1,4 +1,4 @@
-"""Queues: what each holds, how fast it is, what troubles it, who consumes; and pausing it."""
+"""Queues: their counts, rates, troubles and consumers; and pausing and configuring them."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ Count: TypeAlias = Annotated[int, Meta(ge=1, le=1_000_000)]
 
 
 class QueueRates(Answer):
-    """What happened in a span of time.
+    """The rates over a span of time.
 
     Attributes:
-        since: the beginning of the span.
+        since: the start of the span.
         until: its end.
         failed_per_second: deliveries that did not end in an ack.
-        died: messages that became dead letters, in all.
-        lateness_p50_seconds: at most so late were half of the hand-outs; null without any.
-        lateness_p99_seconds: at most so late were 99 % of the hand-outs; null without any.
-        handler_time_p50_seconds: at most so long ran half of the handlers; null without any.
-        handler_time_p99_seconds: at most so long ran 99 % of the handlers; null without any.
+        died: the total number of messages that became dead letters.
+        lateness_p50_seconds: half of the deliveries were at most this late; null if there were none.
+        lateness_p99_seconds: 99 % of the deliveries were at most this late; null if there were none.
+        handler_time_p50_seconds: half of the handlers took at most this long; null if there were none.
+        handler_time_p99_seconds: 99 % of the handlers took at most this long; null if there were none.
     """
 
     since: dt.datetime
@@ -58,22 +58,22 @@ class QueueRates(Answer):
 
 
 class QueueSummary(Answer):
-    """A queue, as it was seen.
+    """A queue.
 
     Attributes:
         at: when it was counted, by the server's clock.
         scheduled: new messages that are not due yet.
-        due: messages that are due and wait for a consumer.
-        running: messages that are handed out.
+        due: due messages that wait for a consumer.
+        running: messages handed out to consumers.
         retrying: messages whose next attempt is not due yet.
         next_due_at: the earliest due time of a scheduled message, or null.
-        oldest_due_at: the earliest due time of a message that is due and not handed out, or null.
+        oldest_due_at: the earliest due time of a due message, or null.
         paused_since: null while it is not paused.
         paused_until: when the pause ends by itself; null for never.
-        alive_consumers: consumers that were seen within the last 30 seconds.
-        rates: of the last minute or two; null where nothing is known of it.
-        troubles: what is wrong with it, as the overview says it.
-        error: why it could not be read, or null; then the counts are 0.
+        alive_consumers: consumers seen in the last 30 seconds.
+        rates: over the last minute or two; null if unknown.
+        troubles: what is wrong with it, as the overview shows it.
+        error: why it could not be read, or null; with an error, the counts are 0.
     """
 
     name: str
@@ -97,11 +97,11 @@ class Queues(Answer):
     """A page of queues, by name.
 
     Attributes:
-        total: how many queues the server has.
-        matched: how many of them all pages of this question list.
-        looked_at: of how many it is known whether they are in trouble.
-        troubled: how many of these are in trouble.
-        next: give it as `start` for the next page; null on the last one.
+        total: the number of queues on the server.
+        matched: the number of queues that match the query, on all pages.
+        looked_at: the number of queues that were checked for trouble.
+        troubled: the number of these that are in trouble.
+        next: pass it as `start` to get the next page; null on the last page.
     """
 
     queues: list[QueueSummary]
@@ -113,7 +113,7 @@ class Queues(Answer):
 
 
 class Counters(Answer):
-    """What was counted since the queue was made."""
+    """The totals since the queue was created."""
 
     sent: int
     replaced: int
@@ -135,11 +135,11 @@ class Counters(Answer):
 
 
 class Queue(Answer):
-    """Everything that is known of a queue.
+    """All details of a queue.
 
     Attributes:
-        configuration: what is stored of it and holds for all that use it.
-        counters: what was counted since it was made.
+        configuration: its stored settings, which apply to all programs.
+        counters: the totals since it was created.
     """
 
     summary: QueueSummary
@@ -148,7 +148,7 @@ class Queue(Answer):
 
 
 class HeldMessage(Answer):
-    """A message that a consumer was handed and has not settled."""
+    """A message that a consumer holds and has not settled."""
 
     id: str
     since: dt.datetime
@@ -156,14 +156,14 @@ class HeldMessage(Answer):
 
 
 class Consumer(Answer):
-    """A consumer, as it was when it last told of itself.
+    """A consumer, as of its last report.
 
     Attributes:
-        concurrency: how many handlers it runs at the same time; 0 for a program that calls `receive`.
-        handled: messages whose handling has ended, in this run.
+        concurrency: how many handlers it runs at once; 0 for a program that calls `receive`.
+        handled: messages handled since it started.
         failed: of these, the deliveries that did not end in an ack.
-        holds: what it had taken and not settled, the first 100.
-        holds_count: how many there were in all.
+        holds: the messages that it holds, the first 100.
+        holds_count: the number of messages that it holds.
     """
 
     name: str
@@ -181,10 +181,10 @@ class Consumer(Answer):
 
 
 class Consumers(Answer):
-    """The consumers that were seen within the last hour, by name, up to 1,000.
+    """The consumers seen in the last hour, by name, up to 1,000.
 
     Attributes:
-        total: how many there are.
+        total: the number of consumers.
     """
 
     consumers: list[Consumer]
@@ -195,7 +195,7 @@ class DueSpan(Answer):
     """How many messages fall due in a span of time.
 
     Attributes:
-        starts_at: the beginning, inclusive.
+        starts_at: the start, inclusive.
         ends_at: the end, exclusive.
         pending: due for their first delivery, or sent back to wait.
         retry: due for their next attempt.
@@ -208,16 +208,16 @@ class DueSpan(Answer):
 
 
 class DueSpans(Answer):
-    """What falls due, span by span."""
+    """The messages that fall due, span by span."""
 
     spans: list[DueSpan]
 
 
 class Pause(Given):
-    """For how long to pause a queue.
+    """How long to pause a queue.
 
     Attributes:
-        for_seconds: until it resumes by itself; null for a pause that lasts until it is resumed.
+        for_seconds: the length of the pause; null to pause until you resume the queue.
     """
 
     for_seconds: Annotated[float, Meta(ge=0.001, le=MAX_PAUSE_MS / 1000)] | None = None
@@ -236,16 +236,16 @@ class Paused(Answer):
 
 
 class Configure(Given):
-    """What is to hold for all that use a queue: what is left out stays, and null removes it.
+    """Settings that apply to all programs. Settings that you leave out stay; null removes a setting.
 
     Attributes:
-        rate: hand-outs in any span of time, at most, such as 100/s, 5/10s or 9/min.
-        concurrency: messages that run at the same time, at most.
-        concurrency_per_key: the same, of those that share a key.
-        events: entries that the ledger keeps; null ends it.
-        max_retries: deliveries after the first one, of messages that are sent without it.
-        backoff: the waits before them, such as fixed:10s or exponential:base=10s,factor=3.
-        max_dead: dead letters to keep, at most; the oldest go first.
+        rate: the maximum rate of deliveries, such as 100/s, 5/10s or 9/min.
+        concurrency: the maximum number of messages running at once.
+        concurrency_per_key: the same, for messages that share a key.
+        events: the number of entries that the ledger keeps; null turns it off.
+        max_retries: retries of messages that are sent without their own number.
+        backoff: the waits before retries, such as fixed:10s or exponential:base=10s,factor=3.
+        max_dead: the maximum number of dead letters; the oldest are purged.
     """
 
     rate: str | UnsetType | None = UNSET
@@ -261,10 +261,10 @@ class QueuesQuery(Given):
     """Which queues to list.
 
     Attributes:
-        name: text that their names contain, in upper or lower case; empty for all.
-        troubled: only those in trouble, as far as they were looked at.
-        start: `next` of the page before; empty for the first page.
-        limit: queues of a page.
+        name: text in their names, in upper or lower case; empty for all.
+        troubled: only queues in trouble, as far as they were checked.
+        start: `next` of the previous page; empty for the first page.
+        limit: queues per page.
     """
 
     name: str = ""
@@ -274,11 +274,11 @@ class QueuesQuery(Given):
 
 
 class DueQuery(Given):
-    """Which span of time to count.
+    """The time to count.
 
     Attributes:
-        window_seconds: from now on.
-        bucket_seconds: how long each span is; at most 500 of them.
+        window_seconds: the length of time from now.
+        bucket_seconds: the length of each span; at most 500 spans.
     """
 
     window_seconds: Annotated[float, Meta(ge=1, le=366 * 86_400)] = 3600
@@ -286,7 +286,7 @@ class DueQuery(Given):
 
 
 async def list_queues(request: Request, query: QueuesQuery) -> Queues:
-    """List the queues of a server, a page of them, with their counts, rates and troubles."""
+    """List a page of a server's queues, with their counts, rates and troubles."""
     view = QueueListView(name=query.name.strip(), troubled=query.troubled, start=query.start, rows=query.limit)
     seen = await _watch(request).now(view)
     if seen.error:
@@ -305,7 +305,7 @@ async def get_queue(request: Request) -> Queue:
 
 
 async def list_consumers(request: Request) -> Consumers:
-    """List the consumers of a queue, with what each of them holds."""
+    """List the consumers of a queue, with the messages that they hold."""
     found = await (await path_params.queue_of(request)).consumers()
     consumers = [
         of(Consumer, each, holds=[of(HeldMessage, held) for held in each.holds]) for each in found[:MOST_CONSUMERS]
@@ -314,14 +314,14 @@ async def list_consumers(request: Request) -> Consumers:
 
 
 async def count_due(request: Request, query: DueQuery) -> DueSpans:
-    """Count what falls due within the next time, in spans."""
+    """Count the messages that fall due soon, in spans of time."""
     queue = await path_params.queue_of(request)
     found = await queue.upcoming(query.window_seconds, query.bucket_seconds)
     return DueSpans(spans=[of(DueSpan, each) for each in found])
 
 
 async def pause_queue(request: Request, body: Pause) -> Paused:
-    """Pause a queue: what runs is finished, nothing more is handed out, and sending continues."""
+    """Pause a queue: running messages finish, no new ones start, and sending continues."""
     queue = await path_params.queue_of(request)
     async with audit.audited(request, "pause", queue=queue.name, seconds=body.for_seconds):
         await queue.pause(body.for_seconds)
@@ -329,7 +329,7 @@ async def pause_queue(request: Request, body: Pause) -> Paused:
 
 
 async def resume_queue(request: Request) -> Paused:
-    """Hand out the messages of a queue again."""
+    """Resume a paused queue."""
     queue = await path_params.queue_of(request)
     async with audit.audited(request, "resume", queue=queue.name):
         await queue.resume()
@@ -337,7 +337,7 @@ async def resume_queue(request: Request) -> Paused:
 
 
 async def configure_queue(request: Request, body: Configure) -> Configuration:
-    """Change what holds for all that use a queue: limits, retries and the ledger. Programs see it within a minute."""
+    """Change the limits, retries and ledger of a queue. Running programs notice it within a minute."""
     queue, given = await path_params.queue_of(request), msgspec.structs.asdict(body)
     wanted = {name: value for name, value in given.items() if value is not UNSET}
     for name, value in wanted.items():
@@ -349,7 +349,7 @@ async def configure_queue(request: Request, body: Configure) -> Configuration:
 
 
 async def examine_queue(request: Request) -> Task:
-    """Let the doctor look at a queue, as a task, without repairs."""
+    """Check a queue with the doctor, as a task, without repairs."""
     task = start_examination(request, await path_params.queue_of(request), secrets.token_urlsafe())
     return await begun(task)
 

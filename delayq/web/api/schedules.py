@@ -1,4 +1,4 @@
-"""Schedules: when each fires, and with what."""
+"""The schedules of a queue."""
 
 from __future__ import annotations
 
@@ -49,17 +49,17 @@ class Schedule(Answer):
 
     Attributes:
         when: its expression, such as "0 9 * * *" or "every 90s".
-        missed: what becomes of slots that no consumer was there for: "once" runs one late, "skip" none that is later
-            than `grace_seconds`, "all" each of them.
-        own: whether it is for the handler that a program has registered under its name.
-        start: no slot is earlier; or null.
-        end: no slot is later; or null.
-        jitter_seconds: each slot is later than the expression says by less than this.
-        paused: whether it fires only when it is run by hand.
+        missed: what happens to slots when no consumer ran: "once" runs one of them late, "skip" drops those more than
+            `grace_seconds` late, "all" runs each of them.
+        own: whether a program declares it in its code, with a handler of the same name.
+        start: the earliest slot, or null.
+        end: the latest slot, or null.
+        jitter_seconds: each slot is delayed at random by less than this.
+        paused: whether it is paused; then it fires only on request.
         finished: whether its last occurrence was handed out.
-        next_at: the slot of the occurrence on its way; null when it is paused or finished.
+        next_at: the slot of the next occurrence; null if it is paused or finished.
         next_id: the id of that occurrence, or null.
-        timeout_seconds: that a run of its handler may take; null where the consumer's timeout counts.
+        timeout_seconds: the time limit of each run; null for the consumer's limit.
     """
 
     name: str
@@ -89,8 +89,8 @@ class Schedules(Answer):
     """A page of schedules, by name.
 
     Attributes:
-        total: how many schedules the queue has.
-        next: give it as `after` for the next page; null on the last one.
+        total: the number of schedules of the queue.
+        next: pass it as `after` to get the next page; null on the last page.
     """
 
     schedules: list[Schedule]
@@ -103,19 +103,19 @@ class NewSchedule(Given):
 
     Attributes:
         name: 1 to 224 bytes.
-        when: five fields, six with the seconds in front, "@daily" and the like, or "every 90s".
-        payload: of each occurrence: any JSON; or give `payload_base64`.
+        when: a cron expression (five fields, or six with seconds first), "@daily" or similar, or "every 90s".
+        payload: the payload of each occurrence, any JSON; or give `payload_base64`.
         payload_base64: bytes, in base64.
-        timezone: a name of the IANA's.
-        missed: what becomes of slots that no consumer was there for: "once" runs one late, "skip" none that is later
-            than `grace_seconds`, "all" each of them.
-        grace_seconds: for "skip"; a minute when it is null.
-        start: leave out slots that are earlier.
-        end: leave out slots that are later.
-        jitter_seconds: delay each slot by a time of its own, less than this.
-        max_retries: of each occurrence; the queue's own number when it is null.
+        timezone: an IANA name.
+        missed: what happens to slots when no consumer ran: "once" runs one of them late, "skip" drops those more than
+            `grace_seconds` late, "all" runs each of them.
+        grace_seconds: for "skip"; null for a minute.
+        start: skip earlier slots.
+        end: skip later slots.
+        jitter_seconds: delay each slot at random by less than this.
+        max_retries: retries of each occurrence; null for the queue's number.
         headers: bytes are {"base64": "…"}.
-        timeout_seconds: that each run of its handler may take; the consumer's own time when it is null.
+        timeout_seconds: the time limit of each run; null for the consumer's limit.
     """
 
     name: str
@@ -134,7 +134,7 @@ class NewSchedule(Given):
 
 
 class Removed(Answer):
-    """A schedule that is there no more."""
+    """A schedule that was removed."""
 
     name: str
 
@@ -143,8 +143,8 @@ class SchedulesQuery(Given):
     """Which schedules to list.
 
     Attributes:
-        after: `next` of the page before.
-        limit: schedules of a page.
+        after: `next` of the previous page.
+        limit: schedules per page.
     """
 
     after: str = ""
@@ -169,7 +169,7 @@ async def get_schedule(request: Request) -> Schedule:
 
 
 async def add_schedule(request: Request, body: NewSchedule) -> Schedule:
-    """Store a schedule, or change the one of this name; one that is the same is left as it is."""
+    """Store a schedule, or change the one with this name. An identical schedule stays as it is."""
     queue = await path_params.queue_of(request)
     payload = payload_of(body.payload, body.payload_base64)
     with field("name"):
@@ -182,7 +182,7 @@ async def add_schedule(request: Request, body: NewSchedule) -> Schedule:
     check_moments(start=body.start, end=body.end)
     before = await queue.schedules.get(body.name)
     if before is not None and before.own:
-        raise InvalidField("name", f"schedule {body.name} belongs to the code of a program: give another name")
+        raise InvalidField("name", f"a program declares schedule {body.name} in its code: choose another name")
     async with audit.audited(request, "add-schedule", queue=queue.name, schedule=body.name):
         added = await queue.schedules.add(
             body.name,
@@ -202,7 +202,7 @@ async def add_schedule(request: Request, body: NewSchedule) -> Schedule:
 
 
 async def pause_schedule(request: Request) -> Schedule:
-    """Let a schedule rest: it fires only when it is run by hand."""
+    """Pause a schedule: it fires only on request."""
     queue, name = await _named(request)
     async with audit.audited(request, "schedule pause", queue=queue.name, schedule=name):
         await queue.schedules.pause(name)
@@ -210,7 +210,7 @@ async def pause_schedule(request: Request) -> Schedule:
 
 
 async def resume_schedule(request: Request) -> Schedule:
-    """Let a schedule go on with its next slot."""
+    """Resume a schedule with its next slot."""
     queue, name = await _named(request)
     async with audit.audited(request, "schedule resume", queue=queue.name, schedule=name):
         await queue.schedules.resume(name)
@@ -218,14 +218,14 @@ async def resume_schedule(request: Request) -> Schedule:
 
 
 async def run_schedule(request: Request) -> Sent:
-    """Send an occurrence of a schedule out of turn. Give an Idempotency-Key to make the request safe to repeat."""
+    """Send an occurrence of a schedule now. Add an Idempotency-Key to repeat the request safely."""
     queue, name = await _named(request)
     async with audit.audited(request, "schedule run", queue=queue.name, schedule=name):
         return sent(await queue.schedules.run_now(name))
 
 
 async def remove_schedule(request: Request) -> Removed:
-    """Forget a schedule with its waiting occurrence; one that runs is finished."""
+    """Remove a schedule and its waiting occurrence. A running occurrence finishes."""
     queue, name = await _named(request)
     async with audit.audited(request, "schedule remove", queue=queue.name, schedule=name):
         await queue.schedules.remove(name)
@@ -233,22 +233,22 @@ async def remove_schedule(request: Request) -> Removed:
 
 
 async def _named(request: Request) -> tuple[Queue, str]:
-    """Return the queue and the name of the schedule that the path names; raises a 404."""
+    """Return the queue and the name of the schedule in the path; raises a 404."""
     queue, name = await path_params.queue_of(request), request.path_params["schedule"]
     await known(queue, name)
     return queue, name
 
 
 async def known(queue: Queue, name: str) -> model.Schedule:
-    """Return a schedule of a queue; raises a 404 when there is none."""
+    """Return a schedule of a queue; raises a 404 if it does not exist."""
     found = await queue.schedules.get(name)
     if found is None:
-        raise HTTPException(404, f"There is no schedule {name} in queue {queue.name}.")
+        raise HTTPException(404, f"Queue {queue.name} has no schedule {name}.")
     return found
 
 
 def schedule(seen: model.Schedule, redaction: Redaction) -> Schedule:
-    """Return a schedule as answers have it."""
+    """Return a schedule as an answer has it."""
     return of(
         Schedule,
         seen,

@@ -1,4 +1,4 @@
-"""Sending messages, and editing a dead letter, which sends it once more."""
+"""Sending messages, and editing dead letters, which sends them again."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ class NewMessage(Given):
     """A message to send.
 
     Attributes:
-        payload: any JSON, which arrives as it is written; or give `payload_base64`.
+        payload: any JSON, sent exactly as written; or give `payload_base64`.
         payload_base64: bytes, in base64.
-        delay_seconds: until it is due; without it and `at`, it is due at once.
+        delay_seconds: until it is due; without it and `at`, it is due now.
         at: when it is due, instead of `delay_seconds`.
-        id: 1 to 256 bytes; a random one when it is null. Give one to make the request safe to repeat.
-        on_conflict: when the id exists: "ignore" leaves that message, "replace" puts this one in its place, "error"
-            answers 409.
+        id: 1 to 256 bytes; null for a random id. With an id, you can repeat the request safely.
+        on_conflict: if the id exists: "ignore" keeps that message, "replace" replaces it with this one, "error" answers
+            409.
         expires_in_seconds: drop the message if it has not started within this time.
-        max_retries: deliveries after the first one; the queue's own number when it is null.
+        max_retries: retries after the first attempt; null for the queue's number.
         headers: bytes are {"base64": "…"}.
-        unique_for_seconds: for how long no other send with it takes this `id`.
-        timeout_seconds: that each run of its handler may take; the consumer's own time when it is null.
+        unique_for_seconds: how long no other send with this field may use the same `id`.
+        timeout_seconds: the time limit of each run; null for the consumer's limit.
     """
 
     payload: msgspec.Raw | UnsetType = UNSET
@@ -77,21 +77,21 @@ class NewMessages(Given):
 
 
 class CreateQuery(Given):
-    """Whether the request may begin something new.
+    """Whether the request may create its queue or topic.
 
     Attributes:
-        create: make the queue, or the topic, when there is none of this name; else it answers 404.
+        create: create the queue or the topic if it does not exist; otherwise the answer is 404.
     """
 
     create: bool = False
 
 
 class Sent(Answer):
-    """What became of a send.
+    """The result of a send.
 
     Attributes:
-        due_at: when it is due; of a message that was there and left: its own due time, while it waits.
-        created: false when a message with this id existed and was left, or replaced.
+        due_at: when it is due; for an existing message that was kept, that message's due time while it waits.
+        created: false if a message with this id existed and was kept or replaced.
     """
 
     id: str
@@ -100,21 +100,21 @@ class Sent(Answer):
 
 
 class SentMessages(Answer):
-    """What became of each message, in the order of the request."""
+    """The result for each message, in the order of the request."""
 
     messages: list[Sent]
 
 
 class Edit(Given):
-    """What a dead letter is to hold when it goes back; what is left out stays.
+    """The new content of a dead letter. Fields that you leave out stay.
 
     Attributes:
         payload: any JSON; or give `payload_base64`.
         payload_base64: bytes, in base64.
-        headers: in place of all of its own.
+        headers: they replace all its headers.
         delay_seconds: until it is due.
-        timeout_seconds: that each run of its handler may take; null for the consumer's own time.
-        died_at: `died_at` of the dead letter that you have looked at: if it has died again since, the answer is 409.
+        timeout_seconds: the time limit of each run; null for the consumer's limit.
+        died_at: `died_at` of the dead letter that you have seen: if it has died again since, the answer is 409.
     """
 
     payload: msgspec.Raw | UnsetType = UNSET
@@ -151,7 +151,7 @@ async def send_messages(request: Request, query: CreateQuery, body: NewMessages)
 
 
 async def edit_dead_letter(request: Request, body: Edit) -> Requeued:
-    """Bring a dead letter back with another payload, headers or timeout, and all of its retries."""
+    """Requeue a dead letter with another payload, headers or timeout, and with all its retries."""
     queue, message_id = await path_params.queue_of(request), request.path_params["id"]
     with field("id"):
         check_id(message_id)
@@ -185,15 +185,15 @@ async def _sent(queue: Queue, messages: list[Outgoing]) -> list[SentMessage]:
 
 
 def sent(done: SentMessage) -> Sent:
-    """Return what became of a send as answers have it."""
+    """Return the result of a send as an answer has it."""
     return Sent(id=done.id, due_at=done.due_at, created=done.created)
 
 
 def _outgoing(given: NewMessage, place: str = "") -> Outgoing:
-    """Return what is to be sent; raises InvalidField.
+    """Return the message to send; raises InvalidField.
 
     Args:
-        place: where in the request it is, in front of the names of fields.
+        place: its place in the request, a prefix of field names.
     """
     with prefixed(place):
         check_due(given.delay_seconds, given.at)

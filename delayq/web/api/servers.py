@@ -1,4 +1,4 @@
-"""Servers: which there are, and what one tells of itself."""
+"""The servers of the dashboard, and their details."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ class Servers(Answer):
 
 
 class Server(Answer):
-    """What a Redis server tells of itself; null where it tells nothing.
+    """A Redis server; fields that it does not report are null.
 
     Attributes:
-        clock_offset_seconds: by how much its clock is ahead of the dashboard's; negative when it is behind.
-        save_points: when it takes snapshots, as Redis writes it; empty for never.
-        disk_ok: whether its last attempts to write to its disk succeeded.
+        clock_offset_seconds: how far its clock is ahead of the dashboard's; negative if it is behind.
+        save_points: when it takes snapshots, in the syntax of Redis; empty for never.
+        disk_ok: whether its last writes to disk succeeded.
         maxmemory_bytes: 0 for no limit.
-        dangers: what about it endangers queues, in sentences.
-        queues: how many queues a search has found within the last minute or two.
+        dangers: sentences about what endangers its queues.
+        queues: the number of queues, as of the last minute or two.
     """
 
     name: str
@@ -55,7 +55,7 @@ async def list_servers(request: Request) -> Servers:
 
 
 async def get_server(request: Request) -> Server:
-    """Ask a server for its version, memory, persistence and clock."""
+    """Return the version, memory, persistence and clock of a server."""
     found = path_params.server_of(request)
     names = await found.queue_names()
     queue = await found.queue(names[0] if names else ASKED_AS)

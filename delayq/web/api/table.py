@@ -1,4 +1,4 @@
-"""The table of all operations, in the order in which people read them."""
+"""The table of all operations, in the order of the API page."""
 
 from __future__ import annotations
 

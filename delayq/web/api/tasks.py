@@ -1,4 +1,4 @@
-"""Tasks: what runs in the dashboard, and how far it is."""
+"""The tasks that run in the dashboard, and their progress."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from delayq.web.pages.tasks import task_of
 
 
 class Task(Answer):
-    """A task: something with many messages, which runs in the dashboard and can be stopped.
+    """A task: an action on many messages, which runs in the dashboard and can be stopped.
 
     Attributes:
-        queue: empty where it is about a topic.
-        topic: empty where it is about a queue, as is `group`.
+        queue: empty if it is about a topic.
+        topic: empty if it is about a queue, as is `group`.
         title: what it does.
-        who: who has asked for it.
-        looked_at: how many messages it has looked at.
-        total: how many there are to look at; null where that is not known.
-        done: how many messages it has changed; null where it changes none.
-        told: what has come of it so far, in sentences.
-        error: why it has failed, or null.
+        who: the user who started it.
+        looked_at: the number of messages checked so far.
+        total: the number of messages to check; null if unknown.
+        done: the number of messages changed; null if it changes none.
+        told: its results so far, in sentences.
+        error: why it failed, or null.
         ended_at: null while it runs.
     """
 
@@ -48,7 +48,7 @@ class Task(Answer):
 
 
 class Tasks(Answer):
-    """The tasks of a server, the latest first: those that run, and the last 200 that have ended."""
+    """The tasks of a server, the latest first: running ones, and the last 200 that ended."""
 
     tasks: list[Task]
 
@@ -60,12 +60,12 @@ async def list_tasks(request: Request) -> Tasks:
 
 
 async def get_task(request: Request) -> Task:
-    """Return how far a task is, and what has come of it."""
+    """Return the progress and results of a task."""
     return task(task_of(request))
 
 
 async def stop_task(request: Request) -> Task:
-    """Let a task end before its next step; what it has not reached then is as before."""
+    """Stop a task before its next step. The rest stays unchanged."""
     found = task_of(request)
     async with audit.audited(request, "stop", **found.about(), task=found.id):
         found.stop()
@@ -73,13 +73,13 @@ async def stop_task(request: Request) -> Task:
 
 
 async def begun(seen: BackgroundTask) -> Task:
-    """Return a task as answers have it, after a moment in which it may end."""
+    """Return a task as an answer has it, after a short wait for it to end."""
     await seen.over(QUICK_SECONDS)
     return task(seen)
 
 
 def task(seen: BackgroundTask) -> Task:
-    """Return a task as answers have it."""
+    """Return a task as an answer has it."""
     return of(Task, seen, error=seen.error or None)
 
 

@@ -1,4 +1,4 @@
-"""Topics: their records, how far each group is, and publishing."""
+"""Topics: their records, the progress of their groups, and publishing."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ class Group(Answer):
     """A group of a topic.
 
     Attributes:
-        consumers: how many it has.
-        unacked: records that they were handed and have not acked.
-        lag: records that it was not handed yet.
+        consumers: the number of its consumers.
+        unacked: the number of records that they received and have not acked.
+        lag: the number of records that it has not received yet.
         at_least: whether the lag may be larger.
-        position: the last record that it was handed.
-        dead: its dead letters.
+        position: the id of the last record that it received.
+        dead: the number of its dead letters.
     """
 
     name: str
@@ -81,8 +81,8 @@ class Topics(Answer):
     """A page of topics, by name.
 
     Attributes:
-        total: how many topics the server has.
-        next: give it as `after` for the next page; null on the last one.
+        total: the number of topics on the server.
+        next: pass it as `after` to get the next page; null on the last page.
     """
 
     topics: list[TopicName]
@@ -94,8 +94,8 @@ class Topic(Answer):
     """A topic, and its groups by name, up to 200.
 
     Attributes:
-        length: how many records it holds.
-        groups_count: how many groups there are.
+        length: the number of its records.
+        groups_count: the number of its groups.
     """
 
     name: str
@@ -108,11 +108,11 @@ class Record(Answer):
     """A record of a topic.
 
     Attributes:
-        key: by which requests name it.
+        key: its key in requests.
         published_at: when it was appended, by the server's clock.
-        payload_kind: "json" where `payload` holds it, "bytes" where `payload_base64` does, "gone" where it cannot be
-            read.
-        payload: JSON; of an entry that another program has appended, its fields.
+        payload_kind: "json" if the payload is in `payload`, "bytes" if it is in `payload_base64`, "gone" if it cannot
+            be read.
+        payload: JSON; for an entry of another program, its fields.
         payload_base64: bytes, in base64.
     """
 
@@ -130,7 +130,7 @@ class Records(Answer):
     """Records of a topic.
 
     Attributes:
-        next: give it as `after` for those that follow; null where nothing does.
+        next: pass it as `after` to get the next page; null on the last page.
     """
 
     records: list[Record]
@@ -141,13 +141,13 @@ class NewRecord(Given):
     """A record to publish.
 
     Attributes:
-        payload: any JSON, which arrives as it is written; or give `payload_base64`.
+        payload: any JSON, sent exactly as written; or give `payload_base64`.
         payload_base64: bytes, in base64.
-        delay_seconds: until it is appended; or give `at`. Without both, it is appended at once.
+        delay_seconds: until it is appended; or give `at`. Without both, it is appended now.
         at: when it is appended.
-        id: of one that waits for its time: 1 to 256 bytes, a random one when it is null. Of one that does not: as in
-            1700000000000-0, higher than that of the last record.
-        key: records of one key keep their order.
+        id: with a delay: 1 to 256 bytes, null for a random id. Without: an id such as 1700000000000-0, higher than the
+            last record's.
+        key: records with the same key keep their order.
         headers: bytes are {"base64": "…"}.
     """
 
@@ -161,12 +161,12 @@ class NewRecord(Given):
 
 
 class Published(Answer):
-    """What became of a record.
+    """The result of publishing a record.
 
     Attributes:
-        id: that of the record; of one that waits, the one under which it waits.
-        due_at: when it is appended; null for one that is there already.
-        created: false when one with this id waited already, and was left.
+        id: the id of the record, or of the waiting message that will be appended.
+        due_at: when it is appended; null if it already was.
+        created: false if a record with this id was already waiting, and was kept.
     """
 
     id: str
@@ -175,7 +175,7 @@ class Published(Answer):
 
 
 class Keys(Given):
-    """Which records are meant.
+    """The records to act on.
 
     Attributes:
         keys: their keys, 1 to 100.
@@ -185,18 +185,18 @@ class Keys(Given):
 
 
 class Deleted(Answer):
-    """How many records were deleted."""
+    """The number of deleted records."""
 
     done: int
 
 
 class Trim(Given):
-    """Which records a topic keeps: the newest, or the young.
+    """Which records a topic keeps, by number or by age.
 
     Attributes:
         confirm: the name of the topic.
-        keep_records: how many to keep, of each shard; or give `keep_since`.
-        keep_since: keep what was published then or later.
+        keep_records: the number of newest records to keep per shard; or give `keep_since`.
+        keep_since: keep records published at this time or later.
     """
 
     confirm: str
@@ -208,8 +208,8 @@ class TopicsQuery(Given):
     """Which topics to list.
 
     Attributes:
-        after: `next` of the page before.
-        limit: topics of a page.
+        after: `next` of the previous page.
+        limit: topics per page.
     """
 
     after: str = ""
@@ -220,9 +220,9 @@ class RecordsQuery(Given):
     """Which records to list.
 
     Attributes:
-        after: the id of a record: those behind it, or before it where `newest_first` is true.
-        newest_first: from the end of the topic to its beginning.
-        limit: records of a page.
+        after: the id of the last record of the previous page.
+        newest_first: start at the end of the topic.
+        limit: records per page.
     """
 
     after: str = ""
@@ -240,7 +240,7 @@ async def list_topics(request: Request, query: TopicsQuery) -> Topics:
 
 
 async def get_topic(request: Request) -> Topic:
-    """Return the length of a topic and how far its groups are."""
+    """Return the length of a topic and the progress of its groups."""
     topic = await path_params.topic_of(request)
     groups = await topic.execute(group_admin.groups)
     return Topic(
@@ -252,7 +252,7 @@ async def get_topic(request: Request) -> Topic:
 
 
 async def list_records(request: Request, query: RecordsQuery) -> Records:
-    """List the records of a topic, the oldest first, or the newest."""
+    """List the records of a topic, the oldest or the newest first."""
     topic = await path_params.topic_of(request)
     with field("after"):
         behind = f"({known_id(query.after)}" if query.after else ""
@@ -263,7 +263,7 @@ async def list_records(request: Request, query: RecordsQuery) -> Records:
 
 
 async def publish_record(request: Request, query: CreateQuery, body: NewRecord) -> Published:
-    """Publish a record. Give an Idempotency-Key to make the request safe to repeat."""
+    """Publish a record. Add an Idempotency-Key to repeat the request safely."""
     if query.create:
         topic = await path_params.server_of(request).topic(request.path_params["topic"])
     else:
@@ -280,7 +280,7 @@ async def publish_record(request: Request, query: CreateQuery, body: NewRecord) 
 
 
 async def delete_records(request: Request, body: Keys) -> Deleted:
-    """Delete records for good, for every group, acked or not."""
+    """Delete records for good, for all groups, acked or not."""
     topic = await path_params.topic_of(request)
     with field("keys"):
         places = [*dict.fromkeys(map(place_of, body.keys))]
@@ -292,7 +292,7 @@ async def delete_records(request: Request, body: Keys) -> Deleted:
 
 
 async def trim_topic(request: Request, body: Trim) -> Task:
-    """Drop the oldest records of a topic, acked or not, as a task."""
+    """Delete the oldest records of a topic, acked or not, as a task."""
     topic = await path_params.topic_of(request)
     check_confirmed(body.confirm, "topic", topic.name)
     if (body.keep_records is None) is (body.keep_since is None):
@@ -304,7 +304,7 @@ async def trim_topic(request: Request, body: Trim) -> Task:
 
 
 def record(seen: model.Record, redaction: Redaction) -> Record:
-    """Return a record as answers have it."""
+    """Return a record as an answer has it."""
     key, envelope, headers = key_of(Place(seen.shard, seen.id)), None, dict[str, Any]()
     with contextlib.suppress(UnreadableEnvelope):  # another program has written it
         envelope = seen.envelope

@@ -1,4 +1,4 @@
-"""What requests and answers of the API are made of: payloads, headers, and pages."""
+"""The parts of requests and answers: payloads, headers and pages."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from delayq.web.redaction import Redaction
 
 
 class Given(msgspec.Struct, forbid_unknown_fields=True):
-    """What a request holds: a field that is not known is refused."""
+    """The fields of a request; unknown fields are refused."""
 
 
 class Answer(msgspec.Struct):
-    """What an answer holds: later versions may add fields."""
+    """The fields of an answer; later versions may add fields."""
 
 
 class Base64(Given):
@@ -51,16 +51,16 @@ A = TypeVar("A", bound=msgspec.Struct)
 
 
 def of(kind: type[A], seen: Any, **more: Any) -> A:
-    """Make an answer of the attributes of `seen` that have the names of its fields, and of `more`."""
+    """Make an answer from the attributes of `seen` that match its fields, and from `more`."""
     known = {name: getattr(seen, name) for name in kind.__struct_fields__ if name not in more and hasattr(seen, name)}
     return kind(**known | more)
 
 
 def payload_fields(envelope: Envelope | None, redaction: Redaction, size: int | None = None) -> dict[str, Any]:
-    """Return the fields of an answer that tell what may be shown of a payload.
+    """Return the fields of an answer for a payload, without hidden values.
 
     Args:
-        size: bytes of what is stored, where it was not read because it is large.
+        size: the stored bytes, if the payload was too large to be read.
     """
     known: dict[str, Any] = {"payload_bytes": size or None, "payload": UNSET, "payload_base64": UNSET}
     if envelope is None:
@@ -77,7 +77,7 @@ def payload_fields(envelope: Envelope | None, redaction: Redaction, size: int | 
 
 
 def envelope_of(payload: Any) -> Envelope:
-    """Return an envelope that holds a payload which was read."""
+    """Return an envelope that holds a decoded payload."""
     if isinstance(payload, bytes):
         return Envelope(FORMAT, RAW, payload, 0)
     return Envelope(FORMAT, JSON, msgspec.json.encode(payload), 0)
@@ -92,7 +92,7 @@ def header_values(headers: Mapping[str, Any] | None) -> HeaderValues:
 
 
 def headers_of(given: HeaderValues) -> Headers:
-    """Return headers of a request as they are sent; raises InvalidInput."""
+    """Return the headers of a request as they are sent; raises InvalidInput."""
     return {
         name: unbase64(value.base64, f"headers.{name}") if isinstance(value, Base64) else value
         for name, value in given.items()
@@ -100,21 +100,21 @@ def headers_of(given: HeaderValues) -> Headers:
 
 
 def payload_of(payload: msgspec.Raw | UnsetType, encoded: str | UnsetType) -> Any:
-    """Return the payload of a request as it is sent: JSON as it is written, or bytes; UNSET where none is given."""
+    """Return the payload of a request as it is sent: JSON exactly as written, or bytes; UNSET if there is none."""
     if payload is not UNSET and encoded is not UNSET:
         raise InvalidField("payload_base64", "payload and payload_base64 are both given: give one of them")
     if isinstance(encoded, str):
         return unbase64(encoded, "payload_base64")
     if isinstance(payload, msgspec.Raw):
         try:
-            msgspec.json.decode(payload)  # of a raw value, not everything was looked at
+            msgspec.json.decode(payload)  # msgspec has not checked all of a raw value
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
             raise InvalidField("payload", f"payload: {error}") from error
     return payload
 
 
 def required_payload(payload: msgspec.Raw | UnsetType, encoded: str | UnsetType) -> Any:
-    """Return the payload of a request as it is sent; raises InvalidInput where there is none."""
+    """Return the payload of a request as it is sent; raises InvalidInput if there is none."""
     found = payload_of(payload, encoded)
     if found is UNSET:
         raise InvalidField("payload", "payload is missing: give it, or payload_base64")
@@ -122,7 +122,7 @@ def required_payload(payload: msgspec.Raw | UnsetType, encoded: str | UnsetType)
 
 
 def check_due(delay_seconds: float | None, at: dt.datetime | None) -> None:
-    """Raise InvalidInput unless a delay or a moment, or neither, says when something is due."""
+    """Raise InvalidInput if both a delay and a time are given."""
     if delay_seconds is not None and at is not None:
         raise InvalidField("at", "delay_seconds and at are both given: give one of them")
     check_times(delay_seconds=delay_seconds)
@@ -130,20 +130,20 @@ def check_due(delay_seconds: float | None, at: dt.datetime | None) -> None:
 
 
 def check_confirmed(confirm: str, kind: str, name: str) -> None:
-    """Raise InvalidInput unless a request repeats the name of what it is about."""
+    """Raise InvalidInput unless a request repeats the name of its target."""
     if confirm != name:
         raise InvalidField("confirm", f"confirm is {confirm!r}: give the name of the {kind}, {name!r}")
 
 
 def check_times(**seconds: float | None) -> None:
-    """Raise InvalidInput, naming the field, for a length of time that leads past the year 9999."""
+    """Raise InvalidInput, naming the field, if a duration leads past the year 9999."""
     for name, given in seconds.items():
         with field(name):
             delay_ms(given or 0, name)
 
 
 def check_moments(**moments: dt.datetime | None) -> None:
-    """Raise InvalidInput, naming the field, for a moment before 1970."""
+    """Raise InvalidInput, naming the field, if a time is before 1970."""
     for name, given in moments.items():
         with field(name):
             if given is not None:
@@ -152,7 +152,7 @@ def check_moments(**moments: dt.datetime | None) -> None:
 
 @contextlib.contextmanager
 def prefixed(place: str) -> Iterator[None]:
-    """Say where in a request the fields are that an error names."""
+    """Prefix the field of an error with its place in the request."""
     try:
         yield
     except InvalidField as error:
@@ -160,8 +160,8 @@ def prefixed(place: str) -> Iterator[None]:
 
 
 def unbase64(text: str, name: str) -> bytes:
-    """Return the bytes that a text in base64 holds; raises InvalidInput, naming the field."""
+    """Decode base64; raises InvalidInput, naming the field."""
     try:
         return base64.b64decode(text, validate=True)
     except ValueError as error:
-        raise InvalidField(name, f"{name}: this is not base64: {error}") from error
+        raise InvalidField(name, f"{name} is not base64: {error}") from error

@@ -1,4 +1,4 @@
-"""The pages, in the order of their entries in the navigation."""
+"""The pages, in the order of their links in the navigation."""
 
 from types import ModuleType
 

@@ -1,4 +1,4 @@
-"""Actions on messages: a form is confirmed, with a count, and then runs as a task."""
+"""Actions on messages: a form is confirmed on a page with a count, and then runs as a task."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from delayq.web.request_context import visit, who
 
 
 async def _origin(request: Request) -> Response:
-    """Show the page that asks for a confirmation: what its query says is that of the form's path."""
+    """Show the page that the form was sent from: the form's path has the query of that page."""
     return await (dead_letters.dead if visit(request).form.get("page") == "dead" else messages.messages)(request)
 
 
 @back_on(_origin)
 async def confirm(request: Request) -> Response:
-    """Tell what a form would do, with how many messages, and ask for the rest."""
+    """Show what the action would do, and to how many messages; ask for the remaining fields."""
     queue = await path_params.queue_of(request)
     deed = ActionRequest.of(visit(request).form, render.redaction(request))
     up_to = await jobs.last_score(queue, deed.filter.state) if deed.act == "purge" else None
@@ -43,7 +43,7 @@ async def confirm(request: Request) -> Response:
 
 @back_on(confirm)
 async def run(request: Request) -> Response:
-    """Let a task do it; a form that is sent twice leads to the task of the first time."""
+    """Start a task for the action; a form that is sent twice leads to the first task."""
     queue, form = await path_params.queue_of(request), visit(request).form
     tasks: BackgroundTasks = request.app.state.tasks
     deed, once = ActionRequest.of(form, render.redaction(request)), word_of(form)
@@ -51,7 +51,7 @@ async def run(request: Request) -> Response:
     if deed.act == "purge":
         forms.check_name(form, "queue", queue.name)
     task = tasks.asked(once)
-    if task is None:  # and nothing is awaited before it has started: a double click is two requests at once
+    if task is None:  # no await between here and its start: a double click sends two requests at once
         task = start(request, queue.name, deed, work, once)
         await task.over(QUICK_SECONDS)
     if task.status == "done" and not deed.dry:
@@ -60,7 +60,7 @@ async def run(request: Request) -> Response:
 
 
 def start(request: Request, queue: str, deed: ActionRequest, work: Work, once: str) -> BackgroundTask:
-    """Let a task do what was asked for, with audit lines of its beginning and its end."""
+    """Start a task for the action, with audit lines at its start and end."""
     alone = deed.is_sweep and not deed.dry
     task = BackgroundTask(request.path_params["server"], queue, deed.title(), who(request), alone)
     if deed.dry:
@@ -73,7 +73,7 @@ def start(request: Request, queue: str, deed: ActionRequest, work: Work, once: s
 
 
 def _back(request: Request, task: BackgroundTask, deed: ActionRequest) -> Response:
-    """Lead back to where the action was asked for, with what became of it."""
+    """Return to the page where the action began, with a notice of its outcome."""
     told = f"{deed.title()}: {' '.join(task.told)}"
     if deed.page == "message" and deed.ids and deed.act != "cancel":
         return audit.back(request, told, "message", id=deed.ids[0])
@@ -84,11 +84,11 @@ def _back(request: Request, task: BackgroundTask, deed: ActionRequest) -> Respon
 
 
 QUICK_SECONDS = 0.3
-"""How long a task may take to be over when its page is shown first."""
+"""How long a request waits for its task to end before it shows the task's page."""
 
 
 def begin(request: Request, task: BackgroundTask, work: Work, once: str, line: dict[str, object]) -> None:
-    """Start a task, of whose end, or why it was refused, an audit line tells."""
+    """Start a task; an audit line records its end, or why it was refused."""
     tasks: BackgroundTasks = request.app.state.tasks
     try:
         tasks.start(task, work, once, lambda ended: audit.note(request, line | outcome(ended)))
@@ -98,13 +98,13 @@ def begin(request: Request, task: BackgroundTask, work: Work, once: str, line: d
 
 
 def audit_line(task: BackgroundTask, deed: ActionRequest) -> dict[str, object]:
-    """Return what an audit line tells of a task."""
+    """Return the fields of an audit line for a task."""
     about: dict[str, object] = {"ids": [*map(printable_id, deed.ids)]} if deed.ids else {"all": deed.filter.words()}
     return {"who": task.who, "action": deed.act, "server": task.server, "queue": task.queue, "task": task.id} | about
 
 
 def outcome(task: BackgroundTask) -> dict[str, object]:
-    """Return what an audit line tells of the end of a task."""
+    """Return the fields of an audit line for the end of a task."""
     return {"outcome": f"failed: {task.error}" if task.error else task.status, "told": " ".join(task.told)}
 
 

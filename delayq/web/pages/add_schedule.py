@@ -1,4 +1,4 @@
-"""Adding a schedule by a form: it is shown in words and with its next times before it is stored."""
+"""A form that adds a schedule; a preview shows it in words and with its next times before it is stored."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ EMPTY = {
     "payload": "null",
     "kind": "json",
 }
-"""The fields of the form, as it is opened."""
+"""The initial fields of the form."""
 
-MISSED = {"once": "send one of them, late", "skip": "skip those that are too late", "all": "send all of them, in order"}
-"""What becomes of times that no consumer was there for: `Missed` in words."""
+MISSED = {"once": "run once, late", "skip": "skip times that are too late", "all": "run all missed times, in order"}
+"""The choices of `Missed`, in words."""
 
 
 class Draft(NamedTuple):
-    """What the form asks for: arguments of `Schedules.add`, and the plan that they make."""
+    """The content of the form: the arguments of `Schedules.add`, and the plan that they make."""
 
     name: str
     plan: Plan
@@ -59,7 +59,7 @@ async def schedule_form(request: Request) -> Response:
 
 @back_on(schedule_form)
 async def add(request: Request) -> Response:
-    """Show what the form asks for, return to the form, or store it; a form that is sent twice stores it once."""
+    """Show the preview, return to the form, or store the schedule; a form that is sent twice stores it once."""
     queue, form = await path_params.queue_of(request), visit(request).form
     if form.get("act") == "change":
         return await _form(request, queue, {name: form.get(name, empty) for name, empty in EMPTY.items()})
@@ -93,13 +93,13 @@ async def _form(request: Request, queue: Queue, values: Mapping[str, str]) -> Re
 async def _store(request: Request, queue: Queue, draft: Draft) -> Response:
     form = visit(request).form
     tasks: BackgroundTasks = request.app.state.tasks
-    told = f"{draft.name} was stored already."
+    told = f"{draft.name} is already stored."
     with tasks.once(word_of(form)) as is_new:
         if is_new:
             existing = await _existing(queue, draft)
             if (existing is not None) != (form.get("existed") == "1"):
-                is_gone = "is gone" if existing is None else "exists now"
-                raise InvalidField("name", f"schedule {draft.name} {is_gone}: look at the preview again")
+                is_gone = "was removed" if existing is None else "now exists"
+                raise InvalidField("name", f"schedule {draft.name} {is_gone}: check the preview again")
             about = {"schedule": draft.name, "when": draft.plan.when, "timezone": draft.plan.timezone}
             async with audit.audited(request, "add-schedule", queue=queue.name, **about) as line:
                 stored = await _stored(queue, draft)
@@ -108,16 +108,16 @@ async def _store(request: Request, queue: Queue, draft: Draft) -> Response:
 
 
 async def _existing(queue: Queue, draft: Draft) -> Schedule | None:
-    """Return the schedule of this name; raises InvalidField for one that only a program may change."""
+    """Return the schedule with this name; raises InvalidField if only a program may change it."""
     existing = await queue.schedules.get(draft.name)
     if existing is not None and existing.own:
-        told = f"schedule {draft.name} belongs to the code of a program: change it there, or give another name"
+        told = f"a program declares schedule {draft.name} in its code: change it there, or choose another name"
         raise InvalidField("name", told)
     return existing
 
 
 async def _check(queue: Queue, draft: Draft) -> None:
-    """Check all that a call with the draft would check; raises InvalidField."""
+    """Check everything that the call with this draft would check; raises InvalidField."""
     sent = {name: draft.arguments[name] for name in ("payload", "max_retries", "headers", "timeout")}
 
     def checked(context: QueueContext) -> Operation[None]:
@@ -128,7 +128,7 @@ async def _check(queue: Queue, draft: Draft) -> None:
         await queue.execute(checked)
     except (PayloadTooLarge, PayloadNotSerializable) as error:
         raise InvalidField("payload", str(error)) from error
-    except InvalidInput as error:  # all else of it was checked before
+    except InvalidInput as error:  # everything else was checked before
         raise InvalidField("headers", str(error)) from error
 
 
@@ -155,7 +155,7 @@ def _draft(form: Mapping[str, str]) -> Draft:
         "jitter": delay_of(form, "jitter") or 0,
     }
     if given["grace"] is not None and given["missed"] != "skip":
-        raise InvalidField("grace", "this says when a time is too late, which is for “skip” alone: leave it out")
+        raise InvalidField("grace", "this applies to “skip” only: leave it empty")
     if given["jitter"] > MAX_INTERVAL_S:
         raise InvalidField("jitter", f"{form['jitter']!r} is more than 366 days: give a shorter time")
     with field("end" if given["end"] else "when"):
@@ -168,7 +168,7 @@ def _draft(form: Mapping[str, str]) -> Draft:
 def _missed(form: Mapping[str, str]) -> str:
     missed = form.get("missed", "once")
     if missed not in get_args(Missed):
-        raise InvalidField("missed", f"{missed!r} is unknown: choose one of {', '.join(MISSED)}")
+        raise InvalidField("missed", f"unknown choice {missed!r}; expected one of {', '.join(MISSED)}")
     return missed
 
 
@@ -178,12 +178,12 @@ def _moment(form: Mapping[str, str], name: str) -> dt.datetime | None:
         return None
     with field(name):
         moment = parse_moment(text)
-        timestamp_ms(moment, name)  # which checks it
+        timestamp_ms(moment, name)  # checks it
     return moment
 
 
 def _times(draft: Draft, queue: str, now: dt.datetime) -> list[dt.datetime]:
-    """Return when the schedule fires next."""
+    """Return the next times of the schedule."""
     slots, found, last = draft.plan.slots(queue, draft.name), list[dt.datetime](), timestamp_ms(now)
     while len(found) < TIMES and (following := slots.after(last)) is not None:
         found.append(from_ms(following))
@@ -193,7 +193,7 @@ def _times(draft: Draft, queue: str, now: dt.datetime) -> list[dt.datetime]:
 
 def _next(schedule: Schedule) -> str:
     if schedule.next_at is None:
-        return "it is paused" if schedule.paused else "it is finished, as its end is past"
+        return "it is paused" if schedule.paused else "it is finished, since its end has passed"
     return f"it fires next at {schedule.next_at:%Y-%m-%d %H:%M:%S} UTC"
 
 

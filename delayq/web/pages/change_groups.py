@@ -1,4 +1,4 @@
-"""Groups of a topic: made, moved and destroyed; the last two after a confirmation that says what they would do."""
+"""Creating, moving and destroying groups of a topic; the last two after a confirmation."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from delayq.web.request_context import visit
 
 
 class Beginning(NamedTuple):
-    """Where a group begins, as a form says it.
+    """Where a group starts, as entered in a form.
 
     Attributes:
         where: "end", "start", "id" or "time".
         text: the id, or the time.
-        position: the same for the library.
+        position: the library's form of it.
     """
 
     where: str
@@ -47,7 +47,7 @@ class Beginning(NamedTuple):
         """Read a form; raises InvalidInput.
 
         Args:
-            now: the server's clock, from which a length of time counts back.
+            now: the server's clock; a length of time is subtracted from it.
         """
         where, text = form.get("where", ""), form.get("position", "").strip()
         if where in ENDS:
@@ -64,9 +64,9 @@ class Beginning(NamedTuple):
     def words(self) -> str:
         """Say it."""
         if isinstance(self.position, dt.datetime):
-            return f"what was published at {self.position.astimezone(dt.UTC):%Y-%m-%d %H:%M:%S} UTC, or later"
-        words = {"end": "what is published from now on", "start": "the first record"}
-        return words.get(self.where, f"the record behind {self.text}")
+            return f"records published since {self.position.astimezone(dt.UTC):%Y-%m-%d %H:%M:%S} UTC"
+        words = {"end": "records published from now on", "start": "the first record"}
+        return words.get(self.where, f"the record after {self.text}")
 
 
 ENDS = {"end": "$", "start": "0"}
@@ -74,7 +74,7 @@ ENDS = {"end": "$", "start": "0"}
 
 @back_on(topic_page.topic)
 async def make(request: Request) -> Response:
-    """Make a group; one that exists stays where it is."""
+    """Create a group; an existing group keeps its position."""
     topic, form = await path_params.topic_of(request), visit(request).form
     with field("group"):
         name = check_group_name(form.get("group", "").strip())
@@ -82,9 +82,9 @@ async def make(request: Request) -> Response:
     async with audit.audited(request, "make group", topic=topic.name, group=name, position=str(at.position)) as line:
         is_new = await topic.execute(group_admin.make, name, at.position)
         told = (
-            f"Group {name} is made: it begins with {at.words()}."
+            f"Created group {name}. It starts from {at.words()}."
             if is_new
-            else f"Group {name} exists: it stays where it is."
+            else f"Group {name} already exists and keeps its position."
         )
         line["told"] = told
     return audit.back(request, told, "group", group=name)
@@ -92,7 +92,7 @@ async def make(request: Request) -> Response:
 
 @back_on(group_page.group)
 async def confirm_move(request: Request) -> Response:
-    """Say how many records a move would hand out again, or skip."""
+    """Show how many records a move would deliver again or skip."""
     topic, name = await path_params.topic_of(request), request.path_params["group"]
     at = Beginning.of(visit(request).form, await topic.execute(server_time))
     try:
@@ -104,7 +104,7 @@ async def confirm_move(request: Request) -> Response:
         "confirm.html",
         title=f"Move {name}",
         subject=f"group of topic {topic.name}",
-        sentences=[f"It goes on with {at.words()}.", *_effects(move), "What is unacked stays with its consumers."],
+        sentences=[f"It continues from {at.words()}.", *_effects(move), "Unacked records stay with their consumers."],
         ids=[],
         fields=[("where", at.where), ("position", at.text), ("once", secrets.token_urlsafe(12))],
         action=render.url(request, "move_group", **request.path_params),
@@ -117,32 +117,33 @@ async def confirm_move(request: Request) -> Response:
 
 @back_on(confirm_move)
 async def move(request: Request) -> Response:
-    """Let a group go on from elsewhere."""
+    """Move a group to another position."""
     topic, name, form = await path_params.topic_of(request), request.path_params["group"], visit(request).form
     at = Beginning.of(form, await topic.execute(server_time))
     tasks: BackgroundTasks = request.app.state.tasks
-    told = "That was done already."
+    told = "Already done."
     with tasks.once(word_of(form)) as is_new:
         if is_new:
             async with audit.audited(request, "move group", topic=topic.name, group=name, position=str(at.position)):
                 await topic.execute(group_admin.move, name, at.position)
-            told = f"The group goes on with {at.words()}."
+            told = f"The group continues from {at.words()}."
     return audit.back(request, told, "group")
 
 
 @back_on(group_page.group)
 async def confirm_destroy(request: Request) -> Response:
-    """Say what would be lost with a group."""
+    """Show what would be lost with a group."""
     topic, name = await path_params.topic_of(request), request.path_params["group"]
     info = await _info(topic, name)
+    unacked, dead = render.plural(info.unacked, "unacked record"), render.plural(info.dead, "dead letter")
     return render.page(
         request,
         "confirm.html",
         title=f"Destroy {name}",
         subject=f"group of topic {topic.name}",
         sentences=[
-            f"Gone for good: its position, its list of {info.unacked:,} unacked and its {info.dead:,} dead letters.",
-            "The topic keeps its records. A consumer of the group that still runs fails.",
+            f"Deletes its position, {unacked} and {dead} for good.",
+            "The topic keeps its records. Running consumers of the group fail.",
         ],
         ids=[],
         fields=[("once", secrets.token_urlsafe(12))],
@@ -156,32 +157,32 @@ async def confirm_destroy(request: Request) -> Response:
 
 @back_on(confirm_destroy)
 async def destroy(request: Request) -> Response:
-    """Take a group away."""
+    """Destroy a group."""
     topic, name, form = await path_params.topic_of(request), request.path_params["group"], visit(request).form
     forms.check_name(form, "group", name)
     tasks: BackgroundTasks = request.app.state.tasks
-    told = "That was done already."
+    told = "Already done."
     with tasks.once(word_of(form)) as is_new:
         if is_new:
             async with audit.audited(request, "destroy group", topic=topic.name, group=name):
                 if not await topic.execute(group_admin.destroy, name):
                     raise _missing(topic, name)
-            told = f"Group {name} is destroyed."
+            told = f"Destroyed group {name}."
     return audit.back(request, told, "topic", group=None)
 
 
 def _effects(move: Move) -> list[str]:
-    least = "At least " if move.at_least else ""
+    least = "at least " if move.at_least else ""
     told = []
     if move.again:
-        told.append(f"{least}{_records(move.again)} that it was handed already: it is handed them again, acked or not.")
+        told.append(f"It receives {least}{render.plural(move.again, 'record')} again, acked or not.")
     if move.skipped:
-        told.append(f"{least}{_records(move.skipped)} that it was not handed yet: it skips them.")
-    return told or ["It is there already: no record is handed out again, and none is skipped."]
+        told.append(f"It skips {least}{render.plural(move.skipped, 'record')} that it has not received yet.")
+    return told or ["It is already there: it neither skips records nor receives any again."]
 
 
-def _records(count: int) -> str:
-    return "1 record" if count == 1 else f"{count:,} records"
+def _records(count: int, which: str = "") -> str:
+    return f"1 {which}record" if count == 1 else f"{count:,} {which}records"
 
 
 async def _info(topic: Topic, group: str) -> GroupInfo:

@@ -1,4 +1,4 @@
-"""Records of a topic: deleted one by one, or trimmed by length or age, after a confirmation that says how many go."""
+"""Deleting selected records of a topic, or trimming it by length or age; a confirmation says how many records go."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ MOST_IDS = 100
 
 @back_on(topic_page.topic)
 async def confirm_delete(request: Request) -> Response:
-    """Name the records that a form would delete."""
+    """Show the records that would be deleted."""
     topic, places = await path_params.topic_of(request), _ticked(request)
     return render.page(
         request,
         "confirm.html",
         title=f"Delete {_records(len(places))}",
         subject=f"of topic {topic.name}",
-        sentences=["Gone for good, for every group, acked or not."],
+        sentences=["They are deleted for good, for all groups, acked or not."],
         ids=[each.id for each in places],
         fields=[*(("ids", key_of(each)) for each in places), ("once", secrets.token_urlsafe(12))],
         action=render.url(request, "delete_records", **request.path_params),
@@ -52,10 +52,10 @@ async def confirm_delete(request: Request) -> Response:
 
 @back_on(confirm_delete)
 async def delete(request: Request) -> Response:
-    """Delete the records that were ticked."""
+    """Delete the selected records."""
     topic, places = await path_params.topic_of(request), _ticked(request)
     tasks: BackgroundTasks = request.app.state.tasks
-    told = "That was done already."
+    told = "Already done."
     with tasks.once(word_of(visit(request).form)) as is_new:
         if is_new:
             ids = [*map(key_of, places)]
@@ -63,20 +63,20 @@ async def delete(request: Request) -> Response:
                 done = await topic.execute(
                     trim.delete, [Record(topic.name, each.id, (), 0, each.shard) for each in places]
                 )
-                line["told"] = told = f"{done:,} of {_records(len(places))} deleted."
+                line["told"] = told = _deleted(done, len(places))
     return audit.back(request, told, "topic")
 
 
 @back_on(topic_page.topic)
 async def confirm_trim(request: Request) -> Response:
-    """Say how many records a trim would drop, and which groups need some of them perhaps."""
+    """Show how many records a trim would delete, and which groups may still need some of them."""
     topic, form = await path_params.topic_of(request), visit(request).form
     plan = _plan(form, await topic.execute(server_time))
     count, at_least = await topic.execute(trim.foresee, plan)
     if not count:
-        raise InvalidField("keep", f"no record would go: topic {topic.name} keeps {_words(plan)}")
+        raise InvalidField("keep", f"no record would be deleted: topic {topic.name} keeps {_words(plan)}")
     behind = [each for each in await topic.execute(group_admin.groups, 1) if each.lag or each.unacked]
-    drops = f"{'At least ' * at_least}{_records(count)} would go, acked or not, as of now."
+    drops = f"Deletes {'at least ' * at_least}{_records(count)}, acked or not."
     return render.page(
         request,
         "confirm.html",
@@ -87,7 +87,7 @@ async def confirm_trim(request: Request) -> Response:
         fields=[*_fields(plan), ("once", secrets.token_urlsafe(12))],
         action=render.url(request, "trim", **request.path_params),
         check=("topic", topic.name),
-        verb=f"Drop {'at least ' * at_least}{_records(count)}",
+        verb=f"Delete {'at least ' * at_least}{_records(count)}",
         is_danger=True,
         back=render.url(request, "topic", **request.path_params),
     )
@@ -98,20 +98,20 @@ MOST_NAMED = 20
 
 @back_on(confirm_trim)
 async def run_trim(request: Request) -> Response:
-    """Let a task drop the oldest records; a form that is sent twice leads to the task of the first time."""
+    """Start a task that deletes the oldest records; a form that is sent twice leads to the first task."""
     topic, form = await path_params.topic_of(request), visit(request).form
     tasks: BackgroundTasks = request.app.state.tasks
     once, plan = word_of(form), _plan(form, await topic.execute(server_time))
     forms.check_name(form, "topic", topic.name)
     task = tasks.asked(once)
-    if task is None:  # and nothing is awaited before it has started: a double click is two requests at once
+    if task is None:  # no await between here and its start: a double click sends two requests at once
         task = start_trim(request, topic, plan, once)
         await task.over(QUICK_SECONDS)
     return RedirectResponse(render.url(request, "task", server=task.server, task=task.id), 303)
 
 
 def start_trim(request: Request, topic: Topic, plan: TrimPlan, once: str) -> BackgroundTask:
-    """Let a task drop the oldest records, with audit lines of its beginning and its end."""
+    """Start a task that deletes the oldest records, with audit lines at its start and end."""
     server, title = request.path_params["server"], f"Trim to {_words(plan)}"
     task = BackgroundTask(server, "", title, who(request), alone=True, topic=topic.name)
     line = {"who": task.who, "action": "trim", "server": server} | task.about() | {"to": _words(plan), "task": task.id}
@@ -125,23 +125,23 @@ def _trimmed(topic: Topic, plan: TrimPlan) -> Work:
         sweep = TrimSweep(plan)
         while not sweep.done and task.goes_on:
             done = await topic.execute(sweep.step)
-            task.tell(done, None, f"{done:,} dropped.", done=done)
+            task.tell(done, None, f"Deleted {_records(done)}.", done=done)
             await task.rest(0)
 
     return work
 
 
 def _ticked(request: Request) -> list[Place]:
-    """Return the records that were ticked; raises InvalidInput."""
+    """Return the selected records; raises InvalidInput."""
     places = [*dict.fromkeys(map(place_of, visit(request).form.getlist("ids")))]
     if not places or len(places) > MOST_IDS:
-        ticked = f"{len(places)} records are ticked: tick at most {MOST_IDS}"
-        raise InvalidField("ids", ticked if places else "no record is ticked: tick at least one")
+        many = f"{len(places)} records are selected: select at most {MOST_IDS}"
+        raise InvalidField("ids", many if places else "no record is selected: select at least one")
     return places
 
 
 def _plan(form: Mapping[str, str], now: dt.datetime) -> TrimPlan:
-    """Read what a form says of what is to be kept; raises InvalidInput."""
+    """Read which records to keep from a form; raises InvalidInput."""
     how, text = form.get("how", ""), form.get("keep", "").strip()
     with field("keep"):
         if how == "length":
@@ -161,13 +161,19 @@ def _fields(plan: TrimPlan) -> list[tuple[str, str]]:
 
 def _words(plan: TrimPlan) -> str:
     if plan.length is not None:
-        return f"the newest {plan.length:,} (of each shard)"
-    return f"what was published at {from_ms(plan.since_ms or 0):%Y-%m-%d %H:%M:%S} UTC, or later"
+        return f"the newest {plan.length:,} (per shard)"
+    return f"records published since {from_ms(plan.since_ms or 0):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _needs(group: GroupInfo) -> str:
     lag = lag_text([group])
-    return f"Group {group.name} was not handed {lag} of the records yet, and has not acked {group.unacked:,}."
+    return f"Group {group.name} has not received {lag} of the records yet, and has {group.unacked:,} unacked."
+
+
+def _deleted(done: int, of: int) -> str:
+    return (
+        f"Deleted {_records(of)}." if done == of else f"Deleted {done:,} of {of:,} records; the others no longer exist."
+    )
 
 
 def _records(count: int) -> str:

@@ -1,4 +1,4 @@
-"""Configuring a queue: a form, a page that says what would change, and what it costs, and then the change."""
+"""Configuring a queue: a form, a preview of the changes and their effects, and then the change."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from delayq.web.request_context import visit
 
 
 class Setting(NamedTuple):
-    """A field of a `Configuration` as pages show it.
+    """How pages show a field of a `Configuration`.
 
     Attributes:
-        hint: how it is written.
-        none: what holds where it is empty.
+        hint: its format.
+        none: what applies if it is empty.
     """
 
     title: str
@@ -37,23 +37,23 @@ class Setting(NamedTuple):
 
 
 SETTINGS = {
-    "rate": Setting("Rate, at most", "100/s, 5/10s, 9/min", "no limit"),
-    "concurrency": Setting("Messages that run at the same time, at most", "1 to 1,000,000", "no limit"),
-    "concurrency_per_key": Setting("The same, of those that share a key", "1 to 1,000,000", "no limit"),
+    "rate": Setting("Maximum rate", "100/s, 5/10s, 9/min", "no limit"),
+    "concurrency": Setting("Maximum messages running at once", "1 to 1,000,000", "no limit"),
+    "concurrency_per_key": Setting("Maximum running at once per key", "1 to 1,000,000", "no limit"),
     "max_retries": Setting(
-        "Retries of messages that are sent without a number of their own", "0 to 1,000,000", "each program’s own"
+        "Retries of messages sent without their own number", "0 to 1,000,000", "set by each program"
     ),
     "backoff": Setting(
-        "Waits before retries", "fixed:10s, exponential:base=10s,factor=3,maximum=1h", "each program’s own"
+        "Backoff before retries", "fixed:10s, exponential:base=10s,factor=3,maximum=1h", "set by each program"
     ),
-    "max_dead": Setting("Dead letters to keep, at most", "1 to 1,000,000", "no limit"),
-    "events": Setting("Entries to keep in the ledger", "1 to 10,000,000", "no ledger"),
+    "max_dead": Setting("Maximum dead letters to keep", "1 to 1,000,000", "no limit"),
+    "events": Setting("Ledger entries to keep", "1 to 10,000,000", "no ledger"),
 }
-"""By the names of the fields, in the order of the form."""
+"""By field name, in the order of the form."""
 
 
 class Change(NamedTuple):
-    """A setting with its old and its new value, as texts."""
+    """A setting with its old and new value, as text."""
 
     name: str
     old: str
@@ -61,19 +61,19 @@ class Change(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Both, for an audit line."""
+        """Both values, for an audit line."""
         return f"{self.name}: {self.old or 'none'} → {self.new or 'none'}"
 
 
 async def configuration_form(request: Request) -> Response:
-    """Show the form with what holds now."""
+    """Show the form with the current settings."""
     queue = await path_params.queue_of(request)
     return await _form(request, queue, _texts(await queue.configuration()))
 
 
 @back_on(configuration_form)
 async def configure(request: Request) -> Response:
-    """Show what would change, return to the form, or change it, unless somebody else has meanwhile."""
+    """Show the preview, return to the form, or apply the changes, unless somebody else has configured the queue."""
     queue, form = await path_params.queue_of(request), visit(request).form
     if form.get("act") == "change":
         return await _form(request, queue, {name: form.get(name, "") for name in SETTINGS})
@@ -101,10 +101,10 @@ async def _form(request: Request, queue: Queue, values: Mapping[str, str]) -> Re
 
 
 async def _apply(request: Request, queue: Queue, wanted: Configuration, changes: list[Change]) -> Response:
-    told = "Nothing was to be changed."
+    told = "No changes."
     if changes:
         if visit(request).form.get("before") != _fingerprint(await queue.configuration()):
-            raise HTTPException(409, "Somebody has configured the queue meanwhile: look at the preview again.")
+            raise HTTPException(409, "Somebody else has configured the queue: check the preview again.")
         texts = [each.text for each in changes]
         async with audit.audited(request, "configure", queue=queue.name, changes=texts):
             await queue.configure(**{each.name: getattr(wanted, each.name) for each in changes})
@@ -126,7 +126,7 @@ def _value(name: str, text: str) -> Any:
     if not text or name in ("rate", "backoff"):
         return text or None
     if not (text.isdecimal() and len(text) < 12):
-        raise InvalidInput(f"{text!r} is not a whole number: write {SETTINGS[name].hint}, or leave it out")
+        raise InvalidInput(f"{text!r} is not a whole number: write {SETTINGS[name].hint}, or leave it empty")
     return int(text)
 
 
@@ -140,7 +140,7 @@ def _texts(configuration: Configuration) -> dict[str, str]:
 
 
 def _fingerprint(configuration: Configuration) -> str:
-    """Return a text that two configurations have in common only when they are equal."""
+    """Return a text that is the same only for equal configurations."""
     return "; ".join(_texts(configuration).values())
 
 
@@ -150,16 +150,16 @@ async def _check_shards(queue: Queue, limits: dict[str, Any]) -> None:
 
 
 def _warnings(changes: list[Change], wanted: Configuration, stats: QueueStats) -> list[str]:
-    """Say what a change costs that is not plain from its values."""
+    """Return the effects of a change that its values do not show."""
     changed = {each.name for each in changes}
     found = []
     if "max_dead" in changed and wanted.max_dead is not None and stats.dead > wanted.max_dead:
-        found.append(f"{stats.dead - wanted.max_dead:,} dead letters, the oldest ones, are purged within a minute.")
+        found.append(f"The oldest {stats.dead - wanted.max_dead:,} dead letters will be purged within a minute.")
     if "events" in changed:
-        kept = "What is in the ledger stays, and nothing is added." if wanted.events is None else ""
-        found.append(kept or "Each step of a message costs an entry; entries beyond the number are dropped.")
+        kept = "The ledger keeps its entries, but gets no new ones." if wanted.events is None else ""
+        found.append(kept or "Each step of a message adds an entry; the oldest entries beyond this number are dropped.")
     if {"max_retries", "backoff"} & changed:
-        found.append("Programs that run notice it within a minute. A message keeps the retries with which it was sent.")
+        found.append("Running programs notice this within a minute. Sent messages keep their retries.")
     return found
 
 

@@ -1,4 +1,4 @@
-"""Consumers: who takes the messages of a queue, and what each holds."""
+"""The consumers of a queue, and the messages that each holds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_HELD = 20
 
 
 async def consumers(request: Request) -> Response:
-    """List the consumers of a queue, those that live first."""
+    """List the consumers of a queue, live ones first."""
     queue = await path_params.queue_of(request)
     found = await consumer_rows(queue, MOST_LISTED, MOST_HELD)
     stats, many = await asyncio.gather(queue.stats(), queue.execute(count_schedules))

@@ -1,4 +1,4 @@
-"""Dead letters: of what they died, and bringing back or deleting those that a filter means."""
+"""Dead letters: their causes, and requeueing or deleting those that match a filter."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from delayq.web.render import NavLink
 from delayq.web.request_context import visit
 
 MOST = 5000
-"""Dead letters that are grouped."""
+"""The number of dead letters that are grouped."""
 
-MOST_CAUSES = 100  # that are shown
+MOST_CAUSES = 100  # shown
 
 
 async def dead(request: Request) -> Response:
-    """Show a filter with what it matches, and the causes, the one that killed last first."""
+    """Show a filter with its number of matches, and the causes, the latest first."""
     queue, known = await path_params.queue_of(request), visit(request)
     matches = await _matches(request, queue)
     if known.refusal is None:
@@ -38,13 +38,13 @@ async def dead(request: Request) -> Response:
 
 
 async def live_matches(request: Request) -> Response:
-    """Show what the filter that somebody types matches."""
+    """Show the number of matches while somebody types a filter."""
     matches = await _matches(request, await path_params.queue_of(request))
     return HTMLResponse(render.render(request, "_matches.html", **matches))
 
 
 async def _matches(request: Request, queue: Queue) -> dict[str, Any]:
-    """Look for a moment at what the filter of the query matches; where it cannot be used, say what is wrong."""
+    """Count for a moment what the filter of the query matches, or say what is wrong with it."""
     redaction = render.redaction(request)
     try:
         wanted = MessageFilter.of({**request.query_params, "state": "dead"}, redaction)

@@ -1,4 +1,4 @@
-"""Dead letters of a group: page by page, and one by itself; brought back or deleted by a task, after a confirmation."""
+"""The dead letters of a group: a list, a page for each, and tasks that requeue or delete them after a confirmation."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ from delayq.web.request_context import visit, who
 
 PAGE = 50
 MOST_IDS = 100
-MOST_NAMED = 10  # as many as confirm.html names
+MOST_NAMED = 10  # as in confirm.html
 
 WARNINGS = {
     "requeue": (
-        "The next consumer of the group that takes over unacked records gets them, and their deliveries count from "
-        "zero. A record that was trimmed is appended to the topic again, for this group alone."
+        "They become unacked records again, which a consumer of the group claims, and their deliveries count from "
+        "zero. A trimmed record is appended to the topic again, for this group only."
     ),
-    "delete": "They are gone for good. The topic keeps its records.",
+    "delete": "They are deleted for good. The topic keeps its records.",
 }
-"""What may be done with dead letters, and what one should know before."""
+"""The actions on dead letters, and what to know before each."""
 
 
 class DeadRecordsRequest(NamedTuple):
-    """What a form asks for.
+    """An action on dead letters, as sent by a form.
 
     Attributes:
         act: a key of WARNINGS.
-        places: the dead letters that were ticked; empty for all.
-        until_ms: of all: those that died until then, ms; 0 until a confirmation has told.
+        places: the selected dead letters; empty for all.
+        until_ms: for all: those that died until then, ms; 0 before the confirmation.
     """
 
     act: str
@@ -62,36 +62,37 @@ class DeadRecordsRequest(NamedTuple):
             raise InvalidInput(f"unknown action {act!r}; expected one of {', '.join(WARNINGS)}")
         places = tuple(dict.fromkeys(map(place_of, form.getlist("ids"))))
         if len(places) > MOST_IDS:
-            raise InvalidField("ids", f"{len(places)} dead letters are ticked: tick at most {MOST_IDS}")
+            raise InvalidField("ids", f"{len(places)} dead letters are selected: select at most {MOST_IDS}")
         if not places and form.get("all") != "1":
-            raise InvalidField("ids", "no dead letter is ticked: tick at least one")
+            raise InvalidField("ids", "no dead letter is selected: select at least one")
         until = form.get("until", "0")
         if not (until.isdecimal() and len(until) < 16):  # milliseconds
-            raise InvalidInput(f"{until!r} is not when a dead letter died: open its page again")
+            raise InvalidInput(f"{until!r} is not a time of death: reload the page")
         return cls(act, places, int(until))
 
     def which(self) -> list[tuple[str, str]]:
-        """Return the fields that say which dead letters are meant."""
+        """Return the form fields that select the dead letters."""
         return [("ids", key_of(each)) for each in self.places] or [("all", "1")]
 
     def title(self) -> str:
-        """Say what is done, with what."""
+        """Return the title of the action."""
         verb = self.act.capitalize()
         if not self.places:
             return f"{verb} all dead letters"
-        return f"{verb} {len(self.places)} dead letter{'s' * (len(self.places) > 1)}"
+        return f"{verb} {render.plural(len(self.places), 'dead letter')}"
 
     def work(self, topic: Topic, group: str, total: int) -> Work:
-        """Return what does it."""
-        became = "deleted" if self.act == "delete" else "back among the unacked"
+        """Return the work of the task."""
+        became = "deleted" if self.act == "delete" else "requeued"
 
         async def ticked(task: BackgroundTask) -> None:
             if self.act == "delete":
                 done = await topic.execute(dead_letters.delete, group, self.places)
             else:
                 done = await topic.execute(dead_letters.requeue, group, dead_letters.REQUEUED, self.places)
-            told = f"{done:,} of {len(self.places):,} {became}."
-            gone = "The others were not dead any more." if done < len(self.places) else ""
+            is_all = done == len(self.places)
+            told = f"{done:,} {became}." if is_all else f"{done:,} of {len(self.places):,} {became}."
+            gone = "" if is_all else "The others are no longer dead."
             task.tell(len(self.places), len(self.places), told, gone, done=done)
 
         async def all_(task: BackgroundTask) -> None:
@@ -132,7 +133,7 @@ async def dead_record(request: Request) -> Response:
     key, redaction = request.path_params["letter"], render.redaction(request)
     letter = await topic.execute(dead_letters.get, group, place_of(key))
     if letter is None:
-        raise HTTPException(404, f"{key} is not a dead letter of group {group} (any more): it was requeued or deleted.")
+        raise HTTPException(404, f"Group {group} has no dead letter {key}: it may have been requeued or deleted.")
     payload = payload_of_record(letter.record, redaction)
     return render.page(
         request,
@@ -149,15 +150,15 @@ async def dead_record(request: Request) -> Response:
 
 @back_on(dead_records)
 async def confirm(request: Request) -> Response:
-    """Tell what a form would do, with how many dead letters."""
+    """Show what the action would do, and to how many dead letters."""
     topic, group = await path_params.topic_of(request), request.path_params["group"]
     asked = DeadRecordsRequest.of(visit(request).form)
     info = await group_info(topic, group)
     if not (asked.places or info.dead):
-        raise InvalidInput(f"group {group} has no dead letter (any more)")
+        raise InvalidInput(f"group {group} has no dead letters")
     is_all, act = not asked.places, asked.act
     count = info.dead if is_all else len(asked.places)
-    told = f"{count:,}, as of now. Those that die later stay." if is_all else f"{count:,} chosen."
+    told = f"{render.plural(count, 'dead letter')}. Records that die later stay." if is_all else f"{count:,} selected."
     until = await topic.execute(dead_letters.last_ms, group) if is_all else 0
     return render.page(
         request,
@@ -169,14 +170,14 @@ async def confirm(request: Request) -> Response:
         fields=[("act", act), *asked.which(), ("until", str(until)), ("once", secrets.token_urlsafe(12))],
         action=render.url(request, "run_dead_records", **request.path_params),
         check=("group", group) if is_all and act == "delete" else None,
-        verb=f"{act.capitalize()} {count:,} dead letter{'' if count == 1 else 's'}",
+        verb=f"{act.capitalize()} {render.plural(count, 'dead letter')}",
         is_danger=act == "delete",
         back=render.url(request, "dead_records", **request.path_params),
     )
 
 
 async def _record_ids(topic: Topic, group: str, places: Sequence[Place]) -> list[str]:
-    """Return the ids of records as the list shows them, for as many as a confirmation names; the others are counted."""
+    """Return the ids of records as the list shows them: as many as a confirmation names."""
     letters = [await topic.execute(dead_letters.get, group, each) for each in places[:MOST_NAMED]]
     named = [each.record.id for each in letters if each]
     return named + [key_of(each) for each in places[len(named) :]]
@@ -184,27 +185,27 @@ async def _record_ids(topic: Topic, group: str, places: Sequence[Place]) -> list
 
 @back_on(confirm)
 async def run(request: Request) -> Response:
-    """Let a task do it; a form that is sent twice leads to the task of the first time."""
+    """Start a task for the action; a form that is sent twice leads to the first task."""
     topic, group, form = await path_params.topic_of(request), request.path_params["group"], visit(request).form
     tasks: BackgroundTasks = request.app.state.tasks
     asked, once = DeadRecordsRequest.of(form), word_of(form)
     if not (asked.places or asked.until_ms):
-        raise InvalidInput("the form does not say until when the dead letters are meant: confirm it again")
+        raise InvalidInput("the form lacks the time of its confirmation: confirm it again")
     if asked.act == "delete" and not asked.places:
         forms.check_name(form, "group", group)
     total = (await group_info(topic, group)).dead
     task = tasks.asked(once)
-    if task is None:  # and nothing is awaited before it has started: a double click is two requests at once
+    if task is None:  # no await between here and its start: a double click sends two requests at once
         task = start(request, topic, asked, total, once)
         await task.over(QUICK_SECONDS)
     return RedirectResponse(render.url(request, "task", server=task.server, task=task.id), 303)
 
 
 def start(request: Request, topic: Topic, asked: DeadRecordsRequest, total: int, once: str) -> BackgroundTask:
-    """Let a task do what was asked for, with audit lines of its beginning and its end.
+    """Start a task for the action, with audit lines at its start and end.
 
     Args:
-        total: how many dead letters the group has.
+        total: the number of the group's dead letters.
     """
     server, group, is_all = request.path_params["server"], request.path_params["group"], not asked.places
     task = BackgroundTask(server, "", asked.title(), who(request), is_all, topic.name, group)
@@ -217,7 +218,7 @@ def start(request: Request, topic: Topic, asked: DeadRecordsRequest, total: int,
 
 
 async def group_info(topic: Topic, group: str) -> GroupInfo:
-    """Return what is known of a group, with a lag that may be counted in part; raises a 404 when there is none."""
+    """Return a group, whose lag may be counted only in part; raises a 404 if it does not exist."""
     try:
         return await topic.execute(group_admin.info, group, most_calls=1)
     except UnknownGroup as error:

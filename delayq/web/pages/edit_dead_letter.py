@@ -1,4 +1,4 @@
-"""Editing a dead letter: it goes back with what it should have held."""
+"""Editing a dead letter, which requeues it with its new content."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def editor(request: Request) -> Response:
 
 @back_on(editor)
 async def edit(request: Request) -> Response:
-    """Bring the dead letter back with what the form holds, if it is still the one that was looked at."""
+    """Requeue the dead letter with the content of the form, unless it has died again since."""
     queue, form = await path_params.queue_of(request), visit(request).form
     message_id = request.path_params["id"]
     died_at = _died_at(form.get("died", ""))
@@ -46,20 +46,20 @@ async def edit(request: Request) -> Response:
         payload = text.encode() if form.get("kind") == "text" else msgspec.Raw(compact(text, "payload"))
     with field("delay"):
         delay = parse_duration(form.get("delay") or "0")
-        delay_ms(delay)  # which checks it
+        delay_ms(delay)  # checks it
     timeout: Any = msgspec.UNSET
     if "timeout" in form:
         with field("timeout"):
             timeout = parse_duration(form["timeout"]) if form["timeout"].strip() else None
-            lease_ms(timeout or 1, "timeout")  # which checks it
+            lease_ms(timeout or 1, "timeout")  # checks it
     async with audit.audited(request, "edit", queue=queue.name, id=message_id) as line:
         if await queue.dead.edit(message_id, payload, headers, delay, died_at, timeout):
-            told = f"{message_id} is scheduled again, with what you have written."
+            told = f"{message_id} is scheduled again with your changes."
         elif await _is_dead(queue, message_id):
-            told = "Open this page again to see what it holds now; what you have written here is not sent."
-            raise HTTPException(409, f"{message_id} has died again: nothing was changed. {told}")
+            told = "Reload this page to see its current content; what you have written here is not sent."
+            raise HTTPException(409, f"{message_id} has died again since you opened it: nothing was changed. {told}")
         else:
-            line["outcome"] = told = f"{message_id} is not dead any more: nothing was changed."
+            line["outcome"] = told = f"{message_id} is no longer dead: nothing was changed."
     return audit.back(request, told, "message")
 
 
@@ -77,16 +77,16 @@ async def _is_dead(queue: Queue, message_id: str) -> bool:
 
 
 async def check_shown(request: Request, queue: Queue, message_id: str, fields: Iterable[str]) -> None:
-    """Refuse to replace fields of a message that this dashboard hides; raises InvalidField."""
+    """Raise InvalidField if one of the fields has values that this dashboard hides."""
     redaction = render.redaction(request)
     info = await queue.get(message_id) if redaction else None
     hidden = set[str]() if info is None else redaction.hidden(info)
     for name in sorted(hidden.intersection(fields)):
-        raise InvalidField(name, f"the field {name} cannot be replaced: this dashboard hides some of it (--redact)")
+        raise InvalidField(name, f"the field {name} cannot be replaced: this dashboard hides part of it (--redact)")
 
 
 def _known(info: MessageInfo, redaction: Redaction) -> dict[str, Any]:
-    """Return what the form begins with; the payload is None where it cannot be edited as text."""
+    """Return the initial content of the form; the payload is None if it cannot be edited as text."""
     assert info.died_at is not None, "it is dead"
     text, kind = None, "json"
     if info.envelope is not None and len(info.envelope.body) <= MOST_SHOWN:
@@ -113,7 +113,7 @@ def _text(body: bytes) -> str | None:
 
 def _died_at(text: str) -> Any:
     if not (text.isdecimal() and len(text) < 16):  # milliseconds
-        raise InvalidInput(f"{text!r} is not when a dead letter died: open its page anew")
+        raise InvalidInput(f"{text!r} is not a time of death: reload the page")
     return from_ms(int(text))
 
 

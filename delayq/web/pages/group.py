@@ -1,4 +1,4 @@
-"""A group of a topic: its consumers, what they have not acked, and taking that over."""
+"""A group of a topic: its consumers, its unacked records, and claiming them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def group(request: Request) -> Response:
 
 @back_on(group)
 async def claim(request: Request) -> Response:
-    """Let a consumer take over what others have not acked for long; a form that is sent twice does so once."""
+    """Claim records for a consumer that others have not acked for some time; a form that is sent twice claims once."""
     topic, name, form = await path_params.topic_of(request), request.path_params["group"], visit(request).form
     with field("consumer"):
         consumer = check_group_name(form.get("consumer", "").strip(), "consumer name")
@@ -59,7 +59,7 @@ async def claim(request: Request) -> Response:
     with field("idle"):
         idle = parse_duration(form.get("idle", ""))
     tasks: BackgroundTasks = request.app.state.tasks
-    told = "That was done already."
+    told = "Already done."
     with tasks.once(word_of(form)) as is_new:
         if is_new:
             async with audit.audited(request, "claim", topic=topic.name, group=name, consumer=consumer) as line:
@@ -68,19 +68,19 @@ async def claim(request: Request) -> Response:
 
 
 async def check_known(topic: Topic, group: str, consumer: str) -> None:
-    """Raise InvalidInput where a group has no consumer of this name."""
+    """Raise InvalidInput if a group has no consumer with this name."""
     known = [each.name for each in await topic.execute(group_admin.consumers, group)]
     if consumer not in known:
-        raise InvalidInput(f"group {group} has no consumer {consumer}: choose a known one, or tick that it is new")
+        raise InvalidInput(f"group {group} has no consumer {consumer}: choose an existing one, or say that it is new")
 
 
 async def _claimed(topic: Topic, group: str, consumer: str, idle: float) -> str:
     done = await topic.execute(reclaim.reclaim, group, consumer, idle, MOST_CLAIMED, None)
-    ghosts = f" {done.ghosts:,} that were trimmed have left the list." if done.ghosts else ""
+    ghosts = f" Trimmed records removed from the list: {done.ghosts:,}." if done.ghosts else ""
     if not done.records:
-        return f"Nothing was unacked for so long.{ghosts}"
-    many = "1 record is" if len(done.records) == 1 else f"{len(done.records):,} records are"
-    return f"{many} {consumer}’s now: it reads them again when it asks for what it holds.{ghosts}"
+        return f"No record has been unacked for that long.{ghosts}"
+    records = render.plural(len(done.records), "record")
+    return f"Claimed {records} for {consumer}, which receives them when it reads its unacked records.{ghosts}"
 
 
 ROUTES = [

@@ -17,7 +17,7 @@ from delayq.web.request_context import client_address, cookie_name, visit
 
 
 async def show(request: Request) -> Response:
-    """Ask for what one logs in with."""
+    """Show the login form."""
     if not request.app.state.has_logout or visit(request).user is not None:
         return RedirectResponse(_wanted(request), 303)
     login: Login = request.app.state.login
@@ -27,7 +27,7 @@ async def show(request: Request) -> Response:
 
 @back_on(show)
 async def enter(request: Request) -> Response:
-    """Log in; a wrong secret costs one of a few attempts."""
+    """Log in; wrong secrets are limited."""
     if not request.app.state.has_logout:
         return RedirectResponse(_wanted(request), 303)
     login: Login = request.app.state.login
@@ -36,30 +36,30 @@ async def enter(request: Request) -> Response:
     name = form.get("name", "")[:MOST_SECRET] if login.asks_name else "token"
     device = request.cookies.get(_device_cookie(request), "")
     is_known = login.knows(name, device)
-    place = f"browser {device}" if is_known else address  # its guesses are its own, whoever else is behind that
+    place = f"browser {device}" if is_known else address  # a known browser does not share the limit of its address
     wait = attempts.begin(place)
     if wait:
         audit.note(request, {"who": name, "action": "login", "from": address, "outcome": "refused: too many attempts"})
         seconds = str(math.ceil(wait))
-        raise HTTPException(429, f"There were too many attempts: wait {seconds} seconds.", {"retry-after": seconds})
+        raise HTTPException(429, f"Too many attempts: wait {seconds} seconds.", {"retry-after": seconds})
     line = {"who": name, "action": "login", "from": address}
     try:
         user = await login.check(name, form.get("secret", "")[: MOST_SECRET + 1], is_known)
     except TooManyLogins as error:
-        attempts.forgive(place)  # nobody has looked at it
+        attempts.forgive(place)  # it was not checked
         audit.note(request, line | {"outcome": "refused: too many logins at once"})
-        raise HTTPException(503, "Too many log in at once: try again in a few seconds.") from error
+        raise HTTPException(503, "Too many logins at once: try again in a few seconds.") from error
     if user is None:
         audit.note(request, line | {"outcome": "refused"})
-        raise HTTPException(403, "That is not right." if login.asks_name else "That is not the token.")
+        raise HTTPException(403, "Wrong name or password." if login.asks_name else "Wrong token.")
     attempts.forgive(place)
     audit.note(request, line | {"outcome": "done"})
-    visit(request).session = request.app.state.sessions.new(user.name)  # one that nobody can have planted
+    visit(request).session = request.app.state.sessions.new(user.name)  # the old one may be an attacker's
     return _known(request, user, RedirectResponse(_wanted(request), 303))
 
 
 async def leave(request: Request) -> Response:
-    """Log out: the session is good no more."""
+    """Log out and end the session."""
     request.app.state.sessions.end(visit(request).session)
     visit(request).ended = True
     audit.note(request, {"who": visit(request).session.user, "action": "logout", "outcome": "done"})
@@ -67,7 +67,7 @@ async def leave(request: Request) -> Response:
 
 
 def _known(request: Request, user: User, answer: Response) -> Response:
-    """Let the browser keep that this user has logged in with it, past the logout: nobody is let in by that."""
+    """Set the device cookie: this user has logged in with this browser. It outlives the logout but grants no access."""
     device = request.app.state.login.device(user.name)
     if device:
         path, is_secure = render.url(request, "login"), request.url.scheme == "https"
@@ -82,7 +82,7 @@ def _device_cookie(request: Request) -> str:
 
 
 def _wanted(request: Request) -> str:
-    """Where to go then: a path of the dashboard, and of no other site."""
+    """Return where to go after the login: a path of the dashboard, never another site."""
     path = request.query_params.get("next", "")
     root = request.scope.get("root_path", "")
     is_own = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable()

@@ -1,4 +1,4 @@
-"""A message: what is known of it, why it has not been delivered, and its life."""
+"""A message: its details, why it has not been delivered, and its timeline."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from delayq.operations import explain
 from delayq.web import path_params, render, tab_counts
 from delayq.web.payloads import payload_of
 
-MOST_NAME = 64  # characters of an id in the name of a file
+MOST_NAME = 64  # characters of an id in a file name
 LOOK_SECONDS = 0.05
-"""How long a request looks through the ledger: it may have millions of entries."""
+"""How long a request searches the ledger, which may have millions of entries."""
 
 
 async def message(request: Request) -> Response:
-    """Show a message, also one that is gone, as far as the ledger tells."""
+    """Show a message; for one that is gone, what the ledger knows."""
     queue, message_id = await path_params.queue_of(request), request.path_params["id"]
     if is_foreign_id(message_id):
-        raise HTTPException(404, f"{message_id} is an id of another program: delayq tells nothing of it.")
+        raise HTTPException(404, f"{message_id} is not an id that delayq can show: another program has written it.")
     info, redaction = await queue.get(message_id), render.redaction(request)
     is_whole = request.query_params.get("whole") == "1"
     life = await _life(request, queue)
     events, link = life["events"], life["link"]
-    is_open = info is None and not events and link  # nobody knows yet whether the ledger tells of it
-    why = f"{message_id} is not in queue {queue.name}, and the ledger is long: look on" if is_open else None
+    is_open = info is None and not events and link  # the search in the ledger is not finished
+    why = f"{message_id} is not in queue {queue.name}; the ledger is long: search further back" if is_open else None
     return render.page(
         request,
         "message.html",
@@ -53,7 +53,7 @@ async def message(request: Request) -> Response:
 
 
 async def payload(request: Request) -> Response:
-    """Send the payload as a file: its bytes as they were sent, but for what this dashboard hides."""
+    """Send the payload as a file: its exact bytes, without hidden values."""
     queue, message_id = await path_params.queue_of(request), request.path_params["id"]
     info = None if is_foreign_id(message_id) else await queue.get(message_id)
     if info is None or info.envelope is None:
@@ -66,14 +66,14 @@ async def payload(request: Request) -> Response:
 
 
 async def life(request: Request) -> Response:
-    """Look further back into the ledger."""
+    """Search further back in the ledger."""
     queue = await path_params.queue_of(request)
     known = {"id": request.path_params["id"]} | await _life(request, queue)
     return HTMLResponse(render.render(request, "_life.html", **known))
 
 
 async def _life(request: Request, queue: Queue) -> dict[str, Any]:
-    """Look through the ledger for a moment; return what a template needs of it."""
+    """Search the ledger for a moment; return the variables of the template."""
     place, until, events = _place(request), time.monotonic() + LOOK_SECONDS, list[Event]()
     while place:
         more, place = await queue.execute(explain.look, request.path_params["id"], place)
@@ -92,7 +92,7 @@ async def _life(request: Request, queue: Queue) -> dict[str, Any]:
 def _place(request: Request) -> str:
     place = request.query_params.get("from", explain.NEWEST)
     if place != explain.NEWEST and not explain.PLACE.fullmatch(place):
-        raise InvalidInput(f"{place!r} is not a place in a ledger: open the message's page anew")
+        raise InvalidInput(f"{place!r} is not a position in the ledger: reload the message's page")
     return place
 
 

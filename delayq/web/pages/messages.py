@@ -1,4 +1,4 @@
-"""Messages of a state: page by page, or those that are searched for, with actions on those that are ticked."""
+"""The messages in a state: a list, or the results of a search, with actions on selected messages."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from delayq.web.render import NavLink
 from delayq.web.request_context import visit
 
 PAGE = 50
-LARGEST = 16 * 1024  # bytes of a payload that a list reads for its preview
-SEARCH_SECONDS = 0.06  # of a request
-MOST_FOUND = 100  # in one go
+LARGEST = 16 * 1024  # bytes of a payload; a list reads no larger one for its preview
+SEARCH_SECONDS = 0.06  # per request
+MOST_FOUND = 100  # per request
 
 
 async def messages(request: Request) -> Response:
-    """Show a page of a state, or what a search has found so far; an id leads to its message."""
+    """Show a page of a state, or the results of a search so far; an id leads to its message."""
     queue, asked = await path_params.queue_of(request), request.query_params
     if message_id := asked.get("id", "").strip():
         return RedirectResponse(render.url(request, "message", **request.path_params, id=message_id), 303)
@@ -53,7 +53,7 @@ async def messages(request: Request) -> Response:
 
 
 async def more(request: Request) -> Response:
-    """Go on with a search: rows, and how far it is."""
+    """Continue a search: return more rows and its progress."""
     queue, wanted = (
         await path_params.queue_of(request),
         MessageFilter.of(request.query_params, render.redaction(request)),
@@ -63,7 +63,7 @@ async def more(request: Request) -> Response:
 
 
 async def search(request: Request, queue: Queue, wanted: MessageFilter) -> dict[str, Any]:
-    """Look for a moment, from where an earlier request has stopped; return what a template needs of it."""
+    """Search for a moment from where the previous request stopped; return the variables of the template."""
     asked = request.query_params
     behind = unquoted(asked["from"]) if asked.get("from") else None
     looking = Search(wanted.state, wanted.choice(), behind)
@@ -88,7 +88,7 @@ async def search(request: Request, queue: Queue, wanted: MessageFilter) -> dict[
 
 
 def _number(text: str | None) -> int:
-    return int(text) if text and text.isdecimal() and len(text) < 16 else 0  # what a link holds
+    return int(text) if text and text.isdecimal() and len(text) < 16 else 0  # links may hold anything
 
 
 TAB = NavLink("Messages", "messages")

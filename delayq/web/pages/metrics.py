@@ -20,15 +20,15 @@ from delayq.web.servers import DashboardServer
 from delayq.web.snapshot import QueueSnapshot, count
 
 MOST = 1000
-"""The queues, and topics, that are read of a server: the first by name, as `delayq exporter` has it."""
+"""The number of queues, and of topics, that are read from a server, the first by name; as in `delayq exporter`."""
 
 
 SECONDS = 5.0
-"""That a scrape waits for servers, as `delayq exporter` does."""
+"""How long a scrape waits for servers, as in `delayq exporter`."""
 
 
 async def metrics(request: Request) -> Response:
-    """Answer a scrape; with the extra `metrics` only."""
+    """Answer a scrape; needs the extra `metrics`."""
     try:
         from prometheus_client import CollectorRegistry  # noqa: PLC0415  # an extra
         from prometheus_client.exposition import choose_encoder  # noqa: PLC0415
@@ -44,11 +44,11 @@ async def metrics(request: Request) -> Response:
 
 
 class ServerMetrics(NamedTuple):
-    """What was read of a server.
+    """What was read from a server.
 
     Attributes:
-        topics: the groups of each, by its name; None for a topic that could not be read.
-        left_out: how many queues, and topics, were not read.
+        topics: the groups of each topic, by name; None for a topic that could not be read.
+        left_out: how many queues and topics were not read.
         error: why nothing could be read, or empty.
     """
 
@@ -59,7 +59,7 @@ class ServerMetrics(NamedTuple):
 
 
 async def _told(watch: ServerPoller) -> ServerMetrics:
-    """Ask a server; one that does not answer keeps no other from the scrape."""
+    """Read a server; a server that does not answer does not hold up the others."""
     try:
         async with asyncio.timeout(SECONDS):
             queues, topics = await watch.server.queue_names(), await watch.server.topic_names()
@@ -81,13 +81,13 @@ async def _groups(server: DashboardServer, name: str) -> Sequence[GroupInfo] | N
 
 
 class ServersCollector:
-    """What servers have told, for a registry. Of several, each sample has the label `server`."""
+    """The metrics of all servers, for a registry. With several servers, each sample has the label `server`."""
 
     def __init__(self, told: Mapping[str, ServerMetrics]) -> None:
         self._told = dict(zip(told if len(told) > 1 else [""], told.values(), strict=True))
 
     def describe(self) -> list[Any]:
-        """Return nothing, as `delayq.metrics.Metrics`."""
+        """Return nothing, as `delayq.metrics.Metrics` does."""
         return []
 
     def collect(self) -> Iterator[Any]:

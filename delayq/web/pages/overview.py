@@ -1,4 +1,4 @@
-"""The overview: the queues of all servers, or of one, a page of them; live."""
+"""The overview: a live page of the queues of all servers, or of one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from delayq.web.render import NavLink
 from delayq.web.request_context import visit
 
 MOST_UNFILTERED = 12
-"""Queues of a server that are found at a glance: of more, one can ask for some by their names."""
+"""With more queues than this, the page has a filter by name."""
 
 
 async def overview(request: Request) -> Response:
@@ -34,7 +34,7 @@ async def queues(request: Request) -> Response:
 
 
 async def follow(request: Request) -> Response | sse.EventStream:
-    """Send the first queues of each server, or a page of one's, whenever they have changed."""
+    """Stream the first queues of each server, or a page of one server's queues, whenever they change."""
     watches: dict[str, ServerPoller] = request.app.state.watches
     if "server" in request.path_params:
         name = path_params.server_of(request).name
@@ -68,7 +68,7 @@ async def _parts(request: Request, watch: ServerPoller, view: QueueListView) -> 
 
 
 def _part(request: Request, server: str, sight: ServerSnapshot, view: QueueListView) -> LivePart:
-    """Return what is the same for all who see it under the same prefix, and may act or may not: it is made once."""
+    """Return the part; it is rendered once for all browsers with the same prefix and rights."""
     seen_by = request.scope.get("root_path", ""), visit(request).may_act
     if seen_by not in sight.parts:
         html = render.render(request, "_queues.html", server=server, sight=sight, view=view)
@@ -77,10 +77,10 @@ def _part(request: Request, server: str, sight: ServerSnapshot, view: QueueListV
 
 
 def returning(request: Request) -> Callable[[str], RedirectResponse]:
-    """Return what leads back, with a notice, to the page whose form was sent: a list as it was, or the queue's page.
+    """Return a function that leads back, with a notice, to the page of the form: the list as it was, or the queue.
 
     Raises:
-        InvalidInput: the form names no such list.
+        InvalidInput: the form names an invalid list.
     """
     form = visit(request).form
     view = QueueListView.of(dict(parse_qsl(form.get("view", ""))))

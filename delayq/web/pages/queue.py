@@ -1,4 +1,4 @@
-"""A queue: what it holds, how it came about, what fires when; and pausing it."""
+"""A queue: its counts, charts and limits; and pausing it."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ async def queue(request: Request) -> Response:
 
 
 async def follow(request: Request) -> Response | sse.EventStream:
-    """Send what the queue holds, whenever that has changed."""
+    """Stream the counts of the queue whenever they change."""
     found = await path_params.queue_of(request)
     return sse.stream(request, _parts(request, found.name))
 
 
 @back_on(queue)
 async def pause(request: Request) -> Response:
-    """Hold a queue, for the time that the form holds, or until it is resumed."""
+    """Pause a queue, for the time in the form or until it is resumed."""
     found, length = await path_params.queue_of(request), visit(request).form.get("for", "").strip()
     back = overview.returning(request)
     with field("for"):
@@ -55,24 +55,24 @@ async def pause(request: Request) -> Response:
         await found.pause(seconds)
     _watch(request).outdate(found.name)
     until = f" for {length}" if length else ""
-    return back(f"{found.name} is paused{until}: what runs is finished, nothing more is handed out.")
+    return back(f"{found.name} is paused{until}: running messages finish, and no new ones start.")
 
 
 def _seconds(length: str) -> float:
     seconds = parse_duration(length)
     if not 1 <= milliseconds(seconds) <= MAX_PAUSE_MS:
-        raise InvalidInput(f"{length!r} is not between 1ms and 366d: leave it out to pause until Resume")
+        raise InvalidInput(f"{length!r} is not between 1ms and 366d: leave it empty to pause until you resume")
     return seconds
 
 
 @back_on(queue)
 async def resume(request: Request) -> Response:
-    """Let a queue go on."""
+    """Resume a queue."""
     found, back = await path_params.queue_of(request), overview.returning(request)
     async with audit.audited(request, "resume", queue=found.name):
         await found.resume()
     _watch(request).outdate(found.name)
-    return back(f"{found.name} goes on.")
+    return back(f"{found.name} is resumed.")
 
 
 def _watch(request: Request) -> ServerPoller:

@@ -18,14 +18,14 @@ from delayq.web import charts as drawing
 
 
 class Span(NamedTuple):
-    """How far back the charts look, and how far apart the samples are that they show."""
+    """How far back the charts go, and the time between their samples."""
 
     length: dt.timedelta
     step: dt.timedelta
 
 
 class DueRange(NamedTuple):
-    """How far ahead the chart of what falls due looks, and how long each of its bars is."""
+    """How far ahead the chart of upcoming messages goes, and the time that each bar covers."""
 
     length: dt.timedelta
     bar: dt.timedelta
@@ -43,13 +43,13 @@ DUE_RANGES = {
 
 
 async def charts(request: Request) -> Response:
-    """Draw the charts again."""
+    """Return the charts, redrawn."""
     found = await drawn(request, await path_params.queue_of(request))
     return HTMLResponse(render.render(request, "_charts.html", **found))
 
 
 async def drawn(request: Request, queue: Queue) -> dict[str, Any]:
-    """Return what the template of the charts needs; an unknown span or range is an hour."""
+    """Return the variables of the charts' template; an unknown span or range means an hour."""
     asked = request.query_params
     span, due = asked.get("span", ""), asked.get("due", "")
     span, due = span if span in SPANS else "hour", due if due in DUE_RANGES else "hour"
@@ -70,7 +70,7 @@ async def drawn(request: Request, queue: Queue) -> dict[str, Any]:
 
 
 def _thinned(samples: list[Sample], start: dt.datetime, step: dt.timedelta) -> list[Sample]:
-    """Return the first sample of each step since `start`; steps begin at round times, as the samples' times do."""
+    """Return the first sample of each step since `start`; steps start at round times, as samples do."""
     kept = {(each.at - EPOCH) // step: each for each in reversed(samples) if each.stats.at >= start}
     return list(kept.values())[::-1]
 

@@ -1,4 +1,4 @@
-"""The limits of a queue: how much of them is in use, and what they hold back."""
+"""The limits of a queue: how much of each is in use, and how many messages it holds back."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ MOST_LISTED = 10
 
 
 async def limits(request: Request) -> Response:
-    """Show them again."""
+    """Return the card of the limits."""
     found = await used(request, await path_params.queue_of(request))
     return HTMLResponse(render.render(request, "_limits.html", **found))
 
 
 async def used(request: Request, queue: Queue) -> dict[str, Any]:
-    """Return what the template of the limits needs; a key may be made of what is redacted, and is not shown then."""
+    """Return the variables of the limits' template; redaction hides all keys, since they may hold hidden values."""
     use, is_redacted = await queue.execute(limit_use), bool(render.redaction(request))
     if use is not None and use.keys and is_redacted:
         use = use._replace(keys=tuple(each._replace(key=REDACTED) for each in use.keys))

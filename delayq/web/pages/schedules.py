@@ -1,4 +1,4 @@
-"""The schedules of a queue: when they fire, what became of the last times, and holding or removing them."""
+"""The schedules of a queue: when they fire, their last outcomes, and pausing, running or removing them."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ async def schedules(request: Request) -> Response:
 
 
 async def removal(request: Request) -> Response:
-    """Ask whether a schedule is to be removed."""
+    """Ask for confirmation before a schedule is removed."""
     queue, name = await path_params.queue_of(request), request.path_params["schedule"]
     schedule = await queue.schedules.get(name)
     if schedule is None:
-        raise HTTPException(404, f"There is no schedule {name} in queue {queue.name}.")
+        raise HTTPException(404, f"Queue {queue.name} has no schedule {name}.")
     row, (stats, counts) = ScheduleRow(schedule, next_times(schedule, TIMES), ()), await tab_counts.count(queue)
     once = secrets.token_urlsafe(12)
     return render.page(request, "schedule_removal.html", row=row, now=stats.at, counts=counts, once=once)
@@ -50,14 +50,14 @@ async def removal(request: Request) -> Response:
 
 @back_on(schedules)
 async def act(request: Request) -> Response:
-    """Pause, resume or remove a schedule, or run it out of turn; a form that is sent twice runs it once."""
+    """Pause, resume, remove or run a schedule; a form that is sent twice runs it once."""
     queue, name = await path_params.queue_of(request), request.path_params["schedule"]
     form = visit(request).form
     verb = form.get("act", "")
     if verb not in _TOLD:
         raise InvalidInput(f"unknown action {verb!r}; expected one of {', '.join(_TOLD)}")
     tasks: BackgroundTasks = request.app.state.tasks
-    told = "That was done already."
+    told = "Already done."
     with tasks.once(f"{word_of(form)} {verb} {name}") as is_new:
         if is_new:
             async with audit.audited(request, f"schedule {verb}", queue=queue.name, schedule=name):
@@ -66,21 +66,21 @@ async def act(request: Request) -> Response:
 
 
 async def _done(queue: Queue, verb: str, name: str) -> str:
-    """Do it, and tell what was done."""
+    """Act, and return a notice of what was done."""
     told = _TOLD[verb].format(name=name)
     if verb == "run":
-        return f"{told} as message {(await queue.schedules.run_now(name)).id}."
+        return f"{told}, as message {(await queue.schedules.run_now(name)).id}."
     acts = {"pause": queue.schedules.pause, "resume": queue.schedules.resume, "remove": queue.schedules.remove}
     if not await acts[verb](name):
-        raise HTTPException(404, f"There is no schedule {name} in queue {queue.name} any more.")
+        raise HTTPException(404, f"Queue {queue.name} no longer has a schedule {name}.")
     return told
 
 
 _TOLD: dict[str, str] = {
-    "pause": "{name} is paused: it fires only when it is run by hand.",
-    "resume": "{name} continues with its next slot.",
-    "remove": "{name} is removed, and its waiting message with it. One that runs is finished.",
-    "run": "{name} was sent out of turn",
+    "pause": "{name} is paused: it fires only with Run now.",
+    "resume": "{name} is resumed and fires at its next time.",
+    "remove": "{name} and its waiting message are removed. A running message finishes.",
+    "run": "{name} was sent now",
 }
 
 TAB = NavLink("Schedules", "schedules")

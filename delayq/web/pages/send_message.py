@@ -1,4 +1,4 @@
-"""Sending a message by a form, which may begin as a copy of another message."""
+"""A form that sends a message; it may start as a copy of another message."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from delayq.web.payloads import MOST_SHOWN, pretty, size
 from delayq.web.request_context import visit
 
 CONFLICTS = {
-    "ignore": "leave that message as it is",
-    "replace": "put this one in its place",
-    "error": "refuse this form",
+    "ignore": "keep that message, send nothing",
+    "replace": "replace it with this one",
+    "error": "show an error",
 }
-"""What becomes of a send whose id exists: `OnConflict` in words."""
+"""The choices of `OnConflict`, in words."""
 
 
 class Draft(NamedTuple):
-    """What the form holds when somebody opens it."""
+    """The initial content of the form."""
 
     kind: str = "json"
     payload: str = ""
@@ -48,12 +48,12 @@ class Draft(NamedTuple):
 
 
 async def compose(request: Request) -> Response:
-    """Show the form: empty, or with what the message of the query holds."""
+    """Show the form: empty, or with the content of the message in the query."""
     queue, copied = await path_params.queue_of(request), unquoted(request.query_params.get("copy", ""))
-    is_refused = visit(request).refusal is not None  # then all fields are those that were sent
+    is_refused = visit(request).refusal is not None  # then the form keeps its own fields
     info = await queue.get(copied) if copied and not is_refused else None
     if info is not None and render.redaction(request).hidden(info):
-        raise HTTPException(409, f"{copied} cannot be copied: this dashboard hides some of it (--redact).")
+        raise HTTPException(409, f"{copied} cannot be copied: this dashboard hides part of it (--redact).")
     draft = draft_of(info, copied) if copied and not is_refused else Draft()
     return render.page(
         request,
@@ -64,19 +64,19 @@ async def compose(request: Request) -> Response:
         kinds=KINDS,
         conflicts=CONFLICTS,
         counts=(await tab_counts.count(queue))[1],
-        once=new_id(),  # which the message gets, when it is given none
+        once=new_id(),  # the message's id, if the form names none
     )
 
 
 @back_on(compose)
 async def send(request: Request) -> Response:
-    """Send what the form holds; a form that is sent twice sends one message."""
+    """Send the message; a form that is sent twice sends one message."""
     queue, form = await path_params.queue_of(request), visit(request).form
     once = word_of(form)
     options = _options(form, once)
     message_id = options["id"]
     tasks: BackgroundTasks = request.app.state.tasks
-    told = f"{message_id} was sent already."
+    told = f"{message_id} was already sent."
     with tasks.once(once) as is_new:
         if is_new:
             about = {"id": message_id, "copy_of": unquoted(form.get("copy", "")) or None}
@@ -89,26 +89,26 @@ async def send(request: Request) -> Response:
 
 
 def draft_of(info: MessageInfo | None, message_id: str) -> Draft:
-    """Return what a form holds for a copy of a message; raises HTTPException where a form cannot hold it."""
+    """Return the form's content for a copy of a message; raises HTTPException if a form cannot hold it."""
     if info is None or info.envelope is None:
-        raise HTTPException(404, f"{message_id} cannot be copied: it is gone, or its payload is.")
-    # An occurrence of a schedule goes to the schedule's handler, but the slot is that of the message alone.
+        raise HTTPException(404, f"{message_id} cannot be copied: the message or its payload is gone.")
+    # A copy of a schedule's occurrence goes to the schedule's handler, but does not take over its slot.
     headers = {name: value for name, value in (info.headers or {}).items() if name != SLOT}
     if any(isinstance(value, bytes) for value in headers.values()):
-        raise HTTPException(409, f"{message_id} cannot be copied in a form: one of its headers holds bytes.")
+        raise HTTPException(409, f"{message_id} cannot be copied into a form: one of its headers contains bytes.")
     body, kind = info.envelope.body, "json" if info.envelope.kind == JSON else "bytes"
     if len(body) > MOST_SHOWN:
-        told = f"its payload has {size(len(body))}, and a form takes at most {size(MOST_SHOWN)}"
-        raise HTTPException(409, f"{message_id} cannot be copied in a form: {told}.")
+        told = f"its payload is {size(len(body))}, and a form takes at most {size(MOST_SHOWN)}"
+        raise HTTPException(409, f"{message_id} cannot be copied into a form: {told}.")
     text = pretty(body) if kind == "json" else _text(body)
     if text is None:
-        raise HTTPException(409, f"{message_id} cannot be copied in a form: its payload is bytes, but not plain text.")
+        raise HTTPException(409, f"{message_id} cannot be copied into a form: its payload is not text.")
     timeout = "" if info.timeout is None else f"{info.timeout:.10g}s"
     return Draft(kind, text, headers_text(headers), str(info.max_retries), timeout)
 
 
 def _text(body: bytes) -> str | None:
-    """Return bytes as text; None where a browser would not send them back as they are."""
+    """Return bytes as text; None if a browser would not send them back unchanged."""
     try:
         text = body.decode()
     except UnicodeDecodeError:
@@ -119,12 +119,12 @@ def _text(body: bytes) -> str | None:
 def _options(form: QueryParams, once: str) -> dict[str, Any]:
     """Return the arguments of `Queue.send`; raises InvalidField.
 
-    Without an id, the message gets one that is made of the form's own word: however often the form arrives, and at
-    whichever process, there is one message.
+    Without an id, the message gets the form's `once` as its id: however often the form arrives, and at any process,
+    it sends one message.
     """
     on_conflict = form.get("on_conflict", "ignore")
     if on_conflict not in get_args(OnConflict):
-        raise InvalidField("on_conflict", f"{on_conflict!r} is unknown: choose one of {', '.join(CONFLICTS)}")
+        raise InvalidField("on_conflict", f"unknown choice {on_conflict!r}; expected one of {', '.join(CONFLICTS)}")
     with field("id"):
         message_id = check_id(form.get("id", "").strip() or once)
     return {
@@ -145,7 +145,7 @@ def _due(text: str) -> dict[str, Any]:
     with field("when"):
         given = parse_age(text)
         if isinstance(given, dt.datetime):
-            timestamp_ms(given, "when")  # which checks it
+            timestamp_ms(given, "when")  # checks it
             return {"at": given}
         delay_ms(given, "when")
     return {"delay": given}
@@ -157,17 +157,17 @@ async def _sent(queue: Queue, options: dict[str, Any]) -> SentMessage:
     except (PayloadTooLarge, PayloadNotSerializable) as error:
         raise InvalidField("payload", str(error)) from error
     except DuplicateMessage as error:
-        told = f"message {options['id']} exists: give another id, or say what is to become of it"
+        told = f"message {options['id']} already exists: choose another id, or keep or replace that message"
         raise InvalidField("id", told) from error
 
 
 def _told(sent: SentMessage, on_conflict: str, now: dt.datetime) -> str:
     if sent.created:
-        due = show_away(sent.due_at, now) if sent.due_at > now else "at once"
-        return f"Sent as {sent.id}, due {due}. Once it has been handled, it is no longer here."
+        due = show_away(sent.due_at, now) if sent.due_at > now else "now"
+        return f"Sent as {sent.id}, due {due}. The message is gone once it has been handled."
     if on_conflict == "replace":
-        return f"{sent.id} existed: the new message has taken its place."
-    return f"{sent.id} existed, and was left as it is: nothing was sent."
+        return f"{sent.id} existed and was replaced."
+    return f"{sent.id} already exists: nothing was sent."
 
 
 ROUTES = [

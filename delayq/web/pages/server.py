@@ -1,4 +1,4 @@
-"""A server: its memory, its policy, what it keeps on disk, its clock; and the doctor at its queues."""
+"""A server: its memory, persistence and clock; and checks of its queues with the doctor."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from delayq.web.servers import ASKED_AS
 
 
 async def server(request: Request) -> Response:
-    """Show what the server tells of itself."""
+    """Show the details of a server."""
     found = path_params.server_of(request)
     names = await found.queue_names()
     queue = await found.queue(names[0] if names else ASKED_AS)
@@ -40,7 +40,7 @@ async def server(request: Request) -> Response:
 
 @back_on(server)
 async def examine(request: Request) -> Response:
-    """Let the doctor look at a queue, as a task."""
+    """Check a queue with the doctor, as a task."""
     queue, form = await path_params.queue_of(request), visit(request).form
     tasks: BackgroundTasks = request.app.state.tasks
     once = word_of(form)
@@ -52,7 +52,7 @@ async def examine(request: Request) -> Response:
 
 
 def start_examination(request: Request, queue: Queue, once: str) -> BackgroundTask:
-    """Let a task examine a queue, with an audit line of its end."""
+    """Start a task that examines a queue, with an audit line at its end."""
     server = request.path_params["server"]
     task = BackgroundTask(server, queue.name, f"Examine queue {queue.name}", who(request), alone=True)
     line = {"who": task.who, "action": "examine", "server": task.server, "queue": queue.name, "task": task.id}

@@ -1,4 +1,4 @@
-"""Tasks: what runs, how far it is, and what came of it; each can be stopped."""
+"""Tasks: their progress and results; running ones can be stopped."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from delayq.web.background_tasks import BackgroundTask
 from delayq.web.live_part import LivePart
 from delayq.web.render import NavLink
 
-NEWS_SECONDS = 1.0  # at the longest between two looks at how long a task runs
-LEAST_SECONDS = 0.2  # between two of what it tells
+NEWS_SECONDS = 1.0  # maximum between two updates, which show how long a task has run
+LEAST_SECONDS = 0.2  # minimum between two updates
 
 
 async def tasks(request: Request) -> Response:
@@ -30,18 +30,18 @@ async def task(request: Request) -> Response:
 
 
 async def follow(request: Request) -> Response | sse.EventStream:
-    """Send how far a task is, until it is over; with the status 204 when it is."""
+    """Stream the progress of a task until it ends; answer 204 if it has ended."""
     found = task_of(request)
     return sse.stream(request, _parts(request, found)) if found.runs else Response(status_code=204)
 
 
 async def stop(request: Request) -> Response:
-    """Let a task end before its next step."""
+    """Stop a task before its next step."""
     found = task_of(request)
     async with audit.audited(request, "stop", **found.about(), task=found.id):
         found.stop()
     await found.over(LEAST_SECONDS)
-    return audit.back(request, "It was told to stop.", "task")
+    return audit.back(request, "Stopping the task.", "task")
 
 
 async def _parts(request: Request, found: BackgroundTask) -> AsyncGenerator[LivePart, None]:
@@ -55,11 +55,11 @@ async def _parts(request: Request, found: BackgroundTask) -> AsyncGenerator[Live
 
 
 def task_of(request: Request) -> BackgroundTask:
-    """Return the task that the path names; raises a 404."""
+    """Return the task in the path; raises a 404."""
     server = path_params.server_of(request)
     found: BackgroundTask | None = request.app.state.tasks.get(request.path_params["task"])
     if found is None or found.server != server.name:
-        raise HTTPException(404, "There is no such task: it ended long ago, or the dashboard was started anew since.")
+        raise HTTPException(404, "There is no such task: it ended long ago, or the dashboard has restarted since.")
     return found
 
 

@@ -1,4 +1,4 @@
-"""A topic: its groups and its records, the newest first, a page of them."""
+"""A topic: its groups, and a page of its records, the newest first."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MOST_TEXT = 300  # characters of a record
 
 
 async def topic(request: Request) -> Response:
-    """Show a topic; what is due but not appended is left so."""
+    """Show a topic; this does not append due records."""
     found, redaction = await path_params.topic_of(request), render.redaction(request)
     watch: ServerPoller = request.app.state.watches[request.path_params["server"]]
     before = request.query_params.get("before", "")
@@ -47,7 +47,7 @@ async def topic(request: Request) -> Response:
 
 
 def _drawn(counted: Sequence[LagCount]) -> Chart | None:
-    """Draw the lag within the last hour, as far as this dashboard has counted it."""
+    """Draw the lag over the last hour, as far as this dashboard has counted it."""
     if not counted:
         return None
     now = dt.datetime.now(dt.UTC)

@@ -1,4 +1,4 @@
-"""Topics: all of a server."""
+"""All topics of a server."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ AT_ONCE = 10
 
 
 async def topics(request: Request) -> Response:
-    """List the topics of a server, a page of them."""
+    """List a page of a server's topics."""
     server, after = path_params.server_of(request), request.query_params.get("after", "")
     names = [name for name in await server.topic_names() if name > after]
-    await server.check_answers()  # names are known for a while after the server is gone
+    await server.check_answers()  # the list of names outlives a server that stops answering
     watch: ServerPoller = request.app.state.watches[server.name]
     rows: list[TopicSnapshot] = []
     for start in range(0, min(PAGE, len(names)), AT_ONCE):

@@ -1,5 +1,5 @@
-// Reads a chart at a point. A chart is a figure with an svg and, for those who cannot see it, a table of the same. The row
-// that is nearest to the pointer, or that the arrow keys have reached, is shown in words below.
+// Reads the values of a chart. A chart is a figure with an svg and, for people who cannot see it, a table of the same
+// values. The row nearest to the pointer, or the one that the arrow keys have reached, is shown in words below.
 (() => {
   "use strict";
 
@@ -14,7 +14,7 @@
     const cells = [...row.querySelectorAll("td")].map((cell, i) => `${names[i].textContent} ${cell.textContent}`);
     const output = figure.querySelector("output");
     const text = [row.querySelector("th").textContent, ...cells].join(" · ");
-    if (output.textContent !== text) output.textContent = text; // what is written again is read out again
+    if (output.textContent !== text) output.textContent = text; // rewriting it would make screen readers repeat it
     figure.read = row.querySelector("th").textContent;
   };
 
@@ -53,11 +53,11 @@
     if (!rows.length) return;
     event.preventDefault();
     const read = rowRead(figure);
-    const at = read ? rows.indexOf(read) : step > 0 ? -1 : rows.length; // from the side that the arrow comes from
+    const at = read ? rows.indexOf(read) : step > 0 ? -1 : rows.length; // start from the side that the arrow comes from
     show(figure, rows[Math.min(rows.length - 1, Math.max(0, at + step))]);
   });
 
-  // A chart that was redrawn is read at the same time as before, as long as it has that.
+  // A redrawn chart shows the values of the same time as before, if it still has them.
   document.addEventListener("morphed", () => {
     for (const figure of document.querySelectorAll("figure.chart")) {
       const row = rowRead(figure);

@@ -1,12 +1,12 @@
-// What changes by itself. The server sends HTML whose outer elements have ids; each is morphed into the element that has
-// its id, so that focus, scrolling, open <details> and what somebody types stay.
+// Live updates. The server sends HTML whose outer elements have ids; each is morphed into the element with the same id, so
+// that focus, scrolling, open <details> and typed text stay.
 //
-//   <main data-stream="…" data-patience="5">  the page's one stream, and after how many seconds without news it is silent
-//   <p class="seen" data-part="…">            says when the part with that id was seen last, and that nothing answers
-//   <div id="…" data-next="…" data-after="30">  asks for what follows it after that many seconds, as long as it has data-next
-//   <form data-live="id" data-from="…">       renews the element with that id from there, with its fields, when typing pauses
-//   <input type="checkbox" data-ticks="name"> ticks all boxes of that name in its form
-//   <a data-swap="…">                         asks for the element around it that has an id, instead of leaving the page
+//   <main data-stream="…" data-patience="5">  the page's one stream, and the seconds without news after which it is silent
+//   <p class="seen" data-part="…">            says when the part with that id was last updated, or that nothing answers
+//   <div id="…" data-next="…" data-after="30">  replaces itself from data-next after that many seconds, as long as it has it
+//   <form data-live="id" data-from="…">       reloads the element with that id, with the form's fields, when typing pauses
+//   <input type="checkbox" data-ticks="name"> ticks all checkboxes with that name in its form
+//   <a data-swap="…">                         reloads the element around it that has an id, instead of leaving the page
 //   <button data-copy="…">                    copies that text; with data-copy-of="…", the text of the element with that id
 (() => {
   "use strict";
@@ -17,7 +17,7 @@
     new Promise((done) => (document.hidden ? document.addEventListener("visibilitychange", done, { once: true }) : done()));
   const lost = (is) => { byId("lost").hidden = !is; };
 
-  // What the dashboard is asked for: only that says whether it is lost, and no error of this script does.
+  // Requests to the dashboard: only they decide whether the connection is lost, not errors of this script.
   class NoAnswer extends Error {}
   const reached = async (asked) => {
     try {
@@ -33,7 +33,7 @@
 
   const get = async (url, signal) => {
     const answer = await reached(fetch(url, { signal, headers: { "x-requested-with": "fetch" } }));
-    if (answer.status === 401) location.reload(); // which asks for a login
+    if (answer.status === 401) location.reload(); // shows the login
     if (!answer.ok) throw new NoAnswer();
     return answer;
   };
@@ -46,12 +46,12 @@
       return;
     }
     for (const { name } of [...old.attributes]) {
-      if (!fresh.hasAttribute(name) && name !== "open") old.removeAttribute(name); // who has opened <details> closes them
+      if (!fresh.hasAttribute(name) && name !== "open") old.removeAttribute(name); // only the user opens and closes <details>
     }
     for (const { name, value } of fresh.attributes) {
       if (old.getAttribute(name) !== value) old.setAttribute(name, value);
     }
-    if (old.nodeName === "OUTPUT") return; // what the pages write themselves, such as the reading of a chart
+    if (old.nodeName === "OUTPUT") return; // written by scripts, such as the values of a chart
     const left = {};
     for (const child of old.childNodes) (left[key(child)] ??= []).push(child);
     const pairs = [...fresh.childNodes].map((child) => [left[key(child)]?.shift(), child]);
@@ -59,12 +59,12 @@
     let at = old.firstChild;
     for (const [kept, child] of pairs) {
       if (kept && kept === at) at = at.nextSibling;
-      else old.insertBefore(kept ?? child, at); // what is moved loses the focus: only what has changed its place is
+      else old.insertBefore(kept ?? child, at); // a moved element loses the focus: move only what has changed its place
       if (kept) morph(kept, child);
     }
   };
 
-  // Without an element of its id, it goes before `place`, which goes itself when nothing replaces it.
+  // HTML without an existing element goes before `place`, which is removed if nothing replaces it.
   const apply = (html, place) => {
     const template = document.createElement("template");
     template.innerHTML = html;
@@ -82,11 +82,11 @@
 
   const main = document.querySelector("main");
   const seen = new Map();
-  let since = Date.now(); // before that, nobody has listened
+  let since = Date.now(); // before that, nobody was listening
   document.addEventListener("visibilitychange", () => { since = Date.now(); });
 
   const write = (element, text) => {
-    if (element.textContent !== text) element.textContent = text; // a status that is written again is read out again
+    if (element.textContent !== text) element.textContent = text; // rewriting a status would make screen readers repeat it
   };
 
   const tell = () => {
@@ -94,8 +94,8 @@
       const at = seen.get(line.dataset.part);
       const [ago, silent] = line.children;
       const isSilent = Date.now() - Math.max(at ?? 0, since) > main.dataset.patience * 1000;
-      write(ago, at ? `Seen ${Math.round((Date.now() - at) / 1000)} s ago` : "");
-      write(silent, isSilent ? "No answer: what you see may be old." : "");
+      write(ago, at ? `Updated ${Math.round((Date.now() - at) / 1000)} s ago` : "");
+      write(silent, isSilent ? "No answer: this may be out of date." : "");
     }
   };
 
@@ -105,8 +105,8 @@
     else apply(data);
   };
 
-  // The page's stream, asked for again when it ends: at once if it has lasted, else after pauses of up to a minute. A tab
-  // that is hidden has none, for a browser has six connections to a host.
+  // The page's stream is reopened when it ends: at once if it has lasted, else after pauses of up to a minute. Hidden tabs
+  // have none, since a browser has only six connections to a host.
   const follow = async (url) => {
     for (let pause = 1; ; pause = Math.min(2 * pause, 30)) {
       await shown();
@@ -138,7 +138,7 @@
 
   const asking = new Map();
 
-  // Asks for what replaces an element: the given URL at once, then for what each answer names as its next one.
+  // Loads the successors of an element: the given URL at once, then the next URL that each answer names.
   const renew = async (id, url) => {
     asking.get(id)?.abort();
     const { signal } = asking.set(id, new AbortController()).get(id);
@@ -164,7 +164,7 @@
     renew(link.closest("[id]").id, link.dataset.swap);
   });
 
-  // Buttons that copy are shown where the browser has a clipboard: over HTTPS and on this machine.
+  // Copy buttons are shown only if the browser allows the clipboard: over HTTPS and on the same machine.
   if (navigator.clipboard) {
     document.documentElement.classList.add("copies");
     const said = document.createElement("p");
