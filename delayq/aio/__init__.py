@@ -4,7 +4,7 @@ What is not awaited is shared: `Outgoing`, `SentMessage`, `backoff` and `content
 `QueueStats` of `delayq.types`, and the errors of `delayq.errors`.
 """
 
-import concurrent.futures.thread  # noqa: F401  # looks the server's name up; imported here as `delayq` says
+import concurrent.futures.thread  # noqa: F401  # for name lookups; imported early for the reason in `delayq`
 
 from delayq.aio.consumer import Consumer
 from delayq.aio.message import Message

@@ -110,7 +110,7 @@ class DeferredMessages:
         for i, sent in zip(near, sents, strict=True):
             results[i] = sent
         send.raise_duplicates(encoded, results)
-        return results  # type: ignore[return-value]  # none of them is None any more
+        return results  # type: ignore[return-value]  # none is None now
 
     def _defer(self, encoded: Sequence[EncodedMessage], now: int) -> Program[list[SentMessage | None]]:
         """Write messages into the lake; None for those that must replace a message in Redis."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 try:
-    import prometheus_client as _prometheus_client  # noqa: F401  # what is not there is told here, in words
+    import prometheus_client as _prometheus_client  # noqa: F401  # so that a missing package is reported in words
 except ImportError as error:
     raise ImportError("delayq.metrics needs prometheus_client: pip install 'delayq[metrics]'") from error
 

@@ -31,7 +31,7 @@ Route = Callable[[str], Response]
 
 
 class MetricsServer:
-    """Answers GET requests on a thread of its own until the block ends.
+    """Answers GET requests on a separate thread until the block ends.
 
     Args:
         host: an address of this machine; "" for all addresses.
@@ -106,9 +106,11 @@ def _handler(routes: Mapping[str, Route]) -> type[BaseHTTPRequestHandler]:
         server_version = "delayq"
         sys_version = ""
 
-        def do_GET(self) -> None:  # the base class calls it so
+        def do_GET(self) -> None:  # the name that the base class calls
             route = routes.get(self.path.partition("?")[0])
-            answer = Response(404, f"there are {', '.join(routes)}\n".encode()) if route is None else self._asked(route)
+            answer = (
+                Response(404, f"not found; try {', '.join(routes)}\n".encode()) if route is None else self._asked(route)
+            )
             self.send_response(answer.status)
             self.send_header("Content-Type", answer.content_type)
             self.send_header("Content-Length", str(len(answer.body)))
@@ -117,14 +119,14 @@ def _handler(routes: Mapping[str, Route]) -> type[BaseHTTPRequestHandler]:
             if self.command != "HEAD":
                 self.wfile.write(answer.body)
 
-        do_HEAD = do_GET  # noqa: N815  # likewise
+        do_HEAD = do_GET  # noqa: N815  # also the base class's name
 
         def _asked(self, route: Route) -> Response:
             try:
                 return route(self.headers.get("Accept", ""))
-            except Exception:  # noqa: BLE001  # such as a collector of the program's own
+            except Exception:  # noqa: BLE001  # such as one of the program's own collectors
                 log.error("request failed", path=self.path, exc_info=True)
-                return Response(500, b"an error: see the log\n")
+                return Response(500, b"internal error: see the log\n")
 
         def log_message(self, *_: Any) -> None:
             """Log nothing: a probe comes every few seconds."""

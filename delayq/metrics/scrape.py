@@ -137,6 +137,6 @@ def _tried(subject: Subject) -> Reading | None:
     except DelayqError as error:
         log.debug("metrics not read", name=subject.name, error=str(error))
         return None
-    except Exception as error:  # noqa: BLE001  # such as a count that is none: those behind it are read all the same
+    except Exception as error:  # noqa: BLE001  # such as a count that is not a number: the others are still read
         log.error("metrics not read", name=subject.name, exc_info=error)
         return None

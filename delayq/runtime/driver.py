@@ -120,7 +120,7 @@ class Driver:
         """
         try:
             trampoline.run(self._engine.connect(), self._execute)
-            self._executor.client  # noqa: B018  # connects, if no operation had to
+            self._executor.client  # noqa: B018  # connects, in case no operation has
         except BaseException:
             self.close()
             raise

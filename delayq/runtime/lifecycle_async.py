@@ -103,7 +103,7 @@ class Lifecycle:
         self._task = asyncio.create_task(self._consume_apart(run), name="delayq-consumer")
         self._task.add_done_callback(self._tell)
 
-    async def stop(self, timeout: Seconds | None = None) -> None:  # noqa: ASYNC109  # it ends well, not by a cancel
+    async def stop(self, timeout: Seconds | None = None) -> None:  # noqa: ASYNC109  # it ends in good order, without a cancel
         """End `start` or `run`: finish running handlers, hand back unstarted messages, and wait for `start` to end.
 
         Called by a handler, it does not wait, since that handler must finish first.

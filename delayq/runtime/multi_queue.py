@@ -31,7 +31,7 @@ class DispatchedPool(Generic[D]):
         self._pool = pool
         lane.start = start
 
-    def room(self, unfinished: int, ahead: bool = True) -> int:  # noqa: ARG002  # the dispatcher knows
+    def room(self, unfinished: int, ahead: bool = True) -> int:  # noqa: ARG002  # the dispatcher decides
         return self._lane.room(self.times.seconds if ahead else None)
 
     def submit(self, messages: list[D]) -> None:
@@ -168,6 +168,6 @@ class MultiQueueRun:
     def _run(self, driver: Driver, grace: Callable[[], float]) -> None:
         try:
             driver.run(grace)
-        except BaseException as error:  # noqa: BLE001  # it is for whoever has called run
+        except BaseException as error:  # noqa: BLE001  # `run` raises it
             self._errors.append(error)
             self.stop()

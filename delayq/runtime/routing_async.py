@@ -47,7 +47,7 @@ async def _on_a_thread(function: Handler, message: Delivery[Any]) -> Any:
     def run() -> None:
         try:
             value = context.run(function, message)
-        except BaseException as error:  # noqa: BLE001  # SystemExit, too: it is the delivery's
+        except BaseException as error:  # noqa: BLE001  # SystemExit, too: it fails the delivery
             result = partial(_raise, error)
         else:
             result = partial(_same, value)

@@ -63,7 +63,7 @@ class SendCoalescer:
                 again = copy.copy(error)  # each task raises its own copy
                 again.__cause__ = error.__cause__
                 _settle(future, again)
-        except Exception as error:  # noqa: BLE001  # it is for those who send
+        except Exception as error:  # noqa: BLE001  # the senders raise it
             for _, future in batch:
                 _settle(future, error)
         finally:

@@ -80,7 +80,7 @@ class TaskPool(Generic[D]):
         return False
 
     def hasten(self) -> None:
-        """Nothing, likewise."""
+        """Do nothing, for the same reason."""
 
     @property
     def has_outcomes(self) -> bool:

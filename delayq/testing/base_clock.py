@@ -120,7 +120,7 @@ class BaseClock:
         )
 
     def _connect(self, face: Face) -> Any:
-        if face is not BLOCKING:  # a client belongs to an event loop, of which a test may have several
+        if face is not BLOCKING:  # a client belongs to one event loop, and a test may have several
             return self._fake_server().client(face.client)
         if self._client is None:
             self._client = self._kept.enter_context(self._fake_server().client(face.client))

@@ -179,7 +179,7 @@ def _handled_together(served: Served, messages: Sequence[Any]) -> Calls[Outcomes
         given = next(steps)
         try:
             returned = yield partial(served.batch_handler, given)
-        except BaseException as error:  # noqa: BLE001  # likewise
+        except BaseException as error:  # noqa: BLE001  # as above
             steps.throw(error)
         else:
             steps.send(returned)

@@ -145,7 +145,7 @@ def test_page_that_cannot_be_made_gives_a_server_error_and_is_logged():
         page = {"/metrics": lambda accept: Response(200, *metrics.exposition(accept, beside=Broken()))}
         with MetricsServer("127.0.0.1", 0, page) as served:
             status, text, _ = get(f"http://127.0.0.1:{served.port}/metrics")
-    assert (status, text) == (500, "an error: see the log\n")
+    assert (status, text) == (500, "internal error: see the log\n")
     assert [line["event"] for line in lines if line["log_level"] == "error"] == ["request failed"]
 
 

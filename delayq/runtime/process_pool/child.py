@@ -38,7 +38,7 @@ def main(job: ProcessJob, pipe: Connection) -> None:
     try:
         try:
             handle = job.unpack()
-        except BaseException as error:  # noqa: BLE001  # SystemExit of a module, too
+        except BaseException as error:  # noqa: BLE001  # SystemExit, too, from a module
             pipe.send_bytes(pickle.dumps((FAILED, oc.error_text(error), _trace(error))))
             return
         pipe.send_bytes(pickle.dumps((READY,)))
@@ -109,7 +109,7 @@ def _run(handle: Callable[[Any], Any], message: Message) -> bytes:
         trace, cause, outcome = _trace(outcome.cause), _packed(outcome.cause), replace(outcome, cause=None)
     try:
         return pickle.dumps((DONE, pickle.dumps(outcome), trace, cause))
-    except Exception as error:  # noqa: BLE001  # what follows from the message is made of the handler's objects
+    except Exception as error:  # noqa: BLE001  # follow-up messages may hold any objects
         text = f"what the handler returned cannot be sent out of its process: {oc.error_text(error)}"
         return pickle.dumps((DONE, pickle.dumps(oc.Failed(error=text)), None, None))
 
@@ -141,7 +141,7 @@ def _packed(error: BaseException) -> bytes | None:
     try:
         packed = pickle.dumps(error)
         return packed if len(packed) <= MAX_CAUSE else None
-    except Exception:  # noqa: BLE001  # whatever it is made of
+    except Exception:  # noqa: BLE001  # it may hold any objects
         return None
 
 

@@ -125,7 +125,7 @@ class ProcessPool(Generic[D]):
         """Do nothing: all processes are awake."""
 
     def hasten(self) -> None:
-        """Nothing, likewise."""
+        """Do nothing, for the same reason."""
 
     @property
     def has_outcomes(self) -> bool:
@@ -195,7 +195,7 @@ class ProcessPool(Generic[D]):
                 self._tell(error, wait)
                 self._over.wait(wait)
                 wait = min(LONGEST_WAIT, wait * 2)
-            except Exception as error:  # noqa: BLE001  # whatever it is: the run would wait for this thread for ever
+            except Exception as error:  # noqa: BLE001  # any error: without this thread, the run would never end
                 self._end_run(oc.error_text(error), error)
                 return
             finally:
