@@ -1,4 +1,4 @@
-"""The rights that docs/acl.md lists: enough for each role, none too many, and what they leave out is refused."""
+"""The rights that docs/acl.md lists are sufficient for each role, all needed, and everything else is refused."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ each_role = pytest.mark.parametrize("role", OWN)
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody waits for replicas that are not there."""
+    """Do not wait long for missing replicas."""
     monkeypatch.setattr(send, "REPLICA_TIMEOUT_MS", 1)
 
 
@@ -88,7 +88,7 @@ def test_send_file_without_a_right_leaves_no_connection_open(
         send_file(mine, path, resume=False, as_json=False)
     with any_server.client() as admin:
         opened = admin.info("stats")["total_connections_received"]
-        gc.collect()  # whoever still holds one would open it anew
+        gc.collect()  # anything that still holds one would reopen it
         assert admin.info("stats")["total_connections_received"] == opened
 
 
@@ -172,7 +172,7 @@ def test_role_is_refused_everything_else_and_changes_nothing(role: str, any_serv
 
 
 def prepare(server: RedisServer) -> None:
-    """A queue with a message that waits, one that is due, one that is in flight and one that is dead."""
+    """A queue with a pending, a due, an unacked and a dead message."""
     with as_root(server) as root:
         for name in ("dead", "held"):
             root.send("x", id=name)
@@ -345,7 +345,7 @@ def test_consumer_can_do_more_with_the_optional_rights(extra: str, story: str, a
 
 
 def sees_keys(mine: Queue, root: Queue) -> None:
-    """Count how much of the limit of each key is in use."""
+    """Count how much of each key's limit is in use."""
     root._context.settings = replace(root._context.settings, concurrency_key=lambda _: "k")
     root.configure(concurrency_per_key=1)
     root.send_many([Outgoing("x"), Outgoing("x")])
@@ -392,12 +392,12 @@ TO_A_LEDGER = ON_OCCASION["a user who changes a queue with a ledger (`events`)"]
 
 
 def noted(story: str) -> Story:
-    """Return a story of a queue with a ledger, in which all that was done must be in the end."""
+    """Return a story of a queue with a ledger, which must contain everything at the end."""
 
     def keep(mine: Queue, root: Queue) -> None:
         root.configure(events=True)
         STORIES[story](mine, root)
-        bookkeeping.check(root, *(["sent"] if story == "repairs" else []))  # the books are wrong there, to be mended
+        bookkeeping.check(root, *(["sent"] if story == "repairs" else []))  # this story damages the counters on purpose
 
     return keep
 
@@ -413,7 +413,7 @@ def test_role_can_write_the_ledger_with_the_optional_rights(role: str, any_serve
 
 
 def test_user_without_the_right_to_append_to_the_ledger_changes_nothing(any_server: RedisServer) -> None:
-    """Where the server can say it, from 7.0 on: a script of 6.2 goes on without the entry."""
+    """Only from 7.0 on, where the server can say it: on 6.2 the script continues without the entry."""
     grant(any_server, "producer", *(right for right in TO_A_LEDGER if right != "+xadd"))
     with as_root(any_server) as root, as_user(any_server, "producer") as mine:
         root.configure(events=True)

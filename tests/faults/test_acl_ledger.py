@@ -1,4 +1,4 @@
-"""The rights that docs/acl.md adds for ledgers: enough, and none too many."""
+"""The rights that docs/acl.md adds for ledgers are sufficient and all needed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KEYS = ON_OCCASION["a topic role that reads the ledger of the queue `emails` as 
 
 
 def write(root: Queue) -> None:
-    """Let the ledger of a queue hold two entries."""
+    """Put two entries into the ledger of a queue."""
     root.send("x", id="a", delay=60)
     client: Any = root._executor.client
     for event in ("sent", "delivered"):
@@ -29,13 +29,13 @@ def write(root: Queue) -> None:
 
 
 def recounts(mine: Queue, root: Queue) -> None:
-    """Tell what became of a message."""
+    """Read the history of a message."""
     write(root)
     assert [each.event for each in mine.history("a")] == ["sent", "delivered"]
 
 
 def acked(root: Queue) -> None:
-    """Let the ledger tell of a message that was acked."""
+    """Put an acked message into the ledger."""
     root.configure(events=True)
     root.send("x", id="a")
     root.receive()[0].ack()
@@ -43,13 +43,13 @@ def acked(root: Queue) -> None:
 
 
 def explains(mine: Queue, root: Queue) -> None:
-    """Tell why, from the ledger."""
+    """Call `why`, which needs the ledger here."""
     acked(root)
     assert mine.why("a").startswith("a was acked at ")
 
 
 def explains_without(mine: Queue, root: Queue) -> None:
-    """Tell why, as far as it is known without the ledger."""
+    """Call `why`, which works without the ledger here."""
     acked(root)
     assert mine.why("a").endswith("and the ledger, which would say how, cannot be read")
 
@@ -61,7 +61,7 @@ def sees_outcomes(mine: Queue, root: Queue) -> None:
 
 
 def follows(mine: Queue, root: Queue) -> None:
-    """Read the ledger with a group and without, and wait for what comes."""
+    """Read the ledger with and without a group, and wait for new entries."""
     write(root)
     group = mine.events.group("audit", "0")
     records = group.poll("a", 10)
@@ -73,7 +73,7 @@ def follows(mine: Queue, root: Queue) -> None:
 
 
 def trims(mine: Queue, root: Queue) -> None:
-    """Trim the ledger, and see to its groups."""
+    """Trim the ledger, and manage its groups."""
     write(root)
     group = root.events.group("audit", "0")
     group.ack(group.poll("a", 10))

@@ -1,4 +1,4 @@
-"""The rights of an administrator who takes a queue away, and puts it back."""
+"""The rights of an administrator who drains a queue and restores it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ADDED = ON_OCCASION["an administrator who runs `delayq pipeline restore`, or `dr
 
 
 def moves_away_and_back(mine: Queue, root: Queue) -> None:
-    """Discard a message, as drain does, and put it back."""
+    """Remove a message, as drain does, and restore it."""
     root.send("x", id="a", delay=60)
     client: Any = root._executor.client
     stored, due = client.get("delayq:{emails}:msg:a"), client.zscore("delayq:{emails}:pending", "a")
@@ -38,4 +38,4 @@ def test_administrator_can_move_a_queue_with_the_optional_rights(any_server: Red
 def test_each_optional_right_is_needed(right: str, any_server: RedisServer) -> None:
     others = [each for each in ADDED if each != right]
     told = tell(any_server, "administrator", [*LINES["administrator"], *others], moves_away_and_back)
-    assert told != ""  # 6.2 and 7.0 do not say within a script which one lacks
+    assert told != ""  # within a script, 6.2 and 7.0 do not name the missing right

@@ -1,4 +1,4 @@
-"""The rights that docs/acl.md lists for Spark: enough for what reads and writes, none too many, others refused."""
+"""The rights that docs/acl.md lists for Spark are sufficient, all needed, and everything else is refused."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ MESSAGES = pa.table({"id": ["a", "b"], "payload": ["x", "y"], "delay": [0.0, 60.
 
 
 def write(mine: Options, rows: pa.Table = MESSAGES) -> None:
-    """Do what a task does that writes to the queue."""
+    """Do what a task that writes to the queue does."""
     Sink(mine | {"queue": "emails"}, from_arrow_schema(rows.schema)).write(iter(rows.to_batches()))
 
 
@@ -57,7 +57,7 @@ def root_of(server: RedisServer, **options: Any) -> Queue:
 
 
 def writes(mine: Options, server: RedisServer) -> None:
-    """Write a table, and again, when some of it is garbage, or was delivered."""
+    """Write a table, and write it again when parts of it are garbage or delivered."""
     with root_of(server) as root:
         forget_scripts(root)
         write(mine)
@@ -95,17 +95,17 @@ def reads_messages(mine: Options, server: RedisServer) -> None:
 
 
 def reads_ledger(mine: Options, server: RedisServer) -> None:
-    """Read the ledger, as it is and as it grows."""
+    """Read the ledger, in a batch and as a stream."""
     with root_of(server) as root:
         fill(root)
         options = mine | {"events": "emails"}
         assert len(reads.read(options)) == len(follow(options)) > 5
         root.configure(events=False)
-        check_ledger(RedisOptions.of(mine), "emails")  # as `archive` begins, here with what is left of a ledger
+        check_ledger(RedisOptions.of(mine), "emails")  # what `archive` does first, here with the rest of a ledger
 
 
 def reads_topic(mine: Options, server: RedisServer) -> None:
-    """Read a topic, as it is and as it grows, what has come due included."""
+    """Read a topic, in a batch and as a stream, including records that fall due."""
     with Topic("orders", url=server.url) as root:
         root.publish_many([NewRecord(1), NewRecord(2)])
         root.publish(3, delay=0.001)
@@ -117,7 +117,7 @@ def reads_topic(mine: Options, server: RedisServer) -> None:
 
 
 def hydrates(mine: Options, server: RedisServer) -> None:
-    """Bring what rests in a lake into Redis, twice."""
+    """Load the messages of a lake into Redis, twice."""
     clock = Clock()
     with tempfile.TemporaryDirectory() as folder:
         options: dict[str, Any] = {"horizon": HORIZON, "lake": folder, "clock": clock}
@@ -149,7 +149,7 @@ each_role = pytest.mark.parametrize("role", OWN)
 
 @pytest.fixture(autouse=True)
 def idle(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each connection counts as idle for half a minute, as one whose task computes: a PING finds out what it is."""
+    """Treat each connection as idle for half a minute, like that of a busy task, so that a PING checks it."""
     monkeypatch.setattr(fast_socket, "_CHECK_AFTER_SECONDS", -1.0)
 
 
@@ -158,14 +158,14 @@ def options_of(server: RedisServer, role: str) -> Options:
 
 
 def tell(server: RedisServer, role: str, rights: Iterable[str], story: Story) -> str:
-    """Tell a story as a user with these rights; return what of it failed, or was denied and put up with."""
+    """Run a story as a user with these rights; return what failed, or what was denied and tolerated."""
     server.flush()
     with server.client(decode_responses=True) as admin:
         admin.execute_command("ACL", "SETUSER", role, *rights)
         admin.execute_command("ACL", "LOG", "RESET")
         try:
             story(options_of(server, role), server)
-        except Exception as error:  # noqa: BLE001  # whatever it is, the story has not come to its end
+        except Exception as error:  # noqa: BLE001  # any error means that the story did not finish
             return repr(error)
         denied = [each["object"] for each in admin.acl_log() if each["username"] == role]
     return ", ".join(each for each in denied if each not in HARMLESS)
@@ -195,7 +195,7 @@ def test_role_needs_each_of_its_rights(role: str, any_server: RedisServer) -> No
 
 
 def postpone(mine: Options) -> None:
-    """Publish for later."""
+    """Publish a delayed record."""
     with Topic("orders", url=mine["url"]) as topic:
         topic.publish("x", delay=60)
 

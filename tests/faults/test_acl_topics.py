@@ -1,4 +1,4 @@
-"""The rights that docs/acl.md lists for topics: enough for each role, none too many, others refused."""
+"""The rights that docs/acl.md lists for topics are sufficient, all needed, and everything else is refused."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Story: TypeAlias = Callable[[Topic, Topic], None]
 
 
 def publishes(mine: Topic, root: Topic) -> None:
-    """Publish with and without an own id, with a greatest length, and for later; withdraw what waits."""
+    """Publish with and without an own id, with a max_length, and with a delay; cancel a delayed record."""
     forget_scripts(root)
     mine.publish("x", id="1-0")
     mine.publish("x", id="1-1")
@@ -40,7 +40,7 @@ def publishes(mine: Topic, root: Topic) -> None:
 
 
 def reads(mine: Topic, root: Topic) -> None:
-    """Read without a group, both ways, append what is due, and wait for what comes."""
+    """Read without a group, in both directions, append due records, and wait for new ones."""
     root.publish("x")
     root.publish("y", delay=0.001)
     time.sleep(0.003)  # until it is due
@@ -54,7 +54,7 @@ def reads(mine: Topic, root: Topic) -> None:
 
 
 def waits(mine: Topic, root: Topic) -> None:
-    """Wait, and give the connection up."""
+    """Wait, and close the connection."""
     root.publish("x")
     listener = TopicWait(mine._context, mine._executor)
     mine.execute(opened)
@@ -63,7 +63,7 @@ def waits(mine: Topic, root: Topic) -> None:
 
 
 def joins(mine: Topic, root: Topic) -> None:
-    """Make a group, poll, ack, hold, take over, and bury; look at the group."""
+    """Create a group, poll, ack, renew, take over, and bury; inspect the group."""
     forget_scripts(root)
     group = mine.group("mail", "0")
     root.publish_many([NewRecord(number) for number in range(5)])
@@ -89,7 +89,7 @@ def joins(mine: Topic, root: Topic) -> None:
 
 
 def administers(mine: Topic, root: Topic) -> None:
-    """Make, move and destroy groups, remove consumers, clear ghosts, bring dead letters back, and trim."""
+    """Create, move and destroy groups, remove consumers, clear ghosts, requeue dead letters, and trim."""
     forget_scripts(root)
     group = mine.group("mail", "0")
     root.publish_many([NewRecord(number) for number in range(6)])
@@ -110,12 +110,12 @@ def administers(mine: Topic, root: Topic) -> None:
     (record,) = root.group("mail").poll("a")
     assert root.group("mail").bury(record, "a")
     assert mine.trim(min_id="9999999999999", approximate=False) == 1
-    assert group.requeue_dead(group.dead()) == 1  # which is appended again
+    assert group.requeue_dead(group.dead()) == 1  # it is appended again
     assert group.destroy()
 
 
 def lasts(mine: Topic, root: Topic) -> None:
-    """Use a connection again that was idle for half a minute: a PING finds out whether it is still there."""
+    """Reuse a connection that was idle for half a minute: a PING checks whether it is still open."""
     root.publish("x")
     with patch.object(fast_socket, "_CHECK_AFTER_SECONDS", -1.0):
         for _ in range(2):
@@ -153,7 +153,7 @@ def grant(server: RedisServer, role: str, rights: Iterable[str]) -> None:
 
 
 def tell(server: RedisServer, role: str, rights: Iterable[str], story: Story) -> str:
-    """Tell a story as a user with these rights; return what of it failed, or was denied and put up with."""
+    """Run a story as a user with these rights; return what failed, or what was denied and tolerated."""
     server.flush()
     grant(server, role, rights)
     with (
@@ -164,7 +164,7 @@ def tell(server: RedisServer, role: str, rights: Iterable[str], story: Story) ->
         admin.execute_command("ACL", "LOG", "RESET")
         try:
             story(mine, root)
-        except Exception as error:  # noqa: BLE001  # whatever it is, the story has not come to its end
+        except Exception as error:  # noqa: BLE001  # any error means that the story did not finish
             return repr(error)
         denied = [each["object"] for each in admin.acl_log() if each["username"] == role]
     return ", ".join(each for each in denied if each not in HARMLESS)

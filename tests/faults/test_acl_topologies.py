@@ -1,4 +1,4 @@
-"""The rights that docs/acl.md adds on a Cluster and behind Sentinel: enough, none too many, named when they lack."""
+"""The rights that docs/acl.md adds on a Cluster and behind Sentinel: sufficient, all needed, named when missing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ each_version = pytest.mark.parametrize("make", KNOWN_VERSIONS, indirect=True)
 
 @pytest.fixture(scope="module")
 def make(request: pytest.FixtureRequest) -> Iterator[Callable[..., RedisServer]]:
-    """Make servers of one version, which are there for all tests of it."""
+    """Make servers of one version, shared by all tests of that version."""
     with ExitStack() as stack:
 
         def start(**options: Any) -> RedisServer:
@@ -70,7 +70,7 @@ def watched(shared_watched: Watched) -> Watched:
 
 
 def roles_on(server: RedisServer) -> Iterable[str]:
-    """Return all roles for the newest version; for an older one, which may know other commands, one that has most."""
+    """Return all roles for the newest version; for an older one, which may know other commands, the broadest role."""
     return OWN if server.version == KNOWN_VERSIONS[-1] else ("consumer",)
 
 
@@ -82,7 +82,7 @@ def grant(servers: Iterable[RedisServer], user: str, rights: Iterable[str]) -> N
 
 
 def denied(servers: Iterable[RedisServer], user: str) -> set[str]:
-    """Return what the user was denied since the last grant, and put up with."""
+    """Return what the user was denied since the last grant without an error."""
     found: set[str] = set()
     for server in servers:
         with server.client(decode_responses=True) as admin:
@@ -106,7 +106,7 @@ def open_queue(mine: Queue) -> None:
 
 @contextmanager
 def slot_on_its_way(cluster: Cluster) -> Iterator[RedisServer]:
-    """A move of the queue's slot that is not yet made known; yields the node that sends on who asks."""
+    """Move the queue's slot without telling the clients; yield the node that redirects them."""
     key = QueueKeys("delayq", "emails").meta
     source, slot = cluster.owner(key), key_slot(key.encode())
     (target,) = (node for node in cluster.nodes if node is not source)
@@ -119,7 +119,7 @@ def slot_on_its_way(cluster: Cluster) -> Iterator[RedisServer]:
             tell(node, "SETSLOT", slot, "STABLE")
 
 
-# -- on a Cluster ----------------------------------------------------------------------------------------------------
+# -- on a Cluster ------------------------------------------------------------------------------------------------------
 
 
 @each_version
@@ -187,7 +187,7 @@ def test_missing_right_on_a_cluster_is_named(right: str, cluster: Cluster) -> No
 
 
 def no_connection_of(user: str, cluster: Cluster) -> bool:
-    """Return whether no node has one."""
+    """Whether no node has one."""
     for node in cluster.nodes:
         with node.client() as admin:
             if any(each["user"] == user for each in admin.client_list()):
@@ -201,7 +201,7 @@ def test_user_unknown_to_a_cluster_gets_an_error_that_says_so(cluster: Cluster) 
         open_queue(mine)
 
 
-# -- behind Sentinel -------------------------------------------------------------------------------------------------
+# -- behind Sentinel ---------------------------------------------------------------------------------------------------
 
 
 @each_version
@@ -218,7 +218,7 @@ def test_role_can_do_everything_it_should_behind_sentinel(watched: Watched) -> N
 
 
 def look_again(mine: Queue) -> None:
-    """Ask the sentinels twice; the second time on connections that count as idle, which a PING tries."""
+    """Ask the sentinels twice, the second time on connections that count as idle, so that a PING checks them."""
     open_queue(mine)
     client: Any = mine._executor.client
     time.sleep(0.002)
@@ -258,7 +258,7 @@ def test_other_sentinels_are_asked_when_one_refuses_the_login(
     grant(watched.sentinels, "finder", FINDER)
     strange = make(port=True, sentinel=True)
     url = watched.url.replace("://", f"://127.0.0.1:{strange.port},")
-    for rights in (["reset"], [each for each in FINDER if each != "+sentinel|masters"]):  # no login, and no right
+    for rights in (["reset"], [each for each in FINDER if each != "+sentinel|masters"]):  # no login; no right
         grant([strange], "finder", rights)
         with as_user(url, "producer", **ASKING) as mine:
             assert mine.send("x").created

@@ -1,4 +1,4 @@
-"""The checker is told histories that are right, and such as are wrong: it names what is wrong, and nothing else."""
+"""The checker names exactly what is wrong with a history."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_send_repeated_while_the_server_failed_has_the_due_time_of_its_last_try(
     slow = [seen("attempted", 3), delivered(4), finished(4.5), seen("sent", 5, ms=9000.0)]
     assert wrong(judged(slow)) == {"early": ["m"]}
     assert wrong(judged(slow, fault(3.5, SERVER), recovered(4.2, SERVER))) == {}
-    assert wrong(judged(slow, fault(2, SERVER), recovered(2.5, SERVER))) == {}  # on its way at that moment
+    assert wrong(judged(slow, fault(2, SERVER), recovered(2.5, SERVER))) == {}  # in flight at that moment
     assert wrong(judged(slow, fault(1, SERVER), recovered(1.5, SERVER))) == {"early": ["m"]}
     assert wrong(judged(slow, fault(6, SERVER))) == {"early": ["m"]}
 

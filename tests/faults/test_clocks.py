@@ -1,4 +1,4 @@
-"""Clocks that are wrong: whoever goes by one believes it, and it remembers what it has shown."""
+"""Wrong clocks: a process uses the one it is given, and a clock remembers what it showed."""
 
 from __future__ import annotations
 

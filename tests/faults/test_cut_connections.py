@@ -1,6 +1,6 @@
-"""The connection is cut at each command of each operation: nothing is lost, nothing is left over, nobody is told a lie.
+"""Cut the connection at each command of each operation: nothing is lost or left over, and no call reports a lie.
 
-Which commands those are, an operation tells in a first call that nothing disturbs: a new command is covered by itself.
+A first, undisturbed call shows which commands an operation sends, so new commands are covered automatically.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from tests.harness.servers import RedisServer, server_binaries
 from tests.harness.topologies import tell
 from tests.harness.waiting import eventually
 
-TRIES = 10  # of a case whose command did not come: an operation that waits may find its time over
+TRIES = 10  # of a case whose command was not sent: the wait of an operation may be over before
 NOT_REACHED = "was not reached"
-# settle: it is what the methods of a message call; execute: what each of the others calls
+# settle: called by the methods of a message; execute: called by all other methods
 WITHOUT_TRIP = {f"Queue.{name}" for name in ("batch_handler", "close", "cron", "execute", "handler", "settle", "wish")}
-# Queues by their ways to the server, and the cuts that are tried on each. Where a connection is cut behind the first of
-# several commands of a trip, and for good, the client knows as much as if all had run.
+# The ways from a queue to the server, and the cuts to try on each. If a connection is cut for good behind the first of
+# several commands of a round trip, the client knows as much as if all had run.
 ROADS: dict[str, tuple[Road, list[Cut]]] = {
     "url": (by_url, [*map(Cut, WAYS), Cut("before", for_good=True), Cut("after", for_good=True)]),
     "client": (by_client, [Cut("after"), Cut("within"), Cut("after", for_good=True)]),
@@ -35,13 +35,13 @@ ROADS: dict[str, tuple[Road, list[Cut]]] = {
 }
 
 
-# What `make test` cuts: one of each kind of call, on the plainest road.
+# What `make test` cuts: one call of each kind, on the plainest road.
 QUICK = {"send with an id", "send_many", "receive", "ack", "ack, then by an id", "nack", "reschedule", "dead.requeue"}
 
 
 def is_worth(road: str, name: str) -> bool:
-    """Whether an operation takes another way on this road: of those that send most, some do not; one sends nothing."""
-    if (road, name) == ("shards", "configure"):  # is refused
+    """Whether an operation behaves differently on this road: some of those that send most do not; one sends nothing."""
+    if (road, name) == ("shards", "configure"):  # it is refused
         return False
     return road == "url" or name not in {"receive, in vain", "doctor", "doctor, repairing"}
 
@@ -55,7 +55,7 @@ def server(default_version: str) -> Iterator[RedisServer]:
 
 @pytest.fixture(scope="module")
 def node(default_version: str) -> Iterator[RedisServer]:
-    """A server that is a whole cluster."""
+    """A single server that is a whole cluster."""
     config = {"cluster-enabled": "yes", "hz": "500"}
     node = RedisServer(server_binaries()[default_version], port=True, config=config)
     tell(node, "ADDSLOTSRANGE", 0, 16383)
@@ -72,7 +72,7 @@ def stages(request: pytest.FixtureRequest) -> Iterator[Callable[[Road], Stage]]:
             is_cluster = road is by_cluster
             server: RedisServer = request.getfixturevalue("node" if is_cluster else "server")
             proxy = made.enter_context(Proxy(server.socket, port=is_cluster))
-            if is_cluster:  # the way that the cluster names to its clients
+            if is_cluster:  # the address that the cluster gives to its clients
                 with server.client() as client:
                     client.config_set("cluster-announce-port", proxy.port)
                     assert eventually(lambda: proxy.port in {slots[2][1] for slots in tell(server, "SLOTS")})
@@ -83,7 +83,7 @@ def stages(request: pytest.FixtureRequest) -> Iterator[Callable[[Road], Stage]]:
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let few messages take many calls, and nobody wait before a repetition."""
+    """Let a few messages take many calls, and repeat calls without a wait."""
     monkeypatch.setattr("delayq.operations.send.MAX_SENT", 2)
     monkeypatch.setattr("delayq.operations.send.CALLS_A_TRIP", 2)
     monkeypatch.setattr("delayq.operations.send.REPLICA_TIMEOUT_MS", 1)
@@ -95,7 +95,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def every_cut(stage: Stage, operation: Operation, cuts: list[Cut]) -> dict[str, str]:
-    """Cut an operation at each of its commands; return what went wrong, by place and way."""
+    """Cut an operation at each of its commands; return what went wrong, by command and cut."""
     for _ in range(2):  # the second time, the server has the scripts
         with stage.played(operation, lambda _: None) as whole:
             assert whole.error is None
@@ -117,9 +117,9 @@ def every_cut(stage: Stage, operation: Operation, cuts: list[Cut]) -> dict[str, 
 
 
 def is_one_of_many(names: list[str], i: int) -> bool:
-    """Whether a plain command stands between two of its kind: the first and the last of such a row are cut for all.
+    """Whether a plain command is between two of its kind: of such a row, only the first and the last are cut.
 
-    The doctor asks for the type of each key, say. Scripts, which may change something, are each cut.
+    For example, the doctor asks for the type of each key. Every script is cut, because it may change something.
     """
     return names[i].isupper() and names[i - 1 : i + 2] == [names[i]] * 3
 
@@ -131,7 +131,7 @@ def one_cut(stage: Stage, operation: Operation, whole: Played, at: Callable[[], 
             if stage.proxy.cuts:
                 try:
                     examine(stage, operation, whole, played)
-                except Exception as error:  # noqa: BLE001  # the other places are to be tried, too
+                except Exception as error:  # noqa: BLE001  # try the other places too
                     return f"{error!r:.400}"
                 return ""
     return NOT_REACHED
@@ -149,7 +149,7 @@ def examine(stage: Stage, operation: Operation, whole: Played, played: Played) -
     assert eventually(lambda: is_served(lambda: counts(played.queue)))
     assert counts(played.queue) == counts(stage.direct)
     if played.after == played.before and wanted == before:
-        return  # it changes nothing, and so it was
+        return  # it should change nothing, and it did not
     if operation.whole:
         stage.assert_in_order()
     if played.error is not None and operation.again:
@@ -161,7 +161,7 @@ def examine(stage: Stage, operation: Operation, whole: Played, played: Played) -
 
 
 def is_served(call: Callable[[], object]) -> bool:
-    """Make a call; False when a node of a cluster is not asked yet, because it was away a moment ago."""
+    """Make a call; return False if the client avoids a cluster node that was unreachable a moment ago."""
     with contextlib.suppress(ServerNotReady):
         call()
         return True

@@ -1,4 +1,4 @@
-"""The connection of a consumer is cut at each kind of command of its life: each message is handled all the same."""
+"""Cut the connection of a consumer at each kind of command: every message is still handled."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tests.harness.cutting.stage import At, Stage, by_url
 from tests.harness.proxy import WAYS, Cut, Proxy
 from tests.harness.servers import RedisServer, server_binaries
 
-TRIES = 6  # of a life: on a machine that pauses, a lease may end
-AT_ONCE = 10  # lives: they wait more than they work
-# The first time that a command of a kind comes, and the second.
+TRIES = 6  # of a run: a lease may end if the machine pauses
+AT_ONCE = 10  # parallel runs: they wait more than they work
+# The first time that a command of a kind is sent, and the second.
 CUTS = [*((1, Cut(way)) for way in WAYS), (1, Cut("before", for_good=True)), (1, Cut("after", for_good=True))]
 CUTS += [(2, Cut("after"))]
-# What a life is to have in it; else its matrix would tell little.
+# What a run must contain; otherwise its matrix would show little.
 DUTIES = {
     "open_queue": "begins",
     "pending_to_ready": "promotes",
@@ -44,7 +44,7 @@ DUTIES = {
 
 @pytest.fixture
 def stages(default_version: str) -> Iterator[SimpleQueue[Stage]]:
-    """As many as lives go on at once, each with a server of its own."""
+    """One for each parallel run, each with its own server."""
     free: SimpleQueue[Stage] = SimpleQueue()
     with contextlib.ExitStack() as made:
         for _ in range(AT_ONCE):
@@ -56,7 +56,7 @@ def stages(default_version: str) -> Iterator[SimpleQueue[Stage]]:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let nobody wait for long."""
+    """Shorten the waits."""
     monkeypatch.setattr("delayq.runtime.engine.FALLBACK_MS", 50)
     monkeypatch.setattr("delayq.runtime.outage_backoff.FIRST_PAUSE", 0.02)
     monkeypatch.setattr("redis.retry.sleep", lambda _: None)
@@ -86,7 +86,7 @@ def test_consumer_whose_connection_is_cut_anywhere_handles_every_message(stages:
 
 
 def names_of_a_life(stages: SimpleQueue[Stage]) -> set[str]:
-    """Return the commands of a life that nothing cuts; of some together, where the machine has kept one from a duty."""
+    """Return the commands of an uncut run, or of several together if a busy machine has skipped a duty in one."""
     names: set[str] = set()
     for _ in range(TRIES):
         stage = stages.get()
@@ -99,7 +99,7 @@ def names_of_a_life(stages: SimpleQueue[Stage]) -> set[str]:
 
 
 def one_life(stage: Stage, at: At) -> str:
-    """Cut a life; return what went wrong, or nothing."""
+    """Cut a run; return what went wrong, or nothing."""
     life = Life(stage, at)
     try:
         life.run()
@@ -107,13 +107,13 @@ def one_life(stage: Stage, at: At) -> str:
         stage.assert_in_order()
         assert life.finished >= HANDLED
         assert life.begun.keys() <= SENT
-        # No lease has ended: what was handed to a handler was settled, and what was not is nobody's duplicate.
+        # No lease has ended: every message given to a handler was settled, and there are no duplicates.
         assert {id: count for id, count in life.begun.items() if count > 1 + (id == "fails")} == {}
-        if at.name == "MGET":  # what was handed out is fetched once the connection is back: it costs no attempt
+        if at.name == "MGET":  # claimed messages are fetched once the connection is back, and no attempt is lost
             assert stage.direct.stats().lease_lost == 1
         seen = stage.seen()
-        assert seen.places.keys() - {*LAST, "rejected", "old"} == set()  # old: its purge may wait for its next turn
+        assert seen.places.keys() - {*LAST, "rejected", "old"} == set()  # old: it may be purged only in the next turn
         stage.assert_all_comes(seen)
-    except Exception as error:  # noqa: BLE001  # the other places are to be tried, too
+    except Exception as error:  # noqa: BLE001  # try the other places too
         return f"{error!r:.500}"
     return ""

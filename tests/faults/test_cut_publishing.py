@@ -1,4 +1,4 @@
-"""A reply of a topic is lost: who called is told that nobody knows, and nothing false of what was done."""
+"""When the reply to a topic call is lost, the caller gets an error that says so, and nothing false."""
 
 from __future__ import annotations
 
@@ -15,13 +15,11 @@ from tests.harness.servers import RedisServer
 Make = Callable[[Topic], Any]
 
 CALLS: dict[str, Make] = {
-    "publish": lambda topic: topic.publish("b", id="9-1"),  # sent again, its id would not come after the last one's
-    "cancel": lambda topic: topic.cancel("waits"),  # would say that it did not wait
-    "remove_consumer": lambda topic: topic.group("billing").remove_consumer(
-        "a", to="b"
-    ),  # that there is no such consumer
-    "destroy": lambda topic: topic.group("billing").destroy(),  # that there was no such group
-    "XDEL": lambda topic: topic.delete("5-1"),  # that there was no such record
+    "publish": lambda topic: topic.publish("b", id="9-1"),  # repeated, its id would not be greater than the last
+    "cancel": lambda topic: topic.cancel("waits"),  # repeated, it would say that there was no such delayed record
+    "remove_consumer": lambda topic: topic.group("billing").remove_consumer("a", to="b"),  # …, no such consumer
+    "destroy": lambda topic: topic.group("billing").destroy(),  # …, no such group
+    "XDEL": lambda topic: topic.delete("5-1"),  # …, no such record
 }
 
 

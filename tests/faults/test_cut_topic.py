@@ -1,4 +1,4 @@
-"""The connection of a topic's consumer is cut at each kind of call of its life: each record is handled all the same."""
+"""Cut the connection of a topic's consumer at each kind of call: every record is still handled."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.harness.servers import RedisServer
 from tests.harness.waiting import eventually
 
 COUNT = 30
-FAILS, REJECTED, LATE, LEFT = 3, 4, COUNT, COUNT + 1  # the payloads of some
+FAILS, REJECTED, LATE, LEFT = 3, 4, COUNT, COUNT + 1  # payloads
 CALLS = (
     "unacked",
     "reclaim",
@@ -29,10 +29,10 @@ CALLS = (
     "drop_idle_consumers",
 )
 CUTS: list[tuple[str, Way]] = [*((call, "after") for call in CALLS), ("poll", "before"), ("ack", "before")]
-QUICK = {("poll", "after"), ("ack", "after"), ("fail", "after")}  # of CUTS, those of `make test`
+QUICK = {("poll", "after"), ("ack", "after"), ("fail", "after")}  # the part of CUTS that `make test` runs
 
-PATIENCE = 10.0  # seconds that a consumer may stand still
-HELD = 12.0  # seconds between two attempts, in which the record is to be held
+PATIENCE = 10.0  # seconds that a consumer may make no progress
+HELD = 12.0  # seconds between two attempts, while the record must stay held
 
 Life = Callable[[str, Callable[[Record], None], Callable[[], bool], float], None]
 
@@ -44,7 +44,7 @@ def proxy(redis_server: RedisServer) -> Iterator[Proxy]:
 
 
 def lives(url: str, handler: Callable[[Record], None], is_done: Callable[[], bool], wait: float) -> None:
-    """Let a consumer live until all is done."""
+    """Run a consumer until everything is done."""
     with Topic("orders", url=url) as topic:
         group = topic.group("billing", max_deliveries=5)
         consumer = TopicConsumer(group, handler, ack_timeout=PATIENCE, backoff=backoff.fixed(wait))
@@ -55,7 +55,7 @@ def lives(url: str, handler: Callable[[Record], None], is_done: Callable[[], boo
 
 
 def lives_async(url: str, handler: Callable[[Record], None], is_done: Callable[[], bool], wait: float) -> None:
-    """Let one of the async face live."""
+    """Run an async consumer in the same way."""
 
     async def handle(record: Record) -> None:
         handler(record)

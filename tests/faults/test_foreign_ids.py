@@ -1,4 +1,4 @@
-"""An id that is no UTF-8, put there by another program, is buried, shown and mended, and harms nobody."""
+"""An id that is not UTF-8, stored by another program, is buried, shown and repaired, and harms nothing."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def test_doctor_repairs_a_foreign_id_in_every_structure(queue: Queue, any_client
     for state in STATES:
         plant(any_client, state)
     assert ("duplicate", SHOWN) in {(finding.kind, finding.id) for finding in examine(queue, repair=True).findings}
-    assert where(any_client) == ["retry"]  # it was kept in unack, and taken back: its lease was over
+    assert where(any_client) == ["retry"]  # it was in unack with an expired lease, and was taken back
     assert queue.receive() == []
     assert where(any_client) == ["dead"]
 
@@ -269,7 +269,7 @@ def test_consume_command_logs_a_foreign_id_and_continues(
     assert (where(redis_client), emails.stats().acked) == (["dead"], 1)
 
 
-# -- what senders may send ---------------------------------------------------------------------------------------------
+# -- what send accepts -------------------------------------------------------------------------------------------------
 
 
 def test_send_refuses_a_foreign_id(redis_server: RedisServer) -> None:

@@ -1,4 +1,4 @@
-"""Values that another program has put in place of delayq's own end no consumer; messages are handled all the same."""
+"""Values overwritten by another program stop no consumer; messages are still handled."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_topic_record_with_an_invalid_id_does_not_hold_up_others(redis_server: R
             handled.append(record.payload)
 
         TopicConsumer(group, handle).drain()
-        if not handled:  # its time had not come
+        if not handled:  # it was not due yet
             TopicConsumer(group, handle).drain()
         assert handled == ["later"]
         assert redis_client.zcard(pending) == 0

@@ -1,4 +1,4 @@
-"""What consumers hand back before a handler sees it is in their journals, and the next delivery leads back to it."""
+"""Deliveries returned before a handler sees them are in the journal, and the next delivery refers to them."""
 
 from __future__ import annotations
 

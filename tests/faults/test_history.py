@@ -1,4 +1,4 @@
-"""Journals: what is read is what was written, as far as it was."""
+"""Journals: everything that was written can be read."""
 
 from __future__ import annotations
 

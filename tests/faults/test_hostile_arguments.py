@@ -1,4 +1,4 @@
-"""Whatever the arguments: a command ends with exit code 0, 1 or 2, and says why in a line; never with a traceback."""
+"""With any arguments, a command ends with exit code 0, 1 or 2 and a line that says why; never with a traceback."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from tests.harness.hostile import (
 
 environment, invoke, server = conftest.environment, conftest.invoke, conftest.server
 
-# Those that run on, or for long, have tests of their own; these end by themselves.
+# These commands end by themselves; long-running ones have their own tests.
 COMMANDS = ["send", "stats", "peek", "show", "why", "cancel", "reschedule", "pause", "resume", "purge", "doctor"]
 DEAD = ["list", "show", "requeue", "edit", "purge"]
-ELSEWHERE = {"--url", "--file", "-f"}  # tried by the tests of URLs and of lines; here they would reach out
+ELSEWHERE = {"--url", "--file", "-f"}  # covered by the tests of URLs and lines; here they would connect or open files
 
 
 def can_be_given(text: str) -> bool:
-    """Whether an argument of a process can hold it: bytes, of which those that are no UTF-8 come as surrogates."""
+    """Whether it can be a process argument: bytes, where those that are not UTF-8 become surrogates."""
     return "\0" not in text and not re.search("[\ud800-\udc7f\udd00-\udfff]", text)
 
 

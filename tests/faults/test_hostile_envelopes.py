@@ -1,4 +1,4 @@
-"""Whatever bytes are stored: they are an envelope that can be delivered and shown, or an UnreadableEnvelope."""
+"""Any stored bytes are an envelope that can be delivered and shown, or an UnreadableEnvelope."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ packed = st.recursive(
 ).map(msgspec.msgpack.encode)
 """MessagePack of another shape."""
 
-HEADERS = STAMP + b"\x96\x01\x00\xc4\x00\x03\xc0"  # an envelope as far as its headers
-BODY = STAMP + b"\x94\x01\x01"  # an envelope as far as the body, JSON
+HEADERS = STAMP + b"\x96\x01\x00\xc4\x00\x03\xc0"  # an envelope up to its headers
+BODY = STAMP + b"\x94\x01\x01"  # an envelope up to its JSON body
 
 CORPUS = {
     "empty": b"",

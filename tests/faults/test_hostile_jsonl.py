@@ -1,4 +1,4 @@
-"""Whatever a JSON Lines file holds: messages that can be sent, or an InvalidInput that names the line."""
+"""Any JSON Lines file holds messages that can be sent, or raises an InvalidInput that names the line."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ CORPUS = {
 
 
 def send(data: bytes) -> list[Any]:
-    """Do what ``delayq send --file`` does, as far as the server; return the payloads."""
+    """Do what ``delayq send --file`` does up to the server; return the payloads."""
     payloads = []
     for line in read_lines(io.BytesIO(data), "emails.jsonl"):
         message = parse_line(line)

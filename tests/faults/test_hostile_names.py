@@ -36,10 +36,10 @@ def is_id(text: str) -> bool:
     return False
 
 
-close = st.text("a:#{}*[]?\\ 1m s g", min_size=1, max_size=8)  # of characters that keys are made of
+close = st.text("a:#{}*[]?\\ 1m s g", min_size=1, max_size=8)  # characters that keys are made of
 names = st.one_of(texts, close, st.sampled_from(["a", "a:pending", "a:msg:b", "msg", "1", "a:1"])).filter(is_name)
 ids = st.one_of(texts, close, st.sampled_from([*KINDS, "{b}", "a}:pending", "}:{b}:meta"])).filter(is_id)
-masks = st.lists(st.booleans(), min_size=5, max_size=5)  # of two places, what is alike
+masks = st.lists(st.booleans(), min_size=5, max_size=5)  # which parts of two places are equal
 OTHER = [False] * 5
 places = st.tuples(names, names, st.integers(0, 1023), st.sampled_from([*KINDS, "message"]), ids)
 """Prefix, queue, shard, kind of key, and message id, which only a message's key has."""
@@ -149,7 +149,7 @@ def use(queue: Queue) -> None:
 
 
 def test_queues_with_adversarial_names_never_touch_each_others_keys(any_server: RedisServer) -> None:
-    """Each is used by a user who may touch the keys of its own pattern alone; the server refuses any other."""
+    """Each queue has a user who can only touch keys of its own pattern; the server refuses all others."""
     tenants = list(itertools.product(PREFIXES[:2], TENANTS))[:: 2 if any_server.version != "8.2" else 1]
     owned: list[set[bytes]] = []
     with any_server.client() as admin:
@@ -169,7 +169,7 @@ def test_queues_with_adversarial_names_never_touch_each_others_keys(any_server: 
 
 
 def contents(admin: Any) -> dict[bytes, bytes]:
-    """All that the server holds, but for what runs out, such as the timers and the names of claims."""
+    """Everything on the server, except keys that expire, such as timers and the names of claims."""
     pipe = admin.pipeline(transaction=False)
     keys = list(admin.scan_iter(count=1000))
     for key in keys:

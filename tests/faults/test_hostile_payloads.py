@@ -1,4 +1,4 @@
-"""Payloads, headers and ids of any content go through a real server, and come out as they were."""
+"""Payloads, headers and ids of any content go through a real server unchanged."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ids = texts.filter(is_id)
 
 
 def through(queue: Queue, outgoing: Outgoing) -> Message:
-    """Send a message, and take it."""
+    """Send a message, and receive it."""
     queue.send_many([outgoing])
     (message,) = queue.receive()
     return message

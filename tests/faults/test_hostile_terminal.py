@@ -1,4 +1,4 @@
-"""Nothing that others have put into a queue reaches the terminal as a command, nor breaks the form of the output."""
+"""Nothing that others put into a queue reaches the terminal as a command or breaks the layout of the output."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from tests.harness.servers import RedisServer
 environment, invoke, queue, server = conftest.environment, conftest.invoke, conftest.queue, conftest.server
 
 ATTACK = "\x1b[2J\x1b]0;owned\x07\x9b31m\r\x08\x7f\u202e\u2028\u200b"
-UNSEEN = "\u202e\u200b"  # which names may hold
+UNSEEN = "\u202e\u200b"  # allowed in names
 
 
 @pytest.fixture
 def attacked(queue: Queue) -> Queue:
-    """A queue in which all that a sender or a handler may choose holds what a terminal obeys."""
+    """A queue where everything that a sender or handler can choose contains terminal commands."""
     queue.configure(events=True)
     queue.send(
         {f"k{ATTACK}": ATTACK}, id=f"json{UNSEEN}", delay=60, headers={f"h{ATTACK}": ATTACK, "b": ATTACK.encode()}

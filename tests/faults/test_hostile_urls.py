@@ -1,4 +1,4 @@
-"""Whatever a URL holds: a client comes of it, or an InvalidURL; to use it raises no other error than ours."""
+"""Any URL gives a client or an InvalidURL, and using the client raises only our own errors."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ HUGE = {
 
 @pytest.fixture(autouse=True)
 def nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The two kinds of URL that reach out at once lead nowhere."""
+    """Let the two kinds of URL that connect at once lead nowhere."""
     monkeypatch.setattr(urls, "open_store", lambda _: "store")
     monkeypatch.setattr(clients, "cluster", lambda *_: "cluster")
 

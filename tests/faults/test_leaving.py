@@ -1,4 +1,4 @@
-"""A program that is only just starting ends when it is told to, wherever it is."""
+"""A program ends on a signal at any point of its start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reply to a claim is lost: the claim is asked again, and costs neither a lease nor an attempt."""
+"""A claim whose reply is lost is repeated, and costs no lease and no attempt."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_lost_claim_uses_up_no_attempt(count: int, redis_server: RedisServer, mo
     with Queue("lost", url=redis_server.url, max_retries=0) as queue:
         queue.send_many([Outgoing(number) for number in range(count)])
         monkeypatch.setattr(FastSocketPool, "use", use)
-        monkeypatch.setattr(prefetch, "AHEAD_SECONDS", 0.0)  # a claim for each message
+        monkeypatch.setattr(prefetch, "AHEAD_SECONDS", 0.0)  # one claim per message
         monkeypatch.setattr(outage_backoff, "FIRST_PAUSE", 0.001)
         assert Consumer(queue, handle, concurrency=1).drain() == count
         stats = queue.stats()

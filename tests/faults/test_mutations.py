@@ -1,4 +1,4 @@
-"""Each fault of the field is put back once, and the suite catches it."""
+"""Put each known fault back once: the suite catches it."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ pytestmark = [pytest.mark.full, pytest.mark.timeout(RUN_SECONDS + 60)]
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """One for all tests, so that it is compiled once: each fault is taken out again."""
+    """One copy for all tests, so that it is compiled only once: each fault is removed again."""
     folder = tmp_path_factory.mktemp("mutations")
     yield make_copy(folder / "copy")
-    shutil.rmtree(folder)  # megabytes, which pytest would keep
+    shutil.rmtree(folder)  # megabytes that pytest would keep
 
 
 def test_each_known_fault_has_its_mutation() -> None:

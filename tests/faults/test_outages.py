@@ -1,4 +1,4 @@
-"""How soon a consumer goes on is told from what was handed out to it since, and only while the server serves."""
+"""How soon a consumer resumes is measured by what it was handed since, while the server serves."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from tests.harness.chaos.history import Event
 from tests.harness.chaos.outages import INF, Outage, outages, worst_resume
 
-WALL_MS = 1_700_000_000_000  # of the moment 0
+WALL_MS = 1_700_000_000_000  # the time at second 0
 ONE, OTHER = 11, 12  # consumers
 
 
@@ -30,10 +30,10 @@ def test_only_faults_of_the_server_count_as_troubles():
     [
         ([delivery(1)], 0),  # no trouble
         ([delivery(1), *trouble(2, 4), delivery(4.5), delivery(9)], 0.5),
-        ([*trouble(2, 4), delivery(4.5, handed_out=1.9), delivery(6)], 2),  # it had been in the consumer's hands
+        ([*trouble(2, 4), delivery(4.5, handed_out=1.9), delivery(6)], 2),  # the consumer already had it
         ([*trouble(2, 4), delivery(4.5), *trouble(5, 6), delivery(9)], 3),
-        ([*trouble(2, 4), *trouble(5, 8), delivery(10)], 3),  # 4 to 5, and 8 to 10
-        ([*trouble(2, 4), *trouble(5, 8), delivery(7.5), delivery(8.2)], 1),  # the second one did not keep it from work
+        ([*trouble(2, 4), *trouble(5, 8), delivery(10)], 3),  # from 4 to 5, and from 8 to 10
+        ([*trouble(2, 4), *trouble(5, 8), delivery(7.5), delivery(8.2)], 1),  # the second trouble did not stop it
         ([delivery(1), *trouble(2, 4)], INF),
         ([*trouble(2, 4), delivery(4.5, pid=OTHER)], INF),
     ],

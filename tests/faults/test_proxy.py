@@ -1,4 +1,4 @@
-"""The proxy itself: what has reached the server, and what the client, when a connection was cut."""
+"""The proxy itself: what reached the server and the client when a connection was cut."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def proxy(redis_server: RedisServer) -> Iterator[Proxy]:
 
 
 def talk(proxy: Proxy, *commands: str) -> bytes:
-    """Send commands in one packet; return what comes until the connection is closed."""
+    """Send commands in one packet; return everything received until the connection closes."""
     with socket.socket(socket.AF_UNIX) as client:
         client.settimeout(PATIENT["socket_timeout"])
         client.connect(proxy.url.removeprefix("unix://"))

@@ -1,4 +1,4 @@
-"""How long it took to recover from a fault: the seconds until what it hit was handled."""
+"""How long recovery from a fault takes: the seconds until everything it hit is handled."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_recovery_from_a_stop_ends_with_the_first_finished_delivery() -> None:
 
 def test_recovery_restarts_at_the_next_fault_that_hits_the_message() -> None:
     twice = [delivered(2), fault(3, A), delivered(5, B, 2), fault(5.5, B), delivered(8, C, 3), finished(9, C, 3)]
-    assert judged(sent(), twice).worst_recovery == 3.5  # not 6: from 5.5 on it is the second fault's
+    assert judged(sent(), twice).worst_recovery == 3.5  # not 6: from 5.5 on it belongs to the second fault
 
 
 def test_recovery_of_an_unstarted_message_counts_from_the_last_fault_before() -> None:

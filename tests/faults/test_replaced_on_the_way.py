@@ -1,4 +1,4 @@
-"""A message that is replaced between its hand-out and the fetch of its envelope, which are two trips."""
+"""A message replaced between its claim and the fetch of its envelope, which are two round trips."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The short form of every scenario that has one of seconds: order, counts and states.
+"""Every scenario whose short form takes seconds: order, counts and states.
 
-Bounds on time are those of `make chaos`.
+Time limits are checked only by `make chaos`.
 """
 
 from __future__ import annotations

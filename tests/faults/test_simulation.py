@@ -1,7 +1,7 @@
-"""Simulations: producers, consumers, receivers and a keeper on a virtual clock, against real scripts on a real server.
+"""Simulations: producers, consumers, receivers and an operator on a virtual clock, with real scripts on a real server.
 
-The library's own code runs, its consumer's threads included, one step at a time in an order that the seed decides.
-`make test` plays the first 50 seeds, `make test-all` 400, and each week 10,000 that were never played before.
+The library's own code runs, including the consumers' threads, one step at a time in an order decided by the seed.
+`make test` runs the first 50 seeds, `make test-all` 400, and a weekly run 10,000 new ones.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from tests.harness.simulation.simulation import Failed, play
 ROOT = Path(__file__).resolve().parents[2]
 CHUNKS, QUICK_CHUNKS, CHUNK = 8, 1, 50  # seeds
 
-# What the seeds of a chunk must have come to, together: what never happens shows nothing.
+# What the seeds of a chunk must have caused together: what never happens is not tested.
 HAPPENED = {
     *("acknowledged", "stored", "delivered", "started", "finished", "repeated", "stale", "lease lost"),
     *(f"ended {how}" for how in ("acked", "cancelled", "expired", "purged", "replaced", "dead")),
 }
 
-# Faults that are put into a script: what is replaced, and by what.
+# Faults to put into a script: what to replace, and by what.
 FAULTS = {
-    "ack": (r"right == receipts\[i\]", "right"),  # any receipt will do
-    "unack_to_retry": (r"put\(KEYS\[2\], retries\)", ""),  # what is taken back is dropped
-    "send": (r"redis\.call\('ZREM', KEYS\[2\], .*\)", ""),  # it stays garbage as well
+    "ack": (r"right == receipts\[i\]", "right"),  # any receipt is accepted
+    "unack_to_retry": (r"put\(KEYS\[2\], retries\)", ""),  # reclaimed messages are dropped
+    "send": (r"redis\.call\('ZREM', KEYS\[2\], .*\)", ""),  # it stays in garbage too
     "pending_to_ready": (r"redis\.call\('ZREMRANGEBYRANK', KEYS\[1\], .*\)", "redis.call('DEL', KEYS[1])"),
-    "ready_to_unack": (r"redis\.call\('ZCOUNT', KEYS\[2\], .*\)", "redis.call('ZCARD', KEYS[2])"),  # early
+    "ready_to_unack": (r"redis\.call\('ZCOUNT', KEYS\[2\], .*\)", "redis.call('ZCARD', KEYS[2])"),  # too early
 }
-FOUND_LATE = {"send"}  # after tens of seeds, the others within a few
+FOUND_LATE = {"send"}  # found after tens of seeds, the others within a few
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_seed_replays_byte_for_byte_in_another_process(connection: Executor, red
     for hash_seed in ("1", "2"):
         environment = os.environ | {"PYTHONHASHSEED": hash_seed}
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=True)
-        assert done.stdout.decode().rstrip("\n") == here  # as text, a carriage return within would be another line
+        assert done.stdout.decode().rstrip("\n") == here  # in text mode, a carriage return would become a line end
 
 
 def test_seeds_differ(connection: Executor):

@@ -1,4 +1,4 @@
-"""Large messages on a slow link: no lease ends unseen, nothing dies unhandled, and sends come through."""
+"""Large messages on a slow link: no lease ends unnoticed, nothing dies unhandled, and sends succeed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LONGEST_STEP = 0.05  # seconds
 
 @pytest.fixture
 def running_seconds(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
-    """The seconds for which this process has run. Leases go by them: none ends while the process is stopped."""
+    """The seconds for which this process has run. Leases use them, so none ends while the process is stopped."""
     seconds, over = [0.0], threading.Event()
 
     def count() -> None:

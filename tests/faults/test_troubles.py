@@ -1,4 +1,4 @@
-"""Which duplicates a fault explains, and which attempts that nobody saw."""
+"""Which duplicates and which unseen attempts a fault explains."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_retry_of_a_failed_delivery_is_not_a_duplicate() -> None:
 def test_failure_of_another_delivery_does_not_excuse_a_duplicate() -> None:
     late = [delivered(2), delivered(4, B, 2), failed(5), delivered(6, C, 3), finished(7, C, 3)]
     verdict = judged(sent(), fault(3, A), late)
-    assert wrong(verdict) == {"unexplained": ["m"]}  # the third one: nothing has happened to B
+    assert wrong(verdict) == {"unexplained": ["m"]}  # the third delivery: nothing happened to B
     assert verdict.duplicates == 2
 
 
@@ -111,7 +111,7 @@ def test_handled_message_among_dead_letters_is_unexplained_unless_its_consumer_w
     assert wrong(judged(handled, seen("buried", 9))) == {"unexplained": ["m"]}
     verdict = judged(handled, fault(3.1, A), seen("buried", 9))
     assert wrong(verdict) == {}
-    assert verdict.duplicates == 0  # nobody has handled it twice
+    assert verdict.duplicates == 0  # no handler had it twice
 
 
 def test_message_that_used_up_its_retries_may_be_dead() -> None:
@@ -230,12 +230,12 @@ def test_message_returned_behind_others_was_lost_before() -> None:
     assert wrong(judged(begun, fault(3, A), back, lease=LEASE)) == {}
     assert wrong(judged(begun, fault(7, A), back, lease=LEASE)) == {"unexplained": ["m"]}
     assert wrong(judged(begun, fault(3, A), lease=LEASE)) == {"unexplained": ["m"]}
-    assert wrong(judged(begun, fault(3, A), back[:1], lease=LEASE)) == {"unexplained": ["m"]}  # where was it from 6 on?
+    assert wrong(judged(begun, fault(3, A), back[:1], lease=LEASE)) == {"unexplained": ["m"]}  # where was it after 6?
 
 
 def test_return_says_nothing_about_later_attempts() -> None:
     back = [unstarted(6, 3, 4000.0)]
-    fourth = [delivered(20, C, 4, due_ms=8000.0), finished(21, C, 4)]  # the process that handed it back has not said so
+    fourth = [delivered(20, C, 4, due_ms=8000.0), finished(21, C, 4)]  # the process that returned it has not noted it
     begun = [*sent(), delivered(1.5), failed(1.6), *back, *fourth]
     assert wrong(judged(begun, fault(3, A), lease=LEASE)) == {"unexplained": ["m"]}
     assert wrong(judged(begun, fault(3, A), fault(6.1, B), lease=LEASE)) == {}

@@ -1,8 +1,8 @@
-"""Random programs of a queue's whole life, on a real Redis and on a model: after each step both say the same.
+"""Random programs that use every part of a queue, on a real Redis and on a model, which must agree after each step.
 
-The usual programs are always the same: FEW in `make test`, MANY in `make test-all`. DELAYQ_PROGRAMS=2000 makes for
-more, and other ones each time, and needs ``-o faulthandler_timeout=0``; ``-s`` shows how many there were, and which
-features have met.
+The programs are the same each time: FEW in `make test`, MANY in `make test-all`. DELAYQ_PROGRAMS=2000 runs more, which
+differ each time, and needs ``-o faulthandler_timeout=0``; ``-s`` shows how many there were, and which features
+took effect together.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.harness.model.machine import Life, met, taken
 PROGRAMS = os.environ.get("DELAYQ_PROGRAMS", "")
 FEW, MANY = 80, 300
 COUNTS = [int(PROGRAMS)] if PROGRAMS else [FEW, pytest.param(MANY, marks=pytest.mark.full)]
-# Hypothesis' own way to make programs, under another name: under its own, most are variants of the one before.
+# Hypothesis' own way to make programs, renamed: under its own name, most programs are variants of the one before.
 AVAILABLE_PROVIDERS["independent"] = HypothesisProvider
 SETTINGS = settings(
     stateful_step_count=50,
@@ -38,7 +38,7 @@ SETTINGS = settings(
     suppress_health_check=list(HealthCheck),
 )
 
-# What at least one of MANY programs must have done, and of FEW all but SELDOM: a path that none takes shows nothing.
+# What at least one of MANY programs must do, and all but SELDOM with FEW: a path that none takes is not tested.
 PATHS = {
     *(f"send {conflict} over {was}" for conflict in ("ignore", "replace", "error") for was in (*STATES, "nothing")),
     *(
@@ -66,7 +66,7 @@ PATHS = {
     *(f"redrive {how}" for how in ("all", "not all", "leaves a payload that is gone")),
     *("reply repeated", "reply unheard"),
 }
-# What fewer than one program in ten does: some of it is missed by FEW, and which differs by the version of Hypothesis.
+# What fewer than one program in ten does: FEW miss some of it, which depends on the version of Hypothesis.
 SELDOM = {
     *(
         f"{verb} {conflict} over {was}"
@@ -83,7 +83,7 @@ SELDOM = {
 }
 
 
-@pytest.mark.timeout(3600 if PROGRAMS else 600)  # seconds: a program that fails is run many times, to make it short
+@pytest.mark.timeout(3600 if PROGRAMS else 600)  # seconds: a failing program is run many times to shorten it
 @pytest.mark.parametrize("count", COUNTS)
 def test_queue_and_model_agree_after_each_step_of_random_programs(redis_client: redis.Redis, count: int):
     taken.clear()

@@ -1,4 +1,4 @@
-"""The job `archive`: a ledger in Parquet, each entry once."""
+"""The job `archive` writes each entry of a ledger to Parquet once."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def server(redis_server: RedisServer) -> RedisOptions:
 
 @pytest.fixture
 def queue(server: RedisOptions):
-    """A queue of two shards that keeps a ledger, though nothing is in it yet."""
+    """A queue of two shards with a ledger that is still empty."""
     with server.queue("jobs", shards=2) as queue:
         queue.configure(events=True)
         yield queue
 
 
 def record(client: redis.Redis, count: int, first: int = 0) -> list[str]:
-    """Append entries of several messages and of two days; return what tells them from all others."""
+    """Append entries of several messages and two days; return what identifies each."""
     added = {f"m{i}": AT + (i % 2) * DAY for i in range(first, first + count)}
     return [named(shard_of(name, 2), append(client, name, "sent", at, shards=2, due=at)) for name, at in added.items()]
 
@@ -80,7 +80,7 @@ def test_entries_dropped_before_they_were_archived_are_an_error_until_skipped(
 
     words = ["pipeline", "archive", "jobs", "--to", path, "--skip-lost", "--json", "--url", url]
     done = CliRunner().invoke(main, words)
-    ends, kept = dict(map(str.split, known)), dict(map(str.split, later))  # the last of each shard
+    ends, kept = dict(map(str.split, known)), dict(map(str.split, later))  # the last entry of each shard
     counts = Counter(each.partition(" ")[0] for each in later)
     known += [f"{shard} {entry}" for shard, entry in kept.items()]
     assert entries(tmp_path) == sorted(known)

@@ -29,7 +29,7 @@ def table(tmp_path: Path) -> AppendTable:
 
 
 def staged(table: AppendTable, files: int) -> str:
-    """Write what is left of a batch as the tasks do that Spark gives it to, each of which writes a file a day."""
+    """Write the rest of a batch as Spark's tasks do: each writes one file per day."""
     folder = f"{table.work}/staging/try-{files}"
     there = entries(Path(table.path))
     left = [row for row in TWO_DAYS if named(0, row["entry"]) not in there]
@@ -62,11 +62,11 @@ def test_batch_killed_at_any_step_is_in_the_table_once_after_a_repeat(again: int
         assert Killing(STEPS, -1, look).run(lambda: work(again)) is False
         assert entries(path) == whole
         step += 1
-    assert step > 2 * 2 * 3  # two files of each of two days: to disk, to the table, and that they are there
+    assert step > 2 * 2 * 3  # two files for each of two days: write to disk, move to the table, record
 
 
 def error_of(table: AppendTable, batch: Any, number: int) -> BaseException | None:
-    """What a batch has failed of; Spark is told no more than that it has."""
+    """The cause of a batch's failure, which Spark itself does not get to know."""
     growing = AppendQuery(table)
     with pytest.raises(PipelineError, match=f"batch {number} was not done"):
         growing(batch, number)
@@ -74,7 +74,7 @@ def error_of(table: AppendTable, batch: Any, number: int) -> BaseException | Non
 
 
 def test_batch_that_cannot_be_rewritten_is_unchanged(tmp_path: Path):
-    """What it holds may have been dropped from the ledger since."""
+    """Its entries may have been dropped from the ledger since."""
 
     class Gone:
         @property
@@ -123,7 +123,7 @@ def test_batches_of_a_run_follow_one_another(spark: SparkSession, tmp_path: Path
 def test_repeated_batch_with_fewer_entries_left_keeps_what_it_had(
     spark: SparkSession, tmp_path: Path, table: AppendTable
 ):
-    """Its ledger has dropped some since, and may have had others that no file holds yet."""
+    """The ledger has dropped some entries since, and may have had others that are in no file yet."""
     AppendQuery(table)(frame(spark, TWO_DAYS[:3]), 0)
     stored: list[StoredBatch] = []
     AppendQuery(table, stored.append)(frame(spark, TWO_DAYS[2:]), 0)

@@ -1,4 +1,4 @@
-"""Compaction: no row is there twice at any moment, and none is lost, wherever it is killed."""
+"""Compaction never loses or duplicates a row, wherever it is killed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TODAY = dt.date(2026, 11, 22)
 
 
 def filled(path: Path, batches: int = 4) -> AppendTable:
-    """A table of some batches, each of which has a file a day, with a row each."""
+    """A table of some batches, each with one file of one row per day."""
     table = table_of(str(path), "jobs")
     for number in range(batches):
         for day in DAYS:
@@ -69,7 +69,7 @@ def test_compaction_killed_at_any_step_loses_and_duplicates_nothing(
         assert compact(table, TODAY).files in {0, 3, 6}
         assert entries(path) == whole
         step += 1
-    assert step > 2 * 8  # of each day: write, decide, remove three, sync, move, forget
+    assert step > 2 * 8  # for each day: write, decide, remove three, sync, move, forget
 
 
 def test_small_files_of_a_day_are_merged_into_one(tmp_path: Path):
@@ -77,7 +77,7 @@ def test_small_files_of_a_day_are_merged_into_one(tmp_path: Path):
     assert compact(table, TODAY) == Compacted(files=6, into=2, rows=6)
     for day in DAYS:
         last, merged = names(table, day)
-        assert last == "batch-0000000003-00000.parquet"  # it may be done again
+        assert last == "batch-0000000003-00000.parquet"  # it may be repeated
         assert merged.startswith("merged-0000000002-")
     assert compact(table, TODAY) == Compacted()
 
@@ -125,7 +125,7 @@ def test_readers_do_not_repair_a_running_compaction(tmp_path: Path):
 
 
 def test_repairing_reader_keeps_what_a_compaction_has_just_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Where there are no locks: the second merge is decided on while the reader brings the first to its end."""
+    """Without locks, the second merge can be decided while the reader completes the first."""
     table = filled(tmp_path)
     whole = entries(tmp_path)
     first, second = compaction._plan(table, TODAY.isoformat(), compaction.TARGET_BYTES)

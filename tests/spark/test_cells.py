@@ -1,4 +1,4 @@
-"""Payloads from a table's own types are the JSON that `Queue.send` makes of the same values, byte for byte."""
+"""Payloads from a table's own types are byte for byte the JSON that `Queue.send` makes of the same values."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ NAMES = ["plain", "class", "a b", "_0", "ö.☃"]
 
 
 def nested(kind: pa.DataType, values: list[Any]) -> pa.Array:
-    """Each value in each place that it can have in a payload, and nulls at each level."""
+    """Each value in each place it can have in a payload, and nulls at each level."""
     inner = pa.struct([(name, kind) for name in NAMES])
     outer = pa.struct(
         [

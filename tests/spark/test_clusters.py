@@ -1,4 +1,4 @@
-"""delayq on clusters of Spark: a standalone one, and a server of Spark Connect."""
+"""delayq on Spark clusters: a standalone one, and a Spark Connect server."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 def test_killed_executor_and_speculative_task_lose_nothing_duplicate_nothing_and_show_no_password(
     start_server: StartServer, tmp_path: Path, cluster: Cluster
 ):
-    """The speculative one comes last: Spark starts it when all other tasks have ended, also that of the killed one."""
+    """The speculative task comes last: Spark starts it when all others have ended, including the killed one's retry."""
     password = f"pw{secrets.token_hex(16)}"
     server = start_server(port=True, config={"requirepass": password})
     url = f"redis://:{password}@127.0.0.1:{server.port}/0"
@@ -48,9 +48,9 @@ def test_killed_executor_and_speculative_task_lose_nothing_duplicate_nothing_and
     (tmp_path / "events").mkdir()
     settings = {
         "spark.cores.max": "2",
-        "spark.scheduler.minRegisteredResourcesRatio": "1.0",  # both executors are there before the first task
+        "spark.scheduler.minRegisteredResourcesRatio": "1.0",  # both executors are up before the first task
         "spark.speculation": "true",
-        "spark.eventLog.enabled": "true",  # what the web interface shows, and more
+        "spark.eventLog.enabled": "true",  # everything that the web interface shows, and more
         "spark.eventLog.dir": str(tmp_path / "events"),
         "spark.eventLog.compress": "false",
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(held_write.BATCH),
@@ -68,7 +68,7 @@ def test_killed_executor_and_speculative_task_lose_nothing_duplicate_nothing_and
         summary = json.loads((tmp_path / "summary.json").read_text())
         assert summary["sent"] + summary["existing"] == held_write.ROWS
         assert summary["rejected"] == 0
-        assert 2 <= summary["existing"] <= (len(held_write.KILLED) + len(held_write.SLOW)) // 2  # of both first tries
+        assert 2 <= summary["existing"] <= (len(held_write.KILLED) + len(held_write.SLOW)) // 2  # from both first tries
 
         stats = queue.stats()
         assert (stats.sent, stats.pending) == (held_write.ROWS, held_write.ROWS)
@@ -91,7 +91,7 @@ def has_sent(queue: Queue, number: int) -> bool:
 
 
 def found_in(folder: Path) -> Iterator[tuple[Path, bytes]]:
-    """Return the files below a folder, and what they hold; executors that end remove theirs meanwhile."""
+    """Return the files below a folder and their contents; executors that end delete theirs meanwhile."""
     for place, _, names in os.walk(folder):
         for path in (Path(place, name) for name in names):
             with suppress(FileNotFoundError):
@@ -116,7 +116,7 @@ def test_executor_killed_during_a_job_command_loses_and_duplicates_nothing(
             return None
         reached.set()
         goes_on.wait()
-        return Cut("before")  # all calls of a batch were sent at once: those that are under way go no further
+        return Cut("before")  # all calls of a batch were sent at once: the ones in flight go no further
 
     with ExitStack() as stack:
         server = start_server()
@@ -139,7 +139,7 @@ def test_executor_killed_during_a_job_command_loses_and_duplicates_nothing(
         assert manifest is not None
         (loaded,) = manifest.loaded
         assert loaded.sent + loaded.existing == len(letters)
-        assert loaded.existing == MAX_SENT  # the first call of the killed try had gone through
+        assert loaded.existing == MAX_SENT  # the first call of the killed try had succeeded
         assert queue.stats().sent == len(letters)
         assert {message.id: message.payload for message in queue.peek(limit=len(letters))} == letters
 

@@ -1,4 +1,4 @@
-"""The commands of the jobs refuse what is mistyped, before Spark is started."""
+"""The job commands refuse mistyped arguments before Spark starts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Invoke = Callable[..., Result]
 
 @pytest.fixture
 def invoke(redis_server: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Invoke:
-    """A command in this process, in an empty folder, which must not start Spark."""
+    """Run a command in this process, in an empty folder, and without starting Spark."""
 
     def no_session(*_: object) -> SparkSession:
         raise AssertionError("Spark was started")
@@ -39,7 +39,7 @@ def invoke(redis_server: RedisServer, tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def make_archive(*queues: str) -> None:
-    """Make an archive of queues in which nothing has happened yet, as a run of the job leaves it."""
+    """Make the archive that a run of the job leaves for queues without events."""
     for name in queues:
         Path(table_of("archive", name).work).mkdir(parents=True)
 
@@ -66,7 +66,7 @@ def test_mistyped_arguments_are_reported_in_one_line(invoke: Invoke, tmp_path: P
     make_archive("jobs", "emails")
     (tmp_path / "lake").mkdir()
     result = invoke(*words.split())
-    *_, last = result.stderr.splitlines()  # after a word on a server that keeps nothing on disk
+    *_, last = result.stderr.splitlines()  # after a warning about a server that keeps nothing on disk
     assert (result.exit_code, last.startswith("delayq: "), told in last) == (2, True, True), result.output
     assert sorted(path.name for path in tmp_path.iterdir()) == ["archive", "lake"]
 

@@ -1,4 +1,4 @@
-"""`delayq pipeline archive` and `report`, told to stop by a real SIGTERM in the middle, and what they go on with."""
+"""`delayq pipeline archive` and `report`, stopped by a real SIGTERM in the middle and then resumed."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ MINUTE = 60_000
 
 @pytest.fixture
 def invoke(spark: SparkSession, redis_server: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Invoke:
-    """A job in this process and its session of Spark, on a server with the queue jobs, which keeps a ledger."""
+    """Run a job in this process and its Spark session, on a server with the queue jobs, which has a ledger."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DELAYQ_URL", redis_server.url)
-    monkeypatch.setattr(SparkSession, "stop", lambda _: None)  # it is for the next test, too
+    monkeypatch.setattr(SparkSession, "stop", lambda _: None)  # the next test uses it too
     monkeypatch.setattr(spark_session, "session", lambda *_: spark)
     with RedisOptions(redis_server.url).queue("jobs") as queue:
         queue.configure(events=True)
@@ -45,7 +45,7 @@ def invoke(spark: SparkSession, redis_server: RedisServer, tmp_path: Path, monke
 
 
 def record(client: redis.Redis, count: int, minute: int = 0) -> list[str]:
-    """Append messages that are sent from a minute on, each 5 s; return what tells the entries from all others."""
+    """Append a message every 5 s from a given minute on; return what identifies each entry."""
     times = [AT + minute * MINUTE + number * 5000 for number in range(count)]
     return [named(0, append(client, f"m{at}", "sent", at, due=at)) for at in times]
 
@@ -77,7 +77,7 @@ def test_archive_stopped_in_the_middle_says_so_and_can_be_resumed(
     rest = invoke("archive", "--all", "--to", "archive")
     assert rest.stdout == f"archived {40 - done} events of jobs to archive\n", rest.output
     assert entries(tmp_path / "archive") == sorted(known)
-    files = len(list((tmp_path / "archive" / "events").rglob("*.parquet"))) - 1  # the last batch may be done again
+    files = len(list((tmp_path / "archive" / "events").rglob("*.parquet"))) - 1  # the last batch may be repeated
     compacted = invoke("archive", "--compact", "--before", "2025-11-22", "--to", "archive", "--json")
     assert json.loads(compacted.stdout) == {"archived": {}, "lost": [], "merged": files, "into": 1}
     assert entries(tmp_path / "archive") == sorted(known)
@@ -93,7 +93,7 @@ def test_following_report_exits_cleanly_when_stopped_and_can_be_resumed(
     known = [record(redis_client, 10)]
 
     def has_two_minutes() -> bool:
-        if not (page / "report.html").exists():  # it has a page though no minute is over
+        if not (page / "report.html").exists():  # there is a page before the first minute is over
             return False
         if len(known) == 1:
             known.extend(record(redis_client, 10, minute) for minute in range(1, 3))

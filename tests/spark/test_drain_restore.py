@@ -54,7 +54,7 @@ def files(folder: str) -> list[Path]:
 
 
 def rows(folder: str) -> list[dict[str, Any]]:
-    """What a reader that is no Spark finds."""
+    """What a reader other than Spark finds."""
     return [row for file in files(folder) for row in pq.ParquetFile(file).read().to_pylist()]
 
 
@@ -98,7 +98,7 @@ def test_drain_with_remove_leaves_nothing_and_restored_messages_are_handled_as_b
     assert (failed.payload, failed.attempt, failed.headers, failed.is_last) == ({"a": 1}, 2, {"h": b"\xff"}, True)
     for message in taken.values():
         message.ack()
-    assert (queue.stats().pending, queue.stats().inside) == (1, 1)  # the schedule's next
+    assert (queue.stats().pending, queue.stats().inside) == (1, 1)  # the next occurrence of the schedule
     assert_whole(queue)
 
 
@@ -302,7 +302,7 @@ def test_changed_files_are_not_restored(
     first = files(folder)[0]
     table = pq.ParquetFile(first).read()
     for changed, left in ((without_one(table), 2), (an_hour_later(table), 3)):
-        pq.write_table(changed, first, use_deprecated_int96_timestamps=True)  # which is how Spark writes
+        pq.write_table(changed, first, use_deprecated_int96_timestamps=True)  # as Spark writes
         first.with_name(f".{first.name}.crc").unlink(missing_ok=True)
         with pytest.raises(LakeMismatch, match=rf"{left} messages.*its manifest says 3"):
             restore(spark, folder, server, "again")

@@ -1,4 +1,4 @@
-"""The first batch of a stream goes from where it was planned to begin, also when it is done again later."""
+"""The first batch of a stream starts where it was planned to, even if it is repeated later."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def topic(redis_server: RedisServer) -> Iterator[Topic]:
 
 
 def planned(options: dict[str, str]) -> dict[str, Any]:
-    """Return the end of a first batch; whoever has planned it is killed."""
+    """Return the end of a first batch whose planner is killed."""
     reader = opened(options)
     found: dict[str, Any] = json.loads(json.dumps(reader.latestOffset(reader.initialOffset(), ReadAllAvailable())))
     reader.stop()
@@ -47,7 +47,7 @@ def planned(options: dict[str, str]) -> dict[str, Any]:
 
 
 def again(options: dict[str, str], end: dict[str, Any]) -> list[int]:
-    """Do a first batch again, as Spark does: from what a new reader calls the beginning."""
+    """Repeat a first batch as Spark does: from the initial offset of a new reader."""
     reader = opened(options)
     try:
         pieces = reader.partitions(json.loads(json.dumps(reader.initialOffset())), end)
@@ -66,7 +66,7 @@ def opened(options: dict[str, str]) -> StreamReader:
 def test_entries_trimmed_from_a_planned_first_batch_are_an_error(topic: Topic, redis_server: RedisServer):
     options = {"url": redis_server.url, "topic": "orders"}
     topic.publish_many([NewRecord(n) for n in range(10)])
-    topic.trim(max_length=9, approximate=False)  # before it was planned: nobody has promised that one
+    topic.trim(max_length=9, approximate=False)  # before it was planned, so nobody expects that record
     end = planned(options)
     assert again(options, end) == list(range(1, 10))
     topic.trim(max_length=3, approximate=False)

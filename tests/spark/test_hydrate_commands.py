@@ -1,4 +1,4 @@
-"""`delayq pipeline defer` and `hydrate`, as their help shows them."""
+"""The commands `delayq pipeline defer` and `hydrate`, as their help shows them."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ Invoke = Callable[..., Result]
 
 @pytest.fixture
 def invoke(spark: SparkSession, redis_server: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Invoke:
-    """A command in this process and its session of Spark, in an empty folder."""
+    """Run a command in this process and its Spark session, in an empty folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DELAYQ_URL", redis_server.url)
-    monkeypatch.setattr(SparkSession, "stop", lambda _: None)  # it is for the next test, too
+    monkeypatch.setattr(SparkSession, "stop", lambda _: None)  # the next test uses it too
     monkeypatch.setattr(spark_session, "session", lambda *_: spark)
     return lambda *words: CliRunner().invoke(main, words)
 
 
 def example(invoke: Invoke, *path: str) -> list[str]:
-    """Run what stands before the last line of a command's example; return its words, files by their whole paths.
+    """Run all but the last line of a command's example; return the words of the last, with absolute file paths.
 
-    Java was started in another folder, and stays there.
+    The paths are absolute because Java was started in another folder and stays there.
     """
     shown = invoke(*path, "--help").stdout.partition("Example:\n")[2]
     *before, last = shown.strip().splitlines()
@@ -90,7 +90,7 @@ def test_usage_error_exits_with_2_before_spark_starts(invoke: Invoke):
 
 
 def table(folder: Path, *rows: dict[str, Any]) -> str:
-    """A table of these rows; return its path."""
+    """Write a table of these rows; return its path."""
     path = folder / "rows.json"
     path.write_text("\n".join(map(json.dumps, rows)))
     return str(path)

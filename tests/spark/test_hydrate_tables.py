@@ -1,4 +1,4 @@
-"""The jobs `defer` and `hydrate`: tables go into the lake, and hours into Redis, by the tasks of Spark."""
+"""The jobs `defer` and `hydrate`: Spark tasks write tables into the lake, and load its hours into Redis."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def queue(redis_server: RedisServer, lake: Path, clock: Clock) -> Iterator[Queue
 
 
 def table(spark: SparkSession, more: str = "CAST(NULL AS STRING) AS id") -> DataFrame:
-    """Messages that are due in the three hours from LATER on, one each three minutes."""
+    """Messages due every three minutes in the three hours from LATER on."""
     due = f"timestampadd(SECOND, 180 * id, TIMESTAMP'{LATER.isoformat()}') AS due_at"
     return spark.range(0, ROWS, 1, 3).selectExpr("concat('m', id) AS payload", due, more)
 
@@ -171,7 +171,7 @@ def test_rejects_of_a_run_are_only_those_of_its_last_attempt(
     spark: SparkSession, lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     rows = table(spark).selectExpr("CAST(NULL AS STRING) AS payload", "due_at").limit(60)
-    by_hours = deferring._by_hours  # which decides how many tasks there are
+    by_hours = deferring._by_hours  # it decides how many tasks there are
     for tasks in (3, 1):
         monkeypatch.setattr(deferring, "_by_hours", lambda *given, tasks=tasks: by_hours(*given).repartition(tasks))
         defer(spark, rows, str(lake), "jobs", run="r", rejects=str(tmp_path / "rejects"))
@@ -189,7 +189,7 @@ def test_bad_names_and_columns_are_refused_before_anything_is_written(spark: Spa
 def test_large_hours_are_split_into_files_of_bounded_size(
     spark: SparkSession, lake: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """In this process: what a test changes, the tasks of Spark do not know."""
+    """Run in this process, because Spark's tasks do not see what a test patches."""
     monkeypatch.setattr(deferring, "FILE_ROWS", 8)
     rows = table(spark).limit(20)
     writer = deferring.DeferWriter(QueueFolder(str(lake), "jobs"), DeferRun("r", 0), Rows(rows.schema), None, 1000)

@@ -1,4 +1,4 @@
-"""Events that come a batch at a time come to the figures of all of them at once."""
+"""Events counted batch by batch give the same figures as all of them at once."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.harness.spark.recorded import event, frame, seen
 
 AT = 1_763_726_400_000  # a whole minute
 WEEK = 7 * 86_400
-# a fails, loses its lease, is handed back and handed out again, and is acked by its third attempt; b dies.
+# a fails, loses its lease, is returned and handed out again, and is acked by its third attempt; b dies.
 STORY = [
     [
         event("delivered", 2, "a", attempt=1, late=0.04),
@@ -62,18 +62,18 @@ def table(tmp_path: Path) -> AppendTable:
 
 
 def count(spark: SparkSession, table: AppendTable, number: int, events: list[dict[str, Any]]) -> None:
-    """Count a batch, by a process that has not counted any before."""
+    """Count a batch in a process that has not counted any before."""
     AppendQuery(table, make=IncrementalCounts(table))(frame(spark, events), number)
 
 
 def counted(spark: SparkSession, table: AppendTable) -> DataFrame:
-    """Return the counts of the minutes that are over."""
+    """Return the counts of the finished minutes."""
     path = f"{table.path}/counts"
     return spark.read.schema(counts.COLUMNS).option("basePath", path).parquet(path)
 
 
 def waiting_for(table: AppendTable, number: int) -> list[str]:
-    """Return the messages whose deliveries had not ended when a batch did."""
+    """Return the messages whose deliveries had not ended at the end of a batch."""
     ids: list[str] = pq.read_table(f"{table.work}/tally/{number}/open.parquet")["id"].to_pylist()
     return sorted(ids)
 
@@ -95,7 +95,7 @@ def test_batches_add_up_to_the_whole_even_if_one_is_killed_and_repeated(spark: S
 def test_delivery_has_its_time_even_if_its_id_was_delivered_on_another_shard_since(
     spark: SparkSession, table: AppendTable
 ):
-    """The shards are not looked at in one moment: what a batch has of the second may be newer."""
+    """The shards are not read at the same moment: the entries a batch has of the second may be newer."""
     batches = [
         [event("delivered", 1, "a", attempt=1), event("delivered", 2.5, "a", attempt=1, shard=1)],
         [event("acked", 1.5, "a", attempt=1), event("nacked", 6.5, "a", attempt=1, shard=1), event("sent", 80, "b")],
@@ -157,7 +157,7 @@ def test_entries_dropped_before_they_were_counted_are_an_error_until_skipped(
     spark: SparkSession, redis_server: RedisServer, redis_client: redis.Redis, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ):  # fmt: skip
-    monkeypatch.setattr(job, "save", lambda *_: None)  # which takes longest, and is none of its business
+    monkeypatch.setattr(job, "save", lambda *_: None)  # it takes longest, and is not what this test checks
     server, path = RedisOptions(redis_server.url), str(tmp_path)
     with server.queue("jobs") as queue:
         queue.configure(events=True)

@@ -1,4 +1,4 @@
-"""Which Java Spark is led to, and how the wheel's serves on a machine that has none."""
+"""Which Java Spark uses, and how the one from the wheel works on a machine without Java."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from delayq.spark import java
 from tests.harness.servers import RedisServer
 from tests.harness.spark.absent import absent
 
-MOST_LINES = 5  # of a command that fails: a word of Java's, one on the server, one of the sink's
+MOST_LINES = 5  # of a failing command: one each from Java, about the server and from the sink, and some room
 END = "the command has ended"
 PROGRAM = f"""
 import sys
@@ -47,7 +47,7 @@ PROVIDE = "from delayq.spark import java; print(java.ask(java.provide() / 'bin' 
 def bare(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A machine without Java, whose user has an empty home."""
     if "redis_server" in request.fixturenames:
-        request.getfixturevalue("redis_server")  # which other tests share: it starts on the machine as it is
+        request.getfixturevalue("redis_server")  # started before the PATH changes, because other tests share it
     for name in ("home", "programs", "temporary"):
         (tmp_path / name).mkdir()
     monkeypatch.setenv("JAVA_HOME", "")
@@ -55,13 +55,13 @@ def bare(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    monkeypatch.setattr(tempfile, "tempdir", None)  # forget where the temporary files were
+    monkeypatch.setattr(tempfile, "tempdir", None)  # forget the old temporary folder
     yield tmp_path
     tempfile.tempdir = None
 
 
 def java_at(program: Path, version: str, home: Path | None = None) -> Path:
-    """Put a program there that says of itself what a Java says, and return it."""
+    """Write a program there that answers like Java, and return its path."""
     program.parent.mkdir(parents=True, exist_ok=True)
     said = [f"    java.home = {home}"] if home else []
     said += [f'openjdk version "{version}" 2026-01-20']
@@ -71,7 +71,7 @@ def java_at(program: Path, version: str, home: Path | None = None) -> Path:
 
 
 def link_programs(folder: Path) -> None:
-    """Let a folder have all programs of this machine's path, but Java."""
+    """Link all programs of this machine's path, except Java, into a folder."""
     for place in map(Path, PATH.split(":")):
         for program in place.iterdir() if place.is_dir() else ():
             if program.name != "java" and not (folder / program.name).is_symlink():
@@ -199,13 +199,13 @@ def test_error_without_java_and_wheel_says_what_to_install(monkeypatch: pytest.M
 def test_extra_spark_alone_runs_spark_on_a_machine_without_java(
     bare: Path, monkeypatch: pytest.MonkeyPatch, redis_server: RedisServer
 ):
-    """First a command, of which a refused row takes a handful of lines and no traceback; then a session."""
+    """First a command, where a refused row prints a few lines and no traceback; then a session."""
     link_programs(bare / "programs")
     monkeypatch.setenv("PYTHONPATH", str(absent(bare / "absent")))
     monkeypatch.setenv("DELAYQ_URL", redis_server.url)
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
     (bare / "rows.jsonl").write_text('{"payload": null, "delay": 60}\n')
-    words = ["pipeline", "schedule", "emails", "rows.jsonl", "--master", "local[1,2]"]  # with a second try
+    words = ["pipeline", "schedule", "emails", "rows.jsonl", "--master", "local[1,2]"]  # with a second attempt
     command = [sys.executable, "-c", PROGRAM, *words]
     done = subprocess.run(command, cwd=bare, capture_output=True, text=True, timeout=800, check=False)
     assert done.returncode == 0, done.stderr

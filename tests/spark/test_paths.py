@@ -1,4 +1,4 @@
-"""Paths of a lake or an archive: pyarrow and Java find the same place by them."""
+"""Paths of a lake or an archive mean the same place to pyarrow and Java."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_local_table_is_found_with_another_default_file_system(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     write_table(str(tmp_path / "100%25 of it" / "table.parquet"), pa.table({"n": [1, 2]}))
-    monkeypatch.chdir(tmp_path)  # which Java does not follow
+    monkeypatch.chdir(tmp_path)  # Java does not follow
     hadoop = spark.sparkContext._jsc.hadoopConfiguration()
     before = hadoop.get("fs.defaultFS")
     hadoop.set("fs.defaultFS", "hdfs://127.0.0.1:1")

@@ -1,4 +1,4 @@
-"""The messages of a queue as rows: what they say, and how tasks share them."""
+"""The messages of a queue as rows: their contents, and how tasks share them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def options(redis_server: RedisServer) -> dict[str, str]:
 
 
 def fill(queue: Queue) -> None:
-    """Put messages of all kinds into all states."""
+    """Put messages of every kind into every state."""
     now = [Outgoing({"n": n}, id=f"now-{n}", headers=HEADERS, max_retries=9) for n in range(40)]
     later = [Outgoing({"n": n}, id=f"later-{n}", delay=3600 + n, expires_in=9000) for n in range(20)]
     queue.send_many([*now, *later, Outgoing(b"\x00\xff", id="raw", delay=7200), Outgoing("☃", id="ü", delay=1)])
@@ -73,10 +73,10 @@ def fill(queue: Queue) -> None:
 
 
 def row_of(info: MessageInfo) -> dict[str, Any]:
-    """Return what a row is to say of a message."""
+    """Return what the row of a message should contain."""
     told = {field: getattr(info, field) for field in (*info.__struct_fields__, "body")}
     sent = told.pop("envelope")
-    del told["retries_used"], told["timeout"]  # a row has the deliveries and the envelope, of which these are made
+    del told["retries_used"], told["timeout"]  # derived from the deliveries and the envelope, which a row has
     headers = None if info.headers is None else (AS_TEXT | {"none": None} if info.headers else {})
     payload = sent.body.decode() if sent is not None and sent.kind else None
     return told | {"headers": headers, "payload": payload}
@@ -216,7 +216,7 @@ def test_pushed_down_filter_reads_only_matching_messages(
     queue: Queue, options: dict[str, str], redis_client: redis.Redis
 ):
     fill(queue)
-    redis_client.zadd(queue._context.shard("raw").keys.pending, {"raw": "+inf"})  # as only another program does
+    redis_client.zadd(queue._context.shard("raw").keys.pending, {"raw": "+inf"})  # as only another program would
     queue.send_many([Outgoing(n, id=f"at-{n}", at=DUE + dt.timedelta(milliseconds=n)) for n in (-1, 0, 1)])
     everything = reads.read(options)
     for pushed, holds in FILTERS:
@@ -241,7 +241,7 @@ def test_pushed_down_filters_combine_with_each_other_and_the_options(queue: Queu
     "condition",
     [
         EqualTo(("payload",), "1"),
-        EqualTo(("id",), "\\xff"),  # as an id is shown that is no text
+        EqualTo(("id",), "\\xff"),  # how an id that is not valid text is shown
         EqualTo(("due_at",), DUE.replace(tzinfo=None)),
         LessThan(("due_at",), dt.datetime(9999, 12, 31, 23, 59, 59, 999999, dt.UTC)),
         GreaterThan(("id",), "a"),

@@ -1,4 +1,4 @@
-"""Streaming queries of Spark over ledgers and topics: killed, begun again, bounded."""
+"""Spark streaming queries over ledgers and topics: killed, restarted, bounded."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def topic(redis_server: RedisServer) -> Iterator[Topic]:
 
 
 class Copying:
-    """A query that copies a topic to Parquet, as far as it reaches now, each time that it is run."""
+    """A query that copies the new records of a topic to Parquet each time it runs."""
 
     def __init__(self, spark: SparkSession, url: str, folder: Path) -> None:
         self._spark, self._url, self._folder = spark, url, folder
@@ -37,7 +37,7 @@ class Copying:
         return [progress for progress in query.recentProgress if progress["numInputRows"]]
 
     def numbers(self) -> list[int]:
-        """Return what has arrived."""
+        """Return the copied records."""
         frame = self._spark.read.parquet(str(self._folder / "table"))
         return sorted(int(row["payload"]) for row in frame.select("payload").collect())
 

@@ -1,4 +1,4 @@
-"""Ledgers and topics as rows, in a batch and as they grow."""
+"""Ledgers and topics as rows, in batches and as streams."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def options(redis_server: RedisServer) -> dict[str, str]:
 
 
 def live(queue: Queue, count: int = 30) -> None:
-    """Let messages live through all that the ledger tells of."""
+    """Take messages through every event that the ledger records."""
     for n in range(count):
         queue.send({"n": n}, id=f"{n}-ü")
     first, second, *others = queue.receive(20)
@@ -71,7 +71,7 @@ def follow(options: dict[str, str], **more: str) -> StreamReader:
 
 
 def step(reader: StreamReader, start: dict[str, Any], limit: Any = ALL) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Do a batch: return where it ends, and its rows. Offsets go through JSON, and parts to executors."""
+    """Run a batch; return its end and its rows. Offsets go through JSON, partitions through pickle to executors."""
     start = json.loads(json.dumps(start))
     end = json.loads(json.dumps(reader.latestOffset(start, limit)))
     return end, batch(reader, start, end)
@@ -146,7 +146,7 @@ def test_missing_ledger_or_topic_is_reported(queue: Queue, ledger: dict[str, str
 def test_topic_is_read_as_rows_of_records(topic: Topic, options: dict[str, str], redis_client: redis.Redis):
     topic.publish({"n": 1}, headers={"a": 1, "b": None, "c": b"\xff"})
     topic.publish(b"\x00\xff")
-    topic.publish("late", at=dt.datetime(2020, 1, 1, tzinfo=dt.UTC))  # due: it waits for a reader to append it
+    topic.publish("late", at=dt.datetime(2020, 1, 1, tzinfo=dt.UTC))  # due, and waiting for a reader to append it
     redis_client.xadd("delayq:{orders#1}:topic", {"who": "knows"})
     redis_client.xadd("delayq:{orders#2}:topic", {"e": b"\xc1"})
     redis_client.xadd("delayq:{orders#0}:topic", {"who": "knows", "delayq:group": "a group it was requeued for"})

@@ -1,4 +1,4 @@
-"""The server that a task speaks to is the driver's, or none."""
+"""A task uses the server of the driver, or none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dead letters that SQL chooses go back, edited by functions."""
+"""Redrive dead letters chosen by SQL, edited by functions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def queue(redis_server: RedisServer) -> Iterator[Queue]:
 
 
 def bury(queue: Queue, error: str, **payloads: Any) -> None:
-    """Let messages die of an error, under these ids."""
+    """Send messages with these ids and let them die of an error."""
     queue.send_many([Outgoing(payload, id=id, headers={"try": b"\x01"}) for id, payload in payloads.items()])
     left = len(payloads)
     while left:
@@ -64,7 +64,7 @@ def test_dead_letters_that_match_the_condition_are_redriven(spark: SparkSession,
 
 
 def mend(letter: dict[str, Any]) -> dict[str, Any] | None:
-    """Edit a dead letter in each way that there is; by its id."""
+    """Edit each dead letter in a different way, depending on its id."""
     assert letter["error"] == "broken"
     assert letter["headers"] == {"try": b"\x01"}
     if letter["id"] == "fails":
@@ -108,14 +108,14 @@ def test_function_edits_each_dead_letter_before_its_redrive(spark: SparkSession,
 
 
 class Silent(Exception):
-    """An error that cannot say what it is."""
+    """An error whose text cannot be read."""
 
     def __str__(self) -> str:
         raise RuntimeError("silent")
 
 
 def hostile(letter: dict[str, Any]) -> dict[str, Any] | None:
-    """Fail in a way that not every error does; by its id."""
+    """Fail in an unusual way, depending on the id."""
     errors = {"exits": SystemExit(3), "silent": Silent(), "surrogate": ValueError("no file caf\udce9")}
     if letter["id"] in errors:
         raise errors[letter["id"]]
@@ -156,7 +156,7 @@ def test_dead_letter_that_died_again_after_it_was_read_is_left_alone(
 
 
 def kill_once(flag: Path) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """Return an edit that kills its task in the middle, the first time that it comes there."""
+    """Return an edit that kills its task in the middle the first time."""
 
     def edit(letter: dict[str, Any]) -> dict[str, Any]:
         if letter["payload"] == 250 and flag.exists():
@@ -176,7 +176,7 @@ def test_task_killed_in_the_middle_sends_nothing_twice_and_loses_nothing(
     told = redrive(spark, server, "emails", edit=kill_once(flag), rate=100_000)
     assert not flag.exists()
     assert (told.gone, told.failed) == (0, 0)
-    assert 0 < told.sent < 300  # without those that the killed task had sent
+    assert 0 < told.sent < 300  # not counting those that the killed task had sent
     assert pending(queue) == {f"m{n:03}": -n for n in range(300)}
     assert queue.stats().requeued == 300
     assert_whole(queue)

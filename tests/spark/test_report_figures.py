@@ -1,4 +1,4 @@
-"""The figures are those that one counts by hand, and those that the queue itself has counted."""
+"""The figures equal a count by hand, and the queue's own counters."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def rows(found: DataFrame) -> list[dict[str, Any]]:
     return told
 
 
-# Two minutes of two messages: a is late by 40 ms, fails, loses its lease, and is acked by its third attempt; b dies.
+# Two minutes of two messages: a is 40 ms late, fails, loses its lease, and is acked by its third attempt; b dies.
 STORY = [
     event("sent", 0, "a"),
     event("sent", 1, "b"),
@@ -49,7 +49,7 @@ def story(spark: SparkSession) -> Figures:
 
 @pytest.fixture(scope="module")
 def deaths(spark: SparkSession) -> Figures:
-    """Figures of some that have died, and of an ack whose delivery nobody knows."""
+    """Figures of some deaths, and of an ack whose delivery is unknown."""
     ids = ["Jb8SXsP1seKen0", "Jb8SXsQA4mQ2bR", "550e8400-e29b-41d4-a716-446655440000"]
     reasons = [f"rejected: order {4711 + i} of 0xdeadbee{i}, u_{each}, (404)" for i, each in enumerate(ids)]
     died = [event("died", i, f"m{i}", reason=reason) for i, reason in enumerate(reasons)]
@@ -61,7 +61,7 @@ def test_each_minute_is_counted_separately(story: Figures):
     assert (first["minute"], second["minute"]) == (NOON, NOON + dt.timedelta(minutes=1))
     told = ("sent", "delivered", "acked", "nacked", "lease_lost", "retried", "died", "released", "held_back")
     assert [first[name] for name in told] == [2, 2, 0, 1, 0, 1, 1, 0, 0]
-    assert [second[name] for name in told] == [0, 4, 1, 0, 1, 1, 0, 2, 1]  # what is held back is released, too
+    assert [second[name] for name in told] == [0, 4, 1, 0, 1, 1, 0, 2, 1]  # held back messages count as released too
 
 
 def test_lateness_percentiles_use_the_nearest_rank(story: Figures):
@@ -75,7 +75,7 @@ def test_lateness_percentiles_use_the_nearest_rank(story: Figures):
 def test_handling_time_counts_from_the_delivery_that_is_settled(story: Figures):
     first, second = rows(story.minutes)
     assert (first["took_p50"], first["took_max"]) == (pytest.approx(0.503, abs=0.004), 0.5)
-    assert (second["took_p50"], second["took_max"]) == (1.5, 1.5)  # not from those that were handed back
+    assert (second["took_p50"], second["took_max"]) == (1.5, 1.5)  # returned deliveries do not count
 
 
 def test_delivery_missing_from_the_ledger_has_no_handling_time(deaths: Figures):
@@ -127,11 +127,11 @@ def test_figures_equal_the_counts_of_the_queue_exactly(spark: SparkSession, redi
 
 
 def work_through(queue: Queue) -> None:
-    """Let 3,000 messages be acked, cancelled, retried, lost, handed back, rejected and brought back, or wait."""
+    """Let 3,000 messages be acked, cancelled, retried, lost, released, rejected and requeued, or wait."""
     queue.send_many([Outgoing({"n": n}, id=f"m{n}", delay=0 if n % 10 else 3600) for n in range(3000)])
     for n in range(0, 1000, 10):
         queue.cancel(f"m{n}")
-    queue.receive(60, lease=0.001)  # and nobody settles them
+    queue.receive(60, lease=0.001)  # never settled
     released: set[str] = set()
     while has_work(queue):
         messages = queue.receive(500, wait=0.01)
@@ -147,7 +147,7 @@ def has_work(queue: Queue) -> bool:
 
 
 def settled(message: Message, released: set[str]) -> bool:
-    """Let something else become of some messages than an ack."""
+    """Give some messages an outcome other than an ack."""
     number = message.payload["n"]
     if number % 9 == 0 and message.attempt <= number % 4:
         message.nack(delay=0, error=f"ValueError: {number}")

@@ -22,7 +22,7 @@ MINUTE = 60_000
 
 
 def record(client: redis.Redis, minute: int) -> None:
-    """Append what happens in a minute: ten messages, of which each third fails and each fifth dies."""
+    """Append the events of a minute: ten messages, every third fails and every fifth dies."""
     for i in range(10):
         at, name = AT + minute * MINUTE + i * 5000, f"m{minute}-{i}"
         append(client, name, "sent", at, shards=2, due=at)
@@ -60,9 +60,9 @@ def test_finished_minutes_have_the_figures_of_the_report(
     told = [row for row in batch.minutes.toArrow().to_pylist() if row["minute"] < over]
     assert told[0].pop("sent") == 11
     counted = figures_of(tmp_path)
-    assert counted[0].pop("sent") == 10  # all but the late one
+    assert counted[0].pop("sent") == 10  # all except the late one
     assert counted == told
-    assert [(row["late_p50"], row["late_max"]) for row in told] == [(0.065, 0.729)] * 5  # to a 32nd, and exactly
+    assert [(row["late_p50"], row["late_max"]) for row in told] == [(0.065, 0.729)] * 5  # rounded to a 32nd, and exact
     assert [(row["took_p50"], row["took_max"]) for row in told] == [(0.687, 0.899)] * 5
     assert {row["minute"] for row in seen(tmp_path, "counts")} == {row["minute"] for row in told}
     assert [(row.error, row.deaths) for row in figures.deaths.collect()] == [("rejected: …", 10)]

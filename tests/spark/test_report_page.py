@@ -1,4 +1,4 @@
-"""The page shows the figures, needs nothing else, and runs nothing that a message has brought along."""
+"""The page shows the figures, is self-contained, and runs no code from a message."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ VOID = {"meta", "link", "br", "img", "input", "hr"}
 
 
 class Elements(HTMLParser):
-    """The elements of a page; each is closed in its order."""
+    """The elements of a page; each must be closed in order."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -93,7 +93,7 @@ def test_text_of_a_message_stays_text(html: str):
 
 def test_each_chart_has_a_title_a_summary_and_a_table(html: str):
     charts = re.findall(r"<svg viewBox.*?</svg>\s*<details>.*?</details>", html, re.DOTALL)
-    assert len(charts) == 5  # four of one queue, one of the other, in which only sends have happened
+    assert len(charts) == 5  # four for one queue, and one for the other, which only has sends
     for chart in charts:
         named = re.search(r'role="img" aria-labelledby="(\S+) (\S+)"', chart)
         assert named
@@ -134,7 +134,7 @@ def test_saved_report_is_a_page_and_one_file_per_table(saved: Path):
 
 
 def shapes(minutes: int, late: float) -> list[list[str]]:
-    """The lines of the charts of one queue that has sent and delivered a message in each of some minutes."""
+    """The chart lines of a queue that sent and delivered one message per minute."""
     start = dt.datetime(2026, 11, 21, 12, tzinfo=dt.UTC)
     counts = dict.fromkeys(("sent", "delivered", "acked"), 1) | dict.fromkeys(("retried", "died"), 0)
     times = {f"late_{share}": late for share in SHARES} | {f"took_{share}": None for share in SHARES}

@@ -1,4 +1,4 @@
-"""Axes have round numbers, and lengths of time are written as people read them."""
+"""Axes have round numbers, and durations are written as people read them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_time_axis_has_a_few_labels(minutes: int):
     ticks = TimeAxis(DAY, DAY + dt.timedelta(minutes=minutes)).ticks
     assert 1 <= len(ticks) <= 8
     assert all(0 <= tick.at <= 1 for tick in ticks)
-    assert re.match(r"\d\d [A-Z][a-z]{2}", ticks[0].label)  # the day, of the first at least
+    assert re.match(r"\d\d [A-Z][a-z]{2}", ticks[0].label)  # at least the first label shows the day
 
 
 @pytest.mark.parametrize(("minutes", "step"), [(0, 1), (199, 1), (200, 2), (24 * 60, 10), (365 * 24 * 60, 10_080)])

@@ -50,7 +50,7 @@ def queue(redis_server: RedisServer) -> Iterator[Queue]:
 
 
 def write(folder: Path, kind: str, rows: list[dict[str, Any]]) -> str:
-    """Write a table in one of the forms; return where it is."""
+    """Write a table in one of the formats; return its path."""
     path = folder / f"table.{kind}"
     if kind == "parquet":
         pq.write_table(pa.Table.from_pylist(rows), path)

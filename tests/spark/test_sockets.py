@@ -1,4 +1,4 @@
-"""The sockets between a test process and the Java of its session come and go, and are no test's fault."""
+"""Tests are not blamed for the sockets between their process and the Java of its session."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def test_open_sockets_to_java_are_not_reported_but_others_are(spark: SparkSessio
     context: Any = spark.sparkContext
     port = context._gateway.gateway_parameters.port
     assert port in ports_of_java()
-    assert len(ports_of_java()) == 3  # those on which this process listens to Java, too
+    assert len(ports_of_java()) == 3  # including those on which this process listens to Java
     with all_closed(seconds=0):
         to_java = socket.create_connection(("127.0.0.1", port))
     with to_java, pytest.raises(AssertionError, match=r"left open: fd=\d+"), all_closed(seconds=0):

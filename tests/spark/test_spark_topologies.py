@@ -1,4 +1,4 @@
-"""Reads and writes of a cluster, and of a master that sentinels watch."""
+"""Reads and writes on a cluster, and on a master behind Sentinel."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def check_stream(url: str) -> None:
 
 
 def check_writes(spark: SparkSession, url: str, folder: Path) -> list[str]:
-    """Write a table and, when all of it was delivered, write it again with one more row, as a rerun does.
+    """Write a table; when all of it is delivered, write it again with one more row, as a rerun does.
 
     Returns:
-        a key of each shard.
+        one key of each shard.
     """
     rows = table(spark, [(f"m{n}", f"{n}", 0.0) for n in range(60)], "id string, payload string, delay double")
     with Queue("jobs", url=url, shards=6) as queue:
-        assert queue.cancel(queue.send("x").id) == "cancelled"  # by which the shards are recorded
+        assert queue.cancel(queue.send("x").id) == "cancelled"  # this records the number of shards
         told = written(rows, url, folder)
         assert told == {"queue": "jobs", "sent": 60, "existing": 0, "rejected": 0}
         taken = queue.receive(60)

@@ -1,4 +1,4 @@
-"""What the format does on the Spark that is installed: this file runs on 4.0 and 4.1, too, in CI."""
+"""What the format does on the installed Spark. CI also runs this file on 4.0 and 4.1."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sending tables: what becomes of their rows, once, however often a task or a job runs."""
+"""Sending tables: each row is sent once, however often a task or a job runs."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_rerun_sends_nothing_again_even_if_everything_was_acked(
     )
     with Queue("jobs", url=redis_server.url, shards=shards) as queue:
         queue.pause()
-        queue.resume()  # so that its shards are recorded
+        queue.resume()  # this records the number of shards
         assert written(rows, redis_server.url, tmp_path)["sent"] == 2500
         seen: Counter[str] = Counter()
         while messages := queue.receive(500):
@@ -115,7 +115,7 @@ def test_rerun_sends_nothing_again_even_if_everything_was_acked(
 def test_repeated_task_sends_no_row_without_an_id_twice(
     spark: SparkSession, redis_server: RedisServer, tmp_path: Path
 ) -> None:
-    """The rows of the second try come in another order, and some of them are alike."""
+    """The second attempt has the rows in another order, and some of them are equal."""
     url = redis_server.url
 
     def stumble(numbers: Iterable[int]) -> Iterator[tuple[str, int]]:
@@ -367,7 +367,7 @@ def test_rejects_of_a_run_are_only_those_of_its_last_attempt(
 def test_invalid_table_or_option_is_refused_before_anything_is_sent(
     spark: SparkSession, tmp_path: Path, columns: str, options: dict[str, str], told: str
 ) -> None:
-    """A sink is made when a write is planned, and none of its tasks has begun."""
+    """A sink is made when a write is planned, before any of its tasks starts."""
     schema = spark.createDataFrame([], columns).schema
     with pytest.raises(InvalidInput, match=told):
         Sink({"url": f"unix://{tmp_path}/nobody", "queue": "jobs"} | options, schema)
@@ -420,7 +420,10 @@ def test_stream_sends_each_row_once_even_if_a_batch_is_repeated(
                 queue.ack(messages)
             assert seen == {f"{name} {n}": 1 for n in range(300)}
             last = max((checkpoint / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
-            for path in (last, last.with_name(f".{last.name}.crc")):  # killed before Spark noted that it was done
+            for path in (
+                last,
+                last.with_name(f".{last.name}.crc"),
+            ):  # as if killed before the batch was noted
                 path.unlink()
             run()
             assert queue.receive(500) == []
