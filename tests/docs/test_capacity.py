@@ -63,7 +63,7 @@ def test_table_of_loads_is_what_the_command_prints():
     assert table("Sizes by number of messages") == "\n".join(map(line, rows))
 
 
-def test_table_of_bytes_is_what_is_computed():
+def test_table_of_bytes_has_the_computed_figures():
     rows: list[Sequence[object]] = []
     for payload in (20, 100, 300, 1000, 5000):
         shape = Shape(payload)

@@ -16,7 +16,7 @@ from tests.harness.servers import RedisServer
 from tests.harness.tree import ROOT
 from tests.harness.web.serving import served
 
-TOKEN = "a token that is long enough"  # of a test
+TOKEN = "a token that is long enough"  # used only in this test
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="no curl on the path")

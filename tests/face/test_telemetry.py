@@ -109,7 +109,7 @@ def test_delivery_is_a_child_of_the_send_and_linked_to_it(traced: Queue, spans: 
     assert (send.status.status_code, process.status.status_code) == (StatusCode.UNSET, StatusCode.UNSET)
 
 
-def test_span_is_the_current_one_in_the_handler_and_no_longer_afterwards(traced: Queue, spans: Spans):
+def test_span_is_current_in_the_handler_but_not_afterwards(traced: Queue, spans: Spans):
     seen: list[trace.SpanContext] = []
     traced.handler(lambda _: seen.append(trace.get_current_span().get_span_context()))
     for n in range(2):
@@ -283,7 +283,7 @@ def test_missing_package_is_named(monkeypatch: pytest.MonkeyPatch):
         importlib.import_module("delayq.telemetry")
 
 
-def test_each_message_of_a_batch_has_a_span_of_its_own_below_its_send(
+def test_each_message_of_a_batch_has_its_own_span_under_its_send(
     queue: Queue, provider: TracerProvider, spans: Spans
 ) -> None:
     Telemetry(provider).instrument(queue)

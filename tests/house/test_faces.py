@@ -45,7 +45,7 @@ def methods(cls: type) -> dict[str, Any]:
 
 def test_sync_api_is_up_to_date_with_the_async_one():
     stale = [name for name in faces.MADE if faces.target(name).read_text() != faces.made(name)]
-    assert stale == [], "modules to be made again: `make faces`"
+    assert stale == [], "regenerate these modules: `make faces`"
 
 
 def test_every_module_of_the_async_api_has_a_sync_one():

@@ -89,7 +89,7 @@ def test_imports_have_no_cycles():
     try:
         TopologicalSorter({module: own_imports(module) - {module} for module in modules()}).prepare()
     except CycleError as error:
-        pytest.fail(f"a circle of imports: {' <- '.join(error.args[1])}")
+        pytest.fail(f"an import cycle: {' <- '.join(error.args[1])}")
 
 
 def test_code_that_decides_does_no_io():

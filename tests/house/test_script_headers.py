@@ -30,12 +30,12 @@ SCRIPTS = QUEUES | TOPICS
 
 
 def found(fault: Callable[[LuaSource], object], scripts: Mapping[str, LuaSource] = SCRIPTS) -> dict[str, object]:
-    """The files in which something is wrong, each with what it is."""
+    """The files with something wrong, each with what it is."""
     faults = {}
     for file, script in scripts.items():
         try:
             faults[file] = fault(script)
-        except ValueError as error:  # a slot that cannot be found in the text
+        except ValueError as error:  # a slot that cannot be read from the text
             faults[file] = str(error)
     return {file: what for file, what in faults.items() if what}
 
@@ -141,7 +141,7 @@ def test_paragraph_of_a_prelude_defines_one_thing(prelude: Path):
     for paragraph in paragraphs:
         (defined,) = re.findall(r"^local .*", paragraph, re.MULTILINE)
         assert not defined.startswith("local function") or paragraph.rstrip().endswith("\nend"), paragraph
-        assert not re.search(r"^\s+$", paragraph, re.MULTILINE), "a blank line that is none"
+        assert not re.search(r"^\s+$", paragraph, re.MULTILINE), "whitespace on a blank line"
 
 
 @pytest.mark.parametrize("folder", ["", "topics/"], ids=["queues", "topics"])

@@ -111,9 +111,7 @@ def test_missing_replicas_are_reported_on_a_second_try_too(
         assert queue.stats().sent == 1
 
 
-def test_stalled_server_makes_no_claims_that_nobody_holds(
-    own_server: RedisServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stalled_server_makes_no_claims_for_nobody(own_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """It runs the request that its client gave up on, and would run each repetition of it."""
     with Queue("jobs", url=f"{own_server.url}?socket_timeout=0.5") as queue:
         queue.send_many([Outgoing(n) for n in range(60)])

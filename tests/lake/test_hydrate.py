@@ -56,7 +56,7 @@ def killed(server: RedisServer, lake: Path, clock: Clock, step: str, times: int)
     return subprocess.run([*program, *words], cwd=ROOT, timeout=250, check=False).returncode
 
 
-# Each is a step that is not reached, and how often it was done before.
+# Each pair is the step at which the load dies, and how often this step succeeds before.
 KILLS = [
     ("list", 0),
     ("know", 1),

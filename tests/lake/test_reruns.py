@@ -215,7 +215,7 @@ def test_doctor_does_not_report_a_file_replaced_after_an_interrupted_load(
     queue: Queue, lake: Path, clock: Clock, defer: Callable[..., None]
 ):
     defer("a", "b")
-    # So that no load looks at the hour any more:
+    # After this, no load looks at the hour:
     rerun_behind(queue, lake, lambda _: 1 / 0, lambda: defer("a", "b", hours=60))
     assert examine(queue, str(lake)).findings == []
     clock.later(50 * HOUR)

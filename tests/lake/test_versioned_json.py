@@ -168,7 +168,7 @@ def test_versions_of_other_names_are_recognised(lake: Path):
 def test_manifest_without_a_number_is_read_until_a_numbered_one_exists(
     redis_server: RedisServer, lake: Path, clock: Clock
 ):
-    """As earlier lakes have it."""
+    """Earlier versions wrote such manifests."""
     with far_queue(redis_server.url, lake, clock) as queue:
         queue.send("x", delay=DAY)
         clock.later(DAY)

@@ -34,7 +34,7 @@ def queue(any_server: RedisServer, connected: dict[RedisServer, RawQueue]) -> Ra
     return queue
 
 
-def _sent_anew(queue: RawQueue, receipt: str) -> None:
+def _send_again(queue: RawQueue, receipt: str) -> None:
     queue.ack([("a", receipt)])
     queue.now = NOW + 0.251
     queue.send([("a", "+0", b"{}")])
@@ -58,7 +58,7 @@ LIVES: dict[str, Callable[[RawQueue, str], object]] = {
     "rejected": lambda queue, receipt: queue.reject("a", receipt, "unwanted"),
     "expired": lambda queue, receipt: queue.expire("a", receipt),
     "replaced": lambda queue, _: queue.replace("a", "+0", b"{}"),
-    "sent-anew": _sent_anew,
+    "sent-again": _send_again,
     "lease-lost": _lose_lease,
     "requeued": _requeue,
 }

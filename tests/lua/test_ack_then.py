@@ -22,7 +22,7 @@ def test_message_is_gone_and_its_followers_are_pending(queue):
     }
 
 
-def test_ack_without_followers(queue):
+def test_ack_works_without_followers(queue):
     queue.given(**HELD)
     assert queue.ack_then(*OURS, []) == 1
     assert queue.state() == {"stats": {"sent": 1, "acked": 1}}

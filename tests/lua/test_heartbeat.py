@@ -57,7 +57,7 @@ def test_consumers_seen_before_the_clock_was_set_back_are_removed(queue):
     assert queue.last_seen() == ("me", NOW)
 
 
-def test_at_most_a_thousand_are_kept_those_seen_last(queue):
+def test_at_most_the_last_thousand_consumers_are_kept(queue):
     names = [f"c{n}" for n in range(1000)]
     queue.given(consumers={name: NOW - 1000 + n for n, name in enumerate(names)}, crew=dict.fromkeys(names, "{}"))
     assert queue.heartbeat("me", "{}") == 1
@@ -68,7 +68,7 @@ def test_at_most_a_thousand_are_kept_those_seen_last(queue):
     assert queue.heartbeat("c5", "{}") == 0
 
 
-def test_more_than_a_thousand_are_removed_bit_by_bit(queue):
+def test_one_call_removes_at_most_a_thousand(queue):
     queue.now = NOW + 2 * HOUR
     queue.given(consumers={f"c{n}": NOW for n in range(2500)})
     assert [queue.heartbeat("me", "{}") for _ in range(3)] == [1000, 1000, 500]

@@ -14,7 +14,7 @@ from tests.harness.lua.raw import LEASE, NOW, SERVER_TIME, RawQueue
 FIELDS = ["id", "event", "at", "attempt", "due", "late", "consumer", "reason"]
 
 Entry = tuple[str, str, str, str, str, str, str]
-"""An entry without its time: id, event, attempt, due, late, consumer, reason; times are told from NOW."""
+"""An entry without its time: id, event, attempt, due, late, consumer, reason; times are relative to NOW."""
 
 NOTED: dict[str, list[Entry]] = {
     "ack": [("u", "acked", "2", "", "", "", "")],

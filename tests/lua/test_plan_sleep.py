@@ -136,7 +136,7 @@ def test_expired_timer_is_taken_over(queue, wakes):
     assert queue.state()["timer"] == f"{NOW + 300} me"
 
 
-def test_another_consumer_who_wakes_earlier_covers_a_later_event(queue):
+def test_earlier_timer_of_another_consumer_covers_a_later_event(queue):
     queue.given(pending={"a": NOW + 300}, timer=f"{NOW + 1} other")
     assert queue.plan_sleep("me", MOST).micros == MOST * 1000
     assert queue.state()["timer"] == f"{NOW + 1} other"

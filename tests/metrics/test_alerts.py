@@ -30,7 +30,7 @@ WELL = {
     'delayq_topic_lag_at_least{topic="orders",group="billing"}': "0x480",
     'delayq_topic_dead{topic="orders",group="billing"}': "3x480",
 }
-"""What a scrape a minute tells of a queue and a topic that are well."""
+"""What one scrape a minute reports about a healthy queue and topic."""
 
 LATE = {'delayq_lateness_seconds_bucket{queue="emails",le="0.064"}': "0x480"}
 DUE = {f"delayq_oldest_due_age_seconds{EMAILS}": "120x480"}
@@ -53,7 +53,7 @@ TROUBLES: dict[str, tuple[dict[str, str], str]] = {
     "DelayqGroupDeadGrowing": ({'delayq_topic_dead{topic="orders",group="billing"}': "3x5 4x480"}, "10m"),
 }
 WITH_IT = {"DelayqNoConsumer": {"DelayqNotTaken"}}
-"""Alerts that another one brings with it."""
+"""Alerts that always fire together with another one."""
 
 
 def fires(folder: Path, promtool: str, told: dict[str, str], at: str, firing: set[str]) -> str:

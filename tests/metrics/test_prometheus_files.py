@@ -111,7 +111,7 @@ def test_each_trouble_has_an_alert():
     assert all({"summary", "description"} <= set(rule["annotations"]) for rule in rules() if "alert" in rule)
 
 
-def test_alerts_and_panels_agree_with_delayq_on_what_is_a_trouble():
+def test_alerts_and_panels_agree_with_delayq_about_troubles():
     alerts = {rule["alert"]: rule["expr"] for rule in rules() if "alert" in rule}
     assert alerts["DelayqLate"].endswith(f" > {health.LATE_SECONDS:g}")
     assert f"delayq_oldest_due_age_seconds) > {health.OVERDUE_SECONDS:g}" in alerts["DelayqNotTaken"]

@@ -177,7 +177,9 @@ def no_key(_: object) -> str:
 
 
 @pytest.mark.parametrize("several", [False, True], ids=["one queue", "several queues"])
-def test_delivery_without_a_key_counts_as_handled_and_failed(redis_client: redis.Redis, several: bool) -> None:
+def test_delivery_whose_key_function_fails_counts_as_handled_and_failed(
+    redis_client: redis.Redis, several: bool
+) -> None:
     with Queue("jobs", redis=redis_client, concurrency_key=no_key, concurrency_per_key=1) as queue:
         queue.send_many([Outgoing(n) for n in range(3)])
         others = [Queue("others", redis=redis_client)] if several else []
@@ -187,7 +189,7 @@ def test_delivery_without_a_key_counts_as_handled_and_failed(redis_client: redis
         assert queue.stats().nacked == 3
 
 
-def test_delivery_without_a_key_counts_on_the_event_loop_too(redis_server: RedisServer) -> None:
+def test_delivery_whose_key_function_fails_counts_on_the_event_loop_too(redis_server: RedisServer) -> None:
     async def run() -> tuple[int, int, int]:
         async with aio.Queue("jobs", url=redis_server.url, concurrency_key=no_key, concurrency_per_key=1) as queue:
             await queue.send_many([Outgoing(n) for n in range(3)])

@@ -60,7 +60,7 @@ def run(steps: Operation[str], *replies: Any) -> list[list[str]]:
         except StopIteration as stop:
             return trips if stop.value == "done" else pytest.fail(str(stop.value))
         trips.append(asked(calls))
-    pytest.fail("it goes on")
+    pytest.fail("the operation did not end")
 
 
 def test_served_consumer_sends_a_heartbeat_and_then_not_for_a_while(context: QueueContext):

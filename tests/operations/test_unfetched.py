@@ -100,7 +100,7 @@ def test_cancelled_receiver_claims_no_more(redis_server: RedisServer):
     with Queue("jobs", url=redis_server.url, lease=60) as queue:
         queue.send_many([Outgoing(n) for n in range(20)])
         limit = queue._context.budget.count(60_000)
-        assert limit < 20, "or one claim brings all"
+        assert limit < 20, "otherwise one claim gets all messages"
         batch = queue.execute(claim_all, Message, 20, 60_000, "", lambda: True)
         assert len(batch.messages) == queue.stats().unack == limit
         queue.execute(claim_all, Message, 20, 60_000, "")

@@ -46,7 +46,7 @@ def has(handled: list[Message], count: int) -> bool:
     return len(handled) == count
 
 
-def test_handler_that_returns_acks_and_nothing_is_left(queue: Queue) -> None:
+def test_message_is_acked_and_gone_when_its_handler_returns(queue: Queue) -> None:
     queue.send({"n": 1})
     assert Consumer(queue, lambda _: None).drain() == 1
     stats = queue.stats()

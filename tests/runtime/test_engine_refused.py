@@ -14,7 +14,7 @@ from tests.harness.waiting import eventually
 pytestmark = pytest.mark.full
 
 
-def test_consumer_that_may_not_take_a_delivery_back_tries_about_once_a_second(start_server: StartServer) -> None:
+def test_consumer_that_cannot_take_a_delivery_back_tries_about_once_a_second(start_server: StartServer) -> None:
     server = start_server()
     handled: list[Message] = []
     with Queue("work", url=server.url) as queue, server.client() as client:

@@ -25,8 +25,8 @@ REFUSED, ALLOWED = "redis refused, retrying", "redis accepts again"
 ANSWERS = [KeyOverwritten, LoginRefused, ServerOutOfMemory, ServerNotReady, ServerError]
 
 
-class Told:
-    """An outage with its own clock: ``told(error, None, …)`` returns what is logged for these steps, one a second."""
+class LoggedOutage:
+    """An outage with its own clock: ``logged(error, None, …)`` returns what is logged for these steps, one a second."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -44,40 +44,42 @@ class Told:
 
 
 @pytest.fixture
-def told() -> Told:
-    return Told()
+def logged() -> LoggedOutage:
+    return LoggedOutage()
 
 
 @pytest.mark.parametrize("error", [ServerUnreachable, NoEmbeddedServer])
-def test_silent_server_is_unavailable_until_it_answers(told: Told, error: type[DelayqError]) -> None:
-    assert told(error, error, None, None) == [AWAY, BACK]
-    told.now += 60
-    assert told(error, None) == [AWAY, BACK]
+def test_silent_server_is_unavailable_until_it_answers(logged: LoggedOutage, error: type[DelayqError]) -> None:
+    assert logged(error, error, None, None) == [AWAY, BACK]
+    logged.now += 60
+    assert logged(error, None) == [AWAY, BACK]
 
 
 @pytest.mark.parametrize("error", ANSWERS)
-def test_server_that_answers_with_an_error_is_not_unavailable(told: Told, error: type[DelayqError]) -> None:
-    assert told(error, error, None, None) == [REFUSED, ALLOWED]
+def test_server_that_answers_with_an_error_is_not_unavailable(logged: LoggedOutage, error: type[DelayqError]) -> None:
+    assert logged(error, error, None, None) == [REFUSED, ALLOWED]
 
 
-def test_server_that_loads_after_an_outage_is_still_unavailable(told: Told) -> None:
-    assert told(ServerUnreachable, ServerNotReady, None, ServerNotReady) == [AWAY, BACK, REFUSED]
+def test_server_that_loads_after_an_outage_is_still_unavailable(logged: LoggedOutage) -> None:
+    assert logged(ServerUnreachable, ServerNotReady, None, ServerNotReady) == [AWAY, BACK, REFUSED]
 
 
-def test_outage_that_begins_while_the_server_refuses_is_logged_at_once(told: Told) -> None:
-    assert told(KeyOverwritten, ServerUnreachable, None) == [REFUSED, AWAY, BACK]
+def test_outage_that_begins_while_the_server_refuses_is_logged_at_once(logged: LoggedOutage) -> None:
+    assert logged(KeyOverwritten, ServerUnreachable, None) == [REFUSED, AWAY, BACK]
 
 
 @pytest.mark.parametrize(
     ("error", "lines"), [(ServerUnreachable, [AWAY, BACK]), *((error, [REFUSED, ALLOWED]) for error in ANSWERS)]
 )
-def test_intermittent_trouble_is_logged_once_a_minute(told: Told, error: type[DelayqError], lines: list[str]) -> None:
-    assert told(*[error, None] * 90) == lines * 3
+def test_intermittent_trouble_is_logged_once_a_minute(
+    logged: LoggedOutage, error: type[DelayqError], lines: list[str]
+) -> None:
+    assert logged(*[error, None] * 90) == lines * 3
 
 
 @pytest.mark.parametrize("error", [ServerUnreachable, KeyOverwritten])
-def test_lasting_trouble_is_logged_once_a_minute(told: Told, error: type[DelayqError]) -> None:
-    assert len(told(*[error] * 180)) == 3
+def test_lasting_trouble_is_logged_once_a_minute(logged: LoggedOutage, error: type[DelayqError]) -> None:
+    assert len(logged(*[error] * 180)) == 3
 
 
 def test_pauses_grow_up_to_a_maximum_and_restart_after_a_success() -> None:

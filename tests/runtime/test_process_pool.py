@@ -168,7 +168,7 @@ ENDS: dict[str, tuple[str | None, str | None]] = {
     "ask-rubbish": ("dead", "InvalidInput: .* cannot be sent out of its process: .*lock.*"),
     "ask-wrongly": ("dead", "InvalidTime: .*-1.*"),
 }
-"""Where a message is after its handler has done what its payload says, None when it is acked, and its error."""
+"""Where a message is after its handler did what its payload says (None if it was acked), and its error."""
 
 
 def test_backoff_gets_the_exception_of_a_handler_in_a_process(redis_server: RedisServer) -> None:

@@ -93,7 +93,7 @@ def test_failure_shows_at_most_20_messages(emails: Queue, clock: Clock):
     assert clock.handled == []
 
 
-def test_queue_without_sends(emails: Queue, clock: Clock):
+def test_assert_not_sent_holds_for_a_queue_without_messages(emails: Queue, clock: Clock):
     assert_not_sent(emails)
     with pytest.raises(AssertionError, match=r"^no message with any payload in what was sent to emails\n0 sent$"):
         assert_sent(emails)

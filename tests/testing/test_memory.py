@@ -123,7 +123,7 @@ def test_consumer_with_threads_serves_a_queue_in_memory(emails: Queue, clock: Cl
     assert (consumer.drain(), seen) == (1, ["now", "later"])
 
 
-def test_clock_stands_until_it_is_moved(emails: Queue):
+def test_clock_does_not_move_by_itself(emails: Queue):
     with in_memory(emails, start=dt.datetime(2030, 1, 1, tzinfo=dt.UTC)) as clock:
         due = emails.send("x", delay=dt.timedelta(hours=2)).due_at
         assert due == dt.datetime(2030, 1, 1, 2, tzinfo=dt.UTC)

@@ -311,10 +311,10 @@ def test_single_server_is_not_accepted_as_a_cluster(start_server: StartServer, c
 
 
 @pytest.mark.full
-def test_cluster_node_is_not_accepted_as_a_single_server(cluster: RedisServer, connect: Connect):
+def test_cluster_node_used_as_a_single_server_gives_named_errors(cluster: RedisServer, connect: Connect):
     client = connect(f"redis://127.0.0.1:{cluster.port}")
     assert isinstance(client, redis.Redis)
-    client.execute_command("CLUSTER DELSLOTS", 12182)  # of "foo"
+    client.execute_command("CLUSTER DELSLOTS", 12182)  # the slot of "foo"
     client.execute_command("CONFIG SET", "cluster-require-full-coverage", "no")
     with pytest.raises(exceptions.RedisError) as caught:
         client.set("foo", 1)
