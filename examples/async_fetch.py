@@ -7,7 +7,7 @@ If a service is down, the handler raises, and the message is retried later.
     python examples/async_fetch.py --services 500
 
 The services are simulated: they take half a second to answer, and every tenth is down at first. The queue is on the
-Redis of DELAYQ_URL, or else in a temporary embedded store. The exit code is 0 if every service has answered.
+Redis server that DELAYQ_URL names, or in a temporary embedded store. The exit code is 0 if every service has answered.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ async def main(count: int) -> int:
         deliveries = count + (count + 9) // 10  # every tenth is tried twice
         await Consumer(services, concurrency=1000).run(max_messages=deliveries)
         stats = await services.stats()
-    print(f"{len(answered)} services answered, {stats.nacked} at the second try")
+    print(f"{len(answered)} services answered, {stats.nacked} on the second try")
     one_by_one = deliveries * ANSWER_SECONDS
-    print(f"{time.monotonic() - begin:.1f}s, one by one {one_by_one:.0f}s")
+    print(f"{time.monotonic() - begin:.1f}s; one by one, it would take {one_by_one:.0f}s")
     return int(answered != {message.id for message in sent})
 
 

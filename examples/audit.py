@@ -2,14 +2,14 @@
 """Show what happened to each message, and raise an alarm for those that died.
 
 The queue keeps a ledger: an entry for each transition of a message. The program makes three payments. One is charged at
-once, one after the bank answers again, and one never, because its customer is unknown. A group reads the ledger as a
+once, one when the bank answers again, and one never, because its customer is unknown. A group reads the ledger as a
 topic and raises the alarm. Then the program prints the history of each payment, although the queue no longer holds the
 first two.
 
     python examples/audit.py
 
-The queue is on the Redis of DELAYQ_URL, or else in a temporary embedded store. The exit code is 0 if the ledger was
-complete.
+The queue is on the Redis server that DELAYQ_URL names, or in a temporary embedded store. The exit code is 0 if the
+ledger was complete.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 """Write sensor reports into a database, hundreds of rows per statement.
 
-Each report is a message. A batch handler writes the waiting reports with one `executemany`, in one transaction. It
-refuses single reports: one without a number becomes a dead letter, and one of an unknown sensor is retried a little
-later, when the sensor is known. A report that is delivered twice, for example after a crash, is written once, because
-its id is the key of its row.
+Each report is a message. A batch handler writes the waiting reports with one `executemany`, in one transaction. It can
+refuse single reports: a report without a number becomes a dead letter, and a report from an unknown sensor is retried a
+little later, when the sensor is known. A report that is delivered twice, for example after a crash, is written only
+once, because its id is the key of its row.
 
     python examples/batches.py [--reports 2000]
 
-The queue is on the Redis of DELAYQ_URL, or else in a temporary embedded store; the database is temporary too. The exit
-code is 0 if every report has its row or was refused.
+The queue is on the Redis server that DELAYQ_URL names, or in a temporary embedded store; the database is also
+temporary. The exit code is 0 if every report has its row or was refused.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from collections import Counter
 from delayq import Consumer, Message, Outgoing, Queue, Reject, RetryAfter
 
 reports = Queue("example-reports")
-database = sqlite3.connect(":memory:", check_same_thread=False)  # only the one thread of the consumer below uses it
+database = sqlite3.connect(":memory:", check_same_thread=False)  # used only by the single thread of the consumer below
 sizes: list[int] = []
 
 
 @reports.batch_handler(max_messages=500, max_wait=0.1)
 def store(messages: list[Message]) -> dict[str, Exception]:
-    """Write the rows; return an error for each message that has none."""
+    """Write the rows; return an error for each message without a row."""
     refused: dict[str, Exception] = {}
     known = {name for (name,) in database.execute("SELECT name FROM sensors")}
     for message in messages:

@@ -2,14 +2,14 @@
 """Ship orders in four steps. Each step sends the next one when it is done.
 
 If a step acked first and then sent the next one, a crash in between would lose the order. If it sent first, a crash
-would double the order. `return Ack(then=[…])` does both in one step in Redis. A step that fails is retried, and has
-sent nothing.
+would duplicate the order. `return Ack(then=[…])` does both in one step in Redis. A step that fails has sent nothing,
+and is retried.
 
     python examples/chain.py
     python examples/chain.py --orders 20
 
-The queue is on the Redis of DELAYQ_URL, or else in a temporary embedded store. The exit code is 0 if every order went
-through all steps exactly once.
+The queue is on the Redis server that DELAYQ_URL names, or in a temporary embedded store. The exit code is 0 if every
+order went through all steps exactly once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def handle(message: Message) -> Ack:
     """Do one step of an order, and return the next one."""
     order, step = message.payload["order"], message.payload["step"]
     if (order, step, message.attempt) == ("order-2", "charge", 1):
-        say("order-2: charge has failed: the bank does not answer")
+        say("order-2: charge failed: the bank does not answer")
         raise TimeoutError("the bank does not answer")
     say(f"{order}: {step}")
     if step == STEPS[-1]:
@@ -39,7 +39,7 @@ def handle(message: Message) -> Ack:
 
 
 def say(text: str) -> None:
-    print(f"{time.monotonic() - BEGIN:5.2f}s  {text}\n", end="", flush=True)  # one write, as several threads print
+    print(f"{time.monotonic() - BEGIN:5.2f}s  {text}\n", end="", flush=True)  # one write, because several threads print
 
 
 def main() -> int:

@@ -3,12 +3,12 @@
 #
 #    0                acked: it is done
 #   75 (EX_TEMPFAIL)  nacked, as with any other code: it is retried, until no retry is left
-#   65 (EX_DATAERR)   rejected: a dead letter at once, because a retry would fail too
+#   65 (EX_DATAERR)   rejected: a dead letter at once, because a retry would also fail
 #
 #   sh examples/exec_jobs.sh
 #
-# The queue is on the Redis of DELAYQ_URL, or else in a temporary embedded store. The exit code is 0 if every job ended as
-# expected.
+# The queue is on the Redis server that DELAYQ_URL names, or in a temporary embedded store. The exit code is 0 if every
+# job ended as expected.
 set -eu
 
 DELAYQ_HOME=$(mktemp -d)
@@ -20,10 +20,10 @@ resize='
   read -r picture size
   case $picture in
     *.jpg) ;;
-    *) echo "$picture is no picture" >&2; exit 65 ;;
+    *) echo "$picture is not a picture" >&2; exit 65 ;;
   esac
   if [ "$size" = huge ] && [ "$DELAYQ_ATTEMPT" -eq 1 ]; then
-    echo "no memory for that just now" >&2
+    echo "not enough memory right now" >&2
     exit 75
   fi
   echo "$DELAYQ_ID: made $picture $size in attempt $DELAYQ_ATTEMPT"
@@ -36,10 +36,10 @@ delayq send example-pictures 'notes.txt small' --as raw --id notes
 echo "-- the first attempts"
 delayq consume example-pictures --exec "$resize" --burst
 
-echo "-- the retry of the one that failed, now instead of in ten seconds"
+echo "-- the retry of the failed one, now instead of in ten seconds"
 delayq reschedule example-pictures dog --delay 0 >/dev/null
 delayq consume example-pictures --exec "$resize" --burst
 
-echo "-- what cannot be done is kept, until somebody requeues or cancels it"
+echo "-- a dead letter is kept until someone requeues or cancels it"
 delayq dead show example-pictures notes
 delayq cancel example-pictures notes

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """Send each order to several services, which read at their own pace and fail independently.
 
-The program publishes orders to a topic. Billing, mail and search read it, each with a group of its own. The mail server
-does not answer once, and only that mail is sent again. An order without a price becomes a dead letter of billing only.
+The program publishes orders to a topic. Billing, mail and search read it, each with its own group. Once, the mail
+server does not answer, and only that mail is sent again. An order without a price becomes a dead letter for billing
+only.
 
     python examples/fan_out.py
     python examples/fan_out.py --orders 20
 
-The topic is on the Redis of DELAYQ_URL, or else in a temporary embedded store. The exit code is 0 if every group has
-handled every order.
+The topic is on the Redis server that DELAYQ_URL names, or in a temporary embedded store. The exit code is 0 if every
+group has handled every order.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def index(record: Record) -> None:
 
 
 def say(text: str) -> None:
-    print(f"{text}\n", end="", flush=True)  # one write, as several threads print
+    print(f"{text}\n", end="", flush=True)  # one write, because several threads print
 
 
 def main() -> int:
@@ -59,7 +60,7 @@ def main() -> int:
                 NewRecord({"order": f"order-{number}", "cents": None if number == 2 else 1000 + number})
                 for number in range(1, orders + 1)
             )
-            # In production, each is a process of its own: delayq consume --topic orders --group mail MODULE:HANDLER
+            # In production, each runs in its own process: delayq consume --topic orders --group mail MODULE:HANDLER
             handled = [consumer.run(max_records=orders + (consumer.group.name == "mail")) for consumer in consumers]
             dead = [letter.record.payload["order"] for letter in topic.group("billing").dead()]
             trimmed = topic.trim_acked()

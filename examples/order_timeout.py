@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
 """Cancel orders that are not paid within 30 minutes.
 
-Placing an order sends a message that is due when the time to pay is over. Its id is the id of the order. Paying cancels
-the message. If the message becomes due, the consumer cancels the order.
+Placing an order sends a message that is due when the time to pay is over. Its id is the order's id. Paying cancels the
+message. If the message becomes due, the consumer cancels the order.
 
 The shop's database decides how an order ends, with an UPDATE that changes only open orders. A customer may pay at the
-moment when the message is delivered, and a queue that never loses a message may deliver one twice.
+very moment when the message is delivered, and a queue that never loses a message may deliver one twice.
 
     python examples/order_timeout.py                 customers have 2 seconds to pay
     python examples/order_timeout.py --after 1800    half an hour, as in a real shop
 
-The queue is on the Redis of DELAYQ_URL, or else in a temporary embedded store. The exit code is 0 if every order ended
-as expected.
+The queue is on the Redis server that DELAYQ_URL names, or in a temporary embedded store. The exit code is 0 if every
+order ended as expected.
 """
 
 from __future__ import annotations
@@ -42,9 +42,8 @@ class Shop:
         # Send the message first: without an order it does no harm, but an order without a message stays open for ever.
         sent = self.timeouts.send({"order": order}, delay=self.time_to_pay, id=order)
         self.execute("INSERT OR IGNORE INTO orders VALUES (?, 'open')", order)
-        say(
-            f"{order} is placed, to be paid in {self.time_to_pay:g} s" if sent.created else f"{order} is placed already"
-        )
+        text = f"is placed, to be paid within {self.time_to_pay:g} s" if sent.created else "was already placed"
+        say(f"{order} {text}")
 
     def pay(self, order: str) -> None:
         if self.close(order, "paid"):
@@ -56,7 +55,7 @@ class Shop:
         """Handle a message that is due."""
         order = message.payload["order"]
         if self.close(order, "cancelled"):
-            say(f"{order} is cancelled: nobody has paid, {message.lateness * 1000:.0f} ms after its time")
+            say(f"{order} is cancelled: not paid in time ({message.lateness * 1000:.0f} ms after the deadline)")
 
     def close(self, order: str, state: str) -> bool:
         """Close an open order; return False if it is closed already."""
@@ -67,7 +66,7 @@ class Shop:
             return dict(db.execute("SELECT id, state FROM orders"))
 
     def execute(self, statement: str, *values: str) -> int:
-        """Run a statement in a transaction of its own; return the number of rows that it changed."""
+        """Run a statement in its own transaction; return the number of rows that it changed."""
         with closing(sqlite3.connect(self.database)) as db, db:
             return db.execute(statement, values).rowcount
 
@@ -77,7 +76,7 @@ def trade(shop: Shop, consumer: Consumer) -> dict[str, str]:
     for order in ("order-1", "order-2", "order-3", "order-3"):  # the last customer clicks twice
         shop.place(order)
     shop.pay("order-1")
-    consumer.start()  # handles the messages that became due before
+    consumer.start()  # first handles the messages that are already due
     while "open" in shop.states().values():
         time.sleep(0.05)
     shop.pay("order-3")
@@ -85,7 +84,7 @@ def trade(shop: Shop, consumer: Consumer) -> dict[str, str]:
 
 
 def say(text: str) -> None:
-    print(f"{time.monotonic() - BEGIN:5.2f}s  {text}\n", end="", flush=True)  # one write, as several threads print
+    print(f"{time.monotonic() - BEGIN:5.2f}s  {text}\n", end="", flush=True)  # one write, because several threads print
 
 
 def main() -> int:

@@ -2,13 +2,13 @@
 """Count primes in processes: one process per core, a time limit for each message, and a crash affects only one message.
 
 Each message is a range of numbers to search. Two more messages fail: one never ends, and one crashes its process. Both
-become dead letters, and the ranges are counted all the same.
+become dead letters, and the ranges are still counted.
 
     python examples/pool.py --ranges 20
     python examples/pool.py --timeout 60
 
-The queue is on the Redis of DELAYQ_URL, or else in a temporary embedded store. The exit code is 0 if all ranges were
-counted.
+The queue is on the Redis server that DELAYQ_URL names, or in a temporary embedded store. The exit code is 0 if all
+ranges were counted.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ A page is saved when its writer pauses. Each keystroke replaces the message of t
     python examples/quiet_alarms.py
     python examples/quiet_alarms.py --keystrokes 100 --pause 2
 
-The queue is on the Redis of DELAYQ_URL, or else in a temporary embedded store. The exit code is 0 if each burst of
-events led to one save and one alarm.
+The queue is on the Redis server that DELAYQ_URL names, or in a temporary embedded store. The exit code is 0 if each
+burst of events led to one save and one alarm.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ def typed(queue: Queue, text: str, pause: float) -> None:
 
 
 def failed(queue: Queue, disk: int, silence: float) -> bool:
-    """Handle a failure of a disk: send an alarm unless there was one lately; return whether it was sent."""
+    """Handle a disk failure: send an alarm unless one was sent recently; return whether it was sent."""
     return queue.send({"alarm": f"disk {disk} fails"}, id=f"disk-{disk}", unique_for=silence).created
 
 
 def say(text: str) -> None:
-    print(f"{time.monotonic() - BEGIN:5.2f}s  {text}\n", end="", flush=True)  # one write, as several threads print
+    print(f"{time.monotonic() - BEGIN:5.2f}s  {text}\n", end="", flush=True)  # one write, because several threads print
 
 
 def main() -> int:
@@ -43,7 +43,7 @@ def main() -> int:
     parser.add_argument("--keystrokes", type=int, default=20, metavar="N", help="per burst (default: 20)")
     parser.add_argument(
         "--pause", type=float, default=0.5, metavar="SECONDS",
-        help="save a page after this long without a keystroke; repeat an alarm only a second later (default: 0.5)",
+        help="save a page after this long without a keystroke; repeat an alarm only a second after that (default: 0.5)",
     )  # fmt: skip
     given = parser.parse_args()
     count, pause, silence = given.keystrokes, given.pause, given.pause + 1
@@ -68,12 +68,12 @@ def main() -> int:
                 for number in range(count):
                     typed(queue, burst if number == count - 1 else burst[: number % len(burst)], pause)
                     told += failed(queue, 1, silence)
-                silent_until = time.monotonic() + silence + 0.1  # 0.1 s more, as the server has its own clock
+                silent_until = time.monotonic() + silence + 0.1  # 0.1 s more, because the server has its own clock
                 while queue.stats().inside or time.monotonic() < silent_until:
                     time.sleep(0.05)
             consumer.stop()
     print(f"{2 * count} keystrokes: saved {[text for text in done if text.startswith('Dear')]}")
-    print(f"{2 * count} failures: told {told} times")
+    print(f"{2 * count} failures: {told} alarms")
     return int(sorted(done) != ["Dear", "Dear reader", "disk 1 fails", "disk 1 fails"])
 
 

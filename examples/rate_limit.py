@@ -2,13 +2,14 @@
 """Send mails no faster than the provider accepts them, with any number of consumers.
 
 The rate is stored with the queue, so all consumers share it: two here, and in production as many processes as you like.
-Messages above the rate wait in the queue. Halfway through, the provider grants a higher rate, and the consumers use it.
+Messages above the rate wait in the queue. After a quarter of the mails, the provider allows a higher rate, and the
+consumers use it.
 
     python examples/rate_limit.py
     python examples/rate_limit.py --mails 60
 
-The queue is on the Redis of DELAYQ_URL, or else in a temporary embedded store. The exit code is 0 if every mail was
-sent, and no faster than allowed.
+The queue is on the Redis server that DELAYQ_URL names, or in a temporary embedded store. The exit code is 0 if every
+mail was sent, and no faster than allowed.
 """
 
 from __future__ import annotations
@@ -56,15 +57,15 @@ def main() -> int:
                 consumer.start()
             while len(sent) < mails / 4:
                 time.sleep(0.05)
-            say(f"{len(sent)} mails are sent, {queue.stats().ready} wait")
+            say(f"{len(sent)} mails sent, {queue.stats().ready} waiting")
             slow = busiest(list(sent))
             queue.configure(rate=f"{THEN}/500ms")
             while queue.stats().inside:
                 time.sleep(0.05)
             for consumer in consumers:
                 consumer.stop()
-    say(f"{len(sent)} mails are sent")
-    print(f"at first up to {slow} in any half a second, then up to {busiest(sent)}")
+    say(f"{len(sent)} mails sent")
+    print(f"at first up to {slow} in any half second, then up to {busiest(sent)}")
     return int(len(sent) != mails or slow > FIRST or busiest(sent) > THEN)
 
 

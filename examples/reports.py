@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write reports at set times, like cron, but without a process of its own.
+"""Write reports at set times, like cron, but without a separate process.
 
 The next occurrence of a schedule waits in the queue like any message. The consumer that receives it sends the one after
 it, so each slot is handled once, however many consumers run.
@@ -7,8 +7,8 @@ it, so each slot is handled once, however many consumers run.
     python examples/reports.py
     python examples/reports.py --slots 10
 
-The queue is on the Redis of DELAYQ_URL, or else in a temporary embedded store. The exit code is 0 if the slots that
-`schedules.next` predicted were handled, each once.
+The queue is on the Redis server that DELAYQ_URL names, or in a temporary embedded store. The exit code is 0 if the
+slots that `schedules.next` predicted were handled, each once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Handled = list[tuple[datetime, str]]
 
 
 def register(queue: Queue) -> Handled:
-    """Register the schedules; return the list to which their handlers add."""
+    """Register the schedules; return the list to which their handlers add an entry for each run."""
     handled: Handled = []
 
     def note(message: Message) -> str:
@@ -52,7 +52,7 @@ def register(queue: Queue) -> Handled:
 
 
 def say(text: str) -> None:
-    print(f"{text}\n", end="", flush=True)  # one write, as several threads print
+    print(f"{text}\n", end="", flush=True)  # one write, because several threads print
 
 
 def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
@@ -77,7 +77,7 @@ def main() -> int:
             consumer.start()  # also stores the schedules of the functions
             upcoming = [(slot.at, slot.schedule) for slot in queue.schedules.next(count)]
             print(f"the next {count} slots:", *(f"{at:%H:%M:%S}  {name}" for at, name in upcoming), sep="\n")
-            print("what is handled:", flush=True)
+            print("handled:", flush=True)
             done = wait_until(lambda: set(upcoming) <= set(handled), 2.0 * count + 60)
             for schedule in queue.schedules.list():
                 queue.schedules.remove(schedule.name)  # otherwise they continue as long as a consumer runs

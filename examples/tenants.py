@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Share consumers fairly between tenants.
 
-One tenant sends a hundred jobs at once, another ten, a third only one. At most two jobs of a tenant run at a time, and
-the others wait in the queue. So the small tenants are done long before the big one.
+One tenant sends a hundred jobs at once, another ten, a third only one. At most two jobs of each tenant run at a time,
+and the others wait in the queue. So the small tenants finish long before the big one.
 
     python examples/tenants.py
 
-The queue is on the Redis of DELAYQ_URL, or else in a temporary embedded store. The exit code is 0 if the small tenants
-were served first, and no tenant ever had more than its share.
+The queue is on the Redis server that DELAYQ_URL names, or in a temporary embedded store. The exit code is 0 if the
+small tenants were served first, and no tenant ever had more than its share.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def main() -> int:
             Consumer(jobs, concurrency=8).drain()
     for tenant, count in JOBS.items():
         last = len(done) - done[::-1].index(tenant)
-        print(f"{tenant:6} {count:3} jobs, {most[tenant]} at a time at most, the last one was number {last} of all")
+        print(f"{tenant:6} {count:3} jobs, at most {most[tenant]} at a time; the last one finished as number {last}")
     served_first = set(done[-50:]) == {"big"}
     return int(not (Counter(done) == JOBS and max(most.values()) == SHARE and served_first))
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Handle the events of a shop, each with its own type, and count them in middleware.
+"""Handle a shop's events, each with its own type, and count them in middleware.
 
 The handler's annotation lists the accepted types, `Paid` and `Shipped`. msgspec tells them apart by a tag in the
 payload. Any other payload, for example from an outdated producer, becomes a dead letter that names the wrong field, and
@@ -7,8 +7,8 @@ the handler never sees it. Middleware around every delivery counts the results f
 
     python examples/typed_events.py
 
-The queue is on the Redis of DELAYQ_URL, or else in a temporary embedded store. The exit code is 0 if every event ended
-as expected.
+The queue is on the Redis server that DELAYQ_URL names, or in a temporary embedded store. The exit code is 0 if every
+event ended as expected.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ a time.
 
     python examples/urgent_first.py
 
-The queues are on the Redis of DELAYQ_URL, or else in a temporary embedded store. The exit code is 0 if all were served
-in the expected order.
+The queues are on the Redis server that DELAYQ_URL names, or in a temporary embedded store. The exit code is 0 if all
+were served in the expected order.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ order: list[str] = []
 
 def serve(message: Message) -> None:
     order.append(message.queue)
-    time.sleep(0.01)  # much longer than a fetch, which decides who is served while a queue has none at hand
+    time.sleep(0.01)  # much longer than a fetch: while a queue waits for one, only the other is served
 
 
 def main() -> int:
@@ -45,7 +45,7 @@ def main() -> int:
 
         order.clear()
         Consumer({invoices: 4, newsletters: 1}, serve, concurrency=2).run(max_messages=100)
-        print(f"by weights: {order.count(invoices.name)} invoices, {order.count(newsletters.name)} newsletters")
+        print(f"by weight: {order.count(invoices.name)} invoices, {order.count(newsletters.name)} newsletters")
 
         served = Consumer([codes, invoices, newsletters], serve).drain()
         print(f"the rest: {served}")

@@ -5,16 +5,16 @@ The receiver's answer decides what happens to the message:
 
     2xx                         done
     429 or 503 with Retry-After retried when the receiver asks for it (RetryAfter)
-    404 or 410                  a dead letter at once, since a retry would fail too (Reject)
+    404 or 410                  a dead letter at once, because a retry would also fail (Reject)
     anything else, or no answer retried with the queue's backoff; a dead letter when no retry is left
 
-A message may be delivered twice, so each request sends its id as the Idempotency-Key. A receiver can recognise it by
-that.
+A message may be delivered twice, so each request sends the message's id as its Idempotency-Key, and the receiver can
+recognise a duplicate.
 
     python examples/webhook_retry.py
 
-The receiver is a real HTTP server, on a thread of this program. The queue is on the Redis of DELAYQ_URL, or else in a
-temporary embedded store. The exit code is 0 if every webhook ended as expected.
+The receiver is a real HTTP server, in a thread of this program. The queue is on the Redis server that DELAYQ_URL names,
+or in a temporary embedded store. The exit code is 0 if every webhook ended as expected.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def dispatch(message: Message) -> None:
 
 
 def patience(headers: Headers) -> float:
-    """Return the seconds to wait by Retry-After, which holds a number of seconds or a date."""
+    """Return how many seconds to wait; Retry-After is a number of seconds or a date."""
     asked = headers["Retry-After"]
     if asked.isdigit():
         return float(asked)
@@ -124,7 +124,7 @@ def ending(id: str) -> str:
 
 
 def say(text: str) -> None:
-    print(f"{time.monotonic() - BEGIN:5.2f}s  {text}\n", end="", flush=True)  # one write, as several threads print
+    print(f"{time.monotonic() - BEGIN:5.2f}s  {text}\n", end="", flush=True)  # one write, because several threads print
 
 
 def main() -> int:

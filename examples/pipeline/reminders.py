@@ -2,14 +2,14 @@
 """Remind millions of users once a year, at nine o'clock local time, while Redis holds only a few hours of reminders.
 
 Spark builds a table of reminders and defers it to a lake of Parquet files. Then the program moves a clock through the
-days. Every hour, it hydrates into Redis the reminders that become due within two hours. It receives and acks the due
+days. Every hour, it hydrates the reminders that become due within two hours into Redis. It receives and acks the due
 ones, and archives the ledger. At the end, it makes a report from the archive.
 
     python examples/pipeline/reminders.py --users 20000 --days 3
     python examples/pipeline/reminders.py --users 5000000 --keep reminders      # a year; takes hours
 
-It needs Spark: pip install 'delayq[spark]'. The queue is on the Redis of DELAYQ_URL, or else in a temporary embedded
-store. The exit code is 0 if each user was reminded once, at nine.
+It needs Spark: pip install 'delayq[spark]'. The queue is on the Redis server that DELAYQ_URL names, or in a temporary
+embedded store. The exit code is 0 if each user was reminded once, at nine.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812  # as everybody calls them
+from pyspark.sql import functions as F  # noqa: N812  # the usual name
 
 from delayq import Message, Queue
 from delayq.lake.hydrate import hydrate
@@ -37,7 +37,7 @@ QUEUE = "example-reminders"
 TEXT = "Your subscription ends in a week. Renew it today, and the first month is on us. Reply STOP to hear no more."
 HOUR, QUARTER = dt.timedelta(hours=1), dt.timedelta(minutes=15)  # zones differ by quarters of an hour
 HORIZON = 2 * HOUR
-ENTRIES = 1_000_000  # the ledger keeps
+ENTRIES = 1_000_000  # that the ledger keeps
 ENTRIES_EACH = 4  # per message: sent, promoted, delivered, acked
 ZONES = [
     *("Pacific/Auckland", "Australia/Sydney", "Asia/Tokyo", "Asia/Shanghai", "Asia/Jakarta", "Asia/Kathmandu"),
@@ -127,15 +127,15 @@ def run(users: int, days: int, folder: Path) -> int:
         end = start + dt.timedelta(days=days, hours=6)
         most = live(queue, lake, clock, end, reminded, lambda: archive(spark, server, [QUEUE], kept))
         stats = queue.stats()
-    print(f"hydrated    {stats.sent:,}, of which {most:,} were in Redis at once, at the most")
-    print(f"consumed    {reminded.count:,}, of which {reminded.wrong:,} not at nine")
+    print(f"hydrated    {stats.sent:,}, with at most {most:,} in Redis at once")
+    print(f"consumed    {reminded.count:,}, {reminded.wrong:,} of them not at nine")
     figures = report(spark, kept)
     save(figures, str(folder))
     told = figures.queues.collect()[0]
-    print(f"reported    {told.sent:,} sent, {told.acked:,} acked, {told.late_max:g} s late at the most")
+    print(f"reported    {told.sent:,} sent, {told.acked:,} acked, at most {told.late_max:g} s late")
     spark.stop()
     once = reminded.times.count(1)
-    print(f"{once:,} of {users:,} users were reminded once, at nine o'clock of their own time")
+    print(f"{once:,} of {users:,} users were reminded once, at nine o'clock local time")
     return int(once != users or reminded.wrong != 0 or told.acked != users)
 
 

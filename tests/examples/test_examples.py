@@ -69,10 +69,10 @@ def test_unpaid_orders_are_cancelled_when_their_time_is_up(run: Run):
     printed = run("order_timeout.py", "--after", "3")
     assert second("order-1 is paid: its message is cancelled", printed) < second("order-2 is cancelled", printed)
     for before, order in (("order-1", "order-2"), ("order-2", "order-3")):  # an order is placed after the previous one
-        gap = second(f"{order} is cancelled: nobody has paid", printed) - second(f"{before} is placed, to be", printed)
+        gap = second(f"{order} is cancelled: not paid in time", printed) - second(f"{before} is placed, to be", printed)
         assert gap >= 3 - ROUNDING
-    assert second("order-3 is placed already", printed) < second("order-3 is refused: too late to pay", printed)
-    assert printed.count("is cancelled: nobody has paid") == 2
+    assert second("order-3 was already placed", printed) < second("order-3 is refused: too late to pay", printed)
+    assert printed.count("is cancelled: not paid in time") == 2
     assert "order-1: paid\norder-2: cancelled\norder-3: cancelled\n" in printed
 
 
@@ -110,9 +110,7 @@ def test_answer_of_the_receiver_decides_about_each_webhook(run: Run):
 
 
 def test_no_tenant_has_more_than_its_share_and_the_small_ones_are_served_first(run: Run):
-    lines = re.findall(
-        r"^(\w+) +(\d+) jobs, (\d) at a time at most, .* number (\d+) of all$", run("tenants.py"), re.MULTILINE
-    )
+    lines = re.findall(r"^(\w+) +(\d+) jobs, at most (\d) at a time; .* number (\d+)$", run("tenants.py"), re.MULTILINE)
     assert [(tenant, count) for tenant, count, _, _ in lines] == [("big", "100"), ("middle", "10"), ("small", "1")]
     assert [most for _, _, most, _ in lines] == ["2", "2", "1"]
     assert lines[0][3] == "111"
@@ -120,7 +118,7 @@ def test_no_tenant_has_more_than_its_share_and_the_small_ones_are_served_first(r
 
 def test_slow_services_are_asked_at_the_same_time(run: Run):
     printed = run("async_fetch.py", "--services", "100")
-    assert "100 services answered, 10 at the second try\n" in printed
+    assert "100 services answered, 10 on the second try\n" in printed
 
 
 def test_exit_code_of_a_program_decides_about_its_job(run: Run):
@@ -129,7 +127,7 @@ def test_exit_code_of_a_program_decides_about_its_job(run: Run):
     made = ["cat: made cat.jpg small in attempt 1", "dog: made dog.jpg huge in attempt 2"]
     assert sorted((first + retry).splitlines()) == made
     assert re.search(r"^state +dead$", left, re.MULTILINE)
-    assert re.search(r"^error +Reject: exit code 65: notes.txt is no picture$", left, re.MULTILINE)
+    assert re.search(r"^error +Reject: exit code 65: notes.txt is not a picture$", left, re.MULTILINE)
     assert left.endswith("cancelled notes\n")
 
 
@@ -159,12 +157,12 @@ def test_each_step_of_a_chain_sends_the_next_one_once(run: Run):
     printed = run("chain.py")
     for order in ("order-1", "order-2", "order-3"):
         assert re.findall(rf"{order}: (\w+)$", printed, re.MULTILINE) == ["reserve", "charge", "pack", "ship"]
-    assert second("order-2: charge has failed", printed) < second("order-2: pack", printed)
+    assert second("order-2: charge failed", printed) < second("order-2: pack", printed)
     assert printed.endswith("3 orders, 4 steps each: 12 messages sent, 12 acked\n")
 
 
 def test_mails_go_no_faster_than_the_rate_even_after_it_changes(run: Run):
-    assert run("rate_limit.py").endswith("at first up to 5 in any half a second, then up to 20\n")
+    assert run("rate_limit.py").endswith("at first up to 5 in any half second, then up to 20\n")
 
 
 def test_handler_that_never_ends_or_crashes_fails_only_its_own_message(run: Run):
@@ -183,9 +181,9 @@ def test_each_user_is_reminded_once_at_nine_while_redis_holds_hours(redis_server
     done = execute("pipeline/reminders.py", *words, folder=tmp_path, DELAYQ_URL=redis_server.url)
     assert done.returncode == 0, done.stdout + done.stderr
     assert [path.name for path in tmp_path.iterdir()] == []
-    assert done.stdout.endswith("20,000 of 20,000 users were reminded once, at nine o'clock of their own time\n")
-    assert "reported    20,000 sent, 20,000 acked, 0 s late at the most\n" in done.stdout
-    (most,) = re.findall(r"of which ([\d,]+) were in Redis at once", done.stdout)
+    assert done.stdout.endswith("20,000 of 20,000 users were reminded once, at nine o'clock local time\n")
+    assert "reported    20,000 sent, 20,000 acked, at most 0 s late\n" in done.stdout
+    (most,) = re.findall(r"at most ([\d,]+) in Redis at once", done.stdout)
     assert int(most.replace(",", "")) < 20_000 / 4
 
 
@@ -198,7 +196,7 @@ def test_every_example_is_run_by_a_test():
 
 def test_announced_slots_are_those_that_are_handled(run: Run):
     printed = run("reports.py", "--slots", "4")
-    _, told, handled = re.split(r"^(?:the next|what is).*\n", printed, flags=re.MULTILINE)
+    _, told, handled = re.split(r"^(?:the next|handled:).*\n", printed, flags=re.MULTILINE)
     slots = told.splitlines()
     assert len(slots) == 4
     assert {slot.split()[1] for slot in slots} >= {"short", "tally"}  # and the nightly one, when it is night
@@ -208,7 +206,7 @@ def test_announced_slots_are_those_that_are_handled(run: Run):
 
 def test_burst_ends_in_one_save_and_one_alarm(run: Run):
     printed = run("quiet_alarms.py", "--keystrokes", "5", "--pause", "6")
-    assert "10 keystrokes: saved ['Dear', 'Dear reader']\n10 failures: told 2 times\n" in printed
+    assert "10 keystrokes: saved ['Dear', 'Dear reader']\n10 failures: 2 alarms\n" in printed
 
 
 def test_urgent_queue_is_served_first_and_the_others_by_their_weights(run: Run):
