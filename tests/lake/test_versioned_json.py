@@ -156,7 +156,7 @@ def test_many_runs_are_read_with_few_looks_at_their_folder(lake: Path, monkeypat
     assert len(looks) <= 2
 
 
-def test_versions_of_other_names_are_recognised(lake: Path):
+def test_versions_of_similar_names_are_kept_apart(lake: Path):
     names = ["v1", "v1.2", "v1-2", "_v1"]
     for number, name in enumerate(names):
         VersionedJson(str(lake), name, int).write(number)

@@ -119,7 +119,7 @@ def test_promotion_works_whether_or_not_ready_is_empty(full, ready, count):
 
 
 @pytest.mark.parametrize("named", [True, False])
-def test_hundreds_of_messages_are_refused_together(full, named):
+def test_hundreds_of_messages_are_refused_as_a_whole(full, named):
     before = full.state()
     with pytest.raises(ServerOutOfMemory):
         full.send([(f"m{i}", f"+{i}", b"{}") for i in range(500)], named)
@@ -127,7 +127,7 @@ def test_hundreds_of_messages_are_refused_together(full, named):
 
 
 @pytest.mark.parametrize("message_id", ["new", "p", "u", "g"])
-def test_ack_with_followers_is_refused_together(full, message_id):
+def test_ack_with_followers_is_refused_as_a_whole(full, message_id):
     before = full.state()
     with pytest.raises(ServerOutOfMemory):
         full.ack_then("u", "1.0.0.0-0", [(message_id, "+0", b"{}", "replace")])

@@ -66,7 +66,7 @@ def test_each_message_is_checked(queue):
     assert queue.state()["stats"] == {"purged": 2}
 
 
-def test_largest_call_is_discarded(queue):
+def test_largest_allowed_call_removes_all_messages(queue):
     ids = [f"m{number}" for number in range(500)]
     queue.given(pending=dict.fromkeys(ids, NOW), messages={each: stamped("{}") for each in ids})
     assert queue.remove_if_unchanged("pending", [ExpectedMessage(each, NOW, STAMP) for each in ids]) == [1] * 500

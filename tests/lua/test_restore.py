@@ -119,7 +119,7 @@ def test_ledger_has_the_server_time_by_default(queue):
     assert (entry["event"], entry["due"], entry["reason"]) == ("sent", "", "restored")
 
 
-def test_restore_without_memory_is_refused_together(queue):
+def test_restore_without_memory_is_refused_as_a_whole(queue):
     queue.given(garbage={"a": NOW}, messages={"a": "old"})
     before = queue.state()
     queue.redis.config_set("maxmemory", 1)
@@ -131,7 +131,7 @@ def test_restore_without_memory_is_refused_together(queue):
         queue.redis.config_set("maxmemory", 0)
 
 
-def test_largest_call_is_restored(queue):
+def test_largest_allowed_call_restores_all_messages(queue):
     ids = [f"m{number}" for number in range(500)]
     assert queue.restore("pending", [kept(each, error="E", deliveries="1.0.0.0") for each in ids]) == [1] * 500
     assert queue.state()["stats"] == {"sent": 500}
