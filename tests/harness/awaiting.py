@@ -1,4 +1,4 @@
-"""The async face, awaited for tests that know nothing of it."""
+"""The async API, awaited for tests that are written for the sync API."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from delayq.transport.executor_async import Executor
 
 
 class Awaiting:
-    """Queues of the async face, on an event loop and a client of their own.
+    """Queues of the async API, with their own event loop and client.
 
     Args:
-        client: that of a queue of the sync face.
-        url: of its server; None for one in memory.
-        options: of the client.
+        client: the client of a sync queue.
+        url: the URL of its server; None for one in memory.
+        options: the options of the client.
     """
 
     def __init__(self, client: redis.Redis, url: str | None, **options: Any) -> None:
@@ -51,7 +51,7 @@ class Awaiting:
 
 
 class Awaited:
-    """Something of the async face, each of whose methods is awaited when it is called."""
+    """An object of the async API; each of its methods is awaited when it is called."""
 
     def __init__(self, target: Any, runner: asyncio.Runner) -> None:
         self.target = target
@@ -67,11 +67,11 @@ class Awaited:
         return Awaited(value, self._runner) if isinstance(value, parts) else value
 
     def drain(self, handler: Callable[[Any], Any] | None, **options: Any) -> int:
-        """Let a consumer of its face handle all that is due."""
+        """Let an async consumer handle everything that is due."""
         return self._runner.run(aio.Consumer(self.target, handler, **options).drain())
 
     def at_once(self, call: Callable[[Any, Any], Any], arguments: Iterable[Any]) -> list[Any]:
-        """Await calls in tasks of their own."""
+        """Await calls, each in its own task."""
 
         async def gathered() -> list[Any]:
             return await asyncio.gather(*(call(self.target, each) for each in arguments))
@@ -83,7 +83,7 @@ class Awaited:
         return self._runner.run(coroutine)
 
     def examine(self, **options: Any) -> Any:
-        """Let the doctor of its face look at it."""
+        """Let the async doctor examine it."""
         return self._runner.run(aio_doctor.examine(self.target, **options))
 
     def _of(self, result: Any) -> Any:

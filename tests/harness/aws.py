@@ -1,4 +1,4 @@
-"""AWS for tests: moto's server, a stand-in that keeps all that it is given in its memory."""
+"""AWS for tests: moto's server, a stand-in that keeps everything in memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REGION = "us-east-1"
 
 @contextlib.contextmanager
 def running_aws() -> Iterator[dict[str, str]]:
-    """Run the server; yields the environment in which the clients of AWS talk to it."""
+    """Run the server; yields the environment variables that make AWS clients use it."""
     port = free_port()
     process = subprocess.Popen(
         [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],

@@ -1,4 +1,4 @@
-"""What a ledger must come to: as many entries of an event as were counted, and each message where its last one says."""
+"""A ledger must have as many entries per event as were counted, and each message must be where its last entry says."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ IS_IN = {event: state for event, (state, _) in LEAVES_IN.items()}
 
 
 def entries(queue: Any, client: Any = None) -> list[dict[str, str]]:
-    """Return the entries of all shards, those of a shard in their order; `client` as of `check`."""
+    """Return the entries of all shards, in order within a shard; `client` is as in `check`."""
     return [entry for keys in _shards(queue) for entry in _entries(client or queue._executor.client, keys)]
 
 
 def check(queue: Any, *but: str, client: Any = None) -> Counter[str]:
-    """Check a ledger that was kept from the beginning, and never cut; return how many entries of each event it has.
+    """Check a ledger that was kept from the start and never trimmed; return its number of entries for each event.
 
     Args:
-        but: counters that other programs have written.
-        client: of the server; None for the queue's own, which must be one of the sync face.
+        but: counters that other programs have changed.
+        client: a client of the server; None for the queue's own, which must be a sync one.
     """
     noted, counted = Counter[str](), Counter[str]()
     client = client or queue._executor.client
@@ -41,7 +41,7 @@ def check(queue: Any, *but: str, client: Any = None) -> Counter[str]:
             _check_last(client, keys, entry)
         stats = {_text(name): int(count) for name, count in client.hgetall(keys.stats).items()}
         counted.update({event: stats.get(event, 0) for event in IS_IN})
-    expected = counted - Counter(released=counted["held_back"])  # which counts as one, too
+    expected = counted - Counter(released=counted["held_back"])  # held back messages count as released too
     differ = {event for event in noted | expected if noted[event] != expected[event]} - {"repaired", *but}
     assert not differ, {event: (noted[event], expected[event]) for event in differ}
     return noted
@@ -67,5 +67,5 @@ def _text(value: str | bytes) -> str:
 
 
 def _shards(queue: Any) -> list[QueueKeys]:
-    queue.stats()  # finds out how many there are
+    queue.stats()  # this finds out how many shards there are
     return [scripts.keys for scripts in queue._context.shards]

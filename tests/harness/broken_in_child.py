@@ -1,4 +1,4 @@
-"""A module that can be imported once, but not in a process of a pool."""
+"""A module that can be imported, but not in a process of a pool."""
 
 from __future__ import annotations
 

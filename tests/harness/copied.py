@@ -1,6 +1,6 @@
-"""The code that runs is that of the folder in which these tests stand.
+"""The code that runs is in the same folder as these tests.
 
-Run by `tests/harness/mutation.py` in each copy: the name hides this file from a plain pytest, which has no copy.
+`tests/harness/mutation.py` runs this file in each copy. Its name hides it from a plain pytest run, which has no copy.
 """
 
 from __future__ import annotations

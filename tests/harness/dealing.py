@@ -1,4 +1,4 @@
-"""Which process of pytest-xdist runs which test."""
+"""Decides which pytest-xdist process runs which test."""
 
 from __future__ import annotations
 
@@ -12,23 +12,22 @@ from tests.harness.tree import ROOT
 
 
 class OneSession(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
-    """Deals tests out one by one, but those that ask for a session of Spark all to one process, and these first.
+    """Deals out tests one by one, except that all tests of the Spark session go first, to a single process.
 
-    So there is one session, which takes seconds to begin and to become quick; likewise the tests in a browser, and
-    those on a cluster of Spark. xdist's own groups of tests are no help: it writes them where pytest 9.2 no longer
-    looks.
+    So there is only one session, which takes seconds to start and to warm up. The same applies to the tests in a
+    browser and on a Spark cluster. xdist's own groups do not help: it writes them where pytest 9.2 no longer looks.
     """
 
     def schedule(self) -> None:
         super().schedule()
-        # A process begins a test when it knows of the next one, or that there is none: it needs to be told twice.
+        # A process starts a test once it knows the next one, or that there is none, so it needs two messages.
         for node in self.nodes:
             self._reschedule(node)
 
     def remove_node(self, node: Any) -> str | None:
-        """Give what a process was yet to run to others, and return the test at which it died, if it was at one.
+        """Give the remaining tests of a process to others; return the test during which it died, if any.
 
-        xdist's own would deal out that one anew, and the process's finished tests as units of none.
+        xdist's own version would deal out that test again, and empty units for the finished tests.
         """
         dealt = self.assigned_work.pop(node)
         left = {scope: [test for test, is_done in tests.items() if not is_done] for scope, tests in dealt.items()}
@@ -39,7 +38,7 @@ class OneSession(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no typ
         return fatal
 
     def _reschedule(self, node: Any) -> None:
-        if node in self.registered_collections:  # else it has yet to find the tests: it replaces one that died
+        if node in self.registered_collections:  # otherwise it replaces a dead process and has not collected yet
             super()._reschedule(node)
 
     def _split_scope(self, nodeid: str) -> str:
@@ -53,5 +52,5 @@ class OneSession(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no typ
 
 @cache
 def asks_for_spark(path: str) -> bool:
-    """Tell whether a file has tests for which the fixture `spark` is."""
+    """Return whether the fixture `spark` applies to the tests of a file."""
     return bool(re.search(r"\bspark: SparkSession|usefixtures\(\"spark\"\)", (ROOT / path).read_text()))

@@ -1,9 +1,9 @@
-"""Debian's cron, by the minute: what `main` of its cron.c does with the time, and nothing else.
+"""Debian's cron, minute by minute: only what `main` of its cron.c does with the time.
 
-It wakes each minute, and keeps a virtual time that follows the one on the wall. When the wall's jumps ahead by up to
-three hours, jobs at fixed times are looked up for each minute that was skipped, and the others for the present one
-alone. When it falls back by up to three hours, only the others are looked up until it has caught up. A larger jump
-is taken as the clock's correction: all jobs for the present minute.
+It wakes each minute, and keeps a virtual time that follows wall clock time. If the wall clock jumps ahead by up to
+three hours, jobs at fixed times are looked up for each skipped minute, and the others only for the current one. If it
+falls back by up to three hours, only the others are looked up until it has caught up. A larger jump is treated as a
+correction of the clock: all jobs are looked up for the current minute.
 
 Source: Vixie cron 3.0 with Debian's handling of the clock: `main` in cron.c (the four cases of wakeupKind), and the
 flags MIN_STAR and HR_STAR of entry.c.
@@ -25,7 +25,7 @@ NAMES: tuple[dict[str, int], ...] = (
     {name.lower(): i for i, name in enumerate(calendar.month_abbr) if i},
     {name.lower(): (i + 1) % 7 for i, name in enumerate(calendar.day_abbr)},
 )
-_EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001  # of the wall
+_EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001  # wall clock time
 
 
 class Job:
@@ -45,13 +45,13 @@ class Job:
         return day.month in self.months and (month_day and weekday if self._both else month_day or weekday)
 
     def fits(self, minute: int) -> bool:
-        """Whether it runs in a minute of the wall, counted from 1970."""
+        """Whether it runs in a minute of the wall clock, counted from 1970."""
         wall = _EPOCH + dt.timedelta(minutes=minute)
         return wall.minute in self.minutes and wall.hour in self.hours and self.is_on(wall.date())
 
 
 def runs(job: Job, zone: zoneinfo.ZoneInfo, start: dt.datetime, end: dt.datetime) -> Iterator[dt.datetime]:
-    """Every minute from `start` until before `end` in which a job is started; cron has run for a while before."""
+    """Every minute from `start` until before `end` in which a job starts; cron was already running before."""
     moment = start
     virtual = _wall_minute(moment - dt.timedelta(minutes=1), zone)
     while moment < end:
@@ -59,7 +59,7 @@ def runs(job: Job, zone: zoneinfo.ZoneInfo, start: dt.datetime, end: dt.datetime
         ahead = wall - virtual
         if ahead <= -MEDIUM or ahead > MEDIUM:
             started, virtual = job.fits(wall), wall
-        elif ahead > SMALL:  # the fixed ones of what was skipped, and the wild ones of now
+        elif ahead > SMALL:  # fixed jobs of the skipped minutes, and wildcard jobs of the current one
             fixed = any(job.fits(minute) for minute in range(virtual + 1, wall + 1))
             started, virtual = job.fits(wall) if job.is_wild else fixed, wall
         elif ahead > 0:

@@ -16,7 +16,7 @@ def main() -> None:
             if following != slot + 60_000:
                 sys.exit(f"{zone}: {slot} is followed by {following}")
             slot, count = following, count + 1
-        print(f"{zone}: {count} slots, each once")  # noqa: T201  # that is what it is for
+        print(f"{zone}: {count} slots, each once")  # noqa: T201  # its output
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What messages take of a real server's memory."""
+"""How much memory messages take on a real server."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from delayq import Outgoing, Queue
 from delayq.model.footprint import Shape
 from tests.harness.servers import RedisServer
 
-YEAR = 31_536_000  # seconds until the first one is due
+YEAR = 31_536_000  # seconds until the first message is due
 
 
 def used_by(server: RedisServer, count: int, shape: Shape, unique_for: float | None = None) -> int:
-    """Return by how many bytes the memory of a server has grown when so many messages wait on it; empties it first.
+    """Return by how many bytes a server's memory grows with `count` pending messages; empties the server first.
 
     Args:
         unique_for: seconds for which their ids are reserved, or None.
     """
-    _send(server, 1, shape, unique_for)  # the scripts are loaded once
+    _send(server, 1, shape, unique_for)  # this loads the scripts
     server.flush()
     before = _used(server)
     _send(server, count, shape, unique_for)
@@ -31,5 +31,5 @@ def _send(server: RedisServer, count: int, shape: Shape, unique_for: float | Non
 
 
 def _used(server: RedisServer) -> int:
-    with server.client() as client:  # the only one: buffers of others would count
+    with server.client() as client:  # the only client, because the buffers of others would count
         return int(client.info("memory")["used_memory"])

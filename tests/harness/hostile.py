@@ -1,6 +1,6 @@
-"""What hostile input is made of, and what it must not do: raise what has no name, take for ever, or grow.
+"""Hostile input, and what it must not do: raise an unnamed error, take forever, or leak memory.
 
-The suite draws the same examples each time. `DELAYQ_FUZZ_EXAMPLES=100000` draws as many new ones for each property.
+The suite draws the same examples each time. `DELAYQ_FUZZ_EXAMPLES=100000` draws that many new ones per property.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 WANTED = int(os.environ.get("DELAYQ_FUZZ_EXAMPLES", "0"))
 PARTS = 3
-GROWTH_BYTES = 16 * 1024  # tables of the interpreter grow by a few kilobytes; a small object every tenth round is more
+GROWTH_BYTES = 16 * 1024  # interpreter tables grow by a few kilobytes; a small object leaked every tenth round is more
 
 _TEXTS = [
     *("", " ", "a", "a b", "a:1", "a#1", "{a}", "a}", "{", "}", "{}", "}{", "a:{b}:pending", "msg:x", "meta", "#0"),
@@ -44,7 +44,7 @@ texts = st.sampled_from(TEXTS) | st.text(st.characters(), max_size=40) | st.text
 
 
 def examples(count: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Try a property on `count` examples, or on as many new ones as the environment asks for."""
+    """Try a property on `count` examples, or on as many new ones as the environment says."""
     return hypothesis.settings(
         max_examples=WANTED or count,
         derandomize=not WANTED,
@@ -56,7 +56,7 @@ def examples(count: int) -> Callable[[Callable[..., None]], Callable[..., None]]
 
 @st.composite
 def mutations(draw: Any, of: st.SearchStrategy[bytes]) -> bytes:
-    """Bytes that were right before something happened to them, once or a few times."""
+    """Valid bytes that were then damaged once or a few times."""
     data = bytearray(draw(of))
     for _ in range(draw(st.integers(1, 4))):
         start = draw(st.integers(0, len(data)))
@@ -75,7 +75,7 @@ def mutations(draw: Any, of: st.SearchStrategy[bytes]) -> bytes:
 
 
 def mutated(data: bytes, dice: random.Random) -> bytes:
-    """Return bytes with a few of them changed, by lot: for thousands of quick rounds."""
+    """Return bytes with a few random changes: for thousands of quick rounds."""
     changed = bytearray(data)
     for _ in range(dice.randint(1, 4)):
         start = dice.randrange(len(changed) + 1)
@@ -84,7 +84,7 @@ def mutated(data: bytes, dice: random.Random) -> bytes:
 
 
 def refusal(work: Callable[[], Any], error: type[Exception]) -> str:
-    """Do something; return what the error says that it may raise, "" when it raises none."""
+    """Do something; return the text of the allowed error it raises, or "" if it raises none."""
     try:
         work()
     except error as raised:
@@ -93,10 +93,10 @@ def refusal(work: Callable[[], Any], error: type[Exception]) -> str:
 
 
 def growth(work: Callable[[int], Any], rounds: int) -> int:
-    """Return by how many bytes this process grows in half of `rounds`; `work` is given their numbers.
+    """Return by how many bytes this process grows in half of `rounds`; `work` gets the number of each round.
 
-    What leaks does so all the time, while a table of the interpreter doubles once: so the second half is looked at in
-    parts, and the one with the least growth stands for all.
+    A leak grows all the time, while a table of the interpreter doubles once. So the second half is measured in parts,
+    and the part with the least growth counts.
     """
     for number in range(rounds // 2):
         work(number)
@@ -115,5 +115,5 @@ def growth(work: Callable[[int], Any], rounds: int) -> int:
 
 
 def commands_to_a_terminal(shown: str) -> set[str]:
-    """Return the characters that a terminal would obey, or that would turn what it shows around."""
+    """Return the characters that a terminal would obey, or that would reverse the text."""
     return {char for char in shown if unicodedata.category(char) in ("Cc", "Cf", "Cs", "Zl", "Zp") and char != "\n"}

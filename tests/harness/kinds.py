@@ -1,4 +1,4 @@
-"""On which kinds of clients a case runs."""
+"""The kinds of clients on which a case runs."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ FACES = ("redis", "aio")
 
 
 def give_kinds(metafunc: pytest.Metafunc, variants: Iterable[str]) -> None:
-    """Run a test that asks for `kind` on both faces, and outside of `make test` on variants of them, too.
+    """Run a test that asks for `kind` in both APIs, and except in `make test` also on variants of them.
 
-    One that is marked `same_on_all_clients`, as the check of an argument may be, runs on the first face only.
+    A test marked `same_on_all_clients`, such as the check of an argument, runs only on the first kind.
     """
     if "kind" not in metafunc.fixturenames:
         return

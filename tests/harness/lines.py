@@ -1,4 +1,4 @@
-"""JSON Lines files for the tests of ``send --file``, and what has come of them."""
+"""JSON Lines files for the tests of ``send --file``, and the messages sent from them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Write = Callable[[list[Any]], Path]
 
 
 def numbers(queue: Queue) -> list[int]:
-    """The payloads in the queue, in their order of sending."""
+    """The payloads in the queue, in the order they were sent."""
     return sorted(info.payload for info in queue.peek("pending", limit=100_000))
 
 

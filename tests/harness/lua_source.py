@@ -1,4 +1,4 @@
-"""A Lua script of lua/, read as text: what its header says, and which slots of KEYS and ARGV its body uses."""
+"""A Lua script of lua/, read as text: its header, and the slots of KEYS and ARGV that its body uses."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Field(NamedTuple):
 
 
 class Slots(NamedTuple):
-    """Slots of KEYS or ARGV: single ones, and where the run of any length begins."""
+    """Slots of KEYS or ARGV: single ones, and the start of a list of any length."""
 
     single: set[int]
     tail: int | None
@@ -45,7 +45,7 @@ class LuaSource:
 
     @cached_property
     def fields(self) -> list[Field]:
-        """The header's entries in order; the text of one that goes on over lines has these lines."""
+        """The header's entries in order; an entry of several lines has all of them."""
         found: list[Field] = []
         for line in self.header:
             match = FIELD.fullmatch(line)
@@ -63,7 +63,7 @@ class LuaSource:
 
     @property
     def codes_used(self) -> set[str]:
-        said = {"GROUP"} if "no_group(" in self.body else set()  # a function of the prelude of topics
+        said = {"GROUP"} if "no_group(" in self.body else set()  # a function of the topics prelude
         return said | set(re.findall(r"error_reply\(['\"](\w+)", self.body))
 
     def slots_named(self, table: str) -> Slots:
@@ -72,7 +72,7 @@ class LuaSource:
         return Slots({field.slot for field in fields if not field.tail}, tails[0] if tails else None)
 
     def slots_used(self, table: str) -> Slots:
-        """Raises ValueError for an index whose value cannot be told from the text."""
+        """Raises ValueError for an index whose value cannot be derived from the text."""
         single: set[int] = set()
         tails = [int(start or 1) for start in re.findall(rf"\bunpack\({table}(?:, *(\d+))?\)", self.body)]
         tails += [1 for _ in re.findall(rf"\bipairs\({table}\)", self.body)]
@@ -86,12 +86,12 @@ class LuaSource:
         return Slots({slot for slot in single if tail is None or slot < tail}, tail)
 
     def commands(self) -> Iterator[tuple[str, int]]:
-        """Every command of Redis that is called on a key named by its number: the command and the number."""
+        """Every Redis command on a key given by number, as command and number."""
         for command, slot in re.findall(r"redis\.call\('(\w+)', KEYS\[(\d+)\]", self.body):
             yield command, int(slot)
 
     def _values(self, index: str, position: int) -> tuple[list[int], bool]:
-        """The values that ``index`` takes, and whether the loop around it ends only with its data."""
+        """The values of ``index``, and whether the data decide the end of the loop around it."""
         variables = re.findall(r"[a-z_]\w*", index)
         if not variables:
             return [evaluated(index)], False
@@ -107,7 +107,7 @@ class LuaSource:
 
 
 def loop_values(loop: re.Match[str], variable: str) -> tuple[list[int], bool]:
-    """The values of a loop's variable, and False; or the first of them, and True, when the data decide how many."""
+    """The values of a loop variable and False; or the first value and True if the data decide how many there are."""
     if loop["start"] is not None:
         start, step = int(loop["start"]), int(loop["step"] or 1)
         if not loop["stop"].isdecimal():
@@ -122,7 +122,7 @@ def loop_values(loop: re.Match[str], variable: str) -> tuple[list[int], bool]:
 
 
 def evaluated(expression: str, **variables: int) -> int:
-    """The value of an index: arithmetic that Lua and Python write alike."""
+    """The value of an index: arithmetic that is the same in Lua and Python."""
     if re.fullmatch(r"[\w+*/() -]+", expression) is None:
         raise ValueError(f"cannot tell the value of {expression}")
     return int(eval(expression, {"__builtins__": {}}, variables))  # arithmetic only, by the line above

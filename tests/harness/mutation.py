@@ -1,4 +1,4 @@
-"""Faults that are put back into a copy of the code, and what the suite says of them."""
+"""Put known faults back into a copy of the code, and run the tests that should catch them."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from tests.harness.servers import KNOWN_VERSIONS, server_binaries
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = Path(__file__).parent / "mutations"
 COPIED = "tests/harness/copied.py"
-RUN_SECONDS = 800.0  # against a run that hangs; one takes some seconds, or half a minute where a test waits in vain
+RUN_SECONDS = 800.0  # against a run that hangs; one takes seconds, or half a minute if a test waits in vain
 ASSERTION = re.compile(r"AssertionError|assert |Failed: DID NOT RAISE")
 
 
 class Change(NamedTuple):
-    """Whole lines of a file, and those that take their place."""
+    """Whole lines of a file, and their replacement."""
 
     file: str
     old: str
     new: str
 
 
-# A fault shows within a second, or never: what waits for it need not be as patient as on a machine that stands still.
+# A fault shows within a second or never, so tests need not wait as long as for a machine that pauses.
 IMPATIENT = Change(
     "tests/harness/waiting.py",
     "def eventually(condition: Callable[[], bool], seconds: float = 240) -> bool:\n",
@@ -40,7 +40,7 @@ IMPATIENT = Change(
 
 
 class Mutation(NamedTuple):
-    """A fault: where it is put back, and the tests that are to catch it, by their names without parameters."""
+    """A fault: where it is put back, and the tests that should catch it, by name without parameters."""
 
     name: str
     changes: list[Change]
@@ -48,10 +48,10 @@ class Mutation(NamedTuple):
 
     @contextmanager
     def put_into(self, copy: Path) -> Iterator[None]:
-        """Change the files of a copy, for a while; tests that wait in vain give up sooner meanwhile.
+        """Change the files of a copy for the duration of a block, and let tests that wait in vain give up sooner.
 
         Raises:
-            ValueError: lines that are to be replaced are not there, or are there twice.
+            ValueError: lines to replace are missing, or occur twice.
         """
         whole: dict[str, str] = {}
         try:
@@ -70,24 +70,24 @@ class Mutation(NamedTuple):
 
 
 class Case(NamedTuple):
-    """One run of a test, with one set of parameters; `said` is what a failure began with."""
+    """One run of a test with one set of parameters; `said` is the start of a failure's text."""
 
     outcome: str
     said: str
 
     @property
     def is_assertion(self) -> bool:
-        """Whether the test has failed by what it asserts, not by an error or for want of time."""
+        """Whether the test failed by an assertion, not by an error or a timeout."""
         return self.outcome == "failure" and ASSERTION.match(self.said) is not None
 
 
 def mutations() -> list[Mutation]:
-    """Return all that there are, by their names."""
+    """Return all mutations, ordered by name."""
     return [read(path.stem, path.read_text()) for path in sorted(FOLDER.glob("*.patch"))]
 
 
 def read(name: str, text: str) -> Mutation:
-    """Read a unified diff, behind lines that begin with `Caught by`."""
+    """Read a unified diff that follows lines starting with `Caught by`."""
     head, *files = re.split(r"^--- .+\n\+\+\+ b/", text, flags=re.MULTILINE)
     changes = []
     for part in files:
@@ -100,14 +100,14 @@ def read(name: str, text: str) -> Mutation:
 
 
 def write(path: Path, text: str) -> None:
-    """Change a file of a copy. What is compiled of it goes: Python knows a file by its second and its size alone."""
+    """Write a file of a copy, and delete its bytecode, since Python compares only the size and the time in seconds."""
     path.write_text(text)
     if path.suffix == ".py":
         Path(cache_from_source(str(path))).unlink(missing_ok=True)
 
 
 def make_copy(folder: Path) -> Path:
-    """Copy code and tests into a new folder, the code as it is when installed; return the folder."""
+    """Copy tests and code into a new folder, with the code laid out as if installed; return the folder."""
     without_caches = shutil.ignore_patterns("__pycache__")
     for name, place in (("delayq", "delayq"), ("lua", "delayq/lua"), ("cli", "delayq/cli"), ("tests", "tests")):
         shutil.copytree(ROOT / name, folder / place, ignore=without_caches)
@@ -117,10 +117,10 @@ def make_copy(folder: Path) -> Path:
 
 
 def run(copy: Path, tests: Sequence[str]) -> Mapping[str, list[Case]]:
-    """Run tests in a copy, on one version of the server; return their cases by their names without parameters.
+    """Run tests in a copy, on one server version; return their cases by name without parameters.
 
     Raises:
-        AssertionError: pytest could not run them, or they have imported code from elsewhere.
+        AssertionError: pytest could not run them, or they imported code from elsewhere.
     """
     others = {*KNOWN_VERSIONS, *server_binaries()} - {next(reversed(server_binaries()), "")}
     command = [sys.executable, "-m", "pytest", "-q", "--tb=line", "-p", "no:cacheprovider", "--basetemp=basetemp"]
@@ -136,7 +136,7 @@ def run(copy: Path, tests: Sequence[str]) -> Mapping[str, list[Case]]:
         timeout=RUN_SECONDS,
         check=False,
     )
-    assert done.returncode in {0, 1}, done.stdout + done.stderr  # all others: they have not run
+    assert done.returncode in {0, 1}, done.stdout + done.stderr  # other codes mean that they did not run
     found: dict[str, list[Case]] = {}
     for case in ET.parse(copy / "report.xml").iter("testcase"):
         test = f"{case.get('classname', '').replace('.', '/')}.py::{case.get('name', '').partition('[')[0]}"

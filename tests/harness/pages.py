@@ -1,4 +1,4 @@
-"""The pages, cut into what a reader would run, and what a reader would see."""
+"""The pages of the docs, split into what a reader would run and would see."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _FILE = re.compile(r"# (?P<name>\w+\.py)\n")
 
 @dataclass(frozen=True)
 class Block:
-    """What stands between two fences.
+    """The text between two fences.
 
     Attributes:
-        language: the word behind the first fence.
-        line: of the page, where it begins.
+        language: the word after the first fence.
+        line: the line of the page where it starts.
     """
 
     language: str
@@ -32,7 +32,7 @@ class Block:
 
     @property
     def file(self) -> str | None:
-        """The file that a Python block is, by its first line."""
+        """The file name of a Python block, from its first line."""
         match = _FILE.match(self.text)
         return match["name"] if match else None
 
@@ -44,7 +44,7 @@ class Block:
 
 @cache
 def blocks(page: Path) -> list[Block]:
-    """Return what stands between fences, in the order of the page."""
+    """Return the blocks between fences, in the order of the page."""
     text = page.read_text()
     return [
         Block(match["language"], match["text"], text.count("\n", 0, match.start()) + 1)
@@ -53,13 +53,13 @@ def blocks(page: Path) -> list[Block]:
 
 
 def name(page: Path) -> str:
-    """Return a page's path as its readers know it."""
+    """Return a page's path as readers know it."""
     return str(page.relative_to(ROOT))
 
 
 _MOMENT = r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:\.\d+)?(?:[+-]\d\d:\d\d|Z)?"
 _DURATION = r"\b\d+(?:\.\d+)?(?:ms|[smhdw])\b"
-_VARIABLE = (  # what differs from run to run, and what it is shown as
+_VARIABLE = (  # what differs from run to run, and its replacement
     (_MOMENT, "MOMENT"),
     (rf"{_DURATION}(?: {_DURATION})?", "DURATION"),
     (r"\b[0-9A-Za-z]{14}\b", "ID"),
@@ -69,10 +69,10 @@ _VARIABLE = (  # what differs from run to run, and what it is shown as
 
 
 def without_variables(output: str) -> list[str]:
-    """Return the lines of a command's output, with moments, durations, random ids and widths of columns made equal.
+    """Return the lines of a command's output, with times, durations, random ids and column widths made equal.
 
-    Those of the log come last: it is another stream, and either may be the faster one. Its line that says which
-    store was opened is left out: every command begins with it.
+    Lines of the log come last, because the order of the two streams is not fixed. The log line that says which store
+    was opened is left out, because every command starts with it.
     """
     for pattern, shown in _VARIABLE:
         output = re.sub(pattern, shown, output)

@@ -1,4 +1,4 @@
-"""Handlers that run in processes: they are imported there, so they stand in a module."""
+"""Handlers that run in processes, which import them from this module."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def note(name: str, message: Message | None = None) -> None:
 
 
 def notes(name: str) -> list[tuple[str, int]]:
-    """Return ids and process ids that were noted under a name."""
+    """Return the ids and process ids noted under a name."""
     path = folder() / "notes"
     lines = [line.split("\t") for line in path.read_text().splitlines()] if path.exists() else []
     return [(line[1], int(line[2])) for line in lines if line[0] == name]
@@ -65,13 +65,13 @@ def fine(message: Message) -> None:
 
 
 def meet(message: Message) -> None:
-    """Wait until two of these run at the same time."""
+    """Wait until two of these handlers run at the same time."""
     note("meet", message)
     assert eventually(lambda: len(notes("meet")) == 2)
 
 
 def stuck_at_first(message: Message) -> None:
-    """Never end at the first attempt, if it is to; else take a little time beside that."""
+    """Never end at the first attempt if the payload says so; otherwise take a little time."""
     note(f"attempt-{message.attempt}", message)
     if message.payload == "stuck" and message.attempt == 1:
         compute_for_ever()
@@ -80,7 +80,7 @@ def stuck_at_first(message: Message) -> None:
 
 
 def compute_for_ever() -> None:
-    """Hold Python's lock: no thread, and no handler of a signal that is written in Python, gets a turn."""
+    """Hold the GIL, so that no other thread and no Python signal handler can run."""
     re.match(r"(a+)+$", "a" * 64 + "b")
 
 
@@ -97,7 +97,7 @@ def die(message: Message) -> None:
         sys.exit(3)
     if message.payload == "memory":
         raise MemoryError("no more")
-    if message.payload == "fork":  # what it leaves behind holds its end of the pipe open
+    if message.payload == "fork":  # the child it leaves behind keeps its end of the pipe open
         if os.fork() == 0:
             time.sleep(60)
         os._exit(4)
@@ -105,7 +105,7 @@ def die(message: Message) -> None:
 
 
 class Unsendable(Exception):
-    """An error that no pickle takes."""
+    """An error that cannot be pickled."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -113,7 +113,7 @@ class Unsendable(Exception):
 
 
 def fork_first(message: Message) -> None:
-    """Fork a process that ends while the next message is handled, as the payload says; that one then fails."""
+    """Fork a process that ends while the next message is handled, as the payload says; that message then fails."""
     if message.id == "next":
         note("next", message)
         ended = eventually(lambda: os.waitpid(-1, os.WNOHANG)[0] > 0)
@@ -131,7 +131,7 @@ def fork_first(message: Message) -> None:
 
 
 def settle(message: Message) -> Any:
-    """Do about the message what its payload says."""
+    """Do what the payload says."""
     match message.payload:
         case "ack":
             message.ack()
@@ -190,7 +190,7 @@ def tell_key(message: Message) -> None:
 
 
 def send_on(message: Message) -> None:
-    """Send to another queue, over a connection of this process's own."""
+    """Send to another queue, over this process's own connection."""
     with Queue("onward", url=str(message.payload)) as queue:
         queue.send(os.getpid())
 
@@ -220,7 +220,7 @@ def slow(message: Message) -> None:
 
 
 def slow_with_program(message: Message) -> None:
-    """Run beside a program that it has started."""
+    """Run beside a program that this handler has started."""
     program = subprocess.Popen(["sleep", "3600"])
     (folder() / "program").write_text(str(program.pid))
     note("started", message)

@@ -1,4 +1,4 @@
-"""A proxy before a Redis server that tells one command from the next, and cuts a connection at any of them."""
+"""A proxy in front of a Redis server that reads each command, and can cut the connection at any of them."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from tests.harness.tree import lua_scripts, topic_scripts
 
 Way: TypeAlias = Literal[
     "before",  # the command does not reach the server
-    "after",  # it has run; neither its reply arrives, nor at the server what the client has sent behind it
-    "within",  # likewise, but half of its reply arrives
-    "deaf",  # it has run, and so has what the client had sent behind it; none of the replies arrives
+    "after",  # it runs; its reply is lost, and so are the commands that the client sent behind it
+    "within",  # the same, but half of its reply arrives
+    "deaf",  # it runs, and so do the commands sent behind it; all replies are lost
 ]
 WAYS: tuple[Way, ...] = ("before", "after", "within", "deaf")
-BLOCKING = {"BLPOP"}  # one has done its work once it waits: its reply may never come
+BLOCKING = {"BLPOP"}  # done as soon as it waits: its reply may never come
 WITH_SUBCOMMAND = {"CLIENT", "CONFIG"}
 STUCK_SECONDS = 10.0
 
 
 class Cut(NamedTuple):
-    """How to cut, and whether all connections are gone until `Proxy.mend`, or this one only."""
+    """How to cut, and whether to cut only this connection or all of them until `Proxy.mend`."""
 
     way: Way
     for_good: bool = False
@@ -44,17 +44,17 @@ Decide: TypeAlias = Callable[[str], Cut | None]
 
 
 class Proxy:
-    """Passes commands on to a server, one at a time on each connection, and their replies back.
+    """Passes commands to a server, one at a time on each connection, and returns the replies.
 
     Args:
         server: the path of its Unix socket.
-        decide: see `Decide`; may be set anew at any time.
+        decide: see `Decide`; can be changed at any time.
         port: listen on a free port of 127.0.0.1, not on a Unix socket.
 
     Attributes:
-        url: where clients connect to.
-        port: likewise; 0 for a Unix socket.
-        passed: the names of the commands so far, those that were cut before included; may be emptied.
+        url: what clients connect to.
+        port: the same port; 0 for a Unix socket.
+        passed: the names of the commands so far, including those cut with "before"; can be cleared.
         cuts: how many connections `decide` has cut.
     """
 
@@ -88,7 +88,7 @@ class Proxy:
         self.close()
 
     def cut(self) -> None:
-        """Close all connections, and every new one, until `mend`."""
+        """Close all connections, and each new one, until `mend`."""
         with self._lock:
             self._go_down()
 
@@ -111,7 +111,7 @@ class Proxy:
     # -- what the links call -----------------------------------------------------------------------------------------
 
     def sentence(self, name: str) -> Cut | None:
-        """Return what is to become of a command."""
+        """Return what to do with a command."""
         self.passed.append(name)
         return self.decide(name)
 
@@ -123,7 +123,7 @@ class Proxy:
         self.drop(link)
 
     def drop(self, link: _Link) -> None:
-        """Close both ends of a connection; a second time is in vain."""
+        """Close both ends of a connection; calling it again does nothing."""
         for end in (link.client, link.server):
             if self._links.pop(end, None) is not None:
                 self._selector.unregister(end)
@@ -140,7 +140,7 @@ class Proxy:
                 with self._lock:
                     if end is self._listener:
                         self._accept()
-                    elif end in self._links:  # else it was closed a moment ago
+                    elif end in self._links:  # otherwise it was closed a moment ago
                         self._serve(self._links[end], end)
 
     def _accept(self) -> None:
@@ -172,7 +172,7 @@ class Proxy:
                 link.ask(data)
             else:
                 link.answer(data)
-        except OSError:  # the other end has gone
+        except OSError:  # the other end is closed
             self.drop(link)
 
     def _go_down(self) -> None:
@@ -182,7 +182,7 @@ class Proxy:
 
 
 class _Link:
-    """A client's connection, and the one to the server that belongs to it."""
+    """A client's connection and its connection to the server."""
 
     def __init__(self, proxy: Proxy, client: socket.socket, server: socket.socket) -> None:
         self.client = client
@@ -190,13 +190,13 @@ class _Link:
         self._proxy = proxy
         self._asked = hiredis.Reader()
         self._told = hiredis.Reader()
-        self._commands: deque[list[bytes]] = deque()  # that wait for the reply to the one before
+        self._commands: deque[list[bytes]] = deque()  # waiting for the reply to the one before
         self._runs = False
         self._cut: Cut | None = None
         self._reply = b""
 
     def ask(self, data: bytes) -> None:
-        """Take what the client has sent."""
+        """Read what the client sent."""
         self._asked.feed(data)
         while (command := self._asked.gets()) is not False:
             self._commands.append(command)
@@ -204,7 +204,7 @@ class _Link:
             self._next()
 
     def answer(self, data: bytes) -> None:
-        """Take what the server has sent: of one command, for it has no other."""
+        """Read what the server sent: the reply to the single command that it has."""
         self._reply += data
         self._told.feed(data)
         if self._told.gets() is False:
@@ -237,7 +237,7 @@ class _Link:
 
 
 def name_of(command: list[bytes]) -> str:
-    """Return what a command is called: a script's name, or its first word, or two."""
+    """Return the name of a command: a script's name, or its first word or two."""
     first = command[0].decode().upper()
     if first in {"EVALSHA", "EVAL"}:
         return _scripts().get(command[1].decode(), first)

@@ -1,4 +1,4 @@
-"""What a scrape has brought, as Prometheus reads it."""
+"""The result of a scrape, as Prometheus reads it."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ class Scrape:
         self.samples = [sample for family in self.families.values() for sample in family.samples]
 
     def value(self, name: str, **labels: str) -> float:
-        """The value of the one sample that has these labels."""
+        """The value of the single sample with these labels."""
         (value,) = (each.value for each in self.samples if each.name == name and _has(each.labels, labels))
         return float(value)
 
     def values(self, names: Container[str], **labels: str) -> list[float]:
-        """The values of all samples of these names that have these labels."""
+        """The values of all samples with these names and labels."""
         return [float(each.value) for each in self.samples if each.name in names and _has(each.labels, labels)]
 
     def names(self, **labels: str) -> set[str]:
-        """The names of all samples that have these labels."""
+        """The names of all samples with these labels."""
         return {each.name for each in self.samples if _has(each.labels, labels)}
 
 
@@ -40,7 +40,7 @@ def _has(labels: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
 
 
 def get(url: str, accept: str = "", seconds: float = 60) -> tuple[int, str, Any]:
-    """Fetch a page: its status, its text and its headers."""
+    """Fetch a page; return its status, text and headers."""
     request = urllib.request.Request(url, headers={"Accept": accept} if accept else {})
     try:
         with urllib.request.urlopen(request, timeout=seconds) as answer:

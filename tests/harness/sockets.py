@@ -1,4 +1,4 @@
-"""The sockets of this process: whoever opens one closes it."""
+"""The sockets of this process: a test must close the ones it opens."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from typing import Any, TypeAlias
 
 from tests.harness.waiting import eventually
 
-Socket: TypeAlias = tuple[int, int]  # its descriptor, which another one may have later, and its inode
+Socket: TypeAlias = tuple[int, int]  # its descriptor, which can be reused, and its inode
 
 
 @contextlib.contextmanager
 def all_closed(seconds: float = 10) -> Iterator[None]:
-    """Hold a block to closing what it opens; what threads that were told to end have open is waited for.
+    """Check that a block closes the sockets it opens; wait for threads that are about to end.
 
     Raises:
-        AssertionError: sockets are open that were not before.
+        AssertionError: new sockets are still open.
     """
     before = open_sockets()
 
@@ -34,9 +34,9 @@ def all_closed(seconds: float = 10) -> Iterator[None]:
 
 
 def ports_of_java() -> set[int]:
-    """Return the ports between this process and the Java of its Spark session, if an earlier test has begun one.
+    """Return the ports between this process and the Java of its Spark session, if an earlier test started one.
 
-    Connections to them come and go at any time: also the garbage collector tells Java what it need not keep.
+    Connections to them come and go at any time, for example when the garbage collector tells Java what to drop.
     """
     context: Any = getattr(getattr(sys.modules.get("pyspark"), "SparkContext", None), "_active_spark_context", None)
     if context is None:
@@ -48,17 +48,17 @@ def ports_of_java() -> set[int]:
 
 
 def ports(opened: Socket) -> set[int]:
-    """Return the ports between which a socket leads; none of one that has none."""
+    """Return both ports of a socket; none if it has none."""
     with contextlib.suppress(OSError), socket.socket(fileno=os.dup(opened[0])) as same:
         return {address[1] for address in (same.getsockname(), same.getpeername()) if isinstance(address, tuple)}
     return set()
 
 
 def open_sockets() -> set[Socket]:
-    """Return those that are open now."""
+    """Return the open sockets."""
     found = set()
     for path in Path("/dev/fd").iterdir():
-        with contextlib.suppress(OSError):  # the descriptor of this listing is closed by now
+        with contextlib.suppress(OSError):  # the descriptor of this listing itself is closed by now
             status = os.fstat(int(path.name))
             if stat.S_ISSOCK(status.st_mode):
                 found.add((int(path.name), status.st_ino))
@@ -66,7 +66,7 @@ def open_sockets() -> set[Socket]:
 
 
 def described(opened: Socket) -> str:
-    """Return where a socket leads, as far as it is open yet."""
+    """Return where a socket leads, if it is still open."""
     try:
         with socket.socket(fileno=os.dup(opened[0])) as same:
             return f"fd={opened[0]} {same.family.name} to {same.getpeername()!r}"

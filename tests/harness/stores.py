@@ -1,4 +1,4 @@
-"""Processes that use an embedded store and are killed at will, and the sight of what runs on it."""
+"""Processes that use an embedded store and can be killed, and a view of what runs on the store."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ PACKAGE = str(Path(embedded.__file__).parents[3])
 
 
 class User:
-    """A process that has a store open, and runs the commands that it is told."""
+    """A process that has a store open, and runs the commands it is given."""
 
     def __init__(self, folder: Path, wait: bool, new_session: bool) -> None:
         self.process = subprocess.Popen(
@@ -73,7 +73,7 @@ class User:
         return self.read()
 
     def leave(self) -> None:
-        """End in good order."""
+        """End cleanly."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         assert self.process.wait() == 0
@@ -87,7 +87,7 @@ class User:
 
 
 class Watched:
-    """A folder for a store, whose users and processes are known."""
+    """A folder for a store that keeps track of its users and processes."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -102,7 +102,7 @@ class Watched:
         return user
 
     def look(self) -> dict[str, Any]:
-        """What the keeper says of itself and its server."""
+        """What the keeper records about itself and its server."""
         assert eventually((self.folder / keeper.ADDRESS).exists)
         address: dict[str, Any] = json.loads((self.folder / keeper.ADDRESS).read_text())
         self.seen |= {address["pid"], address["keeper"]}
@@ -112,7 +112,7 @@ class Watched:
         os.kill(self.look()[which], signal.SIGKILL)
 
     def is_at_rest(self) -> bool:
-        """Whether all processes seen are gone, and nobody else holds a lock."""
+        """Whether all known processes are gone, and nothing else holds a lock."""
         locks = [self.folder / name for name in (keeper.USERS_LOCK, keeper.KEEPER_LOCK, keeper.SERVER_LOCK)]
         return not any(map(is_alive, self.seen)) and not any(is_locked(path) for path in locks if path.exists())
 
@@ -130,7 +130,7 @@ def is_alive(pid: int) -> bool:
     stat = Path(f"/proc/{pid}/stat")
     try:
         return not stat.parent.parent.joinpath("stat").exists() or stat.read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):  # it ended just now, before or after the file was opened
+    except (FileNotFoundError, ProcessLookupError):  # it has just ended, before or after the file was opened
         return False
 
 
@@ -140,7 +140,7 @@ def is_locked(path: Path) -> bool:
 
 
 def starts_in_log(watched: Watched) -> int:
-    return (watched.folder / keeper.LOG).read_text().count(" is starting oO0")  # of Redis, or of Valkey
+    return (watched.folder / keeper.LOG).read_text().count(" is starting oO0")  # Redis or Valkey
 
 
 def use_program(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
@@ -150,7 +150,7 @@ def use_program(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
 
 
 def script(folder: Path, version: str, otherwise: str = "exit 1") -> str:
-    """Write a program that is taken for a server of this version; return its path."""
+    """Write a program that looks like a server of this version; return its path."""
     path = folder / "program"
     path.write_text(f'#!/bin/sh\nif [ "$1" = --version ]; then echo "{version}"; exit; fi\n{otherwise}\n')
     path.chmod(0o700)

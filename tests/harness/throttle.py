@@ -1,4 +1,4 @@
-"""A slow link to a Redis server: so many bytes a second each way, shared by all connections."""
+"""A slow link to a Redis server: a fixed number of bytes per second each way, shared by all connections."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from typing import Self
 from tests.harness.servers import short_directory
 
 CHUNK = 16 * 1024
-BUFFERED = 0.05  # seconds of the link's rate, which make up for sleeps that take longer than they should
+BUFFERED = 0.05  # seconds of data sent ahead, to make up for sleeps that take too long
 
 
 class Throttle:
-    """Passes bytes on between clients and a server.
+    """Passes bytes between clients and a server.
 
     Args:
         server: the path of its Unix socket.
         rate: bytes a second, each way.
 
     Attributes:
-        url: where clients connect to.
+        url: what clients connect to.
         down: bytes that the server has sent so far.
     """
 
@@ -80,7 +80,7 @@ class Throttle:
 
 
 class _Meter:
-    """Lets bytes pass one after the other, each at its time."""
+    """Lets bytes pass at a fixed rate."""
 
     def __init__(self, rate: float) -> None:
         self._rate = rate

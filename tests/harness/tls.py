@@ -1,4 +1,4 @@
-"""A front for a server that speaks no TLS, and certificates of an authority of the test's own."""
+"""A TLS front for a server without TLS, and certificates from the test's own authority."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import trustme
 
 
 def certify(folder: Path) -> Path:
-    """Write ``server.key`` and ``server.pem`` into a folder; return the path of the authority's certificate there."""
+    """Write ``server.key`` and ``server.pem`` into a folder; return the path of the authority's certificate."""
     authority = trustme.CA()
     authority.cert_pem.write_to_path(folder / "ca.pem")
     certificate = authority.issue_cert("127.0.0.1")
@@ -24,7 +24,7 @@ def certify(folder: Path) -> Path:
 
 @contextlib.contextmanager
 def behind_tls(server: Path, certificates: Path) -> Iterator[int]:
-    """Pass on what comes through TLS to the Unix socket of a server; yields the port of 127.0.0.1 to connect to."""
+    """Pass TLS connections on to the Unix socket of a server; yields the port of 127.0.0.1 to connect to."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(certificates / "server.pem", certificates / "server.key")
     loop, end, ports, listening = asyncio.new_event_loop(), asyncio.Event(), list[int](), threading.Event()
@@ -53,7 +53,7 @@ def behind_tls(server: Path, certificates: Path) -> Iterator[int]:
         for link in links:
             link.cancel()
         await asyncio.gather(*links, return_exceptions=True)
-        for _ in range(3):  # what is aborted is closed in the next turns
+        for _ in range(3):  # aborted connections are closed in the next turns of the loop
             await asyncio.sleep(0)
 
     thread = threading.Thread(target=asyncio.Runner(loop_factory=lambda: loop).run, args=(serve(),))

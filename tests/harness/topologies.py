@@ -1,6 +1,6 @@
-"""Several servers that serve as one: a master with a replica and sentinels, and a cluster.
+"""Several servers that work as one: a master with a replica and sentinels, and a cluster.
 
-Each is told how to start a server, so that the fixture or scenario that asks for it looks after its end, too.
+Each gets a function that starts a server, so that the fixture or scenario that uses it also stops the servers.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ Start: TypeAlias = Callable[..., RedisServer]
 
 SERVICE = "mymaster"
 SLOTS = 16_384
-SETTLED_SECONDS = 180.0  # an idle machine needs 2 to 5; a Sentinel that has stood still does nothing for 30
+SETTLED_SECONDS = 180.0  # an idle machine needs 2 to 5; a Sentinel does nothing for 30 after it was stopped
 KEYS_A_MOVE = 20
-AT_ONCE = {"repl-diskless-sync-delay": "0"}  # a master waits 5 s for further replicas before it feeds the first
+AT_ONCE = {"repl-diskless-sync-delay": "0"}  # by default a master waits 5 s for more replicas before it feeds the first
 
 
 def watch(sentinel: RedisServer, master: RedisServer, quorum: int = 1, **settings: int) -> None:
-    """Let a sentinel watch a master, and no other one than that; `settings` are those of SENTINEL SET."""
+    """Let a sentinel watch only this master; `settings` are those of SENTINEL SET."""
     with sentinel.client() as client:
         with contextlib.suppress(redis.ResponseError):
             client.execute_command("SENTINEL", "REMOVE", SERVICE)
@@ -42,17 +42,17 @@ def watch(sentinel: RedisServer, master: RedisServer, quorum: int = 1, **setting
 
 
 def is_master(server: RedisServer) -> bool:
-    """Whether a server answers, and says that it is a master."""
+    """Whether a server answers and is a master."""
     return role(server).get("role") == "master"
 
 
 def is_in_step(replica: RedisServer) -> bool:
-    """Whether a server answers, is a replica, and has all of its master's data but what is under way."""
+    """Whether a server answers, is a replica, and has all of its master's data except what is in flight."""
     return role(replica).get("master_link_status") == "up"
 
 
 def role(server: RedisServer) -> dict[str, Any]:
-    """Return what a server tells of its replication; nothing when it does not answer."""
+    """Return the replication info of a server; nothing if it does not answer."""
     with contextlib.suppress(redis.RedisError), server.client() as client:
         told: dict[str, Any] = client.info("replication")
         return told
@@ -60,13 +60,13 @@ def role(server: RedisServer) -> dict[str, Any]:
 
 
 class Pair:
-    """A master and its replica; which is which changes."""
+    """A master and its replica; they can switch roles."""
 
     def __init__(self, first: RedisServer, second: RedisServer) -> None:
         self._servers = (first, second)
 
     def roles(self) -> tuple[RedisServer, RedisServer]:
-        """Return the master and the replica; AssertionError when they do not agree on that."""
+        """Return the master and the replica; raise AssertionError if they do not agree."""
         master, replica = sorted(self._servers, key=is_master, reverse=True)
         assert is_master(master), f"neither of {self._servers} is a master"
         assert is_in_step(replica), f"{replica!r} is not in step with its master"
@@ -74,9 +74,9 @@ class Pair:
 
     @contextmanager
     def behind(self, seconds: float) -> Iterator[tuple[RedisServer, RedisServer]]:
-        """Let the replica fall behind its master by so much, without a link between them; yields the two."""
+        """Stop the replica and cut its link, so that it lags behind its master; yields the two."""
         master, replica = self.roles()
-        os.kill(replica.pid, signal.SIGSTOP)  # else it would be linked again at once
+        os.kill(replica.pid, signal.SIGSTOP)  # otherwise it would reconnect at once
         try:
             with master.client() as client:
                 client.client_kill_filter(_type="replica")
@@ -87,10 +87,10 @@ class Pair:
 
 
 class Watched:
-    """A master, its replicas, and sentinels who watch it.
+    """A master, its replicas, and sentinels that watch it.
 
     Args:
-        settings: of the sentinels, as in ``down_after_milliseconds=1000``.
+        settings: of the sentinels, such as ``down_after_milliseconds=1000``.
     """
 
     def __init__(self, start: Start, replicas: int = 0, sentinels: int = 1, **settings: int) -> None:
@@ -131,10 +131,10 @@ def follow(replica: RedisServer, master: RedisServer) -> None:
 
 
 class Cluster:
-    """Masters that share the slots, each with a replica or without; and masters that have no slots yet.
+    """Masters that share the slots, with or without replicas, and masters without slots.
 
     Args:
-        config: further settings of each node.
+        config: more settings for each node.
     """
 
     def __init__(
@@ -176,7 +176,7 @@ class Cluster:
             master.flush()
 
     def wait(self) -> None:
-        """Wait until all nodes know one another and serve."""
+        """Wait until all nodes know each other and serve."""
         for node in self.nodes:
             assert eventually(partial(self._knows_all, node), SETTLED_SECONDS), tell(node, "INFO")
 
@@ -187,14 +187,14 @@ class Cluster:
                 client.config_set("cluster-node-timeout", milliseconds)
 
     def owner(self, key: str) -> RedisServer:
-        """Return the master of a key's slot, as far as the first master knows."""
+        """Return the master of a key's slot, according to the first master."""
         return self._holder(key_slot(key.encode()))
 
     def move(self, key: str, target: RedisServer, pause: float = 0.0) -> None:
         """Move a key's slot to another master, as `redis-cli --cluster reshard` does.
 
         Args:
-            pause: seconds in which clients meet each stage: nothing, a part, or all of the keys has been moved.
+            pause: seconds that clients see each stage: none, a part, or all of the keys have moved.
         """
         slot, source = key_slot(key.encode()), self.owner(key)
         tell(target, "SETSLOT", slot, "IMPORTING", self.id(source))
@@ -212,9 +212,9 @@ class Cluster:
 
     @contextmanager
     def down(self, slot: int) -> Iterator[None]:
-        """Let nobody have a slot, which must be an empty one: then no node serves, whatever it is asked for."""
+        """Take an empty slot away from its master: then no node serves any command."""
         owner = self._holder(slot)
-        for node in sorted(self.nodes, key=lambda node: node is not owner):  # the others would hear of it again
+        for node in sorted(self.nodes, key=lambda node: node is not owner):  # otherwise the others would learn it again
             tell(node, "DELSLOTS", slot)
         assert eventually(lambda: all(tell(node, "INFO")["cluster_state"] == "fail" for node in self.nodes))
         try:
@@ -236,7 +236,7 @@ class Cluster:
 
 @contextmanager
 def running_cluster(binary: Path) -> Iterator[Cluster]:
-    """Three masters that share the slots, for tests that leave them as they were; closed in the end."""
+    """Three masters that share the slots, for tests that do not change them; closed at the end."""
     with contextlib.ExitStack() as servers:
 
         def start(**options: Any) -> RedisServer:
@@ -248,13 +248,13 @@ def running_cluster(binary: Path) -> Iterator[Cluster]:
 
 
 def tell(node: RedisServer, command: str, *words: Any) -> Any:
-    """Give a node of a cluster a CLUSTER command."""
+    """Send a CLUSTER command to a node."""
     with node.client() as client:
         return client.execute_command(f"CLUSTER {command}", *words)
 
 
 def refusals(server: RedisServer) -> dict[str, int]:
-    """Return how often a server has answered with an error, by its code."""
+    """Return how often a server has answered with each error code."""
     with server.client() as client:
         told = client.info("errorstats")
     return {name.removeprefix("errorstat_"): said["count"] for name, said in told.items()}

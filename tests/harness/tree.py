@@ -1,4 +1,4 @@
-"""The checkout as the house tests see it: its folders, and what is in them."""
+"""The checkout as the house tests see it: its folders and their contents."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def pyproject() -> dict[str, Any]:
 
 @cache
 def modules() -> dict[str, Path]:
-    """The file of every module that ships, by its dotted name; a package is the name of its ``__init__``."""
+    """The file of every shipped module, by its dotted name; a package has the file of its ``__init__``."""
     found = {}
     for package, folder in PACKAGE_FOLDERS.items():
         for path in sorted(folder.rglob("*.py")):
@@ -33,13 +33,13 @@ def modules() -> dict[str, Path]:
 
 @cache
 def syntax(module: str) -> ast.Module:
-    """The syntax tree of a module that ships."""
+    """The syntax tree of a shipped module."""
     return ast.parse(modules()[module].read_text())
 
 
 @cache
 def lua_scripts() -> list[Path]:
-    """The scripts of queues; the prelude is no script of its own."""
+    """The scripts of queues, without the prelude."""
     return [path for path in sorted(LUA.glob("*.lua")) if path.stem != "prelude"]
 
 

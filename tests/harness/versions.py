@@ -1,4 +1,4 @@
-"""The versions of the server that a test runs on where it chooses them itself."""
+"""The server versions of a test that chooses them itself."""
 
 from __future__ import annotations
 

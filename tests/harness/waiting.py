@@ -1,4 +1,4 @@
-"""Waiting for what another thread or process is about to do."""
+"""Wait for another thread or process."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 def eventually(condition: Callable[[], bool], seconds: float = 240) -> bool:
-    """Wait until a condition holds; False when it does not within `seconds`, a bound that no test is about."""
+    """Wait until a condition holds; return False if it does not within `seconds`, which no test depends on."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""What may be wrong with the queue of `test_doctor`, and how its state and a report on it are read."""
+"""The damage done to the queue of `test_doctor`, and functions that read its state and the report."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Wound = Callable[[redis.Redis], object]
 
 
 def of_queue(report: Report) -> list[Finding]:
-    """The findings that are not about the server of the tests, which keeps nothing on disk."""
+    """The findings, except those about the test server, which keeps nothing on disk."""
     return [finding for finding in report.findings if finding.kind != "persistence"]
 
 
@@ -30,7 +30,7 @@ def states(client: redis.Redis) -> dict[str, str]:
     return {message_id.decode(): state for state in STATES for message_id in ids[state]}
 
 
-# What is done to the queue, what the doctor calls it, and where the message is after the repair.
+# The damage, the doctor's name for it, and where the message is after the repair.
 WOUNDS: dict[str, tuple[Wound, str, str | None, str | None]] = {
     "in-two-structures": (lambda r: r.zadd(P + "dead", {"pending": NOW}), "duplicate", "pending", "pending"),
     "runs-and-waits": (lambda r: r.zadd(P + "ready", {"unack": NOW}), "duplicate", "unack", "unack"),

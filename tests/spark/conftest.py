@@ -46,7 +46,7 @@ if "pyspark.daemon" in sys.orig_argv:
 
 
 def warm(folder: Path) -> Path:
-    """Make each Python that Spark starts faster to start, by putting this folder on its path.
+    """Prepare a folder that makes every Python started by Spark start faster, once it is on its path.
 
     It imports pyspark as installed and compiled. Spark would import it from a zip of sources, which costs half a
     second each time, and Java waits only ten seconds for a new Python to call back, even on a busy machine. The

@@ -1,7 +1,7 @@
-"""What a producer, a consumer, an observer and an administrator must be able to do, each as a story that has an end.
+"""What a producer, a consumer, an observer and an administrator must be able to do, as stories.
 
-A story is told to a queue as the user sees it (`mine`), and to one that may do everything (`root`) and prepares, or
-looks at, what the user's role has nothing to do with. It fails by any exception.
+A story gets a queue as the user sees it (`mine`), and one with all rights (`root`), which prepares or checks what is
+not part of the user's role. Any exception makes it fail.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Story: TypeAlias = Callable[[Queue, Queue], None]
 
 
 def sends(mine: Queue, root: Queue) -> None:
-    """All that `send` and `send_many` can do; an id may be free, taken by any state, or garbage."""
+    """Everything that `send` and `send_many` can do; an id may be free, taken in any state, or garbage."""
     forget_scripts(root)
     mine.send("x")
     ring(root)
@@ -49,7 +49,7 @@ def sends(mine: Queue, root: Queue) -> None:
 
 
 def corrects(mine: Queue, root: Queue) -> None:
-    """Cancel and reschedule, wherever the message is."""
+    """Cancel and reschedule messages in every state."""
     root.send("x", id="a", delay=60)
     root.receive()
     assert mine.reschedule("a", delay=1) == "rescheduled"
@@ -62,14 +62,14 @@ def corrects(mine: Queue, root: Queue) -> None:
 
 
 def confirms(mine: Queue, root: Queue) -> None:
-    """A send that waits for replicas, here for one that is not there."""
+    """A send that waits for replicas, here for a missing one."""
     del root
     with contextlib.suppress(NotReplicated):
         mine.send("x", wait_replicas=1)
 
 
 def receives(mine: Queue, root: Queue) -> None:
-    """Take messages, and settle them in every way."""
+    """Receive messages, and settle them in every way."""
     forget_scripts(root)
     ends = ("acked", "cancelled", "extended", "gone", "nacked", "rejected", "released")
     root.send_many([Outgoing("x", id=name) for name in ends])
@@ -99,7 +99,7 @@ def receives(mine: Queue, root: Queue) -> None:
 
 
 def shares(mine: Queue, root: Queue) -> None:
-    """Take messages whose keys share a limit, settle them, take those that waited, and look after what was lost."""
+    """Receive messages with limited keys, settle them, receive the held back ones, and recover lost slots."""
     mine._context.settings = replace(mine._context.settings, concurrency_key=lambda _: "k")
     forget_scripts(root)
     root.stats()
@@ -116,7 +116,7 @@ def shares(mine: Queue, root: Queue) -> None:
 
 
 def chains(mine: Queue, root: Queue) -> None:
-    """Send in one step with an ack: what is new, and what exists in any state."""
+    """Send follow-ups with an ack: new ones, and ids that exist in any state."""
     forget_scripts(root)
     root.send_many([Outgoing("x", id=name) for name in ("a", "b", "c")])
     messages = {message.id: message for message in mine.receive()}
@@ -131,7 +131,7 @@ def chains(mine: Queue, root: Queue) -> None:
 
 
 def recovers(mine: Queue, root: Queue) -> None:
-    """Take back what other consumers have lost, discard what is past its time, collect garbage."""
+    """Reclaim messages of lost consumers, discard expired ones, collect garbage."""
     root.send_many([Outgoing("x", id="a"), Outgoing("x", id="b"), Outgoing("x", id="c", delay=60)])
     root.receive(lease=0.001)
     root.cancel("b")
@@ -149,7 +149,7 @@ def recovers(mine: Queue, root: Queue) -> None:
 
 
 def idles(mine: Queue, root: Queue) -> None:
-    """Wait: ask how long, hold the timer, listen to the bell, and stop listening."""
+    """Wait: plan the sleep, hold the timer, listen to the bell, and stop listening."""
     root.send("x", delay=60)
     keys = mine._context.shards[0].keys
     act(mine, mine._context.shards[0].plan_sleep("me", 1000), mine._context.shards[0].poll_idle("me", 1000))
@@ -170,7 +170,7 @@ def idles(mine: Queue, root: Queue) -> None:
 
 
 def samples(mine: Queue, root: Queue) -> None:
-    """Keep what is counted now, and strike off what was kept before the server's clock was set back."""
+    """Take samples, and delete those taken before the server's clock was set back."""
     root.send("x", delay=60)
     far = {"s": "of a time that the server's clock has not reached"}
     shards(root).xadd(root._context.shards[0].keys.samples_minute, far, "9999999999999-0")
@@ -180,7 +180,7 @@ def samples(mine: Queue, root: Queue) -> None:
 
 
 def keeps_limits(mine: Queue, root: Queue) -> None:
-    """Serve a queue with limits that this client brings along: take what may go, hand back, wait for the next."""
+    """Use a queue with limits given to the constructor: receive what is allowed, release, wait for the next."""
     forget_scripts(root)
     mine.configure(rate="2/d", concurrency=3)
     ring(root)
@@ -195,7 +195,7 @@ def keeps_limits(mine: Queue, root: Queue) -> None:
 
 
 def observes(mine: Queue, root: Queue) -> None:
-    """Look at everything."""
+    """Inspect everything."""
     root.send_many([Outgoing("x", id="a"), Outgoing("x", id="b", max_retries=0), Outgoing("x", id="c", delay=60)])
     first, second = root.receive()
     first.nack(delay=60, error="broken")
@@ -219,7 +219,7 @@ def observes(mine: Queue, root: Queue) -> None:
 
 
 def examines(mine: Queue, root: Queue) -> None:
-    """Have a queue examined."""
+    """Run the doctor on a queue."""
     observes(mine, root)
     report = doctor.examine(mine)
     assert report.healthy, report.findings
@@ -227,7 +227,7 @@ def examines(mine: Queue, root: Queue) -> None:
 
 
 def manages(mine: Queue, root: Queue) -> None:
-    """Limit, pause and resume, purge, bury, bring dead letters back, as they are or edited."""
+    """Set limits, pause and resume, purge, bury, and requeue dead letters, unchanged or edited."""
     forget_scripts(root)
     mine.configure(rate="100/s", concurrency=100)
     mine.configure(rate=None)
@@ -255,12 +255,12 @@ def manages(mine: Queue, root: Queue) -> None:
 
 
 def repairs(mine: Queue, root: Queue) -> None:
-    """Mend what is wrong with a queue, in every way that the doctor knows."""
+    """Repair a queue in every way that the doctor knows."""
     redis, keys = shards(root), root._context.shards[0].keys
     root.send_many([Outgoing("x", id=name, delay=60) for name in ("twice", "bare", "far", "well")])
     root.send("x", id="lost")
     root.receive()
-    redis.zadd(keys.unack, {"lost": 1000})  # its lease has ended long ago
+    redis.zadd(keys.unack, {"lost": 1000})  # its lease ended long ago
     redis.zadd(keys.dead, {"twice": 1})
     redis.delete(keys.message("bare"))
     redis.zadd(keys.pending, {"far": 1e18})
@@ -276,7 +276,7 @@ def repairs(mine: Queue, root: Queue) -> None:
 
 
 def schedules(mine: Queue, root: Queue) -> None:
-    """Keep schedules: store, change, pause, resume, look at, run and remove them."""
+    """Manage schedules: add, change, pause, resume, list, run and remove them."""
     forget_scripts(root)
     root.send("x", delay=10**8)
     ring(root)
@@ -288,14 +288,14 @@ def schedules(mine: Queue, root: Queue) -> None:
     assert [each.name for each in mine.schedules.list()] == ["tick"]
     assert len(mine.schedules.next(2)) == 2
     mine.schedules.run_now("tick")
-    mine.send("x", id="named")  # looks as a run out of turn does that is sent again, its reply being lost
+    mine.send("x", id="named")  # looks like a run_now that is repeated after its reply was lost
     assert mine.schedules.remove("tick")
     assert mine.schedules.get("tick") is None
     assert_whole(root)
 
 
 def recurs(mine: Queue, root: Queue) -> None:
-    """Let schedules go on, also one whose occurrence is gone."""
+    """Continue schedules, including one whose occurrence is gone."""
     root.schedules.add("tick", "every 1d")
     redis, keys = shards(root), root._context.shards[0].keys
     root.purge("pending")
@@ -310,7 +310,7 @@ def recurs(mine: Queue, root: Queue) -> None:
 
 
 def lasts(mine: Queue, root: Queue) -> None:
-    """Use a connection again that was idle for half a minute: a PING finds out whether it is still there."""
+    """Reuse a connection that was idle for half a minute: a PING checks whether it is still open."""
     del root
     with patch.object(fast_socket, "_CHECK_AFTER_SECONDS", -1.0):
         for _ in range(2):

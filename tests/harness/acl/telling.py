@@ -1,4 +1,4 @@
-"""Telling a story of `tests.harness.acl.roles`: as the user of a role, and what root does meanwhile."""
+"""Run a story of `tests.harness.acl.roles` as the user of a role, with root in the background."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ HARMLESS = {"info", "config", "config|get", "client", "client|setinfo"}  # 6.2 a
 
 
 def tell(server: RedisServer, role: str, rights: Iterable[str], story: Callable[[Queue, Queue], None]) -> str:
-    """Tell a story as a user with these rights; return what of it failed, or was denied and put up with."""
+    """Run a story as a user with these rights; return what failed, or what was denied and tolerated."""
     server.flush()
     with server.client(decode_responses=True) as admin, as_user(server, role) as mine, as_root(server) as root:
         admin.execute_command("ACL", "SETUSER", role, *rights)
         admin.execute_command("ACL", "LOG", "RESET")
         try:
             story(mine, root)
-        except Exception as error:  # noqa: BLE001  # whatever it is, the story has not come to its end
+        except Exception as error:  # noqa: BLE001  # any error means that the story did not finish
             return repr(error)
         denied = [each["object"] for each in admin.acl_log() if each["username"] == role]
     return ", ".join(each for each in denied if each not in HARMLESS)
@@ -53,7 +53,7 @@ def contents(server: RedisServer) -> dict[bytes, bytes | None]:
 
 
 def act(queue: Queue, *calls: Command[Any]) -> None:
-    """Run calls whose errors an operation would put up with."""
+    """Run calls whose errors an operation would tolerate."""
     for result in queue._executor.run(calls):
         unwrap(result)
 
@@ -63,12 +63,12 @@ def shards(root: Queue) -> Any:
 
 
 def ring(root: Queue) -> None:
-    """The bell has rung; it is silenced."""
+    """Check that the bell has rung, and silence it."""
     assert shards(root).delete(root._context.shards[0].keys.bell), "the bell has not rung"
 
 
 def scar(root: Queue, message_id: str) -> None:
-    """Give a message that is due all that can be known of one."""
+    """Store everything that can be known about a due message."""
     for message in root.receive():
         if message.id == message_id:
             message.reject("unwanted", error="broken")

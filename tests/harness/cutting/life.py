@@ -1,4 +1,4 @@
-"""A consumer's whole life, in which it sends every command that a consumer sends."""
+"""A complete run of a consumer that sends every command that a consumer can send."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from tests.harness.waiting import eventually
 LEASE = 1.0
 MEND_SECONDS = 0.15
 QUICK = [f"quick-{number}" for number in range(6)]
-LATER = [f"later-{number}" for number in range(16)]  # after them a consumer fetches ahead again
+LATER = [f"later-{number}" for number in range(16)]  # after these, a consumer prefetches again
 LAST = ["blocks", "unstarted-0", "unstarted-1"]
 HANDLED = {*QUICK, *LATER, "fails", "slow", "lost"}
 SENT = {*HANDLED, *LAST, "rejected", "old", "gone"}
 
 
 class Life:
-    """One life, from its first connection to its end.
+    """One run, from the first connection to the end.
 
     Args:
-        decide: where it is cut; what is cut for good is mended MEND_SECONDS after that.
+        decide: where the connection is cut; a permanent cut is repaired after MEND_SECONDS.
 
     Attributes:
-        begun: how often each message was handed to the handler.
+        begun: how often the handler got each message.
         finished: messages that were handled to the end.
     """
 
@@ -38,7 +38,7 @@ class Life:
         self._decide = decide
 
     def run(self) -> None:
-        """Live; raises AssertionError when it does not come to its end."""
+        """Run; raises AssertionError if it does not finish."""
         proxy = self._stage.proxy
         proxy.decide = lambda _: None
         self._stage.begin_anew()
@@ -67,7 +67,7 @@ class Life:
         queue.send("old", id="old")
         queue.receive(lease=60)[0].reject()
         queue.send("lost", id="lost")
-        queue.receive(lease=0.001)  # by a consumer that dies
+        queue.receive(lease=0.001)  # received by a consumer that dies
         first = [*QUICK, "fails", "rejected", "slow"]
         queue.send_many([Outgoing(id, id=id) for id in first])
         queue.send_many([Outgoing(id, id=id, delay=0.4) for id in LATER])

@@ -1,4 +1,4 @@
-"""Every operation of a queue as the tests that cut its connection call it: on what, and what it may say."""
+"""Every queue operation for the tests that cut its connection: on what it is called, and what it may return."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _CHOSEN = re.compile(r"(held|dead|due|new)-\d|last|failed|later|gone")
 
 @dataclass(frozen=True)
 class Stock:
-    """What a queue holds before an operation is called.
+    """The contents of a queue before an operation is called.
 
     Attributes:
-        held: deliveries that the queue itself has received, by their ids: held-0, held-1, and last (its last attempt).
-        fresh: makes another queue of the same name, which has connected to nothing yet.
+        held: deliveries that the queue itself has received, by id: held-0, held-1, and last (its last attempt).
+        fresh: makes another queue of the same name, which has not connected yet.
     """
 
     held: dict[str, Message]
@@ -31,7 +31,7 @@ class Stock:
 
 
 def fill(queue: Queue, fresh: Callable[[], Queue]) -> Stock:
-    """Let a queue hold messages in every state; all that is running has an hour left."""
+    """Put messages in every state into a queue; running ones have an hour left."""
     first = [Outgoing(id, id=id) for id in ("held-0", "held-1", "dead-0", "dead-1", "failed")]
     queue.send_many([*first, Outgoing("last", id="last", max_retries=0)])
     held = {message.id: message for message in queue.receive(10, lease=HOUR)}
@@ -45,7 +45,7 @@ def fill(queue: Queue, fresh: Callable[[], Queue]) -> Stock:
 
 
 def fill_a_little(queue: Queue, fresh: Callable[[], Queue]) -> Stock:
-    """One message runs, one has failed, one waits: an examination is short then."""
+    """One message runs, one has failed, one waits, so that an examination is short."""
     queue.send_many([Outgoing(id, id=id) for id in ("held-0", "failed")])
     held = {message.id: message for message in queue.receive(10, lease=HOUR)}
     held.pop("failed").nack(HOUR)
@@ -58,16 +58,16 @@ class Operation:
     """An operation that a program calls.
 
     Attributes:
-        run: calls it; returns what it has said, as far as that is the same each time.
-        covers: the public methods that it stands for.
-        instead: whether it may say the first where the second is the plain truth: when a reply was lost, a call is
-            repeated unasked, and finds its work done.
-        between: where it may leave a message on its way when it fails, beside where that was and is to be.
-        again: whether it may be called again after a failure, and then has done what it does when nothing fails.
-        fill: what the queue is to hold before.
-        first: is called after that, with a connection that holds.
-        whole: whether the queue is in order before.
-        timed: whether it depends on the time that passes which commands it sends.
+        run: calls it; returns the part of its result that is the same each time.
+        covers: the public methods that it covers.
+        instead: whether it may return the first where the second is the truth: after a lost reply, a call is repeated
+            automatically and finds its work done.
+        between: where it may leave a message when it fails, beside the old and the new place.
+        again: whether it can be called again after a failure, with the same effect as an undisturbed call.
+        fill: fills the queue before.
+        first: is called after that, with an intact connection.
+        whole: whether the queue is healthy before.
+        timed: whether the commands it sends depend on the time.
     """
 
     run: Callable[[Queue, Stock], Any]
@@ -109,7 +109,7 @@ def send(**options: Any) -> Callable[[Queue, Stock], Any]:
 
 
 def send_several(queue: Queue, _: Stock) -> Any:
-    """Calls of all kinds, more than a trip holds: see `small` in the test."""
+    """Calls of all kinds, more than fit into a round trip: see `small` in the test."""
     several = [Outgoing(n, id=f"new-{n}", delay=HOUR) for n in range(5)]
     several += [Outgoing("x", id="dead-0"), Outgoing("x", id="failed", on_conflict="replace", delay=2 * HOUR)]
     return sent(*queue.send_many(several))
@@ -129,13 +129,13 @@ def at(hours: float) -> dt.datetime:
 
 
 def forget_scripts(queue: Queue) -> None:
-    """As a server that was started anew: what is called by its digest is sent again as a whole."""
+    """As after a server restart: scripts called by digest have to be sent again in full."""
     client: Any = queue._executor.client
     client.script_flush()
 
 
 def forget_samples(queue: Queue) -> None:
-    """Forget the sample that a receive has taken: when the next minute begins is nobody's choice."""
+    """Delete the sample that a receive has taken, because a test cannot choose when the next minute starts."""
     client: Any = queue._executor.client
     for scripts in queue._context.shards:
         client.delete(scripts.keys.samples_minute)
@@ -148,7 +148,7 @@ def sample_once(queue: Queue) -> None:
 
 
 def wound(queue: Queue) -> None:
-    """Put a message into two structures, take another's place away, and miscount."""
+    """Put a message into two structures, remove another from its structure, and change a counter."""
     client: Any = queue._executor.client
     keys = queue._context.shard("later").keys
     client.zadd(keys.ready, {"later": 1})
@@ -160,12 +160,12 @@ STALE = "stale"
 
 
 def stale(told: Any, wanted: Any) -> bool:
-    """An ack, or the like, was refused, in part perhaps, for it was done."""
+    """An ack or another outcome was refused, perhaps in part, because it was already done."""
     return told == STALE or (isinstance(told, list) and len(told) == len(wanted))
 
 
 def found(told: Any, wanted: Any) -> bool:
-    """A send has found its own message, and says that it has not created it."""
+    """A send has found its own message, and says that it did not create it."""
     return [id for id, _ in told] == [id for id, _ in wanted] and all(
         created <= it for (_, created), (_, it) in zip(told, wanted, strict=True)
     )

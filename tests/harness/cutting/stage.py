@@ -1,4 +1,4 @@
-"""A queue whose operations are called while their connection is cut, and what becomes of it, seen on another way."""
+"""A queue whose operations are called while their connection is cut, and its state, read by another connection."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from tests.harness.cutting.operations import HOUR, STALE, Operation, Stock, name
 from tests.harness.proxy import Cut, Decide, Proxy
 from tests.harness.servers import PATIENT, RedisServer
 
-SHARDS = 2  # the most that a queue of these tests has
-LATER_HOURS = 5  # by then all leases have ended, and all messages are due
+SHARDS = 2  # the maximum in these tests
+LATER_HOURS = 5  # by then, all leases have ended and all messages are due
 
 Road = Callable[[str], contextlib.AbstractContextManager[Queue]]
 """Makes a queue whose server is at a URL."""
@@ -29,13 +29,13 @@ Road = Callable[[str], contextlib.AbstractContextManager[Queue]]
 
 @dataclass(frozen=True)
 class Seen:
-    """What a queue holds: where each message is, and how many attempts it has had before the running one."""
+    """The contents of a queue: where each message is, and its number of attempts before the running one."""
 
     places: dict[str, str]
     past: dict[str, int]
 
     def told(self) -> dict[str, str]:
-        """The places, random ids numbered."""
+        """The places, with random ids replaced by numbers."""
         chosen = {id: place for id, place in self.places.items() if named(id) == id or id == "paused"}
         others = sorted(place for id, place in self.places.items() if id not in chosen)
         return chosen | {f"*{number}": place for number, place in enumerate(others)}
@@ -43,7 +43,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Played:
-    """An operation that was called: what it has said, or its error; and what the queue held before and after."""
+    """A called operation: its result or error, and the contents of the queue before and after."""
 
     queue: Queue
     stock: Stock
@@ -71,7 +71,7 @@ class At:
 
 
 class Stage:
-    """A server, emptied for each call, a proxy before it, and a way past that.
+    """A server, emptied for each call, a proxy in front of it, and a direct connection.
 
     Args:
         road: makes the queues that go through the proxy.
@@ -89,11 +89,11 @@ class Stage:
         """Delete everything."""
         self.raw.flushall()
         for queue in (self.direct, self._later):
-            queue._context._recorded = False  # else they would say that their data are lost
+            queue._context._recorded = False  # otherwise they would report that their data are lost
 
     @contextlib.contextmanager
     def played(self, operation: Operation, decide: Decide) -> Iterator[Played]:
-        """Call an operation on a new queue; the connection holds again when it has returned."""
+        """Call an operation on a new queue; the connection is intact again when this returns."""
         self.proxy.decide = lambda _: None
         self.begin_anew()
         with contextlib.ExitStack() as opened:
@@ -119,7 +119,7 @@ class Stage:
             yield Played(queue, stock, told, error, before, self.seen())
 
     def seen(self) -> Seen:
-        """Look at everything, past the proxy."""
+        """Read everything, bypassing the proxy."""
         now = time.time() * 1000
         places: dict[str, str] = {}
         past: dict[str, int] = {}
@@ -142,13 +142,13 @@ class Stage:
         return Seen(places, past)
 
     def assert_in_order(self) -> None:
-        """The doctor finds nothing, and the books balance."""
+        """Check that the doctor finds nothing and the counters add up."""
         report = doctor.examine(self.direct)
         assert report.healthy, [str(finding) for finding in report.errors]
         assert self.direct.stats().missing == 0
 
     def assert_all_comes(self, seen: Seen) -> None:
-        """Everything that is in comes once more when its time has come, its attempts counted; nothing is left then."""
+        """Check that every message is delivered once more when due, with its attempts counted, and nothing is left."""
         inside = {id: place for id, place in seen.places.items() if not place.startswith(("garbage", "paused"))}
         due = {id: 1 + seen.past.get(id, 0) + place.startswith("unack") for id, place in inside.items()}
         due = {id: attempt for id, attempt in due.items() if not inside[id].endswith("cancelled")}
@@ -174,7 +174,7 @@ class Stage:
 
 
 def say(call: Callable[[], Any]) -> Any:
-    """Return what a call says, errors that are answers included."""
+    """Return the result of a call, including errors that are answers."""
     try:
         return call()
     except StaleReceipt:

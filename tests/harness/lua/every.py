@@ -1,4 +1,4 @@
-"""A call of every script, and a state in which each of them has something to do."""
+"""A call of every script, and a state where each has something to do."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ CALLS: dict[str, Callable[[QueueCommands], Command[Any]]] = {
     "why": lambda scripts: scripts.why("p"),
 }
 
-KEYED: dict[str, Any] = {  # two of key k run, of which one has ended and one is gone, and p waits
+KEYED: dict[str, Any] = {  # two messages of key k run, one has ended and one is gone, and p waits
     "slots": {"k\00.0.0.0-1\0x": 0, "k\00.0.0.0-0\0u": 0},
     "waiting": {f"k\0{NOW - 9:015}\0p": 0},
     "parked": {"p": f"{NOW} {NOW - 9}"},
@@ -106,7 +106,7 @@ each_script = pytest.mark.parametrize("script", CALLS)
 
 
 def state_for(script: str) -> dict[str, Any]:
-    """The state; for some scripts, that of a queue which is paused, idle, without messages or with a limit per key."""
+    """The state; for some scripts, that of a queue that is paused, idle, empty or has a limit per key."""
     if script in {"acquire_slot", "release_slot", "held_keys", "usage", "why"}:
         return STATE | KEYED
     if script == "remove_queue":

@@ -1,6 +1,6 @@
-"""A queue as Redis holds it: its raw state, and a clock that the test sets.
+"""A queue as Redis holds it: its raw state, with a clock that the test sets.
 
-A state is written and read structure by structure, those that are not there left out:
+A state is written and read structure by structure; missing structures are left out:
 
     {"pending": {"a": 1_000_000}, "messages": {"a": "0000001000000{}"}, "stats": {"sent": 1}, "bell": ["1"]}
 """
@@ -23,9 +23,9 @@ from tests.harness.servers import RedisServer
 
 T = TypeVar("T")
 
-NOW = 1_000_000  # ms: what the clock says until a test sets it
+NOW = 1_000_000  # ms: the clock, until a test sets it
 LEASE = 30_000
-FRESH = "0.0.0.0"  # what a message without an entry in attempts has behind it
+FRESH = "0.0.0.0"  # stands for a message without an entry in attempts
 RUNG = ["1"]  # the bell with its one token
 
 SERVER_TIME = ""  # for RawQueue.now
@@ -41,13 +41,13 @@ READ = {
 
 
 class RawQueue:
-    """One shard on a real server. ``queue.ack(…)`` builds the call by `QueueCommands.ack`, runs it, returns its result.
+    """One shard on a real server. ``queue.ack(…)`` builds the call with `QueueCommands.ack` and returns its result.
 
-    A script runs as a user who may touch the keys that its call declares, and no others.
+    A script runs as a user who can only touch the keys that its call declares.
 
     Attributes:
-        now: what the scripts take for the time, ms, fractions being microseconds; SERVER_TIME for the server's own.
-        redis: may touch everything.
+        now: the time that the scripts use, ms, with microseconds as fractions; SERVER_TIME for the server's own.
+        redis: a client that can touch everything.
     """
 
     def __init__(self, server: RedisServer) -> None:
@@ -64,7 +64,7 @@ class RawQueue:
         return lambda *args, **options: self.run(build(*args, **options))
 
     def run(self, call: Command[T], anywhere: bool = False) -> T:
-        """Run a call; return its result, or raise the DelayqError that it got.
+        """Run a call; return its result, or raise its DelayqError.
 
         Args:
             anywhere: let a script touch keys that it does not declare.
@@ -74,7 +74,7 @@ class RawQueue:
         return unwrap(self._connection.run([call])[0])  # type: ignore[no-any-return]  # what the call reads
 
     def clear(self) -> None:
-        """Begin anew: with an empty server, at NOW."""
+        """Start over with an empty server, at NOW."""
         self.redis.flushall()
         self.now = NOW
 
@@ -87,7 +87,7 @@ class RawQueue:
         """Add to the state: sorted sets and hashes as dicts, ``cancelled`` as a set, ``bell`` as a list."""
         pipe = self.redis.pipeline()
         for name, value in state.items():
-            if value in ({}, [], set()):  # Redis holds nothing that is empty, but for strings
+            if value in ({}, [], set()):  # Redis keeps nothing empty except strings
                 continue
             if name == "messages":
                 pipe.mset({self.keys.message(each): envelope for each, envelope in value.items()})
@@ -106,7 +106,7 @@ class RawQueue:
         pipe.execute()
 
     def state(self) -> dict[str, Any]:
-        """Everything that the server holds; counters as integers."""
+        """Everything on the server; counters as integers."""
         keys = self.redis.keys("*")
         types = self._together(("TYPE", key) for key in keys)
         values = self._together(READ[kind].format(key).split() for key, kind in zip(keys, types, strict=True))
@@ -122,7 +122,7 @@ class RawQueue:
         return found
 
     def deliver(self, message_id: str) -> str:
-        """Hand out all that is due and return the receipt of one message."""
+        """Claim everything that is due and return the receipt of one message."""
         self.pending_to_ready()
         claimed = self.ready_to_unack(100, LEASE)
         return receipts(claimed)[message_id]
@@ -134,18 +134,18 @@ class RawQueue:
     def _together(self, commands: Iterable[Sequence[str]]) -> list[Any]:
         pipe = self.redis.pipeline(transaction=False)
         for command in commands:
-            options = {"withscores": True} if "WITHSCORES" in command else {}  # redis-py 5 makes pairs only then
+            options = {"withscores": True} if "WITHSCORES" in command else {}  # redis-py 5 makes pairs only with this
             pipe.execute_command(*command, **options)
         return list(pipe.execute())
 
 
 def declared_keys(call: Command[Any]) -> list[str]:
-    """The keys that a script's call declares."""
+    """The keys that the call of a script declares."""
     return [str(key) for key in call.args[1 : 1 + int(call.args[0])]]
 
 
 def rewritten(call: Command[T], edit: Callable[[str], str]) -> Command[T]:
-    """The same call of a script of another text."""
+    """The same call with another script text."""
     script = copy.copy(call.script)
     assert script is not None
     script.text = edit(script.text)
@@ -153,11 +153,11 @@ def rewritten(call: Command[T], edit: Callable[[str], str]) -> Command[T]:
 
 
 def receipts(claimed: Claimed) -> dict[str, str]:
-    """The receipts of a claim, by id, put together as its receiver does."""
+    """The receipts of a claim by id, built as its receiver builds them."""
     earlier = zip(claimed.ids, claimed.deliveries, strict=True)
     return {message_id: f"{deliveries or FRESH}-{claimed.micros}" for message_id, deliveries in earlier}
 
 
 def stamped(envelope: str, now: int = NOW) -> str:
-    """An envelope as it is stored: the time of the send before it."""
+    """An envelope as it is stored, with the time of the send in front."""
     return f"{now:013}{envelope}"

@@ -1,4 +1,4 @@
-"""What follows from an ack, what keeps its id for a time, and what comes back from the dead: further steps."""
+"""Further steps: follow-ups of an ack, reserved ids, and redriven dead letters."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.harness.model.model import Model
 
 
 class Beyond:
-    """A part of `Life`, whose attributes these are."""
+    """A part of `Life`, which has these attributes."""
 
     taken: ClassVar[Counter[str]]
     features: set[str]
@@ -28,7 +28,7 @@ class Beyond:
     note_replace: Callable[[str, str], None]
 
     def ack_then(self, number: int, stale: bool, then: list[dict[str, Any]]) -> None:
-        if len(then) > 1:  # of several shards, what follows is rarely on one
+        if len(then) > 1:  # with several shards, follow-ups are rarely on the same one
             home = self.model.home_of(then[0]["id"])
             then = [each for each in then if self.model.home_of(each["id"]) == home]
         before = {each["id"]: self.model.messages.get(each["id"]) for each in then}
@@ -113,11 +113,11 @@ class Beyond:
 
 
 def due_and_created(sent: SentMessage) -> tuple[int, bool]:
-    """A send's result as the model gives it."""
+    """The result of a send in the model's form."""
     return round(sent.due_at.timestamp() * 1000), sent.created
 
 
 def told(result: tuple[int | None, bool]) -> tuple[Any, bool]:
-    """What the model says of it: of a message that was left as it is and does not wait, no due time."""
+    """The model's result without the due time of an existing message that does not wait."""
     due, created = result
     return (ANY if due is None else due), created

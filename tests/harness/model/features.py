@@ -1,4 +1,4 @@
-"""Which features the programs have drawn together: each pair, and in how many programs both took effect."""
+"""Which features the programs combined: each pair, and in how many programs both took effect."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ PAIRS = {frozenset(pair) for pair in combinations(FEATURES, 2)} - REFUSED
 
 
 class Met:
-    """How many programs each pair has met in."""
+    """In how many programs each pair took effect."""
 
     def __init__(self) -> None:
         self.pairs: Counter[frozenset[str]] = Counter()
 
     def note(self, features: set[str]) -> None:
-        """Take note of what took effect in a program."""
+        """Note what took effect in a program."""
         self.pairs.update(map(frozenset, combinations(sorted(features), 2)))
 
     def missing(self) -> list[str]:
-        """The pairs that have never met."""
+        """The pairs that never took effect together."""
         return sorted(" + ".join(sorted(pair)) for pair in PAIRS if not self.pairs[pair])
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""What the model is made of: a clock, messages, deliveries, schedules."""
+"""The parts of the model: a clock, messages, deliveries, schedules."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 WAITING = ("pending", "ready", "retry")
 PURGEABLE = ("pending", "ready", "retry", "dead")
-DEFAULT_RETRIES = 5  # of what nothing is known any more
+DEFAULT_RETRIES = 5  # for a message whose retries are lost
 
 
 def timeout_of(max_retries: int) -> float | None:
-    """The seconds with which messages of so many retries are sent: they must come along wherever these do."""
+    """The timeout of messages with this many retries: it must be kept wherever the retries are."""
     return None if max_retries in (0, DEFAULT_RETRIES) else float(max_retries)
 
 
@@ -22,7 +22,7 @@ def retrying(max_retries: int) -> dict[str, Any]:
 
 @dataclass
 class Clock:
-    """The time that the scripts and the model go by: whole milliseconds, and microseconds past them."""
+    """The time of the scripts and the model: whole milliseconds, and microseconds past them."""
 
     ms: int = 1_700_000_000_000
     micros: int = 0
@@ -35,13 +35,13 @@ class Clock:
         return self.ms * 1000 + self.micros
 
     def after(self, delay_ms: int) -> int:
-        """The first whole millisecond that is `delay_ms` or more from now."""
+        """The first whole millisecond at least `delay_ms` from now."""
         return self.ms + delay_ms + (delay_ms > 0 and self.micros > 0)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """When a schedule fires, and what becomes of slots that nobody was there for."""
+    """When a schedule fires, and what happens to missed slots."""
 
     every: int  # ms
     missed: str = "once"
@@ -51,11 +51,11 @@ class Plan:
         return (ms // self.every + 1) * self.every
 
     def following(self, slot: int, now: int) -> int:
-        """The slot that follows one that is handed out now."""
+        """The slot after one that is handed out now."""
         return self.after(max(slot, {"once": now, "skip": now - self.grace - 1, "all": slot}[self.missed]))
 
     def passed_over(self, slot: int, following: int) -> int:
-        """How many slots between two are missed: at most 100 are counted."""
+        """How many slots between two were missed; counts at most 100."""
         return 0 if self.missed == "all" else min(100, (following - 1) // self.every - slot // self.every)
 
     def skips(self, slot: int, now: int) -> bool:
@@ -64,7 +64,7 @@ class Plan:
 
 @dataclass
 class Schedule:
-    """A schedule, and the slot of its occurrence that is on its way: 0 while it is paused."""
+    """A schedule, and the slot of its armed occurrence: 0 while it is paused."""
 
     plan: Plan
     payload: Any
@@ -74,7 +74,7 @@ class Schedule:
 
 @dataclass
 class Held:
-    """A message in the queue. `score` is its due time, its time of death, or since when it is garbage."""
+    """A message in the queue. `score` is its due time, its time of death, or when it became garbage."""
 
     id: str
     payload: Any
@@ -83,17 +83,17 @@ class Held:
     created: int
     max_retries: int
     expires: int | None = None
-    slot: tuple[str, int, Plan] | None = None  # of which schedule it is an occurrence
+    slot: tuple[str, int, Plan] | None = None  # the schedule and slot of an occurrence
     has_payload: bool = True
     past: int = 0
     released: int = 0
     attempts_reset: int = 0
     lost: int = 0
-    known: bool = False  # something is recorded of its deliveries
+    known: bool = False  # its deliveries are recorded
     error: str | None = None
     reason: str | None = None
     cancelled: bool = False
-    delivery: int = 0  # the number of the running one
+    delivery: int = 0  # the number of the current one
     lease_end: int = 0
     handed_micros: int = 0
 
@@ -111,7 +111,7 @@ class Held:
 
 @dataclass(frozen=True)
 class Claimed:
-    """A delivery that is on its way to a client."""
+    """A delivery on its way to a client."""
 
     message: Held
     number: int
@@ -122,7 +122,7 @@ class Claimed:
 
 @dataclass(frozen=True)
 class Handed:
-    """A delivery as the consumer sees it; `number` tells it from all others."""
+    """A delivery as the consumer sees it; `number` identifies it."""
 
     number: int
     id: str
@@ -133,12 +133,12 @@ class Handed:
     max_retries: int
     used: int
     at_us: int  # when it was handed out
-    key: str | None = None  # with which others it shares a limit
+    key: str | None = None  # the key whose limit it shares
 
 
 @dataclass(frozen=True)
 class Follower:
-    """What is to follow from an ack."""
+    """A follow-up of an ack."""
 
     id: str
     payload: Any

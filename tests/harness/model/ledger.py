@@ -1,4 +1,4 @@
-"""The ledger of a random program: what it says must be what the model has counted, and where each message is."""
+"""The ledger of a random program must agree with the model's counters and with where each message is."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from delayq.protocol.queue_keys import QueueKeys
 from tests.harness.model.held import Held
 from tests.harness.model.model import Model
 
-# Where a message is after an event, and whether the event names the time that it waits for.
+# Where a message is after an event, and whether the event names its due time.
 LEAVES_IN = {
     "sent": ("pending", True),
     "replaced": ("pending", True),
@@ -33,7 +33,7 @@ LEAVES_IN = {
 
 
 class Ledger:
-    """Reads what was noted since the last time, that of each shard."""
+    """Reads the new entries of each shard since the last read."""
 
     def __init__(self, client: redis.Redis, shards: Sequence[QueueKeys]) -> None:
         self._client: Any = client
@@ -50,7 +50,7 @@ class Ledger:
             if values["late"]:
                 assert int(values["late"]) == int(values["at"]) - int(values["due"])
         counted = {name: model.counters[name] for name in LEAVES_IN}
-        counted["released"] -= counted["held_back"]  # which is told apart
+        counted["released"] -= counted["held_back"]  # which has its own event
         assert dict(+self._counted) == {name: count for name, count in counted.items() if count}
         for message_id, last in self._last.items():
             self._check_last(last, model.messages.get(message_id))

@@ -1,4 +1,4 @@
-"""One random program: each step is a call on a queue and on the model, whose outcomes must be equal."""
+"""One random program: each step is a call on a queue and on the model, and both results must be equal."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ met = Met()
 
 
 class Life(Beyond, Together, RuleBasedStateMachine):
-    """A queue that is new, and its model."""
+    """A new queue and its model."""
 
     taken = taken
 
@@ -56,7 +56,7 @@ class Life(Beyond, Together, RuleBasedStateMachine):
         self.features: set[str] = set()
         self.ledger: Ledger | None = None
         self.ids = ["r"]
-        self.placed: set[str] = set()  # those that were let go under an earlier limit
+        self.placed: set[str] = set()  # those that started under an earlier limit
         self.urgent: tuple[Queue, Model] | None = None
 
     @initialize(mix=MIX)
@@ -85,7 +85,7 @@ class Life(Beyond, Together, RuleBasedStateMachine):
         taken["programs"] += 1
 
     def client_of_queue(self, name: str = "q") -> Queue:
-        """A client of the queue, as a new process makes it; or of the one that has priority over it."""
+        """A client of the queue, as in a new process; or of the queue that has priority over it."""
         is_main = name == "q"
         waits = backoff.sequence([ms / 1000 for ms in BACKOFF_MS])
         key = (lambda message: key_of(message.id)) if is_main and "per_key" in self.limits else None
@@ -98,30 +98,30 @@ class Life(Beyond, Together, RuleBasedStateMachine):
             concurrency_key=key,
             dead_retention=RETENTION_MS / 1000,
         )
-        # Duties come by the wall clock: the model does them when it is told to.
+        # Duties depend on the wall clock: the model does them as separate steps.
         vars(queue._receiver._upkeep)["_duties"] = tuple
         return self.replies.within(queue)
 
     def clock_gettime(self, _: int) -> float:
-        """The time by which clients know how long their leases last."""
+        """The time that clients use for their leases."""
         return self.now.us / 1_000_000
 
     def teardown(self) -> None:
         self._leases.stop()
         met.note(self.features)
 
-    # One rule, not one a kind: of many rules Hypothesis leaves some out of each program, and few would get far.
+    # One rule, not one per kind: Hypothesis leaves some of many rules out of each program, and few would get far.
     @rule(step=STEPS)
     def step(self, step: tuple[str, dict[str, Any], Reply, bool]) -> None:
         kind, given, self.replies.next, self.asks_again = step
         arguments = dict(given)
-        if "state" in arguments:  # a message in that state, if there is one
+        if "state" in arguments:  # choose a message in that state, if there is one
             held = self.model.within(arguments.pop("state") or "")
             arguments["id"] = held[0].id if held else arguments["id"]
         getattr(self, kind)(**arguments)
 
     def both(self, verb: str, real: Callable[[], Any], model: Callable[[], Any]) -> Any:
-        """Run a step on both, a microsecond after the last one; return the outcome that they agree on.
+        """Run a step on both, a microsecond after the last one; return the result they agree on.
 
         When the reply to a call is lost and the client gives up, it may ask again.
         """
@@ -131,7 +131,7 @@ class Life(Beyond, Together, RuleBasedStateMachine):
         got = outcome(real)
         self.replies.end()
         reply = self.replies.last
-        if reply == "unheard" or (reply == "repeated" and verb != "receive"):  # which never claims twice
+        if reply == "unheard" or (reply == "repeated" and verb != "receive"):  # receive never claims twice
             self.model.heard, self.model.lost = False, stage(self.replies.trip)
             outcome(model)
             self.model.heard, self.model.lost = True, ""
@@ -162,7 +162,7 @@ class Life(Beyond, Together, RuleBasedStateMachine):
         self.note_replace(conflict, was)
 
     def receive(self, ahead: bool, limit: int, lease: int, lost: int = 0) -> list[tuple[Message, Handed]]:
-        claims = not self.model.unfetched  # else what it could not fetch may be all that it takes
+        claims = not self.model.unfetched  # otherwise the claims it could not fetch may be all that it takes
         if not claims:  # one loss at a time
             self.replies.next = "heard"
         elif self.shards == 1:
@@ -193,13 +193,13 @@ class Life(Beyond, Together, RuleBasedStateMachine):
         if self.model.is_work_left():
             taken["receive leaves some"] += 1
             if claims and not self.model.rooms() and self.shards == 1:
-                self.next_work = [math.inf]  # so that the bell must have been passed on
+                self.next_work = [math.inf]  # so that the bell has to be passed on
         return pairs
 
     def settle(
         self, verb: str, number: int, stale: bool, *arguments: Any, kind: str | None = None, **options: Any
     ) -> Any:
-        """Call a method of a message that runs, or of any that was ever handed out."""
+        """Call a method of a running message, or of any message that was ever handed out."""
         every = [*self.crashed, *self.handed]
         if not every:
             return None
@@ -266,7 +266,7 @@ class Life(Beyond, Together, RuleBasedStateMachine):
             self.features.add("redrive")
 
     def one_call_only(self, several: bool = True) -> None:
-        """Lose no reply of what makes a call for each shard."""
+        """Lose no reply of operations that make a call for each shard."""
         if several and self.shards > 1:
             self.replies.next = "heard"
 
@@ -284,7 +284,7 @@ class Life(Beyond, Together, RuleBasedStateMachine):
         self.both("collect", self.queue.collect_garbage, self.model.collect)
 
     def lose_payload(self, id: str) -> None:
-        """What an eviction does, or a stray DEL."""
+        """Delete a key, as an eviction or a stray DEL does."""
         self.client.delete(self.keys[self.model.home_of(id)].message(id))
         self.model.lose_payload(id)
 
@@ -299,7 +299,7 @@ class Life(Beyond, Together, RuleBasedStateMachine):
         self.now.ms += ms
 
     def go_to_a_time_that_matters(self, number: int, off: int) -> None:
-        """To a millisecond before, at or after a due time or the end of a lease."""
+        """Move the clock to a millisecond before, at or after a due time or the end of a lease."""
         ends = set(self.model.reserved.values())
         ends |= {self.model.paused_until} if self.model.paused_until is not None else set()
         times = sorted(ends.union(at for m in self.model.messages.values() for at in (m.score, m.lease_end)))
@@ -349,7 +349,7 @@ class Life(Beyond, Together, RuleBasedStateMachine):
 
 
 def stage(trip: set[str]) -> str:
-    """Which round trip of a claim it was."""
+    """Return which round trip of a claim it was."""
     for command, name in (("ready_to_unack", "claim"), ("MGET", "fetch"), ("acquire_slot", "slots")):
         if command in trip:
             return name
@@ -363,7 +363,7 @@ EXPECTED = (
 
 
 def outcome(call: Callable[[], Any]) -> Any:
-    """What a call returns, or the name of the error that it raises."""
+    """Return what a call returns, or the name of the error it raises."""
     try:
         return call()
     except EXPECTED as error:

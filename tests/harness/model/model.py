@@ -1,8 +1,7 @@
-"""A queue as a dict: what must become of messages, in plain Python. docs/guarantees.md says the same in prose.
+"""A queue as a dict: what must happen to messages, in plain Python. docs/guarantees.md says the same in prose.
 
-It shares nothing with delayq but the words: no script, no key, no envelope. A method is a call of a client. Where the
-reply to it is lost, the server has done what it was asked, and `heard` is False: what the client does on a reply is
-left out.
+It shares only the terms with delayq: no script, no key, no envelope. A method is a call of a client. If its reply is
+lost, the server has done the work and `heard` is False: the model leaves out what the client does after a reply.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from typing import Any
 from tests.harness.model.held import DEFAULT_RETRIES, WAITING, Claimed, Clock, Follower, Handed, Held, Plan, Schedule
 
 PAYLOAD_GONE = "the payload key is gone: evicted, or deleted by another program"
-NET_MS = 60_000  # a message that waits for others of its key comes by itself after this
+NET_MS = 60_000  # a message held back by its key is handed out by itself after this time
 
 
 class StaleReceipt(Exception):
-    """The delivery is not the running one of its message."""
+    """The delivery is not the current one of its message."""
 
 
 class DuplicateMessage(Exception):
@@ -30,23 +29,23 @@ class DuplicateMessage(Exception):
 
 
 class OtherShard(Exception):
-    """What is to follow is on another shard."""
+    """A follow-up is on another shard."""
 
 
 class InvalidInput(Exception):
-    """There is no such schedule."""
+    """The schedule does not exist."""
 
 
 @dataclass
 class Model:
-    """All messages, and what was counted."""
+    """All messages and counters."""
 
     now: Clock
     backoff_ms: tuple[int, ...]
     shards: int = 1
     home_of: Callable[[str], int] = lambda _: 0
     key_of: Callable[[str], str | None] = lambda _: None
-    rate: tuple[int, int] | None = None  # how many hand-outs in how many ms
+    rate: tuple[int, int] | None = None  # number of deliveries, and the period in ms
     concurrency: int | None = None
     per_key: int | None = None
     max_dead: int | None = None
@@ -59,24 +58,20 @@ class Model:
     paused: int | None = None
     paused_until: int | None = None
     heard: bool = True
-    lost: str = ""  # the round trip of a claim whose reply was lost: that of claim, fetch, open or slots
-    unfetched: list[list[Claimed]] = field(default_factory=list)  # what a client holds that it could not fetch
+    lost: str = ""  # the round trip of a claim whose reply was lost: claim, fetch, open or slots
+    unfetched: list[list[Claimed]] = field(default_factory=list)  # claims that a client could not fetch
     deliveries: int = 0
-    hand_outs: list[int] = field(default_factory=list)  # microseconds: those that the rate counts
+    hand_outs: list[int] = field(default_factory=list)  # microseconds: the deliveries that count against the rate
     of_shard: Counter[int] = field(default_factory=Counter)  # hand-outs
     first_shard: int = 0  # of the last claim
-    replaced: dict[int, int] = field(
-        default_factory=dict
-    )  # delivery whose message was replaced -> end of its lease, us
+    replaced: dict[int, int] = field(default_factory=dict)  # replaced delivery -> end of its lease, us
     slots: dict[int, tuple[str, str]] = field(default_factory=dict)  # delivery -> its key and id
-    kept: dict[str, str] = field(default_factory=dict)  # id of a message that may begin next -> key
-    parked: dict[str, tuple[int, int]] = field(
-        default_factory=dict
-    )  # id that waits for its key -> until when, due time
+    kept: dict[str, str] = field(default_factory=dict)  # id of a message that has a slot reserved -> key
+    parked: dict[str, tuple[int, int]] = field(default_factory=dict)  # id held back by its key -> until when, due time
     in_line: set[tuple[str, int, str]] = field(default_factory=set)  # key, due time, id
 
     def within(self, *states: str, shard: int | None = None) -> list[Held]:
-        """The messages of these states, in the order of their scores."""
+        """The messages of these states, ordered by score."""
         found = (m for m in self.messages.values() if m.state in states and shard in (None, self.home_of(m.id)))
         return sorted(found, key=lambda m: (m.score, m.id))
 
@@ -85,7 +80,7 @@ class Model:
     def send(
         self, id: str, payload: Any, delay: int, max_retries: int, expires: int | None = None, conflict: str = "ignore"
     ) -> tuple[int | None, bool]:
-        """Returns when the message is due, None for an existing one that does not wait, and whether it is new."""
+        """Returns its due time, None for an existing message that does not wait, and whether it is new."""
         self.recorded = True
         old = self.there(id)
         if old is not None and conflict != "replace":
@@ -94,7 +89,7 @@ class Model:
             return (old.score if old.state in WAITING else None), False
         new = Held(id, payload, "pending", self.now.after(delay), self.now.ms, max_retries, expires)
         if old is not None and old.state == "unack":
-            new.created += 1  # later than any hand-out of the old one
+            new.created += 1  # later than any delivery of the old one
             self.keep_place(old)
         if old is not None and (old.known or old.state == "unack"):
             new.past = new.attempts_reset = old.past + (old.state == "unack")
@@ -110,7 +105,7 @@ class Model:
     def send_unique(
         self, id: str, payload: Any, delay: int, max_retries: int, unique: int, conflict: str
     ) -> tuple[int | None, bool]:
-        """A send that keeps others of its kind out for a time, whatever becomes of the message."""
+        """A send that reserves its id for a time, whatever happens to the message."""
         if self.reserved.get(id, 0) > self.now.ms and self.there(id) is None:
             self.recorded = True
             if conflict == "error":
@@ -124,7 +119,7 @@ class Model:
     # -- receive -----------------------------------------------------------------------------------------------------
 
     def next_work(self, shard: int | None = None) -> float:
-        """When a consumer has something to do next: never before the end of a pause."""
+        """When a consumer next has something to do: never before the end of a pause."""
         opens = 0 if self.paused is None else math.inf if self.paused_until is None else self.paused_until
         return max(opens, min((m.score for m in self.within(*WAITING, shard=shard)), default=math.inf))
 
@@ -132,7 +127,7 @@ class Model:
         return self.next_work() <= self.now.ms
 
     def receive(self, limit: int, lease: int) -> list[Handed]:
-        """What a claim hands out; it goes on until there is something to handle, or nothing is due."""
+        """What a claim hands out; it repeats until there is something to handle, or nothing is due."""
         while True:
             claimed, handed = 0, list[Handed]()
             while self.unfetched and len(handed) < limit:
@@ -151,7 +146,7 @@ class Model:
                 self.recover(shard)
                 found = self.claim(shard, limit - len(handed), lease)
                 if self.lost == "claim":
-                    return []  # leased, and nobody knows of it
+                    return []  # leased, but no client knows it
                 claimed += len(found)
                 handed += self.fetched(found)
                 if not self.heard:
@@ -172,7 +167,7 @@ class Model:
                     m.state, m.score = "retry", m.lease_end
 
     def claim(self, shard: int, limit: int, lease: int) -> list[Claimed]:
-        """What is handed out: new messages and retries share, within the queue's limits."""
+        """What is handed out: new messages and retries in turn, within the queue's limits."""
         for m in self.within("pending", shard=shard):
             if m.score <= self.now.ms:
                 m.state = "ready"
@@ -193,16 +188,14 @@ class Model:
             m.state, m.delivery = "unack", self.deliveries
             m.lease_end, m.handed_micros = self.now.ms + lease, self.now.micros
             claimed.append(Claimed(m, m.delivery, m.score, self.now.us, m.lease_end_us))
-        if (
-            self.rate and claimed
-        ):  # what is past its span is forgotten bit by bit, also for a longer span that may follow
+        if self.rate and claimed:  # old entries are forgotten bit by bit, even if a longer period is set later
             self.hand_outs += [self.now.us] * len(claimed)
             past = sum(at <= self.now.us - self.rate[1] * 1000 for at in self.hand_outs)
             del self.hand_outs[: min(past, 2 * len(claimed))]
         return claimed
 
     def fetched(self, claimed: list[Claimed]) -> list[Handed]:
-        """What may begin of it. A client that could not fetch all of it tries again with the next call."""
+        """The part of a claim that may start. A client that could not fetch all of it tries again in the next call."""
         if self.lost == "fetch":
             self.unfetched.append(claimed)
             return []
@@ -214,7 +207,7 @@ class Model:
         return handed
 
     def is_held(self, claimed: Claimed) -> bool:
-        """Whether it was not settled, replaced or lost meanwhile; one that was replaced will not run."""
+        """Whether it was not settled, replaced or lost meanwhile; a replaced delivery does not run."""
         m = self.messages.get(claimed.message.id)
         ours = m is claimed.message and m.state == "unack" and m.delivery == claimed.number
         if not ours:
@@ -222,7 +215,7 @@ class Model:
         return ours
 
     def opened(self, claimed: list[Claimed]) -> list[Handed]:
-        """What may begin of it, as far as the messages themselves say."""
+        """The part of a claim that may start, according to the messages themselves."""
         for each in claimed:
             m = each.message
             if m.slot and m.has_payload:
@@ -239,7 +232,7 @@ class Model:
                     m, "payload-missing", "the payload key is gone: evicted, or deleted by another program", False
                 )
                 continue
-            if not m.past and (is_skipped or is_expired):  # what was started once does not expire
+            if not m.past and (is_skipped or is_expired):  # a message that has started does not expire
                 self.discard(m, "expired")
             elif m.used > m.max_retries:
                 self.bury(m, "consumer-lost", counted=False)
@@ -253,7 +246,7 @@ class Model:
     # -- limits ------------------------------------------------------------------------------------------------------
 
     def room(self) -> int:
-        """How many messages may go now. What runs has its place until it is settled, or its lease has ended."""
+        """How many messages may be handed out now. A running one counts until it is settled or its lease ends."""
         rooms = self.rooms()
         if rooms:
             self.forget_ended()
@@ -270,7 +263,7 @@ class Model:
         return rooms
 
     def has_place(self, delivery: int) -> bool:
-        """Whether a delivery counts whose message was replaced while it ran."""
+        """Whether a replaced delivery still counts."""
         return self.replaced.get(delivery, 0) > self.now.ms * 1000
 
     def keep_place(self, m: Held) -> None:
@@ -282,12 +275,12 @@ class Model:
         self.replaced = {delivery: end for delivery, end in self.replaced.items() if self.has_place(delivery)}
 
     def give_back(self, at_us: int) -> None:
-        """The rate counts a hand-out no more: nothing came of it."""
+        """Stop counting a delivery against the rate, because it was not used."""
         if at_us in self.hand_outs:
             self.hand_outs.remove(at_us)
 
     def take_slots(self, handed: list[Handed]) -> list[Handed]:
-        """What may begin, as far as its key has room; the rest waits in line, at no cost of a retry."""
+        """The part that may start because its key has room; the rest is held back without using up a retry."""
         if self.per_key is None:
             return handed
         begin, running = [], dict[str, int]()
@@ -317,7 +310,7 @@ class Model:
         return begin
 
     def running_of(self, key: str, most: int) -> int:
-        """How many deliveries of a key run or may begin next. Lost ones are found out only where they leave no room."""
+        """How many deliveries of a key run or may start next. Lost ones are only detected when there is no room."""
         count = sum(of == key for of, _ in self.slots.values()) + sum(of == key for of in self.kept.values())
         if count < most:
             return count
@@ -335,7 +328,7 @@ class Model:
         return count
 
     def let_go(self, key: str | None, ended: int | None = None, kept: str | None = None, look: bool = False) -> None:
-        """A delivery of a key has ended, or will not begin: those next in line may begin, earliest due first."""
+        """A delivery of a key has ended, or will not start: the next ones may start, earliest due first."""
         if self.per_key is None or key is None:
             return
         if ended is not None:
@@ -359,7 +352,7 @@ class Model:
                 del self.parked[id]
 
     def look_through(self) -> None:
-        """What a consumer does each second: slots that are held in vain are found out."""
+        """What a consumer does each second: find slots that nothing uses."""
         keys = {key for key, _, _ in self.in_line} | {key for key, _ in self.slots.values()} | {*self.kept.values()}
         for key in sorted(keys):
             self.let_go(key, look=True)
@@ -372,7 +365,7 @@ class Model:
 
     @contextmanager
     def settling(self, handed: Handed) -> Iterator[Held]:
-        """The end of a delivery. Its slot comes free, and its place, also where its message is no longer its own."""
+        """A delivery ends. Its slots become free, even if its message was replaced."""
         ours = self.is_running(handed)
         if ours:
             yield self.messages[handed.id]
@@ -381,7 +374,7 @@ class Model:
             self.give_up_place(handed)
 
     def give_up_place(self, handed: Handed) -> None:
-        """What a client does that is told that a delivery is no longer its own."""
+        """What a client does when it learns that a delivery is stale."""
         if self.heard:
             self.replaced.pop(handed.number, None)
         raise StaleReceipt
@@ -467,13 +460,13 @@ class Model:
     # -- schedules ---------------------------------------------------------------------------------------------------
 
     def arm(self, name: str, slot: int, following: int, of: Held | Schedule, is_skipped: bool = False) -> None:
-        """Let another occurrence be the one on its way, unless somebody else has meanwhile."""
+        """Arm another occurrence, unless another client has done so meanwhile."""
         there = self.schedules.get(name)
         if there is None or there.armed != slot:
             return
         there.armed, id = following, self.occurrence(name, following)
         plan = of.slot[2] if isinstance(of, Held) and of.slot else there.plan
-        if slot > 0 and (missed := plan.passed_over(slot, following) + is_skipped):  # below: nothing was armed
+        if slot > 0 and (missed := plan.passed_over(slot, following) + is_skipped):  # otherwise nothing was armed
             self.counters["slots_missed"] += missed
         if self.there(id) is None:
             self.messages[id] = Held(
@@ -482,18 +475,18 @@ class Model:
             self.counters["sent"] += 1
 
     def occurrence(self, name: str, slot: int) -> str:
-        """The id of a slot's message: one of the first shard."""
+        """The id of a slot's message, which is on the first shard."""
         ids = (f"{name}@{slot}" + f"~{n}" * (n > 0) for n in count())
         return next(id for id in ids if self.home_of(id) == 0)
 
     def withdraw(self, name: str) -> None:
-        """What waits of a schedule's occurrences is gone; what runs is finished."""
+        """Remove the waiting occurrence of a schedule; a running one is finished."""
         m = self.messages.get(self.occurrence(name, self.schedules[name].armed))
         if m is not None and m.state in ("pending", "ready"):
             self.discard(m, "cancelled")
 
     def add_schedule(self, name: str, plan: Plan, payload: Any, max_retries: int) -> int:
-        """Returns the slot that is armed."""
+        """Returns the armed slot."""
         self.recorded = True
         old, new = self.schedules.get(name), Schedule(plan, payload, max_retries, -1)
         if old is not None and replace(old, armed=-1) == new:
@@ -534,7 +527,7 @@ class Model:
         return id
 
     def revive(self) -> None:
-        """Schedules whose occurrence is gone go on with their next slot."""
+        """Schedules that lost their occurrence continue with their next slot."""
         for name, there in self.schedules.items():
             m = self.messages.get(self.occurrence(name, there.armed))
             if 0 < there.armed <= self.now.ms and (m is None or m.state in ("dead", "garbage")):
@@ -555,7 +548,7 @@ class Model:
 
     def leave_out(self, id: str) -> None:
         name, _, slot = id.partition("~")[0].partition("@")
-        if self.heard and slot.isdecimal() and name in self.schedules:  # its slot alone is left out; run_now has none
+        if self.heard and slot.isdecimal() and name in self.schedules:  # only its slot is skipped; run_now has none
             plan = self.schedules[name].plan
             self.arm(name, int(slot), plan.following(int(slot), self.now.ms), self.schedules[name])
 
@@ -588,7 +581,7 @@ class Model:
         m = self.messages.get(id)
         if m is None or m.state != "dead" or died not in (None, m.score):
             return False
-        if not m.has_payload:  # nothing is known of it any more
+        if not m.has_payload:  # everything about it is lost
             m.max_retries, m.expires, m.has_payload, m.slot = DEFAULT_RETRIES, None, True, None
         m.payload, m.created = payload, self.now.ms
         return self.requeue([id], delay) == 1
@@ -596,7 +589,7 @@ class Model:
     def redrive(
         self, older: int | None, newer: int | None, error: str | None, reason: str | None, delay: int
     ) -> tuple[int, int, int]:
-        """Returns how many are dead, how many of them are meant, and how many of these came back."""
+        """Returns how many dead letters there are, how many match, and how many of these were requeued."""
         dead = self.within("dead")
         meant = [
             m.id

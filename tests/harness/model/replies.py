@@ -1,4 +1,4 @@
-"""Replies that are lost: the server has done what it was asked, and the client never hears of it."""
+"""Lost replies: the server has done the work, and the client never learns it."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ NO_CHANGES = {"open_queue", "heartbeat", "sample", "stats", "get", "held_keys"}
 
 
 class LostReplies:
-    """Lets the reply to the next call that changes something be lost.
+    """Loses the reply to the next call that changes something.
 
     A call that must not run twice is never repeated: its client gives up.
 
     Attributes:
-        next: what is to become of it.
-        skip: how many round trips behind that one are heard before the one whose reply is lost.
-        last: what has become of it.
-        trip: what the commands were whose reply was lost.
+        next: what to do with the reply.
+        skip: how many more round trips to let through before the one whose reply is lost.
+        last: what happened to the reply.
+        trip: the commands whose reply was lost.
     """
 
     def __init__(self) -> None:
@@ -35,15 +35,15 @@ class LostReplies:
         self._begun = False
 
     def begin(self) -> None:
-        """Another call of the client begins."""
+        """A new call of the client starts."""
         self.last, self.trip, self._begun = "heard", set(), False
 
     def end(self) -> None:
-        """It has ended: of the next one, all is heard."""
+        """The call has ended: lose no reply of the next one."""
         self.next, self.skip = "heard", 0
 
     def within(self, queue: Queue) -> Queue:
-        """Let the calls of this client be concerned."""
+        """Apply to the calls of this client."""
         executor = queue._executor
         run = executor.run
 

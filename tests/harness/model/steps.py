@@ -1,4 +1,4 @@
-"""The steps of a random program: which there are, how often each comes, and what its arguments are drawn from."""
+"""The steps of a random program, how often each occurs, and what its arguments are drawn from."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SEEN = st.sampled_from(["none", "this", "older"])
 AGES = st.sampled_from([None, None, None, 0, 1000])
 ERRORS = st.sampled_from([None, None, None, "broke", "LeaseLost"])
 REASONS = st.sampled_from([None, None, None, "unwanted", "payload-missing"])
-UNIQUE = st.sampled_from([60_000, 120_000])  # no time of this machine: Redis drops a reservation by its own clock
+UNIQUE = st.sampled_from([60_000, 120_000])  # long, because Redis drops a reservation by its own clock
 VERDICTS = st.lists(st.sampled_from(["done", "failed", "unwanted", "unwanted"]), min_size=4, max_size=4)
 
 RATES = st.sampled_from([(1, 50), (2, 1000), (3, 1000)])

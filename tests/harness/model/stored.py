@@ -1,4 +1,4 @@
-"""What Redis holds of one queue, and what the model says that it should hold."""
+"""What Redis holds for one queue, and what it should hold according to the model."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ allow; and of those whose content is compared as a whole."""
 
 
 class Stored:
-    """Reads a queue's raw state, a shard in one round trip, and takes the token out of its bell."""
+    """Reads a queue's raw state, one round trip per shard, and takes the token out of its bell."""
 
     def __init__(self, client: redis.Redis, shards: Sequence[QueueKeys]) -> None:
         self._reads: list[Any] = []
@@ -56,14 +56,14 @@ class Stored:
             }
             for name in HASHES:
                 part[name] = {key.decode(): value.decode() for key, value in flat.pop(0).items()}
-            part["meta"].pop("since", None)  # tests/lua/test_open_queue.py holds when that is
+            part["meta"].pop("since", None)  # tests/lua/test_open_queue.py checks it
             part["stats"] = Counter({name: int(count) for name, count in part["stats"].items() if count != "0"})
             part["cancelled"] = {id.decode() for id in cancelled}
             part["keys"] = {key.decode() for key in keys if not key.endswith(NOTED)}
             for name, held in part.items():
                 if name not in whole:
                     whole[name] = held
-                elif name != "meta":  # of the others, it is the first one's, or a part of it
+                elif name != "meta":  # on the other shards, it repeats that of the first, or a part of it
                     whole[name] = whole[name] + held if name == "stats" else whole[name] | held
         return whole
 
@@ -73,7 +73,7 @@ def micros(score: bytes) -> int:
 
 
 def explained(model: Model, shards: Sequence[QueueKeys]) -> dict[str, Any]:
-    """What Redis must hold for what the model says."""
+    """What Redis must hold according to the model."""
     inside = model.messages.values()
     zsets: dict[str, dict[str, int]] = {
         state: {m.id: raw_score(m) for m in inside if m.state == state} for state in STATES
@@ -106,13 +106,13 @@ def explained(model: Model, shards: Sequence[QueueKeys]) -> dict[str, Any]:
 
 
 def names(model: Model, shards: Sequence[QueueKeys], structures: dict[str, Any], cancelled: set[str]) -> set[str]:
-    """The names of the keys that there must be."""
+    """The names of the keys that must exist."""
     found: set[str] = set()
     for name in (*STATES, "attempts", "errors", "reasons"):
         found |= {str(getattr(shards[model.home_of(id)], name)) for id in structures[name]}
     found |= {shards[model.home_of(id)].cancelled for id in cancelled}
     found |= {shards[model.home_of(m.id)].message(m.id) for m in model.messages.values() if m.has_payload}
-    found |= {shards[model.home_of(id)].unique(id) for id in model.reserved}  # until Redis drops it, by its own clock
+    found |= {shards[model.home_of(id)].unique(id) for id in model.reserved}  # until Redis drops it by its own clock
     if model.schedules:
         found |= {shards[0].armed, shards[0].schedules}
     return found

@@ -1,4 +1,4 @@
-"""What makes features meet: limits, schedules, batches, crashes, and what consumers do beside their claims."""
+"""Steps that combine features: limits, schedules, batches, crashes, and the duties of consumers."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ SCHEDULE = "s"
 
 
 def key_of(message_id: str) -> str | None:
-    """The key of a message: what comes out of a schedule shares that of e, and f has none."""
+    """The key of a message: occurrences of schedules share the key of e, and f has none."""
     return KEYS.get(message_id.partition("@")[0])
 
 
 class Together:
-    """A part of `Life`, whose attributes these are."""
+    """A part of `Life`, which has these attributes."""
 
     taken: ClassVar[Counter[str]]
     features: set[str]
@@ -56,7 +56,7 @@ class Together:
     # -- limits ------------------------------------------------------------------------------------------------------
 
     def configure(self, numbers: dict[str, Any]) -> None:
-        """Limits of those kinds that this program has."""
+        """Set limits of the kinds that this program has."""
         if not self.limits:
             return
         limits = {name: numbers[name] if name in self.limits else None for name in numbers}
@@ -75,20 +75,20 @@ class Together:
         self.both("keep dead", lambda: self.queue.configure(max_dead=most), lambda: self.model.keep_dead(most))
 
     def check_limits(self, handed: list[Handed]) -> None:
-        """No more begin than the limits say, as the consumers see it: neither at a time nor in any span of time."""
+        """No more messages start than the limits allow, as consumers see it, neither at a time nor in any period."""
         model = self.model
         for each in handed:
             assert each.due <= self.now.ms, "too early"
         if model.rate and handed:
             most, span = model.rate
             begun = Counter(each.at_us for _, each in (*self.crashed, *self.handed))
-            kept = begun & Counter(model.hand_outs)  # but for those that were handed back unstarted
+            kept = begun & Counter(model.hand_outs)  # except those that were returned unstarted
             assert sum(count for at, count in kept.items() if at > self.now.us - span * 1000) <= most
         running = [each for _, each in (*self.crashed, *self.handed) if model.is_running(each)]
         if model.concurrency is not None and handed:
             assert len(running) <= model.concurrency
         if model.per_key is not None:
-            # A message that was let go before the limit was lowered keeps the place that it has got.
+            # A message that started before the limit was lowered keeps its slot.
             keys = {each.key for each in handed if each.id not in self.placed}
             self.placed -= {each.id for each in handed}
             for key, count in Counter(each.key for each in running if each.key).items():
@@ -136,7 +136,7 @@ class Together:
         self.both(f"{how} schedule", lambda: getattr(self.queue.schedules, how)(SCHEDULE), model)
 
     def new_id(self, before: str = "") -> str:
-        """An id for a message that is given none."""
+        """An id for a message that has none."""
         self.ids.append(f"{before}r{len(self.ids)}")
         return self.ids[-1]
 
@@ -155,7 +155,7 @@ class Together:
     # -- consumers ---------------------------------------------------------------------------------------------------
 
     def batch(self, ahead: bool, limit: int, lease: int, verdicts: list[str]) -> None:
-        """A batch handler is given what a claim brings, and decides about each message."""
+        """A batch handler gets the messages of a claim, and decides the outcome of each."""
         pairs = self.receive(ahead, limit, lease)
         if not pairs:
             return
@@ -165,7 +165,7 @@ class Together:
         outcomes = handled(Batching(handler, self.queue.middleware, lambda _: False), [each for each, _ in pairs])
 
         def model() -> list[bool]:
-            order = sorted(pairs, key=lambda pair: said[pair[1].id] == "done")  # acks share a call behind the others
+            order = sorted(pairs, key=lambda pair: said[pair[1].id] == "done")  # acks share one call after the others
             ours = {handed.id: self.model_settles(handed, said[handed.id]) for _, handed in order}
             return [ours[handed.id] for _, handed in pairs]
 
@@ -186,9 +186,9 @@ class Together:
         return True
 
     def serve(self, urgent: int, ahead: bool, lease: int, verdicts: list[str]) -> None:
-        """A consumer of two queues, in the order of their priority, with one handler: this queue is the second.
+        """A consumer of two queues by priority, with one handler: this queue is the second.
 
-        Who claims and begins is up to delayq's dispatcher; the clock stands still.
+        delayq's dispatcher decides which queue claims and starts messages; the clock does not move.
         """
         served = Counter[str]()
         if ahead and not self.model.is_work_left():
@@ -216,7 +216,7 @@ class Together:
                     served[message.queue] += 1
                     self.end(of is first, message, pairs[message.receipt + message.id], verdicts[len(served) % 4])
                     of.ended()
-                for message in second.returned(0):  # what waits behind others of higher priority costs no retry
+                for message in second.returned(0):  # waiting behind messages of higher priority uses up no retry
                     handed = pairs[message.receipt + message.id]
                     self.both("hand back", message.release, lambda handed=handed: self.model.release(handed))
         if len(served) == 2:
@@ -234,7 +234,7 @@ class Together:
 
     @contextmanager
     def at_urgent(self, really: bool = True) -> Iterator[None]:
-        """Do what follows with the queue of higher priority."""
+        """Use the queue of higher priority for the following calls."""
         if not really:
             yield
             return
@@ -248,9 +248,9 @@ class Together:
             self.queue, self.model = mine
 
     def crash(self, is_found: bool) -> None:
-        """The consumer is gone with all that it holds, and another one comes: its leases just end.
+        """The consumer dies with everything it holds, and another one replaces it: its leases just end.
 
-        What it held may still be settled, by a process that stood still and was thought dead.
+        Its messages may still be settled, by a process that was only stopped and thought dead.
         """
         ends = [self.model.messages[each.id].lease_end for _, each in self.handed if self.model.is_running(each)]
         self.crashed, self.handed = self.crashed + self.handed, []
@@ -260,7 +260,7 @@ class Together:
             self.receive(False, 4, 30_000)
 
     def clean_up(self, later: int) -> None:
-        """What a consumer does each minute: old dead letters go, schedules that have stopped go on."""
+        """What a consumer does each minute: delete old dead letters, revive stopped schedules."""
         self.replies.next = "heard"  # it makes several calls
         self.now.ms += later
 
@@ -270,14 +270,14 @@ class Together:
 
         self.both("clean up", real, lambda: self.model.clean_up(1000))
 
-    # -- what has met ------------------------------------------------------------------------------------------------
+    # -- combined features -------------------------------------------------------------------------------------------
 
     def note_replace(self, conflict: str, was: str) -> None:
         if conflict == "replace" and was not in ("nothing", "garbage"):
             self.features.add("replace while it runs" if was == "unack" else "replace")
 
     def note_features(self, verb: str, counted: Counter[str]) -> None:
-        """Take note of what has taken effect, by what was counted."""
+        """Note which features took effect, according to the counters."""
         model, now = self.model, self.now.ms
         if counted["expired"] and any(m.expires and m.score == now for m in model.within("garbage")):
             self.features.add("expiry")
@@ -289,7 +289,7 @@ class Together:
             self.features.add("dead retention")
 
     def note_receive(self, handed: list[Handed]) -> None:
-        """Take note of what has kept messages back, and of what has come."""
+        """Note what has held messages back, and what was handed out."""
         model = self.model
         if any("@" in each.id for each in handed):
             self.features.add("schedule")

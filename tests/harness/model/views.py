@@ -1,4 +1,4 @@
-"""A message as its consumer and its keeper see it: on the queue, and in the model."""
+"""A message as its consumer and an operator see it, in the queue and in the model."""
 
 from __future__ import annotations
 
