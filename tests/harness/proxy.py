@@ -108,7 +108,7 @@ class Proxy:
         self._selector.close()
         shutil.rmtree(self._folder)
 
-    # -- what the links call -----------------------------------------------------------------------------------------
+    # -- what the links call -------------------------------------------------------------------------------------------
 
     def sentence(self, name: str) -> Cut | None:
         """Return what to do with a command."""
@@ -129,7 +129,7 @@ class Proxy:
                 self._selector.unregister(end)
                 end.close()
 
-    # -- the thread --------------------------------------------------------------------------------------------------
+    # -- the thread ----------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         while True:

@@ -1,8 +1,8 @@
 """The verdict on a history, after Jepsen's total-queue.
 
-After a full drain every acknowledged send has been handled, or is accounted for; nothing was handled that nobody sent;
-nothing before its time. Messages that were handled twice are counted, and each is to be explained by a fault; and so is
-each attempt that was lost before a handler saw it. The number of an attempt only rises.
+After a full drain, every acknowledged send is handled or accounted for; nothing was handled that was not sent, and
+nothing too early. Messages handled twice are counted, and a fault must explain each, as well as each attempt that was
+lost before a handler saw it. The number of an attempt only rises.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ WRONG = ("lost", "unexpected", "resurrected", "early", "unexplained", "unfenced"
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a history comes to.
+    """The result of a history.
 
     Attributes:
-        sends: that were acknowledged.
-        deliveries: that began.
-        duplicates: deliveries of messages that an earlier delivery had begun to handle, and had not given up.
+        sends: the number of acknowledged sends.
+        deliveries: the number of started deliveries.
+        duplicates: deliveries of messages that an earlier delivery had started to handle and had not failed.
         buried: messages found among the dead letters.
-        worst_recovery: seconds from a fault until the last of what it hit was handled; 0 when it hit nothing.
-        lost: acknowledged, neither handled to the end nor accounted for; or handed out and not handled to the end,
-            while the server had no trouble.
-        unexpected: delivered, though nobody had tried to send them, or all that did were refused.
-        resurrected: delivered after `cancel` had said that they will not be.
+        worst_recovery: seconds from a fault until the last message it hit was handled; 0 if it hit nothing.
+        lost: acknowledged, but neither handled to the end nor accounted for; or handed out while the server had no
+            trouble, and not handled to the end.
+        unexpected: delivered, although no send was attempted, or all were refused.
+        resurrected: delivered after `cancel` had confirmed that they would not be.
         early: delivered before they were due, or before the wait after a failure was over.
-        unexplained: messages whose duplicates, or whose attempts that no handler saw, no fault explains.
-        unfenced: messages that were delivered under the number of an earlier attempt, or under a lower one.
+        unexplained: messages with duplicates or unseen attempts that no fault explains.
+        unfenced: messages delivered under the number of an earlier attempt, or a lower one.
     """
 
     sends: int
@@ -62,11 +62,11 @@ class Verdict:
 
 
 def check(history: Iterable[Event], lease: float | None = None) -> Verdict:
-    """Judge a history that ends with a full drain; its events are in the order of their times.
+    """Judge a history that ends with a full drain; its events are ordered by time.
 
     Args:
-        lease: the consumers', in seconds, which makes the worst recovery an upper bound also for messages that were
-            handed out and had not reached their handler; None when they differ, or it does not matter.
+        lease: the consumers' lease in seconds. It makes the worst recovery an upper bound also for messages that were
+            handed out but had not reached their handler. None if leases differ, or if it does not matter.
     """
     lives: dict[str, list[Event]] = defaultdict(list)
     faults: list[Event] = []
@@ -93,10 +93,10 @@ def check(history: Iterable[Event], lease: float | None = None) -> Verdict:
 
 
 def _with_first_dues(events: Sequence[Event]) -> Sequence[Event]:
-    """Let each delivery tell when its attempt fell due first, not when it was handed back behind others."""
+    """Give each delivery the time when its attempt first fell due, not when it was returned behind others."""
     if all(event.kind != "unstarted" for event in events):
         return events
-    first: dict[tuple[int, int], float] = {}  # by the attempt, and when it fell due anew
+    first: dict[tuple[int, int], float] = {}  # by the attempt, and when it fell due again
     told = []
     for event in events:
         due_ms = first.get((event.attempt, int(event.due_ms)), event.due_ms)
@@ -130,7 +130,7 @@ def _wrongs(events: Sequence[Event], troubles: Troubles) -> Iterator[str]:
 def _is_resurrected(events: Sequence[Event]) -> bool:
     gone = False
     for event in events:
-        if event.kind in {"cancelled", "attempted"}:  # another send makes another message
+        if event.kind in {"cancelled", "attempted"}:  # another send starts another message
             gone = event.kind == "cancelled"
         elif event.kind == "delivered" and gone:
             return True
@@ -138,8 +138,8 @@ def _is_resurrected(events: Sequence[Event]) -> bool:
 
 
 def _is_early(events: Sequence[Event], troubles: Troubles) -> bool:
-    # What was delivered before the last call to send had been stored by an earlier one, whose due time nobody knows.
-    # In the server's troubles a call sends more than once, and tells the due time of the last.
+    # A message delivered before the last send call was stored by an earlier one, whose due time is unknown. During
+    # server trouble, a call sends more than once, and returns the due time of the last.
     called = max((event.at for event in events if event.kind == "attempted"), default=0.0)
     sent = next((event for event in reversed(events) if event.kind == "sent"), None)
     if sent is None:
@@ -154,13 +154,13 @@ def _is_retried_early(events: Sequence[Event], troubles: Troubles) -> bool:
         for event in events:
             is_next = event.kind == "delivered" and event.attempt == failed.attempt + 1
             is_hasty = is_next and 0 < (event.at - failed.at) * 1000 < failed.ms
-            if is_hasty and not troubles.explain(failed, None, event):  # a lease that is lost ends the wait
+            if is_hasty and not troubles.explain(failed, None, event):  # a lost lease ends the wait
                 return True
     return False
 
 
 def _repeated(events: Sequence[Event]) -> list[tuple[Event, Event | None, Event]]:
-    """Each delivery that was not given up, how its handler ended, and what came all the same: another, or the grave."""
+    """Each delivery that did not fail, how its handler ended, and what came anyway: another delivery, or a death."""
     repeated = []
     begun: Event | None = None
     end: Event | None = None
@@ -178,7 +178,7 @@ def _repeated(events: Sequence[Event]) -> list[tuple[Event, Event | None, Event]
 
 
 def _after_unseen(events: Sequence[Event]) -> list[Event]:
-    """Return what came next, a delivery or a death, after attempts that no handler saw."""
+    """Return the deliveries and deaths that follow unseen attempts."""
     found: list[Event] = []
     seen = 0
     for event in events:
@@ -191,11 +191,11 @@ def _after_unseen(events: Sequence[Event]) -> list[Event]:
 
 
 def _disordered(events: Sequence[Event]) -> list[tuple[Event, Event]]:
-    """Return each delivery whose attempt is not above that of an earlier one, with that one before it."""
+    """Return each delivery whose attempt is not above an earlier one, preceded by that earlier one."""
     found: list[tuple[Event, Event]] = []
     highest: Event | None = None
     for event in events:
-        if event.kind in {"attempted", "released"}:  # another send makes another message
+        if event.kind in {"attempted", "released"}:  # another send starts another message
             highest = None
         elif event.kind == "delivered":
             if highest is not None and event.attempt <= highest.attempt:

@@ -1,4 +1,4 @@
-"""Clocks that are wrong, and are set while the processes that go by them run."""
+"""Wrong clocks, which can be set while the processes that use them run."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from pathlib import Path
 
 
 class WrongClock:
-    """A clock that is ahead of the machine's by an offset, which a file holds.
+    """A clock that is ahead of the machine's by an offset stored in a file.
 
     Args:
-        path: of the file; it is made.
-        offset: seconds; behind, when negative.
+        path: the file, which is created.
+        offset: seconds; negative if behind.
     """
 
     def __init__(self, path: Path, offset: float = 0.0) -> None:
         self.path = path
-        self._steps: list[tuple[float, float, float]] = []  # monotonic, by the machine's clock, ahead; all seconds
-        self._ends: list[float] = []  # monotonic, of what was before each step
+        self._steps: list[tuple[float, float, float]] = []  # monotonic time, machine time, offset; all in seconds
+        self._ends: list[float] = []  # monotonic end of the time before each step
         self.set(offset)
 
     def set(self, offset: float) -> None:
-        """Step the clock: let it be ahead of the machine's by `offset` seconds from now on."""
+        """Step the clock: from now on it is `offset` seconds ahead of the machine's."""
         self._steps.append((time.monotonic(), true_time(), offset))
         fresh = self.path.with_suffix(".new")
         fresh.write_text(f"{offset:+}")
-        fresh.replace(self.path)  # no process reads half of it
+        fresh.replace(self.path)  # so that no process reads half of it
         self._ends.append(time.monotonic())
 
     def now_ms(self) -> float:
@@ -33,8 +33,8 @@ class WrongClock:
         return (true_time() + self._steps[-1][2]) * 1000
 
     def shown(self, since: float, until: float) -> tuple[float, float]:
-        """Return the lowest and the highest time, ms, that it has shown between two monotonic times."""
-        ends = [*self._ends[1:], float("inf")]  # for a moment, either may have been read
+        """Return the lowest and the highest time, ms, that it showed between two monotonic times."""
+        ends = [*self._ends[1:], float("inf")]  # for a moment, a process may have read either
         found = []
         for (at, true, offset), end in zip(self._steps, ends, strict=True):
             if at <= until and since <= end:
@@ -43,15 +43,15 @@ class WrongClock:
         return min(found), max(found)
 
     def offsets(self) -> list[float]:
-        """Return the offsets that it has had, one after the other."""
+        """Return its offsets in order."""
         return [offset for _, _, offset in self._steps]
 
 
 def read_offset(path: Path) -> float:
-    """Return by how many seconds the clock of that file is ahead."""
+    """Return by how many seconds the clock of a file is ahead."""
     return float(path.read_text())
 
 
 def true_time() -> float:
-    """Return the machine's time, seconds since 1970, also in a process whose `time.time` is wrong."""
+    """Return the machine's time in seconds since 1970, even in a process whose `time.time` is wrong."""
     return time.clock_gettime(time.CLOCK_REALTIME)

@@ -1,4 +1,4 @@
-"""All that Redis holds of a queue, to be compared with what it holds later."""
+"""Everything Redis holds for a queue, to compare with what it holds later."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from delayq import Queue
 
-# Who wakes next, who is there, and the counts of each minute: idle consumers write these all the time.
+# The timer, the list of consumers, and the samples of each minute: idle consumers write these all the time.
 PASSING = (b":timer", b":bell", b":consumers", b":crew", b":samples:minute", b":samples:ten")
 READERS = {
     b"string": lambda client, key: client.get(key),
@@ -19,7 +19,7 @@ READERS = {
 
 
 def contents(queue: Queue) -> dict[bytes, Any]:
-    """Return the keys of a queue, and what is in each; but for what consumers tell of themselves."""
+    """Return the keys of a queue and their contents, except what consumers write about themselves."""
     client: Any = queue._executor.client
     found: dict[bytes, Any] = {}
     for keys in (scripts.keys for scripts in queue._context.shards):

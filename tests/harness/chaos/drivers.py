@@ -1,4 +1,4 @@
-"""A driver of Spark that is killed, or whose workers are, at random moments while it is at work."""
+"""A Spark driver that is killed, or whose workers are killed, at random times while it works."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from typing import Self
 from tests.harness.chaos.world import ROOT, Broken
 from tests.harness.waiting import eventually
 
-BEGIN_SECONDS = 180.0  # Java, Spark and what an earlier run has left, on a machine under load
+BEGIN_SECONDS = 180.0  # for Java, Spark and the rest of an earlier run, on a machine under load
 DONE_SECONDS = 600.0
-LATEST_SECONDS = 4.0  # from when a driver is at work to its end
+LATEST_SECONDS = 4.0  # the latest end of a driver after it started to work
 WORKER = b"pyspark.worker"
 
 
 class Driver:
-    """A program that runs streaming queries until all is done, and is started anew after it was killed.
+    """A program that runs streaming queries until everything is done, and is restarted after a kill.
 
     Args:
-        folder: for its log, and for what Spark writes.
-        checkpoints: of its queries.
-        command: what Python is given to run it.
+        folder: for its log, and for Spark's files.
+        checkpoints: the checkpoints of its queries.
+        command: the arguments for Python that run it.
     """
 
     def __init__(self, folder: Path, checkpoints: Sequence[Path], *command: str) -> None:
@@ -47,14 +47,14 @@ class Driver:
 
     @property
     def log(self) -> str:
-        """What all runs have written."""
+        """The output of all runs."""
         return (self._folder / "driver.log").read_text(errors="replace")
 
     def reach_a_moment(self, dice: random.Random) -> float:
-        """Run until a batch has begun, and for some seconds more; return how many.
+        """Run until a batch has started, and for some seconds more; return how many.
 
         Raises:
-            Broken: the driver has ended before.
+            Broken: the driver ended before.
         """
         process, before = self._running(), self._batches()
         if not eventually(lambda: self._batches() > before or process.poll() is not None, BEGIN_SECONDS):
@@ -66,19 +66,19 @@ class Driver:
         return seconds
 
     def kill(self) -> None:
-        """Kill the driver and all that it has started."""
+        """Kill the driver and everything it has started."""
         process = self._running()
         os.killpg(process.pid, signal.SIGKILL)
         self._end(process)
 
     def kill_alone(self) -> None:
-        """Kill the driver's Python; its Java finds out, and ends by itself some time later."""
+        """Kill the driver's Python; its Java notices, and ends by itself some time later."""
         process = self._running()
         process.kill()
         self._end(process)
 
     def kill_worker(self, dice: random.Random) -> None:
-        """Kill a process in which a task runs Python."""
+        """Kill a process that runs the Python of a task."""
         driver, found = self._running().pid, list[int]()
 
         def is_at_work() -> bool:
@@ -90,7 +90,7 @@ class Driver:
         os.kill(dice.choice(found), signal.SIGKILL)
 
     def finish(self) -> None:
-        """Run until all is done; Broken when the driver fails."""
+        """Run until everything is done; raise Broken if the driver fails."""
         process = self._running()
         code = process.wait(DONE_SECONDS)
         self._process = None
@@ -115,7 +115,7 @@ class Driver:
 
 
 def _workers(driver: int) -> list[int]:
-    """Return the processes that tasks run Python in: forked by a daemon that Java has started."""
+    """Return the processes that run the Python of tasks, forked by a daemon that Java has started."""
     return [each for each in _descendants(driver) if WORKER in _words(each) and WORKER in _words(_parent(each))]
 
 

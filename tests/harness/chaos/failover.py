@@ -1,4 +1,4 @@
-"""A failover under load, and what it costs a queue that waits for replicas, and one that does not."""
+"""A failover under load, and what it costs a queue that waits for replicas and one that does not."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from tests.harness.servers import RedisServer
 from tests.harness.topologies import Cluster, Pair, Watched, is_in_step, is_master
 from tests.harness.waiting import eventually
 
-LAG_SECONDS = 0.3  # without its link before the master dies: what a replica lags behind on a network that is not local
+LAG_SECONDS = 0.3  # without its link before the master dies: as a replica lags behind on a real network
 DOWN_MS, PATIENT_MS = 1000, 60_000
-PROMOTED_SECONDS = 180.0  # a Sentinel that has stood still does nothing for 30
+PROMOTED_SECONDS = 180.0  # a Sentinel does nothing for 30 after it was stopped
 RESUMED_SECONDS = 5.0
 COUNTS = {"short": 1_000, "long": 20_000}
 RATE = 200.0
-WORK = 0.025  # seconds: more than the threads of one consumer can do at that rate, so that each is needed
+WORK = 0.025  # seconds: too much for the threads of one consumer at this rate, so that each consumer is needed
 ENOUGH_SECONDS = 240.0
 
 
 class Promotion(NamedTuple):
-    """A replica that was promoted: when, on the monotonic clock, and how many seconds later the consumers went on."""
+    """A promoted replica: when, on the monotonic clock, and how many seconds later the consumers resumed."""
 
     at: float
     resumed: float
@@ -34,20 +34,20 @@ class Promotion(NamedTuple):
 def fail_over(
     loads: tuple[Load, Load], servers: Watched | Cluster, pair: Pair, demote: Callable[[RedisServer, RedisServer], None]
 ) -> Promotion:
-    """Kill a master whose replica lags behind, and wait until everybody has gone on.
+    """Kill a master whose replica lags behind, and wait until all clients have resumed.
 
     Args:
-        demote: makes the old master, started again, a replica of the new one, or lets it come to that.
+        demote: makes the restarted old master a replica of the new one, or lets it become one.
     """
     safe, fast = loads
     with trouble(loads, "the master is killed"):
-        servers.give_up_after(DOWN_MS)  # at other times, a machine under load must not be taken for a dead one
+        servers.give_up_after(DOWN_MS)  # at other times, a busy machine must not count as dead
         with pair.behind(LAG_SECONDS) as (master, replica):
             master.kill()
         if not eventually(lambda: is_master(replica), PROMOTED_SECONDS):
             raise Broken(f"{replica!r} was not promoted: {replica.log()}")
         promoted = time.monotonic()
-        resumed = fast.goes_on()  # before the old master is back; the other queue waits for a replica
+        resumed = fast.goes_on()  # before the old master is back, because the other queue waits for a replica
         master.start()
         demote(master, replica)
         if not eventually(lambda: is_in_step(master), PROMOTED_SECONDS):
@@ -58,7 +58,7 @@ def fail_over(
 
 
 def both(world: World, url: str, shards: int = 1) -> tuple[Load, Load]:
-    """Put two queues to use: "safe" waits for a replica, "fast" does not."""
+    """Run two queues: "safe" waits for a replica, "fast" does not."""
     count = COUNTS[world.size]
     producing = {"delays": (0.0, 2.0), "again": True, "batch": 20}
 
@@ -70,7 +70,7 @@ def both(world: World, url: str, shards: int = 1) -> tuple[Load, Load]:
 
 
 def judged(world: World, loads: tuple[Load, Load], promotions: list[Promotion]) -> Verdict:
-    """Return the verdict on the queue that waits; tell what the other one has lost, which must have no other fault."""
+    """Return the verdict on "safe", and note what "fast" has lost; nothing else may be wrong with it."""
     safe, fast = loads
     verdict, other = safe.ended(ENOUGH_SECONDS), fast.ended(ENOUGH_SECONDS)
     slowest = max(promotion.resumed for promotion in promotions)

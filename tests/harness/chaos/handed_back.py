@@ -1,7 +1,7 @@
-"""Deliveries that a consumer hands back before a handler sees them, written down: nobody else can tell of them.
+"""Notes deliveries that a consumer returns before a handler sees them, because nothing else records them.
 
-A suspect that does not come alone is handed back behind what waits, and falls due anew: the delivery that reaches a
-handler does not tell any more when the lease ended that the one before it had lost.
+A suspect that is not claimed alone is returned behind the waiting messages and falls due again. So the delivery that
+reaches a handler no longer shows when the lost lease before it ended.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from tests.harness.chaos.history import Journal
 
 
 def note_unstarted(journal: Journal, name: Callable[[Message], str] = lambda message: message.id) -> None:
-    """Write down from now on, before the server is told, what consumers of this process hand back so.
+    """From now on, note what consumers of this process return in this way, before the server gets it.
 
     Args:
-        name: what a message is called in the journal.
+        name: gives the name of a message in the journal.
     """
     admit = PoisonIsolation.admit
 

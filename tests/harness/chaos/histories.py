@@ -1,4 +1,4 @@
-"""Histories for the tests of the checker, an event a call; times are seconds of a run whose clocks all agree."""
+"""Histories for the tests of the checker, one call per event; times are seconds of a run whose clocks all agree."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LEASE = 2.0
 
 
 def seen(kind: Kind, at: float, pid: int = 9, **fields: Any) -> Event:
-    """Return what was seen after `at` seconds of a run whose clocks agree."""
+    """Return an event after `at` seconds of a run whose clocks agree."""
     fields = {"ms": at * 1000, "wall_ms": at * 1000} | fields if kind == "delivered" else fields
     return Event(kind, at, pid, fields.pop("id", "m"), **fields)
 
@@ -48,7 +48,7 @@ def judged(*events: Event | list[Event], lease: float | None = None) -> Verdict:
 
 
 def wrong(verdict: Verdict) -> dict[str, list[str]]:
-    """Return what the verdict finds wrong, and check that it then does not hold."""
+    """Return what the verdict finds wrong, and check that the verdict fails exactly then."""
     found = {name: getattr(verdict, name) for name in WRONG if getattr(verdict, name)}
     assert verdict.is_valid == (not found)
     return found

@@ -1,6 +1,6 @@
-"""What the clients of a scenario saw: written outside Redis, a line an event, by every process into a file of its own.
+"""What the clients of a scenario saw: each process writes one line per event into its own file, outside Redis.
 
-A line is in the kernel's hands once it is written: it outlives a SIGKILL of its process.
+A written line is in the kernel, so it survives a SIGKILL of its process.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ import msgspec
 from delayq.model.delivery import Delivery
 
 Kind: TypeAlias = Literal[
-    "attempted",  # a send is about to be called; once for each call
-    "sent",  # the send was acknowledged; `ms` is the due time, by the server's clock; 0 when it was stored before
-    "refused",  # the send raised, and has certainly stored nothing
-    "delivered",  # a handler begins, or receive returned; `ms` is the hand-out, by the server's clock
-    "finished",  # the handler's work is done: what happens to the message from here on is a duplicate
-    "failed",  # the handler gave the delivery up on purpose; the next one, if there is one, is due after `ms` at least
-    "settled",  # ack, nack, … returned; `note` says which, and what the queue said
-    "unstarted",  # a delivery was handed back behind others, before a handler saw it; `ms` and `due_ms` as if delivered
-    "released",  # the delivery was handed back at no cost: the next one is the same attempt
-    "cancelled",  # cancel said so: no delivery may begin from here on
-    "buried",  # found among the dead letters; `note` is the reason, `ms` when it died, by the server's clock
-    "fault",  # something was done to the process `pid`, or to the server (`pid` 0); `note` says what
-    "recovered",  # the trouble that began with the last fault of that `pid` is over
+    "attempted",  # a send is about to be called, once per call
+    "sent",  # the send was acknowledged; `ms` is the due time by the server's clock, or 0 if the message existed before
+    "refused",  # the send raised an error, and has certainly stored nothing
+    "delivered",  # a handler starts, or receive returned; `ms` is the time of the claim by the server's clock
+    "finished",  # the handler's work is done: every later delivery is a duplicate
+    "failed",  # the handler failed on purpose; the next attempt, if any, is due after `ms` or more
+    "settled",  # ack, nack, … returned; `note` has the call and its result
+    "unstarted",  # a delivery was returned behind others before a handler saw it; `ms` and `due_ms` as for delivered
+    "released",  # the delivery was returned uncounted: the next one is the same attempt
+    "cancelled",  # cancel returned it: no delivery may start from here on
+    "buried",  # found among the dead letters; `note` is the reason, `ms` the time of death by the server's clock
+    "fault",  # a fault hit the process `pid`, or the server (`pid` 0); `note` names it
+    "recovered",  # the trouble that started with the last fault of this `pid` is over
 ]
 
 
@@ -36,14 +36,14 @@ class Event(msgspec.Struct, omit_defaults=True):
     """One thing that was seen.
 
     Attributes:
-        at: on the machine's monotonic clock, which its processes share, in seconds.
-        pid: the process that saw it; for a fault, the one that it was done to.
-        id: the message's.
-        attempt: which delivery of the message.
-        ms: a time by the server's clock, where the kind has one.
-        wall_ms: the time of the machine's clock, where that is to be compared with the server's.
-        due_ms: of a delivery: when it fell due, by the server's clock; after a lost lease, the end of that; handed back
-            behind others, the time when it was handed out before.
+        at: seconds on the machine's monotonic clock, which all processes share.
+        pid: the process that saw it; for a fault, the process it hit.
+        id: the id of the message.
+        attempt: the number of the delivery.
+        ms: a time by the server's clock, if the kind has one.
+        wall_ms: the time of the machine's clock, if it has to be compared with the server's.
+        due_ms: of a delivery: when it fell due by the server's clock. After a lost lease, the end of the lease; after a
+            return behind others, the time of the claim before.
     """
 
     kind: Kind
@@ -79,19 +79,19 @@ class Journal:
         pid: int | None = None,
         due_ms: float = 0.0,
     ) -> None:
-        """Write an event that happens now."""
+        """Write an event with the current time."""
         at = time.monotonic()
         wall = time.clock_gettime(time.CLOCK_REALTIME) * 1000 if kind in ("delivered", "buried") else 0.0
         event = Event(kind, at, os.getpid() if pid is None else pid, id, attempt, ms, wall, note, due_ms)
         os.write(self._file, self._encode(event) + b"\n")
 
     def delivered(self, message: Delivery) -> None:
-        """Write that a message is here."""
+        """Write that a message was delivered."""
         due_ms = float(message.due_ms)
         self.note("delivered", message.id, attempt=message.attempt, ms=message.handed_ms, due_ms=due_ms)
 
     def unstarted(self, id: str, message: Delivery) -> None:
-        """Write that a message was here, and is handed back behind others."""
+        """Write that a message was returned behind others."""
         due_ms = float(message.due_ms)
         self.note("unstarted", id, attempt=message.attempt, ms=message.handed_ms, due_ms=due_ms)
 
@@ -100,16 +100,16 @@ class Journal:
 
 
 def read(folder: Path) -> list[Event]:
-    """Read the journals of a folder, in the order of the events.
+    """Read the journals of a folder, in the order of events.
 
-    The last line of a process that was killed may be cut short, and then tells nothing.
+    The last line of a killed process may be truncated, and is then ignored.
     """
     journals = (path.read_bytes().splitlines(keepends=True) for path in folder.glob("*.jsonl"))
     return sorted((event for lines in journals for event in _events(lines)), key=lambda event: event.at)
 
 
 def read_tail(path: Path, count: int) -> list[Event]:
-    """Read up to `count` events at the end of a journal; none of one that is not there."""
+    """Read up to `count` events from the end of a journal; none if it does not exist."""
     return list(_events(path.read_bytes().splitlines(keepends=True)[-count:])) if path.exists() else []
 
 

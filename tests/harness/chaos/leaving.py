@@ -1,4 +1,4 @@
-"""How a program ends that is told to before its consumer looks after signals."""
+"""How a program ends on a signal before its consumer handles signals."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import signal
 
 
 def leave_at_sigterm() -> None:
-    """Let SIGTERM end this process, with 0, whatever it does; nothing of it is to be finished yet.
+    """Let SIGTERM end this process at once with exit code 0; there is nothing to finish yet.
 
-    `sys.exit` would not do: Python ignores what is raised in a destructor, or where the import of a module lets go of
-    its lock. A consumer that had just started then went on for ever.
+    `sys.exit` is not enough: Python ignores exceptions in a destructor, or where an import releases its lock. Then a
+    consumer that had just started ran forever.
     """
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))

@@ -1,4 +1,4 @@
-"""A queue in use: producers and consumers of its own, who write down what they see in a folder of their own."""
+"""A queue in use, with its own producers and consumers, which write what they see into their own folder."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ RESUMED_SECONDS = 60.0
 
 
 class Load:
-    """One queue in use; several of them may share servers, and their troubles.
+    """One queue in use; several can share servers and their troubles.
 
     Args:
-        world: whose seed and size count; its journals are others.
-        name: of the queue, of the folder, and of what is sent.
-        count: of messages.
-        rate: messages a second.
+        world: the world whose seed and size are used; the journals are separate.
+        name: the name of the queue and the folder, and the prefix of ids.
+        count: the number of messages.
+        rate: messages per second.
         lease: seconds, in the long form.
-        producing, consuming: further settings of the tasks, see `tests.harness.chaos.programs`.
+        producing, consuming: more settings of the tasks, see `tests.harness.chaos.programs`.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Load:
         self.world.close()
 
     def flows(self, seconds: float = RESUMED_SECONDS) -> None:
-        """Wait until messages have been handled; Broken when none are."""
+        """Wait until messages have been handled; raise Broken if none are."""
         if not eventually(lambda: self.queue.stats().acked > 0, seconds):
             raise Broken(f"nothing was handled within {seconds} s: {self.queue.stats()}; {self.world.log()}")
 
@@ -80,7 +80,7 @@ class Load:
         return self.world.verdict(self.queue)
 
     def goes_on(self) -> float:
-        """Wait until each consumer has been handed something anew; return the seconds. Broken when one has not."""
+        """Wait until each consumer has received something new; return the seconds. Raise Broken if one has not."""
         journals = [self.world.folder / f"consumer-{consumer.pid}.jsonl" for consumer in self.consumers]
         starts = [journal.stat().st_size for journal in journals]
         began, since_ms = time.monotonic(), time.time() * 1000
@@ -90,13 +90,13 @@ class Load:
         return time.monotonic() - began
 
     def sends_again(self, since: float) -> float:
-        """Return the seconds from a time on the monotonic clock until a send was acknowledged; infinite if none was."""
+        """Return the seconds from a monotonic time until a send was acknowledged; infinite if none was."""
         events = history.read(self.world.folder)
         return next((event.at - since for event in events if event.kind == "sent" and event.at > since), float("inf"))
 
 
 def is_handed_something(journal: Path, start: int, since_ms: float) -> bool:
-    """Whether, behind the first `start` bytes, there is a delivery that the server has handed out after a time."""
+    """Whether there is, after the first `start` bytes, a delivery that the server handed out after a given time."""
     with journal.open("rb") as file:
         file.seek(start)
         lines = file.read().splitlines(keepends=True)
@@ -106,7 +106,7 @@ def is_handed_something(journal: Path, start: int, since_ms: float) -> bool:
 
 @contextmanager
 def trouble(loads: Sequence[Load], what: str) -> Iterator[None]:
-    """Something is wrong with the servers that all of these use."""
+    """Something is wrong with the servers that all these loads use."""
     with ExitStack() as stack:
         for load in loads:
             stack.enter_context(load.world.trouble(what))

@@ -1,4 +1,4 @@
-"""How soon consumers go on after the server's troubles, told from a history."""
+"""How soon consumers resume after the server's troubles, from a history."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ INF = float("inf")
 
 
 class Outage(NamedTuple):
-    """A time of trouble with the server, on the machine's monotonic clock, in seconds."""
+    """A period of server trouble, in seconds on the machine's monotonic clock."""
 
     began: float
     ended: float
 
 
 def outages(history: Iterable[Event]) -> list[Outage]:
-    """Return the server's troubles, in their order; one that has not ended lasts for ever."""
+    """Return the server's troubles in order; one that has not ended lasts forever."""
     found: list[Outage] = []
     for event in history:
         if event.pid == 0 and event.kind == "fault":
@@ -30,15 +30,15 @@ def outages(history: Iterable[Event]) -> list[Outage]:
 
 
 def handed_out_at(delivery: Event) -> float:
-    """Return when a delivery was handed out: it may have waited in its consumer for longer than a trouble took."""
+    """Return when a delivery was handed out; it may have waited in its consumer for longer than a trouble lasted."""
     return delivery.at - (delivery.wall_ms - delivery.ms) / 1000
 
 
 def worst_resume(history: Sequence[Event], consumers: Iterable[int]) -> float:
-    """Return the seconds from the end of a trouble until a consumer began to handle what was handed out since.
+    """Return the seconds from the end of a trouble until a consumer starts a message handed out since.
 
-    The longest of all consumers (their process ids) and troubles, 0 without a trouble, infinite when one has never gone
-    on. It counts the time only while the server serves. There must be more due at any time than the others can handle.
+    This is the longest over all consumers (by process id) and troubles: 0 without a trouble, infinite if one never
+    resumed. It counts time only while the server serves. More must be due at any time than the others can handle.
     """
     troubles = outages(history)
     worst = 0.0

@@ -1,4 +1,4 @@
-"""How long another client waits for its answers: a PING every millisecond, to a server at work and to an idle one."""
+"""How long another client waits for answers: it sends a PING every millisecond, to a busy and to an idle server."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ LONGEST_WAIT_MS = 20.0
 
 
 class Wait(NamedTuple):
-    """The longest wait of a stage, in ms: for the server at work, and for the idle one beside it at the same time.
+    """The longest wait of a stage, in ms, for the busy server, and at the same time for the idle one.
 
     Attributes:
-        most: 99 % of the waits for the server at work were no longer than this.
+        most: 99 % of the waits for the busy server were no longer than this.
     """
 
     busy: float
@@ -39,7 +39,7 @@ def _threads(pid: int) -> list[int]:
 
 
 def check_waits(world: World, waits: Mapping[str, Wait]) -> None:
-    """Note the waits; Broken when one was too long, in the long form."""
+    """Note the waits; in the long form, raise Broken if one was too long."""
     world.figures |= {f"{name}:": str(wait) for name, wait in waits.items()}
     late = {name: str(wait) for name, wait in waits.items() if wait.busy > LONGEST_WAIT_MS}
     if world.size == "long" and late:
@@ -47,15 +47,15 @@ def check_waits(world: World, waits: Mapping[str, Wait]) -> None:
 
 
 class Pings:
-    """Two clients, a process each.
+    """Two clients, each in its own process.
 
-    The idle server tells what the machine alone makes a client wait. In the long form, where that is allowed, servers
-    and clients run before all other processes, so that the figures are the server's, and not those of a busy machine.
-    All threads of a server do: while it frees memory, it waits for locks that the threads of its allocator hold.
+    The idle server shows how long the machine itself makes a client wait. In the long form, if allowed, servers and
+    clients run before all other processes, so that the figures measure the server and not a busy machine. This applies
+    to all threads of a server: while it frees memory, it waits for locks that threads of its allocator hold.
 
     Args:
-        busy: the server at work.
-        idle: the one that has nothing to do.
+        busy: the busy server.
+        idle: the idle server.
     """
 
     def __init__(self, world: World, busy: RedisServer, idle: RedisServer) -> None:
@@ -73,13 +73,13 @@ class Pings:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Tell the waits of what is done now apart from the others."""
+        """Count the waits of this stage separately."""
         began = time.monotonic()
         yield
         self._stages.append((name, began, time.monotonic()))
 
     def end(self) -> dict[str, Wait]:
-        """End the clients; return the waits of each stage."""
+        """Stop the clients; return the waits of each stage."""
         for process in self._processes:
             process.terminate()
             self._world.finish(process)

@@ -1,4 +1,4 @@
-"""The chaos runner: scenarios, by seeds, a line each.
+"""The chaos runner: runs scenarios with seeds, and prints a line for each.
 
 Usage: python -m tests.harness.chaos [OPTIONS]
 """
@@ -30,16 +30,16 @@ tests/spark kills within one session, at each step."""
 
 
 def scenario(name: str) -> Scenario:
-    """Return the scenario of a name: the `run` of the module that is called so."""
+    """Return the scenario of a name: the `run` of the module with that name."""
     found: Scenario = importlib.import_module(f"tests.harness.chaos.scenarios.{name}").run
     return found
 
 
 def play(name: str, seed: int, size: Size, folder: Path) -> tuple[Verdict, dict[str, str]]:
-    """Run a scenario; return the verdict, and what it has measured beside.
+    """Run a scenario; return the verdict and its other measurements.
 
     Raises:
-        AssertionError: it has not held what it is to hold; what the processes saw is in `folder`.
+        AssertionError: the scenario failed; what the processes saw is in `folder`.
     """
     world = World(folder, seed, size)
     try:
@@ -58,7 +58,7 @@ def play(name: str, seed: int, size: Size, folder: Path) -> tuple[Verdict, dict[
 @click.option("--keep", is_flag=True, help="Keep the journals of a run that fails.")
 def main(only: str | None, seed: int, seeds: int, short: bool, keep: bool) -> None:
     """Run scenarios; exit 1 when one fails."""
-    logging.getLogger("delayq").setLevel(logging.ERROR)  # a line a scenario: what is wrong is in the verdict
+    logging.getLogger("delayq").setLevel(logging.ERROR)  # one line per scenario: the verdict says what is wrong
     names = only.split(",") if only else NAMES
     if unknown := sorted(set(names) - set(NAMES)):
         raise click.BadParameter(f"{', '.join(unknown)}: there are {', '.join(NAMES)}", param_hint="--only")
@@ -70,12 +70,12 @@ def main(only: str | None, seed: int, seeds: int, short: bool, keep: bool) -> No
 
 
 def told(name: str, seed: int, size: Size, keep: bool) -> bool:
-    """Run a scenario and print its line; return whether it has held."""
+    """Run a scenario and print its line; return whether it passed."""
     folder = Path(tempfile.mkdtemp(prefix="delayq-chaos-"))
     began = time.monotonic()
     try:
         verdict, figures = play(name, seed, size, folder)
-    except Exception as error:  # noqa: BLE001  # the others are to run
+    except Exception as error:  # noqa: BLE001  # the others must still run
         click.echo(f"{name:20} seed {seed}  FAILED after {time.monotonic() - began:.0f} s: {error}")
         again = f"make chaos ARGS='--only {name} --seed {seed}{' --short' if size == 'short' else ''}'"
         click.echo(f"{'':20} again: {again}{f'; journals: {folder}' if keep else ''}")

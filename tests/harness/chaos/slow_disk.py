@@ -1,4 +1,4 @@
-"""A disk that takes its time, as a server sees it: the thread that waits for the disk stands still.
+"""A slow disk, as a server sees it: the thread that waits for the disk is stopped.
 
 Needs Linux, and the right to trace a child.
 """
@@ -12,19 +12,19 @@ from contextlib import contextmanager
 from pathlib import Path
 
 PTRACE_DETACH, PTRACE_SEIZE, PTRACE_INTERRUPT = 17, 0x4206, 0x4207
-WALL = 0x40000000  # of waitpid: threads, too
-SYNCING_THREAD = "bio_aof"  # how the name of Redis' thread begins that calls fsync every second
+WALL = 0x40000000  # for waitpid: include threads
+SYNCING_THREAD = "bio_aof"  # prefix of the name of the Redis thread that calls fsync every second
 
 
 @contextmanager
 def slow_disk(pid: int) -> Iterator[None]:
-    """Let no fsync of a server's append-only file come to its end; the server may be killed meanwhile.
+    """Let no fsync of a server's append-only file finish; the server may be killed meanwhile.
 
     Args:
-        pid: of a redis-server, a child of this process, with `appendfsync everysec`.
+        pid: a redis-server, child of this process, with `appendfsync everysec`.
 
     Raises:
-        OSError: it cannot be done here.
+        OSError: this is not possible here.
     """
     thread = next(
         (int(task.name) for task in Path(f"/proc/{pid}/task").glob("*") if _name(task).startswith(SYNCING_THREAD)), 0
@@ -38,7 +38,7 @@ def slow_disk(pid: int) -> Iterator[None]:
         try:
             _ptrace(PTRACE_DETACH, thread)
         except ProcessLookupError:
-            os.waitpid(thread, WALL)  # else the process would never be seen to have ended
+            os.waitpid(thread, WALL)  # otherwise the end of the process would never be seen
 
 
 def _name(task: Path) -> str:

@@ -1,4 +1,4 @@
-"""Producers and consumers at work while something is done to their server."""
+"""Producers and consumers that run while faults hit their server."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tests.harness.waiting import eventually
 NAME = "work"
 LEASE = 2.0
 CONSUMERS = 2
-RATE = 125  # messages a second that are sent; as many fall due that were sent before
-WORK = 0.02  # seconds a message: one consumer alone cannot handle them
-START_SECONDS = 1.0  # about what the processes take to start
+RATE = 125  # messages sent per second; as many earlier ones fall due
+WORK = 0.02  # seconds per message: more than one consumer can handle
+START_SECONDS = 1.0  # about how long the processes take to start
 RESUME_SECONDS = 5.0
 PATIENCE_SECONDS = 120.0
 DRAIN_SECONDS = 120.0
@@ -27,14 +27,14 @@ MOST_MORE = 20
 
 
 class Traffic:
-    """A stock of messages that fall due bit by bit, a producer that sends more, and consumers that handle them.
+    """A stock of messages that fall due little by little, a producer that sends more, and consumers.
 
     Args:
         seconds: how long messages are sent and fall due.
-        producing: what the producer is to do otherwise, as in programs/produce.py.
+        producing: changes of the producer's task, as in programs/produce.py.
 
     Attributes:
-        count: how many messages there are in all.
+        count: the total number of messages.
     """
 
     def __init__(self, world: World, server: RedisServer, seconds: float, **producing: Any) -> None:
@@ -62,10 +62,9 @@ class Traffic:
         return self._producer.poll() is None
 
     def lasts(self, is_enough: bool) -> bool:
-        """Whether messages are still being sent; if not, as many more are, until the scenario has met what it is about.
+        """Whether messages are still being sent; if not, send as many again until the scenario's fault has occurred.
 
-        However short the time is that messages take, this process may have stood still for longer; but not MOST_MORE
-        times in a row.
+        This process may have paused for longer than the messages take, but not MOST_MORE times in a row.
         """
         if self.is_on:
             return True
@@ -78,19 +77,19 @@ class Traffic:
         return True
 
     def drain(self) -> None:
-        """Wait until all is done; the consumers stay, and are idle."""
+        """Wait until everything is done; the consumers keep running, idle."""
         self.world.finish(self._producer)
         self._go_on()
         self.world.drain(self.queue, DRAIN_SECONDS)
 
     def end(self, all_sent: bool = True) -> Verdict:
-        """Wait until all is done, and judge it.
+        """Wait until everything is done, and judge it.
 
         Args:
-            all_sent: every send was repeated until it was acknowledged.
+            all_sent: whether every send was repeated until it was acknowledged.
 
         Raises:
-            Broken: a consumer took too long to go on after a trouble (in the long form); or as `World.verdict`.
+            Broken: a consumer took too long to resume after a trouble (in the long form); or as in `World.verdict`.
         """
         world = self.world
         self.drain()
@@ -106,7 +105,7 @@ class Traffic:
         return verdict
 
     def _go_on(self) -> None:
-        """Send more until each consumer has gone on after the last trouble."""
+        """Send more until each consumer has resumed after the last trouble."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not eventually(lambda: self._worst_resume() < INF, seconds=0.2):
             if time.monotonic() > deadline:
@@ -124,6 +123,6 @@ class Traffic:
 
 
 def errors(client: redis.Redis, code: str) -> int:
-    """Return how many times a server has answered with an error since it was started."""
+    """Return how many errors a server has returned since its start."""
     count: int = client.info("errorstats").get(f"errorstat_{code}", {}).get("count", 0)
     return count

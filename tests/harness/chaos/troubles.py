@@ -1,4 +1,4 @@
-"""The faults of a history, and what they explain: deliveries that were repeated, attempts that nobody saw, delays."""
+"""The faults of a history, and what they explain: repeated deliveries, unseen attempts, delays."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import NamedTuple
 from tests.harness.chaos.history import Event
 
 INF = float("inf")
-UNSETTLED_SECONDS = 1.0  # the longest that a consumer's outcome is under way to the server, generously
+UNSETTLED_SECONDS = 1.0  # generous bound for how long a consumer's outcome takes to reach the server
 
 ENDS = {"finished", "failed", "buried"}
 
 
 class Hit(NamedTuple):
-    """A fault that struck while a message was handed out: when, and in the how manieth delivery that was seen.
+    """A fault that hit a message in delivery: its time, and the number of the visible delivery it hit.
 
-    A delivery that was not seen, because its handler had not begun, counts as half a one.
+    A delivery that was not seen, because its handler had not started, counts as half.
     """
 
     at: float
@@ -29,13 +29,13 @@ class Troubles:
 
     Args:
         events: of the kinds "fault" and "recovered".
-        lease: the consumers', in seconds; None when it is not known. With it, an attempt that nobody saw begin is
-            blamed on a fault within the time that its lease may have had left, and else on any before.
+        lease: the consumers' lease in seconds, or None if unknown. With a lease, an unseen attempt is blamed on a fault
+            within the time its lease may have had left; without one, on any fault before.
     """
 
     def __init__(self, events: Iterable[Event], lease: float | None = None) -> None:
         self._lease = lease
-        self._faults: dict[int, list[tuple[float, float]]] = defaultdict(list)  # by pid: from, to
+        self._faults: dict[int, list[tuple[float, float]]] = defaultdict(list)  # by pid: start, end
         for event in events:
             spans = self._faults[event.pid]
             if event.kind == "fault":
@@ -44,7 +44,7 @@ class Troubles:
                 spans[-1] = (spans[-1][0], event.at)
 
     def explain(self, earlier: Event, end: Event | None, later: Event) -> bool:
-        """Whether a fault of its process, or of the server, kept the earlier delivery from being settled."""
+        """Whether a fault of its process or the server kept the earlier delivery from being settled."""
         for began, ended in self._of(earlier.pid):
             unsettled = end is None or end.at >= began - UNSETTLED_SECONDS
             if began <= moment(later) and unsettled and earlier.at <= ended + UNSETTLED_SECONDS:
@@ -52,14 +52,14 @@ class Troubles:
         return False
 
     def explain_unseen(self, later: Event) -> bool:
-        """Whether a fault kept the handler from beginning the attempt before this delivery, or before this death."""
+        """Whether a fault kept the handler from starting the attempt before this delivery or death."""
         return bool(self._unseen(later))
 
     def explain_order(self, earlier: Event, later: Event) -> bool:
-        """Whether a delivery may have begun as an attempt that was not above an earlier one's.
+        """Whether a delivery may have an attempt number that is not above an earlier one.
 
-        The server may have forgotten attempts, also those of messages whose handlers began when it was back; or the
-        process stood still on the way from its last look at the lease to the line in its journal.
+        The server may have forgotten attempts, even of messages whose handlers started after its return. Or the process
+        was stopped between its last check of the lease and the line in its journal.
         """
         stood_still = any(began <= later.at <= ended + UNSETTLED_SECONDS for began, ended in self._faults[later.pid])
         forgotten = any(
@@ -72,15 +72,15 @@ class Troubles:
         return any(ended >= since for _, ended in self._faults[0])
 
     def of_server_between(self, since: float, until: float) -> bool:
-        """Whether the server was in trouble at any time of a span, or a moment before it."""
+        """Whether the server was in trouble during a span, or just before it."""
         return any(began <= until and ended >= since - UNSETTLED_SECONDS for began, ended in self._faults[0])
 
     def recovery(self, events: Sequence[Event]) -> float:
-        """Return the seconds from a fault until a message that it hit was handled or buried; the longest, 0 for none.
+        """Return the longest time in seconds from a fault until a message it hit was handled or buried; 0 for none.
 
-        A message is hit when its handler runs, or when it was handed out and its handler has not begun, which shows by
-        the attempt that is missing. When the next delivery is hit as well, the time until then counts: from there on
-        it is that hit's recovery.
+        A message is hit while its handler runs, or after it was handed out and before its handler started, which shows
+        as a missing attempt. If the next delivery is hit too, the time until then counts; after that, the recovery
+        belongs to the second hit.
         """
         hits = self._hits(events)
         ends = [moment(event) for event in events if event.kind in ENDS]
@@ -108,7 +108,7 @@ class Troubles:
         return hits
 
     def _worst_unseen(self, later: Event) -> list[float]:
-        """Return the fault before an attempt that nobody saw: of several that it may have been, the earliest."""
+        """Return the fault that ended an unseen attempt: the earliest of several possible ones."""
         suspects = self._unseen(later)
         if not suspects:
             return []
@@ -118,29 +118,29 @@ class Troubles:
         return [min((began for began in suspects if began >= since), default=max(suspects))]
 
     def _unseen(self, later: Event) -> list[float]:
-        """Return when the faults began that may have ended the delivery before this one, which nobody saw begin."""
+        """Return the start times of the faults that may have ended the unseen delivery before this one."""
         every = [(pid, *span) for pid, spans in self._faults.items() for span in spans]
         if self._lease is None or not later.due_ms:
             return [began for _, began, _ in every if began <= moment(later)]
         until = lease_end(later)
         since = until - self._lease - UNSETTLED_SECONDS
-        # The dead take nothing more; but what was handed out while the server was in trouble may not have arrived.
+        # A dead process claims nothing more, but messages handed out during server trouble may not have arrived.
         return [
             max(began, since) for pid, began, ended in every if began <= until and since <= (began if pid else ended)
         ]
 
     def _of(self, pid: int) -> list[tuple[float, float]]:
-        """Return the faults that a process suffers: its own, and the server's."""
+        """Return the faults that affect a process: its own and the server's."""
         return self._faults[pid] + self._faults[0]
 
 
 def moment(event: Event) -> float:
-    """Return when an event was: a death when it was, not when it was found."""
+    """Return when an event happened: for a death, when the message died, not when that was found."""
     return event.at - max(0.0, event.wall_ms - event.ms) / 1000 if event.kind == "buried" and event.ms else event.at
 
 
 def lease_end(delivery: Event) -> float:
-    """Return when the lease ended that the delivery before this one had lost, on the monotonic clock."""
+    """Return when the lost lease of the delivery before this one ended, on the monotonic clock."""
     return delivery.at - max(0.0, delivery.wall_ms - delivery.due_ms) / 1000
 
 

@@ -1,4 +1,4 @@
-"""What a scenario has at hand: servers, processes and journals of its own, and the end at which all must add up."""
+"""The world of a scenario: its own servers, processes and journals, and the final check that everything adds up."""
 
 from __future__ import annotations
 
@@ -42,21 +42,21 @@ Size: TypeAlias = Literal["short", "long"]
 
 
 class Broken(AssertionError):
-    """A scenario has not held what it is to hold."""
+    """A scenario has failed."""
 
 
 class World:
-    """A place for one run of a scenario; everything in it ends with it.
+    """The environment of one run of a scenario; everything in it ends with it.
 
     Args:
-        folder: for journals; empty, and thrown away by whoever made it.
-        seed: decides all that is drawn by lot.
+        folder: an empty folder for journals; its owner deletes it.
+        seed: decides all random choices.
         size: "short" for the suite, "long" for `make chaos`.
 
     Attributes:
-        dice: draws, by the seed.
-        journal: of this process.
-        figures: what the scenario has measured, beside the verdict; told in its line.
+        dice: the random generator, from the seed.
+        journal: the journal of this process.
+        figures: what the scenario measured beside the verdict, shown in its line.
     """
 
     def __init__(self, folder: Path, seed: int, size: Size) -> None:
@@ -73,25 +73,25 @@ class World:
         self._end_at = time.monotonic() + self.pick(500.0, 7200.0)
 
     def pick(self, short: Any, long: Any) -> Any:
-        """Return what fits the size."""
+        """Return the value for the size of this run."""
         return short if self.size == "short" else long
 
     def lease(self, long: float) -> float:
-        """Return the lease of a scenario's consumers, seconds: in the suite, one longer than a machine stands still.
+        """Return the lease of a scenario's consumers, in seconds: in the suite, longer than any pause of the machine.
 
-        Of a process that gets no core for so long, the deliveries are lost without a kill.
+        A process that gets no core for longer than its lease loses its deliveries without a kill.
 
         Args:
-            long: what it is in the long form.
+            long: the lease in the long form.
         """
         return max(long, LEAST_LEASE) if self.size == "short" else long
 
-    # -- what runs ---------------------------------------------------------------------------------------------------
+    # -- processes -----------------------------------------------------------------------------------------------------
 
     def server(self, **options: Any) -> RedisServer:
-        """Start a server; by default it has on disk what it has answered. `options` are those of RedisServer.
+        """Start a server; by default, everything it has answered is on disk. `options` are those of RedisServer.
 
-        The long form prefers 7.0, where it is installed; tests take the newest that is installed.
+        The long form prefers 7.0, if it is installed; tests use the newest installed version.
         """
         binaries = server_binaries()
         newest = next(reversed(binaries.values()))
@@ -101,35 +101,35 @@ class World:
         return server
 
     def queue(self, url: str, name: str = "work", **options: Any) -> Queue:
-        """Return a queue of this process; `options` are those of Queue."""
+        """Return a queue in this process; `options` are those of Queue."""
         queue = Queue(name, url=url, **options)
         self._queues.append(queue)
         return queue
 
     def run(self, *command: str) -> subprocess.Popen[bytes]:
-        """Start a process; what it writes goes to the scenario's log."""
+        """Start a process; its output goes to the scenario's log."""
         process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log)
         self._processes.append(process)
         return process
 
     def consumer(self, url: str, queue: str, **task: Any) -> subprocess.Popen[bytes]:
-        """Start a consumer; `task` as in programs/consume.py."""
+        """Start a consumer; `task` is as in programs/consume.py."""
         return self._program("consume", consume.Task(url=url, queue=queue, journals=str(self.folder), **task))
 
     def chain(self, url: str, queue: str, **task: Any) -> subprocess.Popen[bytes]:
-        """Start a consumer of chains; `task` as in programs/chain.py."""
+        """Start a consumer of chains; `task` is as in programs/chain.py."""
         return self._program("chain", chain.Task(url=url, queue=queue, journals=str(self.folder), **task))
 
     def batch(self, url: str, queue: str, **task: Any) -> subprocess.Popen[bytes]:
-        """Start a consumer of batches; `task` as in programs/batch.py."""
+        """Start a consumer of batches; `task` is as in programs/batch.py."""
         return self._program("batch", batch.Task(url=url, queue=queue, journals=str(self.folder), **task))
 
     def fan(self, url: str, topic: str, **task: Any) -> subprocess.Popen[bytes]:
-        """Start a consumer of a topic; `task` as in programs/fan.py."""
+        """Start a consumer of a topic; `task` is as in programs/fan.py."""
         return self._program("fan", fan.Task(url=url, topic=topic, journals=str(self.folder), **task))
 
     def producer(self, url: str, queue: str, **task: Any) -> subprocess.Popen[bytes]:
-        """Start a producer; `task` as in programs/produce.py."""
+        """Start a producer; `task` is as in programs/produce.py."""
         task = {"seed": self.seed} | task
         return self._program("produce", produce.Task(url=url, queue=queue, journals=str(self.folder), **task))
 
@@ -137,17 +137,17 @@ class World:
         program = f"tests.harness.chaos.programs.{name}"
         return self.run(sys.executable, "-X", "faulthandler", "-m", program, msgspec.json.encode(task).decode())
 
-    # -- what goes wrong ---------------------------------------------------------------------------------------------
+    # -- faults --------------------------------------------------------------------------------------------------------
 
     def kill(self, process: subprocess.Popen[bytes]) -> None:
-        """End a process at once."""
+        """Kill a process."""
         self.journal.note("fault", pid=process.pid, note="SIGKILL")
         process.kill()
         process.wait()
 
     @contextmanager
     def stopped(self, process: subprocess.Popen[bytes]) -> Iterator[None]:
-        """Let a process stand still."""
+        """Stop a process for a while."""
         self.journal.note("fault", pid=process.pid, note="SIGSTOP")
         process.send_signal(signal.SIGSTOP)
         try:
@@ -158,23 +158,23 @@ class World:
 
     @contextmanager
     def trouble(self, what: str) -> Iterator[None]:
-        """Something is wrong with the server, or on the way to it, for all processes."""
+        """Something is wrong for all processes with the server or the connection to it."""
         self.journal.note("fault", pid=0, note=what)
         try:
             yield
         finally:
             self.journal.note("recovered", pid=0)
 
-    # -- the end -----------------------------------------------------------------------------------------------------
+    # -- the end -------------------------------------------------------------------------------------------------------
 
     def send(self, queue: Queue, payload: Any, id: str, **options: Any) -> None:
-        """Send a message from this process, and write it down."""
+        """Send a message from this process, and note it in the journal."""
         self.journal.note("attempted", id)
         sent = queue.send(payload, id=id, **options)
         self.journal.note("sent", id, ms=sent.due_at.timestamp() * 1000 if sent.created else 0.0)
 
     def finish(self, process: subprocess.Popen[bytes], seconds: float = STOP_SECONDS) -> None:
-        """Wait for a process that ends by itself; Broken when it fails, or takes longer: the log says where it is."""
+        """Wait for a process that ends by itself; raise Broken if it fails or takes too long (see the log)."""
         try:
             code = process.wait(seconds)
         except subprocess.TimeoutExpired as error:
@@ -186,24 +186,24 @@ class World:
             raise Broken(f"a process ended with {code}: {process.args!r}; {self.log()}")
 
     def stop(self, process: subprocess.Popen[bytes]) -> None:
-        """Ask a consumer to end in good order; Broken when it does not."""
+        """Ask a consumer to stop cleanly; raise Broken if it does not."""
         if not eventually((self.folder / f"consumer-{process.pid}.jsonl").exists):
             raise Broken(f"a consumer did not start: {process.args!r}; {self.log()}")
         process.terminate()
         self.finish(process)
 
     def check_time(self, queue: Queue) -> None:
-        """Broken when a scenario that goes on until it has met what it is about has done so for too long."""
+        """Raise Broken if a scenario that runs until its fault has occurred takes too long."""
         if time.monotonic() > self._end_at:
             raise Broken(f"it comes to no end: {queue.stats()}; {self.log()}")
 
     def drain(self, queue: Queue, seconds: float = 60.0) -> None:
-        """Wait until nothing but dead letters is left; Broken when that takes longer."""
+        """Wait until only dead letters are left; raise Broken if that takes too long."""
 
         def is_drained() -> bool:
             try:
                 stats = queue.stats()
-            except DelayqError:  # the server may be away
+            except DelayqError:  # the server may be unavailable
                 return False
             return stats.inside == stats.dead and stats.garbage == 0
 
@@ -219,11 +219,11 @@ class World:
         """Judge a run whose queue is drained and whose consumers have ended.
 
         Args:
-            doctor_says: whether the doctor's report is as the scenario wants it; by default it names no error.
-            lease: as of `check`.
+            doctor_says: whether the doctor's report is as expected; by default it must name no error.
+            lease: as in `check`.
 
         Raises:
-            Broken: something is left in Redis, or the books do not balance, or the doctor has found something.
+            Broken: something is left in Redis, the counters do not add up, or the doctor has found something.
         """
         for letter in queue.dead.list(limit=1_000_000):
             died_ms = letter.died_at.timestamp() * 1000 if letter.died_at else 0.0
@@ -240,7 +240,7 @@ class World:
         return verdict
 
     def left(self, queue: Queue) -> list[str]:
-        """Return the keys of a queue that a drained one does not have; those of dead letters are not counted."""
+        """Return the keys that a drained queue does not have, except those of dead letters."""
         dead = {letter.id for letter in queue.dead.list(limit=1_000_000)}
         client: Any = queue._executor.client
         found: list[str] = []
@@ -256,7 +256,7 @@ class World:
         return found
 
     def log(self, lines: int = 20) -> str:
-        """Return the end of what the processes have written."""
+        """Return the end of the processes' output."""
         return "\n".join((self.folder / "log").read_text(errors="replace").splitlines()[-lines:])
 
     def close(self) -> None:

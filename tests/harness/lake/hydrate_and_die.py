@@ -1,6 +1,6 @@
 """A load that is killed at one of its steps: `python -m tests.harness.lake.hydrate_and_die URL LAKE NOW_MS STEP`.
 
-STEP is what is not reached any more: the name of one of `STEPS`, and how often it goes well before.
+STEP is where it dies: the name of one of `STEPS`, and how often that step succeeds before.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DIED = 9
 
 
 def die_at(step: str, times: int) -> None:
-    """Let this process end when it begins a step for the `times`-th time after the first."""
+    """End this process when it starts a step after `times` successful ones."""
     place, name = STEPS[step]
     original = getattr(place, name)
     left = [times]

@@ -1,4 +1,4 @@
-"""Queues with a horizon, on a clock that the test moves."""
+"""Queues with a horizon, on a clock set by the test."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ START = dt.datetime(2030, 1, 1, 12, 0, tzinfo=dt.UTC)
 
 
 class Clock:
-    """The time that scripts go by."""
+    """The time that scripts use."""
 
     def __init__(self, start: dt.datetime = START) -> None:
         self.ms = round(start.timestamp() * 1000)
@@ -39,13 +39,13 @@ class Clock:
 
 @contextmanager
 def far_queue(url: str, lake: Path, clock: Clock, **options: Any) -> Iterator[Queue]:
-    """A queue that puts into the lake what is due later than in two hours."""
+    """A queue that writes messages to the lake if they are due in more than two hours."""
     with Queue("jobs", url=url, horizon=HORIZON, lake=lake, clock=clock, **options) as queue:
         yield queue
 
 
 def load(queue: Queue, lake: Path, **options: Any) -> list[HourLoaded]:
-    """Bring what begins to fall due within two hours into Redis."""
+    """Load into Redis what starts to fall due within two hours."""
     return hydrate(queue, str(lake), HORIZON, **options)
 
 
@@ -55,7 +55,7 @@ def counted(loaded: list[HourLoaded], *names: str) -> tuple[int, ...]:
 
 
 def delivered(queue: Queue) -> list[Message]:
-    """What is due, each acked."""
+    """Receive and ack what is due."""
     found: list[Message] = []
     while messages := queue.receive(500):
         assert all(queue.ack(messages))

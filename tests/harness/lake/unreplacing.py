@@ -1,4 +1,4 @@
-"""A file system that cannot put a file in the place of another in one step, as HDFS, and on which a program may die."""
+"""A file system that, like HDFS, cannot replace a file in one step, and where a program can die at any step."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from pyarrow import fs
 
 
 class Killed(BaseException):
-    """The program has ended here."""
+    """The program ended here."""
 
 
 class Unreplacing(fs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has no types
-    """This machine's files, of which none is replaced: it is removed, and then there is the other one.
+    """Local files that are never replaced in one step: the old file is removed before the new one appears.
 
     Attributes:
-        left: steps that change something until the program dies; None when it does not.
-        replaced: the files that were to be replaced.
+        left: the number of changing steps until the program dies; None if it does not.
+        replaced: the files that should have been replaced.
     """
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class Unreplacing(fs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has no
         self.replaced: list[str] = []
 
     def begins(self) -> None:
-        """A step begins, or the program is dead."""
+        """Start a step, or die."""
         if self.left is not None:
             if not self.left:
                 raise Killed

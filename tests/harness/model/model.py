@@ -75,7 +75,7 @@ class Model:
         found = (m for m in self.messages.values() if m.state in states and shard in (None, self.home_of(m.id)))
         return sorted(found, key=lambda m: (m.score, m.id))
 
-    # -- send --------------------------------------------------------------------------------------------------------
+    # -- send ----------------------------------------------------------------------------------------------------------
 
     def send(
         self, id: str, payload: Any, delay: int, max_retries: int, expires: int | None = None, conflict: str = "ignore"
@@ -116,7 +116,7 @@ class Model:
             self.reserved[id] = self.now.after(unique)
         return due, created
 
-    # -- receive -----------------------------------------------------------------------------------------------------
+    # -- receive -------------------------------------------------------------------------------------------------------
 
     def next_work(self, shard: int | None = None) -> float:
         """When a consumer next has something to do: never before the end of a pause."""
@@ -243,7 +243,7 @@ class Model:
             self.let_go(self.key_of(m.id), kept=m.id)
         return handed
 
-    # -- limits ------------------------------------------------------------------------------------------------------
+    # -- limits --------------------------------------------------------------------------------------------------------
 
     def room(self) -> int:
         """How many messages may be handed out now. A running one counts until it is settled or its lease ends."""
@@ -357,7 +357,7 @@ class Model:
         for key in sorted(keys):
             self.let_go(key, look=True)
 
-    # -- settle ------------------------------------------------------------------------------------------------------
+    # -- settle --------------------------------------------------------------------------------------------------------
 
     def is_running(self, handed: Handed) -> bool:
         m = self.messages.get(handed.id)
@@ -457,7 +457,7 @@ class Model:
         self.counters[counter] += 1
         m.state, m.score, m.known, m.error, m.reason = "garbage", self.now.ms, False, None, None
 
-    # -- schedules ---------------------------------------------------------------------------------------------------
+    # -- schedules -----------------------------------------------------------------------------------------------------
 
     def arm(self, name: str, slot: int, following: int, of: Held | Schedule, is_skipped: bool = False) -> None:
         """Arm another occurrence, unless another client has done so meanwhile."""
@@ -533,7 +533,7 @@ class Model:
             if 0 < there.armed <= self.now.ms and (m is None or m.state in ("dead", "garbage")):
                 self.arm(name, there.armed, there.plan.following(there.armed, self.now.ms), there)
 
-    # -- what keepers do ---------------------------------------------------------------------------------------------
+    # -- what keepers do -----------------------------------------------------------------------------------------------
 
     def cancel(self, id: str) -> str:
         m = self.there(id)

@@ -53,7 +53,7 @@ class Together:
     ids: list[str]
     placed: set[str]
 
-    # -- limits ------------------------------------------------------------------------------------------------------
+    # -- limits --------------------------------------------------------------------------------------------------------
 
     def configure(self, numbers: dict[str, Any]) -> None:
         """Set limits of the kinds that this program has."""
@@ -101,7 +101,7 @@ class Together:
         if "per_key" in self.limits:
             self.model.look_through()
 
-    # -- schedules ---------------------------------------------------------------------------------------------------
+    # -- schedules -----------------------------------------------------------------------------------------------------
 
     def add_schedule(self, every: int, missed: Any, grace: int, retries: int, wait: bool) -> None:
         plan = Plan(every, missed, grace if missed == "skip" else 0)
@@ -152,7 +152,7 @@ class Together:
             lambda: [told(self.model.send(id, payload, delay, retries, expires)) for id in ids],
         )
 
-    # -- consumers ---------------------------------------------------------------------------------------------------
+    # -- consumers -----------------------------------------------------------------------------------------------------
 
     def batch(self, ahead: bool, limit: int, lease: int, verdicts: list[str]) -> None:
         """A batch handler gets the messages of a claim, and decides the outcome of each."""
@@ -270,7 +270,7 @@ class Together:
 
         self.both("clean up", real, lambda: self.model.clean_up(1000))
 
-    # -- combined features -------------------------------------------------------------------------------------------
+    # -- combined features ---------------------------------------------------------------------------------------------
 
     def note_replace(self, conflict: str, was: str) -> None:
         if conflict == "replace" and was not in ("nothing", "garbage"):

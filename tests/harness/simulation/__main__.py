@@ -1,4 +1,4 @@
-"""`python -m tests.harness.simulation SEED [COUNT]`: simulate seeds; of a single one, show the trace."""
+"""`python -m tests.harness.simulation SEED [COUNT]`: simulate seeds; show the trace of a single one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.harness.simulation.simulation import Failed, play
 @click.argument("count", type=click.IntRange(min=1), default=1)
 @click.option("--url", metavar="URL", help="A server, all of whose data are deleted. Default: a new one.")
 def main(seed: int, count: int, url: str | None) -> None:
-    """Simulate seeds, one after another; exit 1 when one fails."""
+    """Simulate seeds, one after the other; exit 1 if one fails."""
     server = None if url else RedisServer(list(server_binaries().values())[-1])
     failed, began = 0, time.monotonic()
     try:

@@ -1,4 +1,4 @@
-"""Who takes part: producers, consumers, receivers and a keeper. Each uses the library as a user's program does."""
+"""The actors: producers, consumers, receivers and an operator. Each uses the library as a user's program does."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from delayq.operations.manage import PURGEABLE
 from tests.harness.simulation.fibers import Process, Stage
 from tests.harness.simulation.lives import Lives
 
-NAMES = 6  # ids that producers choose again and again
+NAMES = 6  # ids that producers reuse
 
 
 @dataclass
 class Cast:
-    """What all actors know.
+    """What all actors share.
 
     Attributes:
-        lease: of the queue, in seconds.
-        is_fair: nothing goes wrong, but for handlers that fail.
-        is_calm: the time of faults is over: handlers succeed, and producers and keepers end.
+        lease: the lease of the queue, in seconds.
+        is_fair: whether nothing goes wrong except failing handlers.
+        is_calm: whether the time of faults is over: handlers succeed, and producers and keepers end.
     """
 
     stage: Stage
@@ -55,7 +55,7 @@ class Actor:
     """A program: `main` runs in a thread of its own process.
 
     Attributes:
-        starts_again: whether it is started anew when it has crashed.
+        starts_again: whether it is restarted after a crash.
     """
 
     starts_again: ClassVar[bool] = True
@@ -70,11 +70,11 @@ class Actor:
         raise NotImplementedError
 
     def stop(self) -> None:
-        """End in good order, soon."""
+        """End cleanly and soon."""
 
 
 class Producer(Actor):
-    """Sends messages, some under ids that exist; two threads share a client."""
+    """Sends messages, some with existing ids; two threads share a client."""
 
     starts_again = False
 
@@ -87,7 +87,7 @@ class Producer(Actor):
         for _ in range(self.dice.randint(2, 6)):
             self.cast.sleep(0, 1.5)
             batch = [self.message() for _ in range(self.dice.choice((1, 1, 1, 2, 5)))]
-            for _ in range(2):  # whoever does not know whether a send went through sends again
+            for _ in range(2):  # a producer that does not know whether a send succeeded sends again
                 try:
                     self.send_batch(queue, batch)
                     break
@@ -121,7 +121,7 @@ class Producer(Actor):
 
 
 class Worker(Actor):
-    """Runs the library's own consumer; its handlers do all that handlers may."""
+    """Runs the library's own consumer; its handlers do everything that handlers may do."""
 
     consumer: Consumer | None = None
     is_stopping = has_ended = False
@@ -136,7 +136,7 @@ class Worker(Actor):
             self.process.serves_since = self.cast.stage.schedule.us
             try:
                 consumer.run()
-            except ServerError:  # there was no connection to begin with
+            except ServerError:  # there was no connection at the start
                 self.cast.sleep(0.1, 0.5)
         self.has_ended = True
 
@@ -147,11 +147,11 @@ class Worker(Actor):
         self.is_stopping, self.process.serves_since = True, None
         while not self.has_ended:
             if self.consumer is not None:
-                self.consumer.stop()  # in vain while it starts
+                self.consumer.stop()  # has no effect while it starts
             self.cast.sleep(0.1, 0.5)
 
     def handle(self, message: Message) -> Any:
-        self.cast.sleep(0, 0)  # to a thread of a dead process, this is the end
+        self.cast.sleep(0, 0)  # a thread of a dead process ends here
         self.cast.lives.started(message, strict=True)
         lease = self.cast.lease
         long = self.dice.choice((0.01, 0.01, 0.01, 0.1, lease, 2.5 * lease))
@@ -183,7 +183,7 @@ class Worker(Actor):
     def settle_itself(self, message: Message) -> None:
         """Do the work, and ack before the handler returns."""
         self.cast.lives.finished(message)
-        self.process.held += 1  # the handler runs on, and its consumer takes nothing else meanwhile
+        self.process.held += 1  # the handler keeps running, and its consumer takes nothing else meanwhile
         with contextlib.suppress(StaleReceipt, ServerError):
             message.ack()
         self.cast.sleep(0, 0.1)
@@ -201,7 +201,7 @@ class Worker(Actor):
 
 
 class Receiver(Actor):
-    """Pulls messages, and settles them in all ways, some of them twice, late, or not at all."""
+    """Receives messages, and settles them in every way, some of them twice, late, or not at all."""
 
     def main(self) -> None:
         queue = self.cast.queue()
@@ -214,7 +214,7 @@ class Receiver(Actor):
 
     def settle(self, message: Message) -> None:
         now = self.cast.stage.schedule.us
-        self.process.troubles.append((now, float("inf")))  # it may well forget a message
+        self.process.troubles.append((now, float("inf")))  # it may forget a message
         self.cast.sleep(0, self.dice.choice((0.01, 0.5, 1.2 * self.cast.lease)))
         for _ in range(self.dice.choice((0, 1, 1, 1, 2))):
             how = self.dice.choice(("ack", "ack", "nack", "release", "reject", "extend"))
@@ -226,7 +226,7 @@ class Receiver(Actor):
 
 
 class Keeper(Actor):
-    """Cancels, reschedules, requeues, purges, pauses, and looks."""
+    """Cancels, reschedules, requeues, purges, pauses, and inspects."""
 
     def main(self) -> None:
         queue = self.cast.queue()

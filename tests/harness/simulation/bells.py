@@ -1,4 +1,4 @@
-"""The bells that idle consumers wait on: a blocked connection each, and whoever blocks first is served first."""
+"""The bells that idle consumers wait on: each consumer blocks a connection, and the first to block is served first."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.harness.simulation.standins import Wakeup
 
 
 class Belfry:
-    """Stands for the module `delayq.transport.listener`: all bells, as the server has them."""
+    """Replaces the module `delayq.transport.listener`: all bells, as on the server."""
 
     def __init__(self, stage: Stage, network: Network, server: Server) -> None:
         self.BellListener = partial(Bell, self)
@@ -29,7 +29,7 @@ class Belfry:
         self._blocked: dict[str, list[Blocked]] = defaultdict(list)
 
     def wait(self, bells: Sequence[Bell], seconds: float, wakeup: Wakeup | None = None) -> None:
-        """Wait as `delayq.transport.listener.wait`."""
+        """Wait like `delayq.transport.listener.wait`."""
         if seconds <= 0 or any(bell.has_token for bell in bells) or (wakeup is not None and wakeup.is_set):
             return
         fiber = self.stage.fiber
@@ -42,18 +42,18 @@ class Belfry:
         fiber.pause()
 
     def block(self, blocked: Blocked) -> None:
-        """Let the server know of one that waits."""
+        """Tell the server that a client waits."""
         if blocked.bell.is_blocked_by(blocked):
             self._blocked[blocked.bell.key].append(blocked)
             self.ring(blocked.bell.key)
 
     def unblock(self, blocked: Blocked) -> None:
-        """Let the server know of one that waits no more."""
+        """Tell the server that a client no longer waits."""
         if blocked in self._blocked[blocked.bell.key]:
             self._blocked[blocked.bell.key].remove(blocked)
 
     def ring(self, key: str) -> None:
-        """Give the token, if there is one, to who waits for it."""
+        """Give the token, if there is one, to the client that waits for it."""
         if self._blocked[key] and self._server.take_token(key):
             blocked = self._blocked[key].pop(0)
             self._server.note(blocked.bell.process, "rings")
@@ -68,7 +68,7 @@ class Blocked:
 
 
 class Bell:
-    """Stands for `delayq.transport.listener.BellListener`."""
+    """Replaces `delayq.transport.listener.BellListener`."""
 
     def __init__(self, belfry: Belfry, client: Any, key: str) -> None:
         self.process = belfry.stage.fiber.process
@@ -81,7 +81,7 @@ class Bell:
         self._blocked: Blocked | None = None
 
     def is_blocked_by(self, blocked: Blocked) -> bool:
-        """Whether this is what it waits with now."""
+        """Whether it currently waits with this."""
         return self._blocked is blocked
 
     def listen(self) -> None:
@@ -93,7 +93,7 @@ class Bell:
         self._after(lambda: self._belfry.block(blocked))
 
     def receive(self, blocked: Blocked) -> None:
-        """Take the token that the server has sent; a connection that is closed by now loses it."""
+        """Take the token that the server sent; if the connection is closed by now, the token is lost."""
         if self._blocked is blocked and not self.process.is_dead:
             self.has_token = True
             if self.wake is not None:
@@ -111,13 +111,13 @@ class Bell:
             return False
         self._belfry.stage.fiber.sleep(self._network.latency(self.process))
         self._belfry.unblock(blocked)
-        self._belfry.stage.fiber.sleep(2000)  # a token may be under way
+        self._belfry.stage.fiber.sleep(2000)  # a token may be on its way
         self._blocked = None
         return self.take_token()
 
     def close(self) -> None:
         blocked, self._blocked, self.has_token = self._blocked, None, False
-        if blocked is not None:  # until the server knows, it may give it a token in vain
+        if blocked is not None:  # until the server knows, it may waste a token on it
             self._after(lambda: self._belfry.unblock(blocked))
 
     def _after(self, event: Event) -> None:

@@ -1,6 +1,6 @@
-"""Processes whose threads run one at a time, each until it waits: what they do depends on the schedule alone.
+"""Processes whose threads run one at a time, each until it waits, so that the schedule alone decides what happens.
 
-The library's code runs in them as it is. Only what it waits with is exchanged: `time`, `threading`, its bells and
+The library's code runs in them unchanged. Only what it waits with is replaced: `time`, `threading`, its bells and
 its connections.
 """
 
@@ -14,18 +14,18 @@ from tests.harness.simulation.schedule import Event, Schedule
 
 
 class Crashed(BaseException):
-    """The process has been killed: its threads unwind, and reach nothing outside any more."""
+    """The process was killed: its threads unwind, and can reach nothing outside."""
 
 
 class Process:
     """A process of the simulation.
 
     Attributes:
-        stalled_until: it stands still until then, in microseconds.
-        serves_since: a consumer runs since then, in microseconds; None when none does.
-        held: the deliveries that it was handed and that are not settled.
-        idle_since: the last time that one of them was settled, in microseconds.
-        troubles: when something was done to it, from and to, in microseconds.
+        stalled_until: it is stopped until then, in microseconds.
+        serves_since: when its consumer started, in microseconds; None if none runs.
+        held: the number of deliveries it has received and not settled.
+        idle_since: when one of them was last settled, in microseconds.
+        troubles: start and end of each fault that hit it, in microseconds.
     """
 
     def __init__(self, stage: Stage, name: str) -> None:
@@ -50,20 +50,20 @@ class Process:
         return all(fiber.has_ended for fiber in self._fibers)
 
     def crash(self) -> None:
-        """Kill it, from outside: it forgets all that it holds, and sends nothing more."""
+        """Kill it from outside: it forgets everything it holds, and sends nothing more."""
         self.is_dead = True
         self.troubles.append((self.stage.schedule.us, float("inf")))
         for fiber in self._fibers:
             fiber.unwind()
 
     def stall(self, us: int) -> None:
-        """Let it stand still, as SIGSTOP does."""
+        """Stop it for a while, as SIGSTOP does."""
         now = self.stage.schedule.us
         self.stalled_until = max(self.stalled_until, now + us)
         self.troubles.append((now, self.stalled_until))
 
     def had_trouble(self, since: float, until: float) -> bool:
-        """Whether something was done to it between two times, in microseconds."""
+        """Whether a fault hit it between two times, in microseconds."""
         return any(began <= until and since <= ended for began, ended in self.troubles)
 
 
@@ -92,7 +92,7 @@ class Fiber:
         self._let_run()
 
     def waker(self) -> Event:
-        """Return what ends the next pause, later than that in vain; a process that stands still is woken afterwards."""
+        """Return a function that ends the next pause, and does nothing later; a stopped process wakes up afterwards."""
         pause = self._pauses + 1
 
         def wake() -> None:
@@ -107,7 +107,7 @@ class Fiber:
         return wake
 
     def pause(self) -> None:
-        """Wait, on this thread, until woken; raises Crashed when the process is dead."""
+        """Wait, on this thread, until woken; raises Crashed if the process is dead."""
         if not self.process.is_dead:
             self._pauses += 1
             self._is_paused = True
@@ -118,7 +118,7 @@ class Fiber:
             raise Crashed
 
     def sleep(self, us: float) -> None:
-        """Wait for so many microseconds."""
+        """Wait for this many microseconds."""
         self._stage.schedule.after(us, self.waker())
         self.pause()
 
@@ -145,14 +145,14 @@ class Fiber:
             self._target()
         except Crashed:
             pass
-        except BaseException as error:  # noqa: BLE001  # it is raised where the simulation is run
+        except BaseException as error:  # noqa: BLE001  # it is raised again in the simulation
             self._error = error
         self.has_ended = True
         self._back.release()
 
 
 class Stage:
-    """All processes, and whose turn it is."""
+    """All processes, and the one whose turn it is."""
 
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
@@ -166,7 +166,7 @@ class Stage:
         return self.current
 
     def close(self) -> None:
-        """End all threads that are left."""
+        """End all remaining threads."""
         for process in self.processes:
             if not process.is_over:
                 process.crash()

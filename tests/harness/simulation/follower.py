@@ -1,4 +1,4 @@
-"""Follows what the server is asked and has answered, and says when an answer is not what it must be."""
+"""Follows the calls to the server and its replies, and fails when a reply is wrong."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from tests.harness.simulation.schedule import Schedule
 
 
 class Follower:
-    """One method for each script: it knows what the answer must be by the lives of the messages so far."""
+    """One method per script: it derives the correct reply from the lives of the messages so far."""
 
     def __init__(self, schedule: Schedule, lives: Lives, promptness: Promptness) -> None:
         self._schedule = schedule
         self._lives = lives
         self._promptness = promptness
-        self._claims: dict[tuple[str, str], dict[str, list[Any]]] = {}  # replies by names, of a shard and a run
+        self._claims: dict[tuple[str, str], dict[str, list[Any]]] = {}  # replies by name, for a shard and a run
 
     def saw(self, process: Process, shard: str, name: str, argv: tuple[Any, ...], reply: Any) -> None:
-        """Take note of a call that the server has answered.
+        """Note a call that the server has answered.
 
         Args:
-            argv: of the script.
-            reply: as it came; of a purge, the ids that it has discarded.
+            argv: the ARGV of the script.
+            reply: the raw reply; for a purge, the ids it has deleted.
         """
         follow = getattr(self, f"_{name}", None)
         if follow is not None:
             follow(process, shard, argv, reply)
 
     def forget_claims(self, shard: str, name: str) -> None:
-        """Forget the replies to the claims of a run: their leases are over, and so is what the server kept of them."""
+        """Forget the replies to the claims of a run: their leases have ended, and the server keeps them no longer."""
         self._claims.pop((shard, name[:16]), None)
 
     @property
@@ -46,11 +46,11 @@ class Follower:
 
     @property
     def _latest_ms(self) -> int:
-        """The latest time that the server has seen: what was due then may be handed out once its clock is set back."""
+        """The latest time that the server has seen: messages due then may be handed out after its clock is set back."""
         return max(self._us, self._schedule.latest_us) // 1000
 
     def _check_due(self, life: Life, word: str | int) -> None:
-        """Make sure that a delay is not cut short."""
+        """Check that a delay is not cut short."""
         if life.due < self._due(word):
             raise Violation(f"{life.id} is due at {life.due}, earlier than asked for: {word}")
 
@@ -73,7 +73,7 @@ class Follower:
         now, micros, flat, deliveries = reply
         name = str(argv[4])
         claims = self._claims.setdefault((shard, name[:16]), {})
-        if name in claims:  # its reply was lost: it is the same claim
+        if name in claims:  # its reply was lost, so this is the same claim
             if flat and claims[name] != reply:
                 raise Violation(f"claim {name} was answered {claims[name]}, and again with {reply}")
             return
@@ -95,7 +95,7 @@ class Follower:
             self._lives.hand_out(life, process, receipt, self._us + int(argv[2]) * 1000)
 
     def _ours(self, process: Process, id: str, receipt: str, said: bool) -> Life | None:
-        """Return the life that a receipt settles; whether there is one must be what the server has said."""
+        """Return the life that a receipt settles; the server must agree on whether there is one."""
         life = self._lives.present.get(id)
         right = life is not None and life.state == "running" and life.receipt == receipt
         if right != said:
@@ -181,7 +181,7 @@ class Follower:
         for id, said in zip(argv[3:], reply, strict=True):
             life = self._lives.present.get(id)
             dead = life is not None and life.state == "dead"
-            if (said and not dead) or (dead and not said and argv[2] == ""):  # else it may have died since
+            if (said and not dead) or (dead and not said and argv[2] == ""):  # otherwise it may have died since
                 raise Violation(f"requeue says {said} of {life}")
             if said and life is not None:
                 life.state, life.due = "waiting", self._due(argv[1])
@@ -192,7 +192,7 @@ class Follower:
             self._lives.end(self._lives.present[id.decode()], "purged")
 
     def _due(self, word: str | int) -> int:
-        """Return the time that a word of a call stands for: no earlier than asked for, and a whole millisecond."""
+        """Return the time meant by an argument of a call: not earlier than asked for, and a whole millisecond."""
         if isinstance(word, int) or int(word) == 0:
             return self._ms + int(word) if isinstance(word, str) else word
         return -(-self._us // 1000) + int(word)

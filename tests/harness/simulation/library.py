@@ -1,4 +1,4 @@
-"""The library on the virtual clock: what its modules wait with is exchanged while a simulation runs."""
+"""The library on the virtual clock: what its modules wait with is replaced while a simulation runs."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ TIMED = (
 
 @contextmanager
 def exchanged(stage: Stage, network: Network, server: Server) -> Iterator[None]:
-    """Let the library wait, number and connect as the simulation does."""
+    """Let the library wait, make ids and connect through the simulation."""
     time, threading, belfry = VirtualTime(stage), Threading(stage), Belfry(stage, network, server)
     server.on_token = belfry.ring
     ids, tokens = itertools.count(1), itertools.count(1)
@@ -81,7 +81,7 @@ def exchanged(stage: Stage, network: Network, server: Server) -> Iterator[None]:
 
 
 class Log:
-    """Stands for the library's logger: its lines go into the trace."""
+    """Replaces the library's logger: its lines go into the trace."""
 
     def __init__(self, stage: Stage, server: Server, about: str = "") -> None:
         self._stage = stage

@@ -1,4 +1,4 @@
-"""What became of every message: its life begins when a send stores it, and ends in one way.
+"""What happened to every message: its life starts when a send stores it, and ends in exactly one way.
 
 An id may have several lives, one after the other.
 """
@@ -15,7 +15,7 @@ from tests.harness.simulation.schedule import Schedule
 
 
 class Violation(AssertionError):
-    """Something that must hold does not."""
+    """A rule was broken."""
 
 
 @dataclass
@@ -26,15 +26,15 @@ class Life:
         state: "waiting", "running", "dead", or how it ended.
         stored: when it was sent, ms.
         due: when it may be handed out next, ms.
-        expires: when it must not be started any more, ms, or None.
+        expires: when it must no longer be started, ms, or None.
         next_attempt: the number that its next delivery will have.
-        released, attempts_reset, lost: as `delayq.model.delivery.Deliveries` has them.
-        holder: the process that it was handed to last; at `handed`, in microseconds since the beginning.
+        released, attempts_reset, lost: as in `delayq.model.delivery.Deliveries`.
+        holder: the process that received it last, at `handed`, in microseconds since the start.
         receipt: of that delivery.
         lease_end: of that delivery, in thousandths of a millisecond.
         finished: how many handlers have done its work.
-        receipts: of its deliveries, and when each was handed out.
-        earlier: the receipts of the lives that it has replaced.
+        receipts: the receipts of its deliveries, and when each was handed out.
+        earlier: the receipts of the lives it has replaced.
     """
 
     id: str
@@ -60,16 +60,16 @@ class Life:
 
     @property
     def record(self) -> str:
-        """What must be stored of its earlier deliveries."""
+        """What must be stored about its earlier deliveries."""
         return f"{self.next_attempt - 1}.{self.released}.{self.attempts_reset}.{self.lost}"
 
 
 class Lives:
-    """Follows each message, and says when something happens to it that must not.
+    """Follows each message, and fails when something happens to it that must not.
 
     Attributes:
-        counts: of what has happened.
-        of_body: the lives that a payload has had: several when it was sent again.
+        counts: how often each thing has happened.
+        of_body: the lives of a payload: several if it was sent again.
         present: the lives that have not ended, by id.
     """
 
@@ -79,18 +79,18 @@ class Lives:
         self.present: dict[str, Life] = {}
         self._schedule = schedule
 
-    # -- what the clients tell ---------------------------------------------------------------------------------------
+    # -- what the clients report ---------------------------------------------------------------------------------------
 
     def acknowledged(self, body: bytes) -> None:
-        """Take note that a producer was told that its message is stored."""
+        """Note that a producer knows its message is stored."""
         self.counts["acknowledged"] += 1
         if body not in self.of_body:
             self._tell(f"{body!r} was acknowledged, and never stored")
 
     def started(self, message: Delivery, strict: bool) -> None:
-        """Take note that a handler begins; with `strict`, its lease must stand.
+        """Note that a handler starts; with `strict`, its lease must not have ended.
 
-        Not so once the server's clock was set: no client can know.
+        Not strict after the server's clock was set, because clients cannot know that.
         """
         self.counts["started"] += 1
         life = self._life_of(message)
@@ -106,22 +106,22 @@ class Lives:
         self.counts["repeated"] += life.finished > 0
 
     def finished(self, message: Delivery) -> None:
-        """Take note that a handler has done its work."""
+        """Note that a handler has done its work."""
         self.counts["finished"] += 1
         life = self._life_of(message)
         if life is not None:
             life.finished += 1
 
     def _was_replaced_at_hand_out(self, message: Delivery) -> bool:
-        """Whether it was replaced in the millisecond of its hand-out, before its envelope was fetched: nobody can tell.
+        """Whether it was replaced in the millisecond of its claim, before its envelope was fetched: no client can tell.
 
-        This is what is left of a race that delayq decides otherwise: see `operations.claim`.
+        This is the rest of a race that delayq resolves in all other cases: see `operations.claim`.
         """
         replaced = (life for life in self.of_body.get(message.body, []) if message.receipt in life.earlier)
         return any(life.id == message.id and life.stored == int(message.handed_ms) for life in replaced)
 
     def _tell(self, text: str) -> None:
-        """Let the simulation fail; not the thread that is told, which may be one that outlives all errors."""
+        """Let the simulation fail, not the current thread, which may survive all errors."""
 
         def fail() -> None:
             raise Violation(text)
@@ -131,12 +131,12 @@ class Lives:
     def _life_of(self, message: Delivery) -> Life | None:
         lives = [life for life in self.of_body.get(message.body, []) if life.id == message.id]
         found = [life for life in lives if message.receipt in life.receipts]
-        # Two lives of an id may have the same receipt, by a chance of one in a thousand: they were stored at two times.
+        # Two lives of an id have the same receipt once in a thousand times, but were stored at different times.
         created = message._created_ms
         return next((life for life in found if life.stored == created), found[0] if found else None)
 
     def check_end(self) -> None:
-        """Make sure, after a drain, that each message has come to an end that is one."""
+        """Check, after a drain, that each message has ended properly."""
         for life in (each for lives in self.of_body.values() for each in lives):
             self.counts[f"ended {life.state}"] += 1
             if life.state in {"waiting", "running"} or (life.state == "acked" and not life.finished):
@@ -144,10 +144,10 @@ class Lives:
                     f"lost: {life.id} ({life.body!r}) is {life.state}, and was handled {life.finished} times"
                 )
 
-    # -- what the server does ----------------------------------------------------------------------------------------
+    # -- what the server does ------------------------------------------------------------------------------------------
 
     def begin(self, shard: str, id: str, due: int, envelope: bytes) -> Life:
-        """Take note that a message was stored; in the place of another one, when there is one."""
+        """Note that a message was stored, perhaps in place of another one."""
         created, opened = parse(b"%013d" % (self._schedule.server_us // 1000) + envelope)
         expires = None if opened.expires_ms is None else created + opened.expires_ms
         life = Life(id, shard, opened.body, created, due, expires, opened.max_retries)
@@ -157,7 +157,7 @@ class Lives:
             life.earlier = before.earlier.union(before.receipts)
             life.released, life.attempts_reset = before.released, life.next_attempt - 1
             if before.state == "running" and before.holder is not None:
-                before.holder.serves_since = None  # its handler runs on: nobody can tell when it is idle again
+                before.holder.serves_since = None  # its handler keeps running, and nobody knows when it is idle again
             self.end(before, "replaced")
         self.present[id] = life
         self.of_body.setdefault(life.body, []).append(life)
@@ -165,7 +165,7 @@ class Lives:
         return life
 
     def hand_out(self, life: Life, process: Process, receipt: str, lease_end: int) -> None:
-        """Take note that a message was handed to a process."""
+        """Note that a process received a message."""
         life.state, life.holder, life.handed, life.receipt = "running", process, self._schedule.us, receipt
         life.lease_end = lease_end
         life.receipts[receipt] = self._schedule.us
@@ -173,7 +173,7 @@ class Lives:
         self.counts["delivered"] += 1
 
     def wait(self, life: Life, due: int, counted: bool) -> None:
-        """Let a message wait after a delivery, or let it go if it was cancelled meanwhile."""
+        """Let a message wait after a delivery, or end it if it was cancelled meanwhile."""
         if life.is_cancelled:
             self.end(life, "cancelled")
             return
@@ -183,7 +183,7 @@ class Lives:
         life.released += not counted
 
     def end(self, life: Life, how: str) -> None:
-        """Take note that a message is gone."""
+        """Note that a message is gone."""
         self._take_back(life)
         life.state = how
         del self.present[life.id]

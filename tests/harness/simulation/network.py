@@ -1,4 +1,4 @@
-"""The way to the server: each call of a trip arrives at a time of its own, and the trip may break anywhere."""
+"""The network: each call of a round trip arrives at its own time, and the round trip can break anywhere."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from tests.harness.simulation.fibers import Process, Stage
 from tests.harness.simulation.schedule import Event
 from tests.harness.simulation.server import Server
 
-TRIES = 4  # as redis-py does with the settings of delayq.transport.clients
-PAUSE_US = (100_000, 200_000)  # before each further one, doubling
+TRIES = 4  # like redis-py with the settings of delayq.transport.clients
+PAUSE_US = (100_000, 200_000)  # before each repetition, doubling
 TIMEOUT_US = 5_000_000
-SLOW_US, LONGEST_US = 100_000, 3_000_000  # of what lags
+SLOW_US, LONGEST_US = 100_000, 3_000_000  # of delayed calls
 
 
 @dataclass
 class Weather:
-    """How likely faults are, each as a share of all trips.
+    """The probability of each fault, as a share of all round trips.
 
     Attributes:
-        cuts: the connection breaks before one of the calls has arrived, or before the replies have.
+        cuts: the connection breaks before one of the calls or the replies arrive.
         lags: a call or the replies take up to seconds.
     """
 
@@ -34,12 +34,12 @@ class Weather:
 
 @dataclass(eq=False)
 class Trip:
-    """Calls under way.
+    """Calls in flight.
 
     Attributes:
         cut: the number of calls that arrive before the connection breaks, or None.
-        late: the calls that were cut off arrive all the same, once nobody waits for them.
-        is_over: nobody waits any more.
+        late: whether the cut off calls still arrive, once nobody waits for them.
+        is_over: whether nobody waits any more.
     """
 
     process: Process
@@ -53,10 +53,10 @@ class Trip:
 
 
 class Network:
-    """Carries trips to the server, and its bells' tokens back.
+    """Carries round trips to the server, and the tokens of its bells back.
 
     Attributes:
-        down_until: the server cannot be reached until then, in microseconds.
+        down_until: the server is unreachable until then, in microseconds.
     """
 
     def __init__(self, stage: Stage, server: Server) -> None:
@@ -74,11 +74,11 @@ class Network:
 
     @property
     def has_stragglers(self) -> bool:
-        """Whether calls are still under way for which nobody waits."""
+        """Whether abandoned calls are still on their way."""
         return any(trip.is_over for trip in self._trips)
 
     def run(self, calls: Sequence[Command[Any]], repeat: bool) -> list[Any]:
-        """Run calls for the process whose thread this is; as `Executor.run`."""
+        """Run calls for the process of this thread, like `Executor.run`."""
         repeat = repeat and all(call.repeats for call in calls)
         for number in range(TRIES if repeat else 1):
             if number:
@@ -90,7 +90,7 @@ class Network:
         raise ServerUnreachable("the connection broke")
 
     def latency(self, process: Process) -> int:
-        """Return how long something is under way from or to a process, in microseconds."""
+        """Return the travel time from or to a process, in microseconds."""
         if self._dice.random() >= self.weather.lags:
             return self._dice.randint(50, 1000)
         us = self._dice.randint(SLOW_US, LONGEST_US)
@@ -111,7 +111,7 @@ class Network:
         return trip.replies if trip.is_whole else None
 
     def _arrive(self, trip: Trip) -> None:
-        """Let the next call of a trip run, and what follows it."""
+        """Run the next call of a round trip, and then the following ones."""
         done = len(trip.replies)
         if self.is_down or done == trip.cut:
             self._break(trip)
@@ -142,7 +142,7 @@ class Network:
         self._schedule.after(us, trip.wake)
 
     def _straggle(self, trip: Trip) -> None:
-        """Let the calls run that a server has held back, for a client that has given up."""
+        """Run the delayed calls of a client that has given up."""
         self._trips.remove(trip)
         trip.process.troubles.append((self._schedule.us, self._schedule.us))
         for call in trip.calls[len(trip.replies) :]:
@@ -154,7 +154,7 @@ class Network:
 
 
 class SimulatedConnection(Executor):
-    """Stands for `delayq.transport.executor.Executor`."""
+    """Replaces `delayq.transport.executor.Executor`."""
 
     def __init__(self, network: Network, connect: Callable[[], Any], shared: bool = False) -> None:
         super().__init__(connect, shared)
@@ -165,7 +165,7 @@ class SimulatedConnection(Executor):
         return self._network
 
     def leave(self, client: Any) -> None:
-        """Leave it as it is: nothing was opened."""
+        """Do nothing, because nothing was opened."""
 
     def run(self, calls: Sequence[Command[Any]], repeat: bool = True) -> list[Any]:
         return self._network.run(calls, repeat)

@@ -1,4 +1,4 @@
-"""Whether somebody could have done earlier what was done late."""
+"""Whether a consumer could have done earlier what was done late."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ USUAL_US = 30_000
 
 
 class Promptness:
-    """Knows since when each consumer could have served."""
+    """Knows since when each consumer could have worked."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
@@ -22,19 +22,19 @@ class Promptness:
         self._paused: dict[str, int] = {}
 
     def check_hand_out(self, life: Life) -> None:
-        """Make sure that no consumer was idle for long while a message was due."""
+        """Check that no consumer was idle for long while a message was due."""
         self._check(f"{life.id} is handed out", life.due * 1000, idle=True)
 
     def check_recovery(self, life: Life) -> None:
-        """Make sure that no consumer has left a delivery alone for long after its lease."""
+        """Check that no consumer ignored an expired delivery for long."""
         self._check(f"{life.id} is taken back", life.lease_end, idle=False)
 
     def pause(self, shard: str) -> None:
-        """Take note that nothing is handed out."""
+        """Note that nothing is handed out."""
         self._paused.setdefault(shard, self._schedule.us)
 
     def resume(self, shard: str) -> None:
-        """Take note that messages are handed out again."""
+        """Note that messages are handed out again."""
         began = self._paused.pop(shard, self._schedule.us)
         for process in self._stage.processes:
             process.troubles.append((began, self._schedule.us))
@@ -54,7 +54,7 @@ class Promptness:
                     raise Violation(f"{what} {late / 1_000_000:.3f} s late, and {process.name} could have done it")
 
     def _is_quiet(self, late: int) -> bool:
-        """Whether nothing has happened to anybody since well before the time."""
+        """Whether no fault has hit any process since well before the time."""
         now = self._schedule.us
         since = now - late - 2 * MOST_US
         return since > 0 and not any(process.had_trouble(since, now) for process in self._stage.processes)

@@ -1,4 +1,4 @@
-"""What happens when, on a virtual clock: a seed decides the order, and nothing else does."""
+"""What happens when, on a virtual clock: only the seed decides the order."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ EPOCH_US = 1_700_000_000_000_000
 
 
 class Now(float):
-    """The server's time, ms, in a call that has not arrived yet: it is read when the server runs the call."""
+    """The server's time, ms, in a call that has not arrived yet; it is filled in when the server runs the call."""
 
 
 class Schedule:
-    """Events in the order of their times; of those at the same time, the seed decides.
+    """Events ordered by time; the seed decides the order of those at the same time.
 
     Attributes:
-        dice: draws, by the seed.
-        us: microseconds since the beginning.
-        step_us: by how much the server's clock was set forward, or back when negative.
-        stepped: when that was, in microseconds since the beginning.
-        latest_us: the latest time that the server's clock has shown before it was set.
+        dice: the random generator, from the seed.
+        us: microseconds since the start.
+        step_us: by how much the server's clock was set forward, or back if negative.
+        stepped: when that was, in microseconds since the start.
+        latest_us: the latest time that the server's clock showed before it was set.
     """
 
     def __init__(self, seed: int) -> None:
@@ -49,17 +49,17 @@ class Schedule:
         self.stepped = self.us
 
     def now(self) -> Now:
-        """Return the server's time, as a queue's `clock`."""
+        """Return the server's time, for a queue's `clock`."""
         return Now(self.server_us / 1000)
 
     def after(self, us: float, event: Event) -> None:
-        """Let something happen in `us` microseconds."""
+        """Schedule an event in `us` microseconds."""
         self._count += 1
         at = self.us + max(0, math.ceil(us))
         heapq.heappush(self._events, (at, self.dice.random(), self._count, event))
 
     def run(self, is_over: Callable[[], bool]) -> None:
-        """Let time pass until something is so, or nothing is left to happen."""
+        """Let time pass until a condition holds, or no event is left."""
         while self._events and not is_over():
             at, _, _, event = heapq.heappop(self._events)
             self.us = max(self.us, at)

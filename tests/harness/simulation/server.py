@@ -1,4 +1,4 @@
-"""The real server, one call at a time: what each call did is written down, and what must hold is checked after it."""
+"""The real server, one call at a time: each call is written to the trace, and the invariants are checked after it."""
 
 from __future__ import annotations
 
@@ -18,9 +18,7 @@ from tests.harness.simulation.follower import Follower
 from tests.harness.simulation.lives import Violation
 from tests.harness.simulation.schedule import Now, Schedule
 
-READING = frozenset(
-    {"get", "open_queue", "plan_sleep", "stats", "poll_idle"}
-)  # after these, no message can be elsewhere
+READING = frozenset({"get", "open_queue", "plan_sleep", "stats", "poll_idle"})  # after these, no message has moved
 TIMING = frozenset({"plan_sleep", "poll_idle"})  # these set the timer
 HOUR_S = 3600  # no simulation takes that long
 LONGEST = 40  # characters of a value in the trace
@@ -28,7 +26,7 @@ CHECKED = (*STATES, "attempts", "errors", "reasons", "stats", "meta", "cancelled
 
 
 class Invariants(Script):
-    """The script that looks at a shard after each call."""
+    """The script that checks a shard after each call."""
 
     def __init__(self) -> None:
         self.name = "invariants"
@@ -40,11 +38,11 @@ class Server:
     """Runs calls on a real server.
 
     Args:
-        connection: to it; there is nothing on it.
+        connection: a connection to the server, which is empty.
 
     Attributes:
-        trace: one line an event.
-        on_token: is told the key of a bell that has a token.
+        trace: one line per event.
+        on_token: is called with the key of a bell that has a token.
     """
 
     def __init__(self, schedule: Schedule, connection: Executor, follower: Follower) -> None:
@@ -56,11 +54,11 @@ class Server:
         self._digests: dict[str, bytes] = {}
         self._garbage: dict[str, int] = {}
         self._loaded: set[str] = set()
-        self._claims: dict[str, tuple[str, int]] = {}  # key -> name of the last claim, end of its reply, microseconds
+        self._claims: dict[str, tuple[str, int]] = {}  # key -> name of the last claim, expiry of its reply, us
 
     @property
     def shards(self) -> list[str]:
-        """What the keys of each shard begin with, as far as they were asked for."""
+        """The key prefix of each shard that was used."""
         return list(self._garbage)
 
     @property
@@ -68,10 +66,10 @@ class Server:
         return any(self._garbage.values())
 
     def execute(self, process: Process, call: Command[Any]) -> Any:
-        """Run one call of a process; return the reply as it came, or the server's error.
+        """Run one call of a process; return the raw reply, or the server's error.
 
-        The timer and the replies to claims live by the server's own clock. They are made to last; the replies end by
-        the clock of the simulation.
+        The timer and the replies to claims expire by the server's own clock. Here they are made to last, and the
+        replies expire by the clock of the simulation.
         """
         us = self._schedule.server_us
         now = f"{us // 1000}.{us % 1000:03}"
@@ -104,7 +102,7 @@ class Server:
         return reply
 
     def _keep_claim(self, shard: str, key: str, argv: tuple[Any, ...]) -> list[Command[Any]]:
-        """Let the reply to the last claim of a consumer end with its lease; return how the next one is kept."""
+        """Let the reply to the last claim of a consumer expire with its lease; return how the next one is kept."""
         name, us = str(argv[4]), self._schedule.server_us
         last, until = self._claims.get(key, ("", us))
         if last and until <= us:
@@ -117,7 +115,7 @@ class Server:
     def _run(self, name: str, calls: list[Command[Any]]) -> list[Any]:
         if name in self._loaded:
             return self._connection.run(calls)
-        self._loaded.add(name)  # its text is sent in a second trip, after all else of the first
+        self._loaded.add(name)  # its text is sent in a second round trip, after everything else of the first
         return [self._connection.run([call])[0] for call in calls]
 
     def take_token(self, key: str) -> bool:
@@ -126,25 +124,25 @@ class Server:
         return token is not None
 
     def forget_scripts(self) -> None:
-        """Do as SCRIPT FLUSH does."""
+        """Do what SCRIPT FLUSH does."""
         self._connection.run([Command("", ("SCRIPT FLUSH",), identity)])
         self._loaded.clear()
 
     def note(self, process: Process | None, text: str) -> None:
-        """Write an event down."""
+        """Write an event to the trace."""
         self.trace.append(f"{self._schedule.us / 1000:12.3f} {process.name if process else '-':10} {text}")
 
 
 @cache
 def invariants(shard: str) -> Command[Any]:
-    """Return the call that looks at a shard, by what its keys begin with."""
+    """Return the call that checks the shard with this key prefix."""
     keys = [shard + name for name in CHECKED]
     return Command(keys[0], (len(keys), *keys, shard + "msg:"), identity, Invariants())
 
 
 def _first_ids(key: str, argv: tuple[Any, ...]) -> Command[Any]:
-    """Return the call that lists what a purge will discard."""
-    _, up_to, limit, _ = argv  # the last one bounds the dead letters, as no queue of a simulation does
+    """Return the call that lists what a purge will delete."""
+    _, up_to, limit, _ = argv  # the last one limits the dead letters, which the simulation does not use
     return Command(key, ("ZRANGE", key, "-inf", up_to, "BYSCORE", "LIMIT", 0, limit), identity)
 
 

@@ -1,4 +1,4 @@
-"""One simulation: a seed, and what became of it."""
+"""One simulation of a seed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.harness.simulation.server import Server
 
 SECOND = 1_000_000  # microseconds
 STORM_US = 6 * SECOND
-DRAIN_US = 120 * SECOND  # a message that waits through all of its retries needs less
+DRAIN_US = 120 * SECOND  # a message needs less for all its retries
 LEDGER_EVERY = 7  # seeds
 LASTING = {
     "meta",
@@ -39,7 +39,7 @@ END = 60  # lines of the trace that a failure shows
 
 
 class Failed(AssertionError):
-    """A seed has shown that something is wrong; `trace` is all that has happened until then."""
+    """A seed has found a fault; `trace` is everything that happened until then."""
 
     def __init__(self, text: str, trace: list[str]) -> None:
         super().__init__("\n".join([text, *trace[-END:]]))
@@ -48,17 +48,17 @@ class Failed(AssertionError):
 
 @dataclass(frozen=True)
 class Played:
-    """What a seed comes to: all that has happened, in order, and how often."""
+    """The result of a seed: everything that happened, in order, and how often."""
 
     trace: str
     counts: Counter[str]
 
 
 def play(seed: int, connection: Executor) -> Played:
-    """Simulate what a seed decides, on a server that holds nothing but what `connection` is for.
+    """Simulate a seed on an otherwise empty server, through `connection`.
 
     Raises:
-        Failed: something did not hold; it tells how to see it again.
+        Failed: a check failed; the text says how to repeat it.
     """
     connection.client.flushall()
     simulation = Simulation(seed, connection)
@@ -72,7 +72,7 @@ def play(seed: int, connection: Executor) -> Played:
 
 
 class Simulation:
-    """A server, actors, and the faults that strike them."""
+    """A server, actors, and the faults that hit them."""
 
     def __init__(self, seed: int, connection: Executor) -> None:
         self.schedule = Schedule(seed)
@@ -90,7 +90,7 @@ class Simulation:
         self.starts = 0
 
     def run(self) -> None:
-        """Play from the first send until nothing is left."""
+        """Run from the first send until nothing is left."""
         if self.keeps_ledger:
             self.queue(self.cast.shards).configure(events=True)
         with exchanged(self.stage, self.network, self.server):
@@ -108,7 +108,7 @@ class Simulation:
         self.actors.append(kind(self.cast, f"{kind.__name__.lower()}{self.starts}"))
 
     def storm(self) -> None:
-        """Let everything go wrong; or nothing, so that all is to be on time."""
+        """Allow all faults, or none, in which case everything must be on time."""
         if self.cast.is_fair:
             for kind in (Producer, Producer, *[Worker] * self.dice.randint(1, 3)):
                 self.start(kind)
@@ -123,7 +123,7 @@ class Simulation:
         self.schedule.run(lambda: self.schedule.us >= STORM_US)
 
     def strike(self) -> None:
-        """Let a fault strike, and the next one follow."""
+        """Cause a fault, and schedule the next."""
         self.actors = [actor for actor in self.actors if not actor.process.is_over]
         if self.cast.is_calm or not self.actors:
             return
@@ -141,7 +141,7 @@ class Simulation:
             self.schedule.after(self.dice.uniform(0, 2) * SECOND, lambda: self.replace(actor))
 
     def replace(self, actor: Actor) -> None:
-        """Start another one for an actor that has crashed."""
+        """Replace an actor that has crashed."""
         if not self.cast.is_calm:
             self.start(type(actor))
 
@@ -175,7 +175,7 @@ class Simulation:
             process.troubles.append((0, self.schedule.us))
 
     def calm(self) -> None:
-        """Let everything end well, and make sure that it does."""
+        """Let everything finish, and check that it does."""
         self.server.note(None, "calm")
         self.network.weather, self.network.down_until = Weather(), 0
         self.cast.is_calm = True
@@ -184,7 +184,7 @@ class Simulation:
         self.run_until(lambda: all(actor.process.is_over for actor in self.actors), "the actors do not end")
         self.start(Worker)
         worker = self.actors[-1]
-        # A pause that nobody waits for any more may be under way: what comes before it is undone.
+        # An abandoned pause may still be on its way; it would undo a resume before it.
         self.run_until(lambda: not self.network.has_stragglers, "calls are under way")
         worker.process.spawn(lambda: self.cast.queue().resume())
         self.run_until(self.is_drained, "messages are left")
@@ -203,12 +203,12 @@ class Simulation:
         return not is_under_way and all(life.state == "dead" for life in self.lives.present.values())
 
     def queue(self, shards: int | None) -> Queue:
-        """Return a client of the queue that is not simulated, for the time that it is now."""
+        """Return a client of the queue that is not simulated, at the current time."""
         now = str(int(self.schedule.server_us // 1000))
         return Queue("q", redis=self._executor.client, shards=shards, clock=lambda: now)
 
     def look_at_what_is_left(self) -> None:
-        """Make sure that the doctor finds nothing, the books balance, and no keys are left."""
+        """Check that the doctor finds nothing, the counters add up, and no keys are left."""
         queue = self.queue(None)
         if self.keeps_ledger:
             bookkeeping.check(queue)

@@ -1,4 +1,4 @@
-"""What the library waits with, on the virtual clock: `time`, `threading`, and the wakeup of a consumer's loop."""
+"""Replacements, on the virtual clock, of what the library waits with: `time`, `threading`, and a loop's wakeup."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.harness.simulation.schedule import EPOCH_US, Event
 
 
 class VirtualTime:
-    """Stands for the module `time`."""
+    """Replaces the module `time`."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
@@ -32,12 +32,12 @@ class VirtualTime:
 
 
 class Threading:
-    """Stands for the module `threading`."""
+    """Replaces the module `threading`."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
 
-    def Thread(self, target: Callable[[], None], **_: Any) -> Thread:  # noqa: N802  # the name of what it stands for
+    def Thread(self, target: Callable[[], None], **_: Any) -> Thread:  # noqa: N802  # the name of what it replaces
         return Thread(self._stage, target)
 
     def Lock(self) -> Lock:  # noqa: N802
@@ -48,7 +48,7 @@ class Threading:
 
 
 class Thread:
-    """Stands for `threading.Thread`."""
+    """Replaces `threading.Thread`."""
 
     def __init__(self, stage: Stage, target: Callable[[], None]) -> None:
         self._stage = stage
@@ -71,7 +71,7 @@ class Thread:
 
 
 class Lock:
-    """Stands for `threading.Lock`."""
+    """Replaces `threading.Lock`."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
@@ -96,7 +96,7 @@ class Lock:
         if not self._is_locked:
             raise RuntimeError("release unlocked lock")
         self._is_locked = False
-        while self._waiting:  # all of them look, in an order that the schedule decides; one gets it
+        while self._waiting:  # all of them try, in an order that the schedule decides; one gets it
             self._stage.schedule.after(0, self._waiting.popleft())
 
     def __enter__(self) -> Self:
@@ -109,7 +109,7 @@ class Lock:
 
 
 class Wakeup:
-    """Stands for `delayq.transport.self_pipe.SelfPipe`."""
+    """Replaces `delayq.transport.self_pipe.SelfPipe`."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage

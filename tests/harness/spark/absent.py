@@ -1,4 +1,4 @@
-"""Packages that the tests need for others, and that the extra ``spark`` does not bring: to be without them."""
+"""Hides packages that other tests need but that the extra ``spark`` does not install."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ NAMES = ("grpc", "pandas")
 
 
 def absent(folder: Path) -> Path:
-    """Make a folder which, first on PYTHONPATH, hides these packages from Python."""
+    """Make a folder that hides these packages from Python when it is first on PYTHONPATH."""
     folder.mkdir()
     for name in NAMES:
         (folder / f"{name}.py").write_text(f'raise ModuleNotFoundError("the extra spark does not bring {name}")\n')

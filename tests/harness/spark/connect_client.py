@@ -16,7 +16,7 @@ def main(address: str) -> None:
     rows.write.format("delayq").option("queue", "letters").mode("append").save()
     spark.stop()
 
-    from delayq.spark import session  # noqa: PLC0415  # until here, the server alone needs it
+    from delayq.spark import session  # noqa: PLC0415  # up to here, only the server needs it
 
     again = session(address)
     messages = again.read.format("delayq").option("queue", "letters").load()

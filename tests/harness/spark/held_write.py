@@ -1,7 +1,7 @@
-"""For spark-submit: schedules ROWS messages in four partitions; the first tries of KILLED and SLOW stop for good.
+"""For spark-submit: schedules ROWS messages in four partitions; the first attempts of KILLED and SLOW hang forever.
 
-Usage: held_write.py FOLDER, which has the file `url`, and gets `killed` and `slow`, each when such a try has stopped,
-then `summary.json` and `told.json`.
+Usage: held_write.py FOLDER, where FOLDER contains the file `url`. The program writes `killed` and `slow` there when
+these attempts hang, then `summary.json` and `told.json`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BATCH = 500
 
 
 def letter(number: int) -> dict[str, object]:
-    """Return the payload of a row: each another, and long, since a Python process passes rows on by 64 KiB."""
+    """Return the payload of a row: each different, and long, because a Python process passes rows on by 64 KiB."""
     return {"id": number, "text": f"{number:0300}"}
 
 
@@ -39,7 +39,7 @@ def main(folder: Path) -> None:
         assert context is not None
         if number in stops and context.attemptNumber() == 0:
             hidden = folder / f".{stops[number]}"
-            hidden.write_text(str(os.getppid()))  # of the process that the executor has for its Pythons
+            hidden.write_text(str(os.getppid()))  # the process that the executor uses to fork its Pythons
             hidden.rename(folder / stops[number])
             signal.pause()
         return str(letter(number)["text"])

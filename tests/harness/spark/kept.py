@@ -1,4 +1,4 @@
-"""A queue with messages of every kind, and all that Redis holds of them."""
+"""A queue with messages of every kind, and everything Redis holds for them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ KNOWN = ("attempts", "errors", "reasons")
 
 
 def fill(queue: Queue) -> None:
-    """Put messages of every kind into a queue that is empty, and pause it: 40 of them, none handed out."""
+    """Put 40 messages of every kind into an empty queue and pause it; none is unacked."""
     headers: dict[str, Any] = {"text": "ä", "bytes": b"\xff\x00", "number": 7, "none": None}
     queue.send_many([Outgoing({"n": n}, id=f"json-{n:02}", headers=headers, max_retries=9) for n in range(16)])
     taken = queue.receive(16)
@@ -24,22 +24,22 @@ def fill(queue: Queue) -> None:
         message.release()
     for message in taken[12:]:
         message.reject("twice", error="it has been here before")
-    queue.dead.requeue([message.id for message in taken[12:14]], delay=7200)  # attempts_reset, and its error is kept
+    queue.dead.requeue([message.id for message in taken[12:14]], delay=7200)  # sets attempts_reset, keeps the error
     queue.send_many([Outgoing(bytes([n, 255]), id=f"raw-{n}", delay=3600 + n) for n in range(14)])
     queue.send("gone", id="bare")
     client: Any = queue._executor.client
     client.delete(queue._context.shard("bare").keys.message("bare"))
-    for message in queue.receive(100):  # which finds out that a payload is gone
+    for message in queue.receive(100):  # this finds out that a payload is gone
         message.release()
     queue.send_many([Outgoing("☃", id=f"ends-{n}", expires_in=0.001) for n in range(9)])
     queue.pause()
 
 
 def stored(queue: Queue) -> dict[str, tuple[Any, ...]]:
-    """Return of each message its state, score, stored envelope, deliveries, error and reason, as Redis has them."""
+    """Return the state, score, envelope, deliveries, error and reason of each message, as in Redis."""
     client: Any = queue._executor.client
     found: dict[str, tuple[Any, ...]] = {}
-    queue.stats()  # learns how many shards there are
+    queue.stats()  # this finds out how many shards there are
     for scripts in queue._context.shards:
         keys = scripts.keys
         known = [client.hgetall(getattr(keys, name)) for name in KNOWN]
@@ -53,7 +53,7 @@ def stored(queue: Queue) -> dict[str, tuple[Any, ...]]:
 
 
 def assert_whole(queue: Queue) -> None:
-    """Assert that a queue keeps its promises, and that its books balance."""
+    """Assert that the doctor finds no error, and that the counters add up."""
     report = doctor.examine(queue)
     assert [each for each in report.findings if each.severity == "error"] == []
     assert queue.stats().missing == 0

@@ -1,4 +1,4 @@
-"""A process that is killed between two steps: the rest of what it was to do does not happen."""
+"""A process that is killed between two steps: the rest of its work does not happen."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ Steps = Iterable[tuple[ModuleType, str]]
 
 
 class Killed(Exception):
-    """Stands for SIGKILL; the code under test catches its own errors alone."""
+    """Stands for SIGKILL; the code under test only catches its own errors."""
 
 
 class Killing:
-    """Kills before the step of a number, from 0; `look` is called before each.
+    """Kills before step number `at`, counted from 0; `look` is called before each step.
 
     Args:
         steps: functions, by the modules that call them.
@@ -29,7 +29,7 @@ class Killing:
         self._look = look
 
     def run(self, work: Callable[[], Any]) -> bool:
-        """Do some work; return whether it was killed."""
+        """Run some work; return whether it was killed."""
         with pytest.MonkeyPatch.context() as patch:
             for module, name in self._steps:
                 patch.setattr(module, name, self._step(getattr(module, name)))

@@ -1,4 +1,4 @@
-"""Reads as Spark does them, without Spark: planned by one copy of a reader, done by another."""
+"""Reads as in Spark but without Spark: one copy of a reader plans, another one reads."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from delayq.spark.reading.schema import ARROW
 
 
 def schema(options: Mapping[str, str]) -> StructType:
-    """Return the columns that Spark is told of."""
+    """Return the columns that Spark sees."""
     pairs = [column.split(" ", 1) for column in reading.columns(options).split(", ")]
     return from_arrow_schema(pa.schema([(name.strip("`"), ARROW[ddl]) for name, ddl in pairs]))
 
 
 def parts(options: Mapping[str, str], *pushed: Filter) -> tuple[DataSourceReader, list[InputPartition]]:
-    """Return a reader that applies these filters, and what its tasks are to read."""
+    """Return a reader that applies these filters, and the partitions of its tasks."""
     options = {**options, "pushFilters": "true"} if pushed else options
     reader = reading.reader(options, schema(options))
     if pushed:
@@ -31,7 +31,7 @@ def parts(options: Mapping[str, str], *pushed: Filter) -> tuple[DataSourceReader
 
 
 def copied(value: Any) -> Any:
-    """Return what arrives on an executor."""
+    """Return a value as it arrives on an executor."""
     return cloudpickle.loads(cloudpickle.dumps(value))  # type: ignore[no-untyped-call]  # it has no types
 
 
@@ -50,7 +50,7 @@ def by_task(options: Mapping[str, str], *pushed: Filter) -> list[list[dict[str, 
 
 
 def read(options: Mapping[str, str], *pushed: Filter) -> list[dict[str, Any]]:
-    """Return all rows for which these filters hold."""
+    """Return all rows that match these filters."""
     return [row for task in by_task(options, *pushed) for row in task]
 
 

@@ -1,4 +1,4 @@
-"""Events for the tests of the archive and the report: rows as a ledger has them, and who else reads an archive."""
+"""Events for the tests of the archive and the report: rows as in a ledger, and another reader of an archive."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NOON = dt.datetime(2026, 11, 21, 12, tzinfo=dt.UTC)
 
 
 def event(name: str, seconds: float = 0, message: str = "a", number: int = 0, **others: Any) -> dict[str, Any]:
-    """Return an event, some seconds after `NOON`; its entry is of that millisecond, with a number behind it."""
+    """Return an event some seconds after `NOON`; its entry id has that millisecond and a number."""
     at = NOON + dt.timedelta(seconds=seconds)
     told = {"queue": "jobs", "shard": 0, "entry": f"{round(at.timestamp() * 1000)}-{number}", "id": message}
     return dict.fromkeys(NAMES) | told | {"event": name, "at": at} | others
@@ -30,17 +30,17 @@ def frame(spark: SparkSession, events: Sequence[dict[str, Any]]) -> DataFrame:
 
 
 def seen(path: Path, table: str = "events") -> list[dict[str, Any]]:
-    """Return what a reader that knows nothing of Spark finds in a table: each file that is in its folder, as it is."""
+    """Return what a reader other than Spark finds in a table: each file in its folder, unchanged."""
     found = ds.dataset(str(path / table), format="parquet", partitioning="hive")
     rows: list[dict[str, Any]] = found.to_table().to_pylist()
     return rows
 
 
 def named(shard: int, entry: str) -> str:
-    """Return what tells an entry from all others: the shards of a ledger number theirs each for itself."""
+    """Return what identifies an entry, since each shard of a ledger numbers its own entries."""
     return f"{shard} {entry}"
 
 
 def entries(path: Path) -> list[str]:
-    """Return the entries that such a reader finds, in order; one that is there twice comes twice."""
+    """Return the entries that such a reader finds, in order, including duplicates."""
     return sorted(named(row["shard"], row["entry"]) for row in seen(path)) if (path / "events").exists() else []

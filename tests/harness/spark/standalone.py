@@ -1,7 +1,7 @@
-"""A cluster of Spark as its processes on this machine: master, workers, what is submitted to it, a server of Connect.
+"""A Spark cluster as processes on this machine: master, workers, submitted programs, a Spark Connect server.
 
-Each process gets a group of its own, and with it end the executors that it has started: when the test ends, and also
-when the test process is killed.
+Each process has its own process group, which ends together with the executors it has started: when the test ends,
+and also when the test process is killed.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from tests.harness.waiting import eventually
 HOME = Path(pyspark.__file__).parent
 EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 READY_SECONDS = 250.0  # a machine under load; an idle one needs 2 s
-# Its standard input ends with the test process, also when that is killed.
+# Its standard input ends when the test process ends or is killed.
 GUARD = 'read -r _ || kill -9 "-$1"'
 
 
 class Process:
-    """A program of Spark's, which ends with the block.
+    """A Spark program, which ends with the block.
 
     Args:
-        log: a file for all that it writes.
+        log: a file for its output.
         command: the program, one of Spark's ``bin``, and its arguments.
     """
 
@@ -57,7 +57,7 @@ class Process:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._guard.kill()  # before the group's id is free for another
+        self._guard.kill()  # before the group's id can be reused
         self._guard.communicate()
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
@@ -65,11 +65,11 @@ class Process:
 
     @property
     def group(self) -> int:
-        """The group of its processes."""
+        """Its process group."""
         return self._process.pid
 
     def says(self, pattern: str) -> re.Match[str]:
-        """Wait until the log has a match of a pattern."""
+        """Wait until the log matches a pattern."""
         found: list[re.Match[str]] = []
 
         def is_said() -> bool:
@@ -80,7 +80,7 @@ class Process:
         return found[0]
 
     def goes_on_until(self, condition: Callable[[], bool]) -> None:
-        """Wait for a condition, which is to hold before the program ends."""
+        """Wait for a condition, which must hold before the program ends."""
         eventually(lambda: self._process.poll() is not None or condition(), READY_SECONDS)
         assert condition(), self.log.read_text(errors="replace")
 
@@ -90,14 +90,14 @@ class Process:
 
 
 class Cluster:
-    """A master and two workers, each with a core.
+    """A master and two workers with one core each.
 
     Args:
         folder: where the processes write.
-        environment: of all of them, and of what is submitted.
+        environment: for all processes, and for submitted programs.
 
     Attributes:
-        url: of the master.
+        url: the URL of the master.
     """
 
     def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
@@ -113,7 +113,7 @@ class Cluster:
             for number in range(2):
                 work = self.folder / f"work-{number}"
                 own = ("--cores", "1", "--memory", "1g", "--work-dir", str(work), self.url)
-                host = f"127.0.0.{1 + number}"  # a speculative task runs on another host only
+                host = f"127.0.0.{1 + number}"  # a speculative task only runs on another host
                 self._workers.append(starting.enter_context(self._daemon(f"worker-{number}", *own, host=host)))
             master.says(r"(?s)Registering worker.*Registering worker")
             self._running = starting.pop_all()
@@ -128,7 +128,7 @@ class Cluster:
         return Process(self.folder / f"{name}.log", [*command, "--webui-port", "0", *arguments], self._environment)
 
     def submit(self, program: Path, *arguments: str, settings: Mapping[str, str], options: Sequence[str]) -> Process:
-        """Run a Python program by spark-submit, its driver here."""
+        """Run a Python program with spark-submit, with its driver here."""
         command = ["spark-submit", "--master", self.url, *options, *conf(settings), str(program), *arguments]
         return Process(self.folder / "driver.log", command, self._environment)
 
@@ -139,34 +139,34 @@ class Cluster:
         return [pid for pid, (group, *args) in told.items() if int(group) in groups and EXECUTOR in "".join(args)]
 
     def lose(self, executor: int) -> None:
-        """Kill an executor and the Pythons that it has started, as when its machine is lost: none of them goes on."""
+        """Kill an executor and the Pythons it has started, as if its machine were lost."""
         started, lost = _processes("ppid="), [executor]
-        for pid in lost:  # grows as it goes
+        for pid in lost:  # the list grows during the loop
             lost.extend(child for child, (parent,) in started.items() if int(parent) == pid)
         for pid in lost:
-            with suppress(ProcessLookupError):  # its parent has ended it
+            with suppress(ProcessLookupError):  # its parent has already ended it
                 os.kill(pid, signal.SIGKILL)
 
 
 def _processes(told: str) -> dict[int, list[str]]:
-    """Return what ps tells of each process, by its id: one or two columns."""
+    """Return one or two columns of ps for each process, by id."""
     done = subprocess.run(["ps", "-eww", "-o", f"pid=,{told}"], capture_output=True, text=True, check=True)
     return {int(pid): rest for pid, *rest in (line.split(maxsplit=2) for line in done.stdout.splitlines())}
 
 
 def conf(settings: Mapping[str, str]) -> list[str]:
-    """Return settings as spark-submit takes them."""
+    """Return settings as arguments of spark-submit."""
     return [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
 
 
 def environment(folder: Path, python: Path | str = sys.executable) -> dict[str, str]:
-    """Return an environment for Spark's processes: all on the loopback interface, with their files in a folder."""
+    """Return an environment for Spark's processes: on the loopback interface, with their files in a folder."""
     return os.environ | {
         "JAVA_HOME": str(java.provide()),
-        "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # none of them lives long enough for more
+        "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # none lives long enough for more optimisation
         "PYSPARK_PYTHON": str(python),
         "PYSPARK_DRIVER_PYTHON": str(python),
-        "SPARK_DAEMON_JAVA_OPTS": "-Dspark.master.rest.enabled=false",  # it would listen on a port that others use, too
+        "SPARK_DAEMON_JAVA_OPTS": "-Dspark.master.rest.enabled=false",  # it would listen on a port that others use too
         "SPARK_DAEMON_MEMORY": "512m",
         "SPARK_HOME": str(HOME),
         "SPARK_LOCAL_DIRS": str(folder),
@@ -176,16 +176,16 @@ def environment(folder: Path, python: Path | str = sys.executable) -> dict[str, 
 
 
 def without_delayq(folder: Path) -> dict[str, str]:
-    """Return an environment whose Python has what `delayq[spark]` needs, and not delayq."""
+    """Return an environment whose Python has the dependencies of `delayq[spark]`, but not delayq."""
     program = folder / "python"
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')  # the checkout is installed by a .pth file
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')  # -S skips the checkout's .pth file
     program.chmod(0o755)
     packages = [path for path in sys.path if path.endswith("site-packages")]
     return environment(folder, program) | {"PYTHONPATH": os.pathsep.join([str(absent(folder / "absent")), *packages])}
 
 
 def zipped(path: Path) -> Path:
-    """Pack delayq as its wheel does, and return the file."""
+    """Pack delayq as in its wheel, and return the file."""
     with zipfile.ZipFile(path, "w") as archive:
         archive.write(ROOT / "pyspark_delayq.py", "pyspark_delayq.py")
         for package, folder in PACKAGE_FOLDERS.items():

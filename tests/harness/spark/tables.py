@@ -1,4 +1,4 @@
-"""Tables of messages, and what became of them."""
+"""Tables of messages, and what was sent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DUE = dt.datetime(2030, 1, 2, 9, 0, 0, 250_000, dt.UTC)
 
 
 def table(spark: SparkSession, rows: Sequence[tuple[Any, ...]], columns: str, partitions: int = 2) -> DataFrame:
-    """A table of these rows, in so many partitions."""
+    """A table of these rows, in this many partitions."""
     return spark.createDataFrame(spark.sparkContext.parallelize(rows, partitions), columns)
 
 
@@ -34,5 +34,5 @@ def written(table: DataFrame, url: str, folder: Path, **options: str) -> Mapping
 
 
 def payloads(queue: Queue) -> list[Any]:
-    """What waits, by its due time."""
+    """The waiting messages, by due time."""
     return [info.payload for info in queue.peek("pending", limit=100_000)]

@@ -1,4 +1,4 @@
-"""What the tests of the HTTP API share: paths, what is on the server, and what a refusal looks like."""
+"""Shared by the tests of the HTTP API: paths, data on the server, and the form of a refusal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from delayq import Outgoing, Queue, Topic
 from delayq.web.api.operation import Operation
 
-TOKEN = "a token that is long enough"  # of a test
+TOKEN = "a token that is long enough"  # for tests only
 BEARER = {"authorization": f"Bearer {TOKEN}"}
 MAIN = "/api/v1/servers/main"
 EMAILS = f"{MAIN}/queues/emails"
@@ -28,7 +28,7 @@ STEPS = {
 
 @contextlib.contextmanager
 def stocked_with(queue: Queue, url: str) -> Iterator[Topic]:
-    """Put something of everything into a queue and a topic."""
+    """Put one of everything into a queue and a topic."""
     queue.configure(events=True)
     queue.send_many(
         [
@@ -51,12 +51,12 @@ def stocked_with(queue: Queue, url: str) -> Iterator[Topic]:
 
 
 def path_of(operation: Operation) -> str:
-    """Return the path of an operation, with the names of what is stocked."""
+    """Return the path of an operation, with the names of the stored items."""
     return "/api/v1" + operation.path.format_map(STEPS)
 
 
 def is_problem(answer: Any, status: int) -> bool:
-    """Whether an answer is a problem, with a title and a detail; fails where it is another one."""
+    """Whether a response is a problem with a title and a detail; fails if it is another problem."""
     told = answer.json()
     assert answer.headers["content-type"] == "application/problem+json"
     assert (answer.status_code, told["status"], told["type"]) == (status, status, "about:blank"), told

@@ -1,4 +1,4 @@
-"""A browser that follows what is live, without being one; and waiting within an event loop."""
+"""A client that follows live updates as a browser does, and a wait for use in an event loop."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from tests.harness.waiting import eventually
 
 PATIENCE = 60.0
 
-_sleep = asyncio.sleep  # also where a test has put another one in its place
+_sleep = asyncio.sleep  # the real one, even if a test replaces it
 
 
 async def holds(condition: Callable[[], bool]) -> None:
-    """Wait until a condition holds that other tasks bring about."""
+    """Wait until other tasks make a condition true."""
     async with asyncio.timeout(PATIENCE):
-        while not condition():  # nobody tells
+        while not condition():  # nothing signals it
             await _sleep(0.002)
 
 
 class Follower:
-    """A browser that asks for what is live and, until it leaves, reads what comes."""
+    """Like a browser, requests live updates and reads them until it leaves."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)

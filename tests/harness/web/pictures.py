@@ -17,7 +17,7 @@ WIDTH = 1200
 
 
 def main() -> None:
-    """Let a scene be played on a server of its own, and write a picture of each page."""
+    """Play a scene on its own server, and take a picture of each page."""
     path = chromium()
     if path is None:
         sys.exit("no chromium on the path: on Debian, apt install chromium")

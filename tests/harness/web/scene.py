@@ -1,6 +1,6 @@
-"""A scene: an hour of a shop's queues, two of them in trouble, lived through in a second, the same each time.
+"""A scene: an hour of a shop's queues, two of them in trouble, simulated in a second and the same each time.
 
-Each step is what producers and consumers do, by a clock that is set: nothing is written into Redis past the library.
+Each step is what producers and consumers do at a simulated time; only the library writes to Redis.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ SEED = 8
 
 
 class Trade(NamedTuple):
-    """What goes on in a queue.
+    """The activity of a queue.
 
     Attributes:
-        rate: messages a minute.
-        late_ms, took_ms: how late half of them are handed out, and how long half of their handlers run.
-        failing: the share of them that fails; twice that share of these is rejected.
-        consumers: how many serve it.
-        until: the minute from which on nobody serves it.
+        rate: messages per minute.
+        late_ms, took_ms: the median lateness, and the median handler time.
+        failing: the share of messages that fail; of these, twice that share is rejected.
+        consumers: the number of consumers.
+        until: the minute after which the queue has no consumer.
     """
 
     rate: int
@@ -54,17 +54,17 @@ class Scene:
     """Lets time pass.
 
     Args:
-        url: of the server, which is to be empty.
+        url: the URL of an empty server.
     """
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._chance = random.Random(SEED)  # the same each time, and no secret
-        self._end_ms = time.time() * 1000 - 1000  # a second for what its last minute takes
+        self._chance = random.Random(SEED)  # the same each time, and not a secret
+        self._end_ms = time.time() * 1000 - 1000  # a second for its last minute
         self._now_ms = self._end_ms
 
     def play(self) -> None:
-        """Let all queues and topics live."""
+        """Simulate all queues and topics."""
         for name, trade in TRADES.items():
             with Queue(name, url=self._url, clock=lambda: f"{self._now_ms:.0f}", max_retries=1) as queue:
                 self._live(queue, trade)
@@ -131,7 +131,7 @@ class Scene:
             yield Outgoing(payload, id=f"{name[:-1]}-{order}", headers={"tenant": ("acme", "globex")[order % 2]})
 
     def _later(self, name: str) -> Iterator[Outgoing]:
-        """What waits for its time: within minutes, hours and days."""
+        """Send pending messages, due within minutes, hours and days."""
         for number in range({"reminders": 900, "emails": 240}.get(name, 12)):
             seconds = MINUTES * 60 + self._chance.expovariate(1 / 9000)
             payload = {"customer": 7000 + number, "text": "Your trial ends tomorrow"}

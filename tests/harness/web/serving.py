@@ -1,4 +1,4 @@
-"""A dashboard on a real uvicorn, and the machine's own Chromium."""
+"""A dashboard on a real uvicorn, and the installed Chromium."""
 
 from __future__ import annotations
 

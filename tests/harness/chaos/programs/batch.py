@@ -1,4 +1,4 @@
-"""A consumer of batches that writes down what it sees of each message.
+"""A consumer of batches that writes down what it sees for each message.
 
 Usage: python -m tests.harness.chaos.programs.batch JSON
 """
@@ -19,11 +19,11 @@ from tests.harness.chaos.history import Journal
 
 
 class Task(msgspec.Struct, kw_only=True):
-    """What a consumer of batches is to do.
+    """The task of a consumer of batches.
 
     Attributes:
         work: seconds that a handler takes, between the two halves of its batch.
-        fail_every: the first attempt of every so manieth message fails, by the verdict on it alone.
+        fail_every: the first attempt of every n-th message fails, without the rest of its batch.
     """
 
     url: str
@@ -39,7 +39,7 @@ class Task(msgspec.Struct, kw_only=True):
 
 
 def main(task: Task) -> None:
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # until the consumer looks after it
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # until the consumer handles signals itself
     journal = Journal(Path(task.journals) / f"consumer-{os.getpid()}.jsonl")
     note_unstarted(journal)
     queue = Queue(task.queue, url=task.url, lease=task.lease, backoff=backoff.fixed(task.retries_after), max_retries=20)

@@ -1,6 +1,6 @@
-"""A consumer of chains: each link is handled, and sends the next one in one step with its ack.
+"""A consumer of chains: it handles each link, and sends the next one together with the ack.
 
-In the journal, a link is CHAIN:NUMBER, whatever its message is called: a link that was sent twice would be seen there.
+In the journal, a link is always CHAIN:NUMBER, so that a link sent twice under different ids shows up.
 
 Usage: python -m tests.harness.chaos.programs.chain JSON
 """
@@ -21,10 +21,10 @@ from tests.harness.chaos.leaving import leave_at_sigterm
 
 
 class Task(msgspec.Struct, kw_only=True):
-    """What a consumer of chains is to do.
+    """The task of a consumer of chains.
 
     Attributes:
-        links: of each chain.
+        links: the length of each chain.
         work: seconds that a handler takes.
     """
 
@@ -38,21 +38,21 @@ class Task(msgspec.Struct, kw_only=True):
 
 
 def link(chain: int, number: int) -> Outgoing:
-    """Return the message of a link: those of even chains have ids of their own, the others random ones.
+    """Return the message of a link: those of even chains have fixed ids, the others random ones.
 
-    The consumers of one may be killed more often than a message is retried by default.
+    The consumer of a link may be killed more often than a message is retried by default.
     """
     payload = {"chain": chain, "number": number}
     return Outgoing(payload, id=None if chain % 2 else f"{chain}:{number}", on_conflict="error", max_retries=50)
 
 
 def name_of(message: Message) -> str:
-    """Return what a link is called in the journal."""
+    """Return the name of a link in the journal."""
     return f"{message.payload['chain']}:{message.payload['number']}"
 
 
 def main(task: Task) -> None:
-    leave_at_sigterm()  # until the consumer looks after it
+    leave_at_sigterm()  # until the consumer handles signals itself
     journal = Journal(Path(task.journals) / f"consumer-{os.getpid()}.jsonl")
     note_unstarted(journal, name_of)
     queue = Queue(task.queue, url=task.url, lease=task.lease)

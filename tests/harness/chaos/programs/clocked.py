@@ -1,13 +1,13 @@
-"""Another of these programs, by a clock that is wrong.
+"""Run another of these programs with a wrong clock.
 
 Usage: python -m tests.harness.chaos.programs.clocked WHOSE FILE PROGRAM JSON
 
 WHOSE    "client": the program's own clock is wrong: `time.time`, `time.time_ns`, `localtime`, `gmtime`, and `now`,
-         `utcnow` and `today` of `datetime`: what code in Python asks for the time. What C asks the kernel for is
-         right, and so is `time.clock_gettime`, by which the journal goes.
-         "server": the scripts are told this time, as if the server's clock were wrong.
-FILE     holds by how many seconds the clock is ahead; it is read at each look.
-PROGRAM  "consume" or "produce", and JSON what that is to do.
+         `utcnow` and `today` of `datetime`, which is what Python code uses. C code gets the right time from the
+         kernel, and so does `time.clock_gettime`, which the journal uses.
+         "server": the scripts get this time, as if the server's clock were wrong.
+FILE     holds by how many seconds the clock is ahead; it is read each time.
+PROGRAM  "consume" or "produce"; JSON is its task.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ REAL = dt.datetime
 
 
 class Kind(type):
-    """Lets datetimes that were made before, and those that C makes, be instances of what stands in for their class."""
+    """Lets datetimes made before, or by C code, count as instances of the replacement class."""
 
     def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, REAL)
 
 
 def set_wrong(now: Callable[[], float]) -> None:
-    """Let this process believe in another time, seconds since 1970."""
+    """Give this process another time, in seconds since 1970."""
 
     class Datetime(REAL, metaclass=Kind):
         @classmethod
@@ -68,7 +68,7 @@ def main(whose: str, file: Path, name: str, task: str) -> None:
 
     if whose == "client":
         set_wrong(now)
-    # Imported only now: it must not find a clock that is right.
+    # Imported only now, so that it does not find the right clock.
     program = importlib.import_module(f"tests.harness.chaos.programs.{name}")
     if whose == "server":
         vars(program)["Queue"] = functools.partial(program.Queue, clock=lambda: now() * 1000)

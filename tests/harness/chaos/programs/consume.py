@@ -20,13 +20,13 @@ from tests.harness.chaos.leaving import leave_at_sigterm
 
 
 class Task(msgspec.Struct, kw_only=True):
-    """What a consumer is to do.
+    """The task of a consumer.
 
     Attributes:
-        options: of the queue, beside those below.
+        options: options of the queue, beside those below.
         work: seconds that a handler takes.
-        keyed: messages share a limit whose ids begin alike, up to a hyphen.
-        fail_every: the first attempt of every so manieth message fails; 0 for none.
+        keyed: messages whose ids are equal up to a hyphen share a limit.
+        fail_every: the first attempt of every n-th message fails; 0 for none.
     """
 
     url: str
@@ -42,7 +42,7 @@ class Task(msgspec.Struct, kw_only=True):
 
 
 def main(task: Task) -> None:
-    leave_at_sigterm()  # until the consumer looks after it
+    leave_at_sigterm()  # until the consumer handles signals itself
     journal = Journal(Path(task.journals) / f"consumer-{os.getpid()}.jsonl")
     note_unstarted(journal)
     waits = backoff.fixed(task.retries_after)

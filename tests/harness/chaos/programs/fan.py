@@ -1,4 +1,4 @@
-"""A consumer of a topic that writes down what it has handled, a line a record.
+"""A consumer of a topic that writes a line for each record it has handled.
 
 Usage: python -m tests.harness.chaos.programs.fan JSON
 """
@@ -17,11 +17,11 @@ from tests.harness.chaos.leaving import leave_at_sigterm
 
 
 class Task(msgspec.Struct, kw_only=True):
-    """What a consumer is to do.
+    """The task of a consumer.
 
     Attributes:
         work: seconds that a handler takes.
-        fail_every: the first delivery of every so manieth record fails; 0 for none.
+        fail_every: the first delivery of every n-th record fails; 0 for none.
     """
 
     url: str
@@ -35,12 +35,12 @@ class Task(msgspec.Struct, kw_only=True):
 
 
 def path_of(folder: str | Path, group: str, pid: int) -> Path:
-    """Return where a process writes what it has handled."""
+    """Return the file where a process writes what it has handled."""
     return Path(folder) / f"handled-{group}-{pid}"
 
 
 def main(task: Task) -> None:
-    leave_at_sigterm()  # until the consumer looks after it
+    leave_at_sigterm()  # until the consumer handles signals itself
     file = os.open(path_of(task.journals, task.group, os.getpid()), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
     def handle(record: Record) -> None:

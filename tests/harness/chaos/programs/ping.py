@@ -1,6 +1,6 @@
-"""Another client of a server, which sends a PING every millisecond and writes down how long each answer took.
+"""Another client of a server: it sends a PING every millisecond and writes down how long each answer took.
 
-It is told to end by SIGTERM. Usage: python -m tests.harness.chaos.programs.ping SOCKET FILE
+SIGTERM ends it. Usage: python -m tests.harness.chaos.programs.ping SOCKET FILE
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ PERIOD = 0.001
 def main(address: str, file: Path) -> None:
     ended: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: ended.append(number))
-    run_first(os.getpid(), 2)  # else it measures how long it waits for a core itself
-    times = array("d")  # of each PING: when it was sent, monotonic, and the seconds until its answer
+    run_first(os.getpid(), 2)  # otherwise it measures how long it waits for a core itself
+    times = array("d")  # for each PING: when it was sent, monotonic, and the seconds until its answer
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(address)
         file.touch()
@@ -36,7 +36,7 @@ def main(address: str, file: Path) -> None:
 
 
 def run_first(pid: int, priority: int) -> bool:
-    """Let a process run before all those of the usual kind; return whether that is allowed here."""
+    """Let a process run before all normal ones; return whether that is allowed here."""
     try:
         os.sched_setscheduler(pid, os.SCHED_FIFO, os.sched_param(priority))
     except (OSError, AttributeError):  # not allowed, or not on this system

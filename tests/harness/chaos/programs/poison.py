@@ -1,4 +1,4 @@
-"""Consumers under a supervisor, some of whose messages kill their process.
+"""Consumers under a supervisor, where some messages kill the process that handles them.
 
 Usage: python -m tests.harness.chaos.programs.poison JSON
 """
@@ -23,16 +23,16 @@ from delayq.runtime.supervisor import SUPERVISOR_ENV, Supervisor, is_orphan
 from tests.harness.chaos.history import Journal
 from tests.harness.chaos.leaving import leave_at_sigterm
 
-ROOM_BYTES = 256 * 1024 * 1024  # beyond what the process has: under its memory limit
+ROOM_BYTES = 256 * 1024 * 1024  # memory that the process may still allocate up to its limit
 PIECE_BYTES = 16 * 1024 * 1024
 
 
 class Task(msgspec.Struct, kw_only=True):
-    """What the consumers are to do.
+    """The task of the consumers.
 
     Attributes:
-        processes: under the supervisor.
-        work: seconds that a handler takes, where the message is no poison.
+        processes: the number of processes under the supervisor.
+        work: seconds that a handler takes for other messages.
     """
 
     url: str
@@ -54,7 +54,7 @@ def crash() -> None:
 
 
 def overuse() -> None:
-    """Use memory up to a limit as code in C does that never looks whether it has got any."""
+    """Use memory up to a limit, like C code that never checks its allocations."""
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + ROOM_BYTES, resource.RLIM_INFINITY))
     allocate = ctypes.CDLL(None).malloc
@@ -64,7 +64,7 @@ def overuse() -> None:
 
 
 def be_killed() -> None:
-    """Use memory until the process is killed from outside, as the kernel and containers do."""
+    """Use memory until the process is killed from outside, as the kernel or a container does."""
     held: list[bytes] = []
     while len(held) * PIECE_BYTES < ROOM_BYTES:
         held.append(b"1" * PIECE_BYTES)
@@ -72,7 +72,7 @@ def be_killed() -> None:
 
 
 def ask_too_much() -> None:
-    """Ask for more memory than there is as code in Python does: it gets an exception."""
+    """Ask for more memory than there is, like Python code, which gets an exception."""
     bytearray(1 << 62)
 
 
@@ -91,7 +91,7 @@ def end_with_supervisor() -> None:
 
 
 def main(task: Task) -> None:
-    leave_at_sigterm()  # until the consumer looks after it
+    leave_at_sigterm()  # until the consumer handles signals itself
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     threading.Thread(target=end_with_supervisor, daemon=True).start()
     journal = Journal(Path(task.journals) / f"consumer-{os.getpid()}.jsonl")

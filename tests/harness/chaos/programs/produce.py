@@ -20,17 +20,17 @@ from tests.harness.chaos.history import Journal
 
 
 class Task(msgspec.Struct, kw_only=True):
-    """What a producer is to do.
+    """The task of a producer.
 
     Attributes:
-        name: begins the ids of its messages.
-        count: of messages.
-        batch: how many a call; 1 calls `send`.
+        name: the prefix of the ids of its messages.
+        count: the number of messages.
+        batch: the number of messages per call; 1 calls `send`.
         delays: seconds, from and to.
-        rate: messages a second, at most; 0 for as many as go.
-        wait_replicas: as of `send`.
-        again: send what failed once more, under the same id, until it is acknowledged.
-        options: of the queue.
+        rate: messages per second at most; 0 for no limit.
+        wait_replicas: as in `send`.
+        again: repeat failed sends under the same id until they are acknowledged.
+        options: options of the queue.
     """
 
     url: str

@@ -1,4 +1,4 @@
-"""A program that receives messages, and settles them once it is told to.
+"""A program that receives messages, and settles them when the file `go` appears.
 
 Usage: python -m tests.harness.chaos.programs.settle_late JSON
 """
@@ -28,11 +28,11 @@ CALLS: dict[str, Callable[[Message], object]] = {
 
 
 class Task(msgspec.Struct, kw_only=True):
-    """What the program is to do.
+    """The task of the program.
 
     Attributes:
-        count: of messages to receive; the payload of each names a call, or is "acks" for one that acks them together.
-        go: a file: it appears when the calls are to be made.
+        count: the number of messages to receive; each payload names a call, or is "acks" for those acked together.
+        go: a file that appears when it is time to make the calls.
     """
 
     url: str
@@ -63,7 +63,7 @@ def main(task: Task) -> None:
 
 
 def said(message: Message) -> str:
-    """Settle a message as its payload says, and return what the queue says."""
+    """Settle a message as its payload says, and return the queue's answer."""
     try:
         CALLS[message.payload](message)
     except StaleReceipt:

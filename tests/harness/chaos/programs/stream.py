@@ -1,4 +1,4 @@
-"""A driver of Spark that streams rows into two queues: into one with ids of their own, into the other without.
+"""A Spark driver that streams rows into two queues: into one with ids, into the other without.
 
 Usage: python -m tests.harness.chaos.programs.stream JSON
 """
@@ -17,11 +17,11 @@ from delayq.spark.session import QUIET
 
 
 class Task(msgspec.Struct, kw_only=True):
-    """What the driver is to do.
+    """The task of the driver.
 
     Attributes:
-        source: a folder of files of Parquet with a column `number`, two of which are a batch.
-        checkpoints: a folder for one a queue.
+        source: a folder of Parquet files with a column `number`; two files are a batch.
+        checkpoints: a folder with a checkpoint for each queue.
         named: the queue of the rows with ids.
         nameless: the queue of those without.
     """
@@ -47,7 +47,7 @@ def main(task: Task) -> None:
 
 
 def send(task: Task, rows: DataFrame, queue: str) -> StreamingQuery:
-    """Start to send rows to a queue: those that are there."""
+    """Start to send the existing rows to a queue."""
     writer = rows.writeStream.format("delayq").options(url=task.url, queue=queue)
     return writer.option("checkpointLocation", f"{task.checkpoints}/{queue}").trigger(availableNow=True).start()
 

@@ -1,4 +1,4 @@
-"""A consumer of messages that are numbers, which counts them: a journal of a million would be too large to read.
+"""A consumer that counts messages with numbers as payloads: a journal of a million would be too large to read.
 
 Usage: python -m tests.harness.chaos.programs.tally JSON
 """
@@ -17,11 +17,11 @@ from tests.harness.chaos.leaving import leave_at_sigterm
 
 
 class Task(msgspec.Struct, kw_only=True):
-    """What a consumer is to do.
+    """The task of a consumer.
 
     Attributes:
-        count: of messages: their payloads are the numbers below.
-        folder: where the tally goes.
+        count: the number of messages; their payloads are the numbers below it.
+        folder: where the tally is written.
     """
 
     url: str
@@ -34,8 +34,8 @@ class Tally(msgspec.Struct):
     """What a consumer has seen.
 
     Attributes:
-        times: a byte a message: how often it was delivered.
-        early: the numbers of those that were handed out before they were due.
+        times: one byte per message: how often it was delivered.
+        early: the numbers of messages handed out before they were due.
     """
 
     times: bytes
@@ -43,7 +43,7 @@ class Tally(msgspec.Struct):
 
 
 def main(task: Task) -> None:
-    leave_at_sigterm()  # until the consumer looks after it
+    leave_at_sigterm()  # until the consumer handles signals itself
     times, early = bytearray(task.count), []
 
     def handle(message: Message) -> None:

@@ -1,7 +1,7 @@
-"""A million messages fall due at one instant, are buried, requeued, purged and collected, while another client PINGs.
+"""A million messages fall due at the same time, are buried, requeued, purged and collected, while another client PINGs.
 
-It does so every millisecond. Its longest wait is told for each stage and, in brackets, that for a server of the same
-machine that has nothing to do. Neither server writes to its disk: what a flush takes is the disk's.
+It sends a PING every millisecond. Its longest wait is shown for each stage, with that for an idle server on the same
+machine in brackets. Neither server writes to disk, because a flush would measure the disk.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from tests.harness.chaos.programs import tally
 from tests.harness.chaos.world import ROOT, Broken, World
 from tests.harness.waiting import eventually
 
-SLOW_US = 5_000  # no script is to take longer
-SLOW_SHARE = 0.01  # of the calls of a stage do so, now and then, when the machine or the server's allocator halts
+SLOW_US = 5_000  # no script should take longer
+SLOW_SHARE = 0.01  # share of a stage's calls that may, when the machine or the server's allocator pauses
 CONSUMERS = 2
-A_CALL = 10_000  # messages of a send_many, which cuts them itself
+A_CALL = 10_000  # messages per send_many, which splits them itself
 HOUR = 3600.0
 CONFIG = {"slowlog-log-slower-than": str(SLOW_US), "slowlog-max-len": "100000"}
 
 
 def run(world: World) -> Verdict:
-    """Another client is served all the time, and every count is right in the end."""
+    """Another client is served all the time, and every count is correct in the end."""
     count = world.pick(20_000, 1_000_000)
     server = world.server(appendonly=False, config=CONFIG)
     queue = world.queue(server.url)
@@ -82,7 +82,7 @@ def send(queue: Queue, count: int, **options: Any) -> None:
 
 
 def burst(world: World, queue: Queue, url: str, count: int, pings: Pings) -> dict[str, Any]:
-    """Let messages fall due at one instant, and consumers handle them; return what that adds to the verdict."""
+    """Let messages fall due at the same time, and consumers handle them; return what that adds to the verdict."""
     task = msgspec.json.encode(tally.Task(url=url, queue="work", folder=str(world.folder), count=count)).decode()
     program = (sys.executable, "-m", "tests.harness.chaos.programs.tally", task)
     consumers = [world.run(*program) for _ in range(CONSUMERS)]
@@ -91,10 +91,10 @@ def burst(world: World, queue: Queue, url: str, count: int, pings: Pings) -> dic
         raise Broken(f"the consumers do not wait for messages: {world.log()}")
     instant = true_time() + world.pick(1, 45)
     if world.size == "short":
-        queue.pause()  # so that all fall due at once, however long a busy machine takes to send them
+        queue.pause()  # so that all fall due at once, even if a busy machine takes long to send them
     with pings.stage("schedule"):
         send(queue, count, at=dt.datetime.fromtimestamp(instant, dt.UTC))
-    expect(queue, pending=count)  # else, in the long form, it has taken longer than that
+    expect(queue, pending=count)  # otherwise, in the long form, it took too long
     time.sleep(max(0.0, instant - true_time()))
     began = time.monotonic()
     queue.resume()
@@ -113,18 +113,18 @@ def burst(world: World, queue: Queue, url: str, count: int, pings: Pings) -> dic
         "duplicates": sum(times) - sum(map(bool, times)),
         "lost": [str(number) for number, seen in enumerate(times) if not seen],
         "early": [str(number) for each in tallies for number in each.early],
-        "unexplained": repeated,  # no process has failed
+        "unexplained": repeated,  # no process failed
     }
 
 
 def bury(queue: Queue) -> None:
-    """Make dead letters of all that is due, as a handler does that rejects it."""
+    """Dead-letter everything that is due, as a handler that rejects it does."""
     while messages := queue.receive(MAX_IDS, wait=1):
         queue.execute(settle.settle, [(message, Dead("as the scenario wants it")) for message in messages])
 
 
 def expect(queue: Queue, **counts: int) -> None:
-    """Hold the queue's counts against those given; what of the states is not named is to be empty."""
+    """Compare the queue's counts with those given; states that are not named must be empty."""
     stats = queue.stats()
     wanted = dict.fromkeys(STATES, 0) | counts
     found = {name: getattr(stats, name) for name in wanted}
@@ -133,12 +133,12 @@ def expect(queue: Queue, **counts: int) -> None:
 
 
 def slow_scripts(queue: Queue) -> dict[str, list[float]]:
-    """Return, by the scripts' names, the ms of each call that took longer than SLOW_US."""
+    """Return, by script name, the ms of each call that took longer than SLOW_US."""
     client: Any = queue._executor.client
     names = {script(path.stem).sha: path.stem for path in (ROOT / "lua").glob("*.lua") if path.stem != "prelude"}
     slow: dict[str, list[float]] = defaultdict(list)
     for entry in client.slowlog_get(100_000):
         command, *words = entry["command"].split()
-        if command in (b"EVALSHA", b"EVAL"):  # the log holds the beginning of what was sent whole
+        if command in (b"EVALSHA", b"EVAL"):  # the log has the start of scripts sent in full
             slow[names.get(words[0].decode(), "sent whole")].append(entry["duration"] / 1000)
     return slow

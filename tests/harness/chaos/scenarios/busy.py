@@ -1,4 +1,4 @@
-"""Another client's Lua script occupies the server, again and again, while messages flow."""
+"""Another client's Lua script blocks the server repeatedly while messages flow."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.harness.chaos.traffic import Traffic, errors
 from tests.harness.chaos.world import Broken, Size, World
 
 ENDLESS = "while true do end"
-# After so many milliseconds the server answers BUSY. With 5,000, Redis' default, clients have given up before.
+# After this many milliseconds the server answers BUSY. With Redis' default of 5,000, clients give up before.
 LIMITS: dict[Size, list[int]] = {"short": [100], "long": [100, 5000]}
 
 
@@ -29,7 +29,7 @@ def run(world: World) -> Verdict:
                 connection.send_command("EVAL", ENDLESS, 0)
                 time.sleep(world.dice.uniform(0.3, world.pick(1, 7)))
                 client.script_kill()
-                with suppress(ResponseError):  # it was killed
+                with suppress(ResponseError):  # the script was killed
                     connection.read_response()
         other.connection_pool.release(connection)
         refused = errors(client, "BUSY")

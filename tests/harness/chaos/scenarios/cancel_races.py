@@ -1,6 +1,6 @@
-"""Cancels race promotion, delivery, failure and ack: two threads withdraw each message at about its due time.
+"""Cancels race promotion, delivery, failure and ack: two threads cancel each message at about its due time.
 
-Exactly one side wins each race, and the threads, the consumers and the books say the same of it.
+Exactly one side wins each race, and the threads, the consumers and the counters agree on it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from tests.harness.chaos.history import Event
 from tests.harness.chaos.world import Broken, World
 
 DELAY = 0.05
-RATE = 200.0  # races a second
+RATE = 200.0  # races per second
 BEFORE = 0.004  # the earliest cancel, seconds before a message is due
-AFTER = (0.004, 0.015, 0.1)  # the latest, after that, each for a third of the races
+AFTER = (0.004, 0.015, 0.1)  # the latest cancel after the due time, each for a third of the races
 NEAR_MS = 2.0
 CONSUMERS = 2
 THREADS = 48  # each sleeps for about DELAY
@@ -30,7 +30,7 @@ ALONE = {"cancelled"}, {"in_flight"}, {"unknown"}, {"cancelled", "unknown"}, {"i
 
 @dataclass(frozen=True)
 class Answer:
-    """What a cancel said, and when: monotonic, seconds, and by the machine's clock, which is the server's, ms."""
+    """The result of a cancel and its time: monotonic in seconds, and in ms by the clock of the machine and server."""
 
     said: str
     at: float
@@ -38,7 +38,7 @@ class Answer:
 
 
 def run(world: World) -> Verdict:
-    """Each message is withdrawn and never handled, or handled and, should that fail, not again."""
+    """Each message is either cancelled and never handled, or handled and not retried after a failure."""
     server = world.server()
     queue = world.queue(server.url)
     count = world.pick(1_000, 10_000)
@@ -73,7 +73,7 @@ def run(world: World) -> Verdict:
 
 
 def race(world: World, queue: Queue, count: int) -> dict[str, Sequence[Answer]]:
-    """Send messages, and let two threads cancel each; return what these were told."""
+    """Send messages, and let two threads cancel each; return their answers."""
 
     def cancel(id: str, moment: float) -> Answer:
         time.sleep(max(0.0, moment - time.monotonic()))
@@ -94,7 +94,7 @@ def race(world: World, queue: Queue, count: int) -> dict[str, Sequence[Answer]]:
 
 
 def winner(events: Sequence[Event], answers: Sequence[Answer]) -> str:
-    """Return how a race has ended, or what is wrong with it."""
+    """Return how a race ended, or what is wrong with it."""
     said = {answer.said for answer in answers}
     begun = [event for event in events if event.kind == "delivered"]
     ends = [event for event in events if event.kind in {"finished", "failed"}]
@@ -110,7 +110,7 @@ def winner(events: Sequence[Event], answers: Sequence[Answer]) -> str:
         return told
     if "in_flight" in said:
         first = min(answer.ms for answer in answers if answer.said == "in_flight")
-        if any(event.ms > first for event in begun):  # handed out after that: retried
+        if any(event.ms > first for event in begun):  # handed out after the cancel: retried
             return told
         return "acked in flight" if ends[-1].kind == "finished" else "failed in flight"
     is_over = ends[-1].kind == "finished" and ends[-1].at < min(answer.at for answer in answers)

@@ -1,4 +1,4 @@
-"""Consumers of chains, whose links send the next one in one step with their ack, are killed again and again."""
+"""Consumers of chains, where each link sends the next together with its ack, are killed repeatedly."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ CONSUMERS = 3
 
 
 def run(world: World) -> Verdict:
-    """Kill a consumer every half second: each link of each chain is done, and acked once."""
+    """Kill a consumer every half second: each link of each chain is done and acked once."""
     server = world.server()
     lease = world.lease(LEASE)
     queue = world.queue(server.url, lease=lease)
     chains, links = world.pick((16, 12), (200, 200))
-    hits = world.pick(4, 3000)  # so many deliveries are to be lost; then the rest is let alone
+    hits = world.pick(4, 3000)  # stop the kills after this many lost deliveries
     most = world.pick(hits, 100 * hits)  # kills
     begin(world, queue, range(chains))
     task = {"lease": lease, "links": links, "work": world.pick(0.05, 0.02)}
@@ -32,7 +32,7 @@ def run(world: World) -> Verdict:
         world.check_time(queue)
         if not stats.inside and stats.lease_lost:
             break
-        if not stats.inside:  # this process stood still meanwhile, or a kill came when nothing was being done
+        if not stats.inside:  # this process paused meanwhile, or a kill came when nothing was running
             begin(world, queue, range(chains, 2 * chains))
             chains, most = 2 * chains, most + hits
         if stats.sent > chains * links:

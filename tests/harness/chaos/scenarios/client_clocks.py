@@ -1,6 +1,6 @@
-"""The clocks of producers and consumers are a minute wrong, either way, and one of each is stepped while messages flow.
+"""The clocks of producers and consumers are a minute ahead or behind; one of each is stepped while messages flow.
 
-What of a process goes wrong is said in programs/clocked.py.
+programs/clocked.py says which clocks of a process are wrong.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ OFFSETS = (60.0, -60.0, 0.0)  # of the clocks when they start; the last one is s
 DELAY = 2.0
 RETRIES_AFTER = 0.5
 LEASE = 3.0
-OUTLASTS = 1.0  # seconds: a slow handler takes so much longer, and the heartbeat has to renew the lease all the time
-UNNOTICED_MS = 2000  # a lease stands in Redis for a while after its end: consumers look once a second
-ROUNDING_MS = 1  # a part of a millisecond counts as a whole one
-SLEWED_MS = 100  # what a machine's clock may gain on its monotonic one during a run, generously
-BESIDE = 50  # messages that expire, and as many that are due `at` a time
+OUTLASTS = 1.0  # seconds that a slow handler takes longer, so that the heartbeat has to keep renewing the lease
+UNNOTICED_MS = 2000  # an expired lease stays in Redis for a while: consumers check once a second
+ROUNDING_MS = 1  # fractions of a millisecond are rounded up
+SLEWED_MS = 100  # generous bound for how far the machine's clock may drift from its monotonic clock during a run
+BESIDE = 50  # messages that expire, and as many that are sent with `at`
 
 
 def run(world: World) -> Verdict:
-    """Nothing is lost or early, and whatever time stands in Redis is one of the server's clock."""
+    """Nothing is lost or early, and every time in Redis is from the server's clock."""
     url, lease = world.server().url, world.lease(LEASE)
     queue = world.queue(url, lease=lease)
     clocks = [WrongClock(world.folder / f"clock-{number}", offset) for number, offset in enumerate(OFFSETS)]
@@ -71,13 +71,13 @@ def run(world: World) -> Verdict:
 
 
 def start(world: World, clock: WrongClock, name: str, task: msgspec.Struct) -> subprocess.Popen[bytes]:
-    """Start a program that goes by a wrong clock."""
+    """Start a program with a wrong clock."""
     clocked = ["-m", "tests.harness.chaos.programs.clocked", "client", str(clock.path), name]
     return world.run(sys.executable, *clocked, msgspec.json.encode(task).decode())
 
 
 def send_beside(world: World, queue: Queue) -> None:
-    """Send messages of which consumers whose clock is wrong could think that they have expired, or are not due."""
+    """Send messages that a consumer with a wrong clock could take for expired or not due."""
     due_at = dt.datetime.fromtimestamp(true_time() + DELAY, dt.UTC)
     for number in range(BESIDE):
         world.send(queue, number, f"expiring-{number}", delay=DELAY * (number + 1) / BESIDE, expires_in=50.0)
@@ -85,7 +85,7 @@ def send_beside(world: World, queue: Queue) -> None:
 
 
 def check_scores(queue: Queue, lease: float) -> int:
-    """Hold the times that Redis has against the server's clock; return how many leases, of so many seconds, it had."""
+    """Compare the times in Redis with the server's clock; return how many leases of this length there were."""
     keys = queue._context.shards[0].keys
     client: Any = queue._executor.client
     with client.pipeline(transaction=True) as pipe:
@@ -104,7 +104,7 @@ def check_scores(queue: Queue, lease: float) -> int:
 
 
 def check_dues(world: World) -> None:
-    """Hold the due times that producers were told against the machine's clock, by which the server goes, too."""
+    """Compare the due times that producers got with the machine's clock, which is also the server's."""
     events = history.read(world.folder)
     attempts = {event.id: event.at for event in events if event.kind == "attempted"}
     true = (true_time() - time.monotonic() + DELAY) * 1000

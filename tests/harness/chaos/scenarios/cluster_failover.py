@@ -1,4 +1,4 @@
-"""The masters of a cluster are killed under load, one after the other; their replicas take over."""
+"""The masters of a cluster are killed under load one after the other, and their replicas take over."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tests.harness.chaos.world import World
 from tests.harness.servers import RedisServer
 from tests.harness.topologies import Cluster
 
-SHARDS = 6  # of either queue, so that each master holds a part of both
+SHARDS = 6  # per queue, so that each master holds a part of both
 
 
 def run(world: World) -> Verdict:
-    """Kill masters: what a replica has confirmed is handled, and producers and consumers go on by themselves."""
+    """Kill masters: what a replica has confirmed is handled, and producers and consumers recover by themselves."""
     settings = {"cluster-node-timeout": str(PATIENT_MS), "cluster-replica-validity-factor": "0"}
     cluster = Cluster(world.server, replicas=True, config=settings)
     safe, fast = both(world, cluster.url, SHARDS)

@@ -1,4 +1,4 @@
-"""Consumers that drive schedules are killed every second: each slot is fired once, and none is left out."""
+"""Consumers that drive schedules are killed every second: each slot fires once, and none is skipped."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.harness.waiting import eventually
 
 LEASE = 2.0
 STEP_MS = 1000
-SLACK = 600  # slots that may be fired after the last kill
+SLACK = 600  # slots that may fire after the last kill
 
 
 def run(world: World) -> Verdict:
@@ -37,9 +37,9 @@ def run(world: World) -> Verdict:
         raise Broken(f"no slot was fired; {world.log()}")
     for _ in range(kills):
         began = time.monotonic()
-        # What comes again does so a lease after the last kill: always at the same moment, it would be hit each time.
+        # Redeliveries come one lease after the last kill. At a fixed interval, they would be hit each time.
         time.sleep(world.dice.uniform(0, 0.5))
-        strike(world, consumers, lambda: False, world.pick(60.0, 0.4))  # of a few kills, some must hit
+        strike(world, consumers, lambda: False, world.pick(60.0, 0.4))  # with only a few kills, some must hit
         consumers.append(world.consumer(server.url, "work", **task))
         time.sleep(max(0.0, began + 1 - time.monotonic()))
     for name in starts:
@@ -65,7 +65,7 @@ def run(world: World) -> Verdict:
 
 
 def told_slots(world: World, starts: dict[str, int]) -> dict[str, int]:
-    """Write down as sent what a schedule has sent, up to the last slot that was fired; return how many, a schedule."""
+    """Note as sent what each schedule has sent, up to the last slot fired; return the number per schedule."""
     seen: dict[str, set[int]] = defaultdict(set)
     for event in history.read(world.folder):
         if event.kind == "delivered":

@@ -13,16 +13,16 @@ from tests.harness.proxy import WAYS, Cut, Proxy
 from tests.harness.waiting import eventually
 
 LEASE = 2.0
-ODDS = 1 / 200  # that a command is cut
+ODDS = 1 / 200  # probability that a command is cut
 OUTAGE_SECONDS = (0.1, 0.8)
-# A lease that has just begun, a look each second, and an outage with the longest wait after it.
+# A lease that has just started, a check each second, and an outage followed by the longest wait.
 RECOVERY_SECONDS = LEASE + 1 + OUTAGE_SECONDS[1] + 1
 CONSUMERS = PRODUCERS = 2
-FEWEST_CUTS = 10  # else the run tells nothing
+FEWEST_CUTS = 10  # with fewer, the run shows nothing
 
 
 class Cutter:
-    """Decides, by the seed, which commands are cut, and writes it down."""
+    """Decides by the seed which commands are cut, and notes it."""
 
     def __init__(self, world: World) -> None:
         self._journal = world.journal
@@ -38,7 +38,7 @@ class Cutter:
 
 
 def run(world: World) -> Verdict:
-    """Every message that a producer was told of, in the end, is handled; each of those that it sent twice is one."""
+    """Every acknowledged message is handled; a message sent twice exists only once."""
     server = world.server()
     lease = world.lease(LEASE)
     count, rate = world.pick((1_500, 300), (25_000, 500))

@@ -1,4 +1,4 @@
-"""The archiver of a ledger is killed at work, again and again: its archive has each entry once, at any moment."""
+"""The archiver of a ledger is killed repeatedly: its archive has each entry once at all times."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COLUMNS = pa.schema([("shard", pa.int32()), ("entry", pa.string())])
 
 
 def run(world: World) -> Verdict:
-    """Kill the driver, with its Java and without in turn, while another reader looks at the archive."""
+    """Kill the driver, with and without its Java in turn, while another reader reads the archive."""
     server = world.server(appendonly=False)
     count, batch, kills = world.pick((20_000, 2_000, 1), (300_000, 5_000, 6))
     queue = world.queue(server.url, "jobs", shards=SHARDS)
@@ -55,7 +55,7 @@ def run(world: World) -> Verdict:
 
 
 def fill(client: redis.Redis, shard: int, count: int) -> list[str]:
-    """Append entries of two days to the ledger of a shard; return which they are."""
+    """Append entries of two days to the ledger of a shard; return their ids."""
     key = QueueKeys("delayq", "jobs", shard).events
     added: list[str] = []
     for start in range(0, count, 1000):
@@ -70,8 +70,8 @@ class Reader:
     """Reads the archive without Spark, over and over.
 
     Attributes:
-        looks: how often it has.
-        wrong: what of it was not as it is to be: entries that are there twice, or no longer, or files that are not.
+        looks: how often it has read the archive.
+        wrong: what was wrong: entries that are duplicated or lost, or missing files.
     """
 
     def __init__(self, path: Path) -> None:
@@ -90,7 +90,7 @@ class Reader:
         self._thread.join()
 
     def entries(self) -> list[tuple[int, str]]:
-        """Return what is there, as a number of its shard and an entry each."""
+        """Return the entries, each with the number of its shard."""
         table = ds.dataset(str(self._path), COLUMNS, format="parquet").to_table()
         return list(zip(table["shard"].to_pylist(), table["entry"].to_pylist(), strict=True))
 
@@ -101,7 +101,7 @@ class Reader:
                 continue
             try:
                 found = self.entries()
-            except (OSError, pa.ArrowException) as error:  # once a file is listed, it stays
+            except (OSError, pa.ArrowException) as error:  # a listed file must stay
                 self.wrong.append(f"{error!r}")
                 continue
             self.looks += 1

@@ -1,4 +1,4 @@
-"""Consumers of batches are killed, again and again, in the middle of one."""
+"""Consumers of batches are killed repeatedly in the middle of a batch."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tests.harness.waiting import eventually
 LEASE = 1.0
 CONSUMERS = 2
 BATCH = 50
-RETRIES = {"max_retries": 20}  # a batch is hit as a whole
-HIT = 2  # messages at least
+RETRIES = {"max_retries": 20}  # a kill hits the whole batch
+HIT = 2  # minimum number of messages hit
 
 
 def run(world: World) -> Verdict:
@@ -41,7 +41,7 @@ def run(world: World) -> Verdict:
         if is_over():
             if queue.stats().lease_lost >= HIT:
                 break
-            # This process stood still, or no kill came in the middle of a batch.
+            # This process paused, or no kill came in the middle of a batch.
             producer = world.producer(server.url, "work", name=f"more-{kills}", count=count, batch=200, options=RETRIES)
             total, most = total + count, kills + 1
         if kills < most:
@@ -64,7 +64,7 @@ def run(world: World) -> Verdict:
 
 
 def strike(world: World, victim: subprocess.Popen[bytes], is_over: Callable[[], bool]) -> None:
-    """Kill a consumer in the middle of a batch; it stands still while its journal is looked at."""
+    """Kill a consumer in the middle of a batch; it is stopped while its journal is read."""
     path = world.folder / f"consumer-{victim.pid}.jsonl"
 
     def is_half_done() -> bool:

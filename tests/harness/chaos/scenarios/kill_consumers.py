@@ -1,4 +1,4 @@
-"""Consumers are killed every few seconds, and replaced, while messages flow."""
+"""Consumers are killed and replaced every few seconds while messages flow."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.harness.waiting import eventually
 LEASE = 2.0
 RECOVERY_SECONDS = LEASE + 1
 CONSUMERS = 3
-KEPT = 10_000_000  # entries of the ledger: all
+KEPT = 10_000_000  # ledger entries: all of them
 
 
 def run(world: World) -> Verdict:
@@ -37,13 +37,13 @@ def run(world: World) -> Verdict:
 
     while not (is_over() and queue.stats().lease_lost):
         world.check_time(queue)
-        if is_over():  # this process stood still, or each kill came when nothing was being done
+        if is_over():  # this process paused, or each kill came when nothing was running
             producer = world.producer(server.url, "work", name=f"more-{kills}", count=count, batch=200)
             total, most = total + count, kills + 1
         time.sleep(world.dice.uniform(1, 3) if kills else 0)
         if kills < most:
             strike(world, consumers, is_over)
-            in_flight += queue.stats().unack  # of the living, too: whose each one was, the server does not know
+            in_flight += queue.stats().unack  # including those of live consumers: the server does not know the holder
             kills += 1
             consumers.append(world.consumer(server.url, "work", **task))
     world.finish(producer)
@@ -68,9 +68,9 @@ def run(world: World) -> Verdict:
 def strike(
     world: World, consumers: list[subprocess.Popen[bytes]], is_over: Callable[[], bool], seconds: float = 240
 ) -> None:
-    """Kill one of the consumers, stopped first, where its journal ends with a handler that has begun; it is no more.
+    """Stop and then kill a consumer whose journal ends with a started handler, and remove it from the list.
 
-    Kills any of them once nothing is left to be done, or when none is caught within `seconds`.
+    Kill any of them if nothing is left to do, or if none is caught within `seconds`.
     """
     shuffled = world.dice.sample(consumers, len(consumers))
     caught: list[subprocess.Popen[bytes]] = []
@@ -79,7 +79,7 @@ def strike(
         for victim in shuffled:
             path = world.folder / f"consumer-{victim.pid}.jsonl"
             victim.send_signal(signal.SIGSTOP)
-            os.waitpid(victim.pid, os.WUNTRACED)  # until it stands
+            os.waitpid(victim.pid, os.WUNTRACED)  # until it is stopped
             lines = path.read_bytes().splitlines() if path.exists() else []
             if lines and b'"delivered"' in lines[-1]:
                 caught.append(victim)

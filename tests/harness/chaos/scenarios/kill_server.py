@@ -1,4 +1,4 @@
-"""The server is killed and started again, again and again, while messages flow; what it has answered is on its disk."""
+"""The server is killed and restarted repeatedly while messages flow; everything it has answered is on disk."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.harness.chaos.world import World
 
 
 def run(world: World) -> Verdict:
-    """Kill the server, now soon after it has come back and now later: every send is acknowledged, and none is lost."""
+    """Kill the server sooner or later after each restart: every send is acknowledged, and none is lost."""
     server = world.server()
     traffic = Traffic(world, server, seconds=world.pick(3, 180))
     kills = 0

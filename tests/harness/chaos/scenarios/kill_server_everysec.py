@@ -1,6 +1,6 @@
-"""As kill_server, but the server answers before the disk has it (appendfsync everysec), and the disk is slow.
+"""Like kill_server, but the server answers before data are on disk (appendfsync everysec), and the disk is slow.
 
-What is lost then is measured, and must be what came last.
+The scenario measures what is lost, which must be the latest messages.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from tests.harness.chaos.world import Broken, World
 from tests.harness.servers import RedisServer
 from tests.harness.waiting import eventually
 
-# Redis holds data back for up to 2 s while an fsync is under way, and then writes all the same.
+# Redis holds data back for up to 2 s during an fsync, and then writes anyway.
 WINDOW_SECONDS = 3.0
 HOLD_SECONDS = 5.0
 
 
 def run(world: World) -> Verdict:
-    """Kill the server while its disk is slow: what was acknowledged before the last seconds is there."""
+    """Kill the server while its disk is slow: everything acknowledged before the last seconds is there."""
     server = world.server(config={"appendfsync": "everysec"})
     traffic = Traffic(world, server, seconds=world.pick(3, 180))
     kills: list[tuple[float, float, float]] = []
@@ -64,23 +64,23 @@ def run(world: World) -> Verdict:
 
 
 def hold_back(server: RedisServer, size: float) -> None:
-    """Wait until the server has answered so many bytes of changes that it has not written; a few seconds at most."""
+    """Wait, a few seconds at most, until the server has answered this many bytes of changes it has not yet written."""
     with server.client() as client:
         eventually(lambda: client.info("persistence")["aof_buffer_length"] >= size, HOLD_SECONDS)
 
 
 class Window:
-    """What a kill has cost.
+    """What a kill has lost.
 
     Args:
-        lost: the ids of all that is lost.
-        since: when the server was started after the kill before.
-        killed, back: when it was killed, and when it was started again; what is noted in between had come before.
+        lost: the ids of all lost messages.
+        since: when the server was started after the previous kill.
+        killed, back: when it was killed and restarted; events noted in between happened before.
 
     Attributes:
-        sends: those that this kill has lost.
+        sends: the sends that this kill has lost.
         seconds: from the first of them to the kill.
-        later: ids that were acknowledged after that first one, and were there when the server was back.
+        later: ids acknowledged after the first lost one that were there after the restart.
     """
 
     def __init__(self, events: Sequence[Event], lost: Iterable[str], since: float, killed: float, back: float) -> None:

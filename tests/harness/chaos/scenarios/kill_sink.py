@@ -1,4 +1,4 @@
-"""A driver that streams rows into queues is killed, or its workers are: each row is sent once, and delivered once."""
+"""A driver that streams rows into queues, or its workers, are killed: each row is sent once and delivered once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NAMES = ("named", "nameless")
 
 
 def run(world: World) -> Verdict:
-    """Kill the driver, with its Java and without, and workers, in turn, while what is sent is delivered and acked."""
+    """Kill the driver, with and without its Java, and workers in turn, while the messages are delivered and acked."""
     server = world.server(appendonly=False)
     files, rows, kills = world.pick((12, 500, 2), (80, 6_000, 9))
     source, checkpoints = world.folder / "source", world.folder / "checkpoints"
@@ -53,7 +53,7 @@ def run(world: World) -> Verdict:
 
 
 def verdict(count: int, seen: list[Counter[str]]) -> Verdict:
-    """Judge what was delivered of so many rows, by queue."""
+    """Judge what was delivered of this many rows, by queue."""
     rows = {str(number) for number in range(count)}
     twice = [payload for each in seen for payload, times in each.items() if times > 1]
     deliveries = sum(each.total() for each in seen)
@@ -64,7 +64,7 @@ def verdict(count: int, seen: list[Counter[str]]) -> Verdict:
 
 
 class Taker:
-    """Takes what is in a queue, and acks it, until it is to end and nothing is left.
+    """Receives and acks the messages of a queue until it should end and nothing is left.
 
     Attributes:
         seen: the payloads, and how often each was delivered.

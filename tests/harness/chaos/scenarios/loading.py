@@ -1,4 +1,4 @@
-"""The server is killed, and is long in reading its data when it comes back, again and again, while messages flow."""
+"""The server is killed repeatedly while messages flow, and takes long to load its data after each restart."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from tests.harness.chaos.traffic import Traffic
 from tests.harness.chaos.world import Broken, World
 
 FILLERS = 15_000
-SLOWNESS = {"key-load-delay": "-2"}  # half of all commands that are read take 50 to 100 µs more, as of a larger file
-# Small, and of commands: between every 1,024 of them, Redis answers LOADING to those who ask.
+SLOWNESS = {"key-load-delay": "-2"}  # half of all loaded commands take 50 to 100 µs more, as with a larger file
+# Small, and made of commands: Redis answers LOADING after every 1,024 commands.
 FILE = {"aof-use-rdb-preamble": "no", "auto-aof-rewrite-min-size": "1mb"}
 
 

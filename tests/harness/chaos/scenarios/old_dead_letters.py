@@ -1,4 +1,4 @@
-"""A million dead letters are older than they are kept, while consumers with a short lease run long handlers.
+"""A million dead letters have outlived their retention, while consumers with a short lease run long handlers.
 
 Another client sends a PING every millisecond meanwhile.
 """
@@ -15,7 +15,7 @@ from tests.harness.chaos.scenarios.burst import CONFIG, HOUR, SLOW_US, expect, s
 from tests.harness.chaos.world import Broken, World
 from tests.harness.waiting import eventually
 
-LEASE, WORK = 2.0, 15  # seconds; leases that a handler takes
+LEASE, WORK = 2.0, 15  # seconds; length of a handler in leases
 CONSUMERS, CONCURRENCY = 2, 2
 A_CALL = 1000
 
@@ -59,7 +59,7 @@ def run(world: World) -> Verdict:
 
 
 def leave_dead(queue: Queue, count: int) -> None:
-    """Let a queue have so many dead letters that died long ago, with all that is known of each."""
+    """Give a queue `count` complete dead letters that died long ago."""
     send(queue, count, delay=HOUR)
     keys = queue._context.shards[0].keys
     client: Any = queue._executor.client

@@ -1,4 +1,4 @@
-"""The server reaches its maxmemory (noeviction), again and again, while messages flow."""
+"""The server reaches its maxmemory (noeviction) repeatedly while messages flow."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from tests.harness.chaos.traffic import Traffic, errors
 from tests.harness.chaos.world import Broken, World
 from tests.harness.waiting import eventually
 
-STILL_SECONDS = 30.0  # for which the machine may stand
+STILL_SECONDS = 30.0  # the longest pause of the machine
 
 
 def run(world: World) -> Verdict:
-    """A send is acknowledged or refused, and a refused one is never delivered; consumers go on all the time."""
+    """A send is acknowledged or refused, refused messages are never delivered, and consumers keep working."""
     server = world.server(config={"maxmemory-policy": "noeviction"})
     traffic = Traffic(world, server, seconds=world.pick(3, 60), batch=1, again=False)
     stocked = traffic.count // 2
-    middles: list[float] = []  # of the outages, as they were to be: monotonic
+    middles: list[float] = []  # the middles of the planned outages, monotonic
     with server.client() as client:
         while traffic.lasts(has_refused(world)):
             time.sleep(world.dice.uniform(0.2, world.pick(0.5, 2)))
             with world.trouble("maxmemory is reached"):
-                used = client.info("memory")["used_memory"]  # with this one, there is room as soon as some are done
+                used = client.info("memory")["used_memory"]  # there is room again as soon as some messages are done
                 client.config_set("maxmemory", world.pick(1, world.dice.choice([1, used])))
                 seconds = world.dice.uniform(1, world.pick(1.2, 6))
                 middles.append(time.monotonic() + seconds / 2)
                 time.sleep(seconds)
-                if world.size == "short":  # the machine may have stood still
+                if world.size == "short":  # the machine may have paused
                     eventually(lambda: goes_on(world, middles[-1], stocked), STILL_SECONDS)
                 client.config_set("maxmemory", 0)
         world.figures["OOM"] = f"{errors(client, 'OOM'):,}"
@@ -53,13 +53,13 @@ def run(world: World) -> Verdict:
 
 
 def from_stock(events: Iterable[Event]) -> list[float]:
-    """Return when messages were first handed out that had been in stock, which fall due all the time, until its end."""
+    """Return when each message of the stock was first handed out; they fall due all the time until the end."""
     stock = (event for event in events if event.kind == "delivered" and event.id.startswith("stock"))
     return [handed_out_at(each) for each in stock if each.attempt == 1]
 
 
 def goes_on(world: World, since: float, stocked: int) -> bool:
-    """Whether something of the stock was handed out since then, or nothing is left of it."""
+    """Whether a message of the stock was handed out since then, or none is left."""
     stock = from_stock(history.read(world.folder))
     return len(stock) >= stocked or any(each > since for each in stock)
 

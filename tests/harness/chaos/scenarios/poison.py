@@ -1,4 +1,4 @@
-"""Messages kill the processes that handle them, in several ways, while others flow."""
+"""Some messages kill the processes that handle them, in several ways, while others flow."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KINDS = [*poison.DEADLY, "memory-error"]
 
 
 def run(world: World) -> Verdict:
-    """Each poison message is dead after its retries, all others are handled, and the supervisor is there."""
+    """Each poison message is dead after its retries, all others are handled, and the supervisor survives."""
     server = world.server()
     retries, each_kind, count = world.pick((1, 1, 300), (3, 3, 20_000))
     queue = world.queue(server.url, lease=LEASE, max_retries=retries)
@@ -40,7 +40,7 @@ def run(world: World) -> Verdict:
     supervisor.terminate()
     world.finish(supervisor)
     letters = queue.dead.list(limit=1000)
-    # What fails by itself may be on its last attempt beside one that kills, and is then lost with it.
+    # A message that fails normally may be lost on its last attempt when another kills its process.
     reasons = {"memory-error": {"retries-exhausted", "consumer-lost"}}
     unlike = [letter for letter in letters if letter.reason not in reasons.get(letter.payload, {"consumer-lost"})]
     unlike += [letter for letter in letters if letter.attempts != retries + 1]

@@ -1,4 +1,4 @@
-"""Four consumers share a rate; one of them is killed, and replaced, in the middle."""
+"""Four consumers share a rate; one of them is killed and replaced in the middle."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from tests.harness.waiting import eventually
 
 LEASE = 5.0
 CONSUMERS = 4
-SHARE = 0.98  # of what the rate allows, at least, goes while there is a backlog
+SHARE = 0.98  # minimum share of the rate that is used while there is a backlog
 RATES = ("100/s", "1000/s", "20/100ms")
 
 
 def run(world: World) -> Verdict:
-    """No window of a period has more hand-outs than the rate, by the server's clock; and hardly fewer go."""
-    return [measure(world, rate) for rate in world.pick(("20/200ms",), RATES)][-1]  # it looks at all there was
+    """By the server's clock, no period has more deliveries than the rate allows, and hardly any has fewer."""
+    return [measure(world, rate) for rate in world.pick(("20/200ms",), RATES)][-1]  # the last one checks everything
 
 
 def measure(world: World, rate: str) -> Verdict:
-    """Let consumers work off a backlog for a while; then without a limit."""
+    """Let consumers work off a backlog for a while, and then without a limit."""
     most, period_ms = parse_rate(rate)
     seconds = world.pick(3, 30)
     allowed = most * round(seconds * 1000 / period_ms)
@@ -60,6 +60,6 @@ def measure(world: World, rate: str) -> Verdict:
 
 
 def handed_out(world: World, name: str) -> list[int]:
-    """Return when messages of a queue were handed out, in microseconds of the server's clock, in order."""
+    """Return the times when messages of a queue were handed out, in microseconds of the server's clock, in order."""
     events = history.read(world.folder)
     return sorted(round(each.ms * 1000) for each in events if each.kind == "delivered" and each.id.startswith(name))

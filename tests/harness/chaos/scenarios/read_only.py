@@ -1,4 +1,4 @@
-"""The server is made a replica, and a master again, again and again, while messages flow."""
+"""The server is repeatedly made a replica and a master again while messages flow."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.harness.servers import free_port
 
 
 def run(world: World) -> Verdict:
-    """A replica whose master is away answers READONLY, or MASTERDOWN: every send is acknowledged in the end."""
+    """A replica without its master answers READONLY or MASTERDOWN: every send is acknowledged in the end."""
     server = world.server()
     traffic = Traffic(world, server, seconds=world.pick(3, 90))
     seconds = (0.3, world.pick(1, 6))
@@ -36,5 +36,5 @@ def run(world: World) -> Verdict:
 
 
 def refusals(client: redis.Redis) -> dict[str, int]:
-    """Return how often a replica has refused a call, by what it has answered."""
+    """Return how often a replica has refused a call, by error code."""
     return {code: errors(client, code) for code in ("READONLY", "MASTERDOWN")}

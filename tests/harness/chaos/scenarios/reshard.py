@@ -1,4 +1,4 @@
-"""The slots of a queue move from master to master under load; then the whole cluster refuses to serve for a while."""
+"""The slots of a queue move between masters under load; then the whole cluster refuses to serve for a while."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.harness.topologies import Cluster, refusals
 
 SHARDS = 2
 RATE = 200.0
-WORK = 0.025  # seconds: more than the threads of one consumer can do at that rate, so that each is needed
+WORK = 0.025  # seconds: too much for the threads of one consumer at this rate, so that each consumer is needed
 DOWN_SECONDS = 1.5
 RESUMED_SECONDS = 5.0
 ENOUGH_SECONDS = 240.0
@@ -23,7 +23,7 @@ MET = ("MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN")
 
 
 def run(world: World) -> Verdict:
-    """Move the slots, at first to a master that has none yet: all is handled, and everybody goes on by themselves."""
+    """Move the slots, first to a master without any: everything is handled, and all clients recover by themselves."""
     # A master that has given its last slot away would become a replica.
     cluster = Cluster(world.server, empty=1, config={"cluster-allow-replica-migration": "no"})
     keys = [QueueKeys("delayq", "work", shard).meta for shard in range(SHARDS)]

@@ -1,4 +1,4 @@
-"""The server forgets the scripts, again and again, while messages flow."""
+"""The server forgets the scripts repeatedly while messages flow."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.harness.chaos.world import Broken, World
 
 
 def run(world: World) -> Verdict:
-    """SCRIPT FLUSH several times a second: every send is acknowledged, and nobody stops."""
+    """SCRIPT FLUSH several times a second: every send is acknowledged, and nothing stops."""
     server = world.server()
     traffic = Traffic(world, server, seconds=world.pick(3, 60))
     with server.client() as client:

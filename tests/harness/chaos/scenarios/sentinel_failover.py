@@ -1,4 +1,4 @@
-"""A master that sentinels watch is killed under load; its replica takes over."""
+"""A master behind Sentinel is killed under load, and its replica takes over."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.harness.topologies import Pair, Watched, follow
 
 
 def run(world: World) -> Verdict:
-    """Kill the master: what a replica has confirmed is handled, and producers and consumers go on by themselves."""
+    """Kill the master: what a replica has confirmed is handled, and producers and consumers recover by themselves."""
     watched = Watched(world.server, 1, 3, down_after_milliseconds=PATIENT_MS, failover_timeout=5000)
     pair = Pair(watched.master, watched.replicas[0])
     safe, fast = both(world, watched.url)
@@ -32,4 +32,4 @@ def demoted(old: RedisServer, new: RedisServer) -> None:
 
 
 def left_to_sentinels(_old: RedisServer, _new: RedisServer) -> None:
-    """For 10 s there are two masters; no client may be led to the old one."""
+    """For 10 s there are two masters; no client may use the old one."""

@@ -1,7 +1,7 @@
-"""The server's clock is stepped back and forward, again and again, while messages flow, and consumers are killed.
+"""The server's clock is stepped back and forward repeatedly while messages flow and consumers are killed.
 
-In the long form a redis-server goes by a wrong clock, thanks to libfaketime. Where that is missing, and in the short
-form, all clients tell the scripts the wrong time instead.
+In the long form, libfaketime gives a redis-server a wrong clock. Without it, and in the short form, all clients pass
+the wrong time to the scripts instead.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from tests.harness.servers import RedisServer, server_binaries
 from tests.harness.waiting import eventually
 
 LEASE = 2.0
-NOTICED_SECONDS = 1.0  # consumers look at least every second
+NOTICED_SECONDS = 1.0  # consumers check at least every second
 MOST_DELAY = 0.5
 RATE = 200.0
-LONE = 20  # messages, one after the other: this process may stand still until one is due
-SLOW = 1.0  # a consumer that is so slow holds messages at any time
+LONE = 20  # messages, one after the other, because this process may pause until one is due
+SLOW = 1.0  # a consumer this slow always holds messages
 LIBRARIES = ("/usr/lib", "/usr/lib64", "/usr/local/lib")
-# With Debian's 7.0 libfaketime ends in a recursion: its allocator, a shared library there, asks for the time itself.
+# With Debian's 7.0, libfaketime recurses endlessly: the allocator, a shared library there, asks for the time itself.
 FAKEABLE = ("8.2", "6.2")
 FAKED = """#!/bin/sh
 exec env LD_PRELOAD={library} FAKETIME_TIMESTAMP_FILE={offset} FAKETIME_NO_CACHE=1 FAKETIME_DONT_FAKE_MONOTONIC=1 \\
@@ -44,7 +44,7 @@ exec env LD_PRELOAD={library} FAKETIME_TIMESTAMP_FILE={offset} FAKETIME_NO_CACHE
 
 
 def run(world: World) -> Verdict:
-    """Nothing is lost, and nothing is stuck for longer than the step and a second."""
+    """Nothing is lost, and nothing is stuck for longer than the step plus a second."""
     step, rounds = world.pick((1.5, 1), (5.0, 4))
     clock = WrongClock(world.folder / "offset")
     binary = fake_server(clock) if world.size == "long" else None
@@ -68,7 +68,7 @@ def run(world: World) -> Verdict:
 
 
 def play(world: World, queue: Queue, url: str, clock: WrongClock, offsets: list[float], *, told: bool) -> None:
-    """Let messages flow while the clock is stepped, and until all are handled."""
+    """Let messages flow while the clock is stepped, until all are handled."""
 
     def start(name: str, task: msgspec.Struct) -> subprocess.Popen[bytes]:
         clocked = ["clocked", "server", str(clock.path), name] if told else [name]
@@ -77,7 +77,7 @@ def play(world: World, queue: Queue, url: str, clock: WrongClock, offsets: list[
         )
 
     common: dict[str, Any] = {"url": url, "queue": "work", "journals": str(world.folder)}
-    phase = max(offsets) + 2 * MOST_DELAY  # so no message sees more than one step back
+    phase = max(offsets) + 2 * MOST_DELAY  # so that no message sees more than one step back
     count = int(RATE * phase * (len(offsets) + 0.5))
     producer = start("produce", produce.Task(**common, name="m", count=count, rate=RATE, delays=(0.0, MOST_DELAY)))
     works = (0.002, 0.002, SLOW)
@@ -101,21 +101,21 @@ def play(world: World, queue: Queue, url: str, clock: WrongClock, offsets: list[
 
 
 def lose_watcher(world: World, queue: Queue, clock: WrongClock, consumers: list[subprocess.Popen[bytes]]) -> None:
-    """Of a fleet that is idle, kill the one that keeps the time for all, just when the clock is set back."""
+    """In an idle fleet, kill the consumer that keeps the timer for all, just when the clock is set back."""
     client: Any = queue._executor.client
     timer = queue._context.shards[0].keys.timer
     watched: list[bytes] = []
 
     def is_watched(id: str) -> bool:
         info, promise = queue.get(id), client.get(timer) or b""
-        if info is None or info.due_at is None:  # it is handled, or about to be
+        if info is None or info.due_at is None:  # handled, or about to be
             return True
         if promise.startswith(f"{info.due_at.timestamp() * 1000:.0f} ".encode()):
             watched.append(promise)
         return bool(watched)
 
     for number in range(LONE):
-        world.send(queue, 0, f"lone-{number}", delay=0.9)  # within the second that they look ahead
+        world.send(queue, 0, f"lone-{number}", delay=0.9)  # within the second that consumers look ahead
         if not eventually(partial(is_watched, f"lone-{number}")):
             raise Broken(f"nobody watches the time: {client.get(timer)}")
         if watched:
@@ -131,7 +131,7 @@ def lose_watcher(world: World, queue: Queue, clock: WrongClock, consumers: list[
 
 
 def early(events: list[Event], suspects: list[str], clock: WrongClock) -> list[str]:
-    """Return those of the messages that were delivered before the server's clock had ever shown their due time."""
+    """Return the messages that were delivered before the server's clock had ever shown their due time."""
     attempted = {event.id: event.at for event in events if event.kind == "attempted"}
     due = {event.id: event.ms for event in events if event.kind == "sent"}
     delivered = [event for event in events if event.kind == "delivered" and event.id in set(suspects)]
@@ -139,10 +139,10 @@ def early(events: list[Event], suspects: list[str], clock: WrongClock) -> list[s
 
 
 def longest_wait(events: list[Event], clock: WrongClock) -> float:
-    """Return how long, seconds, a message waited for its first attempt, or a failed one for its next, once it was due.
+    """Return the seconds that due messages waited for their first attempt, or for the next one after a failure.
 
-    That is when it would have been due without the steps that came after it was sent. Attempts before which one was
-    lost are not counted: they wait for the end of a lease.
+    The due time is the one without the clock steps after the send. Attempts after a lost one are not counted, because
+    they wait for the end of a lease.
     """
     attempted: dict[str, float] = {}
     due: dict[tuple[str, int], float] = {}  # by message and attempt, monotonic
@@ -161,7 +161,7 @@ def longest_wait(events: list[Event], clock: WrongClock) -> float:
 
 
 def fake_server(clock: WrongClock) -> Path | None:
-    """Make a program beside the clock's file that runs a redis-server by that clock; None without libfaketime."""
+    """Make a program beside the clock's file that runs a redis-server with that clock; None without libfaketime."""
     found = itertools.chain.from_iterable(Path(folder).glob("**/libfaketime.so.1") for folder in LIBRARIES)
     library = next(found, None)
     binary = next((server_binaries()[version] for version in FAKEABLE if version in server_binaries()), None)

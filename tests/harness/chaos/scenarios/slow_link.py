@@ -1,4 +1,4 @@
-"""Small and large messages pass a slow link, up and then down, to consumers whose messages have no retry left."""
+"""Small and large messages pass a slow link, first up and then down, and have no retries."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ LEASE = 5.0  # a message of 10 MB takes 17 s on the slower link
 CONSUMERS = 2
 SMALLEST, LARGEST = 100, 10_000_000  # bytes
 RATES = {"fast": 9_000_000, "slow": 600_000}  # bytes a second
-SHARE = 0.8  # of what the link carries, at least
+SHARE = 0.8  # minimum share of the link's capacity
 
 
 def run(world: World) -> Verdict:
-    """Each message is delivered once, none dies unseen, and the link is used well in both directions."""
-    return [measure(world, name, rate) for name, rate in RATES.items()][-1]  # it looks at all there was
+    """Each message is delivered once, none dies unseen, and the link is well used in both directions."""
+    return [measure(world, name, rate) for name, rate in RATES.items()][-1]  # the last one checks everything
 
 
 def measure(world: World, name: str, rate: int) -> Verdict:
-    """Send as much as the link carries within some time, and handle it."""
+    """Send as much as the link carries in some time, and handle it."""
     server = world.server(appendonly=False)
     lease = world.lease(LEASE)
     options: dict[str, Any] = {"lease": lease, "max_retries": 0, "max_payload": LARGEST}
@@ -50,7 +50,7 @@ def measure(world: World, name: str, rate: int) -> Verdict:
 
 
 def drawn(world: World, name: str, size: int) -> list[Outgoing]:
-    """Return messages of all sizes, as many small ones as large ones, of `size` bytes in all."""
+    """Return messages of all sizes, as many small as large ones, with `size` bytes in total."""
     largest, found, left = min(LARGEST, size), list[Outgoing](), size
     while left > 0:
         length = round(math.exp(world.dice.uniform(math.log(SMALLEST), math.log(largest))))

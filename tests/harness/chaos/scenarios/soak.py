@@ -1,4 +1,4 @@
-"""Messages flow for long: handled, failed, moved, replaced, cancelled, dead, and dead letters withdrawn."""
+"""A long run of messages that are handled, fail, move, are replaced, cancelled, dead, and requeued."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tests.harness.chaos.checker import Verdict
 from tests.harness.chaos.world import Broken, World
 
 RATE = 200.0  # messages a second
-GROWTH = 1.01  # of resident memory, at most
+GROWTH = 1.01  # maximum growth of resident memory
 LONG_SECONDS = float(os.environ.get("DELAYQ_SOAK_SECONDS", "1200"))
-WARM_SHARE = 0.2  # of the time: imports, pools, the first retries
+WARM_SHARE = 0.2  # share of the time for warming up: imports, pools, the first retries
 CONSUMERS = 2
 FIXED_KEYS = 18 + CONSUMERS
 """All that this queue may have beside its messages, see delayq/protocol/queue_keys.py: six states, attempts, errors,
@@ -25,7 +25,7 @@ PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 def run(world: World) -> Verdict:
-    """The keys are those of the messages inside and some fixed ones, at any time; the consumers do not grow."""
+    """The only keys are fixed ones and those of the messages inside, at any time; the consumers do not grow."""
     seconds = world.pick(4.0, LONG_SECONDS)
     server = world.server()
     lease = world.lease(5.0)
@@ -64,7 +64,7 @@ def run(world: World) -> Verdict:
 
 
 def keep(world: World, queue: Queue, number: int) -> None:
-    """Do once each of what producers and keepers do beside sending."""
+    """Do once everything that producers and operators do beside sending."""
     world.send(queue, "moved", f"moved-{number}", delay=0.2)
     queue.reschedule(f"moved-{number}", delay=0.4)
     world.send(queue, "replaced", f"replaced-{number}", delay=3600)
@@ -81,7 +81,7 @@ def cancel(world: World, queue: Queue, id: str) -> None:
 
 
 def keys_beside(queue: Queue) -> int:
-    """Return how many keys there are beside those of messages."""
+    """Return the number of keys that do not belong to messages."""
     client: Any = queue._executor.client
     keys = queue._context.shards[0].keys
     with client.pipeline(transaction=True) as together:
@@ -98,6 +98,6 @@ def resident(pid: int) -> int:
 
 
 def grown(samples: list[int]) -> float:
-    """Return the quotient of the last tenth of samples and the first."""
+    """Return the ratio of the last tenth of the samples to the first."""
     tenth = max(1, len(samples) // 10)
     return statistics.mean(samples[-tenth:]) / statistics.mean(samples[:tenth])

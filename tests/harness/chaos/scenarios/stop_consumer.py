@@ -1,4 +1,4 @@
-"""Consumers stand still for twice their lease, and settle late what others have taken over meanwhile."""
+"""Consumers are stopped for twice their lease, and then settle messages that others have taken over meanwhile."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.harness.waiting import eventually
 CALLS = [*settle_late.CALLS, "acks"]
 FATES = ["held", "acked", "released", "retried", "dead", "cancelled", "sent anew"]
 ENDS: dict[str, history.Kind] = {"held": "finished", "acked": "finished", "released": "released"}
-LONG = 3600.0  # seconds: nothing of this falls due by itself
+LONG = 3600.0  # seconds: nothing with this delay falls due by itself
 CONCURRENCY = 4
 
 
@@ -36,7 +36,7 @@ def run(world: World) -> Verdict:
 
 
 def pulling(world: World, queue: Queue, url: str, lease: float) -> None:
-    """Let a program that has received messages settle each, in each way, after it has met each fate."""
+    """Let a program settle each of its messages in each way, after each possible fate."""
     ids = {f"{call}, {fate}": (call, fate) for call in CALLS for fate in FATES}
     for id, (call, _) in ids.items():
         world.send(queue, call, id)
@@ -66,7 +66,7 @@ def pulling(world: World, queue: Queue, url: str, lease: float) -> None:
             cancel(world, queue, id)
         elif fate == "retried":
             queue.reschedule(id, delay=0)
-    for message in taken(world, queue, 2 * len(CALLS)):  # those that were released, and retried
+    for message in taken(world, queue, 2 * len(CALLS)):  # the released and the retried ones
         world.journal.note("finished", message.id, attempt=message.attempt)
         message.ack()
 
@@ -95,7 +95,7 @@ def cancel(world: World, queue: Queue, id: str) -> None:
 
 
 def pushing(world: World, queue: Queue, url: str, lease: float) -> None:
-    """Let a consumer's handlers, some of which fail, run on when others have handled its messages."""
+    """Let a consumer's handlers, some of them failing, run on after others have handled its messages."""
     for number in range(3 * CONCURRENCY):
         world.send(queue, number, f"push {number}")
     slow = world.consumer(url, "work", lease=lease, concurrency=CONCURRENCY, work=4 * lease, fail_every=2)
@@ -116,7 +116,7 @@ def pushing(world: World, queue: Queue, url: str, lease: float) -> None:
 
 
 def taken(world: World, queue: Queue, count: int) -> list[Message]:
-    """Receive so many messages, for long."""
+    """Receive `count` messages with a long lease."""
     found: list[Message] = []
     while len(found) < count:
         messages = queue.receive(count, wait=30, lease=LONG)

@@ -1,4 +1,4 @@
-"""Three tenants share consumers under a limit per key, at 100:10:1 traffic; consumers are killed meanwhile."""
+"""Three tenants with 100:10:1 traffic share consumers under a limit per key, and consumers are killed."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ LEASE = 3.0
 CONSUMERS = 4
 PER_KEY = 4
 SHARES = {"big": 100, "middle": 10, "small": 1}
-BEARABLE_SECONDS = 0.5  # for half, and for nine of ten, of the messages of a tenant within its share
+BEARABLE_SECONDS = 0.5  # the limits for 50 % and for 90 % of the messages of a tenant within its share
 SELDOM_SECONDS = LEASE + 1
 
 
 def run(world: World) -> Verdict:
-    """Of each tenant no more than its share runs at any time, and those within theirs do not wait for the big one."""
+    """No tenant ever runs more than its share, and tenants within their share do not wait for the big one."""
     server = world.server()
     lease = world.lease(LEASE)
     queue = world.queue(server.url, lease=lease)
@@ -42,7 +42,7 @@ def run(world: World) -> Verdict:
         )
         for name, share in SHARES.items()
     ]
-    for producer in world.pick(producers, []):  # else the big one's may be done before a slow producer begins
+    for producer in world.pick(producers, []):  # otherwise the big tenant may be done before a slow producer starts
         world.finish(producer)
     task = {"lease": lease, "work": work, "keyed": True, "fail_every": 50}
     consumers = [world.consumer(server.url, "work", **task) for _ in range(CONSUMERS)]
@@ -57,7 +57,7 @@ def run(world: World) -> Verdict:
 
     while not (is_over() and queue.stats().lease_lost):
         world.check_time(queue)
-        if is_over():  # this process stood still, or each kill came when nothing was being done
+        if is_over():  # this process paused, or each kill came when nothing was running
             producers.append(world.producer(server.url, "work", name=f"big-{kills}", count=unit, batch=unit))
             more, most = more + unit, kills + 1
         time.sleep(world.dice.uniform(*world.pick((0.5, 1.0), (4.0, 8.0))))
@@ -83,10 +83,10 @@ def run(world: World) -> Verdict:
 
 
 def await_small_ones(world: World, count: int) -> None:
-    """Wait until this many messages of those within their share have begun.
+    """Wait until this many messages of tenants within their share have started.
 
-    In the short form, all have before the first kill: a consumer that is killed may hold each place of a tenant for a
-    lease, which is long enough for all of the big one's messages.
+    In the short form, all of them start before the first kill, because a killed consumer may hold all slots of a tenant
+    for a lease, which is long enough for all messages of the big tenant.
     """
 
     def have_begun() -> bool:
@@ -98,7 +98,7 @@ def await_small_ones(world: World, count: int) -> None:
 
 
 def judge_shares(world: World, stats: QueueStats, events: Iterable[Event], count: int) -> None:
-    """None had more than its share, though they wanted it, and everything was handled."""
+    """Check that no tenant had more than its share, though it had the messages, and that everything was handled."""
     most = most_running(events)
     world.figures |= {"leases lost": f"{stats.lease_lost:,}", "held back": f"{stats.held_back:,}"}
     world.figures |= {"most that ran": str(dict(most))}
@@ -111,7 +111,7 @@ def judge_shares(world: World, stats: QueueStats, events: Iterable[Event], count
 
 
 def most_running(events: Iterable[Event]) -> Counter[str]:
-    """Return of each tenant how many handlers ran at a time, at the most; those of a process end with it."""
+    """Return the maximum number of concurrent handlers per tenant; handlers end with their process."""
     running: dict[str, set[tuple[int, str]]] = defaultdict(set)
     most: Counter[str] = Counter()
     for event in events:
@@ -128,7 +128,7 @@ def most_running(events: Iterable[Event]) -> Counter[str]:
 
 
 def judge_order(world: World, events: Iterable[Event]) -> None:
-    """Those within their share are done while the big one's wait, and in the long form soon after they are due."""
+    """Check that tenants within their share are done while the big one waits, in the long form soon after due."""
     firsts = [event for event in events if event.kind == "delivered" and event.attempt == 1]
     begun = {name: [event for event in firsts if event.id.split("-")[0] == name] for name in SHARES}
     for name in ("middle", "small"):

@@ -1,4 +1,4 @@
-"""Three groups read a topic that is trimmed meanwhile; their consumers are killed, and replaced, while records flow."""
+"""Three groups read a topic while it is trimmed, and their consumers are killed and replaced."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tests.harness.chaos.world import Broken, World
 from tests.harness.waiting import eventually
 
 GROUPS = ("billing", "mail", "search")
-ACK_TIMEOUT = 5.0  # three renewals, on a machine that does much else
+ACK_TIMEOUT = 5.0  # three renewals, on a busy machine
 
 
 def run(world: World) -> Verdict:
-    """Every group handles every record, again what the dead were at, and none is trimmed before all acked it."""
+    """Every group handles every record, also those of killed consumers, and none is trimmed before all acked it."""
     server = world.server()
     count, members, rate, pause = world.pick((3_000, 2, 1_000, 1.0), (200_000, 4, 4_000, 2.0))
     ack_timeout = world.lease(ACK_TIMEOUT)
@@ -68,12 +68,12 @@ def run(world: World) -> Verdict:
 
 
 def publish(topic: Topic, first: int, count: int) -> int:
-    """Publish the next records; return how many."""
+    """Publish the next records; return their number."""
     return len(topic.publish_many([NewRecord(number) for number in range(first, min(count, first + 500))]))
 
 
 def end(world: World, consumers: list[tuple[str, subprocess.Popen[bytes]]]) -> None:
-    """Ask all consumers to end in good order."""
+    """Ask all consumers to stop cleanly."""
     for name, consumer in consumers:
         if not eventually(fan.path_of(world.folder, name, consumer.pid).exists):
             raise Broken(f"a consumer did not start; {world.log()}")
@@ -82,18 +82,18 @@ def end(world: World, consumers: list[tuple[str, subprocess.Popen[bytes]]]) -> N
 
 
 def is_done(groups: dict[str, Group]) -> bool:
-    """Whether nothing is left to be handled."""
+    """Whether nothing is left to handle."""
     told = [group.info() for group in groups.values()]
     return not any(each.lag or each.unacked for each in told)
 
 
 def held_by(group: Group, pid: int) -> int:
-    """Return how many records a process holds that is dead, and by whose name."""
+    """Return how many records a dead process holds, and under which name."""
     return sum(each.unacked for each in group.consumers() if f"-{pid}-" in each.name)
 
 
 def judged(world: World, count: int) -> Verdict:
-    """Read what the processes have written down."""
+    """Read what the processes have written."""
     lost: list[str] = []
     unexpected: list[str] = []
     deliveries = duplicates = 0

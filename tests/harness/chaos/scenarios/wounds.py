@@ -1,4 +1,4 @@
-"""The bell and payloads are deleted by hand, and ids are planted in a second structure, while messages flow."""
+"""The bell and payloads are deleted, and ids are added to a second structure, while messages flow."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Named: TypeAlias = set[tuple[str, str | None]]
 
 
 def run(world: World) -> Verdict:
-    """The doctor names each wound, and nothing else; once repaired, the books balance; nothing ends in silence."""
+    """The doctor names exactly the damage; after the repair, the counters add up; nothing disappears silently."""
     server = world.server()
     traffic = Traffic(world, server, seconds=world.pick(2, 90))
     with server.client() as client:
@@ -48,11 +48,11 @@ def run(world: World) -> Verdict:
 
 
 class Ward:
-    """Hurts messages of a queue in use.
+    """Damages messages of a queue in use.
 
     Attributes:
-        wounds: how many there were.
-        doomed: messages that are to be dead in the end, because their payload is gone.
+        wounds: how much damage was done.
+        doomed: messages that must end as dead letters, because their payload is gone.
     """
 
     def __init__(self, world: World, traffic: Traffic, client: redis.Redis) -> None:
@@ -64,14 +64,14 @@ class Ward:
         self._client = client
 
     def lose_bell(self) -> None:
-        """Delete the bell, whenever it was rung, for a moment."""
+        """For a moment, delete the bell whenever it was rung."""
         end = time.monotonic() + self._world.dice.uniform(0.1, 0.5)
         with self._world.trouble("the bell is deleted"):
             while time.monotonic() < end:
                 self.wounds += int(self._client.delete(KEYS.bell))
 
     def heal_what_waits(self) -> None:
-        """Hurt messages that are not due for long, and one that runs; the doctor is to name and to heal them."""
+        """Damage pending messages and a running one; the doctor must name and repair them."""
         with self._world.trouble("a payload is deleted, and ids are planted"):
             later_ms = (time.time() + FAR) * 1000
             gone, retried, buried = (self._send(what, FAR) for what in ("gone", "retried", "buried"))
@@ -83,7 +83,7 @@ class Ward:
         self.doomed.append(gone)
         wounds: Named = {(MISSING, gone), *(("duplicate", each) for each in (retried, buried, running.id))}
         self.wounds += len(wounds)
-        self._expect_of_doctor(1, wounds | {("books", None)})  # what is in two structures is counted twice
+        self._expect_of_doctor(1, wounds | {("books", None)})  # a message in two structures is counted twice
         self._expect_of_doctor(0, wounds, "--repair")
         self._expect_of_doctor(0, set())
         self._ack(running, True)
@@ -94,7 +94,7 @@ class Ward:
             self._world.journal.note("sent", each, ms=due_ms)
 
     def lose_payloads(self) -> None:
-        """Delete the payload of a message that is about to be due, and of one that runs and fails."""
+        """Delete the payload of a message that is about to be due, and of a running one that fails."""
         with self._world.trouble("payloads are deleted"):
             running, due = self._take(), self._send("due", 2.0)
             self._client.delete(KEYS.message(due), KEYS.message(running.id))
@@ -102,11 +102,11 @@ class Ward:
             self._world.journal.note("failed", running.id, attempt=running.attempt)
         self.doomed += [due, running.id]
         self.wounds += 2
-        if not eventually(lambda: all(map(self._is_dead, (due, running.id)))):  # before the doctor looks again
+        if not eventually(lambda: all(map(self._is_dead, (due, running.id)))):  # before the doctor runs again
             raise Broken(f"{due} and {running.id} have lost their payloads, and are not dead")
 
     def plant_what_runs(self) -> None:
-        """Plant a message that runs among those that are due: it is handled again, and then once only."""
+        """Add a running message to those that are due: it is handled once more, and only once."""
         with self._world.trouble("an id is planted"):
             running = self._take()
             self._client.zadd(KEYS.pending, {running.id: time.time() * 1000})
@@ -116,7 +116,7 @@ class Ward:
             self._ack(running, False)
 
     def plant_without_a_ring(self) -> None:
-        """Let a message be due of which no bell tells, while the consumers are idle."""
+        """Let a message fall due without a bell, while the consumers are idle."""
         message_id = self._send("silent", FAR)
         due_ms = time.time() * 1000
         self._world.journal.note("sent", message_id, ms=due_ms)
@@ -141,7 +141,7 @@ class Ward:
         return message_id
 
     def _take(self) -> Message:
-        """Receive a message, whichever; the consumers want it, too."""
+        """Receive any message, in competition with the consumers."""
         while not (messages := self._queue.receive(max_messages=1, wait=0.1, lease=60)):
             self._send("more", 0)
         (message,) = messages
