@@ -84,17 +84,17 @@ def told(page: Page, text: str) -> None:
 def cancel_one(page: Page, queue: Queue) -> None:
     visit(page, "queues/emails/messages/m0")
     press(page, "Cancel…")
-    told(page, "1 message was chosen.")
+    told(page, "1 message selected.")
     press(page, "Cancel 1 message")
     told(page, "1 of 1 cancelled.")
     assert ids(queue, "pending") == {"m1", "m2", "m3"}
 
 
 @act("confirm", "run", words=("cancel",))
-def cancel_all_that_a_search_finds(page: Page, queue: Queue) -> None:
+def cancel_all_search_results(page: Page, queue: Queue) -> None:
     visit(page, "queues/emails/messages?state=pending&where=header&text=tenant%3D1")
     page.locator(".all").get_by_role("button", name="Cancel…").click()
-    told(page, "2 messages match now.")
+    told(page, "2 messages match.")
     press(page, "Cancel 2 messages")
     told(page, "2 of 2 cancelled.")
     assert ids(queue, "pending") == {"m0", "m2"}
@@ -104,7 +104,7 @@ def cancel_all_that_a_search_finds(page: Page, queue: Queue) -> None:
 def bury_one(page: Page, queue: Queue) -> None:
     visit(page, "queues/emails/messages/m0")
     press(page, "Bury…")
-    told(page, "1 message was chosen.")
+    told(page, "1 message selected.")
     press(page, "Bury 1 message")
     told(page, "1 of 1 buried.")
     assert "m0" in ids(queue, "dead")
@@ -144,12 +144,12 @@ def requeue_some(page: Page, queue: Queue) -> None:
 
 
 @act("confirm", "run", words=("requeue",))
-def redrive_by_a_filter_after_a_dry_run_at_a_rate(page: Page, queue: Queue) -> None:
+def redrive_by_a_filter_at_a_rate_after_a_dry_run(page: Page, queue: Queue) -> None:
     visit(page, "queues/emails/dead")
     page.get_by_label("Error").fill("503: d1")
     told(page, "1 matches")
     page.locator("#matches").get_by_role("button", name="Requeue…").click()
-    told(page, "1 message matches now.")
+    told(page, "1 message matches.")
     press(page, "Dry run (count only)")
     told(page, "1 match.")
     assert ids(queue, "dead") == {"d0", "d1", "d2"}
@@ -176,7 +176,7 @@ def edit_and_requeue(page: Page, queue: Queue) -> None:
 def purge_a_state(page: Page, queue: Queue) -> None:
     visit(page, "queues/emails/messages?state=dead")
     press(page, "Purge…")
-    told(page, "3 messages match now.")
+    told(page, "3 messages match.")
     page.get_by_label("Type the name of the queue").fill("emails")
     press(page, "Purge 3 messages")
     told(page, "3 purged.")
@@ -184,7 +184,7 @@ def purge_a_state(page: Page, queue: Queue) -> None:
 
 
 @act("confirm", "run", "stop", words=("requeue",))
-def stop_a_long_one(page: Page, queue: Queue) -> None:
+def stop_a_long_task(page: Page, queue: Queue) -> None:
     visit(page, "queues/emails/messages?state=dead")
     press(page, "Requeue…")
     page.get_by_label("Rate").fill("1/min")
@@ -207,13 +207,13 @@ def pause_and_resume(page: Page, queue: Queue) -> None:
 
 
 @act("schedule", words=("pause", "resume", "run"))
-def hold_a_schedule_let_it_go_on_and_run_it(page: Page, queue: Queue) -> None:
+def pause_resume_and_run_a_schedule(page: Page, queue: Queue) -> None:
     visit(page, "queues/emails/schedules")
     press(page, "Pause")
     told(page, "hourly is paused")
     assert [each.paused for each in queue.schedules.list()] == [True]
     press(page, "Resume")
-    told(page, "hourly continues")
+    told(page, "hourly is resumed")
     assert [each.paused for each in queue.schedules.list()] == [False]
     press(page, "Run now")
     told(page, "was sent now")
@@ -221,10 +221,10 @@ def hold_a_schedule_let_it_go_on_and_run_it(page: Page, queue: Queue) -> None:
 
 
 @act("add-schedule", "schedule", words=("preview", "store", "remove"))
-def add_a_schedule_and_remove_it(page: Page, queue: Queue) -> None:
+def add_and_remove_a_schedule(page: Page, queue: Queue) -> None:
     visit(page, "queues/emails/new-schedule")
     page.get_by_label("Name", exact=True).fill("nightly")
-    page.get_by_label("Fires").fill("0 9 * * mon-fri")
+    page.get_by_label("When").fill("0 9 * * mon-fri")
     press(page, "Preview")
     told(page, "Every weekday at 09:00, UTC.")
     press(page, "Add nightly")
@@ -232,7 +232,7 @@ def add_a_schedule_and_remove_it(page: Page, queue: Queue) -> None:
     assert [each.name for each in queue.schedules.list()] == ["hourly", "nightly"]
     page.get_by_role("link", name="Remove…").last.click()
     press(page, "Remove nightly")
-    told(page, "nightly is removed")
+    told(page, "nightly and its waiting message are removed.")
     assert [each.name for each in queue.schedules.list()] == ["hourly"]
 
 
@@ -242,13 +242,13 @@ def send_one(page: Page, queue: Queue) -> None:
     page.locator("textarea[name=payload]").fill('{"n":\n 7}')
     page.get_by_label("Headers").fill("tenant=acme\nn=1")
     press(page, "Send")
-    told(page, "due at once.")
+    told(page, "due now.")
     (message,) = queue.receive(9)
     assert (message.payload, message.headers) == ({"n": 7}, {"tenant": "acme", "n": "1"})
 
 
 @act("configure", words=("preview", "apply"))
-def configure_it(page: Page, queue: Queue) -> None:
+def configure_a_queue(page: Page, queue: Queue) -> None:
     visit(page, "queues/emails/configure")
     page.get_by_label("Rate").fill("5/s")
     press(page, "Preview changes")
@@ -258,26 +258,26 @@ def configure_it(page: Page, queue: Queue) -> None:
 
 
 @act("claim")
-def claim_what_another_holds(page: Page, queue: Queue) -> None:
+def claim_records_of_another(page: Page, queue: Queue) -> None:
     visit(page, "topics/orders/groups/billing")
-    page.get_by_label("For the consumer").fill("second")
-    page.get_by_label("Create this consumer").check()
-    page.get_by_label("Records handed out").fill("0s")
+    page.get_by_label("Consumer", exact=True).fill("second")
+    page.get_by_label("This is a new consumer").check()
+    page.get_by_label("Records unacked for").fill("0s")
     press(page, "Claim up to 100")
-    told(page, "1 record is second’s now")
+    told(page, "Claimed 1 record for second")
     with Topic("orders", redis=queue._executor.client) as topic:
         assert [each.consumer for each in topic.group("billing").unacked()] == ["second"]
 
 
 @act("make_group", "confirm_move_group", "move_group", "confirm_destroy_group", "destroy_group")
-def make_a_group_move_it_and_destroy_it(page: Page, queue: Queue) -> None:
+def create_move_and_destroy_a_group(page: Page, queue: Queue) -> None:
     visit(page, "topics/orders")
     page.get_by_text("New group").click()
     page.get_by_label("Name").fill("audit")
     press(page, "Create the group")
     told(page, "Created group audit. It starts from records published from now on.")
     page.get_by_text("Move", exact=True).click()
-    page.get_by_label("Continues with").select_option("start")
+    page.get_by_label("Continue from").select_option("start")
     press(page, "Move…")
     press(page, "Move the group")
     told(page, "The group continues from the first record.")
@@ -290,21 +290,21 @@ def make_a_group_move_it_and_destroy_it(page: Page, queue: Queue) -> None:
 
 
 @act("confirm_delete_records", "delete_records", "confirm_trim", "trim")
-def delete_a_record_and_trim_the_others(page: Page, queue: Queue) -> None:
+def delete_a_record_and_trim_the_rest(page: Page, queue: Queue) -> None:
     with Topic("orders", redis=queue._executor.client) as topic:
         gone = topic.publish({"order": 2}).id
         visit(page, "topics/orders")
         tick(page, gone)
         press(page, "Delete…")
         press(page, "Delete 1 record")
-        told(page, "1 of 1 record deleted.")
+        told(page, "Deleted 1 record.")
         page.get_by_text("Trim", exact=True).click()
         page.get_by_label("Delete records").select_option("length")
-        page.get_by_label("how many to keep").fill("0")
+        page.get_by_label("number of newest records").fill("0")
         press(page, "Trim…")
         page.get_by_label("Type the name of the topic").fill("orders")
-        press(page, "Drop 1 record")
-        told(page, "1 dropped.")
+        press(page, "Delete 1 record")
+        told(page, "Deleted 1 record.")
         assert topic.length() == 0
 
 
@@ -323,7 +323,7 @@ def requeue_a_dead_record(page: Page, queue: Queue) -> None:
 
 
 @act("examine")
-def let_the_doctor_look(page: Page, queue: Queue) -> None:
+def examine_a_queue(page: Page, queue: Queue) -> None:
     before = queue.stats().inside
     visit(page, "server")
     press(page, "Examine emails")

@@ -87,7 +87,7 @@ def test_forms_on_another_site_change_nothing(serve: Serve, queue: Queue, screen
         for each in ("pause", "confirm", "run", "examine"):
             page.goto(site)
             page.get_by_role("button", name=each).click()
-            expect(page.get_by_text("of another site")).to_be_visible()
+            expect(page.get_by_text("comes from another site")).to_be_visible()
     assert (queue.stats().pending, queue.stats().paused_since) == (1, None)
     page.goto(f"{base}/main/tasks")
     expect(page.get_by_text("No tasks since the dashboard started")).to_be_visible()
