@@ -1,10 +1,10 @@
-# Everything runs from .venv, which is made at need. `make PYTHON=/path/to/python3` chooses the Python that makes it.
+# Everything runs from .venv, which is created if needed. `make PYTHON=/path/to/python3` chooses its Python.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 ARGS   ?=
-export PYTHONDONTWRITEBYTECODE := # what pytest has compiled is kept: else each of its processes takes ten seconds more
+export PYTHONDONTWRITEBYTECODE := # keep what pytest compiles: otherwise each of its processes takes ten seconds longer
 
 .PHONY: help demo bench bench-short chaos docs faces test test-all lint types wheel-test
 .NOTPARALLEL:
@@ -14,42 +14,42 @@ help:  ## list the targets
 	@echo "make TARGET [ARGS='…']"
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1	\2/p' $(MAKEFILE_LIST) | expand -t 16
 
-demo: $(VENV)/.installed  ## show the life of messages, live, on the embedded store (ARGS: of `delayq demo`)
+demo: $(VENV)/.installed  ## watch messages live on the embedded store (ARGS: options of `delayq demo`)
 	@$(BIN)/delayq demo $(ARGS)
 
-bench: $(VENV)/.installed  ## compare delayq with its peers, which takes long (ARGS: such as --only drain; see --help)
+bench: $(VENV)/.installed  ## compare delayq with its peers; takes an hour or more (ARGS: such as --only drain; see --help)
 	@$(BIN)/python -m benchmarks $(ARGS)
 
-bench-short: $(VENV)/.installed  ## find out within a minute whether delayq has become slower (ARGS: --record)
+bench-short: $(VENV)/.installed  ## check in a minute whether delayq has become slower (ARGS: --record)
 	@$(BIN)/python -m benchmarks --short $(ARGS)
 
-chaos: $(VENV)/.installed-dev  ## play faults on real servers, for long (ARGS: such as --only kill_consumers; see --help)
+chaos: $(VENV)/.installed-dev  ## inject faults on real servers; takes long (ARGS: such as --only kill_consumers; see --help)
 	@$(BIN)/python -m tests.harness.chaos $(ARGS)
 
-test: $(VENV)/.installed-dev  ## run the tests that tell whether a change is sound, in minutes (ARGS: of pytest)
+test: $(VENV)/.installed-dev  ## run the tests for a change; takes minutes (ARGS: options of pytest)
 	$(BIN)/python -m pytest -n auto --maxprocesses=4 -m "not full" $(ARGS)
 
-test-all: $(VENV)/.installed-dev  ## run all tests: also those of Spark, browsers, clusters, older servers (ARGS: of pytest)
+test-all: $(VENV)/.installed-dev  ## run all tests, including Spark, browsers, clusters and older servers (ARGS: options of pytest)
 	$(BIN)/python -m pytest -n auto --maxprocesses=4 $(ARGS)
 
-faces: $(VENV)/.installed-dev  ## make the blocking API of the async one, delayq/aio, after a change there
+faces: $(VENV)/.installed-dev  ## generate the blocking API from the async one after a change in delayq/aio
 	@$(BIN)/python -m tools.faces
 
-docs: $(VENV)/.installed-dev  ## build the site in build/site (ARGS: of sphinx)
+docs: $(VENV)/.installed-dev  ## build the site in build/site (ARGS: options of sphinx)
 	@$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet $(ARGS) docs build/site
 	@echo "built: build/site/index.html"
 
-lint: $(VENV)/.installed-dev  ## ruff: rules and format (ARGS: of both, such as paths)
+lint: $(VENV)/.installed-dev  ## check rules and format with ruff (ARGS: options of both, such as paths)
 	$(BIN)/ruff check $(ARGS)
 	$(BIN)/ruff format --check $(ARGS)
 
-types: $(VENV)/.installed-dev  ## mypy, strict
+types: $(VENV)/.installed-dev  ## check types with mypy, strict (ARGS: options of mypy)
 	$(BIN)/mypy $(ARGS)
 
-wheel-test: $(VENV)/.installed-dev  ## build the wheel and run the tests on it, outside the checkout (ARGS: of pytest)
+wheel-test: $(VENV)/.installed-dev  ## build the wheel and test it outside the checkout (ARGS: options of pytest)
 	$(BIN)/python tests/wheel/run.py $(ARGS)
 
-# The stamps below make a second call quick: pip runs again only when pyproject.toml or setup.py has changed.
+# The stamps below make a second call fast: pip runs again only if pyproject.toml or setup.py has changed.
 
 $(VENV)/.installed: pyproject.toml setup.py | $(VENV)/.made
 	@echo "installing delayq into $(VENV) …"
@@ -57,18 +57,18 @@ $(VENV)/.installed: pyproject.toml setup.py | $(VENV)/.made
 	@touch $@
 
 $(VENV)/.installed-dev: pyproject.toml setup.py | $(VENV)/.made
-	@echo "installing delayq and what its tests need into $(VENV) …"
+	@echo "installing delayq and its test dependencies into $(VENV) …"
 	@$(PIP) install --editable '.[dev]'
 	@touch $@ $(VENV)/.installed
 
 $(VENV)/.made:
 	@command -v $(PYTHON) >/dev/null || \
-	  { echo "no $(PYTHON) here: install Python 3.11 or newer, or name one: make PYTHON=/path/to/python3" >&2; exit 1; }
+	  { echo "$(PYTHON) not found: install Python 3.11 or newer, or choose one: make PYTHON=/path/to/python3" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-	  { echo "delayq needs Python 3.11 or newer, $(PYTHON) is `$(PYTHON) --version 2>&1`:" \
-	    "name a newer one: make PYTHON=/path/to/python3" >&2; exit 1; }
+	  { echo "delayq needs Python 3.11 or newer, but $(PYTHON) is `$(PYTHON) --version 2>&1`:" \
+	    "choose a newer one: make PYTHON=/path/to/python3" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
 	  { echo "$(PYTHON) lacks the venv module: install it (Debian, Ubuntu: apt install python3-venv)," \
-	    "or name another Python: make PYTHON=/path/to/python3" >&2; exit 1; }
+	    "or choose another Python: make PYTHON=/path/to/python3" >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV)
 	@touch $@

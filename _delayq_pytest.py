@@ -1,7 +1,7 @@
 """The pytest plugin of delayq: queues in memory as fixtures.
 
-It stands outside of the package because pytest imports it at each start: without a test that asks for a queue, nothing
-of delayq, nor redis, is imported.
+It is outside the package because pytest imports it at every start: delayq and redis are imported only if a test asks
+for a queue.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def delayq_clock() -> Iterator[Clock]:
-    """A `delayq.testing.Clock` with a server in memory; ``delayq_clock.add(queue)`` brings a queue of yours there."""
-    from delayq.testing import in_memory  # noqa: PLC0415  # takes time that other tests need not spend
+    """A `delayq.testing.Clock` with a server in memory; ``delayq_clock.add(queue)`` moves one of your queues there."""
+    from delayq.testing import in_memory  # noqa: PLC0415  # slow, and other tests do not need it
 
     with in_memory() as clock:
         yield clock
@@ -28,14 +28,14 @@ def delayq_clock() -> Iterator[Clock]:
 
 @pytest.fixture
 def delayq_queue(delayq_clock: Clock) -> Queue:
-    """A queue in memory, whose time is that of `delayq_clock`."""
+    """A queue in memory that uses the time of `delayq_clock`."""
     return delayq_clock.queue("tests")
 
 
 @pytest.fixture
 def delayq_async_clock() -> Iterator[AsyncClock]:
     """The same for queues of `delayq.aio`: a `delayq.testing.aio.Clock`, whose ``add`` takes blocking queues, too."""
-    from delayq.testing.aio import in_memory  # noqa: PLC0415  # likewise
+    from delayq.testing.aio import in_memory  # noqa: PLC0415  # the same
 
     with in_memory() as clock:
         yield clock
@@ -43,5 +43,5 @@ def delayq_async_clock() -> Iterator[AsyncClock]:
 
 @pytest.fixture
 def delayq_async_queue(delayq_async_clock: AsyncClock) -> aio.Queue:
-    """A `delayq.aio.Queue` in memory, whose time is that of `delayq_async_clock`."""
+    """A `delayq.aio.Queue` in memory that uses the time of `delayq_async_clock`."""
     return delayq_async_clock.queue("tests")

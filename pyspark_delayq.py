@@ -1,4 +1,4 @@
-"""Tells Spark of the format "delayq": it looks at each installed module whose name begins with ``pyspark_``."""
+"""Registers the format "delayq" with Spark, which imports each installed module whose name begins with ``pyspark_``."""
 
 from delayq.spark.data_source import DelayqSource as DefaultSource
 

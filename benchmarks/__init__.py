@@ -1,1 +1,1 @@
-"""How quick delayq and its peers are: ``python -m benchmarks``. Not part of what is installed."""
+"""How fast delayq and its peers are: ``python -m benchmarks``. Not installed with delayq."""

@@ -1,4 +1,4 @@
-"""``python -m benchmarks``: delayq and its peers on a private server, or the short form for every change."""
+"""``python -m benchmarks``: measure delayq and its peers on a private server, or run the short check."""
 
 from __future__ import annotations
 
@@ -22,38 +22,53 @@ OUT = Path(".bench/results")
 
 
 def words(_ctx: click.Context, option: click.Parameter, value: str | None) -> list[str] | None:
-    """Read a list of words with commas, each of which must be known."""
+    """Parse a comma-separated list of known words."""
     if value is None:
         return None
     known = list(SECTIONS) if option.name == "only" else list(find_programs())
     unknown = [word for word in value.split(",") if word not in known]
     if unknown:
-        raise click.BadParameter(f"{', '.join(unknown)}: not among {', '.join(known)}")
+        raise click.BadParameter(f"unknown: {', '.join(unknown)}; expected some of {', '.join(known)}")
     return value.split(",")
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.option("--runs", default=5, show_default=True, type=click.IntRange(1, 100), help="Rounds; told are medians.")
-@click.option("--only", callback=words, metavar="A,B", help=f"Of {', '.join(SECTIONS)}; the others keep their figures.")
-@click.option("--peers", callback=words, metavar="A,B", help="By the names of their programs. Default: all.")
-@click.option("--out", default=OUT, show_default=True, type=click.Path(path_type=Path), help="Where results are put.")
-@click.option("--size", default=100, show_default=True, type=click.IntRange(13), help="Bytes of a payload.")
-@click.option("--seconds", default=SECONDS, show_default=True, type=click.FloatRange(0.1), help="For a peer's run.")
+@click.option(
+    "--runs", default=5, show_default=True, type=click.IntRange(1, 100), help="Rounds; the results are medians."
+)
+@click.option(
+    "--only",
+    callback=words,
+    metavar="A,B",
+    help=f"Only these sections: {', '.join(SECTIONS)}. The others keep their figures.",
+)
+@click.option(
+    "--peers", callback=words, metavar="A,B", help="Only these peers, by the names of their programs. Default: all."
+)
+@click.option(
+    "--out", default=OUT, show_default=True, type=click.Path(path_type=Path), help="The folder for the results."
+)
+@click.option("--size", default=100, show_default=True, type=click.IntRange(13), help="Bytes per payload.")
+@click.option(
+    "--seconds", default=SECONDS, show_default=True, type=click.FloatRange(0.1), help="Duration of a peer's run."
+)
 @click.option(
     "--growth-messages",
     default=10_000_000,
     show_default=True,
     type=click.IntRange(100_000),
-    help="That a consumer handles while its memory is watched.",
+    help="Messages that a consumer handles while its memory is measured.",
 )
 @click.option(
     "--backlog-messages",
     default=10_000_000,
     show_default=True,
     type=click.IntRange(100_000),
-    help="That wait in the longest queue.",
+    help="Messages that wait in the longest queue.",
 )
-@click.option("--short", "is_short", is_flag=True, help="delayq's ratios to the bare scripts, held to those recorded.")
+@click.option(
+    "--short", "is_short", is_flag=True, help="Only compare delayq's ratios to the bare scripts with the recorded ones."
+)
 @click.option("--record", is_flag=True, help="With --short: record the ratios instead.")
 def main(
     runs: int,
@@ -69,13 +84,13 @@ def main(
 ) -> None:
     """Measure delayq and its peers, each through its delayed path, and write tables, a picture and all samples.
 
-    Runs on a redis-server of its own. Takes an hour or more; --only and --peers make it less. With --short it takes
-    a minute, measures delayq alone, and exits with 1 when it has become slower.
+    Runs its own redis-server. Takes an hour or more, or less with --only and --peers. With --short, it takes a minute,
+    measures only delayq, and exits with code 1 if delayq has become slower.
     """
     if record and not is_short:
-        raise click.UsageError("--record goes with --short")
+        raise click.UsageError("--record needs --short")
     configure()
-    logging.getLogger("delayq").setLevel(logging.ERROR)  # that the server keeps nothing on disk is meant
+    logging.getLogger("delayq").setLevel(logging.ERROR)  # the server deliberately keeps nothing on disk
     if is_short:
         sys.exit(run_short(record))
     scale = RunScale(runs, size, seconds, growth_messages, backlog_messages)
@@ -83,7 +98,7 @@ def main(
 
 
 def run_short(record: bool, recorded: Path = short.RECORDED) -> int:
-    """Measure the ratios; return 1 when one of them fell."""
+    """Measure the ratios; return 1 if one of them has fallen."""
     with BenchServer() as server:
 
         def measured(names: Iterable[str]) -> dict[str, float]:
@@ -97,8 +112,10 @@ def run_short(record: bool, recorded: Path = short.RECORDED) -> int:
     fell = False
     for each in compared:
         fell = fell or each.fell
-        verdict = "slower than it was" if each.fell else "ok"
-        click.echo(f"{each.name:<9}  {each.ratio:.3f}, recorded {each.recorded:.3f}, least {each.least:.3f}: {verdict}")
+        verdict = "slower than before" if each.fell else "ok"
+        click.echo(
+            f"{each.name:<9}  {each.ratio:.3f}, recorded {each.recorded:.3f}, minimum {each.least:.3f}: {verdict}"
+        )
     return int(fell)
 
 
@@ -107,7 +124,7 @@ def _say(text: str) -> None:
 
 
 def _say_pair(name: str, paired: PairedRates) -> None:
-    noise = f"; the bare scripts differ by {paired.unrest:.0%} from run to run" if paired.unrest > NOISY else ""
+    noise = f"; the bare scripts vary by {paired.unrest:.0%} from run to run" if paired.unrest > NOISY else ""
     _say(f"{name}: {paired.median:,.0f}/s, {paired.ratio:.3f} of the bare scripts{noise}")
 
 

@@ -1,4 +1,4 @@
-"""What is measured of delayq.aio, beside the bare scripts: sends of many tasks, a consumer with very many handlers."""
+"""delayq.aio compared with the bare scripts: sends from many tasks, and a consumer with very many handlers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from delayq.aio import Consumer, Message, Queue
 
 IN_FLIGHT = 100
 HANDLERS = 1000
-WAIT_SECONDS = 0.01  # of a handler that waits for something
+WAIT_SECONDS = 0.01  # of a handler that waits
 
 TITLES = {
     "send_one": "send one by one, awaited",
@@ -28,7 +28,7 @@ Work = Callable[[Queue, Bench, int], Coroutine[Any, Any, float]]
 
 
 def rates(place: Bench, url: str, messages: int, runs: int, say: Callable[[str], None]) -> dict[str, Any]:
-    """Return all rates, each measured in turn with the bare scripts, which have one connection and no handler."""
+    """Return all rates, each measured in turn with the bare scripts, which use one connection and no handler."""
     found = {}
     for name, (work, filled) in MEASURES.items():
         paired = _pair(place, url, work, messages, runs, filled)
@@ -105,4 +105,4 @@ MEASURES: dict[str, tuple[Work, bool]] = {
     "drain": (_drain, True),
     "drain_waiting": (_drain_waiting, True),
 }
-"""What is done, and whether messages are to be due before."""
+"""What to measure, and whether messages must be due before."""

@@ -1,4 +1,4 @@
-"""delayq with very many messages that wait: is it as quick as on an empty queue, and does nothing hold Redis up?"""
+"""delayq with very many waiting messages: is it as fast as on an empty queue, and does nothing block Redis?"""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from benchmarks.server import BenchServer
 from delayq.protocol.command import script
 
 DAY = "+86400000"  # ms
-FILL = 1_000_000  # messages between two words about how far it is
+FILL = 1_000_000  # messages between two progress reports
 CALLS = 200  # of each kind
-SLOW_MICROS = 1_000  # what is looked at at all
+SLOW_MICROS = 1_000  # the slow log's threshold
 SHA_DIGITS = 40
 
 
 def backlog(server: BenchServer, size: int, waiting: int, messages: int, runs: int, say: Say) -> dict[str, Any]:
-    """Return how quick sending, draining and the keepers' calls are while `waiting` messages wait.
+    """Return how fast sending, consuming and maintenance calls are while `waiting` messages wait.
 
     Args:
-        messages: of a run.
+        messages: per run.
     """
     with opened(server, size) as place:
         before = _both(place, messages, runs)
@@ -36,7 +36,7 @@ def backlog(server: BenchServer, size: int, waiting: int, messages: int, runs: i
         grown = server.read().since(empty).memory_bytes
         full = _both(dataclasses.replace(place, keeps=True), messages, runs)
         calls = _calls(place)
-        server.flush()  # key by key, it would take as long as the filling
+        server.flush()  # deleting each key would take as long as filling
     with opened(server, size) as place:
         after = _both(place, messages, runs)
     return {
@@ -52,7 +52,7 @@ def backlog(server: BenchServer, size: int, waiting: int, messages: int, runs: i
 
 
 def longest_script(slow: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the script that held the server longest, of entries of its slow log; none took SLOW_MICROS if empty."""
+    """Return the script that blocked the server longest, from its slow log; empty if none took SLOW_MICROS."""
     named = {each.sha: each.name for each in map(script, _scripts())}
     runs = []
     for entry in slow:
@@ -80,12 +80,12 @@ def _fill(place: Bench, waiting: int, say: Say) -> float:
     seconds = 0.0
     for done in range(0, waiting, FILL):
         seconds += place.bare.send_bulk(min(FILL, waiting - done), due=DAY)
-        say(f"backlog: {min(done + FILL, waiting):,} of {waiting:,} are in")
+        say(f"backlog: {min(done + FILL, waiting):,} of {waiting:,} sent")
     return seconds
 
 
 def _calls(place: Bench) -> dict[str, dict[str, float]]:
-    """Return the milliseconds that the keepers' calls take: half of them, 99 in 100, the longest."""
+    """Return the duration of the maintenance calls in milliseconds: median, 99 %, and maximum."""
     queue = place.queue
     pending = queue._context.shards[0].keys.pending
     ids = [each.decode() for each in place.client.zrandmember(pending, CALLS)]

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.capacity``: what messages take of Redis and of a lake, measured and computed."""
+"""``python -m benchmarks.capacity``: the size of messages in Redis and in a lake, measured and computed."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def redis_rows(version: str, messages: int) -> Iterator[Sequence[str]]:
 
 
 def lake_rows(messages: int, seed: int) -> Iterator[Sequence[str]]:
-    """Yield the rows of the lake: an hour of messages, written as its files are."""
+    """Yield the rows of the lake: an hour of messages, written as the lake writes them."""
     lot = random.Random(seed)
     words = ["".join(lot.choices(string.ascii_lowercase, k=lot.randint(2, 9))) for _ in range(VOCABULARY)]
     kinds: dict[str, Callable[[int], bytes]] = {
@@ -73,7 +73,7 @@ def _hour(count: int, lot: random.Random, make: Callable[[int], bytes], payload:
 
 
 def _text(lot: random.Random, words: Sequence[str], size: int) -> bytes:
-    """Return a JSON document of so many bytes: a user's number, and words by lot."""
+    """Return a JSON document of the given size: a user's number and random words."""
     text = " ".join(lot.choices(words, k=size // 3))
     return json.dumps({"user": lot.randrange(5_000_000), "text": text}).encode()[:size]
 
@@ -83,10 +83,12 @@ def _row(what: str, payload: int, measured: float, computed: float) -> Sequence[
 
 
 @click.command()
-@click.option("--messages", default=100_000, show_default=True, type=click.IntRange(10_000), help="Of each measure.")
-@click.option("--seed", default=7, show_default=True, help="Of the payloads of words.")
+@click.option(
+    "--messages", default=100_000, show_default=True, type=click.IntRange(10_000), help="Messages per measurement."
+)
+@click.option("--seed", default=7, show_default=True, help="Seed of the payloads of words.")
 def main(messages: int, seed: int) -> None:
-    """Measure what messages take of Redis, on each version that is here, and of a lake; bytes a message."""
+    """Measure the bytes per message in Redis, for each installed version, and in a lake."""
     versions = [version for version in LAYOUTS if version in server_binaries()]
     redis = [row for version in versions for row in redis_rows(version, messages)]
     print_table(COLUMNS, [*redis, *lake_rows(messages, seed)])

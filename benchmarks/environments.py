@@ -1,7 +1,7 @@
-"""Where a peer's program runs: in an environment of its own below .bench/, made from what the program's head asks for.
+"""The environment of a peer's program, below .bench/, with the packages that the program's header asks for.
 
-A Python program says so as PEP 723 has it, one for Node in a line ``// npm: bullmq@1.2.3 ioredis@4.5.6``. A program
-without such a head runs on the interpreter that runs this.
+A Python program lists them as in PEP 723, a Node program in a line ``// npm: bullmq@1.2.3 ioredis@4.5.6``. A program
+without such a header runs on the interpreter that runs this.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _NODE = re.compile(r"^// npm: (?P<packages>.+)$", re.MULTILINE)
 
 
 class NoEnvironment(Exception):
-    """An environment cannot be made."""
+    """An environment cannot be created."""
 
 
 def requirements(text: str) -> list[str]:
-    """Return the packages that a program's head asks for; empty when it has none."""
+    """Return the packages that a program's header asks for; empty without a header."""
     if match := _PYTHON.search(text):
         lines = match["lines"].splitlines()
         wanted = tomllib.loads("\n".join(line.removeprefix("#").removeprefix(" ") for line in lines))
@@ -37,10 +37,10 @@ def requirements(text: str) -> list[str]:
 
 
 def command_for(program: Path, home: Path = HOME) -> list[str]:
-    """Return how to run a program, in its environment, which is made first when it is missing or is another one's.
+    """Return the command that runs a program in its environment, which is created first if it is missing or outdated.
 
     Raises:
-        NoEnvironment: it cannot be made; with what the installer said.
+        NoEnvironment: it cannot be created; the error has the installer's message.
     """
     wanted = requirements(program.read_text())
     if not wanted:
@@ -54,7 +54,7 @@ def command_for(program: Path, home: Path = HOME) -> list[str]:
         (_make_node if program.suffix == ".mjs" else _make_python)(folder, wanted)
         stamp.write_text(asked)
     if program.suffix == ".mjs":
-        # Node looks for packages beside the file, whatever the working directory.
+        # Node looks for packages next to the file, not in the working directory.
         return ["node", str(shutil.copy(program, folder))]
     return [str(folder / "bin" / "python"), str(program)]
 

@@ -1,4 +1,4 @@
-"""The whole comparison, section by section; what is done is on disk before the next one begins."""
+"""The whole comparison, section by section; each section's results are on disk before the next one starts."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from benchmarks.workloads import WORKLOADS
 from delayq.errors import DelayqError
 
 MILLION = 1_000_000
-WIDE = 160  # columns, where no terminal sets a width
-SMALL = 20  # bytes of a payload, of which ten million are to wait
-RATE_MESSAGES = 100_000  # of a run
-SCRAPED_MESSAGES = 400_000  # for several scrapes a run
+WIDE = 160  # columns without a terminal
+SMALL = 20  # bytes per payload, so that ten million messages fit
+RATE_MESSAGES = 100_000  # per run
+SCRAPED_MESSAGES = 400_000  # enough for several scrapes per run
 REFERENCE = {"redis-benchmark, one command at a time": (1, 50_000), "redis-benchmark, 50 at a time": (50, 1_000_000)}
 
 
 class RunScale(NamedTuple):
-    """How much is measured.
+    """How much to measure.
 
     Attributes:
-        size: bytes of a payload.
-        seconds: that a run of a peer is to take.
-        growth: messages that a consumer handles while its memory is watched.
+        size: bytes per payload.
+        seconds: duration of a peer's run.
+        growth: messages that a consumer handles while its memory is measured.
         backlog: messages that wait in the longest queue.
     """
 
@@ -51,8 +51,8 @@ class Full:
 
     Args:
         out: the folder for the results.
-        peers: their keys; delayq is among them in any case.
-        say: is told of each run.
+        peers: their keys; delayq is always included.
+        say: called with a line about each run.
     """
 
     def __init__(self, out: Path, scale: RunScale, peers: list[str], say: Callable[[str], None]) -> None:
@@ -66,7 +66,7 @@ class Full:
         """Measure sections, and write the results.
 
         Args:
-            merge: keep what earlier runs have found of other sections and other peers.
+            merge: keep the results of earlier runs for other sections and peers.
         """
         with BenchServer() as server:
             self._results = self._begin(server, merge)
@@ -97,7 +97,7 @@ class Full:
                 found.append(open_peer(key, programs[key]))
                 self._results["failed"].pop(key, None)
             except (NoEnvironment, PeerFailed) as error:
-                self._say(f"{key} is left out: {error}")
+                self._say(f"{key} is skipped: {error}")
                 self._results["failed"][key] = str(error)
         self._results["peers"].update({peer.key: peer.about for peer in found})
         return found
@@ -115,7 +115,7 @@ class Full:
             self._say(f"{name} failed: {error}")
 
     def _reference(self, server: BenchServer) -> dict[str, float]:
-        """Return rates that have nothing to do with any peer: when they change, the machine has."""
+        """Return rates that do not depend on a peer: if they change, the machine has changed."""
         found = {}
         for title, (pipelined, requests) in REFERENCE.items():
             server.flush()
@@ -159,10 +159,10 @@ OWN_SECTIONS: dict[str, Callable[[BenchServer, RunScale, own.Say], dict[str, Any
     ),
     "growth": lambda server, scale, say: own.growth(server, scale.size, scale.growth, say),
 }
-"""What is measured of delayq alone."""
+"""Sections that measure only delayq."""
 
 COMPARED = {each.name: each for each in WORKLOADS}
-"""What is measured of all peers."""
+"""Sections that measure all peers."""
 
 SECTIONS = (*COMPARED, *OWN_SECTIONS)
-"""All that can be measured, in its order."""
+"""All sections, in order."""

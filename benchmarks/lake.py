@@ -1,4 +1,4 @@
-"""``python -m benchmarks.lake``: how fast messages go into a lake, and from there into Redis."""
+"""``python -m benchmarks.lake``: how fast messages are written to a lake, and moved from there into Redis."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable
 import click
 from delayq.cli.output import print_table
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812  # as everybody calls them
+from pyspark.sql import functions as F  # noqa: N812  # the usual name
 
 from benchmarks.server import BenchServer
 from delayq.model.units import from_ms
@@ -25,7 +25,7 @@ DAY = 24 * HOUR
 
 
 def round_of(spark: SparkSession, server: BenchServer, size: int, rows: int) -> dict[str, float]:
-    """Defer messages of a day; defer as many of one hour, and hydrate these; return the rates, in messages a second."""
+    """Defer a day's messages; defer as many for one hour, and hydrate these; return the rates per second."""
     server.flush()
     start = (int(time.time()) // HOUR + 24) * HOUR
     until = from_ms(start * 1000)
@@ -39,7 +39,7 @@ def round_of(spark: SparkSession, server: BenchServer, size: int, rows: int) -> 
 
 
 def _table(spark: SparkSession, size: int, rows: int, start: int, span: int) -> DataFrame:
-    """Return messages that are due evenly over so many seconds."""
+    """Return messages that are due evenly over some seconds."""
     return spark.range(rows).select(
         F.concat(F.lit("message-"), F.col("id")).alias("id"),
         F.rpad(F.col("id").cast("string"), size, "x").cast("binary").alias("payload"),
@@ -55,17 +55,21 @@ def _rate(rows: int, work: Callable[[], object]) -> float:
 
 @click.command()
 @click.option(
-    "--messages", default=1_000_000, show_default=True, type=click.IntRange(1000), help="Of the day, and of the hour."
+    "--messages",
+    default=1_000_000,
+    show_default=True,
+    type=click.IntRange(1000),
+    help="Messages of the day, and of the hour.",
 )
-@click.option("--payload", default=100, show_default=True, type=click.IntRange(8), help="Bytes of each.")
-@click.option("--runs", default=3, show_default=True, type=click.IntRange(1), help="Told are medians.")
+@click.option("--payload", default=100, show_default=True, type=click.IntRange(8), help="Bytes per payload.")
+@click.option("--runs", default=3, show_default=True, type=click.IntRange(1), help="Runs; the results are medians.")
 def main(messages: int, payload: int, runs: int) -> None:
-    """Measure how fast messages of a day go into a lake, and those of an hour into Redis, on all cores."""
+    """Measure how fast a day's messages are written to a lake, and an hour's are moved into Redis, on all cores."""
     quiet = {"spark.log.level": "ERROR", "spark.ui.enabled": "false"}
     spark = session(None, quiet, "bench")
     try:
         with BenchServer() as server:
-            round_of(spark, server, payload, messages // 10)  # the first one also starts the workers
+            round_of(spark, server, payload, messages // 10)  # the first round also starts the workers
             rounds = [round_of(spark, server, payload, messages) for _ in range(runs)]
             held = server.client.dbsize()
     finally:
@@ -74,8 +78,8 @@ def main(messages: int, payload: int, runs: int) -> None:
     for name in rounds[0]:
         rates = [each[name] for each in rounds]
         rows.append([name, f"{statistics.median(rates):,.0f}", f"{min(rates):,.0f}–{max(rates):,.0f}"])
-    print_table(["messages a second", "#median", "#from–to"], rows)
-    if held < 2 * messages:  # each has its envelope, and its mark
+    print_table(["messages per second", "#median", "#from–to"], rows)
+    if held < 2 * messages:  # each has its envelope and its mark
         raise click.ClickException(f"{held:,} keys are in Redis: the figures are void")
 
 

@@ -1,4 +1,4 @@
-"""What a ledger costs: delayq with one, in turn with delayq without."""
+"""What a ledger costs: delayq with and without a ledger, in turn."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from benchmarks.server import BenchServer
 
 NAMES = ("send_one", "send_bulk", "drain", "pull")
 TITLES = {name: RATES[name][0] for name in NAMES}
-KEPT = 10_000  # entries: full in the first part of each sample, which thus has the trimming of a ledger in use
+KEPT = 10_000  # entries: few enough to fill up early in each sample, which then includes trimming
 
 
 @dataclass(frozen=True)
 class Beside(Bench):  # type: ignore[misc]  # mypy does not see delayq.cli from here
-    """A bench on which delayq with a ledger is measured beside delayq without, instead of the bare scripts.
+    """A bench that compares delayq with a ledger to delayq without one, instead of to the bare scripts.
 
     Attributes:
-        cpu_us: what Redis needed for a message, a sample a run: with a ledger, and without.
+        cpu_us: Redis CPU time per message, one sample per run: with a ledger, and without.
     """
 
     cpu_us: dict[bool, list[float]] = field(default_factory=lambda: {True: [], False: []})
@@ -56,7 +56,7 @@ class Beside(Bench):  # type: ignore[misc]  # mypy does not see delayq.cli from 
 
 
 def rates(server: BenchServer, size: int, runs: int, messages: int, say: Callable[[str], None]) -> dict[str, Any]:
-    """Return the rates with a ledger, each with that without, and what Redis needs for a message, measured in turn."""
+    """Return the rates with and without a ledger, and Redis CPU time per message, measured in turn."""
     found = {}
     with opened(server, size) as place:
         beside = Beside(**{each.name: getattr(place, each.name) for each in fields(place)})
@@ -67,10 +67,11 @@ def rates(server: BenchServer, size: int, runs: int, messages: int, say: Callabl
             }
             found[name] = paired.as_record() | {"redis_us": cpu}
             told = f"{paired.median:,.0f}/s, {cost(paired.ratio):.0%} less than without"
-            say(f"{title}, with a ledger: {told}; Redis {cpu['with']:.1f} µs a message instead of {cpu['without']:.1f}")
+            redis = f"Redis {cpu['with']:.1f} µs per message instead of {cpu['without']:.1f}"
+            say(f"{title}, with a ledger: {told}; {redis}")
     return found
 
 
 def cost(ratio: float) -> float:
-    """Return what a ledger costs, as a share of the rate without."""
+    """Return the cost of a ledger as a share of the rate without one."""
     return 1 - ratio

@@ -1,4 +1,4 @@
-"""The machine on which figures were measured, as far as it matters for them."""
+"""The machine on which the figures were measured."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LOOK_SECONDS = 3.0
 
 
 def about(redis_version: str) -> dict[str, Any]:
-    """Return what machine and which versions these are, and how busy it was before."""
+    """Return the machine, the versions, and how busy the machine was before."""
     return {
         "at": now(),
         "processor": _processor(),
@@ -42,9 +42,9 @@ def now() -> str:
 
 
 def longest_pause_ms() -> float:
-    """Return for how long this machine let a process stand still that wanted to run: the longest time in LOOK_SECONDS.
+    """Return the longest pause of a process that was ready to run, within LOOK_SECONDS.
 
-    What is late by less may be late for that reason.
+    Lateness below this may come from the machine.
     """
     longest, before = 0.0, time.perf_counter()
     end = before + LOOK_SECONDS

@@ -1,4 +1,4 @@
-"""What is measured of delayq alone: beside the bare scripts, with several consumers, and for long."""
+"""Measurements of delayq alone: compared with the bare scripts, with several consumers, and over a long run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LONE = 20
 FLEET_PROCESSES, FLEET_THREADS, FLEET_MESSAGES = 4, 25, 2_000
 TWO_MESSAGES = 600_000
 GROWTH_BATCH = 5_000
-GROWTH_INSIDE = 50_000  # the most that wait meanwhile: else the memory of Redis grows, not the consumer's
+GROWTH_INSIDE = 50_000  # the most messages in the queue meanwhile, so that Redis' memory does not grow
 POLL_SECONDS = 0.02
 
 Say = Callable[[str], None]
@@ -44,19 +44,19 @@ def rates(server: BenchServer, size: int, runs: int, messages: int, say: Say) ->
 
 
 def awaiting(server: BenchServer, size: int, runs: int, messages: int, say: Say) -> dict[str, Any]:
-    """Return the rates of the async face, each measured in turn with the bare scripts."""
+    """Return the rates of the async API, each measured in turn with the bare scripts."""
     with opened(server, size) as place:
         return awaited.rates(place, server.url, messages, runs, say)
 
 
 def cost(server: BenchServer, size: int, messages: int) -> dict[str, Any]:
-    """Return what a message costs in bulk, and how many round trips a lone one takes."""
+    """Return the cost of a message in bulk, and the round trips of a single message."""
     with opened(server, size) as place:
         return asdict(costs.cost(place, messages)) | {"lone_trips": costs.lone_trips(place, LONE)}
 
 
 def two_consumers(server: BenchServer, size: int, messages: int = TWO_MESSAGES) -> dict[str, float]:
-    """Let two consumer processes drain at once; return their rate, and how much of a core Redis uses meanwhile."""
+    """Let two consumer processes drain a queue; return their rate, and Redis' share of a core."""
     with opened(server, size) as place, _server(server) as link, ConsumerProcess(link) as second:
         place.due(messages)
         place.apart.begin(DrainOrder(place.queue.name, None))
@@ -70,9 +70,9 @@ def two_consumers(server: BenchServer, size: int, messages: int = TWO_MESSAGES) 
 
 
 def idle(server: BenchServer, size: int) -> dict[str, dict[str, float]]:
-    """Return what an idle consumer uses, and an idle fleet, all processes together.
+    """Return what an idle consumer uses, and what an idle fleet uses, over all its processes.
 
-    The peers' programs look every few milliseconds whether they are done, which this consumer does not.
+    Unlike this consumer, the peers' programs check every few milliseconds whether they are done.
     """
     with opened(server, size) as place:
         place.apart.begin(DrainOrder(place.queue.name, None))
@@ -89,7 +89,7 @@ def idle(server: BenchServer, size: int) -> dict[str, dict[str, float]]:
 
 
 def fleet(server: BenchServer, size: int) -> dict[str, float]:
-    """Let messages fall due, 100 a second, before an idle fleet; return their lateness."""
+    """Let 100 messages per second fall due with an idle fleet waiting; return their lateness."""
     with ExitStack() as stack:
         place = stack.enter_context(opened(server, size))
         link = stack.enter_context(_server(server))
@@ -114,7 +114,7 @@ def fleet(server: BenchServer, size: int) -> dict[str, float]:
 
 
 def growth(server: BenchServer, size: int, messages: int, say: Say) -> dict[str, float]:
-    """Let a consumer handle very many messages; return its memory after a tenth of them, and in the end."""
+    """Let a consumer handle very many messages; return its memory after a tenth of them, and at the end."""
     with opened(server, size) as place:
         pid = place.apart.process.pid
         place.apart.begin(DrainOrder(place.queue.name, None))
@@ -135,7 +135,7 @@ def growth(server: BenchServer, size: int, messages: int, say: Say) -> dict[str,
 
 
 def opened(server: BenchServer, size: int) -> AbstractContextManager[Bench]:
-    """Return a queue to measure on the emptied server, as a context."""
+    """Return a context with a queue to measure on the emptied server."""
     server.flush()
     place: AbstractContextManager[Bench] = bench(_server(server), size, lambda: None)
     return place
@@ -146,11 +146,11 @@ def _server(server: BenchServer) -> ServerOptions:
 
 
 def _wait_acked(place: Bench, count: int) -> None:
-    """Return once so many messages were acked; raises TimeoutError when none is for a minute."""
+    """Return once `count` messages were acked; raise TimeoutError if none is acked for a minute."""
     acked, since = -1, time.monotonic()
     while (now := place.queue.stats().acked) < count:
         if now > acked:
             acked, since = now, time.monotonic()
         elif time.monotonic() - since > costs.CONSUMER_SECONDS / 2:
-            raise TimeoutError(f"{now:,} messages were acked, and no more come")
+            raise TimeoutError(f"only {now:,} messages were acked; none for a minute")
         time.sleep(POLL_SECONDS)

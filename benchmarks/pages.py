@@ -1,7 +1,7 @@
-"""``python -m benchmarks.pages``: how long the dashboard takes for a page where a state holds a million messages.
+"""``python -m benchmarks.pages``: how long the dashboard takes for a page when a state holds a million messages.
 
-With ``--queues``, instead: how long it takes for the overview of that many queues, each with a day of samples. With
-``--busy``: the size of the overview of that many queues, and the bytes a second that it sends while all rows change.
+With ``--queues``: how long it takes for the overview of that many queues, each with a day of samples. With ``--busy``:
+the size of the overview of that many queues, and the bytes per second that it sends while all rows change.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ FOLLOWED = ("Next", "Last", "Back")
 
 
 def fill(server: BenchServer, queue: Queue, messages: int) -> None:
-    """Let there be so many messages in pending, half of them due at one instant, and as many dead, with errors."""
+    """Send `messages` messages, half of them due at one instant, and create as many dead letters with errors."""
     keys = QueueKeys("delayq", queue.name)
     for start in range(0, 2 * messages, BATCH):
         queue.send_many([Outgoing(PAYLOAD, delay=3600 + n, id=f"m{n:08}") for n in range(start, start + BATCH)])
@@ -55,7 +55,7 @@ def fill(server: BenchServer, queue: Queue, messages: int) -> None:
 
 
 async def timed(dashboard: Dashboard, path: str, times: int) -> tuple[list[float], str]:
-    """Return how long the dashboard took for a page, ms, each time; and the page."""
+    """Return the page, and how long the dashboard took for it each time, in ms."""
     transport = httpx.ASGITransport(dashboard)
     took, text = [], ""
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
@@ -68,12 +68,12 @@ async def timed(dashboard: Dashboard, path: str, times: int) -> tuple[list[float
 
 
 def link(page: str, title: str) -> str:
-    """Return where a link of a page leads."""
+    """Return the target of a link on a page."""
     return unescape(page.partition(f">{title}</a>")[0].rpartition('href="')[2].partition('"')[0])
 
 
 async def measure(url: str, messages: int, times: int) -> list[tuple[str, str, str]]:
-    """Return of each page what it is, and how long it took: the median and the longest."""
+    """Return each page's name, and how long it took: median and maximum."""
     dashboard, base = app({"main": url}), "/main/queues/many"
     rows: list[tuple[str, str, str]] = []
 
@@ -91,9 +91,9 @@ async def measure(url: str, messages: int, times: int) -> list[tuple[str, str, s
         for title in FOLLOWED:
             page = await look(f"{state}: {title.lower()}", path + link(page, title))
     gone = quote(quote(f"{SAME_INSTANT_MS} m{messages // 4:08}x", safe=""))
-    await look("pending: behind an id that is gone", f"{base}/messages?state=pending&after={gone}")
-    await look("search of a payload, a turn", f"{base}/messages?state=pending&where=payload&text=nobody")
-    await look("search of an error, a turn", f"{base}/messages?state=dead&where=error&text=nobody")
+    await look("pending: after an id that is gone", f"{base}/messages?state=pending&after={gone}")
+    await look("search by payload, one step", f"{base}/messages?state=pending&where=payload&text=nobody")
+    await look("search by error, one step", f"{base}/messages?state=dead&where=error&text=nobody")
     await look("message", f"{base}/messages/m00000007")
     for name in ("dead", "schedules", "consumers"):
         await look(name, f"{base}/{name}")
@@ -103,7 +103,7 @@ async def measure(url: str, messages: int, times: int) -> list[tuple[str, str, s
 
 
 def multiply(server: BenchServer, queues: int) -> None:
-    """Let there be so many queues, each with a day behind it."""
+    """Create `queues` queues, each with a day of samples."""
     now, model = time.time() * 1000, QueueKeys("delayq", "model")
     for minute in range(MINUTES):
         at = str(now - (MINUTES - minute) * 60_000)
@@ -122,7 +122,7 @@ def multiply(server: BenchServer, queues: int) -> None:
 
 
 async def measure_many(url: str, queues: int, times: int) -> list[tuple[str, str, str]]:
-    """Return how long the overview takes, asked for in several ways, while a round goes on, and that one itself."""
+    """Return how long the overview takes in several ways during a health sweep, and how long the sweep takes."""
     dashboard, rows = app({"main": url}, interval=0), list[tuple[str, str, str]]()
     watch, began = dashboard.state.watches["main"], time.perf_counter()
 
@@ -135,7 +135,7 @@ async def measure_many(url: str, queues: int, times: int) -> list[tuple[str, str
     await look("page seen for the first time", *pages)
     await look("page seen before", *pages)
     await look("found by name", *["/?name=99"] * times)
-    while (sight := await watch.now(QueueListView())).looked_at < sight.total:  # noqa: ASYNC110  # nobody tells
+    while (sight := await watch.now(QueueListView())).looked_at < sight.total:  # noqa: ASYNC110  # there is no event to wait for
         await asyncio.sleep(0.5)
     rows.append(("round over all queues", f"{(time.perf_counter() - began) * 1000:.0f}", ""))
     await look("in trouble", *["/?trouble=1"] * times)
@@ -145,7 +145,7 @@ async def measure_many(url: str, queues: int, times: int) -> list[tuple[str, str
 
 
 class Busy(threading.Thread):
-    """Lets queues change, each of them several times between two looks."""
+    """Changes queues, each of them several times between two refreshes."""
 
     def __init__(self, url: str, queues: int) -> None:
         super().__init__()
@@ -154,15 +154,15 @@ class Busy(threading.Thread):
         self._queues = [Queue(name, url=url) for name in names]
         self._past = [Queue(name, url=url, clock=lambda: f"{self._now_ms:.0f}") for name in names]
         self._is_over = threading.Event()
-        self._chance = random.Random(1)  # the same each time, and no secret
+        self._chance = random.Random(1)  # reproducible, not a secret
 
     def run(self) -> None:
-        """Send and ack, until told to end."""
+        """Send and ack until stopped."""
         while not self._is_over.wait(0.2):
             self._turn(self._queues)
 
     def live_an_hour(self) -> None:
-        """Let there be an hour of samples, so that each row has its line."""
+        """Create an hour of samples, so that each row has its chart."""
         began_ms = time.time() * 1000 - 61 * 60_000
         for minute in range(60):
             self._now_ms = began_ms + minute * 60_000
@@ -177,13 +177,13 @@ class Busy(threading.Thread):
             queue.ack(queue.receive(self._chance.randint(1, 8)))
 
     def end(self) -> None:
-        """Let it end."""
+        """Stop."""
         self._is_over.set()
         self.join()
 
 
 async def measure_bytes(url: str, queues: int, seconds: float) -> list[tuple[str, str, str]]:
-    """Return how many bytes a browser is sent, compressed and not."""
+    """Return how many bytes are sent to a browser, compressed and not."""
     dashboard, busy = app({"main": url}), Busy(url, queues)
     await asyncio.to_thread(busy.live_an_hour)
     busy.start()
@@ -199,13 +199,13 @@ async def measure_bytes(url: str, queues: int, seconds: float) -> list[tuple[str
         await dashboard.close()
     rows.append(("the page", f"{len(page):,}", f"{len(plain_page):,}"))
     wire, read = (sum(map(len, each)) for each in zip(*told, strict=True))
-    rows.append(("its files, the first time", f"{wire:,}", f"{read:,}"))
-    rows.append(("the stream, a second", f"{len(live) / seconds:,.0f}", f"{len(plain_live) / seconds:,.0f}"))
+    rows.append(("its files, on the first visit", f"{wire:,}", f"{read:,}"))
+    rows.append(("the stream, per second", f"{len(live) / seconds:,.0f}", f"{len(plain_live) / seconds:,.0f}"))
     return rows
 
 
 async def sent(dashboard: Dashboard, path: str, seconds: float = 60) -> tuple[bytes, bytes]:
-    """Return what a browser is sent, as it is on the wire and as it is read; of a stream, for so long."""
+    """Return a response as sent and as decompressed; read a stream for some seconds."""
     asked, body = False, b""
 
     async def receive() -> Any:
@@ -229,16 +229,16 @@ async def sent(dashboard: Dashboard, path: str, seconds: float = 60) -> tuple[by
 
 
 @click.command()
-@click.option("--messages", default=1_000_000, show_default=True, help="In pending, and as many dead letters.")
-@click.option("--times", default=20, show_default=True, help="How often each page is asked for.")
-@click.option("--queues", default=0, help="Measure the overview of so many queues instead.")
-@click.option("--busy", default=0, help="Measure the bytes of the overview of this many queues instead.")
+@click.option("--messages", default=1_000_000, show_default=True, help="Messages in pending, and as many dead letters.")
+@click.option("--times", default=20, show_default=True, help="Requests per page.")
+@click.option("--queues", default=0, help="Measure the overview of this many queues instead.")
+@click.option("--busy", default=0, help="Measure the bytes of the overview of this many changing queues instead.")
 def main(messages: int, times: int, queues: int, busy: int) -> None:
-    """Measure the pages of the dashboard, each asked for in the process that makes it: milliseconds."""
+    """Measure how long the dashboard's pages take, in milliseconds, requested in the same process."""
     if busy:
         with BenchServer() as server:
-            click.echo(f"{busy:,} queues that change")
-            head = ("what a browser is sent", "#bytes, compressed", "#as they are read")
+            click.echo(f"{busy:,} changing queues")
+            head = ("sent to a browser", "#bytes, compressed", "#uncompressed")
             print_table(head, asyncio.run(measure_bytes(server.url, busy, BUSY_SECONDS)))
         return
     if queues:

@@ -1,7 +1,7 @@
-"""A picture of how much quicker delayq is than each peer: bars on a logarithmic scale, as SVG.
+"""A chart of how much faster delayq is than each peer: bars on a logarithmic scale, as SVG.
 
-Drawn by hand: a chart of four panels is no reason for matplotlib and numpy, and pygal's files bring a script and
-styles of their own, which not every viewer obeys.
+It is drawn by hand: four panels do not justify matplotlib and numpy, and pygal's files contain a script and styles
+that not every viewer supports.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 from benchmarks.programs import OWN
 from benchmarks.targets import Results, median
 
-WIDTH, LABELS, MARGIN, PAD = 860, 170, 70, 12  # pixels; labels stand left of the bars, and their values right of them
+WIDTH, LABELS, MARGIN, PAD = 860, 170, 70, 12  # pixels; labels are left of the bars, values right of them
 ROW, HEAD, GAP = 22, 50, 14
 AHEAD, BEHIND, INK, FAINT = "#2f6fb0", "#c4672d", "#444c56", "#8a949e"  # on white
 
@@ -27,14 +27,14 @@ PANELS = (  # workload, figure, title, whether more is better
 
 
 class Bar(NamedTuple):
-    """A peer, and how many times as good delayq is."""
+    """A peer, and how many times better delayq is."""
 
     name: str
     ratio: float
 
 
 def bars(results: Results, workload: str, figure: str, more: bool) -> list[Bar]:
-    """Return a bar a peer that was measured beside delayq, the nearest one first."""
+    """Return one bar per peer that was measured with delayq, the closest first."""
     own = median(results, workload, OWN, figure)
     found = []
     for key, about in results["peers"].items():
@@ -45,23 +45,23 @@ def bars(results: Results, workload: str, figure: str, more: bool) -> list[Bar]:
 
 
 def svg(results: Results) -> str:
-    """Return the picture."""
+    """Return the chart."""
     panels = [(title, bars(results, workload, figure, more)) for workload, figure, title, more in PANELS]
     panels = [(title, found) for title, found in panels if found]
     scale = _Scale([bar.ratio for _, found in panels for bar in found])
     body: list[str] = []
     top = 40
-    body.append(_text(PAD, 24, "How many times as quick, or as punctual, delayq is", INK, 16, bold=True))
+    body.append(_text(PAD, 24, "How many times faster or more punctual delayq is", INK, 16, bold=True))
     for title, found in panels:
         body += _panel(title, found, top, scale)
         top += HEAD + ROW * len(found) + GAP
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {top}" width="{WIDTH}" height="{top}"'
-    paper = '<rect width="100%" height="100%" fill="#ffffff"/>'  # a page may be dark
+    paper = '<rect width="100%" height="100%" fill="#ffffff"/>'  # the page may be dark
     return "\n".join([f'{head} font-family="sans-serif">', paper, *body, "</svg>\n"])
 
 
 class _Scale:
-    """From ratios to pixels, 1 and whole powers of ten at its ends."""
+    """Maps ratios to pixels; it ends at 1 or whole powers of ten."""
 
     def __init__(self, ratios: list[float]) -> None:
         self._low = math.floor(min(0.0, *map(math.log10, ratios), 0.0))
@@ -95,7 +95,7 @@ def _panel(title: str, found: list[Bar], top: int, scale: _Scale) -> Iterator[st
 
 
 def shown(ratio: float) -> str:
-    """Return a ratio with two digits that count."""
+    """Return a ratio with two significant digits."""
     return f"{ratio:,.0f}×" if ratio >= 10 else f"{ratio:.2g}×"
 
 

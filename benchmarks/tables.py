@@ -1,4 +1,4 @@
-"""Tables on Spark: how fast rows become messages beside plain Python with the same script, and come back."""
+"""Tables on Spark: how fast rows are sent, compared with plain Python and the same script, and read back."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PROCESSES = 2
-CHUNK_ROWS = 10_000  # as many as Spark hands over at a time
+CHUNK_ROWS = 10_000  # as many as Spark passes at once
 HOUR = 3600.0
 DAY = 86_400.0
 
@@ -28,13 +28,13 @@ TITLES = {
     "read_messages": "messages read by Spark",
     "read_events": "entries of a ledger read by Spark",
 }
-"""What is measured, in the order in which it is told."""
+"""What is measured, in order."""
 
 Say = Callable[[str], None]
 
 
 def rates(server: BenchServer, size: int, rows: int, runs: int, say: Say) -> dict[str, Any]:
-    """Return how many rows a second are written and read, and the first beside plain Python in as many processes.
+    """Return how many rows per second are written and read, and how many plain Python writes in as many processes.
 
     Raises:
         RuntimeError: Spark is not installed.
@@ -46,7 +46,7 @@ def rates(server: BenchServer, size: int, rows: int, runs: int, say: Say) -> dic
         raise RuntimeError(f"{error}: pip install 'delayq[spark]'") from error
     spark = session(f"local[{PROCESSES}]", QUIET | {"spark.default.parallelism": str(PROCESSES)}, "bench")
     try:
-        _write(spark, server, size, rows // 10)  # the first one also starts the workers
+        _write(spark, server, size, rows // 10)  # the first run also starts the workers
         found: dict[str, list[float]] = {name: [] for name in TITLES}
         for run in range(runs):
             server.flush()
@@ -89,7 +89,7 @@ def _read(spark: SparkSession, server: BenchServer, rows: int, what: str) -> flo
 
 
 def _plain(server: BenchServer, size: int, rows: int) -> float:
-    """Send the same rows from processes without Spark, which are ready when the clock begins."""
+    """Send the same rows from processes without Spark, which are ready when the clock starts."""
     context = multiprocessing.get_context("spawn")
     ready = context.Barrier(PROCESSES + 1)
     share = rows // PROCESSES

@@ -1,4 +1,4 @@
-"""What delayq is to reach, held against what was measured."""
+"""delayq's targets, compared with the results."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from benchmarks.programs import OWN
 
 Results = dict[str, Any]
-GROWTH = 0.02  # of a consumer's memory: what an allocator may take between two looks
+GROWTH = 0.02  # of a consumer's memory: what an allocator may take between two readings
 MS_OF_A_SCRIPT, MS_OF_A_CALL = 5, 2
 
 
@@ -18,8 +18,8 @@ class TargetVerdict:
     """A target, and what was measured.
 
     Attributes:
-        value: the figure; None when it was not measured.
-        at_least: whether `bound` is the least that is wanted, else the most.
+        value: the figure; None if it was not measured.
+        at_least: whether `bound` is a minimum; otherwise it is a maximum.
         unit: for people.
     """
 
@@ -31,7 +31,7 @@ class TargetVerdict:
 
     @property
     def passed(self) -> bool | None:
-        """Whether it is reached; None when it was not measured."""
+        """Whether the target is met; None if it was not measured."""
         if self.value is None:
             return None
         return self.value >= self.bound if self.at_least else self.value <= self.bound
@@ -43,19 +43,19 @@ class TargetVerdict:
 
     @property
     def shown(self) -> tuple[str, str]:
-        """The figure and the bound, with their unit."""
+        """The figure and the bound, with units."""
         unit = f" {self.unit}" if self.unit else ""
         value = "–" if self.value is None else f"{_number(self.value)}{unit}"
         return value, f"{'≥' if self.at_least else '≤'} {_number(self.bound)}{unit}"
 
 
 def verdicts(results: Results) -> list[TargetVerdict]:
-    """Return all targets in their order, each with what was measured."""
+    """Return all targets in order, with the results."""
     return [*_rates(results), *_lateness(results), *_costs(results), *_backlog(results), *_growth(results)]
 
 
 def median(results: Results, workload: str, peer: str, figure: str = "per_second") -> float | None:
-    """Return a peer's figure; None where it was not measured."""
+    """Return a peer's figure; None if it was not measured."""
     found: float | None = _at(results, "workloads", workload, peer, "figures", figure, "median")
     return found
 
@@ -111,9 +111,9 @@ def _costs(results: Results) -> Iterator[TargetVerdict]:
     for name, figure, bound in (("50%", "p50_ms", 1.2), ("99%", "p99_ms", 3), ("maximum", "max_ms", 20)):
         yield TargetVerdict(f"lateness with an idle fleet, {name}", _at(fleet, figure), bound, False, "ms")
     yield TargetVerdict("memory of a waiting message", median(results, "memory", OWN, "bytes"), 350, False, "bytes")
-    yield TargetVerdict("Redis' processor time a message", _at(own, "redis_cpu_us"), 15, False, "µs")
-    yield TargetVerdict("round trips of a lone message", _at(own, "lone_trips"), 5, False)
-    yield TargetVerdict("round trips a message in bulk", _at(own, "trips"), 0.1, False)
+    yield TargetVerdict("Redis CPU time per message", _at(own, "redis_cpu_us"), 15, False, "µs")
+    yield TargetVerdict("round trips of a single message", _at(own, "lone_trips"), 5, False)
+    yield TargetVerdict("round trips per message in bulk", _at(own, "trips"), 0.1, False)
 
 
 def _backlog(results: Results) -> Iterator[TargetVerdict]:
@@ -148,7 +148,7 @@ def _times(results: Results, workload: str, peer: str) -> float | None:
 
 
 def _times_best_python(results: Results, workload: str, what: str) -> tuple[str, float | None]:
-    """Return what is compared with whom, and the ratio."""
+    """Return the label of the comparison, and the ratio."""
     peers = results.get("peers", {})
     others = [key for key, about in peers.items() if key != OWN and about["language"] == "Python"]
     ratios = {key: ratio for key in others if (ratio := _times(results, workload, key)) is not None}
@@ -160,7 +160,7 @@ def _times_best_python(results: Results, workload: str, what: str) -> tuple[str,
 
 
 def _at(found: Any, *path: str) -> Any:
-    """Return what lies at the end of a path of keys; None where it breaks off."""
+    """Return the value at the end of a path of keys; None if the path is incomplete."""
     for key in path:
         if not isinstance(found, dict) or key not in found:
             return None

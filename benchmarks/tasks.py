@@ -1,4 +1,4 @@
-"""What a peer is put through in a run; each yields figures by name."""
+"""The tasks for a peer; each returns figures by name."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from benchmarks import processes
 from benchmarks.programs import PeerProgram, Program, Unsupported
 from benchmarks.server import BenchServer
 
-HOUR = 3600  # seconds: not due while it is measured
+HOUR = 3600  # seconds: not due during the measurement
 DAY = 86_400
 BACKLOG = 1_000_000
-BACKLOG_SECONDS = 240.0  # the most that filling one may take
+BACKLOG_SECONDS = 240.0  # the most that filling a backlog may take
 RUN_SECONDS = 300.0  # for a run that should take ten
 IDLE_SECONDS = 10.0
-SETTLE_SECONDS = 2.0  # in which a consumer that has just begun comes to rest
+SETTLE_SECONDS = 2.0  # until a consumer that has just started is idle
 WAIT = 60  # seconds without a message before a consumer gives up
 
 Figures = dict[str, float]
@@ -26,12 +26,12 @@ Figures = dict[str, float]
 
 @dataclass(frozen=True)
 class Task:
-    """One run to do.
+    """One run.
 
     Attributes:
-        server: is empty.
+        server: an empty server.
         messages: how many.
-        size: bytes of a payload.
+        size: bytes per payload.
     """
 
     peer: PeerProgram
@@ -40,7 +40,7 @@ class Task:
     size: int
 
     def ask(self, verb: str, **options: Any) -> dict[str, Any]:
-        """Let the peer's program do something with the run's messages."""
+        """Run a verb of the peer's program with the run's messages."""
         given = {"messages": self.messages, "size": self.size} | options
         return self.peer.ask(verb, self.server.url, RUN_SECONDS, **given)
 
@@ -59,7 +59,7 @@ def send_one(task: Task) -> Figures:
 
 def send_one_core(task: Task) -> Figures:
     """Send messages one by one, from the core on which Redis runs."""
-    with task.server.beside():  # a program runs where this thread does
+    with task.server.beside():  # a program runs on the cores of this thread
         return send_one(task)
 
 
@@ -69,7 +69,7 @@ def send_bulk(task: Task) -> Figures:
 
 
 def drain(task: Task) -> Figures:
-    """Let one consumer process take what has fallen due; and what the whole way of a message costs Redis."""
+    """Let one consumer process take the due messages; measure what each message costs Redis in total."""
     before = task.server.read()
     task.ask("fill", delay=1)
     time.sleep(1.1)
@@ -87,9 +87,9 @@ def drain(task: Task) -> Figures:
 
 
 def lateness(task: Task, over: float = 20.0) -> Figures:
-    """Let messages fall due one after another before an idle consumer."""
+    """Let messages fall due one after another with an idle consumer waiting."""
     began = time.monotonic()
-    task.ask("fill", delay=HOUR)  # how long that takes tells when the first may be due
+    task.ask("fill", delay=HOUR)  # its duration decides when the first message may be due
     lead = 1 + 1.5 * (time.monotonic() - began)
     task.server.flush()
     with task.consumer("latency", wait=WAIT + lead) as consumer:
@@ -110,7 +110,7 @@ def backlog(task: Task) -> Figures:
     """Send and drain while a million messages wait."""
     began = time.monotonic()
     task.ask("fill", delay=DAY)
-    rate = task.messages / (time.monotonic() - began)  # that of a short run: too low, if anything
+    rate = task.messages / (time.monotonic() - began)  # from a short run: rather too low
     seconds = BACKLOG / rate
     if seconds > BACKLOG_SECONDS:
         raise Unsupported(f"not tried: at {rate:,.0f} messages/s, a million would take {seconds / 60:.0f} minutes")
@@ -123,7 +123,7 @@ def backlog(task: Task) -> Figures:
 
 
 def memory(task: Task) -> Figures:
-    """Let messages wait; what each takes of Redis' memory."""
+    """Let messages wait; measure the Redis memory of each."""
     before = task.server.read()
     task.ask("fill", delay=HOUR)
     return {"bytes": task.server.read().since(before).memory_bytes / task.messages}
@@ -138,7 +138,7 @@ def idle(task: Task) -> Figures:
 
 
 def watch_idle(pids: list[int], server: BenchServer) -> Figures:
-    """Return what idle processes use in IDLE_SECONDS, of the processor and of Redis."""
+    """Return the CPU time and the Redis commands of idle processes within IDLE_SECONDS."""
     used, began = sum(map(processes.cpu_seconds, pids)), time.monotonic()
     sent, within = server.commands(IDLE_SECONDS)
     seconds = time.monotonic() - began
@@ -150,13 +150,13 @@ def watch_idle(pids: list[int], server: BenchServer) -> Figures:
 
 
 def complete(told: dict[str, Any], count: int) -> None:
-    """Raise ValueError unless a consumer has had all of its messages."""
+    """Raise ValueError unless a consumer has received all of its messages."""
     if told["messages"] != count:
-        raise ValueError(f"{told['messages']} of {count} messages came: the others were lost, or took too long")
+        raise ValueError(f"{told['messages']} of {count} messages arrived: the others were lost or took too long")
 
 
 def steady_rate(told: dict[str, Any]) -> float:
-    """Return the messages a second from the tenth part on, past a consumer's start."""
+    """Return the messages per second after the first tenth, which includes a consumer's start."""
     count = told["messages"]
     seconds = told["last"] - told["warm"]
     return float((count - max(1, -(-count // 10))) / seconds) if seconds > 0 else float("inf")

@@ -1,4 +1,4 @@
-"""What is measured of topics: beside raw pipelines of redis-py with the same streams, records and batches."""
+"""Topics, compared with raw redis-py pipelines on the same streams, records and batches."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ GROUP, CONSUMER = "group", "consumer"
 FIELD = b"e"
 
 TITLES = {
-    "publish": f"publish_many, beside pipelines of {BATCH} XADD",
-    "poll": f"poll by {BATCH}, beside XREADGROUP COUNT {BATCH}",
-    "ack": f"ack by {BATCH}, beside XACK of {BATCH} ids",
+    "publish": f"publish_many, compared with pipelines of {BATCH} XADD",
+    "poll": f"poll by {BATCH}, compared with XREADGROUP COUNT {BATCH}",
+    "ack": f"ack by {BATCH}, compared with XACK of {BATCH} ids",
     "all": "the three, one after another",
 }
 
@@ -31,11 +31,11 @@ Times = dict[str, float]
 
 @dataclass(frozen=True)
 class Streams:
-    """Where records go: a topic, and a stream for redis-py.
+    """The targets: a topic, and a stream for redis-py.
 
     Attributes:
         payload: of every record.
-        count: records a run.
+        count: records per run.
     """
 
     topic: Topic
@@ -44,7 +44,7 @@ class Streams:
     count: int
 
     def by_topic(self) -> Times:
-        """Publish, poll and ack by `Topic`; return the seconds of each, for reading every payload, too."""
+        """Publish, poll and ack with `Topic`, and read every payload; return the seconds of each."""
         group = self.topic.group(GROUP, start="0")
         publish, poll, ack = self._timed(
             lambda: self.topic.publish_many([NewRecord(self.payload) for _ in range(self.count)]),
@@ -56,7 +56,7 @@ class Streams:
         return {"publish": publish, "poll": poll, "ack": ack, "all": publish + poll + ack}
 
     def by_hand(self) -> Times:
-        """Do the same with the commands themselves."""
+        """Do the same with plain commands."""
         stream = f"raw-{secrets.token_hex(4)}"
         self.client.xgroup_create(stream, GROUP, "0", mkstream=True)
         publish, poll, ack = self._timed(
@@ -108,7 +108,7 @@ class Streams:
 
 
 def rates(server: BenchServer, size: int, runs: int, records: int, say: Callable[[str], None]) -> dict[str, Any]:
-    """Return the rates of topics, each with that of the commands themselves, measured in turn."""
+    """Return the rates of topics and of plain commands, measured in turn."""
     server.flush()
     with Topic("bench", url=server.url) as topic, redis.Redis.from_url(server.url) as client:
         streams = Streams(topic, client, b"x" * size, records)
@@ -120,7 +120,7 @@ def rates(server: BenchServer, size: int, runs: int, records: int, say: Callable
     for name, title in TITLES.items():
         paired = PairedRates([records / each[name] for each in own], [records / each[name] for each in raw])
         found[name] = paired.as_record()
-        say(f"{title}: {paired.median:,.0f}/s, {paired.ratio:.2f} of the commands themselves")
+        say(f"{title}: {paired.median:,.0f}/s, {paired.ratio:.2f} of plain commands")
     return found
 
 

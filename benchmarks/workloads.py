@@ -1,4 +1,4 @@
-"""What all peers are put through, and how the figures are shown."""
+"""The workloads for all peers, and how to show their figures."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class Workload:
     Attributes:
         name: in options and results.
         title: for people.
-        columns: the figures by their names, the main one first; with heading and format.
-        run: does it once.
-        messages: of the first run, which only warms up; of each run where `most` is 0.
-        most: of the other runs, which get as many as take some seconds.
-        rounds: at most so many, of those that take long.
+        columns: the figures by name, the main one first, with heading and format.
+        run: runs the workload once.
+        messages: of the first run, which only warms up; of every run if `most` is 0.
+        most: the most messages of the other runs, which get as many as take some seconds.
+        rounds: the most rounds of a long workload.
     """
 
     name: str
@@ -54,9 +54,9 @@ WORKLOADS = (
         "One consumer process drains",
         RATE
         | {
-            "redis_cpu_us": ("Redis, µs a message", ",.1f"),
-            "redis_commands": ("commands a message", ",.2f"),
-            "consumer_cpu_us": ("consumer, µs a message", ",.1f"),
+            "redis_cpu_us": ("Redis, µs per message", ",.1f"),
+            "redis_commands": ("commands per message", ",.2f"),
+            "consumer_cpu_us": ("consumer, µs per message", ",.1f"),
         },
         drain,
         messages=1_000,
@@ -64,7 +64,7 @@ WORKLOADS = (
     ),
     Workload(
         "lateness",
-        "Lateness, 100 a second",
+        "Lateness at 100 messages per second",
         LATE,
         lateness,
         messages=2_000,
@@ -73,7 +73,7 @@ WORKLOADS = (
     ),
     Workload(
         "lateness_1000",
-        "Lateness, 1,000 a second",
+        "Lateness at 1,000 messages per second",
         LATE,
         lateness,
         messages=20_000,
@@ -85,7 +85,7 @@ WORKLOADS = (
         "Memory of a waiting message of 100 bytes",
         {"bytes": ("bytes", ",.0f")},
         memory,
-        messages=100_000,  # of fewer, what the server keeps for itself would show
+        messages=100_000,  # with fewer, the server's own memory would show
         rounds=3,
         higher_is_better=False,
     ),
@@ -103,7 +103,7 @@ WORKLOADS = (
         {
             "cpu_percent": ("% of a core", ",.2f"),
             "commands_per_second": ("commands/s", ",.1f"),
-            "within_scripts_per_second": ("within scripts/s", ",.1f"),
+            "within_scripts_per_second": ("in scripts/s", ",.1f"),
         },
         idle,
         messages=1,

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.year``: the memory of Redis while a year's messages fall due, with a lake and without."""
+"""``python -m benchmarks.year``: Redis memory while a year's messages fall due, with a lake and without."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ KEYS_A_TRIP = 1000
 
 
 def fill(lake: str, shape: Shape, messages: int, first: dt.datetime) -> None:
-    """Let messages rest in a lake, due evenly over a year, in a file an hour."""
+    """Write messages to a lake, due evenly over a year, one file per hour."""
     folder, lot = QueueFolder(lake, shape.queue), random.Random(7)
     first_ms, envelope = round(first.timestamp() * 1000), encode_envelope(bytes(shape.payload), max_retries=3)
     for number in range(HOURS):
@@ -42,7 +42,7 @@ def fill(lake: str, shape: Shape, messages: int, first: dt.datetime) -> None:
 
 
 def peak(server: RedisServer, lake: str, shape: Shape, first: dt.datetime, days: int) -> int:
-    """Return by how many bytes Redis has grown at the most, while the first days of the year pass hour by hour."""
+    """Return the most bytes by which Redis grows while the first days of the year pass hour by hour."""
     server.flush()
     now = [first - HORIZON]
     most = 0
@@ -67,7 +67,7 @@ def _used(client: redis.Redis) -> int:
 
 
 def _forget(client: redis.Redis, queue: Queue, now: dt.datetime) -> None:
-    """Delete the reservations that are over: Redis would do so, but goes by another clock than this one."""
+    """Delete expired reservations; Redis would do so itself, but does not follow this clock."""
     keys = list(client.scan_iter(match=queue._context.shards[0].keys.unique("*"), count=KEYS_A_TRIP))
     for start in range(0, len(keys), KEYS_A_TRIP):
         some = keys[start : start + KEYS_A_TRIP]
@@ -78,11 +78,13 @@ def _forget(client: redis.Redis, queue: Queue, now: dt.datetime) -> None:
 
 
 @click.command()
-@click.option("--messages", default=1_000_000, show_default=True, type=click.IntRange(HOURS), help="Of the year.")
-@click.option("--payload", default=300, show_default=True, type=click.IntRange(0), help="Bytes of each.")
-@click.option("--days", default=7, show_default=True, type=click.IntRange(1, 365), help="That are lived through.")
+@click.option(
+    "--messages", default=1_000_000, show_default=True, type=click.IntRange(HOURS), help="Messages of the year."
+)
+@click.option("--payload", default=300, show_default=True, type=click.IntRange(0), help="Bytes per payload.")
+@click.option("--days", default=7, show_default=True, type=click.IntRange(1, 365), help="Days to simulate.")
 def main(messages: int, payload: int, days: int) -> None:
-    """Measure what Redis needs for a year: all messages in it, and from a lake with a horizon of two hours."""
+    """Measure what Redis needs for a year's messages: all in Redis, and with a lake and a horizon of two hours."""
     shape = Shape(payload)
     first = dt.datetime.now(dt.UTC).replace(minute=0, second=0, microsecond=0) + dt.timedelta(days=1)
     server = RedisServer(find_binary())
@@ -96,7 +98,7 @@ def main(messages: int, payload: int, days: int) -> None:
     print_fields(
         [
             ("all in Redis", show_size(everything)),
-            (f"from a lake, {days} days, at the most", show_size(most)),
+            (f"from a lake, {days} days, maximum", show_size(most)),
             ("that is", f"{most / everything:.2%}"),
         ]
     )

@@ -1,4 +1,4 @@
-"""The ``delayq`` command: which commands there are, and what becomes of their errors."""
+"""The ``delayq`` command: the list of commands, and how it reports their errors."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ DONE, FAILED, USAGE = 0, 1, 2
 BAD_INPUT = (InvalidInput, HandlerMissing, LoginRefused, ServerTooOld, FormatTooNew)
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-"""What is wrong with a disk on which there is no room for the output."""
+"""Errors of a disk that has no room for the output."""
 
 COMPLETES = "_DELAYQ_COMPLETE"
-"""The variable by which click knows that a shell asks."""
+"""The variable that tells click that a shell asks for completions."""
 
 SECTIONS = {
     "Get started": {"demo": "demo.command", "init": "init"},
@@ -61,13 +61,13 @@ SECTIONS = {
     "Beyond Redis": {"lake": "lake.command", "pipeline": "pipeline"},
     "Your shell": {"completion": "completion"},
 }
-"""Commands as the help groups them, each with the module that has a function of its name."""
+"""Commands as the help groups them, each with the module that defines a function of that name."""
 
 MODULES = {name: module for commands in SECTIONS.values() for name, module in commands.items()}
 
 
 class Commands(click.Group):
-    """Imports a command when it is asked for, and turns errors into one line and an exit code."""
+    """Imports a command when it is needed, and turns errors into one line and an exit code."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # click's signature
         return list(MODULES)
@@ -118,7 +118,7 @@ class Commands(click.Group):
         except DelayqError as error:
             _fail(str(error) or type(error).__name__, FAILED)
         except RedisError as error:
-            from delayq.transport.server_check import translate  # noqa: PLC0415  # what reads the server's errors, only on an error
+            from delayq.transport.server_check import translate  # noqa: PLC0415  # needed only on an error
 
             _fail(str(translate(error)), FAILED)
         except OSError as error:
@@ -128,7 +128,7 @@ class Commands(click.Group):
 def _fail_to_write(error: OSError) -> NoReturn:
     if error.errno not in FULL:
         raise error
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left of the output would fail once more at the end
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the rest of the output would fail again at exit
     _fail(f"cannot write the output: {error.strerror}", FAILED)
 
 
@@ -146,7 +146,7 @@ def _fail(text: str, code: int) -> NoReturn:
 @click.option("--url", metavar="URL", callback=refuse_empty, help="The server; also accepted after the command.")
 @click.option("--prefix", metavar="TEXT", help="The prefix of all keys; also accepted after the command.")
 def main(url: str | None, prefix: str | None) -> None:  # noqa: ARG001  # the commands' own options look for them
-    """A message queue on Redis that delivers each message at its time and loses none.
+    """A message queue on Redis that delivers each message on time and loses none.
 
     \b
     send ─► pending ─► ready ─► unack ── ack ──► done
@@ -154,8 +154,8 @@ def main(url: str | None, prefix: str | None) -> None:  # noqa: ARG001  # the co
                │                 ├─ failed ──► retry ─► unack …
                └─ requeue ◄─ dead ◄─ rejected, or no retry left
 
-    Every command that needs a server takes --url, before or after its name, or DELAYQ_URL. Without both, it uses the
-    embedded store in ./.delayq. Commands that send, consume, configure or pause create the store; the others need an
-    existing one. Exit codes: 0 done, 1 failed, 2 bad usage or input.
+    Commands that need a server use --url, before or after the command's name, or else DELAYQ_URL, or else the embedded
+    store in ./.delayq. Commands that send, consume, configure or pause create the store; the others need an existing
+    one. Exit codes: 0 done, 1 failed, 2 bad usage or input.
     """  # noqa: D301  # click wants the character
     logging.configure()

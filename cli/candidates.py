@@ -1,7 +1,7 @@
-"""What the shell may offer for a word: queues and ids of messages on the server, and queues in modules of the folder.
+"""Completions: queues and message ids on the server, and queues in modules of the folder.
 
-The server is asked for a second at most. Nothing is made, changed or imported, and no error is told: a key was pressed,
-and the line is still being written.
+The server has one second to answer. Nothing is created, changed or imported, and errors stay silent, since the user is
+still typing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .connection import ServerOptions
 from .consume.reload import own
 
 SECONDS = 1.0
-MOST_IDS = 100  # of a state and a shard: those due first
+MOST_IDS = 100  # per state and shard, those due first
 MOST_SHARDS = 16
 MOST_FILES = 500
 DEPTHS = ("*.py", "*/*.py", "*/*/*.py")
@@ -39,16 +39,16 @@ STATES_FOR: dict[str, tuple[State, ...]] = {
     "dead show": ("dead",),
     "dead requeue": ("dead",),
 }
-"""Where the messages are of which a command takes the id, unless that may be anywhere."""
+"""The states whose ids a command takes; commands that are not listed take any."""
 
 
 def queues(ctx: click.Context, _param: click.Parameter | None, incomplete: str) -> list[str]:
-    """Offer the queues on the server."""
+    """Complete the queues on the server."""
     return _offered(_asked(ctx, ServerOptions.each_queue_name), incomplete)
 
 
 def ids(ctx: click.Context, _param: click.Parameter | None, incomplete: str) -> list[str]:
-    """Offer the messages of the queue that is named, those due first."""
+    """Complete the message ids of the queue in the line, those due first."""
     states = STATES_FOR.get(ctx.command_path.partition(" ")[2], ALL)
 
     def first(server: ServerOptions) -> list[str]:
@@ -59,14 +59,14 @@ def ids(ctx: click.Context, _param: click.Parameter | None, incomplete: str) -> 
 
 
 def topics(ctx: click.Context, param: click.Parameter | None, incomplete: str) -> list[str]:
-    """Offer the topics on the server or, with --ledger, the queues."""
+    """Complete the topics on the server or, with --ledger, the queues."""
     if ctx.params.get("ledger"):
         return queues(ctx, param, incomplete)
     return _offered(_asked(ctx, ServerOptions.each_topic_name), incomplete)
 
 
 def groups(ctx: click.Context, _param: click.Parameter | None, incomplete: str) -> list[str]:
-    """Offer the groups of the topic that is named."""
+    """Complete the groups of the topic in the line."""
 
     def named(server: ServerOptions) -> list[str]:
         with server.topic(ctx.params["name"], bool(ctx.params.get("ledger"))) as topic:
@@ -76,14 +76,14 @@ def groups(ctx: click.Context, _param: click.Parameter | None, incomplete: str) 
 
 
 def targets(ctx: click.Context, param: click.Parameter | None, incomplete: str) -> list[str]:
-    """Offer what can be consumed: queues in the modules of this folder or, with --exec, on the server."""
+    """Complete what can be consumed: queues in the modules of this folder or, with --exec, on the server."""
     if ctx.params.get("program"):
         return queues(ctx, param, incomplete)
     return _offered(_queues_in(Path.cwd()), incomplete)
 
 
 def _offered(words: Iterable[str], incomplete: str) -> list[str]:
-    """Return the words that a shell takes as they are: what others have sent is not to become a command of the user."""
+    """Return the words that a shell takes literally, so that no name from the server can become a command."""
     return [
         word
         for word in sorted(set(words))
@@ -92,16 +92,16 @@ def _offered(words: Iterable[str], incomplete: str) -> list[str]:
 
 
 def _asked(ctx: click.Context, question: Callable[[ServerOptions], Iterable[str]]) -> list[str]:
-    """Return what the server answers within the time; nothing when there is none."""
+    """Return what the server answers in time; nothing if it does not."""
     url, prefix = ctx.params.get("url"), ctx.params.get("prefix") or "delayq"
     answers: list[str] = []
 
     def ask() -> None:
         with contextlib.suppress(Exception), ServerOptions(url, prefix, makes_store=False) as server:
             for answer in question(server):
-                answers.append(answer)  # noqa: PERF402  # each counts that comes in time
+                answers.append(answer)  # noqa: PERF402  # keeps those that come in time
 
-    structlog.configure(logger_factory=structlog.ReturnLoggerFactory())  # that tells nothing
+    structlog.configure(logger_factory=structlog.ReturnLoggerFactory())  # prints nothing
     logging.disable()
     asking = threading.Thread(target=ask, daemon=True)
     asking.start()
@@ -116,12 +116,12 @@ def _first_ids(context: QueueContext, states: Iterable[State]) -> Operation[list
 
 
 def _queues_in(folder: Path) -> Iterator[str]:
-    """Yield, as TARGETs, what the modules below a folder call a queue; they are read, not imported."""
+    """Yield the queues of the modules below a folder as TARGETs; the modules are parsed, not imported."""
     paths = itertools.chain.from_iterable(folder.glob(depth) for depth in DEPTHS)
     for path in itertools.islice((path for path in paths if own(path, folder)), MOST_FILES):
         parts = path.relative_to(folder).with_suffix("").parts
         module = ".".join(parts).removesuffix(".__init__")
-        with contextlib.suppress(OSError, SyntaxError, ValueError):  # unreadable, or only half written
+        with contextlib.suppress(OSError, SyntaxError, ValueError):  # unreadable, or half written
             text = path.read_text()
             if "Queue(" in text:
                 yield from (f"{module}:{name}" for name in _queues_of(ast.parse(text)))

@@ -1,4 +1,4 @@
-"""completion: the script by which a shell completes the commands of delayq."""
+"""completion: the script with which a shell completes delayq's commands."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import click
 from click.shell_completion import get_completion_class
 
-from . import shells  # noqa: F401  # bash's, in the place of click's
+from . import shells  # noqa: F401  # replaces click's script for bash
 from .app import COMPLETES
 from .options import command
 
@@ -24,8 +24,8 @@ def completion(ctx: click.Context, shell: str) -> None:
       zsh   echo 'eval "$(delayq completion zsh)"' >> ~/.zshrc && exec zsh
       fish  delayq completion fish > ~/.config/fish/completions/delayq.fish
 
-    Queues and ids come from the server of --url or DELAYQ_URL, or the embedded store of this folder; it is asked
-    for a second at most. TARGETs are found in the modules of this folder, which are parsed, not run.
+    Queues and ids come from the server of --url or DELAYQ_URL, or else the embedded store in this folder. Completion
+    waits at most a second for it. TARGETs come from the modules in this folder, which are parsed, not run.
     """  # noqa: D301  # click wants the character
     script: Any = get_completion_class(shell)
     root = ctx.find_root()

@@ -1,4 +1,4 @@
-"""configure: what is stored of a queue, and holds for all that use it."""
+"""configure: the settings of a queue that are stored in Redis and hold for all programs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ FIELDS = {
     "backoff": "backoff",
     "max_dead": "max dead",
 }
-"""Fields of a Configuration, as they are shown."""
+"""The labels of a Configuration's fields."""
 
 DEFAULT = "default"  # --events without a number
 
@@ -47,7 +47,7 @@ def _field(name: str, kind: click.ParamType[Any], metavar: str, text: str, **set
     """--NAME, and --no-NAME to remove it."""
     as_argument = name.replace("-", "_")
     given: Decorator = click.option(f"--{name}", as_argument, type=kind, metavar=metavar, help=text, **settings)
-    removed: Decorator = click.option(f"--no-{name}", f"no_{as_argument}", is_flag=True, help="Remove it.")
+    removed: Decorator = click.option(f"--no-{name}", f"no_{as_argument}", is_flag=True, help="Remove this setting.")
     return lambda function: given(removed(function))
 
 
@@ -64,7 +64,9 @@ def _backoff(text: str) -> str:
 def _count(name: str, least: int = 1, most: int = MOST_AT_ONCE) -> Parsed:
     def parse(text: str) -> int:
         if not text.isdecimal() or not least <= int(text[:9]) <= most:
-            raise InvalidInput(f"{text!r} is not a whole number from {least} to {most}; --no-{name} removes it")
+            raise InvalidInput(
+                f"{text!r} is not a whole number from {least} to {most}: --no-{name} removes the setting"
+            )
         return int(text)
 
     return Parsed("count", parse)
@@ -93,7 +95,7 @@ def _entries(text: str) -> int | bool:
     "rate",
     Parsed("rate", _rate),
     "N/TIME",
-    "At most this many hand-outs in any such period: 100/s, 5/10s, 20/100ms, 9/min.",
+    "Deliver at most this many messages per period: 100/s, 5/10s, 20/100ms, 9/min.",
 )
 @_field("concurrency", _count("concurrency"), "N", "Run at most this many messages at a time.")
 @_field("per-key", _count("per-key"), "N", "Run at most this many messages per key at a time.")
@@ -101,7 +103,7 @@ def _entries(text: str) -> int | bool:
     "events",
     Parsed("entries", _entries),
     "[N]",
-    "Keep a ledger: an entry for each step of a message, at most N. Default N: 100000.",
+    "Keep a ledger: one entry for each step of a message, at most N entries. Default N: 100000.",
     is_flag=False,
     flag_value=DEFAULT,
 )
@@ -143,8 +145,8 @@ def configure(
 ) -> None:
     """Change the settings of QUEUE for all programs that use it, and show them. Without options, only show them.
 
-    Settings that you do not name stay as they are. Running programs notice new retries or a new backoff within a
-    minute; these take precedence over what a program passes to Queue(…).
+    Settings that you do not give stay as they are. Running programs use new retries or a new backoff within a minute;
+    these override what a program passes to Queue(…).
     """
     new_rate: Rate = _chosen(rate, no_rate, "rate")
     counts: list[Count] = [
@@ -177,12 +179,12 @@ def configure(
 
 
 def fields_of(found: Configuration) -> list[tuple[str, object]]:
-    """Return what is set, to be shown."""
+    """Return the settings as text."""
     shown = ((name, getattr(found, field)) for field, name in FIELDS.items())
     return [(name, value) for name, value in shown if value is not None]
 
 
 def _chosen(value: T | None, removed: bool, name: str) -> T | UnsetType | None:
     if removed and value is not None:
-        raise click.UsageError(f"--{name} and --no-{name} were given: give one of them")
+        raise click.UsageError(f"give either --{name} or --no-{name}, not both")
     return None if removed else UNSET if value is None else value

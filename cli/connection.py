@@ -1,4 +1,4 @@
-"""The server that a command works on."""
+"""The server that a command uses."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from .output import note
 
 
 class ServerOptions:
-    """A way to a server, connected when first needed, and the queues on it.
+    """A server, connected when first needed, and its queues.
 
     Args:
         url: of the server; None for the embedded store.
-        prefix: what the queues' keys begin with.
-        makes_store: make the embedded store when there is none; else a StoreError says so.
+        prefix: the prefix of the queues' keys.
+        makes_store: create the embedded store if it does not exist; otherwise a missing store is a StoreError.
     """
 
     def __init__(self, url: str | None, prefix: str, makes_store: bool = True) -> None:
@@ -45,8 +45,8 @@ class ServerOptions:
         if folder is not None and read_version(folder) is None:
             unset = "" if self.url else ", and DELAYQ_URL is not set"
             raise StoreError(
-                f"no store in {folder.absolute()}{unset}: run this in the folder of your program, set DELAYQ_HOME, or "
-                "give --url (the first delayq send makes a store here)"
+                f"no store in {folder.absolute()}{unset}: run this in your program's folder, set DELAYQ_HOME, or "
+                "give --url (delayq send creates a store here)"
             )
         return connect(self.url)
 
@@ -60,19 +60,19 @@ class ServerOptions:
 
     @property
     def client(self) -> Client:
-        """The client, connected and its server checked."""
+        """The connected client of a checked server."""
         return self._connection.client
 
     def queue(self, name: str, **settings: Any) -> Queue:
-        """Return a queue with the number of shards that is recorded; a bad name is refused first of all."""
+        """Return a queue with its recorded number of shards; refuse a bad name first."""
         return Queue(check_queue_name(name), redis=self.client, prefix=self.prefix, shards=None, **settings)
 
     def topic(self, name: str, ledger: bool = False, **settings: Any) -> Topic:
-        """Return a topic with the number of shards that is recorded; a bad name is refused first of all.
+        """Return a topic with its recorded number of shards; refuse a bad name first.
 
         Args:
-            ledger: the name is that of a queue, whose ledger it is.
-            settings: as `Topic` takes them; for a ledger, those that `Queue` takes, too.
+            ledger: `name` is a queue, and the topic is its ledger.
+            settings: those of `Topic`; for a ledger, also those of `Queue`.
         """
         if ledger:
             return self.queue(name, **settings).events
@@ -81,15 +81,15 @@ class ServerOptions:
         )
 
     def queue_names(self) -> list[str]:
-        """Return the names of all queues that are recorded, in order: those ever sent to, consumed or paused."""
+        """Return the names of all recorded queues, sorted: those ever sent to, consumed or paused."""
         return sorted(set(self.each_queue_name()))
 
     def each_queue_name(self) -> Iterator[str]:
-        """Yield the names as they are found, some of them twice, perhaps: a server of many keys takes its time."""
+        """Yield the names as they are found, some perhaps twice, since a server with many keys takes a while."""
         return self._each_name("queue")
 
     def names(self) -> dict[Kind, list[str]]:
-        """Return the names of all queues and topics that are recorded, in order, by one look at all keys."""
+        """Return the names of all recorded queues and topics, sorted, from one scan of all keys."""
         found: dict[Kind, set[str]] = {"queue": set(), "topic": set()}
         for key in self._keys(None):
             for kind, names in found.items():
@@ -98,7 +98,7 @@ class ServerOptions:
         return {kind: sorted(names) for kind, names in found.items()}
 
     def likely_meant(self, name: str) -> str | None:
-        """Return the name of the queue that is most like `name`, to which nothing was ever done; None for neither."""
+        """Return the queue whose name is most like `name`; None if `name` exists, or no name is like it."""
         key = record_key(name, self.prefix, "queue")
         if key is None or self.client.hget(key, "format") is not None:
             return None
@@ -108,14 +108,14 @@ class ServerOptions:
             return None
 
     def note_slip(self, name: str, create: bool) -> None:
-        """Say of a queue that is about to be made that another one is called much like it, unless it is meant."""
+        """Warn if the name of a new queue is much like that of another, unless --create was given."""
         meant = None if create else self.likely_meant(name)
         if meant is not None:
-            undo = f"delayq queue remove {name} undoes it once it is empty, and --create says that it is meant"
+            undo = f"to undo this, empty it and run delayq queue remove {name}; --create turns off this warning"
             note(f"queue {name} is new: did you mean {meant}? ({undo})")
 
     def has(self, kind: Kind, name: str) -> bool:
-        """Whether a queue, or a topic, of this name is recorded, as far as this user may see it."""
+        """Whether a queue or topic of this name is recorded, as far as this user may see it."""
         key = record_key(name, self.prefix, kind)
         try:
             return key is not None and self.client.hget(key, "format") is not None
@@ -123,7 +123,7 @@ class ServerOptions:
             return False
 
     def each_topic_name(self) -> Iterator[str]:
-        """Yield the names of all topics that are recorded, as they are found, likewise."""
+        """Yield the names of all recorded topics as they are found, some perhaps twice."""
         return self._each_name("topic")
 
     def _each_name(self, kind: Kind) -> Iterator[str]:
@@ -140,7 +140,7 @@ class ServerOptions:
 
 
 def embedded_folder(url: str | None) -> Path | None:
-    """Return where the embedded store of a URL is, or of none at all; None for the URL of a server."""
+    """Return the folder of the embedded store of a URL, or without a URL, the default one; None for a server's URL."""
     scheme, _, path = (url or "embedded://").partition("://")
     if scheme != "embedded":
         return None

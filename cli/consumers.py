@@ -1,4 +1,4 @@
-"""consumers: who takes the messages of a queue, or of all queues."""
+"""consumers: the consumers of one or all queues."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from .output import note, print_json, print_table
 def consumers(server: ServerOptions, name: str | None, long: bool, as_json: bool) -> None:
     """List the consumers of QUEUE, or of every queue, that were seen within the last hour.
 
-    A consumer that was not seen for 30 seconds is gone. It holds the messages that it had taken and not settled
-    when last seen. For a topic, use delayq topic groups TOPIC GROUP.
+    A consumer that has not been seen for 30 seconds is shown as gone, with the messages that it held when last seen.
+    For a topic, use delayq topic groups TOPIC GROUP.
     """
     names = server.queue_names() if name is None else [name]
     found = [(each, consumer) for each in names for consumer in server.queue(each).consumers()]

@@ -45,7 +45,7 @@ ADDS = "delayq cron add cron nightly '0 3 * * *' --timezone Europe/Berlin\n"
 def cron() -> None:
     """Manage schedules: messages that are sent at set times, like cron.
 
-    There is no scheduler process: the consumer that is handed an occurrence sends the next one.
+    There is no scheduler process: the consumer that receives an occurrence sends the next one.
     """
 
 
@@ -70,19 +70,19 @@ name_argument = click.argument("schedule_name", metavar="NAME")
     type=click.Choice(["once", "skip", "all"]),
     default="once",
     show_default=True,
-    help="What to do with slots missed while no consumer ran: run one late, skip those later than --grace, or run all.",
+    help="Slots missed while no consumer ran: run one late, skip those later than --grace, or run all.",
 )
 @click.option(
     "--grace", type=DURATION, metavar="TIME", help="With --missed skip: how late a slot may run. Default: 1m."
 )
 @click.option("--start", type=SLOT, metavar="ISO8601", help="Skip slots before this time; include the time zone.")
-@click.option("--end", type=SLOT, metavar="ISO8601", help="Skip slots after this time; the schedule is then finished.")
+@click.option("--end", type=SLOT, metavar="ISO8601", help="Skip slots after this time; then the schedule is finished.")
 @click.option(
     "--jitter",
     type=JITTER,
     default=0,
     metavar="TIME",
-    help="Delay each slot by a fixed time of its own, less than this.",
+    help="Delay each slot by up to this time; the delay of a slot is always the same.",
 )
 @retries_option
 @timeout_option
@@ -100,22 +100,22 @@ def add(
     missed: Missed, grace: float | None, start: dt.datetime | None, end: dt.datetime | None, jitter: float,
     max_retries: int | None, timeout: float | None, headers: Sequence[tuple[str, str]], kind: Kind, as_json: bool,
 ) -> None:  # fmt: skip
-    """Create the schedule NAME of QUEUE, or change it. Repeating the command changes nothing.
+    """Create or change the schedule NAME of QUEUE. Repeating the command changes nothing.
 
     \b
     WHEN is one of
       '*/5 * * * *'     minute, hour, day of the month, month, day of the week
-      '30 0 3 * * *'    the same with seconds in front
+      '30 0 3 * * *'    the same, with seconds first
       @hourly, @daily, @weekly, @monthly, @yearly
       'every 90s', 'every 1h 30m'
 
-    With --exec, the payload is a shell command. A consumer that passes payloads to a shell runs it on its own
-    machine, in its own folder: delayq consume QUEUE --exec sh
+    With --exec, the payload is a shell command. A consumer that pipes payloads to a shell runs it on its own machine,
+    in its own folder: delayq consume QUEUE --exec sh
     """  # noqa: D301  # click wants the character
     if program is not None and payload is not None:
-        raise click.UsageError("PAYLOAD and --exec CMD were given: give one of them")
+        raise click.UsageError("give either PAYLOAD or --exec, not both")
     if start is not None and end is not None and end < start:
-        raise click.UsageError(f"--end {end.isoformat()} is before --start {start.isoformat()}: give a later one")
+        raise click.UsageError(f"--end {end.isoformat()} is before --start {start.isoformat()}: give a later --end")
     chosen: Any = None if payload is None else payload_of(payload.encode(errors="surrogateescape"), kind)
     if program is not None:
         chosen = program.encode(errors="surrogateescape")
@@ -149,8 +149,8 @@ def add(
 def load(queue: Queue, file: Path, dry_run: bool) -> None:
     """Replace the schedules of QUEUE with those in FILE.toml, and show what changes.
 
-    A line starts with + for a new schedule, ~ for a changed one, - for a removed one. Schedules that a program
-    declares in code are left alone, and pauses are kept.
+    Each printed line starts with + for a new schedule, ~ for a changed one, or - for a removed one. Schedules that a
+    program declares in code stay as they are. Paused schedules stay paused.
 
     \b
     [nightly]
@@ -166,12 +166,12 @@ def load(queue: Queue, file: Path, dry_run: bool) -> None:
     max_retries = 5
     timeout = "30m"
     """  # noqa: D301  # click wants the character
-    queue.execute(QueueContext.opened)  # a job without max_retries has those of the queue
+    queue.execute(QueueContext.opened)  # a job without max_retries uses those of the queue
     changes = differences(queue, read_jobs(queue, file))
     for change in changes:
         say(str(change))
     if not changes:
-        say(f"{queue.name} is as {file} has it")
+        say(f"{queue.name} already matches {file}: nothing changed")
     elif not dry_run:
         for change in changes:
             change.make(queue)
@@ -186,7 +186,7 @@ def load(queue: Queue, file: Path, dry_run: bool) -> None:
 def list_(server: ServerOptions, name: str | None, everything: bool, long: bool, as_json: bool) -> None:
     """List the schedules of QUEUE, or of all queues, by name."""
     if (name is None) != everything:
-        raise click.UsageError("give QUEUE, or --all for the schedules of all queues: one of these")
+        raise click.UsageError("give either QUEUE, or --all for the schedules of all queues")
     names = server.queue_names() if name is None else [name]
     schedules = [schedule for each in names for schedule in server.queue(each).schedules.list()]
     if as_json:
@@ -202,10 +202,10 @@ def list_(server: ServerOptions, name: str | None, everything: bool, long: bool,
         print_table(columns, [row[not everything :] for row in rows])
 
 
-@cron.command("next", epilog=example(ADDS + "delayq cron next cron -n 3"), short_help="Show what fires when.")
+@cron.command("next", epilog=example(ADDS + "delayq cron next cron -n 3"), short_help="Show when schedules fire next.")
 @queue_argument
 @click.argument("schedule_name", metavar="[NAME]", required=False)
-@click.option("-n", "count", type=click.IntRange(1, 100_000), default=5, show_default=True, help="How many slots.")
+@click.option("-n", "count", type=click.IntRange(1, 100_000), default=5, show_default=True, help="Number of slots.")
 @json_option
 def next_(queue: Queue, schedule_name: str | None, count: int, as_json: bool) -> None:
     """Show the next slots of the schedule NAME of QUEUE, or of all its schedules, earliest first.
@@ -219,7 +219,7 @@ def next_(queue: Queue, schedule_name: str | None, count: int, as_json: bool) ->
         for slot in slots:
             print_json(slot._asdict())
     elif not slots:
-        note(f"queue {queue.name} has no schedule that will fire again")
+        note(f"no schedule of queue {queue.name} will fire again")
     else:
         print_table(("at", "name"), [(show_moment(slot.at), slot.schedule) for slot in slots])
 
@@ -229,7 +229,7 @@ def next_(queue: Queue, schedule_name: str | None, count: int, as_json: bool) ->
 @name_argument
 @json_option
 def run(queue: Queue, schedule_name: str, as_json: bool) -> None:
-    """Send an occurrence of the schedule NAME of QUEUE out of turn; its slots stay as they are.
+    """Send an occurrence of the schedule NAME of QUEUE now; its slots stay as they are.
 
     Exit code 1 if there is no such schedule.
     """
@@ -245,7 +245,7 @@ def run(queue: Queue, schedule_name: str, as_json: bool) -> None:
 @queue_argument
 @name_argument
 def pause(queue: Queue, schedule_name: str) -> None:
-    """Pause the schedule NAME of QUEUE: its waiting occurrence is withdrawn.
+    """Pause the schedule NAME of QUEUE, and withdraw its waiting occurrence.
 
     Exit code 1 if there is no such schedule.
     """
@@ -256,7 +256,7 @@ def pause(queue: Queue, schedule_name: str) -> None:
 @queue_argument
 @name_argument
 def resume(queue: Queue, schedule_name: str) -> None:
-    """Resume the schedule NAME of QUEUE with its next slot from now. Exit code 1 if there is no such schedule."""
+    """Resume the schedule NAME of QUEUE at its next slot. Exit code 1 if there is no such schedule."""
     _done(queue.schedules.resume(schedule_name), "resumed", queue, schedule_name)
 
 
@@ -264,7 +264,7 @@ def resume(queue: Queue, schedule_name: str) -> None:
 @queue_argument
 @name_argument
 def remove(queue: Queue, schedule_name: str) -> None:
-    """Forget the schedule NAME of QUEUE with its waiting occurrence. Exit code 1 if there is no such schedule."""
+    """Remove the schedule NAME of QUEUE and its waiting occurrence. Exit code 1 if there is no such schedule."""
     _done(queue.schedules.remove(schedule_name), "removed", queue, schedule_name)
 
 
@@ -275,11 +275,11 @@ def _done(there: bool, what: str, queue: Queue, name: str) -> None:
 
 def _check_there(there: bool, queue: Queue, name: str) -> None:
     if not there:
-        raise click.ClickException(f"schedule {name!r} is not in queue {queue.name}")
+        raise click.ClickException(f"queue {queue.name} has no schedule {name!r}: see delayq cron list {queue.name}")
 
 
 def _when(schedule: Schedule) -> str:
-    """Return when a schedule fires, with its jitter and end."""
+    """Say when a schedule fires, with its jitter and end."""
     jitter = f", jitter {show_duration(schedule.jitter)}" if schedule.jitter else ""
     end = f", until {show_date(schedule.end)}" if schedule.end else ""
     return schedule.when + jitter + end

@@ -1,4 +1,4 @@
-"""A file of schedules, and how what is stored differs from it."""
+"""A file of schedules, and how the stored schedules differ from it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class CronJob(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class ScheduleChange(msgspec.Struct, frozen=True):
-    """What is to become of a schedule: stored when it is `prepared`, else removed."""
+    """A change to a schedule: it is stored if it is `prepared`, otherwise removed."""
 
     name: str
     text: str
@@ -52,7 +52,7 @@ class ScheduleChange(msgspec.Struct, frozen=True):
         return self.text
 
     def make(self, queue: Queue) -> None:
-        """Let it be so."""
+        """Apply the change."""
         if self.prepared is None:
             queue.schedules.remove(self.name)
         else:
@@ -60,7 +60,7 @@ class ScheduleChange(msgspec.Struct, frozen=True):
 
 
 def read_jobs(queue: Queue, file: Path) -> list[Prepared]:
-    """Return the schedules of a file, all checked; raises InvalidInput, naming file and schedule."""
+    """Return the checked schedules of a file; raise InvalidInput that names the file and the schedule."""
     try:
         tables: dict[str, Any] = msgspec.toml.decode(file.read_bytes())
     except (msgspec.MsgspecError, UnicodeDecodeError, OSError, RecursionError) as error:
@@ -77,11 +77,11 @@ def read_jobs(queue: Queue, file: Path) -> list[Prepared]:
 def _job(table: object) -> CronJob:
     known = CronJob.__struct_fields__
     if not isinstance(table, dict):
-        raise InvalidInput(f"{table!r} is not a table: write [NAME], and below it when = and what else there is to say")
-    wrong = [f"there is no {key!r}" for key in table if key not in known]
+        raise InvalidInput(f"{table!r} is not a table: write [NAME], and below it when = and other fields")
+    wrong = [f"unknown field {key!r}" for key in table if key not in known]
     wrong += ["when is missing"] if "when" not in table else []
     if wrong:
-        raise InvalidInput(f"{', '.join(wrong)}: a schedule has {', '.join(known)}, and needs only the first")
+        raise InvalidInput(f"{', '.join(wrong)}: the fields are {', '.join(known)}; only the first is required")
     try:
         return msgspec.convert(table, CronJob)
     except msgspec.ValidationError as error:
@@ -90,7 +90,7 @@ def _job(table: object) -> CronJob:
 
 def _prepare(queue: Queue, name: str, job: CronJob) -> Prepared:
     if job.exec is not None and job.payload is not None:
-        raise InvalidInput("payload and exec were given: give one of them")
+        raise InvalidInput("give either payload or exec, not both")
     grace, jitter = seconds_of(job.grace), seconds_of(job.jitter) or 0
     plan = make_plan(job.when, job.timezone, job.missed, grace, job.start, job.end, jitter, own=False)
     payload = job.payload if job.exec is None else job.exec.encode()
@@ -99,7 +99,7 @@ def _prepare(queue: Queue, name: str, job: CronJob) -> Prepared:
 
 
 def differences(queue: Queue, wanted: Sequence[Prepared]) -> list[ScheduleChange]:
-    """Return what makes the stored schedules those that are wanted: in their order, then what goes."""
+    """Return the changes from the stored schedules to the wanted ones, in their order; removals are last."""
     stored = {each.name: each for each in queue.schedules.list()}
     changes = []
     for prepared in wanted:
@@ -116,9 +116,9 @@ def differences(queue: Queue, wanted: Sequence[Prepared]) -> list[ScheduleChange
     gone = [each for each in stored.values() if each.name not in names and not each.own]
     changes += [ScheduleChange(each.name, f"- {each.name}: {each.when} ({each.timezone})") for each in gone]
     for name in queue.execute(schedules.unreadable):
-        if name not in names and _is_name(name):  # else nobody can say its name: `delayq doctor` shows it
+        if name not in names and _is_name(name):  # no command accepts another name; `delayq doctor` shows it
             changes.append(
-                ScheduleChange(name, f"- {name}: cannot be read: another program has written it, or a newer delayq")
+                ScheduleChange(name, f"- {name}: cannot be read: another program or a newer delayq has written it")
             )
     return changes
 

@@ -32,12 +32,14 @@ STOP_SECONDS = 5
     """,
     "Show queues in a browser.",
 )
-@click.option("--port", default=8700, show_default=True, type=click.IntRange(0, 65535), help="0 picks a free port.")
+@click.option(
+    "--port", default=8700, show_default=True, type=click.IntRange(0, 65535), help="The port; 0 picks a free one."
+)
 @click.option(
     "--host",
     default="127.0.0.1",
     show_default=True,
-    help="The address to listen on; any other than the default requires a login.",
+    help="The address to listen on; any but the default requires a login.",
 )
 @servers_option
 @prefix_option
@@ -47,12 +49,12 @@ STOP_SECONDS = 5
     envvar="DELAYQ_DASHBOARD_TOKEN",
     show_envvar=True,
     metavar="TEXT",
-    help="One secret for all users. Prefer the environment variable: other users of this machine can see arguments.",
+    help="One secret for all users. The environment variable is safer: other users of this machine can see arguments.",
 )
 @click.option(
     "--users-file",
     type=click.Path(dir_okay=False, exists=True, path_type=Path),
-    help="Users and their passwords: the lines that --new-user prints.",
+    help="A file of users and passwords: the lines that --new-user prints.",
 )
 @click.option("--new-user", metavar="NAME", help="Ask for a password, print a line for the users file, and exit.")
 @click.option(
@@ -67,7 +69,7 @@ STOP_SECONDS = 5
     "hosts",
     multiple=True,
     metavar="NAME",
-    help="A host name that browsers may use; repeatable. Default: the names of a loopback address, otherwise any.",
+    help="A host name that browsers may use; repeatable. Default: the loopback names on a loopback address, else any.",
 )
 @click.option(
     "--redact",
@@ -75,13 +77,13 @@ STOP_SECONDS = 5
     envvar="DELAYQ_DASHBOARD_REDACT",
     show_envvar=True,
     metavar="NAME",
-    help="Hide the values of this field of payloads, and of this header; repeatable. Names in the environment are "
-    "separated by spaces.",
+    help="Hide the values of this payload field and this header; repeatable. In the environment, separate names "
+    "with spaces.",
 )
 @click.option(
     "--behind",
     metavar="ADDRESS",
-    help="The address or network of the proxy in front, whose X-Forwarded-… headers are trusted.",
+    help="The address or network of the proxy in front; its X-Forwarded-… headers are trusted.",
 )
 @click.option("--root-path", default="", metavar="PATH", help="The path under which the proxy serves the dashboard.")
 @log_options
@@ -91,18 +93,18 @@ def dashboard(
     behind: str | None, root_path: str,
     log_format: LogFormat, log_level: LogLevel,
 ) -> int:  # fmt: skip
-    """Serve the dashboard until SIGTERM or Ctrl-C: all queues of one or more servers, live.
+    """Serve the dashboard, which shows all queues of one or more servers live, until SIGTERM or Ctrl-C.
 
     \b
     delayq dashboard --new-user ann >> users.txt
     delayq dashboard --host 0.0.0.0 --users-file users.txt
 
-    Passwords are sent unencrypted: if browsers connect from other machines, put a proxy with TLS in front and name
-    it with --behind. Each action is logged with the user's name.
+    Passwords are sent unencrypted: if browsers connect from other machines, put a proxy with TLS in front and give its
+    address as --behind. Each action is logged with the user's name.
     """  # noqa: D301  # click wants the character
     configure(log_format, log_level)
     if click.get_current_context().get_parameter_source("token") is click.core.ParameterSource.COMMANDLINE:
-        note("--token is in the list of processes, where others on this machine see it: set DELAYQ_DASHBOARD_TOKEN")
+        note("other users of this machine can see --token in the list of processes: set DELAYQ_DASHBOARD_TOKEN instead")
     web = _web()
     if new_user is not None:
         click.echo(web.user_line(new_user, role, _password()))
@@ -110,7 +112,8 @@ def dashboard(
     login = _login(web, token, users_file, role)
     if login is None and not _is_loopback(host):
         raise click.UsageError(
-            f"--host {host} lets others in: give --users-file, or --token of 16 characters or more, that they log in by"
+            f"--host {host} lets other machines connect, so users must log in: give --users-file, or a --token of at "
+            "least 16 characters"
         )
     known = [*((*LOOPBACK, host) if _is_loopback(host) else ()), *hosts]
     app = web.app(_servers(places), prefix=prefix, read_only=read_only, login=login, hosts=known, redact=redact)
@@ -128,7 +131,7 @@ def _web() -> Any:
 
 def _login(web: Any, token: str | None, users_file: Path | None, role: str) -> Login | None:
     if token is not None and users_file is not None:
-        raise click.UsageError("--token and --users-file were given: give one of them")
+        raise click.UsageError("give either --token or --users-file, not both")
     if users_file is not None:
         login: Login = web.Users.read(users_file)
         return login
@@ -136,7 +139,7 @@ def _login(web: Any, token: str | None, users_file: Path | None, role: str) -> L
 
 
 def _servers(places: Sequence[NamedServer]) -> Any:
-    """Return what `delayq.web.app` takes."""
+    """Return the arguments of `delayq.web.app`."""
     named = {each.name: each.url for each in places if each.name is not None}
     return named or [each.url for each in places] or None
 
@@ -171,13 +174,13 @@ def _serve(app: Any, listening: socket.socket, behind: str | None, root_path: st
     with listening:
         address, port = listening.getsockname()[:2]
         shown = f"[{address}]" if ":" in address else address
-        note(f"the dashboard is at http://{shown}:{port}{root_path}/ until Ctrl-C")
+        note(f"the dashboard is at http://{shown}:{port}{root_path}/ (Ctrl-C stops it)")
         config = uvicorn.Config(
             app, log_config=None, access_log=False, server_header=False, root_path=root_path,
             proxy_headers=behind is not None, forwarded_allow_ips=behind, timeout_graceful_shutdown=STOP_SECONDS,
         )  # fmt: skip
         previous = {each: signal.signal(each, signal.SIG_IGN) for each in (signal.SIGINT, signal.SIGTERM)}
-        try:  # uvicorn ends in good order, and then passes the signal on: it has done what it is for
+        try:  # uvicorn shuts down cleanly and then raises the signal again, which is not needed here
             uvicorn.Server(config).run(sockets=[listening])
         finally:
             for number, old in previous.items():

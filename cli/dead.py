@@ -51,13 +51,15 @@ def dead() -> None:
 dead.command_class = ExampledCommand
 
 
-@dead.command("list", epilog=example(DIES + "delayq dead list emails"), short_help="List them, those that died first.")
+@dead.command(
+    "list", epilog=example(DIES + "delayq dead list emails"), short_help="List dead letters, the oldest first."
+)
 @queue_argument
 @limit_option
 @long_option
 @json_option
 def list_(queue: Queue, limit: int | None, long: bool, as_json: bool) -> None:
-    """List the dead letters of QUEUE, those that died first."""
+    """List the dead letters of QUEUE, the oldest first."""
     print_messages(queue, "dead", limit, long, as_json)
 
 
@@ -68,21 +70,21 @@ def list_(queue: Queue, limit: int | None, long: bool, as_json: bool) -> None:
     type=click.IntRange(1, 1_000_000),
     default=10_000,
     show_default=True,
-    help="How many of the latest dead letters to look at.",
+    help="How many dead letters to count, the latest first.",
 )
 @long_option
 @json_option
 def causes(queue: Queue, most: int, long: bool, as_json: bool) -> None:
-    """Count the dead letters of QUEUE by cause, the most frequent first, each with the id of an example.
+    """Count the dead letters of QUEUE by cause, the most frequent first, each with an example id.
 
-    Numbers in errors are shown as # and ignored.
+    Errors that differ only in numbers count as one cause; numbers are shown as #.
     """
     told = queue.dead.causes(most)
     if as_json:
         for each in told.causes:
             print_json(each)
     elif not told.causes:
-        note("no dead message")
+        note(f"queue {queue.name} has no dead letters")
     else:
         rows = [
             (f"{each.count:,}", show_moment(each.last_at, long), printable_id(each.example), each.text)
@@ -90,24 +92,26 @@ def causes(queue: Queue, most: int, long: bool, as_json: bool) -> None:
         ]
         print_table(("#count", "last died", "example", "cause"), rows)
     if told.looked_at < told.total:
-        note(f"the last {told.looked_at:,} of {told.total:,} dead messages; --most N looks at more")
+        note(f"counted the latest {told.looked_at:,} of {told.total:,} dead letters; --most N counts more")
 
 
-@dead.command(epilog=example(DIES + "delayq dead show emails order-42"), short_help="Show all that is known of one.")
+@dead.command(
+    epilog=example(DIES + "delayq dead show emails order-42"), short_help="Show everything about a dead letter."
+)
 @queue_argument
 @id_argument
 @json_option
 def show(queue: Queue, message_id: str, as_json: bool) -> None:
-    """Show all that is known of the dead letter ID of QUEUE. Exit code 1 if it does not exist."""
+    """Show everything about the dead letter ID of QUEUE. Exit code 1 if it does not exist."""
     info = queue.get(message_id)
     if info is not None and info.state != "dead":
-        raise click.ClickException(f"message {message_id!r} is not dead, it is {phase(info, queue.stats().at)}")
+        raise click.ClickException(f"message {message_id!r} is not dead but {phase(info, queue.stats().at)}")
     show_message(queue, message_id, info, as_json)
 
 
 NOT_BURIED = {
-    "in_flight": "is being handled now: it is left alone",
-    "dead": "is dead already",
+    "in_flight": "is being handled now: not moved",
+    "dead": "is already dead",
     "unknown": "is not in the queue (any more)",
 }
 
@@ -121,9 +125,9 @@ NOT_BURIED = {
 @click.option("--reason", metavar="TEXT", default=manage.BURIED, show_default=True, help="Why they are dead.")
 @json_option
 def bury(queue: Queue, ids: Sequence[str], reason: str, as_json: bool) -> int:
-    """Move the waiting messages ID of QUEUE to its dead letters, where you can look at, edit, requeue or purge them.
+    """Move the waiting messages ID of QUEUE to its dead letters, where you can view, edit, requeue or purge them.
 
-    Exit code 1 if one of them is not waiting; running messages are left alone.
+    Running messages are not moved. Exit code 1 if one of the messages is not waiting.
     """
     told = {message_id: queue.dead.bury(message_id, reason) for message_id in dict.fromkeys(ids)}
     for message_id, outcome in told.items():
@@ -138,7 +142,7 @@ def bury(queue: Queue, ids: Sequence[str], reason: str, as_json: bool) -> int:
 
 @dead.command(
     epilog=example(DIES + "delayq dead requeue emails --error 'code 65' --newer-than 1h --dry-run"),
-    short_help="Bring them back to pending.",
+    short_help="Move dead letters back to pending.",
 )
 @queue_argument
 @click.argument("ids", metavar="[ID]...", nargs=-1, shell_complete=candidates.ids)
@@ -152,31 +156,33 @@ def requeue(
     queue: Queue, ids: Sequence[str], everything: bool, filters: dict[str, Any], delay: float | None,
     rate: float | None, dry_run: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    """Requeue dead letters of QUEUE, with their retries reset: by ID, all, or by filters.
+    """Requeue dead letters of QUEUE and reset their retries: by ID, all, or by filters.
 
     A message must match all filters that you give: --older-than, --newer-than, --error, --error-regex, --reason and
-    --header. Messages that die after the start are not touched. You may interrupt the command at any point: what came
-    back stays back, the rest stays dead. Exit code 1 if one of the IDs is not dead or its payload is gone.
+    --header. Messages that die after the start are not touched. You can interrupt the command at any point: what was
+    requeued stays requeued, the rest stays dead. Exit code 1 if one of the IDs is not dead or its payload is gone.
     """
     if bool(ids) + everything + bool(filters) != 1:
-        raise click.UsageError("give IDs, or --all for all that is dead, or filters: one of these")
+        raise click.UsageError("give either IDs, or --all for all dead letters, or filters")
     after = delay or 0
     if not ids:
         redrive(queue, Redrive(Choice(**filters), after, rate, dry_run), dry_run, as_json)
         return
     if dry_run or rate is not None:
-        raise click.UsageError("--rate and --dry-run go with --all or filters, not with IDs")
+        raise click.UsageError("--rate and --dry-run work with --all or filters, not with IDs")
     with progress(f"requeueing {queue.name}", len(ids)) as bar:
         count = queue.execute(watched(manage.requeue, "requeue", bar.advance), ids, after)
     print_count("requeued", count, as_json)
     if left := len(set(ids)) - count:
-        raise click.ClickException(f"left alone {left} of {len(set(ids))}: not dead, or the payload is gone")
+        raise click.ClickException(f"not requeued: {left} of {len(set(ids))}, not dead or without a payload")
 
 
 dead.add_command(edit)
 
 
-@dead.command(epilog=example(DIES + "delayq dead purge emails --older-than 30d --yes"), short_help="Discard them.")
+@dead.command(
+    epilog=example(DIES + "delayq dead purge emails --older-than 30d --yes"), short_help="Discard dead letters."
+)
 @queue_argument
 @click.option(
     "--older-than",
@@ -201,7 +207,7 @@ def purge(queue: Queue, older_than: float | None, dry_run: bool, as_json: bool) 
 
 
 def _count(queue: Queue, older_than: float | None, **_others: object) -> int:
-    """Count the dead letters, or those that died so long ago."""
+    """Count the dead letters, or those that died at least that long ago."""
     if older_than is None:
         return queue.stats().dead
     return queue.dead.redrive(older_than=older_than, dry_run=True).matched

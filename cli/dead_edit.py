@@ -1,4 +1,4 @@
-"""dead edit: a dead letter goes back with what it should have held."""
+"""dead edit: requeue a dead letter with a corrected payload, headers or timeout."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .options import (
 from .output import note, print_json, say
 from .show import phase
 
-MAX_FILE_BYTES = 64 * 1024**2  # far above what a queue takes: a pipe without end must not fill the memory
+MAX_FILE_BYTES = 64 * 1024**2  # far above any queue's limit; an endless pipe must not fill the memory
 
 
 @click.command(
@@ -40,7 +40,7 @@ MAX_FILE_BYTES = 64 * 1024**2  # far above what a queue takes: a pipe without en
         delayq dead edit emails order-42 --payload '{"to": "a@example.org"}'
         """
     ),
-    short_help="Requeue one with another payload, headers or timeout.",
+    short_help="Requeue one with a new payload, headers or timeout.",
 )
 @queue_argument
 @id_argument
@@ -52,7 +52,15 @@ MAX_FILE_BYTES = 64 * 1024**2  # far above what a queue takes: a pipe without en
     type=click.Choice(["auto", "json", "text", "raw"]),
     help="What the payload is, as in delayq send. Default: raw if the old one is bytes, else auto.",
 )
-@click.option("--header", "-H", "headers", type=PAIR, multiple=True, metavar="NAME=VALUE", help="Another or new value.")
+@click.option(
+    "--header",
+    "-H",
+    "headers",
+    type=PAIR,
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Add or replace a header; repeatable.",
+)
 @click.option("--without-header", "without", multiple=True, metavar="NAME", help="Remove a header; repeatable.")
 @delay_option
 @timeout_option
@@ -63,20 +71,19 @@ def edit(
     headers: Sequence[tuple[str, str]], without: Sequence[str], delay: float | None, timeout: float | None,
     without_timeout: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    """Requeue the dead letter ID of QUEUE with another payload, headers or timeout, and reset its retries.
+    """Requeue the dead letter ID of QUEUE with a new payload, headers or timeout, and reset its retries.
 
-    Without --payload, --file, and options for headers and timeout, your editor opens ($VISUAL, $EDITOR). If you
-    save nothing, nothing changes. Exit code 1 if the message is not dead, or has died again meanwhile.
+    Without --payload, --file, or an option for headers or timeout, the payload opens in your editor ($VISUAL,
+    $EDITOR). If you save no change, nothing happens. Exit code 1 if the message is not dead, or has died again
+    meanwhile.
     """
     if payload is not None and file is not None:
-        raise click.UsageError("--payload and --file were given: give one of them")
+        raise click.UsageError("give either --payload or --file, not both")
     if timeout is not None and without_timeout:
-        raise click.UsageError("--timeout and --without-timeout were given: give one of them")
+        raise click.UsageError("give either --timeout or --without-timeout, not both")
     info = queue.get(message_id)
     if info is None or info.state != "dead":
-        where = (
-            "is not in the queue (any more)" if info is None else f"is not dead, it is {phase(info, queue.stats().at)}"
-        )
+        where = "is not in the queue (any more)" if info is None else f"is not dead but {phase(info, queue.stats().at)}"
         raise click.ClickException(f"message {message_id!r} {where}")
     is_raw = info.envelope is not None and info.envelope.kind == RAW
     given: dict[str, Any] = {}
@@ -90,7 +97,7 @@ def edit(
     elif not given:
         given["payload"] = _edited(info, kind or ("raw" if is_raw else "json"))
     if not queue.dead.edit(message_id, delay=delay or 0, died_at=info.died_at, **given):
-        raise click.ClickException(f"message {message_id!r} has left the dead letters, or died again, meanwhile")
+        raise click.ClickException(f"message {message_id!r} has meanwhile left the dead letters, or died again")
     if as_json:
         print_json({"id": message_id, "requeued": 1})
     else:
@@ -100,25 +107,27 @@ def edit(
 def _changed(info: MessageInfo, headers: Sequence[tuple[str, str]], without: Sequence[str]) -> dict[str, Any]:
     old = info.headers or {}
     if missing := [name for name in without if name not in old]:
-        raise InvalidInput(f"message {info.id!r} has no header {missing[0]!r}: it has {', '.join(old) or 'none'}")
+        raise InvalidInput(
+            f"message {info.id!r} has no header {missing[0]!r}: its headers are {', '.join(old) or 'none'}"
+        )
     return {name: value for name, value in old.items() if name not in without} | dict(headers)
 
 
 def _read(file: IO[bytes]) -> bytes:
     body = file.read(MAX_FILE_BYTES)
     if len(body) == MAX_FILE_BYTES:
-        raise InvalidInput("the file holds 64 MiB or more: a queue takes far less")
+        raise InvalidInput("the file is 64 MiB or larger: the limit of a queue is far lower")
     return body
 
 
 def _edited(info: MessageInfo, kind: Kind) -> Any:
-    """Return what becomes of the payload in the user's editor; what cannot be sent may be corrected."""
+    """Return the payload as edited in the user's editor; offer to edit it again if it cannot be sent."""
     check_terminal("to edit without an editor, give --payload or --file")
     text = before = _text(info, kind)
     while True:
         saved = click.edit(text, extension=".json" if kind == "json" else ".txt")
         if saved is None:
-            raise click.ClickException(f"nothing was saved: message {info.id!r} is left as it is")
+            raise click.ClickException(f"nothing was saved: message {info.id!r} is unchanged")
         text = saved
         if kind == "raw" and not before.endswith("\n"):
             text = text.removesuffix("\n")  # editors end a file in one
@@ -134,4 +143,4 @@ def _text(info: MessageInfo, kind: Kind) -> str:
     try:
         return (msgspec.json.format(body, indent=2) if kind == "json" and body else body).decode()
     except (UnicodeDecodeError, msgspec.MsgspecError) as error:
-        raise click.UsageError("the payload is no text to edit: give a new one by --payload or --file") from error
+        raise click.UsageError("the payload is not text: give a new one with --payload or --file") from error

@@ -1,4 +1,4 @@
-"""Bringing dead letters back by what they have in common: the options, and how far it is."""
+"""Requeueing dead letters by filters: the options, and the progress."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _FILTERS: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
         {"type": AGE, "metavar": "TIME", "help": "Died at least this long ago (1h, 30d), or before this time."},
     ),
     (("--newer-than",), {"type": AGE, "metavar": "TIME", "help": "Died within this time, or after this time."}),
-    (("--error", "text"), {"metavar": "TEXT", "help": "The last error contains this text; case-sensitive."}),
+    (("--error", "text"), {"metavar": "TEXT", "help": "The last error contains this text (case-sensitive)."}),
     (
         ("--error-regex", "pattern"),
         {"type": PATTERN, "metavar": "REGEX", "help": "The last error matches this regular expression."},
     ),
-    (("--reason",), {"metavar": "TEXT", "help": "Died for exactly this reason."}),
+    (("--reason",), {"metavar": "TEXT", "help": "Has exactly this reason."}),
     (
         ("--header", "-H", "headers"),
         {"type": PAIR, "multiple": True, "metavar": "NAME=VALUE", "help": "Has this header; repeatable."},
@@ -38,12 +38,12 @@ _FILTERS: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
 
 
 def filter_options(function: Function) -> Function:
-    """The filters; the function gets those given as the keywords of `DeadLetters.redrive` in `filters`."""
+    """The filter options; the function gets those given as `filters`, keyword arguments of `DeadLetters.redrive`."""
 
     @functools.wraps(function)
     def with_filters(*args: Any, text: str | None, pattern: re.Pattern[str] | None, **kwargs: Any) -> Any:
         if text is not None and pattern is not None:
-            raise click.UsageError("--error and --error-regex were given: give one of them")
+            raise click.UsageError("give either --error or --error-regex, not both")
         known = {name: kwargs.pop(name) for name in ("older_than", "newer_than", "reason")}
         known |= {"error": pattern if text is None else text, "headers": dict(kwargs.pop("headers")) or None}
         given = {name: value for name, value in known.items() if value is not None}
@@ -56,7 +56,7 @@ def filter_options(function: Function) -> Function:
 
 
 def redrive(queue: Queue, work: Redrive, dry_run: bool, as_json: bool) -> None:
-    """Run a redrive to its end, and tell what became of it; when it is interrupted, also how to go on."""
+    """Run a redrive to its end and print the result; if it is interrupted, also print how to continue."""
     with progress(f"{'looking at' if dry_run else 'requeueing'} {queue.name}", None) as bar:
         try:
             while not work.done:
@@ -67,20 +67,20 @@ def redrive(queue: Queue, work: Redrive, dry_run: bool, as_json: bool) -> None:
         except (KeyboardInterrupt, DelayqError):
             bar.stop()
             if work.told.total and not dry_run:
-                note(f"requeued {plural(work.told.moved, 'message')} until here; go on with {_rest(work.told)}")
+                note(f"requeued {plural(work.told.moved, 'message')} so far; continue with {_rest(work.told)}")
             raise
     told = work.told
     if as_json:
         print_json({"matched": told.matched, "requeued": told.moved})
     elif dry_run:
-        say(f"would requeue {plural(told.matched, 'message')}, of {told.total:,} dead")
+        say(f"would requeue {told.matched:,} of {plural(told.total, 'dead letter')}")
     else:
         say(f"requeued {plural(told.moved, 'message')}")
     if not dry_run and told.moved < told.matched:
-        note(f"left alone {told.matched - told.moved:,}: not dead any more, or the payload is gone")
+        note(f"not requeued: {told.matched - told.moved:,}, no longer dead or without a payload")
 
 
 def _rest(told: Redriven) -> str:
-    """Return the bounds of what is left, which do not move on with the time."""
+    """Return the options that select the rest, as fixed times."""
     after = f" --newer-than {told.after.isoformat(timespec='milliseconds')}" if told.after else ""
     return f"--older-than {told.up_to.isoformat(timespec='milliseconds')}{after}"

@@ -1,4 +1,4 @@
-"""doctor: does a queue keep its promises?"""
+"""doctor: check queues for faults, and repair them."""
 
 from __future__ import annotations
 
@@ -25,29 +25,27 @@ from .progress import ProgressBar, progress
     "Check queues, and repair them.",
 )
 @click.argument("names", metavar="[QUEUE]...", nargs=-1, shell_complete=candidates.queues)
-@click.option("--lake", metavar="PATH", help="Also check their messages in this lake.")
+@click.option("--lake", metavar="PATH", help="Also check the queues' messages in this lake.")
 @click.option("--repair", is_flag=True, help="Repair what can be repaired, and print each step.")
 @server_options
 @json_option
 def doctor(server: ServerOptions, names: Sequence[str], lake: str | None, repair: bool, as_json: bool) -> int:
-    """Check QUEUEs, or all: each message is in one place, has its payload, and is counted.
+    """Check each QUEUE, or all queues: that each message is in one place, has its payload, and is counted.
 
-    Exit code 1 if a queue has a fault.
-
-    Also checks the server's clock and settings. Safe on a live queue.
+    Also check the server's clock and settings. You can run this on a queue in use. Exit code 1 if a queue has a fault.
     """
-    logging.getLogger("delayq").setLevel(logging.ERROR)  # the report tells what a connection warns of
+    logging.getLogger("delayq").setLevel(logging.ERROR)  # the report has these warnings
     healthy = True
     in_lake = [] if lake is None else lakes.queues(lake)
     if lake is not None and not in_lake:
-        note(f"no queue has anything in the lake {lake}")
+        note(f"the lake {lake} holds messages of no queue")
     known_names = sorted({*server.queue_names(), *in_lake})
     chosen = names or known_names
     if not chosen:
-        note("no queue here: nothing was ever sent")
+        note("no queues: nothing was ever sent")
     for name in chosen:
         if names and name not in known_names:
-            note(f"queue {name} is not on this server: nothing was ever sent to it, or the server has lost its data")
+            note(f"queue {name} does not exist: nothing was ever sent to it, or the server has lost its data")
         with progress(f"examining {name}", None) as bar:
             report = examine(server.queue(name), repair=repair, on_step=_teller(name, bar))
             if lake is not None and name in in_lake:
@@ -62,7 +60,7 @@ def doctor(server: ServerOptions, names: Sequence[str], lake: str | None, repair
 
 
 def _teller(name: str, bar: ProgressBar) -> Callable[[Step], None]:
-    """Return what tells of the steps: the bar of all, and a line of each repair."""
+    """Return the function that reports steps: it moves the bar, and prints a line for each repair."""
 
     def tell(step: Step) -> None:
         bar.reach(step.done, step.total)

@@ -1,4 +1,4 @@
-"""exporter: metrics of all queues of one server or several."""
+"""exporter: metrics of all queues of one or more servers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from delayq.metrics import Metrics
 
 PORT = 8701
-SECONDS = 5.0  # that --once waits for a server
+SECONDS = 5.0  # how long --once waits for a server
 
 
 @command(
@@ -32,19 +32,21 @@ SECONDS = 5.0  # that --once waits for a server
     """,
     "Serve metrics of all queues and topics, for Prometheus.",
 )
-@click.option("--port", default=PORT, show_default=True, type=click.IntRange(0, 65_535), help="0 picks a free port.")
+@click.option(
+    "--port", default=PORT, show_default=True, type=click.IntRange(0, 65_535), help="The port; 0 picks a free one."
+)
 @click.option(
     "--host",
     default="127.0.0.1",
     show_default=True,
-    help="The address to listen on; 0.0.0.0 means all, which a container needs.",
+    help="The address to listen on; 0.0.0.0 means all (needed in a container).",
 )
 @click.option(
     "--topic",
     "topics",
     multiple=True,
     metavar="NAME",
-    help="Report this topic as down while it does not exist; repeatable.",
+    help="Report this topic as down if it does not exist; repeatable.",
 )
 @click.option(
     "--max-queues",
@@ -52,9 +54,9 @@ SECONDS = 5.0  # that --once waits for a server
     metavar="N",
     default=1000,
     show_default=True,
-    help="Read at most this many queues, and topics, of each server: the first by name.",
+    help="Read at most this many queues, and this many topics, of each server: the first by name.",
 )
-@click.option("--once", is_flag=True, help="Print what a scrape would get, and exit.")
+@click.option("--once", is_flag=True, help="Print what a scrape would return, and exit.")
 @servers_option
 @prefix_option
 def exporter(
@@ -62,15 +64,15 @@ def exporter(
 ) -> int:
     """Serve /metrics of all queues and topics of each --url until SIGTERM or Ctrl-C. New ones appear within a minute.
 
-    One exporter per server is enough. With several servers, each sample has the label server: the name or else the
-    address. delayq_server_up is 0 if a server does not answer. /healthz says that the exporter runs, /readyz that all
-    servers answer.
+    One exporter per server is enough. With several servers, each sample has a label server, with the server's name or
+    else its address. delayq_server_up is 0 if a server does not answer. /healthz succeeds if the exporter runs, /readyz
+    if all servers answer.
 
-    With --once, print the metrics and exit, for example for the textfile collector of node_exporter. Exit code 1 if
-    a queue could not be read.
+    With --once, print the metrics and exit, for example for the textfile collector of node_exporter. Exit code 1 if a
+    queue could not be read.
     """
     if topics and len(places) > 1:
-        raise click.UsageError("--topic goes with one --url: give each server an exporter of its own")
+        raise click.UsageError("--topic works with only one --url: run one exporter per server")
     named = [check_queue_name(each, "topic name") for each in topics]
     library = metrics_library("delayq exporter")
     with ExitStack() as stack:
@@ -91,7 +93,7 @@ def exporter(
 
 
 def address(url: str) -> str:
-    """Return what samples call a server: where it is, without secrets and settings."""
+    """Return the label of a server: its address, without secrets and settings."""
     scheme, _, rest = redact(url).partition("://")
     place = rest.partition("?")[0]
     return place.rpartition("@")[2] if scheme.startswith("redis") else place
@@ -107,6 +109,6 @@ def _note_away(servers: Sequence[ServerOptions]) -> None:
 
 
 def _print(metrics: Metrics) -> int:
-    """Print what a scrape would get; return an exit code."""
+    """Print what a scrape would return; return an exit code."""
     click.echo(metrics.exposition().body.decode(), nl=False)
     return int(bool(metrics.unread(SECONDS)))

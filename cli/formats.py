@@ -1,4 +1,4 @@
-"""What people write and read on the command line: times, places in a topic, counts, sizes, payloads."""
+"""What people write and read on the command line: times, positions in a topic, counts, sizes, payloads."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ show_duration = units.show_duration
 
 
 def parse_position(text: str) -> str | dt.datetime:
-    """Return a place in a topic: the id of a record, ``-``, ``+`` or ``$`` as it is, or the moment for which it stands.
+    """Return a position in a topic: a record's id, ``-``, ``+`` or ``$`` as it is, or a moment.
 
     Raises:
         InvalidTime: anything else.
@@ -31,12 +31,12 @@ def parse_position(text: str) -> str | dt.datetime:
         return parse_moment(written)
     except InvalidTime as error:
         raise InvalidTime(
-            f"{text!r} is not an id of a record, as in 1700000000000-0; and as a time: {error}"
+            f"{text!r} is not an id of a record, such as 1700000000000-0, and not a time: {error}"
         ) from error
 
 
 def show_moment(moment: dt.datetime | None, long: bool = True) -> str:
-    """Return how far a moment is from now, and when `long`, the moment in local time; ``-`` for None."""
+    """Return how far a moment is from now and, if `long`, the moment in local time; ``-`` for None."""
     if moment is None:
         return "-"
     away = units.show_away(moment, dt.datetime.now(dt.UTC))
@@ -47,7 +47,7 @@ show_date = units.show_moment
 
 
 UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
-"""Bytes, as Redis' own `maxmemory` counts them: by 1,024."""
+"""Bytes per unit, as in Redis' own `maxmemory`: multiples of 1,024."""
 
 NAMES = ("bytes", "KiB", "MiB", "GiB", "TiB")
 MOST = 10**18
@@ -57,10 +57,10 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)([kmgt]?)(?:i?b)?", re.ASCII | re.IGNORECASE
 
 
 def parse_count(text: str) -> int:
-    """Return the whole number that ``1000000``, ``1,000,000``, ``1e6`` or ``2.5e6`` stands for.
+    """Return the whole number that ``1000000``, ``1,000,000``, ``1e6`` or ``2.5e6`` means.
 
     Raises:
-        InvalidInput: anything else, no whole number, or more than 10^18.
+        InvalidInput: anything else, not a whole number, or more than 10^18.
     """
     written = text.strip()
     value = Decimal(re.sub("[,_]", "", written)) if _COUNT.fullmatch(written) else None
@@ -70,7 +70,7 @@ def parse_count(text: str) -> int:
 
 
 def parse_size(text: str) -> int:
-    """Return the bytes that ``300``, ``2k``, ``512m`` or ``16g`` stand for, rounded down; ``16GiB`` is 16g.
+    """Return the bytes that ``300``, ``2k``, ``512m`` or ``16g`` means, rounded down; ``16GiB`` is 16g.
 
     Raises:
         InvalidInput: anything else, or more than 10^18.
@@ -96,7 +96,7 @@ def payload_of(body: bytes, kind: Kind) -> Any:
     """Return what to send.
 
     Args:
-        kind: "json": JSON, kept as it is written; "text": a string; "raw": bytes as they are; "auto": JSON when it is
+        kind: "json": JSON, kept as written; "text": a string; "raw": bytes as they are; "auto": JSON if it is valid
             JSON, else a string.
 
     Raises:
@@ -113,17 +113,19 @@ def payload_of(body: bytes, kind: Kind) -> Any:
     try:
         return body.decode().removesuffix("\n")
     except UnicodeDecodeError as error:
-        raise PayloadNotSerializable("the payload is no UTF-8 text: give --as raw to send bytes as they are") from error
+        raise PayloadNotSerializable(
+            "the payload is not UTF-8 text: give --as raw to send bytes as they are"
+        ) from error
 
 
 def checked_json(body: bytes) -> msgspec.Raw:
-    """Return JSON that is sent as it is written, its numbers to the last digit.
+    """Return JSON that is sent exactly as written, down to the last digit of its numbers.
 
     Raises:
-        PayloadNotSerializable: the bytes are no JSON.
+        PayloadNotSerializable: the bytes are not JSON.
     """
     try:
         msgspec.json.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise PayloadNotSerializable(f"the payload is no JSON: {error}") from error
+        raise PayloadNotSerializable(f"the payload is not JSON: {error}") from error
     return msgspec.Raw(body.strip())

@@ -1,4 +1,4 @@
-"""What the ledger of a queue tells of its messages, in words."""
+"""The history of messages from a queue's ledger, in words."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ MOST_REASON = 200  # characters
 
 
 def event_document(event: Event) -> dict[str, Any]:
-    """Return an event, to be printed as JSON."""
+    """Return an event for printing as JSON."""
     return msgspec.structs.asdict(event)
 
 
 def event_text(event: Event) -> str:
-    """Return what an event tells, in a line."""
+    """Return an event as one line."""
     attempt = [] if event.attempt is None else [f"attempt {event.attempt}"]
     late = [] if event.late is None else [f"{_ms(event)} late"]
     due = [f"due {show_date(due_at)}"] if (due_at := _next_due(event)) else []
@@ -34,7 +34,7 @@ def event_text(event: Event) -> str:
 
 
 def print_history(events: Sequence[Event], long: bool) -> None:
-    """Print a message's events, a line each, and how long after the first one each was."""
+    """Print a message's events, one per line, each with the time since the first."""
     rows = [
         (
             show_moment(event.at, long),
@@ -56,9 +56,9 @@ def print_history(events: Sequence[Event], long: bool) -> None:
 def note_nothing(queue: Queue, message_id: str) -> None:
     """Say why there is no history of a message."""
     if queue.configuration().events is None:
-        note(f"the ledger is off: delayq configure {queue.name} --events")
+        note(f"queue {queue.name} keeps no ledger: to start one, run delayq configure {queue.name} --events")
     else:
-        note(f"the ledger of queue {queue.name} tells nothing of {message_id!r} (any more)")
+        note(f"the ledger of queue {queue.name} has no entry for {message_id!r} (any more)")
 
 
 def _after(first: Event, event: Event) -> str:
@@ -70,7 +70,7 @@ def _ms(event: Event) -> str:
 
 
 def _next_due(event: Event) -> dt.datetime | None:
-    """Return when the message is due next; of one that has come to be due, its lateness says it."""
+    """Return when the message is due next; None if the event already has its lateness."""
     return event.due_at if event.late is None else None
 
 

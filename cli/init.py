@@ -1,4 +1,4 @@
-"""init: a running example to begin with."""
+"""init: write an example to start from."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from .options import command
 from .output import say
 
 QUEUE = '''\
-"""A queue, and the handler of its messages.
+"""A queue and its handler.
 
     python signup.py                        sends three messages: one due now, one in a minute, one in an hour
-    delayq consume emails:emails --burst    handles those that are due, and ends
-    delayq peek emails                      shows those that wait
+    delayq consume emails:emails --burst    handles the messages that are due, and stops
+    delayq peek emails                      shows the messages that wait
 
-Without --burst, the consumer runs until Ctrl-C; with --reload it begins anew when you change this file.
-The queue is in a store of its own, in the folder .delayq, until DELAYQ_URL names a Redis server.
+Without --burst, the consumer runs until Ctrl-C; with --reload, it restarts when you change this file.
+The queue is in an embedded store in the folder .delayq. To use a Redis server instead, set DELAYQ_URL.
 """
 
 from delayq import Message, Queue, Reject
@@ -28,7 +28,7 @@ emails = Queue("emails")
 
 @emails.handler
 def deliver(message: Message) -> None:
-    """Return: done. Raise: tried again later. Raise Reject: never tried again, but kept (delayq dead list emails)."""
+    """Return: done. Raise: retried later. Raise Reject: a dead letter, not retried (delayq dead list emails)."""
     to = message.payload["to"]
     if "@" not in to:
         raise Reject(f"{to} is not an address")
@@ -36,7 +36,7 @@ def deliver(message: Message) -> None:
 '''
 
 PRODUCER = '''\
-"""Sends messages, each to be handled at its time."""
+"""Sends messages, each with its own due time."""
 
 from datetime import timedelta
 
@@ -49,7 +49,7 @@ print("sent three messages")
 '''
 
 FILES = {"emails.py": (QUEUE, "a queue and its handler"), "signup.py": (PRODUCER, "sends messages to it")}
-"""What is written: the text of each file, and what to say of it."""
+"""The files to write: text and description."""
 
 COMMANDS = ("python signup.py", "delayq consume emails:emails --burst", "delayq peek emails")
 
@@ -57,22 +57,21 @@ COMMANDS = ("python signup.py", "delayq consume emails:emails --burst", "delayq 
 @command("delayq init", "Write a small example that runs.")
 @click.argument("folder", metavar="[FOLDER]", default=".", type=click.Path(path_type=Path, file_okay=False))
 def init(folder: Path) -> None:
-    """Write an example into this folder, or FOLDER: emails.py, a queue with its handler, and signup.py, which sends.
+    """Write an example into FOLDER, by default this one: emails.py, a queue with its handler, and signup.py, a sender.
 
-    Prints the commands that run it. Overwrites nothing: if one of the files exists, it names that file, writes
-    none, and exits with code 1.
+    Prints the commands that run the example. If one of the files exists, nothing is written and the exit code is 1.
     """
     there = [str(folder / name) for name in FILES if (folder / name).exists() or (folder / name).is_symlink()]
     if there:
-        are = "is" if len(there) == 1 else "are"
+        exist = "exists" if len(there) == 1 else "exist"
         raise click.ClickException(
-            f"{' and '.join(there)} {are} there already: nothing was written. Name another folder, as in "
-            f"delayq init {shlex.quote(str(folder / 'example'))}, or move what is there away"
+            f"{' and '.join(there)} already {exist}: nothing was written. Choose another folder, as in "
+            f"delayq init {shlex.quote(str(folder / 'example'))}, or move the existing files away"
         )
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, (text, what) in FILES.items():
-            with (folder / name).open("x") as file:  # not over one either that was made since the look
+            with (folder / name).open("x") as file:  # "x": a file created since the check is not overwritten either
                 file.write(text)
             say(f"wrote {folder / name}: {what}")
     except OSError as error:

@@ -1,4 +1,4 @@
-"""JSON Lines files of messages: one JSON object a line, read line by line."""
+"""JSON Lines files of messages: one JSON object per line, read line by line."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from delayq.model.units import parse_duration, parse_moment
 from .formats import checked_json
 from .output import shortened
 
-MAX_LINE_BYTES = 16 * 1024 * 1024  # a payload of a mebibyte takes up to six of them when every character is escaped
-MAX_WHY = 500  # characters of an error: it may quote what stands in the line
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # some editors begin a file with it
+MAX_LINE_BYTES = 16 * 1024 * 1024  # a payload of 1 MiB takes up to 6 MiB if every character is escaped
+MAX_WHY = 500  # characters of an error, which may quote the line
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # some editors put it at the start of a file
 
 
 class JsonLine(NamedTuple):
     """A line of a file.
 
     Attributes:
-        file: its name, for errors.
-        number: 1 for the first.
-        end: where the next one begins, in bytes.
-        digest: of all bytes up to there.
+        file: the file's name, for errors.
+        number: 1 for the first line.
+        end: the offset of the next line, in bytes.
+        digest: of all bytes before `end`.
     """
 
     file: str
@@ -42,7 +42,7 @@ class JsonLine(NamedTuple):
 
 
 class MessageFields(msgspec.Struct, forbid_unknown_fields=True):
-    """What a line may say: the options of `delayq send`."""
+    """The fields of a line: the options of `delayq send`."""
 
     payload: msgspec.Raw
     delay: float | str | None = None
@@ -93,7 +93,7 @@ def parse_line(line: JsonLine) -> Outgoing | None:
 
 def _outgoing(fields: MessageFields) -> Outgoing:
     if fields.unique_for is not None and fields.id is None:
-        raise InvalidInput(f"unique_for {fields.unique_for!r} needs an id, which it reserves")
+        raise InvalidInput(f"unique_for {fields.unique_for!r} needs an id to reserve: give one")
     return Outgoing(
         checked_json(bytes(fields.payload)),
         delay=seconds_of(fields.delay),
@@ -109,5 +109,5 @@ def _outgoing(fields: MessageFields) -> Outgoing:
 
 
 def seconds_of(given: float | str | None) -> float | None:
-    """Return seconds, from a number or a length of time as people write it; None for None."""
+    """Return seconds, from a number or a duration such as 1h30m; None for None."""
     return parse_duration(given) if isinstance(given, str) else given

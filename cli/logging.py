@@ -1,4 +1,4 @@
-"""What the program says while it runs: to stderr, readable on a terminal, or one JSON document a line."""
+"""The program's log on stderr: readable text, or one JSON document per line."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 
 
 def configure(log_format: LogFormat = "console", level: LogLevel = "info", *, of_servers: bool = False) -> None:
-    """Send the log lines of structlog and of the standard library to stderr, in one form.
+    """Send the log lines of structlog and the standard library to stderr, in one format.
 
-    Lines that a handler logs carry the queue, the id and the attempt of its message.
+    Lines that a handler logs include its message's queue, id and attempt.
 
     Args:
-        of_servers: whether to warn of how a server is set up, which is too much for every short command.
+        of_servers: whether to warn about a server's settings, which would be too much for every short command.
     """
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -52,7 +52,7 @@ def configure(log_format: LogFormat = "console", level: LogLevel = "info", *, of
     )
 
 
-# Without the variables' values: some are nobody's business, and a log is read by many.
+# Without the values of variables: they may be secret, and many people read a log.
 _tracebacks = structlog.processors.ExceptionRenderer(
     structlog.tracebacks.ExceptionDictTransformer(show_locals=False, max_frames=20)
 )
@@ -78,7 +78,7 @@ def _rendering(log_format: LogFormat) -> list[Processor]:
 
 
 def _harmless(_logger: object, _method: str, event: EventDict) -> EventDict:
-    """Keep from the terminal what it would obey."""
+    """Escape terminal control characters."""
     if isinstance(event["event"], str) and not event["event"].isprintable():
         event["event"] = _lines(event["event"])
     return event

@@ -1,4 +1,4 @@
-"""cancel, reschedule, pause, resume and purge: changing what waits."""
+"""cancel, reschedule, pause, resume and purge: change waiting messages."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from .output import plural, print_json, say
 from .progress import progress, watched
 
 NOT_RESCHEDULED = {
-    "in_flight": "is being handled now: it keeps its time",
-    "dead": "is dead: bring it back with delayq dead requeue",
+    "in_flight": "is being handled now: its due time is unchanged",
+    "dead": "is dead: use delayq dead requeue instead",
     "unknown": "is not in the queue (any more)",
 }
 
@@ -43,15 +43,16 @@ NOT_RESCHEDULED = {
     delayq send emails '{"to": "a@example.org"}' --id order-42 --delay 1h
     delayq cancel emails order-42
     """,
-    "Withdraw a message.",
+    "Cancel a message.",
 )
 @lakes.queue_argument
 @id_argument
 @json_option
 def cancel(queue: Queue, message_id: str, as_json: bool) -> int:
-    """Withdraw the message ID of QUEUE, whether it waits or is a dead letter. With --lake, also look in the lake.
+    """Cancel the message ID of QUEUE: a waiting message or a dead letter. With --lake, also look in the lake.
 
-    Exit code 1 if it is unknown or in flight. A message in flight is not stopped, but will not be retried.
+    A message that is being handled is not stopped, but will not be retried. Exit code 1 if the message is being handled
+    or does not exist.
     """
     outcome = queue.cancel(message_id)
     if as_json:
@@ -70,7 +71,7 @@ def cancel(queue: Queue, message_id: str, as_json: bool) -> int:
     delayq send emails '{"to": "a@example.org"}' --id order-42 --delay 1h
     delayq reschedule emails order-42 --delay 10m
     """,
-    "Give a waiting message another due time.",
+    "Change the due time of a waiting message.",
 )
 @lakes.queue_argument
 @id_argument
@@ -78,14 +79,14 @@ def cancel(queue: Queue, message_id: str, as_json: bool) -> int:
 @lakes.horizon_option
 @json_option
 def reschedule(queue: Queue, message_id: str, delay: float | None, at: dt.datetime | None, as_json: bool) -> int:
-    """Give the waiting message ID of QUEUE another due time. Exit code 1 if it is not waiting.
+    """Change the due time of the waiting message ID of QUEUE. Exit code 1 if it is not waiting.
 
     With --lake, a message in the lake moves into Redis if it is now due within the horizon; otherwise it stays in the
     lake.
     """
     one_of(delay, at)
     if delay is None and at is None:
-        raise click.UsageError("give --delay or --at: when is it to be due?")
+        raise click.UsageError("give the new due time with --delay or --at")
     outcome = queue.reschedule(message_id, delay=delay, at=at)
     if as_json:
         print_json({"id": message_id, "outcome": outcome})
@@ -100,7 +101,7 @@ def reschedule(queue: Queue, message_id: str, delay: float | None, at: dt.dateti
 def _pause(text: str) -> float:
     seconds = parse_duration(text)
     if not 1 <= milliseconds(seconds) <= manage.MAX_PAUSE_MS:
-        raise InvalidInput(f"{text!r} is not between 1ms and 366d: without --for, the pause lasts until delayq resume")
+        raise InvalidInput(f"{text!r} is not between 1ms and 366d: leave out --for to pause until delayq resume")
     return seconds
 
 
@@ -109,7 +110,7 @@ def _pause(text: str) -> float:
     delayq send emails hello
     delayq pause emails --for 10m
     """,
-    "Stop handing out messages, for a time or until resume.",
+    "Stop delivering messages, for a time or until resume.",
 )
 @new_queue_argument
 @click.option(
@@ -117,14 +118,13 @@ def _pause(text: str) -> float:
     "seconds",
     type=Parsed("duration", _pause),
     metavar="TIME",
-    help="Resume after this time, up to 366d: 30s, 10m, 2h. Default: the pause lasts until delayq resume.",
+    help="Resume after this time, at most 366d: 30s, 10m, 2h. Default: pause until delayq resume.",
 )
 def pause(queue: Queue, seconds: float | None) -> None:
-    """Hand out no messages of QUEUE for a time, or until resume.
+    """Stop delivering the messages of QUEUE, for a time or until resume.
 
-    It still accepts messages, and running handlers finish.
-
-    If QUEUE is already paused, the new end replaces the old one.
+    QUEUE still accepts messages, and running handlers finish. If QUEUE is already paused, the new end of the pause
+    replaces the old one.
     """
     queue.pause(seconds)
     until = queue.stats().paused_until if seconds is not None else None
@@ -136,17 +136,17 @@ def pause(queue: Queue, seconds: float | None) -> None:
     delayq pause emails
     delayq resume emails
     """,
-    "Hand out messages again.",
+    "Deliver messages again.",
 )
 @queue_argument
 def resume(queue: Queue) -> None:
-    """Hand out the messages of QUEUE again."""
+    """Deliver the messages of QUEUE again."""
     queue.resume()
     say(f"resumed {queue.name}")
 
 
 def _counts(queue: Queue, states: Sequence[State]) -> dict[State, int]:
-    """Count what a purge would discard now, by structures."""
+    """Count what a purge would discard now, by structure."""
     stats = queue.stats()
     return {state: getattr(stats, state) for state in states or manage.PURGEABLE}
 
@@ -171,7 +171,7 @@ def _question(queue: Queue, states: Sequence[State], **_others: object) -> str:
 @yes_option(_question)
 @json_option
 def purge(queue: Queue, states: Sequence[State], dry_run: bool, as_json: bool) -> None:
-    """Discard the waiting messages and dead letters of QUEUE; they are counted as purged. Messages in flight stay."""
+    """Discard the waiting messages and dead letters of QUEUE; they count as purged. Running messages stay."""
     counts = _counts(queue, states)
     if dry_run:
         print_count("would purge", sum(counts.values()), as_json)
@@ -182,7 +182,7 @@ def purge(queue: Queue, states: Sequence[State], dry_run: bool, as_json: bool) -
 
 
 def print_count(done: str, count: int, as_json: bool) -> None:
-    """Print how many messages something was done with."""
+    """Print how many messages were affected."""
     if as_json:
         print_json({done.replace(" ", "_"): count})
     else:

@@ -1,4 +1,4 @@
-"""Options that commands share, each a decorator."""
+"""Options that commands share, as decorators."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MAKE_A_STORE = {
     *("send", "consume", "configure", "pause", "bench", "cron add", "cron load", "topic publish", "topic group create"),
     *("demo", "pipeline schedule", "pipeline hydrate", "pipeline restore", "lake hydrate"),
 }
-"""Commands that make the embedded store when there is none; all others work on what is there."""
+"""Commands that create the embedded store if it does not exist; all others need an existing one."""
 
 T = TypeVar("T")
 Function: TypeAlias = Callable[..., Any]
@@ -41,7 +41,7 @@ Decorator: TypeAlias = Callable[[Function], Function]
 
 
 class Parsed(click.ParamType[Any]):
-    """A parameter that a function of delayq's reads."""
+    """A parameter that one of delayq's functions parses."""
 
     def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
         self.name = name
@@ -66,16 +66,16 @@ def _pair(text: str) -> tuple[str, str]:
 def _longest_run(text: str) -> float:
     seconds = parse_duration(text)
     if not seconds:
-        raise InvalidInput(f"{text!r} gives a handler no time: leave it out for no limit")
+        raise InvalidInput(f"{text!r} leaves a handler no time: leave the option out for no limit")
     if seconds * 1000 > MAX_LEASE_MS:
-        raise InvalidInput(f"{text!r} is more than 1d: leave it out for no limit")
+        raise InvalidInput(f"{text!r} is more than 1d: leave the option out for no limit")
     return seconds
 
 
 def _jitter(text: str) -> float:
     seconds = parse_duration(text)
     if seconds > MAX_INTERVAL_S:
-        raise InvalidInput(f"{text!r} is more than 366d: give a shorter one")
+        raise InvalidInput(f"{text!r} is more than 366d: give a shorter time")
     return seconds
 
 
@@ -84,7 +84,9 @@ def _slot(text: str) -> dt.datetime:
     try:
         timestamp_ms(moment)
     except InvalidInput as error:
-        raise InvalidInput(f"{text!r} is not between 1970 and the year 9999: leave it out for no bound") from error
+        raise InvalidInput(
+            f"{text!r} is not between the years 1970 and 9999: leave the option out for no bound"
+        ) from error
     return moment
 
 
@@ -108,11 +110,11 @@ PAIR = Parsed("pair", _pair)
 
 
 WERE_OPTIONS = {"--queue": "QUEUE", "--group": "GROUP"}
-"""What was an option, and is an argument now: the first one, or else the last one."""
+"""Former options that are arguments now: QUEUE is the first argument, GROUP the last."""
 
 
 class ExampledCommand(click.Command):
-    """A command whose help tells its own options before those that all have, and that knows what others call them."""
+    """A command whose help lists its own options before the common ones, and that suggests options of other tools."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         given = list(args)
@@ -131,7 +133,7 @@ class ExampledCommand(click.Command):
             raise
 
     def _with_argument(self, option: str, args: list[str]) -> list[str] | None:
-        """Return a command line in which the value of an option that is no more stands as an argument."""
+        """Return the command line with the value of a former option as an argument."""
         name = WERE_OPTIONS.get(option)
         if name is None or name not in [str(each.metavar).strip("[]") for each in self.params]:
             return None
@@ -146,7 +148,7 @@ class ExampledCommand(click.Command):
 
 
 def command(lines: str, short: str) -> Callable[[Function], click.Command]:
-    """Make a function a command, `short` in a list, whose help ends in an example: one that runs as it is printed."""
+    """Make a function a command, described as `short` in lists, whose help ends in an example that runs as printed."""
     return click.command(cls=ExampledCommand, epilog=example(lines), short_help=short)
 
 
@@ -178,8 +180,8 @@ def server_options(function: Function) -> Function:
 
 
 def refuse_empty(_ctx: click.Context, _option: click.Parameter, url: str | None) -> str | None:
-    """Refuse a URL that is empty."""
-    if url == "":  # such as "$REDIS_URL" of a variable that is not set: the embedded store is not what was meant
+    """Refuse an empty URL."""
+    if url == "":  # such as "$REDIS_URL" of an unset variable, which does not mean the embedded store
         raise click.BadParameter("the URL is empty: leave the option out for the embedded store")
     return url
 
@@ -193,7 +195,7 @@ def _prefix(ctx: click.Context, option: click.Parameter, prefix: str) -> str:
 
 
 def _given_before(ctx: click.Context, option: click.Parameter, name: str, value: T) -> T:
-    """Return what an option was given before the command, where it was not given behind it, too."""
+    """Return the value of an option before the command, if it was not given after the command too."""
     before: T | None = ctx.find_root().params.get(name)
     if before is None or ctx.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE:
         return value
@@ -202,7 +204,7 @@ def _given_before(ctx: click.Context, option: click.Parameter, name: str, value:
 
 
 prefix_option: Decorator = click.option(
-    "--prefix", default="delayq", show_default=True, callback=_prefix, help="What all keys in Redis begin with."
+    "--prefix", default="delayq", show_default=True, callback=_prefix, help="The prefix of all keys in Redis."
 )
 
 
@@ -236,7 +238,7 @@ def queue_argument(function: Function) -> Function:
 
 
 def new_queue_argument(function: Function) -> Function:
-    """As `queue_argument`, with --create: a new queue whose name is much like that of another one is questioned."""
+    """As `queue_argument`, with --create: without it, a new name that is much like another one is questioned."""
 
     @click.argument("name", metavar="QUEUE", shell_complete=candidates.queues)
     @create_option
@@ -250,32 +252,32 @@ def new_queue_argument(function: Function) -> Function:
     return with_queue
 
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON; a list as one document a line.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON; a list has one document per line.")
 
 long_option = click.option("--long", is_flag=True, help="Show dates beside relative times.")
 
 create_option = click.option(
-    "--create", is_flag=True, help="Do not warn that a new QUEUE has a name much like another one."
+    "--create", is_flag=True, help="Do not warn if the name of a new QUEUE is much like another one."
 )
 
 retries_option = click.option(
     "--max-retries",
     type=click.IntRange(0, 1_000_000),
-    help="Deliveries after the first one. Default: what `delayq configure QUEUE --max-retries` has stored, else 5, "
-    "which take about 20 minutes with the default backoff.",
+    help="Deliveries after the first one. Default: the setting of delayq configure, else 5, which take about 20 "
+    "minutes with the default backoff.",
 )
 
 timeout_option = click.option(
     "--timeout",
     type=LONGEST_RUN,
     metavar="TIME",
-    help="Time limit of each run of the handler, instead of the consumer's own.",
+    help="Time limit for each run of the handler; overrides the consumer's limit.",
 )
 
 id_argument = click.argument("message_id", metavar="ID", shell_complete=candidates.ids)
 
 limit_option = click.option(
-    "--limit", default=10, show_default=True, type=click.IntRange(1, 1_000_000), help="The most to list."
+    "--limit", default=10, show_default=True, type=click.IntRange(1, 1_000_000), help="List at most this many."
 )
 
 states_option = click.option(
@@ -287,7 +289,10 @@ states_option = click.option(
 )
 
 delay_option: Decorator = click.option(
-    "--delay", type=DURATION, metavar="TIME", help="Due after this time: 500ms, 10s, 1h30m, 2d; a number is seconds."
+    "--delay",
+    type=DURATION,
+    metavar="TIME",
+    help="Due after this time: 500ms, 10s, 1h30m, 2d; a plain number is seconds.",
 )
 
 
@@ -303,10 +308,10 @@ dry_run_option = click.option("--dry-run", is_flag=True, help="Change nothing; o
 
 
 def yes_option(question: str | Callable[..., str]) -> Decorator:
-    """--yes, without which a question is asked first, unless it is a --dry-run.
+    """--yes; without it, the command asks a question first, unless --dry-run was given.
 
     Args:
-        question: it may name an argument, as in ``{queue.name}``; or is called with all of them.
+        question: a text that may use an argument, as in ``{queue.name}``, or a function of all arguments.
     """
 
     def decorate(function: Function) -> Function:
@@ -324,7 +329,7 @@ def yes_option(question: str | Callable[..., str]) -> Decorator:
 
 def _confirm(question: str) -> None:
     if not _can_ask():
-        raise click.UsageError(f"{question} There is no terminal to ask on: give --yes to go ahead")
+        raise click.UsageError(f"{question} There is no terminal to ask on: give --yes to confirm")
     click.confirm(question, abort=True, err=True)
 
 
@@ -333,19 +338,19 @@ def _can_ask() -> bool:
 
 
 def check_terminal(remedy: str) -> None:
-    """Refuse where nobody sits at a terminal."""
+    """Refuse to run without a terminal."""
     if not _can_ask():
         raise click.UsageError(f"there is no terminal: {remedy}")
 
 
 def one_of(delay: float | None, at: dt.datetime | None) -> None:
-    """Refuse --delay together with --at."""
+    """Refuse --delay with --at."""
     if delay is not None and at is not None:
-        raise click.UsageError("--delay and --at were given: give one of them")
+        raise click.UsageError("give either --delay or --at, not both")
 
 
 class NamedServer(NamedTuple):
-    """A server that was given: what it is to be called, None where nobody has said, and its URL."""
+    """A server from the command line: its name, or None, and its URL."""
 
     name: str | None
     url: str
@@ -360,14 +365,14 @@ def _places(ctx: click.Context, option: click.Parameter, given: Sequence[str]) -
         chosen_url(None)  # refuses a DELAYQ_URL that is empty
     matches = [_NAMED.fullmatch(each) for each in given]
     if any(matches) and not all(matches):
-        raise click.BadParameter("some servers have a name and others none: write --url NAME=URL for each")
+        raise click.BadParameter("some servers have a name and others do not: give --url NAME=URL for each")
     places = [
         NamedServer(match["name"], match["url"]) if match else NamedServer(None, each)
         for each, match in zip(given, matches, strict=True)
     ]
     names = [place.name for place in places if place.name is not None]
     if len(set(names)) < len(names):
-        raise click.BadParameter("two servers have the same name: give each its own")
+        raise click.BadParameter("two servers have the same name: give each a different name")
     return places
 
 
@@ -381,6 +386,6 @@ servers_option = click.option(
     show_envvar=True,
     metavar="[NAME=]URL",
     callback=_places,
-    help="A server, as in other commands, and its name; repeatable. Default: the embedded store in ./.delayq.",
+    help="A server, optionally with a name; repeatable. Default: the embedded store in ./.delayq.",
 )
-"""The function gets `places`, a list of `NamedServer`; an empty one when none was given."""
+"""The function gets `places`, a list of `NamedServer`, which is empty if none was given."""

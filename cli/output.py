@@ -1,4 +1,4 @@
-"""What commands print: JSON for programs, and text for people that no payload can garble."""
+"""Output: JSON for programs, and text for people, which no payload can garble."""
 
 from __future__ import annotations
 
@@ -15,42 +15,42 @@ from delayq.model.envelope import JSON
 from delayq.model.message_info import MessageInfo
 from delayq.model.text import printable, printable_id
 
-WIDE = 1000  # columns, where no terminal sets a width: a pipe gets whole ids
+WIDE = 1000  # columns without a terminal: a pipe gets whole ids
 PREVIEW = 60  # characters of a payload in a list
-LEAST = 16  # characters of the last column, also where a line has no room for them
+LEAST = 16  # characters of the last column, even if the line has no room for them
 
 _encode = msgspec.json.Encoder().encode
 
 
 def print_json(document: Any) -> None:
-    """Print one document on one line."""
+    """Print a document on one line."""
     click.echo(printable_json(_encode(document).decode()).encode())
 
 
 def printable_json(text: str) -> str:
-    """Escape in JSON what a terminal would obey rather than show, and bring it to one line."""
+    """Escape terminal control characters in JSON, and put it on one line."""
     return text if text.isprintable() else "".join(char if char.isprintable() else _escaped(char) for char in text)
 
 
 def _escaped(char: str) -> str:
-    # What JSON does not allow within its strings can only be space between values.
+    # JSON strings cannot contain these, so they are space between values.
     return json.dumps(char).strip('"') if char >= " " else " "
 
 
 def say(text: str) -> None:
-    """Say in a line what was done."""
+    """Print a line of text."""
     click.echo(printable(text))
 
 
 def note(text: str) -> None:
-    """Say something that is no data, on stderr."""
+    """Print a line to stderr that is not data."""
     click.echo(printable(text), err=True)
 
 
 def record(info: MessageInfo) -> dict[str, Any]:
-    """Return all that is known of a message, to be printed as JSON.
+    """Return everything about a message for printing as JSON.
 
-    The payload stands under `payload` when it was sent as JSON, else its bytes under `payload_base64`.
+    The payload is under `payload` if it was sent as JSON; otherwise its bytes are under `payload_base64`.
     """
     known = {name: getattr(info, name) for name in info.__struct_fields__ if name != "envelope"}
     known["id"] = printable_id(info.id)
@@ -62,7 +62,7 @@ def record(info: MessageInfo) -> dict[str, Any]:
 
 
 def payload_text(info: MessageInfo, most: int | None = None) -> str:
-    """Return the payload in printable characters, at most `most` of them; ``-`` when it is gone."""
+    """Return the payload in at most `most` printable characters; ``-`` if it is gone."""
     if info.body is None:
         return "-"
     body = info.body if most is None else info.body[: 4 * most]
@@ -74,14 +74,14 @@ def payload_text(info: MessageInfo, most: int | None = None) -> str:
 
 
 def shortened(text: str, most: int | None) -> str:
-    """Cut a text to `most` characters, the last of them an ellipsis."""
+    """Cut a text to `most` characters, ending in an ellipsis."""
     return text if most is None or len(text) <= most else text[: most - 1] + "…"
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print rows under the names of their columns; a name that begins with ``#`` is one of numbers.
+    """Print rows under the names of their columns; a column of numbers has a name that begins with ``#``.
 
-    On a terminal, the last column is cut to what is left of the line.
+    On a terminal, the last column is cut to the rest of the line.
     """
     from rich.cells import cell_len  # noqa: PLC0415  # not needed by the programs that read JSON
     from rich.console import Console  # noqa: PLC0415
@@ -108,7 +108,7 @@ def _width() -> int:
 
 
 def print_fields(fields: Iterable[tuple[str, object]]) -> None:
-    """Print names and values, one pair a line."""
+    """Print names and values, one pair per line."""
     pairs = [(printable(name), value) for name, value in fields]
     width = max((len(name) for name, _ in pairs), default=0)
     for name, value in pairs:

@@ -1,4 +1,4 @@
-"""plan: what it takes to hold so many messages."""
+"""plan: estimate what a number of messages needs."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from .output import note, print_json, print_table, say
 
 COUNT = Parsed("count", parse_count)
 SIZE = Parsed("size", parse_size)
-TOO_MANY = "{servers:,} servers are more than the {most:,} shards that a queue may have: take larger ones, or a lake"
+TOO_MANY = "a queue can have {most:,} shards, not {servers:,}: use larger servers, or a lake"
 
 
 @command(
     "delayq plan --messages 1e9 --payload 300 --spread 365d --horizon 2h",
-    "Estimate the memory and servers that messages need.",
+    "Estimate the memory and servers you need.",
 )
 @click.option(
     "--messages", required=True, type=COUNT, metavar="COUNT", help="Waiting messages: 1000000, 1,000,000 or 1e6."
@@ -53,7 +53,7 @@ TOO_MANY = "{servers:,} servers are more than the {most:,} shards that a queue m
     show_default=True,
     type=SIZE,
     metavar="SIZE",
-    help="Memory of a server; three quarters of it are used.",
+    help="Memory of a server; at most three quarters of it are used.",
 )
 @click.option(
     "--id-length", default=ID_BYTES, show_default=True, type=click.IntRange(1, 256), help="Bytes of a message's id."
@@ -63,7 +63,7 @@ TOO_MANY = "{servers:,} servers are more than the {most:,} shards that a queue m
     default="0",
     type=DURATION,
     metavar="TIME",
-    help="Ids stay reserved for this long, and all messages are sent to Redis at once; the Spark format uses 1d. "
+    help="How long sent ids stay reserved, if all messages are sent at once; the Spark format uses 1d. "
     "Default: not reserved.",
 )
 @click.option(
@@ -75,11 +75,11 @@ TOO_MANY = "{servers:,} servers are more than the {most:,} shards that a queue m
 )
 @json_option
 def plan(payload: int, id_length: int, as_json: bool, **settings: Any) -> None:
-    """Estimate the memory and servers that messages need, the size of a lake, and how long moving them takes.
+    """Estimate the memory and servers that messages need, the size of a lake, and how long moving the messages takes.
 
-    Compares two ways: all messages wait in Redis; or they wait in a Parquet lake, and only the next hours are in
-    Redis. Memory is computed from Redis's data layout, within 5 % of actual use. Times are for small payloads on a
-    machine with two cores: read them as orders of magnitude. No server is contacted. See docs/capacity.md.
+    Compares two ways: all messages wait in Redis; or they wait in a Parquet lake, and only those of the next hours are
+    in Redis. Memory is computed from Redis's data layout, within 5 % of actual use. Times are for small payloads on a
+    machine with two cores, and show only the order of magnitude. No server is contacted. See docs/capacity.md.
     """
     load = Load(shape=Shape(payload, id=id_length), **settings)
     found = capacity(load)
@@ -95,7 +95,7 @@ def plan(payload: int, id_length: int, as_json: bool, **settings: Any) -> None:
 
 def _rates(found: Capacity) -> str:
     mean, peak = _rate(found.mean_per_second), _rate(found.peak_per_second)
-    return f"{mean} a second" + ("" if peak == mean else f", {peak} when most do")
+    return f"{mean} per second" + ("" if peak == mean else f", {peak} at peak")
 
 
 def _rate(per_second: float) -> str:
@@ -106,10 +106,10 @@ def _rows(load: Load, found: Capacity) -> Iterator[Sequence[str]]:
     lake, holdings = found.lake, (found.all_in_redis, found.lake.in_redis)
     yield ["messages in Redis", *(f"{each.messages:,}" for each in holdings)]
     yield ["reserved ids in Redis", *(f"{each.reserved:,}" for each in holdings)]
-    yield ["memory of Redis", *(show_size(each.redis_bytes) for each in holdings)]
-    yield [f"servers of {show_size(load.server_memory)}, and shards", *(f"{each.servers:,}" for each in holdings)]
-    yield ["lake, payloads of text", "-", show_size(lake.text_bytes)]
-    yield ["lake, random payloads", "-", show_size(lake.random_bytes)]
-    yield ["to send, or to defer, all", *map(show_duration, (found.send_seconds, lake.defer_seconds))]
-    yield ["to hydrate the fullest hour", "-", show_duration(lake.hydrate_seconds)]
-    yield ["to consume the fullest hour", *2 * [show_duration(found.drain_seconds)]]
+    yield ["Redis memory", *(show_size(each.redis_bytes) for each in holdings)]
+    yield [f"servers of {show_size(load.server_memory)} (shards)", *(f"{each.servers:,}" for each in holdings)]
+    yield ["lake size, text payloads", "-", show_size(lake.text_bytes)]
+    yield ["lake size, random payloads", "-", show_size(lake.random_bytes)]
+    yield ["time to send or defer all", *map(show_duration, (found.send_seconds, lake.defer_seconds))]
+    yield ["time to hydrate the busiest hour", "-", show_duration(lake.hydrate_seconds)]
+    yield ["time to consume the busiest hour", *2 * [show_duration(found.drain_seconds)]]

@@ -1,4 +1,4 @@
-"""A progress bar for what takes longer than a second: on stderr, when that is a terminal."""
+"""A progress bar for work that takes longer than a second: on stderr, if it is a terminal."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from delayq.model.text import printable
 from delayq.protocol.command import Command
 from delayq.protocol.operation import Operation
 
-PATIENCE = 1.0  # seconds that pass without a bar
+PATIENCE = 1.0  # seconds before the bar appears
 
 
 @contextmanager
 def progress(label: str, total: float | None) -> Generator[ProgressBar]:
-    """Show how far something is, as the bar is told.
+    """Show the progress that the block reports to the bar.
 
     Args:
-        total: what it comes to, or None when that is not known.
+        total: the total amount, or None if it is unknown.
     """
     bar = ProgressBar(label, total, shown=sys.stderr.isatty())
     try:
@@ -31,7 +31,7 @@ def progress(label: str, total: float | None) -> Generator[ProgressBar]:
 
 
 class ProgressBar:
-    """A bar that shows itself when it is time.
+    """A bar that appears after PATIENCE.
 
     Args:
         shown: whether there is a terminal to show it on.
@@ -46,11 +46,11 @@ class ProgressBar:
         self._task: Any = None
 
     def advance(self, amount: float) -> None:
-        """Tell of some more that is done."""
+        """Report that `amount` more is done."""
         self.reach(self._done + amount, self._total)
 
     def reach(self, done: float, total: float | None) -> None:
-        """Tell how much is done, and of how much."""
+        """Report how much is done, and the total."""
         self._done, self._total = done, total
         if self._shown is None and time.monotonic() >= self._due:
             self._start()
@@ -58,12 +58,12 @@ class ProgressBar:
             self._shown.update(self._task, completed=done, total=total)
 
     def stop(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         if self._shown is not None:
             self._shown.stop()
 
     def _start(self) -> None:
-        from rich.console import Console  # noqa: PLC0415  # most runs are over before they need it
+        from rich.console import Console  # noqa: PLC0415  # most runs end before they need it
         from rich.markup import escape  # noqa: PLC0415
         from rich.progress import Progress  # noqa: PLC0415
 
@@ -75,7 +75,7 @@ class ProgressBar:
 def watched(
     operation: Callable[..., Operation[int]], script: str, advance: Callable[[float], None]
 ) -> Callable[..., Operation[int]]:
-    """Return an operation as it is, but that `advance` is told of every message that a script of this name moves."""
+    """Return an operation that calls `advance` with the number of messages that the script of this name moves."""
 
     def run(*args: Any) -> Operation[int]:
         steps = operation(*args)

@@ -1,4 +1,4 @@
-"""queue list and remove: which queues there are, and forgetting one."""
+"""queue list and remove: list queues, or remove one."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def list_(server: ServerOptions, as_json: bool) -> None:
         else:
             say(name)
     if not names and not as_json:
-        note("no queue here: nothing was ever sent")
+        note("no queues: nothing was ever sent")
 
 
 @queue.command(
@@ -43,21 +43,21 @@ def list_(server: ServerOptions, as_json: bool) -> None:
 )
 @click.argument("name", metavar="QUEUE", shell_complete=candidates.queues)
 @server_options
-@yes_option("Forget queue {name} with its limits, schedules, counts and ledger?")
+@yes_option("Remove queue {name} with its limits, schedules, counts and ledger?")
 def remove(server: ServerOptions, name: str) -> None:
     """Remove QUEUE with its limits, schedules, counts and ledger.
 
-    It must hold no messages; otherwise it stays and the exit code is 1.
+    QUEUE must hold no messages; otherwise nothing changes and the exit code is 1.
 
-    Stop the programs that use QUEUE first. A program that still uses it logs within a minute that the queue was
-    removed; until then delayq stats does not list it. A program that starts later creates the queue again.
+    First stop the programs that use QUEUE. A program that still uses it creates it again: a running program within a
+    minute, with a warning in its log; another one when it starts.
     """
     queue = server.queue(name)
     if not server.has("queue", name):
-        raise click.ClickException(f"queue {name} is not on this server: delayq queue list shows those that are")
+        raise click.ClickException(f"queue {name} does not exist: delayq queue list shows the names of all queues")
     if held := queue.execute(manage.remove):
         raise click.ClickException(
-            f"queue {name} holds {plural(held, 'message')}: let consumers finish, or discard what waits by "
+            f"queue {name} holds {plural(held, 'message')}: let consumers finish, or discard waiting messages with "
             f"delayq purge {name}"
         )
     say(f"removed {name}")

@@ -1,4 +1,4 @@
-"""peek and show: what a queue holds."""
+"""peek and show: the messages of a queue."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ from .output import (
 )
 
 SHOWN = 10
-PAGE = 500  # messages of a round trip
+PAGE = 500  # messages per round trip
 WAITING: tuple[State, ...] = ("pending", "ready", "retry")
 
 limit_option = click.option(
-    "--limit", type=click.IntRange(1, 1_000_000), help=f"The most to list. Default: {SHOWN}, or with --json all."
+    "--limit", type=click.IntRange(1, 1_000_000), help=f"List at most this many. Default: {SHOWN}, or all with --json."
 )
 
 
@@ -50,40 +50,40 @@ limit_option = click.option(
     delayq peek emails
     delayq peek emails --state scheduled --json
     """,
-    "Look at messages without taking them.",
+    "List messages without taking them.",
 )
 @queue_argument
 @click.option(
     "--state",
     metavar="STATE",
     type=click.Choice([*QueueStats.PHASES, *(state for state in STATES if state not in QueueStats.PHASES)]),
-    help="Which messages; see above. Default: all that wait.",
+    help="Which messages; see above. Default: all waiting messages.",
 )
 @limit_option
 @long_option
 @json_option
 def peek(queue: Queue, state: str | None, limit: int | None, long: bool, as_json: bool) -> None:
-    """Look at the messages of QUEUE without taking them, those due first at the top.
+    """List the messages of QUEUE without taking them, the earliest due first.
 
     \b
     STATE is one of
       scheduled  new messages that are not due yet
-      due        messages that are due and wait for a consumer
-      running    messages that a consumer has
+      due        messages that are due but not yet taken
+      running    messages that a consumer is handling
       retrying   messages whose next attempt is not due yet
       dead       messages that were rejected, or have no retry left
 
-    Other STATEs are the structures in Redis: pending, ready, unack, retry and garbage.
+    STATE can also be a structure in Redis: pending, ready, unack, retry or garbage.
     """  # noqa: D301  # click wants the character
     print_messages(queue, state or "waiting", limit, long, as_json)
 
 
 def print_messages(queue: Queue, kind: str, limit: int | None, long: bool, as_json: bool) -> None:
-    """Print messages, a line each, and say when there are more.
+    """Print messages, one per line, and say if there are more.
 
     Args:
         kind: a phase of `QueueStats.PHASES`, a structure, or "waiting".
-        limit: None for SHOWN of them, or as JSON for all.
+        limit: None for SHOWN messages, or with `as_json` for all.
     """
     counts = queue.stats()
     most = limit or (None if as_json else SHOWN)
@@ -95,8 +95,8 @@ def print_messages(queue: Queue, kind: str, limit: int | None, long: bool, as_js
         _print_table(shown, kind, counts.at, long)
     else:
         note(
-            {"waiting": "no message waits"}.get(
-                kind, f"no {kind} message" if kind in counts.PHASES else f"no message in {kind}"
+            {"waiting": "no messages are waiting"}.get(
+                kind, f"no {kind} messages" if kind in counts.PHASES else f"no messages in {kind}"
             )
         )
     total = counts.scheduled + counts.due + counts.retrying if kind == "waiting" else getattr(counts, kind)
@@ -105,7 +105,7 @@ def print_messages(queue: Queue, kind: str, limit: int | None, long: bool, as_js
 
 
 def _found(queue: Queue, kind: str, now: dt.datetime, page: int) -> Iterator[MessageInfo]:
-    """Yield messages of a kind as they are found, those first that are due, or died, first."""
+    """Yield messages of a kind as they are found, the earliest due or dead first."""
     if kind in STATES:
         return _all(queue, kind, page)
     if kind == "running":
@@ -130,14 +130,14 @@ def _all(queue: Queue, state: State, limit: int, after: dt.datetime | None = Non
 
 
 def phase(info: MessageInfo, now: dt.datetime) -> str:
-    """Return what a message waits for, or what it does, in the words of `QueueStats.PHASES`."""
+    """Return the phase of a message, in the words of `QueueStats.PHASES`."""
     if info.state not in WAITING:
         return "running" if info.state == "unack" else info.state
     return "due" if _due(info) <= now else "retrying" if info.state == "retry" else "scheduled"
 
 
 def _print_table(messages: Sequence[MessageInfo], kind: str, now: dt.datetime, long: bool) -> None:
-    """Print messages, without the columns that tell nothing of any of them."""
+    """Print messages, without columns that are empty for all."""
     when = {"unack": "lease until", "running": "lease until", "dead": "died", "garbage": ""}.get(kind, "due")
     columns: list[tuple[str, Callable[[MessageInfo], object]]] = [
         ("id", lambda each: printable_id(each.id)),
@@ -158,7 +158,7 @@ def _print_table(messages: Sequence[MessageInfo], kind: str, now: dt.datetime, l
     delayq show emails order-42
     delayq show emails order-42 --history
     """,
-    "Show all that is known of a message.",
+    "Show everything about a message.",
 )
 @lakes.queue_argument
 @id_argument
@@ -166,12 +166,12 @@ def _print_table(messages: Sequence[MessageInfo], kind: str, now: dt.datetime, l
 @long_option
 @json_option
 def show(queue: Queue, message_id: str, history: bool, long: bool, as_json: bool) -> None:
-    """Show all that is known about the message ID of QUEUE. With --lake, also look in the lake.
+    """Show everything about the message ID of QUEUE. With --lake, also look in the lake.
 
     Exit code 1 if it does not exist.
 
-    With --history, also show the ledger's entries, which remain after the message is gone. A ledger starts when you
-    turn it on: delayq configure QUEUE --events.
+    With --history, also show the message's entries in the ledger, which remain after the message is gone. The ledger
+    has entries from the time you turn it on: delayq configure QUEUE --events.
     """
     info = queue.get(message_id)
     if history:
@@ -191,7 +191,7 @@ def _show_with_history(queue: Queue, message_id: str, info: MessageInfo | None, 
         print_json(known | {"history": list(map(event_document, events))})
         return
     if info is None:
-        note(f"queue {queue.name} has no message {message_id!r} any more: this is what its ledger tells")
+        note(f"queue {queue.name} has no message {message_id!r} any more; this is its history in the ledger")
     else:
         print_fields(_fields(queue, info))
     if info is not None and events:
@@ -201,7 +201,7 @@ def _show_with_history(queue: Queue, message_id: str, info: MessageInfo | None, 
 
 
 def show_message(queue: Queue, message_id: str, info: MessageInfo | None, as_json: bool) -> None:
-    """Print a message; raise an error for one that is not there."""
+    """Print a message; raise an error if it does not exist."""
     if info is None:
         raise click.ClickException(f"queue {queue.name} has no message {message_id!r} (any more)")
     if as_json:
@@ -211,7 +211,7 @@ def show_message(queue: Queue, message_id: str, info: MessageInfo | None, as_jso
 
 
 def document(queue: Queue, info: MessageInfo) -> dict[str, Any]:
-    """Return all that is known of a message, to be printed as JSON."""
+    """Return everything about a message for printing as JSON."""
     return record(info) | {"phase": phase(info, queue.stats().at)}
 
 
@@ -236,7 +236,7 @@ def _fields(queue: Queue, info: MessageInfo) -> list[tuple[str, object]]:
     known += [(name, value) for name, value in further if value is not None]
     known += [(f"header {name}", value) for name, value in (info.headers or {}).items()]
     if info.body is None:
-        known.append(("payload", "gone, or unreadable"))
+        known.append(("payload", "gone or unreadable"))
     else:
         known.append(("payload", f"{payload_text(info)} ({plural(len(info.body), 'byte')})"))
     return known

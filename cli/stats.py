@@ -1,4 +1,4 @@
-"""stats: how many messages a queue holds, and how many it has seen."""
+"""stats: how many messages a queue holds, and how many it has handled."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ OTHER_COUNTERS = tuple(name for name in QueueStats.COUNTERS if name not in ("sen
     "Count the messages of a queue, or of all queues.",
 )
 @click.argument("name", metavar="[QUEUE|TOPIC]", required=False, shell_complete=candidates.queues)
-@click.option("--upcoming", is_flag=True, help="Count when messages fall due instead.")
+@click.option("--upcoming", is_flag=True, help="Count messages by when they fall due instead.")
 @window_option(None, "  [default: 1h]")
 @bucket_option(None, "  [default: 5m]")
 @watch_option
@@ -69,7 +69,7 @@ def stats(
     the first step includes those already due.
     """
     if not upcoming and (window is not None or bucket is not None):
-        raise click.UsageError("--window and --bucket go with --upcoming")
+        raise click.UsageError("--window and --bucket need --upcoming")
     show = partial(_stats, server, name, long, as_json)
     if upcoming:
         span, step = 3600 if window is None else window, 300 if bucket is None else bucket
@@ -105,20 +105,20 @@ def _upcoming(server: ServerOptions, name: str | None, window: float, bucket: fl
 
 
 def _of_all(server: ServerOptions, names: Sequence[str], read: Callable[[Queue], T]) -> tuple[list[T], int]:
-    """Read all queues; return what was read, and the exit code: 1 when one of them could not be."""
+    """Read all queues; return what was read, and the exit code: 1 if one of them could not be read."""
     found: list[T] = []
     failed = 0
     for each in names:
         try:
             found.append(read(server.queue(each)))
-        except DelayqError as error:  # one that a newer delayq wrote, say: the others are told all the same
+        except DelayqError as error:  # such as a queue of a newer delayq: the others are still printed
             note(f"{each}: {error}")
             failed = 1
     return found, failed
 
 
 def stats_record(counts: QueueStats) -> dict[str, Any]:
-    """Return the counts of a queue, to be printed as JSON."""
+    """Return the counts of a queue for printing as JSON."""
     record = {name: getattr(counts, name) for name in counts.__struct_fields__}
     return record | {"running": counts.running, "inside": counts.inside, "missing": counts.missing}
 
@@ -132,7 +132,7 @@ def _all_stats(server: ServerOptions, long: bool, as_json: bool) -> int:
             print_json(record)
         return failed | refused
     if not (counts or topics or failed or refused):
-        note("no queue here: nothing was ever sent")
+        note("no queues: nothing was ever sent")
     if counts:
         columns = ["queue", *(f"#{name}" for name in (*QueueStats.PHASES, "sent", "acked"))]
         rows = [[getattr(each, column.lstrip("#")) for column in columns] + [_condition(each, long)] for each in counts]
@@ -146,14 +146,14 @@ def _all_stats(server: ServerOptions, long: bool, as_json: bool) -> int:
 
 def _condition(counts: QueueStats, long: bool) -> str:
     if counts.paused_until:
-        return f"paused, ends {show_moment(counts.paused_until, long)}"
+        return f"paused, resumes {show_moment(counts.paused_until, long)}"
     if counts.paused_since:
         return "paused"
     return " ".join(_next_due(counts, long))
 
 
 def _next_due(counts: QueueStats, long: bool = True) -> tuple[str, str] | tuple[()]:
-    """Say since when something is overdue, or when something falls due next."""
+    """Say since when a message is overdue, or when the next one falls due."""
     if counts.oldest_due_at:
         return "overdue since", show_moment(counts.oldest_due_at, long)
     return ("next due", show_moment(counts.next_due_at, long)) if counts.next_due_at else ()
@@ -187,7 +187,7 @@ def _quantiles(quantile: Callable[[float], float | None]) -> str:
 
 
 def balance(counts: QueueStats) -> str:
-    """Return the equation that must hold: sent = what has left + what is still inside."""
+    """Return the equation that must hold: sent = left + inside."""
     names = LEFT + (("adjusted",) if counts.adjusted else ())
     left = " + ".join(f"{getattr(counts, name):,} {name}" for name in names)
     missing = f"; {counts.missing:,} MISSING: run delayq doctor {counts.queue}" if counts.missing else ""

@@ -1,4 +1,4 @@
-"""Ending by a signal: what runs is finished first."""
+"""Stopping on a signal once the current work is done."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from types import FrameType
 
 @contextmanager
 def stopping() -> Iterator[threading.Event]:
-    """Set an event by SIGTERM and SIGINT, instead of what they do else, until the block ends."""
+    """Let SIGTERM and SIGINT set an event, and do nothing else, until the block ends."""
     stop = threading.Event()
 
     def note(_number: int, _frame: FrameType | None) -> None:

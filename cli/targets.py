@@ -17,20 +17,20 @@ from delayq.aio import Queue as AsyncQueue
 from delayq.queue import Queue
 from delayq.runtime.fair_share import MAX_WEIGHT
 
-_WEIGHT = re.compile(r"=([-+]?[0-9.]+)$")  # anything else behind = is part of the queue's name
+_WEIGHT = re.compile(r"=([-+]?[0-9.]+)$")  # anything else after = is part of the queue's name
 
 
 def weighed(targets: Iterable[str], strict: bool) -> dict[str, int | None]:
-    """Return what each TARGET names, with its weight; None where it has none.
+    """Return the name of each TARGET with its weight, or None.
 
     Raises:
-        click.UsageError: a weight is out of range, there are two for one queue, or there is one beside --strict.
+        click.UsageError: a weight is out of range, a queue has two, or --strict was given too.
     """
     weights: dict[str, int | None] = {}
     for target in targets:
         name, weight = _parted(target)
         if strict and weight is not None:
-            raise click.UsageError(f"--strict goes by the order of the TARGETs: {target} has a weight, leave it out")
+            raise click.UsageError(f"--strict follows the order of the TARGETs: leave out the weight of {target}")
         if weights.get(name, weight) != weight:
             raise click.UsageError(f"{name} is given twice: give it once, with one weight")
         weights[name] = weight
@@ -45,14 +45,14 @@ def _parted(target: str) -> tuple[str, int | None]:
     weight = int(digits) if digits.isdecimal() else -1
     if not 1 <= weight <= MAX_WEIGHT:
         raise click.UsageError(
-            f"{target} ends in {digits}, which is not a weight: give a whole number from 1 to {MAX_WEIGHT}, "
-            f"and a queue that is called so with a weight of its own, {target}=1"
+            f"{digits} in {target} is not a weight: give a whole number from 1 to {MAX_WEIGHT}; "
+            f"if the queue's name is {target}, give {target}=1"
         )
     return name, weight
 
 
 def load_queue(target: str) -> Queue | AsyncQueue:
-    """Return the queue that ``module:queue`` names, imported as ``python -m`` run here would.
+    """Return the queue that ``module:queue`` names, imported as ``python -m`` would import it here.
 
     Raises:
         click.UsageError: there is no such module or attribute, it is not a queue, or has no handler.
@@ -71,34 +71,34 @@ def load_queue(target: str) -> Queue | AsyncQueue:
 
 
 def load_function(target: str) -> Callable[..., Any]:
-    """Return the function that ``module:function`` names, imported as ``python -m`` run here would.
+    """Return the function that ``module:function`` names, imported as ``python -m`` would import it here.
 
     Raises:
         click.UsageError: there is no such module or attribute, or it cannot be called.
     """
     module_name, colon, path = target.partition(":")
     if not (colon and module_name and path):
-        raise click.UsageError(f"{target!r} is not MODULE:HANDLER: name a function, as in tasks:bill")
+        raise click.UsageError(f"{target!r} is not MODULE:HANDLER: give a function, such as tasks:bill")
     function: Any = _import(module_name)
     for name in path.split("."):
         function = getattr(function, name, None)
     if not callable(function):
         what = f"is a {type(function).__name__}, not a function" if function is not None else "does not exist"
-        raise click.UsageError(f"{target} {what}: with --topic, name one that takes a Record")
+        raise click.UsageError(f"{target} {what}: with --topic, give a function that takes a Record")
     return function  # type: ignore[no-any-return]
 
 
 def split(target: str) -> tuple[str, str]:
-    """Return the names of the module and of the queue in it; nothing is imported.
+    """Return the names of the module and the queue in it; import nothing.
 
     Raises:
-        click.UsageError: `target` has not that form.
+        click.UsageError: `target` does not have that form.
     """
     module_name, colon, path = target.partition(":")
     if not (colon and module_name and path):
         raise click.UsageError(
-            f"{target!r} is not MODULE:QUEUE: name a queue with a handler, as in tasks:emails, "
-            "or give --exec to run a program on the messages of a queue"
+            f"{target!r} is not MODULE:QUEUE: give a queue with a handler, such as tasks:emails, "
+            "or --exec to run a program for each message of a queue"
         )
     return module_name, path
 
@@ -111,14 +111,14 @@ def _import(name: str) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and f"{name}.".startswith(f"{error.name}."):
-            raise click.UsageError(f"no module named {error.name!r} in {here}, nor installed") from error
+            raise click.UsageError(f"no module named {error.name!r} is in {here} or installed") from error
         raise click.UsageError(f"cannot import {name!r}: {_place(error)}") from error
     except (Exception, SystemExit) as error:
         raise click.UsageError(f"cannot import {name!r}: {_place(error)}") from error
 
 
 def _place(error: BaseException) -> str:
-    """Return what went wrong, and in which line of which file."""
+    """Return what went wrong, with the file and line."""
     if isinstance(error, SyntaxError):
         text, file, line = error.msg, error.filename, error.lineno
     else:
@@ -129,4 +129,8 @@ def _place(error: BaseException) -> str:
 
 def _queues_of(module: ModuleType) -> str:
     names = [name for name, value in vars(module).items() if isinstance(value, Queue | AsyncQueue)]
-    return f"the queues of {module.__name__} are {', '.join(sorted(names)) or 'none'}"
+    return (
+        f"the queues of {module.__name__} are {', '.join(sorted(names))}"
+        if names
+        else f"{module.__name__} has no queues"
+    )

@@ -1,4 +1,4 @@
-"""How much falls due when: the options of it, and a table."""
+"""How much falls due when: the options and the table."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def window_option(default: str | None, means: str = "") -> Decorator:
         metavar="TIME",
         default=default,
         show_default=default is not None,
-        help=f"How far to look ahead.{means}",
+        help=f"How far ahead to look.{means}",
     )
 
 
@@ -46,7 +46,7 @@ def bucket_option(default: str | None, means: str = "") -> Decorator:
 
 
 def print_upcoming(foreseen: Foreseen, long: bool, as_json: bool) -> None:
-    """Print what falls due: of one queue a line each bucket, of several those that are not empty."""
+    """Print what falls due, one line per bucket; for several queues, only buckets that are not empty."""
     if as_json:
         for name, buckets in foreseen:
             for bucket in buckets:
@@ -63,11 +63,11 @@ def print_upcoming(foreseen: Foreseen, long: bool, as_json: bool) -> None:
     if rows:
         print_table([*([] if alone else ["queue"]), "due before", "#new", "#retries", ""], rows)
     else:
-        note("nothing falls due")
+        note("nothing falls due in this time")
 
 
 def sparkline(buckets: Sequence[Upcoming]) -> str:
-    """Return a character a bucket, as high as it is full."""
+    """Return a bar chart with one character per bucket."""
     most = max((bucket.count for bucket in buckets), default=0)
     return "".join(STEPS[-(-bucket.count * (len(STEPS) - 1) // (most or 1))] for bucket in buckets)
 

@@ -1,4 +1,4 @@
-"""``--watch``: a command that goes on until Ctrl-C."""
+"""``--watch``: repeat a command until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ watch_option: Decorator = click.option(
 
 
 def again(seconds: float, show: Callable[[], int | None]) -> int:
-    """Call a function every so many seconds until Ctrl-C; return the greatest exit code of its calls.
+    """Call a function at an interval until Ctrl-C; return the highest exit code of its calls.
 
-    On a terminal, each call has a cleared screen.
+    On a terminal, clear the screen before each call.
 
     Raises:
         click.UsageError: the time is out of range.
     """
     if not LEAST_SECONDS <= seconds <= MOST_SECONDS:
-        raise click.UsageError("--watch is not between 100ms and 1h")
+        raise click.UsageError("--watch must be between 100ms and 1h")
     code = 0
     try:
         while True:

@@ -1,4 +1,4 @@
-"""why: what keeps a message from being delivered, or where a record of a topic is."""
+"""why: why a message has not been delivered, or where a record of a topic is."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def why(server: ServerOptions, name: str, lake: str | None, message_id: str, as_
     there is no consumer; it is running; it waits for its next attempt; it is dead; or it is gone, and the ledger says
     how.
 
-    For the record ID of TOPIC: whether it waits for its time, or which groups have acked it.
+    For the record ID of TOPIC: whether it is still delayed, or which groups have acked it.
     """
     is_topic = server.has("topic", name) and not server.has("queue", name)
     if is_topic:

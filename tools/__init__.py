@@ -1,1 +1,1 @@
-"""Tools for those who work on delayq; they are not installed with it."""
+"""Tools for developing delayq; they are not installed with it."""

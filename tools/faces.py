@@ -1,8 +1,8 @@
-"""Make the blocking API of the async one: ``python -m tools.faces``, or ``make faces``.
+"""Generate the blocking API from the async one: ``python -m tools.faces``, or ``make faces``.
 
-``delayq/aio/`` and ``delayq/testing/aio/`` are the source of the modules that both APIs have. Each is copied with
-`async` and `await` taken away, and with the names below exchanged. What truly differs is written by hand and stands
-side by side in ``delayq/runtime``, ``delayq/transport`` and ``delayq/testing``, as ``x.py`` and ``x_async.py``.
+``delayq/aio/`` and ``delayq/testing/aio/`` are the source of the modules that both APIs have. Each is copied without
+`async` and `await`, and with the names below exchanged. What truly differs is written by hand, side by side as
+``x.py`` and ``x_async.py`` in ``delayq/runtime``, ``delayq/transport`` and ``delayq/testing``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MADE = {
     "testing/aio/assertions": "testing/assertions",
     "testing/aio/clock": "testing/clock",
 }
-"""The modules of the async API, and what is made of each, in ``delayq``."""
+"""The modules of the async API, and the module generated from each, in ``delayq``."""
 
 EXCHANGES = (
     (r" of the async face\b", ""),
@@ -55,7 +55,7 @@ EXCHANGES = (
     (r"\bdelayq\.aio\b", "delayq"),
     (r"\b(delayq\.(?:runtime|testing|transport)\.\w+?)_async\b", r"\1"),
 )
-"""Patterns, and what stands in their place, in code and texts alike."""
+"""Patterns and their replacements, in code and text."""
 
 TEXTS: dict[str, dict[str, str]] = {
     "aio/consumer": {
@@ -90,16 +90,16 @@ TEXTS: dict[str, dict[str, str]] = {
         "are acked, retried or buried as in production.",
     },
 }
-"""Of a module, sentences that are true of one of the two APIs only."""
+"""Sentences of a module that are true for only one of the two APIs."""
 
 HEAD = "# Made from delayq/{name}.py by `make faces`: change that file.\n"
 
 
 def made(name: str) -> str:
-    """Return the blocking module that is made of an async one.
+    """Return the blocking module generated from an async one.
 
     Raises:
-        ValueError: a text that is to be exchanged is not in it.
+        ValueError: a text to exchange is not in it.
     """
     text = (PACKAGE / f"{name}.py").read_text()
     for theirs, ours in TEXTS.get(name, {}).items():
@@ -113,7 +113,7 @@ def made(name: str) -> str:
 
 
 def _exchanged(ours: str, match: re.Match[str]) -> str:
-    """Return what replaces a sentence; when that was broken over lines, on a line of its own."""
+    """Return the replacement of a sentence, on its own line if the sentence was broken over lines."""
     breaks: list[str] = re.findall(r"\n *", match[0]) if ours else []
     return "".join(breaks[-1:]) + ours
 
@@ -124,7 +124,7 @@ def target(name: str) -> Path:
 
 
 def _formatted(text: str, path: Path) -> str:
-    """Sort the imports and break the lines as everywhere: names have become shorter."""
+    """Sort the imports and format the lines, since names have become shorter."""
     ruff = [sys.executable, "-m", "ruff"]
     for command in (["check", "--quiet", "--select", "I,UP034", "--fix-only"], ["format"]):
         arguments = [*ruff, *command, "--stdin-filename", str(path), "-"]
@@ -133,7 +133,7 @@ def _formatted(text: str, path: Path) -> str:
 
 
 @click.command(help=__doc__)
-@click.option("--check", is_flag=True, help="Change nothing, and fail when a module is stale.")
+@click.option("--check", is_flag=True, help="Change nothing; fail if a module is stale.")
 def main(check: bool) -> None:
     """Write the modules that are stale."""
     stale = [name for name in MADE if not target(name).exists() or target(name).read_text() != made(name)]

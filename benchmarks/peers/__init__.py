@@ -1,1 +1,1 @@
-"""One program a peer: each runs in an environment of its own, and answers as `protocol` tells."""
+"""One program per peer: each runs in its own environment and follows `protocol`."""

@@ -29,7 +29,7 @@ class ArqPeer(AsyncPeer):
     version = importlib.metadata.version("arq")
     throughput = (
         "max_jobs=50 (the default is 10), poll_delay=0.01 instead of 0.5: a poll takes no more than queue_read_limit "
-        "jobs; keep_result=0; on uvloop, which was quicker"
+        "jobs; keep_result=0; on uvloop, which was faster"
     )
     latency = "poll_delay=0.001 instead of 0.5, max_jobs=10, keep_result=0"
     note = "It needs redis-py 5. Its clock is rounded to the nearest ms, so that a job may come 0.5 ms early."

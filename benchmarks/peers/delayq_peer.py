@@ -1,4 +1,4 @@
-"""delayq, by its public face; in the environment of whoever runs this."""
+"""delayq, through its public API; in the environment that runs this."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class DelayqPeer(Peer):
     throughput = "Consumer(queue, handler, concurrency=8), the defaults; send_many of 10,000, which it cuts itself"
     latency = "the same"
     bulk_size = 10_000
-    options: ClassVar = {"batch": 500, "threads": 8}  # what receive takes at once; those of send-threads
+    options: ClassVar = {"batch": 500, "threads": 8}  # the size of a receive; the threads of send-threads
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)
@@ -42,7 +42,7 @@ class DelayqPeer(Peer):
         consumer.run()
 
     def verbs(self) -> dict[str, Verb]:
-        """Return receive, which pulls and acks in batches, and send-threads, which sends from several at once."""
+        """Return receive, which takes and acks batches, and send-threads, which sends from several threads."""
         return {"receive": self._receive, "send-threads": self._send_threads}
 
     def _receive(self, options: argparse.Namespace) -> dict[str, Any]:

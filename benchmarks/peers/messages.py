@@ -1,4 +1,4 @@
-"""The messages that are sent: payloads that tell when they are due."""
+"""The messages to send: their payloads contain their due times."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, TypeVar
 
-DIGITS = 13  # of the due time in ms since 1970, with which a payload begins; until the year 2286
+DIGITS = 13  # of the due time in ms since 1970 at the start of a payload; enough until the year 2286
 
 T = TypeVar("T")
 
@@ -26,22 +26,22 @@ class Message(NamedTuple):
 
     @property
     def due(self) -> float:
-        """When it is due, in seconds since 1970."""
+        """The due time in seconds since 1970."""
         return self.due_ms / 1000
 
     @property
     def at(self) -> dt.datetime:
-        """When it is due, as an aware datetime."""
+        """The due time as an aware datetime."""
         return dt.datetime.fromtimestamp(self.due_ms / 1000, dt.UTC)
 
     @property
     def delay(self) -> float:
-        """The seconds until then, 0.001 or more: without a delay, a peer would take its immediate path."""
+        """The seconds until it is due, at least 0.001, since a peer would take its immediate path without a delay."""
         return max(self.due_ms / 1000 - time.time(), 0.001)
 
 
 def due_in(count: int, delay: float, size: int) -> Iterator[Message]:
-    """Yield `count` messages of `size` bytes, each due `delay` seconds after it was taken from here."""
+    """Yield `count` messages of `size` bytes, each due `delay` seconds after it is taken from here."""
     filler = "x" * (size - DIGITS)
     for _ in range(count):
         due = round((time.time() + delay) * 1000)
@@ -49,7 +49,7 @@ def due_in(count: int, delay: float, size: int) -> Iterator[Message]:
 
 
 def spread(count: int, over: float, after: float, size: int) -> Iterator[Message]:
-    """Yield `count` messages of `size` bytes, due evenly over `over` seconds, the first one in `after` seconds."""
+    """Yield `count` messages of `size` bytes, due evenly over `over` seconds, the first in `after` seconds."""
     filler, start = "x" * (size - DIGITS), time.time() + after
     for place in range(count):
         due = round((start + over * place / count) * 1000)
@@ -64,7 +64,7 @@ def batched(items: Iterable[T], size: int) -> Iterator[list[T]]:
 
 
 class Stopwatch:
-    """Times a run of sends from within: a sender takes the next message once the last one is confirmed.
+    """Times a run of sends from inside: a sender takes the next message once the previous one is confirmed.
 
     Attributes:
         seconds: from the first measured message to the confirmation of the last.
@@ -73,7 +73,7 @@ class Stopwatch:
     seconds = 0.0
 
     def run(self, warm_up: Iterable[T], measured: Iterable[T]) -> Iterator[T]:
-        """Yield all of both, and time the second."""
+        """Yield all messages of both, and time the second."""
         yield from warm_up
         started = time.perf_counter()
         yield from measured

@@ -1,4 +1,4 @@
-"""What a peer's program fills in."""
+"""The base classes of a peer's program."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar
 from messages import Message, batched
 from tally import Tally
 
-SENDERS = 32  # that fill at the same time, where calls are awaited and there is no bulk call
+SENDERS = 32  # concurrent senders for fill, if calls are async and there is no bulk call
 
 T = TypeVar("T")
 Verb: TypeAlias = Callable[[argparse.Namespace], dict[str, Any]]
 
 
 class Run(NamedTuple):
-    """What a program was told.
+    """The options of a program.
 
     Attributes:
         url: of the server.
         setting: "throughput" or "latency".
-        tally: of what is consumed.
+        tally: counts what is consumed.
     """
 
     url: str
@@ -32,17 +32,17 @@ class Run(NamedTuple):
 
 
 class Peer(ABC):
-    """A queue that is measured.
+    """A queue to measure.
 
     Attributes:
         name: for people.
-        version: of what is measured.
-        throughput: the settings that are used for throughput, and whose advice they are; one line.
+        version: of the peer.
+        throughput: the settings for throughput, and where they come from; one line.
         latency: the same for latency.
-        note: what else one must know to read the figures; one line.
-        no_bulk: why there is no bulk call; empty where there is one.
-        bulk_size: messages in a bulk call.
-        options: with whole numbers, of the verbs that only this peer has; and their defaults.
+        note: what else you need to know to read the figures; one line.
+        no_bulk: why there is no bulk call; empty if there is one.
+        bulk_size: messages per bulk call.
+        options: integer options of the verbs that only this peer has, with their defaults.
     """
 
     name: ClassVar[str]
@@ -61,14 +61,14 @@ class Peer(ABC):
 
     @abstractmethod
     def send_each(self, messages: Iterable[Message]) -> None:
-        """Send one after another: the next one is taken once the server has confirmed the last."""
+        """Send one after another: take the next message once the server has confirmed the previous one."""
 
     def send_bulk(self, batches: Iterable[list[Message]]) -> None:
-        """Send each batch in one call: the next one is taken once the server has confirmed the last."""
+        """Send each batch in one call: take the next batch once the server has confirmed the previous one."""
         raise NotImplementedError(self.no_bulk)
 
     def fill(self, messages: Iterable[Message]) -> None:
-        """Send in the quickest way that there is."""
+        """Send in the fastest way."""
         if self.no_bulk:
             self.send_each(messages)
         else:
@@ -76,7 +76,7 @@ class Peer(ABC):
 
     @abstractmethod
     def consume(self) -> None:
-        """Call `tally.ready`, then `tally.note` with each payload; never return: the tally ends the process."""
+        """Call `tally.ready`, then `tally.note` with each payload; never return, since the tally ends the process."""
 
     def verbs(self) -> dict[str, Verb]:
         """Return the verbs that only this peer has."""
@@ -84,10 +84,10 @@ class Peer(ABC):
 
 
 class AsyncPeer(Peer):
-    """A queue whose calls are awaited.
+    """A queue with async calls.
 
     Attributes:
-        loop_factory: makes the event loop that it is quickest on; None for asyncio's own.
+        loop_factory: creates its fastest event loop; None for asyncio's own.
     """
 
     loop_factory: ClassVar[Callable[[], asyncio.AbstractEventLoop] | None] = None

@@ -1,16 +1,16 @@
-"""What the runner and the peers' programs say to one another; standard library only, like all that it imports.
+"""The protocol between the runner and the peers' programs; it uses only the standard library, as do its imports.
 
     PROGRAM VERB --url redis://HOST:PORT/DB [--messages N] [--delay S] …
 
-ends with one JSON object on the last line of stdout. All else that a program, or what it imports, prints goes to
-stderr. Runner, programs and server share one clock.
+ends with one JSON object on the last line of stdout. All other output of a program and its imports goes to stderr.
+Runner, programs and server share one clock.
 
-    describe    peer, version, language; throughput and latency: the settings, and whose advice they are; bulk; note
+    describe    peer, version, language; throughput and latency: the settings, and where they come from; bulk; note
     send-one    sends one after another, each confirmed: seconds and messages, after a warm-up
-    send-bulk   the same by the bulk call; {"unsupported": why} where there is none
-    fill        sends by the quickest way, due in --delay; not timed
+    send-bulk   the same with the bulk call; {"unsupported": why} if there is none
+    fill        sends in the fastest way, due in --delay; not timed
     trickle     the same, due evenly over --over seconds, the first one in --after
-    consume     prints a line "ready", and what `Tally` has counted once all have come
+    consume     prints a line "ready", and the counts of `Tally` once all have arrived
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from messages import Stopwatch, batched, due_in, spread
 from peer import Peer, Run, Verb
 from tally import Tally, say
 
-WARM_UP = 200  # messages that are sent before the clock starts
+WARM_UP = 200  # messages sent before the clock starts
 
 Answer = dict[str, Any]
 
@@ -36,17 +36,17 @@ def main(kind: type[Peer]) -> None:
     """Run a peer's program.
 
     Args:
-        kind: what it has filled in.
+        kind: the peer's class.
     """
     logging.basicConfig(level=logging.ERROR, stream=sys.stderr)
-    warnings.simplefilter("ignore")  # they are for the authors of programs, and some come with each message
+    warnings.simplefilter("ignore")  # they are for authors of programs, and some appear with each message
     out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what frameworks print must not stand among the JSON
+    os.dup2(2, 1)  # output of frameworks must not mix with the JSON
     options = _parse(kind)
     peer = kind(Run(options.url, options.setting, Tally(out, options.messages, options.wait)))
     verbs = _verbs(peer)
     if options.verb not in verbs:
-        raise SystemExit(f"no verb {options.verb}: there are {', '.join(verbs)}")
+        raise SystemExit(f"unknown verb {options.verb}; expected one of {', '.join(verbs)}")
     say(out, json.dumps(verbs[options.verb](options)))
 
 
@@ -67,12 +67,14 @@ def _parse(kind: type[Peer]) -> argparse.Namespace:
     parser.add_argument("verb")
     parser.add_argument("--url", default="redis://127.0.0.1:6379/0")
     parser.add_argument("--messages", type=int, default=1000)
-    parser.add_argument("--size", type=int, default=100, help="bytes of a payload, 13 or more")
+    parser.add_argument("--size", type=int, default=100, help="bytes per payload, at least 13")
     parser.add_argument("--delay", type=float, default=60, help="seconds")
     parser.add_argument("--over", type=float, default=10, help="seconds")
     parser.add_argument("--after", type=float, default=5, help="seconds")
     parser.add_argument("--setting", choices=["throughput", "latency"], default="throughput")
-    parser.add_argument("--wait", type=float, default=120, help="seconds without a message before consume gives up")
+    parser.add_argument(
+        "--wait", type=float, default=120, help="seconds without a message after which consume gives up"
+    )
     for name, default in kind.options.items():
         parser.add_argument(f"--{name}", type=int, default=default)
     return parser.parse_args()
@@ -119,4 +121,4 @@ def _trickle(peer: Peer, options: argparse.Namespace) -> Answer:
 
 def _consume(peer: Peer) -> Answer:
     peer.consume()
-    raise SystemExit("the consumer has ended before its messages came")
+    raise SystemExit("the consumer ended before all messages arrived")

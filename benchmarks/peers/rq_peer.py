@@ -2,7 +2,7 @@
 # requires-python = ">=3.11"
 # dependencies = ["rq==2.12.0", "redis==8.1.0", "hiredis==3.5.0"]
 # ///
-"""RQ: a worker, and the scheduler that it starts beside itself."""
+"""RQ: a worker, and the scheduler that it starts."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def handle(payload: str) -> None:
 
 
 def stop_scheduler() -> None:
-    """End the process that the worker has started."""
+    """Stop the process that the worker has started."""
     for child in multiprocessing.active_children():
         child.terminate()
         child.join()

@@ -22,7 +22,7 @@ class StreaqPeer(AsyncPeer):
     version = importlib.metadata.version("streaq")
     throughput = (
         "concurrency=16, the default (8 to 64 made no difference), prefetch=100; tasks silent, ttl=0: no results are "
-        "kept; enqueue_many of 500; on uvloop, which was quicker"
+        "kept; enqueue_many of 500; on uvloop, which was faster"
     )
     latency = "the same: it looks for due tasks every 0.5 s, which cannot be changed"
     note = "It needs Redis 7: its scripts are functions."

@@ -1,4 +1,4 @@
-"""Counting what a consumer is given."""
+"""Counts what a consumer receives."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from typing import Any, TextIO
 
 from messages import DIGITS
 
-SETTLE = 1.2  # seconds in which the last acks go out; Celery's loop may be a second late with them
+SETTLE = 1.2  # seconds for the last acks; Celery's loop may send them a second late
 
 
 class Tally:
-    """Counts what a consumer's handler is given, and ends the process when all have come.
+    """Counts what a consumer's handler receives, and ends the process once all messages have arrived.
 
     Args:
         out: to the runner.
-        wanted: messages.
-        patience: seconds without a message, after which the process ends with what there is.
+        wanted: the expected number of messages.
+        patience: seconds without a message after which the process ends with what it has.
     """
 
     def __init__(self, out: TextIO, wanted: int, patience: float) -> None:
@@ -34,23 +34,23 @@ class Tally:
         self._cpu_at_ready = 0.0
 
     def note(self, payload: str) -> None:
-        """Take the time of a message: all that a handler does."""
+        """Record the time of a message; a handler does nothing else."""
         self._handled.append((time.time(), payload[:DIGITS]))
         if len(self._handled) >= self._wanted:
             self._full.set()
 
     def ready(self, stop: Callable[[], None] = lambda: None) -> None:
-        """Tell the runner that messages are consumed from now on.
+        """Tell the runner that the consumer is ready.
 
         Args:
-            stop: ends the processes that this one has started, and waits for them.
+            stop: stops the processes that this one has started, and waits for them.
         """
         self._cpu_at_ready = cpu_seconds(resource.RUSAGE_SELF)
         say(self._out, "ready")
         threading.Thread(target=self._finish, args=(stop,), daemon=True).start()
 
     def wait(self) -> bool:
-        """Wait until all have come; return whether they have, False when none came for too long."""
+        """Wait until all messages have arrived; return False if none arrived for too long."""
         last = time.time()
         while not self._full.wait(last + self._patience - time.time()):
             newest = self._handled[-1][0] if self._handled else last
@@ -65,10 +65,10 @@ class Tally:
         time.sleep(SETTLE)
         stop()
         say(self._out, json.dumps(self.report(used + cpu_seconds(resource.RUSAGE_CHILDREN))))
-        os._exit(0)  # not all frameworks have a clean stop, or a quick one
+        os._exit(0)  # not every framework stops cleanly and quickly
 
     def report(self, cpu: float) -> dict[str, Any]:
-        """Return what was counted; `cpu` is the seconds that it took."""
+        """Return the counts; `cpu` is the CPU time in seconds."""
         times = sorted(at for at, _ in self._handled)
         return {
             "messages": len(times),
@@ -82,7 +82,7 @@ class Tally:
 
 
 def cpu_seconds(who: int) -> float:
-    """Return the user and system time of this process, or of those that it has started and waited for."""
+    """Return the user and system time of this process, or of its children that it has waited for."""
     usage = resource.getrusage(who)
     return usage.ru_utime + usage.ru_stime
 

@@ -2,7 +2,7 @@
 # requires-python = ">=3.11"
 # dependencies = ["taskiq==0.13.0", "taskiq-redis==1.2.4", "redis==8.1.0", "hiredis==3.5.0", "uvloop==0.23.0"]
 # ///
-"""Taskiq with taskiq-redis: a worker, and a scheduler beside it."""
+"""Taskiq with taskiq-redis: a worker and a scheduler."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ from taskiq import TaskiqScheduler
 from taskiq.api import run_receiver_task, run_scheduler_task
 from taskiq_redis import ListRedisScheduleSource, RedisStreamBroker
 
-UPDATE = dt.timedelta(seconds=0.5)  # less than the loop's second, which may be a little short: no turn is left out
+UPDATE = dt.timedelta(
+    seconds=0.5
+)  # less than the loop's second, which may be a little short, so that no round is skipped
 
 
 class TaskiqPeer(AsyncPeer):
@@ -31,7 +33,7 @@ class TaskiqPeer(AsyncPeer):
     version = f"{importlib.metadata.version('taskiq')}, taskiq-redis {importlib.metadata.version('taskiq-redis')}"
     throughput = (
         "RedisStreamBroker, which acks (ListQueueBroker does not), max_async_tasks=100, the default, parameters "
-        "not parsed; on uvloop, which was quicker"
+        "not parsed; on uvloop, which was faster"
     )
     latency = (
         "the same, with schedules read again every second instead of every minute; the scheduler sends once a second, "
@@ -62,7 +64,7 @@ class TaskiqPeer(AsyncPeer):
         self.run(self._consume())
 
     async def _consume(self) -> None:
-        await self.broker.startup()  # makes the stream's group, which gets only what is sent later
+        await self.broker.startup()  # creates the stream's group, which gets only what is sent later
         command = [sys.executable, __file__, "schedule", "--url", self.url]
         scheduler = subprocess.Popen(command, stdin=subprocess.PIPE)  # noqa: ASYNC220  # nothing else runs yet
 

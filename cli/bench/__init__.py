@@ -1,1 +1,1 @@
-"""``delayq bench``: how quick delayq is, beside its bare scripts."""
+"""``delayq bench``: how fast delayq is, compared with its bare scripts."""

@@ -1,7 +1,7 @@
-"""The bare scripts: delayq's own, driven by the leanest client. No use of them can be quicker by much.
+"""The bare scripts: delayq's own scripts, driven by a minimal client. No other use of them can be much faster.
 
-One thread, one connection, calls one after another. Envelopes and ids are made beforehand; packing the commands is
-part of what is timed. Of the replies only the ids are decoded.
+One thread, one connection, one call after another. Envelopes and ids are prepared beforehand; packing the commands
+is timed. Only the ids in the replies are decoded.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from delayq.queue import Queue
 from .plain_socket import PlainSocket
 from .server_load import home
 
-HOUR = "+3600000"  # ms: not due while it is measured
+HOUR = "+3600000"  # ms: not due during the measurement
 LEASE_MS = 60_000
 FIRST = "0.0.0.0"  # what receipts of first deliveries begin with
 USED = ("send", "pending_to_ready", "ready_to_unack", "ack")
 
 
 class BareScripts:
-    """The scripts of one queue, whose messages nothing else takes meanwhile.
+    """The scripts of one queue, which nothing else consumes meanwhile.
 
     Args:
         payload: of every message.
@@ -50,11 +50,11 @@ class BareScripts:
         self._socket.close()
 
     def send_one(self, count: int) -> float:
-        """Send messages one by one; return the seconds that took."""
+        """Send messages one by one; return the seconds it took."""
         return self._send(count, 1)
 
     def send_bulk(self, count: int, due: str = HOUR) -> float:
-        """Send messages in calls of MAX_SENT; return the seconds that took.
+        """Send messages in calls of MAX_SENT; return the seconds it took.
 
         Args:
             due: as the scripts take it, '+delay_ms'.
@@ -62,9 +62,9 @@ class BareScripts:
         return self._send(count, MAX_SENT, due)
 
     def drain(self, count: int) -> float:
-        """Take and ack `count` messages that are due; return the seconds that took.
+        """Take and ack `count` due messages; return the seconds it took.
 
-        Two trips a batch: the ack of the one before travels with the claim.
+        Two round trips per batch: the ack of the previous batch travels with the claim.
         """
 
         def batches() -> None:
@@ -81,9 +81,9 @@ class BareScripts:
         return _timed(batches)
 
     def pull(self, count: int) -> float:
-        """Take and ack `count` messages that are due, as `receive` and `ack` do; return the seconds that took.
+        """Take and ack `count` due messages as `receive` and `ack` do; return the seconds it took.
 
-        Three trips a batch: a claim, a fetch and an ack.
+        Three round trips per batch: a claim, a fetch and an ack.
         """
 
         def batches() -> None:
@@ -113,18 +113,20 @@ class BareScripts:
         ]
 
     def _fetch(self, claimed: list[Any]) -> list[tuple[str, str]]:
-        """Fetch the envelopes of what was claimed; return ids and receipts."""
+        """Fetch the envelopes of the claimed messages; return ids and receipts."""
         _, micros, flat, _ = claimed
         ids = [each.decode() for each in flat[::2]]
         if not ids:
-            raise RuntimeError("fewer messages are due than were to be taken: something else takes from the queue")
+            raise RuntimeError("fewer messages are due than expected: something else consumes the queue")
         self._socket.trip([("MGET", *(self._scripts.keys.message(each) for each in ids))])
         receipt = f"{FIRST}-{micros}"
         return [(each, receipt) for each in ids]
 
     def _check(self, acked: list[list[int]]) -> None:
         if not all(all(reply) for reply in acked):
-            raise RuntimeError("an ack of the bare scripts was refused: the receipt is not what the scripts make of it")
+            raise RuntimeError(
+                "an ack of the bare scripts was refused: its receipt is not the one that the scripts compute"
+            )
 
 
 def _timed(work: Callable[[], None]) -> float:

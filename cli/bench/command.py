@@ -1,4 +1,4 @@
-"""bench: how quick delayq is here, on this machine and this server."""
+"""bench: how fast delayq is on this machine and this server."""
 
 from __future__ import annotations
 
@@ -21,14 +21,16 @@ from .rates import Bench
 from .rates import bench as opened
 from .samples import NOISY, PairedRates, summary
 
-LATE_A_SECOND = 100  # messages, two thousand in twenty seconds
+LATE_A_SECOND = 100  # messages: 2,000 in 20 seconds
 LONE = 5
-EMBEDDED = "the embedded store writes each change to disk before it answers (appendfsync always): that bounds the rates"
-NOISE = "{name}: the bare scripts themselves differ by {percent:.0%} from one run to the next, the machine is busy"
+EMBEDDED = (
+    "the embedded store writes each change to disk before it answers (appendfsync always), which limits the rates"
+)
+NOISE = "{name}: even the bare scripts vary by {percent:.0%} from run to run; the machine is busy"
 
 
 class BenchPlan(NamedTuple):
-    """How much is measured."""
+    """How much to measure."""
 
     messages: int
     runs: int
@@ -36,7 +38,7 @@ class BenchPlan(NamedTuple):
 
     @property
     def late(self) -> int:
-        """Messages whose lateness is taken."""
+        """The number of messages whose lateness is measured."""
         return max(10, round(LATE_A_SECOND * self.seconds))
 
 
@@ -47,10 +49,10 @@ RATES: dict[str, tuple[str, Callable[[Bench, BenchPlan], PairedRates]]] = {
     "send_bulk": ("send_many", lambda bench, plan: bench.send_bulk(plan.messages, plan.runs)),
     "threads_8": ("send, from 8 threads", lambda bench, plan: bench.send_threads(plan.messages // 2, plan.runs, 8)),
     "threads_64": ("send, from 64 threads", lambda bench, plan: bench.send_threads(plan.messages // 2, plan.runs, 64)),
-    "drain": ("a consumer drains", lambda bench, plan: bench.drain(plan.messages, plan.runs)),
+    "drain": ("consume", lambda bench, plan: bench.drain(plan.messages, plan.runs)),
     "pull": ("receive and ack", lambda bench, plan: bench.pull(plan.messages, plan.runs)),
 }
-"""Each rate with its name in the table, and how it is measured."""
+"""Each rate with its label and its measurement."""
 
 COSTS: dict[str, Callable[[Bench, BenchPlan], Any]] = {
     "lateness": lambda bench, plan: costs.lateness(bench, plan.late, plan.seconds),
@@ -65,14 +67,14 @@ COSTS: dict[str, Callable[[Bench, BenchPlan], Any]] = {
     "--messages", default=50_000, show_default=True, type=click.IntRange(100, 10_000_000), help="Messages per run."
 )
 @click.option(
-    "--runs", default=5, show_default=True, type=click.IntRange(1, 100), help="Runs per rate; medians are printed."
+    "--runs", default=5, show_default=True, type=click.IntRange(1, 100), help="Runs per rate; the medians are printed."
 )
 @click.option(
     "--seconds",
     default=20.0,
     show_default=True,
     type=click.FloatRange(0.1, 3600),
-    help="How long lateness is measured.",
+    help="How long to measure lateness.",
 )
 @click.option("--size", default=100, show_default=True, type=click.IntRange(1, 1_000_000), help="Bytes per payload.")
 @click.option("--short", is_flag=True, help="Quick: 20,000 messages, 1 run, 2 seconds.")
@@ -83,11 +85,11 @@ def bench(
 ) -> None:
     """Measure how fast delayq is on this server, how late its messages are, and what they cost.
 
-    Next to each rate is the rate of the bare scripts: the same work within Redis, driven by a minimal client. Their
-    ratio says more than the rate, which depends on the machine and the network.
+    Next to each rate is that of the bare scripts: the same work in Redis, driven by a minimal client. The ratio of the
+    two says more than the rate itself, which depends on the machine and the network.
 
-    Uses its own queue and deletes its keys at the end. This puts a heavy load on the server: do not run it on one
-    that others depend on.
+    Uses its own queue and deletes its keys at the end. It puts a heavy load on the server: do not use a server that
+    others depend on.
     """
     plan = SHORT if short else BenchPlan(messages, runs, seconds)
     embedded = not server.url or server.url.startswith("embedded:")
@@ -119,7 +121,7 @@ def _print_rates(rates: dict[str, PairedRates]) -> None:
         own, bare = summary(paired.own), summary(paired.bare)
         cells = [cell for each in (own, bare) for cell in (f"{each['median']:,.0f}", _range(each))]
         rows.append([RATES[name][0], *cells, f"{paired.ratio:.2f}"])
-    print_table(["messages a second", "#delayq", "#from–to", "#bare scripts", "#from–to", "#ratio"], rows)
+    print_table(["messages per second", "#delayq", "#from–to", "#bare scripts", "#from–to", "#ratio"], rows)
 
 
 def _range(told: dict[str, Any]) -> str:
@@ -133,17 +135,17 @@ def _print_figures(figures: dict[str, Any], plan: BenchPlan, size: int) -> None:
     print_fields(
         [
             ("lateness", f"{late_of}; {late.early or 'none'} early ({late.messages:,} over {plan.seconds:g} s)"),
-            ("memory", f"{figures['memory_bytes']:.0f} bytes a waiting message of {size} bytes"),
-            ("processor", f"{cost.redis_cpu_us:.1f} µs of the server's time a message, sent in bulk and drained"),
-            ("commands", f"{cost.commands:.2f} a message, those within scripts included"),
-            ("round trips", f"{cost.trips:.3f} a message in bulk; {figures['lone_trips']:.0f} for a lone one"),
+            ("memory", f"{figures['memory_bytes']:.0f} bytes per waiting message of {size} bytes"),
+            ("server CPU", f"{cost.redis_cpu_us:.1f} µs per message, sent in bulk and consumed"),
+            ("commands", f"{cost.commands:.2f} per message, including those in scripts"),
+            ("round trips", f"{cost.trips:.3f} per message in bulk; {figures['lone_trips']:.0f} for a single message"),
         ]
     )
 
 
 @contextmanager
 def _ended_in_order() -> Generator[None]:
-    """Let SIGTERM end the block as Ctrl-C does, so that it cleans up."""
+    """Let SIGTERM end the block as Ctrl-C does, so that the block cleans up."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield

@@ -1,7 +1,7 @@
-"""The consumer of ``delayq bench``, in a process of its own: ``python -m delayq.cli.bench.consumer PREFIX``.
+"""The consumer of ``delayq bench``, in its own process: ``python -m delayq.cli.bench.consumer PREFIX``.
 
-Reads orders from stdin, one JSON object a line, and obeys one after another; ends with stdin. To each it answers the
-line ``ready`` once it consumes, then a line with a `Result`.
+Reads orders from stdin, one JSON object per line, runs one after another, and ends with stdin. For each it prints the
+line ``ready`` once it consumes, then a line with a `DrainResult`.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class DrainOrder(msgspec.Struct, frozen=True):
 
     Attributes:
         queue: its name.
-        messages: how many, or None to go on until the process is ended, or for `seconds`.
+        messages: how many; None to consume until the process is stopped, or for `seconds`.
         concurrency: threads that run the handler.
-        seconds: for how long, whatever comes; the result then tells every lateness.
+        seconds: for how long; the result then has every lateness.
     """
 
     queue: str
@@ -44,15 +44,15 @@ class DrainOrder(msgspec.Struct, frozen=True):
 
 
 class DrainResult(msgspec.Struct, frozen=True):
-    """What came of it.
+    """The result of an order.
 
     Attributes:
-        messages: handled.
-        seconds: what they took; without the start, for the first tenth is taken to have been as quick as the others.
-        p50_ms, p99_ms, max_ms: from the due time to the handler, by the server's clock; 0 when nothing came.
-        early: hand-outs before the due time, by the server's clock.
-        cpu_seconds: processor time of this process.
-        late_ms: each lateness, least first, where the order says for how long.
+        messages: how many were handled.
+        seconds: the time they took, without the start: the first tenth counts as if it had the speed of the rest.
+        p50_ms, p99_ms, max_ms: from the due time to the handler, by the server's clock; 0 if there were no messages.
+        early: deliveries before the due time, by the server's clock.
+        cpu_seconds: CPU time of this process.
+        late_ms: each lateness, in ascending order, if the order has `seconds`.
     """
 
     messages: int
@@ -66,7 +66,7 @@ class DrainResult(msgspec.Struct, frozen=True):
 
 
 class DrainTally:
-    """A handler that does nothing but take the time."""
+    """A handler that only records the time."""
 
     def __init__(self) -> None:
         self.times = array("d")  # seconds
@@ -74,7 +74,7 @@ class DrainTally:
         self.early = 0
 
     def __call__(self, message: Message) -> None:
-        """Take the time of a message."""
+        """Record the time of a message."""
         now = time.time()
         self.times.append(now)
         self.late_ms.append(now * 1000 - message.due_ms)
@@ -94,9 +94,11 @@ class DrainTally:
 
 
 def main() -> None:
-    """Obey the orders."""
+    """Run the orders."""
     configure()
-    logging.getLogger("delayq").setLevel(logging.ERROR)  # whoever gives the orders has warned of the server's settings
+    logging.getLogger("delayq").setLevel(
+        logging.ERROR
+    )  # the parent process has already warned about the server's settings
     orders: queue.SimpleQueue[DrainOrder] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(orders,), daemon=True).start()
     while True:
@@ -108,15 +110,13 @@ def main() -> None:
 def _listen(orders: queue.SimpleQueue[DrainOrder]) -> None:
     for line in sys.stdin.buffer:
         orders.put(msgspec.json.decode(line, type=DrainOrder))
-    os._exit(0)  # also in the middle of a run: nobody waits for it any more
+    os._exit(0)  # even in the middle of a run: the parent no longer waits
 
 
 def _consume(source: Queue, order: DrainOrder) -> DrainResult:
     offset = clock_offset(home(source))
     tally = DrainTally()
-    handler = (
-        tally if order.messages or order.seconds else _ignore
-    )  # what goes on for ever must not keep a time for each
+    handler = tally if order.messages or order.seconds else _ignore  # an endless run must not keep a time per message
     consumer = Consumer(source, handler, concurrency=order.concurrency)
     _say(READY)
     began = time.process_time()
@@ -128,7 +128,7 @@ def _consume(source: Queue, order: DrainOrder) -> DrainResult:
 
 
 def _ignore(_message: Message) -> None:
-    """Handle a message of which nothing is to be kept."""
+    """Handle a message and keep nothing."""
 
 
 def _say(line: bytes) -> None:

@@ -1,4 +1,4 @@
-"""What messages cost, and how late they are: what ``delayq bench`` tells beside the rates."""
+"""What messages cost, and how late they are: what ``delayq bench`` prints besides the rates."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from .consumer import DrainOrder, DrainResult
 from .rates import CONSUMER_SECONDS, Bench
 from .samples import percentile
 
-LEAD_SECONDS = 1.0  # in which all are sent
-LONE_SECONDS = 0.2  # a window for one message: an idle consumer's own polls, once a second, miss most windows
+LEAD_SECONDS = 1.0  # time to send them all
+LONE_SECONDS = 0.2  # a window for one message: an idle consumer polls once a second, outside most windows
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What a message costs, sent in bulk and drained.
+    """What a message costs, sent in bulk and consumed.
 
     Attributes:
-        redis_cpu_us: processor time of the server.
-        commands: that the server has run, within scripts, too.
+        redis_cpu_us: CPU time of the server.
+        commands: commands that the server ran, including those in scripts.
         trips: round trips.
     """
 
@@ -32,7 +32,7 @@ class Cost:
 
 
 def lateness(bench: Bench, count: int, seconds: float) -> DrainResult:
-    """Let `count` messages fall due over so many seconds, one after another, before an idle consumer."""
+    """Let `count` messages fall due one after another over some seconds, with an idle consumer waiting."""
     bench.apart.begin(DrainOrder(bench.queue.name, count))
     step = seconds / count
     bench.queue.send_many([Outgoing(bench.payload, delay=LEAD_SECONDS + number * step) for number in range(count)])
@@ -42,7 +42,7 @@ def lateness(bench: Bench, count: int, seconds: float) -> DrainResult:
 
 
 def memory(bench: Bench, count: int) -> float:
-    """Return the bytes that the server needs for a message that waits."""
+    """Return the bytes that the server needs for a waiting message."""
     server_load.freed(bench.client)
     before = server_load.read(bench.client)
     bench.bare.send_bulk(count)
@@ -52,7 +52,7 @@ def memory(bench: Bench, count: int) -> float:
 
 
 def cost(bench: Bench, count: int) -> Cost:
-    """Return what a message costs that is sent in bulk and drained."""
+    """Return the cost of a message that is sent in bulk and consumed."""
     server_load.freed(bench.client)
     before = server_load.read(bench.client)
     bench.send_many(count, delay=0.001)
@@ -63,7 +63,7 @@ def cost(bench: Bench, count: int) -> Cost:
 
 
 def lone_trips(bench: Bench, count: int) -> float:
-    """Return the round trips of a lone message, from the send to the ack, before an idle consumer: the median."""
+    """Return the median number of round trips of a single message, from send to ack, with an idle consumer waiting."""
     bench.apart.begin(DrainOrder(bench.queue.name, count))
     time.sleep(LONE_SECONDS)
     trips = []

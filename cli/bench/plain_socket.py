@@ -1,6 +1,6 @@
-"""The leanest way to a server: a socket, hiredis, and nothing between.
+"""A minimal client: a socket and hiredis, with nothing between.
 
-Of no use but to be measured against. It shares no code with `delayq.transport.fast_socket`, whose price is to show.
+It serves only as a baseline, and shares no code with `delayq.transport.fast_socket`, whose cost it shows.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _UNREAD = object()
 
 
 class PlainSocket:
-    """A connection of redis-py's, connected and logged in, whose socket is used past its client.
+    """The socket of a connected and authenticated redis-py connection, used directly.
 
     Args:
-        client: whose pool lends the connection; `close` gives it back.
+        client: its pool lends the connection; `close` returns it.
     """
 
     def __init__(self, client: redis.Redis) -> None:
@@ -45,7 +45,7 @@ class PlainSocket:
         self.close()
 
     def close(self) -> None:
-        """Give the connection back, disconnected: replies may be under way that nobody waits for."""
+        """Disconnect and return the connection, since unread replies may still arrive."""
         self._connection.disconnect()
         self._pool.release(self._connection)
 
@@ -53,8 +53,8 @@ class PlainSocket:
         """Send commands in one round trip; return their replies as bytes, ints and lists.
 
         Raises:
-            redis.ResponseError: what the server said of one of them.
-            redis.ConnectionError: it has closed the connection.
+            redis.ResponseError: the server's error for one of them.
+            redis.ConnectionError: the server has closed the connection.
         """
         self._socket.sendall(b"".join([hiredis.pack_command(tuple(words)) for words in commands]))
         return [self._read() for _ in commands]

@@ -1,4 +1,4 @@
-"""Drives the consumer that ``delayq bench`` runs in a process of its own: the sender's threads do not slow it down."""
+"""Controls the consumer process of ``delayq bench``; in its own process, the sender's threads do not slow it down."""
 
 from __future__ import annotations
 
@@ -15,25 +15,27 @@ import msgspec
 from ..connection import ServerOptions
 from .consumer import READY, DrainOrder, DrainResult
 
-START_SECONDS = 30.0  # a machine under load; an idle one needs half a second
+START_SECONDS = 30.0  # for a busy machine; an idle one needs half a second
 
 
 class ConsumerProcess:
-    """A process that consumes on order; ended with the block, in whatever state it is.
+    """A process that consumes on request; the end of the block kills it in any state.
 
     Args:
-        server: where the queues are; the process connects to it by itself.
+        server: the server of the queues; the process connects to it itself.
     """
 
     def __init__(self, server: ServerOptions) -> None:
-        environment = os.environ | ({"DELAYQ_URL": server.url} if server.url else {})  # in no list of processes
+        environment = os.environ | (
+            {"DELAYQ_URL": server.url} if server.url else {}
+        )  # not visible in the list of processes
         self.process = subprocess.Popen(
             [sys.executable, "-P", "-m", f"{__package__}.consumer", server.prefix],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            bufsize=0,  # what a buffer has read ahead is not seen by select
+            bufsize=0,  # select does not see what a buffer has already read
             env=environment,
-            start_new_session=True,  # Ctrl-C reaches the command alone, which then ends this process
+            start_new_session=True,  # Ctrl-C reaches only the command, which then ends this process
         )
         assert self.process.stdin is not None
         assert self.process.stdout is not None
@@ -55,20 +57,22 @@ class ConsumerProcess:
         self._answers.close()
 
     def begin(self, order: DrainOrder) -> None:
-        """Let it consume; return once it does."""
+        """Start consuming; return once it does."""
         self._orders.write(msgspec.json.encode(order) + b"\n")
         self._orders.flush()
         if self._line(START_SECONDS) != READY:
-            raise click.ClickException("the consumer's process does not start")
+            raise click.ClickException(
+                f"the consumer process did not start within {START_SECONDS:.0f} seconds: try again"
+            )
 
     def end(self, seconds: float) -> DrainResult:
-        """Return the result, for which it is given so many seconds."""
+        """Return the result, within `seconds`."""
         return msgspec.json.decode(self._line(seconds), type=DrainResult)
 
     def _line(self, seconds: float) -> bytes:
         if not select.select([self._answers], [], [], seconds)[0]:
-            raise click.ClickException(f"the consumer's process is not done after {seconds:.0f} seconds")
+            raise click.ClickException(f"the consumer process did not answer within {seconds:.0f} seconds")
         line = self._answers.readline()
         if not line:
-            raise click.ClickException(f"the consumer's process has ended with exit code {self.process.wait()}")
+            raise click.ClickException(f"the consumer process exited with code {self.process.wait()}")
         return line

@@ -1,4 +1,4 @@
-"""How quick delayq is on a queue of its own, beside the bare scripts."""
+"""How fast delayq is on its own queue, compared with the bare scripts."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from .process import ConsumerProcess
 from .samples import PairedRates, alternate
 from .server_load import home
 
-HOUR = 3600.0  # seconds: not due while it is measured
-CONSUMER_SECONDS = 120.0  # for what takes a few
-SLOWEST = 1000  # messages a second that a consumer is given more time for
-PAGE = 1000  # ids at a time, when the keys are deleted
+HOUR = 3600.0  # seconds: not due during the measurement
+CONSUMER_SECONDS = 120.0  # for work that takes a few
+SLOWEST = 1000  # messages per second: a slower consumer times out
+PAGE = 1000  # ids per call when deleting keys
 
 
 @dataclass(frozen=True)
 class Bench:
-    """What is measured: a queue, its bare scripts, and a consumer in a process of its own.
+    """A queue to measure, its bare scripts, and a consumer in its own process.
 
     Attributes:
         payload: of every message.
         client: of the server that holds the queue.
-        tick: is called after each sample.
-        keeps: leave the messages of a sample where they are, so that the next one meets them. They are not due.
+        tick: called after each sample.
+        keeps: keep the messages of a sample, which are not due, for the next sample.
     """
 
     queue: Queue
@@ -56,7 +56,7 @@ class Bench:
         clear(self.queue)
 
     def due(self, count: int) -> None:
-        """Let there be so many messages that are due."""
+        """Send `count` messages that are due at once."""
         self.bare.send_bulk(count, due="+1")
         time.sleep(0.002)
 
@@ -65,29 +65,29 @@ class Bench:
         return self._pair(count, self._send_one, self.bare.send_one, runs)
 
     def send_bulk(self, count: int, runs: int) -> PairedRates:
-        """Send messages by `send_many`."""
+        """Send messages with `send_many`."""
         return self._pair(count, self.send_many, self.bare.send_bulk, runs)
 
     def send_threads(self, count: int, runs: int, threads: int) -> PairedRates:
-        """Send messages one by one from several threads; the bare scripts have only one."""
+        """Send messages one by one from several threads; the bare scripts use only one."""
         return self._pair(count, lambda count: self._send_threads(count, threads), self.bare.send_one, runs)
 
     def drain(self, count: int, runs: int) -> PairedRates:
-        """Let a consumer with a handler that does nothing take and ack what is due."""
+        """Let a consumer whose handler does nothing take and ack the due messages."""
         return self._pair(count, self.consume, self.bare.drain, runs, filled=True)
 
     def pull(self, count: int, runs: int) -> PairedRates:
-        """Take by `receive`, up to 500 at once, and `ack` them."""
+        """Take messages with `receive`, up to 500 at once, and `ack` them."""
         return self._pair(count, self._pull, self.bare.pull, runs, filled=True)
 
     def send_many(self, count: int, delay: float = HOUR) -> float:
-        """Send messages in bulk; return the seconds that took."""
+        """Send messages in bulk; return the seconds it took."""
         began = time.perf_counter()
         self.queue.send_many([Outgoing(self.payload, delay=delay) for _ in range(count)])
         return time.perf_counter() - began
 
     def consume(self, count: int) -> float:
-        """Let the consumer take all that is due, `count` messages; return the seconds that took."""
+        """Let the consumer take all `count` due messages; return the seconds it took."""
         acked = self.queue.stats().acked
         self.apart.begin(DrainOrder(self.queue.name, count))
         seconds = self.apart.end(CONSUMER_SECONDS + count / SLOWEST).seconds
@@ -147,11 +147,11 @@ class Bench:
 
 @contextmanager
 def bench(server: ServerOptions, size: int, tick: Callable[[], None]) -> Generator[Bench]:
-    """Yield what is to be measured; delete its keys in the end.
+    """Yield the queue to measure; delete its keys at the end.
 
     Args:
         size: bytes of a payload.
-        tick: is called after each sample.
+        tick: called after each sample.
     """
     payload = b"x" * size
     # With a client of its own, as a user makes a queue: one that shares its client is slower.

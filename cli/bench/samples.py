@@ -1,4 +1,4 @@
-"""Samples of a figure, and what can be said of them: pure arithmetic."""
+"""Samples of a figure and their statistics: pure arithmetic."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-NOISY = 0.15  # from one run of the bare scripts to the next: a ratio may be wrong by as much
+NOISY = 0.15  # between runs of the bare scripts: a ratio may be wrong by this much
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """Return the least of `values` that `share` (0 to 1) of them do not exceed.
+    """Return the smallest of `values` that `share` (0 to 1) of them do not exceed.
 
     Raises:
         ValueError: there are none.
@@ -28,8 +28,8 @@ class PairedRates:
     """Rates of delayq and of the bare scripts, measured in turn: bare, delayq, bare, …, delayq, bare.
 
     Attributes:
-        own: messages a second, a sample a run.
-        bare: likewise, one sample more.
+        own: messages per second, one sample per run.
+        bare: the same, with one sample more.
     """
 
     own: list[float] = field(default_factory=list)
@@ -42,7 +42,7 @@ class PairedRates:
 
     @property
     def ratios(self) -> list[float]:
-        """Each sample of delayq over the mean of its neighbours: what slows the machine down slows both."""
+        """Each sample of delayq divided by the mean of its neighbours: a slower machine slows both."""
         between = zip(self.own, self.bare, self.bare[1:], strict=False)
         return [2 * own / (before + after) for own, before, after in between]
 
@@ -53,13 +53,13 @@ class PairedRates:
 
     @property
     def unrest(self) -> float:
-        """By how much neighbouring samples of the bare scripts differ, as a share: the median."""
+        """The median relative difference between neighbouring samples of the bare scripts."""
         return statistics.median(
             abs(before - after) / max(before, after) for before, after in zip(self.bare, self.bare[1:], strict=False)
         )
 
     def as_record(self) -> dict[str, Any]:
-        """Return the figures, to be printed as JSON."""
+        """Return the figures for printing as JSON."""
         return {
             "per_second": summary(self.own),
             "bare_per_second": summary(self.bare),
@@ -70,7 +70,7 @@ class PairedRates:
 
 
 def alternate(own: Callable[[], float], bare: Callable[[], float], runs: int) -> PairedRates:
-    """Measure both in turn, `runs` pairs and the bare scripts once more; both return rates."""
+    """Measure both in turn, in `runs` pairs, and the bare scripts once more; both functions return rates."""
     paired = PairedRates()
     paired.bare.append(bare())
     for _ in range(runs):
@@ -80,7 +80,7 @@ def alternate(own: Callable[[], float], bare: Callable[[], float], runs: int) ->
 
 
 def summary(samples: Sequence[float]) -> dict[str, Any]:
-    """Return median, least, greatest and all of the samples."""
+    """Return the median, minimum and maximum of the samples, and all of them."""
     return {
         "median": statistics.median(samples),
         "min": min(samples),

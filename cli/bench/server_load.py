@@ -1,4 +1,4 @@
-"""What a server tells of its own work: processor time, commands, round trips, memory."""
+"""What a server reports about its work: CPU time, commands, round trips, memory."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from redis.cluster import RedisCluster
 from delayq.operations.queue_context import QueueContext
 from delayq.queue import Queue
 
-FREED_SECONDS = 10.0  # for a thread of the server to free what was unlinked
+FREED_SECONDS = 10.0  # for a server thread to free unlinked memory
 CLOCK_LOOKS = 20
 
 
 class ServerReading(NamedTuple):
-    """The counts of a server at one instant; of two readings, what came between.
+    """The counts of a server at one instant, or the difference between two readings.
 
-    All clients of the server are in them.
+    They include all clients of the server.
 
     Attributes:
-        cpu_seconds: processor time of its process.
-        commands: those that scripts have run included.
-        trips: replies written: round trips, where each is written at once. Long replies count more than once.
-        memory_bytes: in use, but for what is kept for clients.
+        cpu_seconds: CPU time of its process.
+        commands: commands, including those in scripts.
+        trips: replies written, which are the round trips if each reply is written at once; long replies count more
+            than once.
+        memory_bytes: memory in use, without buffers of clients.
     """
 
     cpu_seconds: float
@@ -33,7 +34,7 @@ class ServerReading(NamedTuple):
     memory_bytes: int
 
     def since(self, earlier: ServerReading) -> ServerReading:
-        """Return what came between; the earlier reading's own command and reply are not counted."""
+        """Return the difference from an earlier reading, whose own command and reply are not counted."""
         return ServerReading(
             self.cpu_seconds - earlier.cpu_seconds,
             self.commands - earlier.commands - 1,
@@ -43,7 +44,7 @@ class ServerReading(NamedTuple):
 
 
 def read(client: redis.Redis) -> ServerReading:
-    """Read the gauges of a server."""
+    """Read the counts of a server."""
     told: dict[str, Any] = client.info()
     return ServerReading(
         told["used_cpu_user"] + told["used_cpu_sys"],
@@ -54,14 +55,14 @@ def read(client: redis.Redis) -> ServerReading:
 
 
 def freed(client: redis.Redis) -> None:
-    """Wait until the server has freed what was unlinked."""
+    """Wait until the server has freed unlinked memory."""
     deadline = time.monotonic() + FREED_SECONDS
     while client.info("memory")["lazyfree_pending_objects"] and time.monotonic() < deadline:
         time.sleep(0.01)
 
 
 def clock_offset(client: redis.Redis) -> float:
-    """Return by how many ms the server's clock is ahead of this machine's, right to half a round trip."""
+    """Return by how many ms the server's clock is ahead of this machine's, accurate to half a round trip."""
     best, offset = float("inf"), 0.0
     for _ in range(CLOCK_LOOKS):
         before = time.time()
@@ -73,8 +74,8 @@ def clock_offset(client: redis.Redis) -> float:
 
 
 def home(queue: Queue) -> redis.Redis:
-    """Return a client of the server that holds a queue; of several shards, the first."""
-    client: Any = queue._executor.client  # noqa: SLF001  # what is compared with delayq runs beside it
+    """Return a client of the server that holds a queue or, if it has several shards, the first shard."""
+    client: Any = queue._executor.client  # noqa: SLF001  # the baseline uses the same client
     if isinstance(client, RedisCluster):
         client = client.get_redis_connection(client.get_node_from_key(queue.execute(QueueContext.opened)[0].keys.meta))
     return client  # type: ignore[no-any-return]

@@ -1,1 +1,1 @@
-"""``delayq consume``: handling messages, and records of a topic."""
+"""``delayq consume``: handle messages, or the records of a topic."""

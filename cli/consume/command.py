@@ -1,4 +1,4 @@
-"""consume: handling messages as they fall due."""
+"""consume: handle messages as they fall due."""
 
 from __future__ import annotations
 
@@ -51,20 +51,20 @@ log = structlog.get_logger("delayq")
 @click.option(
     "--strict",
     is_flag=True,
-    help="Strict order: start a TARGET's messages only while no earlier TARGET has any waiting.",
+    help="Strict priority: start a TARGET's messages only while no earlier TARGET has any waiting.",
 )
 @click.option(
     "--concurrency",
     "-c",
     type=click.IntRange(1, 10_000),
-    help="Handlers that run at the same time, over all TARGETs. Default: 8, or with --pool process one per core.",
+    help="Handlers that run at the same time, across all TARGETs. Default: 8, or one per core with --pool process.",
 )
 @click.option(
     "--pool",
     default="thread",
     show_default=True,
     type=click.Choice(["thread", "process"]),
-    help="Where plain handlers run; use process for handlers that compute.",
+    help="Where plain handlers run; use process for CPU-bound handlers.",
 )
 @click.option(
     "--timeout",
@@ -79,13 +79,13 @@ log = structlog.get_logger("delayq")
     default=1,
     show_default=True,
     type=click.IntRange(1, 1000),
-    help="Consumer processes; they are restarted when they die.",
+    help="Number of consumer processes; they are restarted if they die.",
 )
-@click.option("--burst", is_flag=True, help="Stop when no message is due.")
+@click.option("--burst", is_flag=True, help="Stop once no message is due.")
 @click.option(
     "--no-wait",
     is_flag=True,
-    help="Fail if the server does not answer at the start, instead of waiting for it. --burst implies this. With "
+    help="Fail if the server does not answer at the start, instead of waiting for it. Implied by --burst. With "
     "--processes, a process that fails to start three times in a row is not restarted.",
 )
 @click.option(
@@ -95,7 +95,7 @@ log = structlog.get_logger("delayq")
     "--max-messages",
     type=click.IntRange(1),
     metavar="N",
-    help="Stop after N messages over all TARGETs, in each process.",
+    help="Stop after N messages across all TARGETs, in each process.",
 )
 @click.option(
     "--shutdown-timeout",
@@ -103,7 +103,7 @@ log = structlog.get_logger("delayq")
     type=DURATION,
     metavar="TIME",
     show_default=True,
-    help="Time for running handlers to finish at the end. Unfinished messages are handed back without using a retry.",
+    help="Time for running handlers to finish on shutdown. Unfinished messages are handed back without using a retry.",
 )
 @click.option(
     "--lease",
@@ -111,13 +111,13 @@ log = structlog.get_logger("delayq")
     type=DURATION,
     metavar="TIME",
     show_default=True,
-    help="With --exec: redeliver a message this long after its consumer vanished.",
+    help="With --exec: redeliver a message this long after its consumer has died.",
 )
 @log_options
 @click.option(
     "--events",
     is_flag=True,
-    help="Keep a ledger for each TARGET, unless configure has turned it off; see delayq show --history.",
+    help="Keep a ledger for each TARGET, unless delayq configure has turned it off; see delayq show --history.",
 )
 @monitor_options
 @topic_options
@@ -130,15 +130,15 @@ def consume(
     processes: int, burst: bool, no_wait: bool, reload: bool, max_messages: int | None, shutdown_timeout: float,
     lease: float, log_format: LogFormat, log_level: LogLevel,
 ) -> int:  # fmt: skip
-    """Handle messages as they fall due, until SIGTERM or Ctrl-C. Then finish the running ones and hand back the rest.
+    """Handle messages as they fall due, until SIGTERM or Ctrl-C. Then finish running messages and hand back the rest.
 
-    A second Ctrl-C abandons the running messages: they stay leased until their leases end, and the exit code is 1.
+    A second Ctrl-C abandons running messages: they are redelivered when their leases end, and the exit code is 1.
 
     TARGET is MODULE:QUEUE, such as tasks:emails: a Queue with a handler in an importable module. The module's URL
     takes precedence over --url. With --exec, TARGET is the name of a queue.
 
-    Several backlogged TARGETs share the handlers equally, or by their WEIGHTs, 1 to 1000. If a queue's name ends in =
-    and digits, add a weight: a=5=1. Queues of delayq.aio share an event loop; next to other queues they have their
+    Several TARGETs with a backlog share the handlers equally, or by their WEIGHTs, 1 to 1000. If a queue's name ends in
+    = and digits, add a weight: a=5=1. Queues of delayq.aio share an event loop; alongside other queues they have their
     own --concurrency and --max-messages.
 
     With --topic, TARGET is MODULE:HANDLER: a plain or async function that is called with each Record of the topic.
@@ -150,15 +150,17 @@ def consume(
                    so far), DELAYQ_MAX_RETRIES, DELAYQ_DUE_AT, and
                    DELAYQ_HEADER_NAME for each header
       exit code    0 acks; 65 (EX_DATAERR) makes it a dead letter at once;
-                   75 (EX_TEMPFAIL), any other and a signal have it retried later
+                  75 (EX_TEMPFAIL), any other code or a signal: retried later
       stdout       passes through
-      stderr       is logged, line by line, and its end is kept as the error
+      stderr       is logged line by line; its end is kept as the error
     """  # noqa: D301  # click wants the character
     configure(log_format, log_level, of_servers=True)
     weights = weighed(targets, strict) if subscription is None else {targets[0]: None}
     _check(ctx, program, subscription)
     if server.url:
-        os.environ["DELAYQ_URL"] = server.url  # for queues of modules, and never in the arguments of a child
+        os.environ["DELAYQ_URL"] = (
+            server.url
+        )  # for queues in modules; not in the arguments of child processes, which others can see
     if reload:
         return _reloader(ctx, weights, program, processes, shutdown_timeout).run()
     if processes > 1:
@@ -202,27 +204,27 @@ def consume(
 
 
 def _named(server: ServerOptions, lease: float, name: str) -> Queue:
-    """Return the queue of this name, and say when another one is called much like it."""
+    """Return the queue of this name, and log if its name is new and much like another one."""
     if meant := server.likely_meant(name):
         log.warning("queue is new", queue=name, did_you_mean=meant)
     return server.queue(name, lease=lease)
 
 
 def _check(ctx: click.Context, program: str | None, subscription: Subscription | None) -> None:
-    """Refuse options that do nothing for this kind of TARGET."""
+    """Refuse options that do not apply to this kind of TARGET."""
     if subscription is not None:
         return
     for name in ("lease", "prefix"):
         if program is None and _is_given(ctx, name):
-            raise click.UsageError(f"--{name} goes with --exec: a queue in a module has the {name} of its Queue(…)")
+            raise click.UsageError(f"--{name} needs --exec: a queue in a module has the {name} of its Queue(…)")
     if program is not None and ctx.params["pool"] == "process":
-        raise click.UsageError("--pool process goes with MODULE:QUEUE: a program of --exec is a process already")
+        raise click.UsageError("--pool process needs MODULE:QUEUE: with --exec, each program is already a process")
     if len(ctx.params["targets"]) > 1 and ctx.params["pool"] == "process":
-        raise click.UsageError("--pool process is for one TARGET: give each a delayq consume of its own")
+        raise click.UsageError("--pool process takes only one TARGET: run one delayq consume for each")
 
 
 def _end(programs: ProgramHandler) -> None:
-    """End what still runs; one signal more must not leave it behind."""
+    """End running programs; another signal must not leave them behind."""
     numbers = (signal.SIGTERM, signal.SIGINT)
     previous = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
     programs.end()
@@ -234,19 +236,21 @@ def _reloader(
     ctx: click.Context, targets: Iterable[str], program: str | None, processes: int, shutdown_timeout: float
 ) -> Reloader:
     if program is not None:
-        raise click.UsageError("--reload goes with MODULE:QUEUE: a program of --exec is started anew for each message")
+        raise click.UsageError(
+            "--reload needs MODULE:QUEUE: with --exec, the program is started for each message anyway"
+        )
     if processes > 1 and ctx.params["metrics_port"] is not None:
-        raise click.UsageError("--metrics-port with --reload is for one process: leave --processes out")
+        raise click.UsageError("--metrics-port with --reload works with only one process: leave out --processes")
     for target in targets:
-        split(target)  # what no change of a file mends is refused at once
+        split(target)  # refuse at once what no change of a file can fix
     python, *words = _alone(ctx)
-    # -B: compiled files are told apart by the second, and two saves within one would be taken for one.
+    # -B: compiled files have a resolution of a second, so the second of two saves within it would be missed.
     return Reloader([python, "-B", *words], processes, shutdown_timeout, Path.cwd())
 
 
 def _alone(ctx: click.Context) -> list[str]:
-    """Return the command line of one process of several, or of the one that is reloaded."""
-    words = [sys.executable, "-P", "-m", "delayq.cli", "consume"]  # -P: modules of this folder hide none of Python's
+    """Return the command line of one of several processes, or of the process that is reloaded."""
+    words = [sys.executable, "-P", "-m", "delayq.cli", "consume"]  # -P: modules of this folder must not hide Python's
     left_out = {"processes", "reload", "url", *(MONITORED if ctx.params["processes"] > 1 else ())}
     for option in ctx.command.params:
         name = option.name or ""
@@ -263,7 +267,7 @@ def _is_given(ctx: click.Context, name: str) -> bool:
 def _told_of(
     server: ServerOptions, subscription: Subscription | None, names: Iterable[str], program: str | None
 ) -> MonitoredTargets:
-    """Return the queues and the topics that metrics tell of; a server that is away may come later."""
+    """Return the queues and topics to monitor; the server may be unavailable yet."""
     options: dict[str, Any] = {"url": server.url, "prefix": server.prefix, "shards": None}
     if subscription is None:
         return MonitoredTargets([Queue(name, **options) if program else load_queue(name) for name in names])

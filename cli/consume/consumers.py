@@ -1,4 +1,4 @@
-"""Consumers for the queues of ``delayq consume``: one for the queues of each face."""
+"""The consumers of ``delayq consume``: one for blocking queues and one for async queues."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from .program import ProgramHandler
 def consumers_of(
     weights: Mapping[Queue | AsyncQueue, int | None], programs: ProgramHandler | None, options: dict[str, Any]
 ) -> list[Consumer | AsyncConsumerRunner]:
-    """Return a consumer for the queues of each face. The log lines of their handlers name their message.
+    """Return a consumer for blocking queues, one for async queues, or both. Log lines of handlers name their message.
 
     Args:
-        weights: None for a queue for which none was given.
-        programs: the handler of all queues; None for the handler that each has registered.
+        weights: None for a queue without a weight.
+        programs: the handler of all queues; None for the registered handlers.
 
     Raises:
-        click.UsageError: weights or priority over queues of both faces, which share nothing.
+        click.UsageError: weights or --strict with both kinds of queues, whose consumers share nothing.
     """
     plain = {queue: weight or 1 for queue, weight in weights.items() if isinstance(queue, Queue)}
     awaited = {queue: weight or 1 for queue, weight in weights.items() if isinstance(queue, AsyncQueue)}
     strict = options["strict"]
     if plain and awaited and (strict or any(weights.values())):
         raise click.UsageError(
-            f"weights and --strict are for queues of one kind, and {', '.join(queue.name for queue in awaited)} of "
-            "delayq.aio cannot share handlers with the others: give each kind to a delayq consume of its own"
+            f"weights and --strict need queues of one kind, but {', '.join(queue.name for queue in awaited)} of "
+            "delayq.aio cannot share handlers with the others: run one delayq consume for each kind"
         )
     if options["pool"] == "thread":  # a process of the pool binds the names itself
         for queue in weights if programs is None else awaited:
@@ -52,7 +52,7 @@ def consumers_of(
 
 
 def log_context(subject: Delivery | list[Any]) -> Any:
-    """Let log lines name the message or the batch that they are about, until the block ends."""
+    """Let log lines name their message or batch until the block ends."""
     if isinstance(subject, list):
         return structlog.contextvars.bound_contextvars(queue=subject[0].queue, messages=len(subject))
     return structlog.contextvars.bound_contextvars(queue=subject.queue, id=subject.id, attempt=subject.attempt)
@@ -74,14 +74,14 @@ def _with_log_context(handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 class AsyncConsumerRunner:
-    """A consumer of the async face, to be run from a thread that waits for its end."""
+    """An async consumer that a thread runs and waits for."""
 
     def __init__(self, consumer: AsyncConsumer) -> None:
         self._consumer = consumer
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def run(self, **limits: Any) -> None:
-        """Run it until it has ended, or a signal comes; see `Consumer.run`."""
+        """Run it until it ends or a signal arrives; see `Consumer.run`."""
         asyncio.run(self._run(limits))
 
     @property
@@ -102,7 +102,7 @@ class AsyncConsumerRunner:
         return self._consumer.abandoned
 
     def take_signal(self) -> None:
-        """End `run` soon, the second time at once; may be called from any thread."""
+        """End `run` soon, or at once on the second call; any thread may call it."""
         if self.loop is not None:
             self.loop.call_soon_threadsafe(self._consumer.take_signal)
 

@@ -1,4 +1,4 @@
-"""``consume --metrics-port``: what the consumer tells of itself and of its queues, over HTTP."""
+"""``consume --metrics-port``: metrics and health of the consumer and its queues over HTTP."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from delayq.metrics.http_server import Route
 
 OWN = ("metrics_port", "metrics_host", "stall_timeout")
-READY_SECONDS = 2.0  # for Redis to answer; a probe's own patience should be longer
+READY_SECONDS = 2.0  # for Redis to answer; the timeout of a probe should be longer
 
 
 class Monitored(Protocol):
@@ -37,14 +37,14 @@ class Monitored(Protocol):
 
 
 class MonitoredTargets(NamedTuple):
-    """What metrics tell of."""
+    """What the metrics cover."""
 
     queues: Iterable[Queue | AsyncQueue] = ()
     topics: Sequence[Topic] = ()
 
 
 class MetricsPort(NamedTuple):
-    """Where to tell, and after how many seconds without a turn the consumer is said to have stalled."""
+    """Where to serve, and after how many seconds a consumer whose loop does not run counts as stalled."""
 
     number: int
     host: str
@@ -52,7 +52,7 @@ class MetricsPort(NamedTuple):
 
 
 def monitor_options(function: Function) -> Function:
-    """--metrics-port and what goes with it; the function gets a `Monitor` as `monitor`."""
+    """--metrics-port and its options; the function gets a `Monitor` as `monitor`."""
 
     @click.option(
         "--metrics-port",
@@ -65,7 +65,7 @@ def monitor_options(function: Function) -> Function:
         default="127.0.0.1",
         show_default=True,
         metavar="HOST",
-        help="With --metrics-port: the address to listen on; 0.0.0.0 means all, which a container needs.",
+        help="With --metrics-port: the address to listen on; 0.0.0.0 means all (needed in a container).",
     )
     @click.option(
         "--stall-timeout",
@@ -81,7 +81,7 @@ def monitor_options(function: Function) -> Function:
         number, host, seconds = (kwargs.pop(name) for name in OWN)
         for name in OWN[1:] if number is None else ():
             if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
-                raise click.UsageError(f"--{name.replace('_', '-')} goes with --metrics-port: give one")
+                raise click.UsageError(f"--{name.replace('_', '-')} needs --metrics-port")
         port = None if number is None else MetricsPort(number, host, seconds)
         return ctx.invoke(function, *args, monitor=Monitor(port), **kwargs)
 
@@ -89,32 +89,32 @@ def monitor_options(function: Function) -> Function:
 
 
 class Monitor:
-    """Watches the consumers of this process, and tells of them and their queues while it serves."""
+    """Watches the consumers of this process, and serves metrics of them and their queues."""
 
     def __init__(self, port: MetricsPort | None) -> None:
         self._port = port
         self._watched: list[Monitored] = []
 
     def watch(self, *consumers: Monitored) -> None:
-        """Watch these, too."""
+        """Watch these too."""
         self._watched += consumers
 
     @property
     def stalled(self) -> float:
-        """For how many seconds the consumer that is worst off has not turned."""
+        """The longest time in seconds that the loop of a consumer has not run."""
         return max((each.stalled for each in self._watched), default=0.0)
 
     @contextmanager
     def serving(self, told: Callable[[], MonitoredTargets], apart: bool = False) -> Generator[None]:
-        """Serve while the block runs, if that is wanted.
+        """Serve while the block runs, if a port was given.
 
         Args:
-            told: is asked then what to tell of.
+            told: returns what to monitor.
             apart: nothing in this process consumes it.
 
         Raises:
-            InvalidInput: two queues have one name.
-            click.UsageError: the package for it is missing.
+            InvalidInput: two queues have the same name.
+            click.UsageError: a package is missing.
             click.ClickException: it cannot listen.
         """
         if self._port is None:
@@ -134,16 +134,16 @@ class Monitor:
 
     def _trouble(self, ready: bool) -> str:
         if self._port is not None and self.stalled > self._port.stall_seconds:
-            return f"the consumer has not turned for {show_duration(self.stalled)}"
+            return f"the consumer's loop has not run for {show_duration(self.stalled)}"
         is_running = self._watched and all(each.is_running for each in self._watched)
-        return "" if is_running or not ready else "the consumer is starting, or stopping"
+        return "" if is_running or not ready else "the consumer is starting or stopping"
 
 
 def routes(metrics: Metrics, trouble: Callable[[bool], str]) -> dict[str, Callable[[str], Response]]:
-    """Return what is served.
+    """Return the handlers by path.
 
     Args:
-        trouble: returns why this process is not alive, or with True, why it is not ready, "" when it is.
+        trouble: returns why this process is not alive or, called with True, not ready; "" if it is.
     """
 
     def readiness(_: str) -> Response:
@@ -159,7 +159,7 @@ def routes(metrics: Metrics, trouble: Callable[[bool], str]) -> dict[str, Callab
 
 
 def metrics_server(library: Any, host: str, port: int, routes: Mapping[str, Route]) -> MetricsServer:
-    """Return the server of metrics; where it cannot listen, nothing is wrong with the command line itself."""
+    """Return the metrics server; if it cannot listen, fail with exit code 1, not 2."""
     try:
         server: MetricsServer = library.MetricsServer(host, port, routes)
     except InvalidInput as error:
@@ -168,7 +168,7 @@ def metrics_server(library: Any, host: str, port: int, routes: Mapping[str, Rout
 
 
 def page(metrics: Metrics, accept: str) -> Response:
-    """Return the answer to a scrape: what is told of queues, and of this process."""
+    """Return the answer to a scrape: metrics of the queues and of this process."""
     from prometheus_client import REGISTRY  # noqa: PLC0415  # of the extra, as below
 
     from delayq.metrics import Response  # noqa: PLC0415
@@ -183,7 +183,7 @@ def _answer(trouble: str) -> Response:
 
 
 def metrics_library(wanted: str) -> Any:
-    """Return the module `delayq.metrics`, without which `wanted` does not go."""
+    """Return the module `delayq.metrics`, which `wanted` needs."""
     try:
         from delayq import metrics  # noqa: PLC0415  # an optional extra
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""``--exec``: a program is the handler."""
+"""``--exec``: a program as the handler."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from delayq.model.text import printable
 from delayq.model.units import lease_ms
 from delayq.runtime.supervisor import SUPERVISOR_ENV
 
-EX_DATAERR = 65  # of sysexits.h: the input was wrong, and would be wrong again
+EX_DATAERR = 65  # from sysexits.h: the input was wrong, so a retry would fail too
 TAIL_BYTES = 1500  # of stderr, kept as the error
 LINE_BYTES = 8192  # a longer line is logged in parts
-STRAGGLER_SECONDS = 0.5  # for what the program has written; a child that it left behind may hold stderr open for ever
+STRAGGLER_SECONDS = 0.5  # to read the program's last output; a child that it left behind may keep stderr open forever
 MERCY_SECONDS = 2.0  # between SIGTERM and SIGKILL
 HEADER = "DELAYQ_HEADER_"
 
@@ -36,15 +36,15 @@ class ProgramFailed(Verdict):
 
 
 class ProgramHandler:
-    """Runs a shell command for each message: the payload on stdin, what is known of the message in the environment.
+    """Runs a shell command for each message, with the payload on stdin and the message's fields in the environment.
 
-    Exit code 0 acks, 65 (EX_DATAERR) rejects, anything else and a signal nack. What the program writes to stdout passes
-    through; what it writes to stderr is logged, and its end kept as the error. It runs in a session of its own, so that
-    Ctrl-C reaches delayq alone.
+    Exit code 0 acks, 65 (EX_DATAERR) rejects, any other code or a signal nacks. The program's stdout passes through;
+    its stderr is logged, and the end of it is kept as the error. The program runs in its own session, so that Ctrl-C
+    reaches only delayq.
 
     Args:
         command: for ``sh -c``.
-        timeout: seconds (0.001 to 86,400) that it may run before it is ended with all that it started; None for ever.
+        timeout: seconds (0.001 to 86,400) before the program and all that it started are stopped; None for no limit.
             The message's own timeout overrides it.
     """
 
@@ -61,8 +61,8 @@ class ProgramHandler:
         """Run the program on a message.
 
         Raises:
-            Reject: it exited with 65.
-            ProgramFailed: it exited with another code than 0, or was killed, or took too long.
+            Reject: it exited with code 65.
+            ProgramFailed: it exited with another code than 0, was killed, or took too long.
         """
         process = self._start(message)
         tail = _Tail(process.stderr, message)
@@ -71,14 +71,14 @@ class ProgramHandler:
         code = process.wait()
         with self._lock:
             self._running.discard(process)
-        how = _how(code) if in_time else f"took longer than {timeout:g} s, and was ended"
+        how = _how(code) if in_time else f"stopped after its time limit of {timeout:g} s"
         error = f"{how}: {tail.text()}".removesuffix(": ")
         if in_time and code == 0:
             return
         raise Reject(error) if in_time and code == EX_DATAERR else ProgramFailed(error)
 
     def end(self) -> None:
-        """End the programs that still run: SIGTERM, and SIGKILL for those that do not obey. No other one starts."""
+        """Stop the running programs with SIGTERM, then SIGKILL. No other program starts."""
         with self._lock:
             self._ended = True
             running = list(self._running)
@@ -90,7 +90,7 @@ class ProgramHandler:
             payload.seek(0)
             with self._lock:
                 if self._ended:
-                    raise ProgramFailed("not started: delayq is at its end")
+                    raise ProgramFailed("not started: delayq is shutting down")
                 process = subprocess.Popen(
                     ["/bin/sh", "-c", self._command],
                     stdin=payload,
@@ -103,7 +103,7 @@ class ProgramHandler:
 
 
 def environment(message: Message) -> dict[str, str]:
-    """Return what a program is told of its message, within the environment of this process."""
+    """Return the environment of this process, with the fields of the message."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(HEADER) and name != SUPERVISOR_ENV}
     told = {
         "DELAYQ_ID": message.id,
@@ -118,7 +118,7 @@ def environment(message: Message) -> dict[str, str]:
 
 
 def _waited(process: subprocess.Popen[bytes], timeout: float | None) -> bool:
-    """Wait for a program's end, and end it when its time is over; return whether it ended in time."""
+    """Wait for a program to end, and stop it at its time limit; return whether it ended in time."""
     try:
         process.wait(timeout)
     except subprocess.TimeoutExpired:
@@ -134,11 +134,11 @@ def _text(value: Any) -> str:
         text = str(value).lower()
     else:
         text = "" if value is None else str(value)
-    return text.replace("\0", "")  # which no environment can hold
+    return text.replace("\0", "")  # an environment cannot hold it
 
 
 def _how(code: int) -> str:
-    number = -code if code < 0 else code - 128  # sh tells so of a program that it waited for
+    number = -code if code < 0 else code - 128  # how sh reports a program that it waited for
     names = {each.value: each.name for each in signal.Signals}
     return f"killed by {names[number]}" if number in names else f"exit code {code}"
 
@@ -159,7 +159,7 @@ def _signal(process: subprocess.Popen[bytes], number: int) -> None:
 
 
 class _Tail(threading.Thread):
-    """Logs what a program writes to stderr, line by line, and keeps the end of it."""
+    """Logs a program's stderr line by line, and keeps the end of it."""
 
     def __init__(self, stream: IO[bytes] | None, message: Message) -> None:
         super().__init__(daemon=True)
@@ -177,6 +177,6 @@ class _Tail(threading.Thread):
                     self._log.info(printable(text))
 
     def text(self) -> str:
-        """Return the end of what the program has written, once all of it is logged."""
+        """Return the end of the program's stderr, once all of it is logged."""
         self.join(STRAGGLER_SECONDS)
         return self._kept.decode(errors="replace").strip()

@@ -1,4 +1,4 @@
-"""Queues of the async face, read from threads."""
+"""Async queues, read from threads."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from delayq.model.queue_stats import QueueStats
 from delayq.operations.queue_context import QueueContext
 from delayq.protocol.operation import Operation
 
-SECONDS = 5.0  # for an event loop that a handler blocks
+SECONDS = 5.0  # in case a handler blocks the event loop
 
 T = TypeVar("T")
 
 
 class AsyncQueueReader:
-    """Reads a queue on its event loop, for a thread that waits.
+    """Reads a queue on its event loop, for a waiting thread.
 
     Args:
-        loop: returns the event loop, None while it does not run.
+        loop: returns the event loop, or None while it does not run.
     """
 
     def __init__(self, queue: Queue, loop: Callable[[], asyncio.AbstractEventLoop | None]) -> None:
@@ -35,7 +35,7 @@ class AsyncQueueReader:
         return self._wait(self._queue.stats)
 
     def consumers(self) -> Sequence[Any]:
-        """Return who consumes."""
+        """Return the consumers."""
         return self._wait(self._queue.consumers)
 
     def execute(self, operation: Callable[[QueueContext], Operation[T]]) -> T:
@@ -45,7 +45,7 @@ class AsyncQueueReader:
     def _wait(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
         loop = self._loop()
         if loop is None:
-            raise ServerUnreachable(f"queue {self.name} is read on an event loop, which does not run")
+            raise ServerUnreachable(f"queue {self.name} cannot be read: its event loop does not run")
         asked = asyncio.run_coroutine_threadsafe(call(), loop)
         try:
             return asked.result(SECONDS)
@@ -55,13 +55,13 @@ class AsyncQueueReader:
 
 
 class EventLoopThread:
-    """An event loop on a thread of its own, begun when it is first needed."""
+    """An event loop on its own thread, started when first needed."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def __call__(self) -> asyncio.AbstractEventLoop:
-        """Return the loop, which runs."""
+        """Return the running loop."""
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
             threading.Thread(target=self._loop.run_forever, name="delayq-metrics-loop", daemon=True).start()

@@ -1,4 +1,4 @@
-"""``consume --reload``: the consumer begins anew when a Python file of the folder changes."""
+"""``consume --reload``: restart the consumer when a Python file in the folder changes."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ import click
 from delayq.log import log
 from delayq.runtime.supervisor import Supervisor
 
-LOOK_MS = 100  # a signal waits for the end of a look
-GATHER_MS = 200  # for the files that are saved together; the embedded store writes all the time, and must delay nothing
-NAMED = 3  # changed files, in the log
+LOOK_MS = 100  # a signal waits at most this long
+GATHER_MS = 200  # to collect files that are saved together; constant writes of the embedded store must not extend it
+NAMED = 3  # changed files in the log
 FOREIGN = {"__pycache__", "node_modules", "site-packages"}
-"""Folders of which nothing is the project's own; hidden ones, such as .venv and .git, are none of it either."""
+"""Folders that are not part of the project; hidden folders, such as .venv and .git, are not either."""
 
 
 class Reloader(Supervisor):
-    """A supervisor that starts its processes anew when a Python file changes: what they run is finished first.
+    """A supervisor that restarts its processes when a Python file changes, once their running messages are done.
 
-    Processes that have ended by themselves wait for the next change: for that which mends the file, perhaps.
+    Processes that ended on their own are started again on the next change, which may fix the file.
 
     Args:
         command: the program and its arguments.
         processes: 1 to 1,000.
-        shutdown_timeout: seconds that the processes take at most to finish what they run.
-        folder: whose files are watched, and those of all folders in it.
+        shutdown_timeout: seconds that the processes may take to finish running messages.
+        folder: the folder to watch, with all folders in it.
 
     Raises:
-        click.UsageError: the package that watches is not installed.
+        click.UsageError: watchfiles is not installed.
     """
 
     def __init__(self, command: Sequence[str], processes: int, shutdown_timeout: float, folder: Path) -> None:
@@ -46,7 +46,7 @@ class Reloader(Supervisor):
             more = f" and {len(changed) - NAMED} more" if len(changed) > NAMED else ""
             log.info("restarting", changed=", ".join(changed[:NAMED]) + more)
             self._end()
-            self._changed()  # what has changed until here is in what is started now
+            self._changed()  # the new processes already have these changes
             self._children, self._is_told = self._new_children(), False
         if self._stopping:
             return
@@ -58,8 +58,8 @@ class Reloader(Supervisor):
     def _changed(self) -> list[str]:
         try:
             changed = next(self._changes)
-        except (OSError, RuntimeError) as error:  # of the system's limits, most often
-            text = f"cannot watch {self._folder}: {error} (with WATCHFILES_FORCE_POLLING=1 it takes no watches)"
+        except (OSError, RuntimeError) as error:  # mostly a limit of the system
+            text = f"cannot watch {self._folder}: {error} (set WATCHFILES_FORCE_POLLING=1 to poll the files instead)"
             raise click.ClickException(text) from error
         if not self._is_watching:
             log.info("watching Python files", folder=str(self._folder))
@@ -68,17 +68,17 @@ class Reloader(Supervisor):
 
 
 def changes(folder: Path) -> Iterator[list[str]]:
-    """Watch a folder: each time, wait a moment, and return the Python files that have changed since the last time.
+    """Return a function that waits a moment and returns the Python files that changed since its last call.
 
     Raises:
-        click.UsageError: the package that watches is not installed.
+        click.UsageError: watchfiles is not installed.
     """
     try:
         from watchfiles import watch  # noqa: PLC0415  # an optional extra
     except ImportError as error:
         raise click.UsageError("--reload needs the package watchfiles: pip install 'delayq[reload]'") from error
-    logging.getLogger("watchfiles").setLevel(logging.WARNING)  # it tells of each change, also of those left out here
-    # A filter of its own would have it go on waiting while others write: the look would not end.
+    logging.getLogger("watchfiles").setLevel(logging.WARNING)  # it logs every change, even those ignored here
+    # With a filter, it would keep waiting while other files are written, and never return.
     looks = watch(
         folder,
         watch_filter=None,
@@ -91,7 +91,7 @@ def changes(folder: Path) -> Iterator[list[str]]:
 
 
 def own(path: Path, folder: Path) -> str | None:
-    """Return the name, within `folder`, of a Python file of the project; None for any other file."""
+    """Return the path of a Python file of the project, relative to `folder`; None for any other file."""
     if path.suffix != ".py" or not path.is_relative_to(folder):
         return None
     within = path.relative_to(folder)

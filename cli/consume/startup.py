@@ -1,4 +1,4 @@
-"""The start of a consumer whose server may not be up yet, as when a machine boots."""
+"""Starting a consumer whose server may not be up yet, such as after a reboot."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ T = TypeVar("T")
 
 
 def when_served(run: Callable[[], T], reach: Callable[[], object], waits: bool) -> T:
-    """Run what needs the server to begin with; when it does not answer, again and again until it does.
+    """Call `run`, which first contacts the server; repeat it until the server answers.
 
-    SIGTERM and SIGINT end the process meanwhile, with exit code 0: nothing has begun.
+    While this waits, SIGTERM and SIGINT end the process with exit code 0, since nothing has started.
 
     Args:
-        reach: asks the server for something, to say that it is back before `run` begins.
-        waits: else its error is raised at once.
+        reach: contacts the server, so that its return is logged before `run` starts.
+        waits: if false, raise the server's error at once.
     """
     outage = OutageBackoff()
     while True:
@@ -36,13 +36,13 @@ def when_served(run: Callable[[], T], reach: Callable[[], object], waits: bool) 
         except (ServerUnreachable, ServerNotReady) as error:
             if not waits:
                 raise
-            for number in (signal.SIGTERM, signal.SIGINT):  # the first process of a container has no default for them
+            for number in (signal.SIGTERM, signal.SIGINT):  # process 1 of a container has no default handlers
                 signal.signal(number, lambda *_: sys.exit(0))
             time.sleep(outage.lost(error))
 
 
 def ask(queue: Queue | AsyncQueue) -> None:
-    """Ask the server of a queue for something."""
+    """Contact the server of a queue."""
     if isinstance(queue, AsyncQueue):
         asyncio.run(_ask(queue))
     else:

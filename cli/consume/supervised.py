@@ -1,4 +1,4 @@
-"""What a process of several does for its supervisor."""
+"""What one of several processes does for its supervisor."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from delayq.runtime.supervisor import SUPERVISOR_ENV, is_orphan
 
 from .monitor import Monitor
 
-LOOK_SECONDS = 1.0  # between two looks at whether the supervisor still lives, and the consumers turn
+LOOK_SECONDS = 1.0  # between checks that the supervisor is alive and the consumers' loops run
 
 
 def watch_supervisor(monitor: Monitor) -> None:
-    """End this process in good order when its supervisor was killed; tell it, as long as the consumers turn."""
+    """Send heartbeats to the supervisor while the consumers' loops run; shut down if the supervisor was killed."""
     if SUPERVISOR_ENV not in os.environ:
         return
     heartbeat = HeartbeatSender()

@@ -1,4 +1,4 @@
-"""Consumers side by side in one process."""
+"""Several consumers in one process."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from delayq.errors import DelayqError
 
 from .consumers import AsyncConsumerRunner
 
-ABANDON_SECONDS = 5.0  # for consumers that are to end at once
+ABANDON_SECONDS = 5.0  # for consumers to end at once
 
 
 class ConsumerThreads:
-    """Runs consumers on a thread each, or a single one on this."""
+    """Runs each consumer on its own thread, or a single consumer on this one."""
 
     def __init__(
         self, consumers: Sequence[Consumer | AsyncConsumerRunner], burst: bool, max_messages: int | None
@@ -30,10 +30,10 @@ class ConsumerThreads:
         self._signals = 0
 
     def run(self) -> int:
-        """Run all until each has ended, or a signal comes; a second one ends them at once.
+        """Run all until each has ended or a signal arrives; a second signal ends them at once.
 
         Returns:
-            an exit code: 1 when messages were left to their leases.
+            an exit code: 1 if messages were abandoned.
         """
         if len(self._consumers) == 1:
             self._consumers[0].run(**self._limits)
@@ -63,7 +63,7 @@ class ConsumerThreads:
         while any(thread.is_alive() for thread in threads) and time.monotonic() < end:
             if self._signals >= 2:
                 end = min(end, time.monotonic() + ABANDON_SECONDS)
-            if self._signals or self._errors:  # again and again: one that is only just starting has missed the first
+            if self._signals or self._errors:  # repeatedly: a consumer that was just starting may have missed the first
                 for consumer in self._consumers:
                     if consumer.is_running or self._signals >= 2:
                         consumer.take_signal()

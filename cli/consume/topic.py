@@ -1,4 +1,4 @@
-"""``delayq consume --topic``: handling the records of a topic."""
+"""``delayq consume --topic``: handle the records of a topic."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NOT_FOR_TOPICS = ("program", "strict", "pool", "lease", "events")
 
 
 class Subscription(NamedTuple):
-    """What is to be handled, and for which group."""
+    """The topic to handle, and the group."""
 
     topic: str
     ledger: bool
@@ -35,10 +35,10 @@ class Subscription(NamedTuple):
 
 
 def topic_options(function: Function) -> Function:
-    """--topic and what goes with it; the function gets a `Subscription` as `subscription`, or None."""
+    """--topic and its options; the function gets a `Subscription` as `subscription`, or None."""
 
     @click.option("--topic", metavar="NAME", help="Handle the records of this topic; TARGET is MODULE:HANDLER.")
-    @click.option("--ledger", is_flag=True, help="With --topic: NAME is a queue, whose ledger is read.")
+    @click.option("--ledger", is_flag=True, help="With --topic: NAME is a queue; read its ledger.")
     @click.option("--group", metavar="NAME", help="With --topic: the group to read for; created if missing.")
     @click.option(
         "--start",
@@ -46,8 +46,8 @@ def topic_options(function: Function) -> Function:
         metavar="POSITION",
         default="$",
         show_default=True,
-        help="With --topic: where a new group starts: after this id, 0 for the first record, a time with a zone, "
-        "or $ for new records only.",
+        help="With --topic: where a new group starts: after this id, at 0 (the first record), at a time with a zone, "
+        "or at $ (new records only).",
     )
     @click.option(
         "--max-deliveries",
@@ -61,7 +61,7 @@ def topic_options(function: Function) -> Function:
         type=DURATION,
         metavar="TIME",
         show_default=True,
-        help="With --topic: redeliver a record this long after its consumer vanished.",
+        help="With --topic: redeliver a record this long after its consumer has died.",
     )
     @click.pass_context
     @functools.wraps(function)
@@ -83,17 +83,15 @@ def _check(ctx: click.Context, topic: str | None, group: str | None) -> None:
     if topic is None:
         for name in OWN:
             if name in given:
-                raise click.UsageError(
-                    f"{given[name]} goes with --topic: name the topic whose records are to be handled"
-                )
+                raise click.UsageError(f"{given[name]} needs --topic: give the topic whose records to handle")
         return
     if group is None:
-        raise click.UsageError("--topic needs a --group, each of which handles all records: name one")
+        raise click.UsageError("--topic needs --group: give the group to handle records for")
     for name in NOT_FOR_TOPICS:
         if name in given:
-            raise click.UsageError(f"{given[name]} is for queues: leave it out with --topic")
+            raise click.UsageError(f"{given[name]} applies only to queues: leave it out with --topic")
     if len(ctx.params["targets"]) > 1:
-        raise click.UsageError("--topic goes with one TARGET: give each handler a delayq consume of its own")
+        raise click.UsageError("--topic takes only one TARGET: run one delayq consume for each handler")
 
 
 def consume_topic(
@@ -104,13 +102,13 @@ def consume_topic(
     limits: dict[str, Any],
     watch: Callable[[Any], None],
 ) -> int:
-    """Handle records until a signal comes, or as `limits` says; return how many a second signal has abandoned.
+    """Handle records until a signal arrives, or within `limits`; return how many a second signal abandoned.
 
     Args:
-        watch: is called with the consumer, before it runs.
+        watch: called with the consumer before it runs.
 
     Raises:
-        click.UsageError: `target` names no function that could handle them.
+        click.UsageError: `target` is not a function that can handle records.
     """
     handler = load_function(target)
     check_async_handler(handler)
@@ -146,7 +144,7 @@ async def _consume_async(
 
 
 def _naming(group: str) -> Middleware:
-    """Return what lets the log lines of a handler carry the record that they are about."""
+    """Return a middleware that lets a handler's log lines name their record."""
 
     def named(record: Record) -> AbstractContextManager[Any]:
         return structlog.contextvars.bound_contextvars(group=group, **record.labels)

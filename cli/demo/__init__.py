@@ -1,1 +1,1 @@
-"""``delayq demo``: the whole life of messages, live."""
+"""``delayq demo``: the life of messages, live."""

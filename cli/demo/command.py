@@ -1,4 +1,4 @@
-"""demo: the whole life of messages, live."""
+"""demo: the life of messages, live."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ from ..stats import balance
 from .display import DemoView, stage
 from .messages import BACKOFF, DEEDS, EXPECTED, SPAN, TOTAL, Mailer, cast
 
-LONGEST_SECONDS = 25.0  # the last message is due after ten
+LONGEST_SECONDS = 25.0  # the last message is due after 10
 LOOK_SECONDS = 0.1
 WORKERS = 4
 CONSUMER = "demo"
-REMOVE_SECONDS = 40.0  # for the store's server, which ends when its last user is gone, and is killed after 30 s
+REMOVE_SECONDS = 40.0  # the store's server ends after its last user, and is killed after 30 s
 
 
 @command("delayq demo", "Watch messages live, from send to ack.")
 @server_options
 def demo(server: ServerOptions) -> int:
-    """Watch 40 messages live: delays, retries, a dead letter, a cancel, a reschedule, an expiry. Stops by itself.
+    """Watch 40 messages live: delays, retries, a dead letter, a cancel, a reschedule, an expiry. It stops by itself.
 
-    Uses its own store in a temporary folder or, with --url, its own queue on that server. Leaves nothing behind.
+    Uses its own store in a temporary folder or, with --url, its own queue on that server, and leaves nothing behind.
     """
-    logging.getLogger("delayq").setLevel(logging.ERROR)  # the demo tells the story itself
+    logging.getLogger("delayq").setLevel(logging.ERROR)  # the demo itself says what happens
     with _place(server) as (home, where):
         queue = home.queue(f"demo-{secrets.token_hex(3)}", backoff=BACKOFF)
         click.echo(f"{TOTAL} messages, due over {SPAN:.0f} seconds; {WORKERS} workers; {where}")
@@ -58,7 +58,7 @@ def demo(server: ServerOptions) -> int:
 
 @contextmanager
 def _place(server: ServerOptions) -> Generator[tuple[ServerOptions, str]]:
-    """Yield the server to play on, and what to call it."""
+    """Yield the server to use, and its description."""
     if server.url:
         yield server, "on the server of --url"
         return
@@ -71,7 +71,7 @@ def _place(server: ServerOptions) -> Generator[tuple[ServerOptions, str]]:
 
 
 def _play(queue: Queue, view: DemoView, mailer: Mailer) -> QueueStats:
-    """Send the messages, handle them, do to them what is to be done; return the counts in the end."""
+    """Send and handle the messages, and change some of them; return the final counts."""
     consumer = Consumer(queue, mailer, concurrency=WORKERS, shutdown_timeout=5, name=CONSUMER)
     consumer.start()
     try:
@@ -87,7 +87,7 @@ def _play(queue: Queue, view: DemoView, mailer: Mailer) -> QueueStats:
             view.update(counts)
             if counts.expired > expired:
                 expired = counts.expired
-                view.say("code      has expired: counted, and not started")
+                view.say("code      expired: counted, but not started")
             if counts.inside == counts.dead or view.seconds > LONGEST_SECONDS:
                 return counts
             time.sleep(LOOK_SECONDS)
@@ -96,7 +96,7 @@ def _play(queue: Queue, view: DemoView, mailer: Mailer) -> QueueStats:
 
 
 def _verdict(queue: Queue, counts: QueueStats, early: int) -> int:
-    """Show the sums, hold them against what was expected, and let the doctor look; return an exit code."""
+    """Print the sums, compare them with what was expected, and run the doctor; return an exit code."""
     report = examine(queue)
     late = [show_duration(counts.lateness_quantile(share) or 0) for share in (0.5, 1)]
     ended = f"{counts.acked} acked + {counts.nacked} retried + {counts.died} died + {counts.expired} expired"
@@ -124,7 +124,7 @@ def _clear(queue: Queue, prefix: str) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """Remove the store's folder; its server may be writing its last words."""
+    """Remove the store's folder; its server may still be writing."""
     deadline = time.monotonic() + REMOVE_SECONDS
     while folder.exists() and time.monotonic() < deadline:
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Where ``delayq demo`` shows what happens: a table that moves on a terminal, lines elsewhere."""
+"""The display of ``delayq demo``: a live table on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ FRAMES = 15  # a second
 
 
 class DemoView(ABC):
-    """What the audience sees. Any thread may speak."""
+    """What the user sees. Any thread may use it."""
 
     def __init__(self) -> None:
         self._begin = time.monotonic()
 
     @property
     def seconds(self) -> float:
-        """Since the beginning."""
+        """Seconds since the start."""
         return time.monotonic() - self._begin
 
     def __enter__(self) -> Self:
@@ -49,7 +49,7 @@ class DemoView(ABC):
 
     @abstractmethod
     def say(self, text: str) -> None:
-        """Tell what has just happened."""
+        """Show an event."""
 
     @abstractmethod
     def update(self, counts: QueueStats) -> None:
@@ -57,7 +57,7 @@ class DemoView(ABC):
 
 
 class PlainView(DemoView):
-    """Lines: each event, and the counts every second."""
+    """Lines: every event, and the counts once a second."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class PlainView(DemoView):
 
 
 class LiveView(DemoView):
-    """A table of the states with a dot a message, and the latest events below."""
+    """A table of the states with one dot per message, and the latest events below."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -122,5 +122,5 @@ class LiveView(DemoView):
 
 
 def stage() -> DemoView:
-    """Return the view that fits where stdout goes."""
+    """Return the view that fits stdout."""
     return LiveView() if sys.stdout.isatty() else PlainView()

@@ -1,4 +1,4 @@
-"""The messages of ``delayq demo``, and what is done to them."""
+"""The messages of ``delayq demo``, and what happens to them."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ BACKOFF = backoff.exponential(base=0.8, factor=2, jitter=0)
 
 
 class MailRefused(Exception):
-    """What the demo's mail server answers when it has a bad day."""
+    """A temporary refusal by the demo's mail server."""
 
 
 class DemoAction(NamedTuple):
-    """What is done to a waiting message, some seconds after the beginning."""
+    """A change to a waiting message, some seconds after the start."""
 
     second: float
     act: Callable[[Queue], object]
@@ -32,7 +32,7 @@ class DemoAction(NamedTuple):
 
 
 def cast() -> Iterator[Outgoing]:
-    """Yield the messages, in the order in which they fall due, the special ones last."""
+    """Yield the messages in the order in which they fall due, the special ones last."""
     for number in range(PLAIN):
         yield _mail(f"mail-{number + 1:02}", SPAN * number / PLAIN)
     for number in range(FLAKY):
@@ -44,14 +44,16 @@ def cast() -> Iterator[Outgoing]:
 
 
 DEEDS = (
-    DemoAction(1.0, lambda queue: queue.reschedule("put-off", delay=9), "put-off is rescheduled: due in 9s, not at 7s"),
-    DemoAction(1.2, lambda queue: queue.reschedule("code", delay=9), "code is rescheduled to 10s, and expires at 8s"),
+    DemoAction(
+        1.0, lambda queue: queue.reschedule("put-off", delay=9), "put-off is rescheduled: due in 9s instead of at 7s"
+    ),
+    DemoAction(1.2, lambda queue: queue.reschedule("code", delay=9), "code is rescheduled to 10s, but expires at 8s"),
     DemoAction(1.5, lambda queue: queue.cancel("unwanted"), "unwanted is cancelled before it falls due at 8s"),
 )
-"""They come six seconds ahead: a machine that pauses spoils no story."""
+"""They happen six seconds before the due times, so that a pause of the machine changes nothing."""
 
 EXPECTED = {"sent": TOTAL, "acked": TOTAL - 3, "cancelled": 1, "expired": 1, "rescheduled": 2, "dead": 1, "inside": 1}
-"""What the counts must come to."""
+"""The expected counts."""
 
 
 def _mail(id_: str, delay: float, fails: int = 0, **options: Any) -> Outgoing:
@@ -61,13 +63,13 @@ def _mail(id_: str, delay: float, fails: int = 0, **options: Any) -> Outgoing:
 
 
 class Mailer:
-    """The demo's handler: it takes its time, and fails as often as the payload says.
+    """The demo's handler: it takes as long, and fails as often, as the payload says.
 
     Args:
-        say: tells what happens.
+        say: shows an event.
 
     Attributes:
-        early: deliveries before their due time: 0, or delayq is broken.
+        early: deliveries before their due time; more than 0 is a fault in delayq.
     """
 
     def __init__(self, say: Callable[[str], None]) -> None:
@@ -75,14 +77,14 @@ class Mailer:
         self.early = 0
 
     def __call__(self, message: Message) -> None:
-        """Deliver a mail, or fail to."""
+        """Deliver a mail, or fail."""
         mail, attempt = message.payload, f"{message.id:<9} attempt {message.attempt}"
         self.early += message.handed_ms < message.due_ms
-        self._say(f"{attempt} starts, {show_duration(message.lateness)} after its time")
+        self._say(f"{attempt} starts, {show_duration(message.lateness)} late")
         time.sleep(mail["takes"])
         if message.attempt > mail["fails"]:
             self._say(f"{attempt} done: acked")
             return
-        then = "for the last time: dead" if message.is_last else f"again in {show_duration(BACKOFF(message.attempt))}"
+        then = "dead: no retry left" if message.is_last else f"retry in {show_duration(BACKOFF(message.attempt))}"
         self._say(f"{attempt} failed, {then}")
         raise MailRefused("451 try again later")

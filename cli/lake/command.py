@@ -1,4 +1,4 @@
-"""lake hydrate: what rests in a lake is brought into Redis before it is due, by this process."""
+"""lake hydrate: move messages from a lake into Redis before they are due, in this process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from . import options
 if TYPE_CHECKING:
     from delayq.lake.hydrate import HourLoaded
 
-REFUSED_SECONDS = 60.0  # until the next try after a refusal: somebody may grant the right before the next run is due
+REFUSED_SECONDS = 60.0  # until the next attempt after a refusal: the right may be granted before the next run is due
 
 
 @click.group(
@@ -55,20 +55,20 @@ def hydrate(
     every: float | None,
     as_json: bool,
 ) -> None:
-    """Move the messages of QUEUE, or all queues, that fall due within the horizon from a lake into Redis, once each.
+    """Move messages that fall due within the horizon from a lake into Redis: those of QUEUE, or of all queues.
 
-    If a run is killed, the next one completes it. Exit code 1 if a file is gone or was changed, 2 if the server
-    refuses a queue; all others are loaded.
+    Each message is moved once. If a run is killed, the next one completes it. Exit code 1 if a file is gone or was
+    changed, 2 if the server refuses a queue; all others are loaded.
 
-    With --every, the process repeats this until SIGTERM or Ctrl-C, and finishes its current run first. It waits for
-    an unavailable server, logs any other error, and continues.
+    With --every, repeat this until SIGTERM or Ctrl-C, and then finish the current run. The command waits for an
+    unavailable server, logs any other error, and continues.
     """
     if every is not None and until is not None:
-        raise click.UsageError("--every goes with --horizon: hours until a moment are loaded once")
+        raise click.UsageError("--every needs --horizon: with --until, the hours are loaded once")
     if every is not None and not 0 < every < horizon:
         raise click.UsageError(
-            f"--every {show_duration(every)} is not shorter than the horizon, {show_duration(horizon)}: messages would "
-            "come late"
+            f"--every {show_duration(every)} must be shorter than --horizon {show_duration(horizon)}, or messages "
+            "would be late"
         )
     options.check(lake, name)
 
@@ -86,7 +86,7 @@ def hydrate(
 def _hydrate(
     server: ServerOptions, name: str | None, lake: str, horizon: float, until: dt.datetime | None, keep: float | None
 ) -> list[HourLoaded]:
-    from delayq.lake import hydrate as of_lake  # noqa: PLC0415  # needs pyarrow, which `options.check` has found
+    from delayq.lake import hydrate as of_lake  # noqa: PLC0415  # needs pyarrow; `options.check` has checked
 
     def hydrate(each: str) -> list[HourLoaded]:
         stays = of_lake.KEEP if keep is None else keep
@@ -103,7 +103,7 @@ def _row(loaded: HourLoaded) -> dict[str, object]:
 
 
 def _run_every(seconds: float, run: Callable[[], None]) -> None:
-    """Run until a signal, each time so long after the last run has begun."""
+    """Repeat the run at an interval, from start to start, until a signal."""
     outage, text = OutageBackoff(), "lake partly loaded"
     with stopping() as stop:
         while not stop.is_set():

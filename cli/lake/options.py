@@ -1,4 +1,4 @@
-"""What commands do with a lake, where pyarrow is installed."""
+"""Options and functions of the commands that use a lake, if pyarrow is installed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COUNTS = ("rows", "sent", "existing", "cancelled", "void", "held")
 
 
 def queue_argument(function: Function) -> Function:
-    """QUEUE, the server's options and --lake; the function gets the `Queue`, which looks there, too, as `queue`."""
+    """QUEUE, the server's options and --lake; the function gets the `Queue` with this lake as `queue`."""
 
     @click.argument("name", metavar="QUEUE", shell_complete=candidates.queues)
     @lake_option
@@ -39,10 +39,10 @@ def queue_argument(function: Function) -> Function:
 
 
 def queue_of(server: ServerOptions, name: str, lake: str | None, horizon: float | None = None) -> Queue:
-    """Return a queue that looks in the lake, too, where one was given."""
+    """Return a queue that also looks in the lake, if one was given."""
     if lake is None:
         if horizon is not None:
-            raise click.UsageError("--horizon was given without --lake, to which it belongs")
+            raise click.UsageError("--horizon needs --lake")
         return server.queue(name)
     check(lake, name)
     return server.queue(name, lake=lake, horizon=DAY if horizon is None else horizon)
@@ -55,13 +55,14 @@ horizon_option: Decorator = click.option(
     "--horizon",
     type=DURATION,
     metavar="TIME",
-    help="With --lake: messages due later than this stay there. Must exceed the time between two loads. Default: 1d.",
+    help="With --lake: messages due later than this stay there. Must be longer than the time between two loads. "
+    "Default: 1d.",
 )
-"""For a command that moves messages; it stands under `queue_argument`."""
+"""For a command that moves messages; put it below `queue_argument`."""
 
 
 def hydrate_options(function: Function) -> Function:
-    """[QUEUE], --lake, --horizon or --until, and --keep, of the two commands that hydrate."""
+    """[QUEUE], --lake, --horizon or --until, and --keep: the options of the two commands that hydrate."""
 
     @click.argument("name", metavar="[QUEUE]", required=False, shell_complete=candidates.queues)
     @click.option("--lake", required=True, metavar="PATH", help="A folder, or a URI such as s3://bucket/folder.")
@@ -69,7 +70,7 @@ def hydrate_options(function: Function) -> Function:
         "--horizon",
         type=DURATION,
         metavar="TIME",
-        help="How far ahead; must exceed the time between two runs. Give this or --until.",
+        help="How far ahead; must be longer than the time between two runs. Give this or --until.",
     )
     @click.option("--until", type=MOMENT, metavar="ISO8601", help="Load the hours that begin by this time instead.")
     @click.option(
@@ -78,14 +79,14 @@ def hydrate_options(function: Function) -> Function:
     @functools.wraps(function)
     def checked(*args: Any, horizon: float | None, until: Any, **kwargs: Any) -> Any:
         if (horizon is None) == (until is None):
-            raise click.UsageError("give --horizon or --until: one of these")
+            raise click.UsageError("give either --horizon or --until")
         return function(*args, horizon=horizon or 0.0, until=until, **kwargs)
 
     return checked
 
 
 def tell_loaded(files: Sequence[dict[str, Any]], as_json: bool) -> None:
-    """Say what became of the messages of files that were loaded."""
+    """Print what became of the messages in the loaded files."""
     totals = {name: sum(file[name] for file in files) for name in COUNTS}
     if as_json:
         print_json({"files": files} | totals)
@@ -96,30 +97,30 @@ def tell_loaded(files: Sequence[dict[str, Any]], as_json: bool) -> None:
 
 
 def check(lake: str, queue: str | None) -> None:
-    """Refuse a lake that is not there; an empty one is one to which nothing was sent yet.
+    """Refuse a lake that does not exist; an empty lake is one to which nothing was sent yet.
 
-    A queue that is not in it may be one of which nothing was deferred yet: that is told on stderr.
+    A queue that is not in the lake may not have deferred anything yet: print a note to stderr.
     """
     queue_folder, _ = _modules()
     if not queue_folder.exists(lake):
         raise InvalidInput(
-            f"the lake {lake!r} is not there: give the folder that queues have as `lake`, or that "
-            "`delayq pipeline defer` wrote to; make it if both are yet to come"
+            f"the lake {lake!r} does not exist: give the `lake` of your queues, or the --lake of delayq pipeline "
+            "defer; create the folder if neither has used it yet"
         )
     known = queues(lake)
     if queue is not None and queue not in known:
-        note(f"nothing of {queue} is in {lake}, which has {', '.join(known) or 'no queue'}")
+        note(f"the lake {lake} holds nothing of queue {queue}; it has {', '.join(known) or 'no queues'}")
 
 
 def queues(lake: str) -> list[str]:
-    """Return the names of the queues that have something in a lake, in order."""
+    """Return the sorted names of the queues in a lake."""
     queue_folder, _ = _modules()
     names: list[str] = queue_folder.queues(lake)
     return names
 
 
 def examine(queue: Queue, lake: str, report: Report, on_step: Callable[[Step], None]) -> None:
-    """Examine what a queue has in a lake, and add it to the report on the queue."""
+    """Examine the lake of a queue, and add the findings to the queue's report."""
     _, doctor = _modules()
     found = doctor.examine(queue, lake, on_step)
     report.messages += found.messages

@@ -1,4 +1,4 @@
-"""``delayq pipeline``: the jobs that run on Spark, each in a module of its own."""
+"""``delayq pipeline``: the jobs that run on Spark, one per module."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ JOBS = {
     "archive": "Archive the ledgers of queues as Parquet.",
     "report": "Report what queues have done: figures and a page.",
     "drain": "Write a whole queue to Parquet.",
-    "restore": "Put a drained queue back.",
+    "restore": "Restore a drained queue.",
     "redrive": "Requeue dead letters that match a condition in SQL.",
 }
-"""Jobs, in the order of the help, each with what it says of itself; a module of its name has a command of its name."""
+"""The jobs in the order of the help, with their short help; each has a module and a command of its name."""
 
 
 class Jobs(click.Group):
-    """Imports a job when it is run or its help is asked for: a list of all needs no Spark."""
+    """Imports a job only to run it or to show its help, so that listing all jobs does not need Spark."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # click's signature
         return list(JOBS)
@@ -62,5 +62,5 @@ delayq pipeline report emails --to report
 def pipeline() -> None:
     """Process whole queues and tables with Spark.
 
-    Each job runs on this machine or, with --master, on a cluster.
+    A job runs on this machine or, with --master, on a cluster.
     """

@@ -1,4 +1,4 @@
-"""pipeline archive: the ledgers of queues, in Parquet."""
+"""pipeline archive: archive the ledgers of queues as Parquet."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ delayq pipeline archive emails --to archive
 )
 @click.option(
     "--skip-lost", is_flag=True,
-    help="Continue if the ledger has dropped entries before they were archived; the gap is printed and recorded in "
+    help="Continue if the ledger has dropped entries that were not archived yet; the gap is printed and recorded in "
     "FOLDER/lost.",
 )  # fmt: skip
-@click.option("--compact", "compacts", is_flag=True, help="Merge small files afterwards; also works without QUEUE.")
+@click.option("--compact", "compacts", is_flag=True, help="Merge small files afterwards; works without QUEUE too.")
 @click.option(
     "--before",
     type=click.DateTime(["%Y-%m-%d"]),
@@ -60,18 +60,18 @@ def archive(
     queues: Sequence[str], everything: bool, path: str, follow: bool, every: float | None, batch: int, skip_lost: bool,
     compacts: bool, before: dt.datetime | None, server: ServerOptions, open_session: OpenSession, as_json: bool,
 ) -> None:  # fmt: skip
-    """Add new entries of the ledgers of queues to an archive in Parquet, each once.
+    """Add the new entries of each QUEUE's ledger to a Parquet archive, once each.
 
-    The archive is FOLDER/events/queue=…/date=…/*.parquet: any Parquet reader can read it. You may kill the command at
-    any point; the next run continues from there. Exit code 1 if it was stopped before it had archived all entries
-    that existed at its start, unless it follows. If a ledger has dropped entries before they were archived, the
-    command fails; --skip-lost continues without them.
+    The archive is FOLDER/events/queue=…/date=…/*.parquet; any Parquet reader can read it. You can kill the command at
+    any point; the next run continues from there. Without --follow, exit code 1 if it was stopped before it had archived
+    all entries that existed at its start. If a ledger has dropped entries that were not archived yet, the command
+    fails; with --skip-lost, it continues without them.
     """
     if (queues and everything) or not (queues or everything or compacts):
-        raise click.UsageError("give queues, or --all, or --compact alone: one of these")
+        raise click.UsageError("give either queues, or --all, or --compact alone")
     _check_together(compacts, follow, before, every)
     if skip_lost and not (queues or everything):
-        raise click.UsageError("--skip-lost was given without a queue to archive")
+        raise click.UsageError("--skip-lost needs QUEUE or --all")
     names = _with_ledgers(server) if everything else queues
     if not names:
         check_archive(path)
@@ -89,14 +89,14 @@ def archive(
         if compacts:
             say(f"merged {plural(compacted.files, 'file')} into {compacted.into}")
     if was_stopped and not follow:
-        raise click.ClickException("stopped before all was archived: run it again to go on")
+        raise click.ClickException("stopped before all was archived: run it again to continue")
 
 
 def _archive(
     server: ServerOptions, names: Sequence[str], path: str, way: dict[str, Any], rows: Counter[str], lost: list[Loss],
     open_session: OpenSession,
 ) -> bool:  # fmt: skip
-    """Archive, count, and return whether it was stopped."""
+    """Archive and count; return whether it was stopped."""
 
     def tell(stored: StoredBatch) -> None:
         rows[stored.queue] += stored.rows
@@ -114,17 +114,17 @@ def _archive(
 
 def _check_together(compacts: bool, follow: bool, before: dt.datetime | None, every: float | None) -> None:
     if compacts and follow:
-        raise click.UsageError("--compact and --follow were given: compact from another process")
+        raise click.UsageError("give either --compact or --follow, not both: compact in another process")
     if before is not None and not compacts:
-        raise click.UsageError("--before was given without --compact, to which it belongs")
+        raise click.UsageError("--before needs --compact")
     if every is not None and not follow:
-        raise click.UsageError("--every was given without --follow, to which it belongs")
+        raise click.UsageError("--every needs --follow")
 
 
 def _with_ledgers(server: ServerOptions) -> Sequence[str]:
     names = [name for name in server.queue_names() if _keeps_ledger(server, name)]
     if not names:
-        raise InvalidInput("no queue of the server keeps a ledger: `delayq configure QUEUE --events` begins one")
+        raise InvalidInput("no queue on this server keeps a ledger: start one with delayq configure QUEUE --events")
     return names
 
 

@@ -1,4 +1,4 @@
-"""Archives that a job only reads: one that is mistyped is bad input, rather than empty."""
+"""Checks an archive that a job reads: a mistyped path is bad input, not an empty archive."""
 
 from __future__ import annotations
 
@@ -12,15 +12,13 @@ from delayq.spark.jobs.archive import TABLE
 
 
 def check_archive(path: str, queues: Sequence[str] = ()) -> None:
-    """Refuse a folder that is no archive, and a queue that is not in it."""
+    """Refuse a folder that is not an archive, and a queue that is not in it."""
     if not (folders.exists(f"{path}/{TABLE}") or folders.exists(f"{path}/{WORK}")):
-        raise InvalidInput(
-            f"the archive {path!r} is not there: give the folder that `delayq pipeline archive` had as --to"
-        )
+        raise InvalidInput(f"the archive {path!r} does not exist: give the --to folder of delayq pipeline archive")
     parts = {unquote(name.removeprefix(PARTITION)) for name in folders.names(f"{path}/{TABLE}")}
     known = sorted(parts | set(queues_of(path)))
     if unknown := [name for name in queues if name not in known]:
         raise InvalidInput(
-            f"queue {', '.join(unknown)} is not in the archive {path!r}: it has {', '.join(known) or 'none'}; "
-            "`delayq pipeline archive` adds a queue"
+            f"queue {', '.join(unknown)} is not in the archive {path!r}, which has {', '.join(known) or 'none'}: "
+            "add a queue with delayq pipeline archive"
         )

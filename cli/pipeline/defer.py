@@ -1,4 +1,4 @@
-"""pipeline defer: a table of messages goes into a lake."""
+"""pipeline defer: write a table of messages to a lake."""
 
 from __future__ import annotations
 
@@ -45,13 +45,14 @@ def defer(
 ) -> int:
     """Write each row of TABLE to a lake, as a message for QUEUE. Redis is not contacted.
 
-    TABLE is a file or folder of Parquet, CSV, JSON lines or ORC, or the name of a table that Spark knows. To continue
-    an interrupted run, run it again under its name, which is printed at the start. Exit code 1 if rows were rejected.
+    TABLE is a file or folder of Parquet, CSV, JSON lines or ORC, or the name of a table in Spark's catalog. To continue
+    an interrupted run, repeat it with --run and its name, which is printed at the start. Exit code 1 if rows were
+    rejected.
     """
     run = check_run(new_id() if run is None else run)
     spark = open_session()
     if dry_run:
-        with watched(spark, f"looking at {table}"):
+        with watched(spark, f"reading {table}"):
             found = preview(spark, table, None, queue, **source)
         tell_preview(found, as_json)
         return 0
@@ -70,5 +71,5 @@ def defer(
     else:
         say(f"deferred {plural(rows, 'message')} from {table} to {plural(hours, 'hour')} of {lake}")
         if done.repeated:
-            note(f"left {plural(done.repeated, 'row')} whose id another row of the same hour has")
+            note(f"skipped {plural(done.repeated, 'row')}: another row of the same hour has the same id")
     return tell_rejected(done.rejected, rejects, as_json)

@@ -1,4 +1,4 @@
-"""``delayq pipeline drain``: a whole queue to Parquet."""
+"""``delayq pipeline drain``: write a whole queue to Parquet."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ from .spark_session import OpenSession, spark_options, watched
 )
 @click.argument("name", metavar="QUEUE", shell_complete=candidates.queues)
 @click.argument("folder")
-@click.option("--live", is_flag=True, help="Read a queue that is in use; the result is not a snapshot of one instant.")
+@click.option(
+    "--live", is_flag=True, help="Allow a queue that is in use; the result is then not a snapshot of one instant."
+)
 @click.option("--remove", is_flag=True, help="Discard the written messages from the queue after verifying them.")
 @json_option
 @spark_options
@@ -35,8 +37,8 @@ def drain(
 ) -> None:
     """Write QUEUE to FOLDER: messages, schedules, limits, counts.
 
-    The queue must be paused, with no message in flight. `delayq pipeline restore` restores it, on any server. The
-    manifest, written last, has the number of messages in each state and their checksum.
+    The queue must be paused, with no running messages. delayq pipeline restore restores it, on any server. The
+    manifest, which is written last, has the number of messages in each state and their checksum.
     """
     with watched(open_session(), f"draining {name}"):
         told = job.drain(
@@ -50,8 +52,8 @@ def drain(
     total, schedules = plural(manifest.measure.total, "message"), plural(manifest.schedules, "schedule")
     say(f"wrote {total} and {schedules} of {name} to {folder}{f' ({states})' if states else ''}")
     if live:
-        note("the queue was in use: this is no picture of one instant, and messages that moved may be missing")
+        note("the queue was in use: this is not a snapshot of one instant, and messages that moved may be missing")
     if remove:
         say(f"removed {plural(told.removed, 'message')} from {name}")
     if told.left:
-        note(f"left {told.left:,} there, which have changed since they were read")
+        note(f"not removed: {plural(told.left, 'message')} that changed after being read")

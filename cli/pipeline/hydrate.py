@@ -1,4 +1,4 @@
-"""pipeline hydrate: what rests in a lake is brought into Redis before it is due, by the tasks of a cluster."""
+"""pipeline hydrate: move messages from a lake into Redis before they are due, with Spark."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def hydrate(
     open_session: OpenSession,
     as_json: bool,
 ) -> None:
-    """Move the messages of QUEUE, or all queues, that fall due within the horizon from a lake into Redis, once each.
+    """Move messages that fall due within the horizon from a lake into Redis: those of QUEUE, or of all queues.
 
-    Run it regularly; each run completes an interrupted one. On one machine, `delayq lake hydrate` does the same
-    without Spark. Exit code 1 if a file is gone or was changed; all others are loaded.
+    Each message is moved once. Run this regularly; each run completes an interrupted one. On one machine, delayq lake
+    hydrate does the same without Spark. Exit code 1 if a file is gone or was changed; all others are loaded.
     """
     lakes.check(lake, name)
     spark = open_session()

@@ -1,4 +1,4 @@
-"""``delayq pipeline redrive``: dead letters go back, those that a condition chooses."""
+"""``delayq pipeline redrive``: requeue the dead letters that match a condition."""
 
 from __future__ import annotations
 
@@ -24,13 +24,15 @@ from .spark_session import OpenSession, spark_options, watched
     "Requeue dead letters that match a condition in SQL.",
 )
 @click.argument("name", metavar="QUEUE", shell_complete=candidates.queues)
-@click.option("--where", metavar="SQL", help="Which dead letters, by the columns id, error, reason, attempts, …")
+@click.option(
+    "--where", metavar="SQL", help="Which dead letters: a condition on the columns id, error, reason, attempts, …"
+)
 @click.option(
     "--edit", "target", metavar="MODULE:FUNCTION", help="Change each dead letter first: dict -> dict or None."
 )
 @delay_option
 @click.option("--rate", type=RATE, metavar="RATE", help="At most this rate: 100, 100/s, 5/10s, 30/min.")
-@click.option("--dry-run", is_flag=True, help="Change nothing; count them by error.")
+@click.option("--dry-run", is_flag=True, help="Change nothing; count the dead letters by error.")
 @json_option
 @spark_options
 @server_options
@@ -47,14 +49,14 @@ def redrive(
 ) -> int:
     """Requeue the dead letters of QUEUE: all, or those that match a condition.
 
-    A dead letter goes back only if it has not changed since it was read. --edit calls a function with the columns of
-    a dead letter; it returns a new payload, headers or both, or None to keep them. If it raises, the message stays
-    dead and the exit code is 1. Simply rerun an interrupted run.
+    A dead letter is requeued only if it has not changed since it was read. --edit calls a function with the columns of
+    a dead letter; it returns a new payload, headers or both, or None to keep them. If it raises, the message stays dead
+    and the exit code is 1. To continue an interrupted run, run it again.
     """
     edit = None if target is None else load_function(target)
     spark, at = open_session(), RedisOptions(server.url, server.prefix)
     if dry_run:
-        with watched(spark, f"looking at {name}"):
+        with watched(spark, f"reading {name}"):
             total, errors = job.count_errors(job.dead_letters(spark, at, name, where))
         _tell_errors(total, errors, as_json)
         return 0
@@ -68,11 +70,11 @@ def redrive(
 
 
 def _tell(name: str, told: job.RedriveSummary) -> None:
-    say(f"sent {plural(told.sent, 'dead letter')} of {name} again, of {told.chosen:,} chosen")
+    say(f"requeued {told.sent:,} of {plural(told.chosen, 'matching dead letter')} of {name}")
     if told.gone:
-        note(f"left alone {told.gone:,}: not dead any more, or the payload is gone")
+        note(f"not requeued: {told.gone:,}, no longer dead or without a payload")
     if told.failed:
-        note(f"left dead {told.failed:,}, whose edit failed:")
+        note(f"not requeued: {told.failed:,}, because the edit failed:")
     for reason, count in told.reasons.items():
         note(f"  {count:,} × {reason}")
 
@@ -81,6 +83,6 @@ def _tell_errors(total: int, errors: dict[str, int], as_json: bool) -> None:
     if as_json:
         print_json({"chosen": total, "errors": errors})
         return
-    say(f"would send {plural(total, 'dead letter')} again")
+    say(f"would requeue {plural(total, 'dead letter')}")
     for error, count in errors.items():
         say(f"  {count:,} × {error or 'no error'}")

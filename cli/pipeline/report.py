@@ -1,4 +1,4 @@
-"""pipeline report: what queues have done, as figures and as a page."""
+"""pipeline report: report what queues have done, as figures and as a page."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ COLUMNS = ("sent", "delivered", "acked", "retried", "died")
 
 @command(EXAMPLE, "Report what queues have done: figures and a page.")
 @click.argument("queues", metavar="[QUEUE]...", nargs=-1, shell_complete=candidates.queues)
-@click.option("--archive", "source", metavar="FOLDER", help="Read this archive instead of the ledgers in Redis.")
-@click.option("--to", "path", required=True, metavar="FOLDER", help="Where report.html and figures/*.parquet go.")
+@click.option("--archive", "source", metavar="FOLDER", help="Read this archive, not the ledgers in Redis.")
+@click.option("--to", "path", required=True, metavar="FOLDER", help="The folder for report.html and figures/*.parquet.")
 @click.option("--since", type=MOMENT, metavar="ISO8601", help="Only events from this time on; include the time zone.")
 @click.option("--until", type=MOMENT, metavar="ISO8601", help="Only events before this time; include the time zone.")
-@click.option("--follow", is_flag=True, help="Update them every minute until SIGTERM or Ctrl-C.")
+@click.option("--follow", is_flag=True, help="Update the report every minute until SIGTERM or Ctrl-C.")
 @click.option(
     "--skip-lost", is_flag=True,
-    help="With --follow: continue if a ledger has dropped entries before they were counted; the gap is printed and "
+    help="With --follow: continue if a ledger has dropped entries that were not counted yet; the gap is printed and "
     "recorded in FOLDER/lost.",
 )  # fmt: skip
 @server_options
@@ -46,23 +46,23 @@ def report(
     queues: Sequence[str], source: str | None, path: str, since: dt.datetime | None, until: dt.datetime | None,
     follow: bool, skip_lost: bool, server: ServerOptions, open_session: OpenSession, as_json: bool,
 ) -> None:  # fmt: skip
-    """Report by the minute what was sent, delivered, acked, retried and died, with lateness, handler times and causes.
+    """Report per minute what was sent, delivered, acked, retried and died, with lateness, handler times and causes.
 
-    FOLDER/report.html shows it in a browser, without a network; FOLDER/figures holds the same as Parquet. With
-    --follow, if a ledger has dropped entries before they were counted, the command fails; --skip-lost continues
-    without them.
+    Open FOLDER/report.html in a browser; it needs no network. FOLDER/figures has the same data as Parquet. With
+    --follow, the command fails if a ledger has dropped entries that were not counted yet; with --skip-lost, it
+    continues without them.
     """
     if not queues and source is None:
-        raise click.UsageError("give queues, or --archive for all that are in one")
+        raise click.UsageError("give queues, or --archive for all queues in an archive")
     if follow and (source or since or until):
-        raise click.UsageError("--follow goes with queues alone: it reads their ledgers in Redis from the start")
+        raise click.UsageError("--follow takes only queues, because it reads their ledgers in Redis from the start")
     if skip_lost and not follow:
-        raise click.UsageError("--skip-lost goes with --follow: else, what the ledgers have is what is counted")
+        raise click.UsageError("--skip-lost needs --follow: otherwise, the report counts what the ledgers have")
     if source is not None:
         check_archive(source, queues)
     where = redis_options.RedisOptions(server.url, server.prefix)
     spark = open_session()
-    # A batch leaves the signals alone: nothing looks for them until it is done.
+    # A single report does not catch signals, since nothing would check for them until it is done.
     with stopping() if follow else nullcontext() as stop, watched(spark, f"reporting to {path}"), translated():
         if follow:
             figures = job.follow(spark, where, queues, path, stop=stop, skip_lost=skip_lost, tell_loss=_tell_loss)

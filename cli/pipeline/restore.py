@@ -1,4 +1,4 @@
-"""``delayq pipeline restore``: a drained queue back into Redis."""
+"""``delayq pipeline restore``: restore a drained queue into Redis."""
 
 from __future__ import annotations
 
@@ -22,14 +22,18 @@ from .spark_session import OpenSession, spark_options, watched
     delayq pipeline drain emails emails.folder
     delayq pipeline restore emails.folder --queue emails2 --resume
     """,
-    "Put a drained queue back.",
+    "Restore a drained queue.",
 )
 @click.argument("folder")
-@click.option("--queue", metavar="NAME", help="Restore under this name. Default: the name it had.")
+@click.option("--queue", metavar="NAME", help="Restore under this name. Default: its old name.")
 @click.option(
-    "--shards", type=click.IntRange(1, MAX_SHARDS), help="Shards, if the queue is new. Default: as many as it had."
+    "--shards",
+    type=click.IntRange(1, MAX_SHARDS),
+    help="Number of shards, if the queue is new. Default: its old number.",
 )
-@click.option("--resume", is_flag=True, help="Resume the queue when all messages are back. Default: it stays paused.")
+@click.option(
+    "--resume", is_flag=True, help="Resume the queue once all messages are restored. Default: it stays paused."
+)
 @json_option
 @spark_options
 @server_options
@@ -44,8 +48,8 @@ def restore(
 ) -> None:
     """Restore the queue in FOLDER, each message as it was.
 
-    `delayq pipeline drain` writes FOLDER. The queue must be empty, or hold what an earlier run restored: simply
-    rerun an interrupted one. At the end, all messages are counted and compared with the manifest.
+    FOLDER comes from delayq pipeline drain. The queue must be empty, or hold only what an interrupted run restored: to
+    continue it, run it again. At the end, all messages are counted and compared with the manifest.
     """
     with watched(open_session(), f"restoring {folder}"):
         to = RedisOptions(server.url, server.prefix)
@@ -53,8 +57,8 @@ def restore(
     if as_json:
         print_json({"folder": folder} | msgspec.structs.asdict(told))
         return
-    say(f"put back {plural(told.restored, 'message')} and {plural(told.schedules, 'schedule')} to {told.queue}")
+    say(f"restored {plural(told.restored, 'message')} and {plural(told.schedules, 'schedule')} to {told.queue}")
     if told.existing:
-        note(f"{plural(told.existing, 'message')} had been put back before")
+        note(f"{plural(told.existing, 'message')} had already been restored")
     if not resume:
-        note(f"{told.queue} is paused: `delayq resume {told.queue}` lets it go on")
+        note(f"{told.queue} is paused: to resume it, run delayq resume {told.queue}")

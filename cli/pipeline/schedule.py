@@ -1,4 +1,4 @@
-"""``delayq pipeline schedule``: a table becomes messages."""
+"""``delayq pipeline schedule``: send the rows of a table as messages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from .tables import ASIDE, table_options, tell_preview, tell_rejected
 @click.argument("name", metavar="QUEUE", shell_complete=candidates.queues)
 @table_options
 @click.option(
-    "--unique-for", type=DURATION, default=DAY, metavar="TIME", help="How long a sent id stays taken. Default: 1d."
+    "--unique-for", type=DURATION, default=DAY, metavar="TIME", help="How long a sent id stays reserved. Default: 1d."
 )
 @json_option
 @spark_options
@@ -50,13 +50,13 @@ def schedule(
 ) -> int:
     """Send each row of TABLE to QUEUE.
 
-    TABLE is a file or folder of Parquet, CSV, JSON lines or ORC, or the name of a table that Spark knows. An id that
-    exists, or was sent within --unique-for, is not sent again, so you can rerun an interrupted job. Rows without an
-    id get one that is the same only under the same --run. Exit code 1 if rows were rejected.
+    TABLE is a file or folder of Parquet, CSV, JSON lines or ORC, or the name of a table in Spark's catalog. A row is
+    skipped if its id exists or was sent within --unique-for, so you can rerun an interrupted job. Rows without an id
+    get one, which stays the same only with the same --run. Exit code 1 if rows were rejected.
     """
     spark, to = open_session(), RedisOptions(server.url, server.prefix)
     if dry_run:
-        with watched(spark, f"looking at {table}"):
+        with watched(spark, f"reading {table}"):
             found = preview(spark, table, to, name, **source)
         tell_preview(found, as_json)
         return 0
@@ -67,5 +67,5 @@ def schedule(
     else:
         say(f"sent {plural(sent.sent, 'message')} from {table} to {name}")
         if sent.existing:
-            note(f"left {plural(sent.existing, 'row')} whose id existed, or was sent before")
+            note(f"skipped {plural(sent.existing, 'row')}: the id exists or was sent before")
     return tell_rejected(sent.rejected, rejects, as_json)

@@ -1,4 +1,4 @@
-"""What the jobs have in common: their session of Spark, and how far they are."""
+"""What all jobs need: a Spark session and the progress."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from ..progress import ProgressBar, progress
 
 LOOK_SECONDS = 0.5
 TRACEBACKS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
-"""By which Spark writes the traceback of a mistake in SQL to stderr; the error, which is raised, says what it is."""
+"""Spark's logger that writes the traceback of a mistake in SQL to stderr; the raised error already says it."""
 
 OpenSession = Callable[[], SparkSession]
 
 
 def spark_options(function: Function) -> Function:
-    """--master, --conf and --verbose; the function gets `open_session`, which returns the session of Spark."""
+    """--master, --conf and --verbose; the function gets `open_session`, which returns the Spark session."""
 
     @click.option("--master", metavar="URL", help="As for spark-submit. Default: all cores of this machine.")
     @click.option(
-        "--conf", "settings", multiple=True, type=PAIR, metavar="KEY=VALUE", help="A setting of Spark; repeatable."
+        "--conf", "settings", multiple=True, type=PAIR, metavar="KEY=VALUE", help="A Spark setting; repeatable."
     )
     @click.option("--verbose", is_flag=True, help="Show Spark's own log. For more: --conf spark.log.level=DEBUG.")
     @functools.wraps(function)
@@ -39,7 +39,7 @@ def spark_options(function: Function) -> Function:
         *args: Any, master: str | None, settings: tuple[tuple[str, str], ...], verbose: bool, **kwargs: Any
     ) -> Any:
         opened: list[SparkSession] = []
-        found = running()  # of a program that runs the command
+        found = running()  # if a program runs the command
 
         def open_session() -> SparkSession:
             if not opened:
@@ -57,7 +57,7 @@ def spark_options(function: Function) -> Function:
 
 
 def _silence(verbose: bool) -> None:
-    """Keep Python's side of Spark from logging what goes on between the two, and errors that are raised, too."""
+    """Keep Spark's Python side from logging its calls to Java, and errors that are raised anyway."""
     logging.getLogger("py4j").setLevel(logging.WARNING if verbose else logging.CRITICAL)
     for name in TRACEBACKS:
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
@@ -65,7 +65,7 @@ def _silence(verbose: bool) -> None:
 
 @contextmanager
 def watched(spark: SparkSession, label: str) -> Iterator[None]:
-    """Show on the terminal how many tasks of the running jobs are done, until the block ends."""
+    """Show how many tasks of the running jobs are done on the terminal, until the block ends."""
     ended = threading.Event()
     with progress(label, None) as bar:
         watcher = threading.Thread(target=_watch, args=(spark, bar, ended), daemon=True)

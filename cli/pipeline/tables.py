@@ -1,4 +1,4 @@
-"""Tables whose rows become messages: the options of the jobs that take one, and what these tell of its rows."""
+"""Tables whose rows become messages: the options and the output of the jobs that take one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..output import note, plural, print_json, print_table, say
 BAR = 40  # characters
 
 ASIDE = "--rejects FOLDER"
-"""What to give for rows that cannot be sent, as an error tells it."""
+"""The option for rows that cannot be sent, as errors name it."""
 
 OPTIONS: tuple[Decorator, ...] = (
     click.argument("table"),
@@ -28,12 +28,15 @@ OPTIONS: tuple[Decorator, ...] = (
         multiple=True,
         type=PAIR,
         metavar="COLUMN=SQL",
-        help="How to compute payload, due_at, delay, id, headers, max_retries, expires_at or timeout, in Spark "
+        help="Compute payload, due_at, delay, id, headers, max_retries, expires_at or timeout with this Spark "
         "SQL; repeatable. Default: the table's columns of these names.",
     ),
     delay_option,
     click.option(
-        "--format", "table_format", metavar="NAME", help="parquet, csv, json, orc or table. Default: by the name's end."
+        "--format",
+        "table_format",
+        metavar="NAME",
+        help="parquet, csv, json, orc or table. Default: from the file name.",
     ),
     click.option(
         "--option",
@@ -41,7 +44,7 @@ OPTIONS: tuple[Decorator, ...] = (
         multiple=True,
         type=PAIR,
         metavar="KEY=VALUE",
-        help="An option of the format: sep=';'; repeatable.",
+        help="An option of the format, such as sep=';'; repeatable.",
     ),
     click.option(
         "--payload-format",
@@ -50,20 +53,18 @@ OPTIONS: tuple[Decorator, ...] = (
         show_default=True,
         help="What a string payload is.",
     ),
-    click.option(
-        "--run", metavar="NAME", help="A name for this run: if repeated under this name, no row is sent twice."
-    ),
+    click.option("--run", metavar="NAME", help="A name for this run; another run with this name sends no row twice."),
     click.option(
         "--rejects",
         metavar="FOLDER",
-        help="Write rows that cannot be sent to this folder, with the reasons, and continue.",
+        help="Write rows that cannot be sent to this folder, with the reason, and continue.",
     ),
     click.option("--dry-run", is_flag=True, help="Change nothing; print what would be sent, and when."),
 )
 
 
 def table_options(function: Function) -> Function:
-    """TABLE, and how its rows become messages: the function gets `source`, arguments of the jobs, and the others."""
+    """TABLE and its options; the function gets some as `source`, arguments of the jobs, and the others by name."""
 
     @functools.wraps(function)
     def with_source(*args: Any, columns: Any, options: Any, **kwargs: Any) -> Any:
@@ -78,7 +79,7 @@ def table_options(function: Function) -> Function:
 
 
 def tell_preview(found: Preview, as_json: bool) -> None:
-    """Print what a dry run has found."""
+    """Print the result of a dry run."""
     if as_json:
         hours = {at.isoformat(): count for at, count in found.hours.items()}
         print_json(msgspec.structs.asdict(found) | {"hours": hours})
@@ -94,7 +95,7 @@ def tell_preview(found: Preview, as_json: bool) -> None:
 
 
 def tell_rejected(count: int, rejects: str | None, as_json: bool) -> int:
-    """Tell of rows that were put aside, but for JSON, which has their number; return the exit code."""
+    """Print how many rows were rejected, unless as JSON, which has their number; return the exit code."""
     if count and not as_json:
-        note(f"put aside {plural(count, 'row')} that cannot be sent: see {rejects}")
+        note(f"rejected {plural(count, 'row')} that cannot be sent: see {rejects}")
     return 1 if count else 0

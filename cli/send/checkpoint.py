@@ -1,10 +1,10 @@
-"""How far the sending of a file has come, noted by the queue itself.
+"""Checkpoints: how far a file was sent, recorded in the queue itself.
 
-A note is written in the transaction of the messages that it tells of. So it is right at every instant: whoever is
-killed in the middle, and however soon the messages were handled, a rerun that begins behind the note doubles nothing.
-Ids made from line numbers could not promise that: an id is free again once its message is acked.
+A checkpoint is written in the same transaction as its messages, so it is always right: if the sender is killed, a rerun
+from the checkpoint sends nothing twice, however soon the messages were handled. Ids made from line numbers could not
+guarantee this, since an id is free again once its message is acked.
 
-    <prefix>:{<queue>}:file:<digest>    hash: run, line, digest, done; of each shard one; gone after KEPT_SECONDS
+<prefix>:{<queue>}:file:<digest>    hash: run, line, digest, done; one per shard; expires after KEPT_SECONDS
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ SENDING = ("send", "send_unique", "replace")
 
 
 class Note(NamedTuple):
-    """How far one shard is.
+    """The checkpoint of one shard.
 
     Attributes:
-        run: marks the ids of one sending of the file.
-        line: the lines up to this one are in.
+        run: prefix of the ids of one run.
+        line: all lines up to this one were sent.
         digest: of the file up to there.
         done: whether the file ended there.
     """
@@ -47,22 +47,22 @@ class Note(NamedTuple):
     done: bool = False
 
     def fields(self) -> dict[Any, Any]:
-        """Return the note as Redis holds it."""
+        """Return the checkpoint as Redis stores it."""
         return {"run": self.run, "line": str(self.line), "digest": self.digest, "done": "1" if self.done else ""}
 
 
 class _Transaction(Pipeline):
-    """As redis-py's, but that one which breaks off gives its connection up, instead of sending UNWATCH on it.
+    """A redis-py pipeline that drops its connection when it fails, instead of sending UNWATCH on it.
 
-    A sender needs no right to UNWATCH: its refusal would hide the error, and redis-py would keep the connection, which
-    the garbage collector would open anew. Besides, a MULTI whose EXEC was refused is open on it still.
+    A sender may lack the right to UNWATCH: the refusal would hide the error, and redis-py would keep the connection,
+    which the garbage collector would reopen. Besides, a MULTI whose EXEC was refused is still open on it.
     """
 
     def __init__(self, client: Redis) -> None:
         super().__init__(client.connection_pool, client.response_callbacks, transaction=True, shard_hint=None)
 
-    def reset(self) -> None:  # type: ignore[override]  # of the command RESET, which no pipeline has
-        """Give the connection back."""
+    def reset(self) -> None:  # type: ignore[override]  # the base class has the command RESET
+        """Return the connection to the pool."""
         if self.watching and self.connection is not None:
             self.connection.disconnect()
         self.watching = False
@@ -70,20 +70,20 @@ class _Transaction(Pipeline):
 
 
 class CheckpointExecutor(Executor):
-    """Runs a queue's calls as its own connection does, and writes a note with each send.
+    """Runs a queue's calls like the queue's own executor, and writes a checkpoint with each send.
 
     Args:
-        queue: where the messages go.
-        digest: names the file.
+        queue: the queue to send to.
+        digest: identifies the file.
 
     Attributes:
-        notes: what is noted, a shard each.
-        known_run: that of the notes, or None when there are none.
-        upcoming: the note to be written with the next sends, one of each shard.
+        notes: the stored checkpoints, one per shard.
+        known_run: their run, or None if there are none.
+        upcoming: the checkpoint to write with the next send to each shard.
     """
 
     def __init__(self, queue: Queue, digest: str) -> None:
-        super().__init__(lambda: queue._executor.client)  # noqa: SLF001  # a note and its messages are one transaction
+        super().__init__(lambda: queue._executor.client)  # noqa: SLF001  # a checkpoint and its messages are one transaction
         self._queue = queue
         shards = queue.execute(QueueContext.opened)
         self._keys = [_base(scripts.keys.pending) + f"file:{digest}" for scripts in shards]
@@ -93,55 +93,55 @@ class CheckpointExecutor(Executor):
 
     @property
     def current(self) -> list[Note]:
-        """The notes of the present run, a shard each."""
+        """The checkpoints of the current run, one per shard."""
         run = self.known_run or ""
         return [each if each is not None and each.run == run else Note(run) for each in self.notes]
 
     def send_many(self, messages: Sequence[Outgoing]) -> list[SentMessage]:
-        """Send messages as the queue does, with a note of them."""
+        """Send messages as the queue does, with a checkpoint."""
         operation: Operation[list[SentMessage]] = self._queue.execute(computed(send.send_many), messages)
         return self.execute(operation)
 
     def begin(self, run: str) -> None:
-        """Begin a new run. The note of the first shard says which one it is; without any, nothing has been sent."""
+        """Start a new run. The checkpoint of the first shard names the run; without one, nothing was sent."""
         self.known_run = run
         if len(self._keys) > 1 or self.notes[0] is not None:
             for shard in range(len(self._keys)):
                 self._write(shard, Note(run))
 
     def finish(self) -> None:
-        """Note that the file is at its end."""
+        """Record that the file was sent to its end."""
         for shard, note in enumerate(self.notes):
             if note is not None:
                 self._write(shard, note._replace(done=True))
 
     def run(self, calls: Any, repeat: bool = True) -> list[Any]:
-        """Run calls, each send in a transaction of its own with the note."""
+        """Run calls; each send is in its own transaction with the checkpoint."""
         results = []
         for call in calls:
             results += [self.commit(call)] if _sends(call) else super().run([call], repeat)
         return results
 
     def commit(self, call: Command[Any]) -> Any:
-        """Run a send, and note in the same transaction how far its shard is then."""
+        """Run a send, and write the checkpoint of its shard in the same transaction."""
         shard = self._keys.index(next(key for key in self._keys if _base(key) == _base(call.key)))
         key, before = self._keys[shard], self.notes[shard]
-        assert before != self.upcoming, "a second send under one note: the first one would tell of both"
+        assert before != self.upcoming, "a second send with the same checkpoint: the first would already cover it"
         try:
             with _Transaction(self._node(key)) as pipe:
-                pipe.watch(key)  # also keeps redis-py from doing the transaction twice when the connection breaks
+                pipe.watch(key)  # also keeps redis-py from repeating the transaction if the connection breaks
                 if _parsed(pipe.hgetall(key)) != before:
-                    raise DelayqError("another process sends a file of this name to this queue: wait for its end")
+                    raise DelayqError("another process is sending this file to this queue: wait until it is done")
                 pipe.multi()
                 pipe.execute_command(*call.words(whole=True), **{NEVER_DECODE: True})
                 pipe.hset(key, mapping=self.upcoming.fields())
                 pipe.expire(key, KEPT_SECONDS)
                 reply, *_ = pipe.execute(raise_on_error=False)
         except WatchError as error:
-            raise ServerUnreachable("the connection broke, or another process sends the same file") from error
+            raise ServerUnreachable("the connection broke, or another process is sending the same file") from error
         except RedisError as error:
             raise translate(error) from error
-        if isinstance(reply, RedisError):  # the script stored nothing, but a transaction goes on
+        if isinstance(reply, RedisError):  # the script stored nothing, but the transaction continued
             self._write(shard, before)
             return translate(reply)
         self.notes[shard] = self.upcoming
@@ -177,7 +177,7 @@ def _sends(call: Command[Any]) -> bool:
 
 
 def _base(key: str) -> str:
-    """Return what the keys of a shard begin with: up to and with the colon behind the tag."""
+    """Return the prefix of a shard's keys, including the colon after the tag."""
     return key[: key.index("}:") + 2]
 
 

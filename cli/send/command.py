@@ -28,7 +28,7 @@ from ..options import (
 from ..output import print_json, say
 from .file import send_file
 
-MAX_STDIN_BYTES = 64 * 1024**2  # far above what a queue takes: a pipe without end must not fill the memory
+MAX_STDIN_BYTES = 64 * 1024**2  # far above any queue's limit; an endless pipe must not fill the memory
 
 
 @command(
@@ -53,7 +53,7 @@ MAX_STDIN_BYTES = 64 * 1024**2  # far above what a queue takes: a pipe without e
     "--unique-for",
     type=DURATION,
     metavar="TIME",
-    help="Reserve the --id for this long from now, even after the ack: other sends with --unique-for are dropped.",
+    help="Reserve the --id for this long, even after the ack; other sends with --unique-for are dropped.",
 )
 @click.option(
     "--expires-in", type=DURATION, metavar="TIME", help="Drop the message if it has not started within this time."
@@ -65,7 +65,7 @@ MAX_STDIN_BYTES = 64 * 1024**2  # far above what a queue takes: a pipe without e
     "--as",
     "kind",
     type=click.Choice(["auto", "json", "text", "raw"]),
-    help="What PAYLOAD is: JSON, a string, or bytes. Default: auto, JSON when it is JSON, else a string.",
+    help="What PAYLOAD is: JSON, a string, or bytes. Default: auto, which means JSON if it is valid, else a string.",
 )
 @click.option(
     "--file",
@@ -73,7 +73,7 @@ MAX_STDIN_BYTES = 64 * 1024**2  # far above what a queue takes: a pipe without e
     type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
     help="Send the messages in a JSON Lines file instead; - is stdin.",
 )
-@click.option("--resume", is_flag=True, help="Continue an interrupted --file; no line is sent twice.")
+@click.option("--resume", is_flag=True, help="Continue an interrupted --file; it sends no line twice.")
 @json_option
 def send(
     queue: Queue, payload: str | None, id_: str | None, headers: Sequence[tuple[str, str]], kind: Kind | None,
@@ -82,25 +82,25 @@ def send(
     """Send PAYLOAD, stdin (-) or each line of a file to QUEUE.
 
     \b
-    PAYLOAD that is valid JSON is sent as that JSON, anything else as a string:
+    If PAYLOAD is valid JSON, it is sent as JSON, otherwise as a string:
       42, true, "42" and {"to": "a"} are JSON
-      hello and a@example.org are strings; --as text makes 42 one
+      hello and a@example.org are strings; with --as text, 42 is one too
 
-    A line of a --file is a JSON object: {"payload": …} and, optionally, "delay" (seconds, or as in --delay), "at",
+    Each line of a --file is a JSON object: {"payload": …} and, optionally, "delay" (seconds, or as in --delay), "at",
     "id", "headers", "max_retries", "expires_in", "on_conflict", "unique_for", "timeout". If a line is malformed, the
-    lines before it are sent and the exit code is 2: correct it, then run again with --resume. The queue remembers for
-    30 days how far a file was sent, in the same transaction as the messages, so --resume sends each line once, even
+    lines before it are sent and the exit code is 2: correct the line, then run again with --resume. The queue remembers
+    for 30 days how far a file was sent, in the same transaction as the messages, so --resume sends each line once, even
     after a kill -9.
     """  # noqa: D301  # click wants the character
     given = {"id": id_, "headers": dict(headers) or None} | options
     given = {name: value for name, value in given.items() if value is not None}
     if file is not None:
         if payload is not None or kind is not None or given:
-            raise click.UsageError("PAYLOAD and its options do not go with --file: each line of the file has its own")
+            raise click.UsageError("leave out PAYLOAD and its options with --file: each line of the file has its own")
         send_file(queue, file, resume, as_json)
         return
     if payload is None or resume:
-        raise click.UsageError("--resume goes with --file" if resume else "give PAYLOAD, or - for stdin, or --file")
+        raise click.UsageError("--resume needs --file" if resume else "give PAYLOAD, - for stdin, or --file")
     _send_one(queue, payload, kind or "auto", as_json, **given)
 
 
@@ -115,10 +115,10 @@ def _send_one(queue: Queue, payload: str, kind: Kind, as_json: bool, **options: 
 
 
 def read_stdin() -> bytes:
-    """Return what stdin holds; raises InvalidInput when that is too much for a queue."""
+    """Return the contents of stdin; raise InvalidInput if they are too much for any queue."""
     body = sys.stdin.buffer.read(MAX_STDIN_BYTES)
     if len(body) == MAX_STDIN_BYTES:
-        raise InvalidInput("stdin holds 64 MiB or more: a queue takes far less")
+        raise InvalidInput("stdin is 64 MiB or larger: the limit of a queue is far lower")
     return body
 
 
@@ -129,5 +129,5 @@ def _told(queue: Queue, sent: SentMessage, on_conflict: OnConflict, unique: bool
     if on_conflict == "replace":
         return f"replaced {sent.id} in {queue.name}, due {due}"
     if unique:
-        return f"{sent.id} is in {queue.name} already, or reserved: nothing was sent"
-    return f"{sent.id} is in {queue.name} already: left as it is, due {due}"
+        return f"{sent.id} is already in {queue.name}, or reserved: nothing was sent"
+    return f"{sent.id} is already in {queue.name}: unchanged, due {due}"

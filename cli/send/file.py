@@ -1,4 +1,4 @@
-"""Sending a file of messages: in batches, with bounded memory, and so that it can go on where it was interrupted."""
+"""Sending a file of messages: in batches, with bounded memory, and resumable after an interruption."""
 
 from __future__ import annotations
 
@@ -28,65 +28,65 @@ BATCH_BYTES = UP_BYTES
 
 
 class FileMessage(NamedTuple):
-    """A message, and its line."""
+    """A message and its line."""
 
     line: JsonLine
     message: Outgoing
 
 
 def send_file(queue: Queue, path: Path, resume: bool, as_json: bool) -> None:
-    """Send the messages of a JSON Lines file, and say how many.
+    """Send the messages of a JSON Lines file, and print how many.
 
     Raises:
-        InvalidInput: a line is malformed; it is named, and the lines before it are sent.
-        DuplicateMessage: the id of a line with "on_conflict": "error" exists; the lines before it are sent.
+        InvalidInput: a line is malformed; the error names it, and the lines before it were sent.
+        DuplicateMessage: the id of a line with "on_conflict": "error" exists; the lines before it were sent.
     """
     started = time.monotonic()
     with click.open_file(str(path), "rb") as stream:
         name = "stdin" if str(path) == "-" else path.name
         seekable = name != "stdin" and stream.seekable()
         if resume and not seekable:
-            raise click.UsageError(f"--resume needs a file that can be read again: {name} cannot")
+            raise click.UsageError(f"--resume needs a file that can be read again: {name} cannot be")
         sender = FileSender(queue, name, open_journal(queue, name, stream, resume) if seekable else None)
         sender.send(stream, path.stat().st_size if seekable else None)
     if as_json:
         print_json({"queue": queue.name, "file": str(path), "sent": sender.sent, "existed": sender.existed})
         return
-    existed = f" ({sender.existed:,} existed already: left, or replaced)" if sender.existed else ""
+    existed = f" ({sender.existed:,} already existed: kept or replaced)" if sender.existed else ""
     seconds = time.monotonic() - started
     say(f"sent {plural(sender.sent, 'message')} from {sender.name} to {queue.name} in {seconds:.1f}s{existed}")
 
 
 def open_journal(queue: Queue, name: str, stream: IO[bytes], resume: bool) -> CheckpointExecutor:
-    """Return the journal of a file, at the place where to go on.
+    """Return the journal of a file, positioned where to continue.
 
     Raises:
-        InvalidInput: the lines that were sent are no longer those of the file.
+        InvalidInput: the lines that were sent have changed in the file.
     """
     journal = CheckpointExecutor(queue, _identity(name, stream))
     if resume and journal.known_run is None:
-        note(f"nothing is known of an earlier sending of {name} to {queue.name}: beginning with line 1")
+        note(f"{name} was not sent to {queue.name} before: starting with line 1")
     elif resume:
         notes = journal.current
         if _holds(name, stream, notes):
-            note(f"going on with {name} after line {min(each.line for each in notes):,}")
+            note(f"continuing {name} after line {min(each.line for each in notes):,}")
             return journal
         if not notes[0].done:
             raise InvalidInput(
-                f"{name} is not what it was: of its first {max(each.line for each in notes):,} lines, which were sent, "
-                "some have changed since; put them back, or send what is left as another file"
+                f"{name} has changed: some of its first {max(each.line for each in notes):,} lines, which were sent, "
+                "are different now. Restore them, or send the remaining lines as another file"
             )
     elif lines := max(each.line for each in journal.current):
         note(
-            f"{lines:,} lines of {name}, or a file like it, are in {queue.name} since an earlier sending: those "
-            "without an id are sent a second time; --resume sends only what is missing"
+            f"{lines:,} lines of {name}, or of a file like it, were already sent to {queue.name}: those without an id "
+            "are sent again; with --resume, only the missing lines are sent"
         )
     journal.begin(new_ids(1)[0])
     return journal
 
 
 def _identity(name: str, stream: IO[bytes]) -> str:
-    """Return what tells a file from others: its name and its first line, for a file may move and may grow."""
+    """Return a digest that identifies a file, even if it moves or grows: of its name and first line."""
     first = next(read_lines(stream, name), None)
     stream.seek(0)
     known = name.encode(errors="surrogateescape") + (first.text if first else b"")
@@ -94,7 +94,7 @@ def _identity(name: str, stream: IO[bytes]) -> str:
 
 
 def _holds(name: str, stream: IO[bytes], notes: list[Note]) -> bool:
-    """Whether the file still begins with what the notes say was sent."""
+    """Whether the file still begins with the lines that were sent according to the checkpoints."""
     wanted = {each.line: each.digest for each in notes if each.line}
     for line in read_lines(stream, name) if wanted else ():
         if wanted.pop(line.number, line.digest) != line.digest:
@@ -110,11 +110,11 @@ class FileSender:
 
     Args:
         name: of the file, for errors.
-        journal: where to note how far it is; None for a stream that comes but once.
+        journal: records how far the file was sent; None for a stream that can be read only once.
 
     Attributes:
         sent, existed: messages so far: new ones, and those whose id existed.
-        line: up to this one.
+        line: the last line so far.
     """
 
     def __init__(self, queue: Queue, name: str, journal: CheckpointExecutor | None = None) -> None:
@@ -124,7 +124,7 @@ class FileSender:
         self._journal = journal
 
     def send(self, stream: IO[bytes], size: int | None) -> None:
-        """Send what has not been sent yet."""
+        """Send the messages that were not sent yet."""
         place = 0
         try:
             with progress(f"sending {self.name}", size) as bar:
@@ -138,17 +138,17 @@ class FileSender:
             self._journal.finish()
 
     def _so_far(self, in_doubt: bool) -> str:
-        """Return how many messages are sent, and how to go on; `in_doubt`, what became of the next ones is unknown."""
+        """Say how many messages were sent, and how to continue; if `in_doubt`, the next ones may have been sent."""
         count = self.sent + self.existed
         if self._journal is not None and (count or in_doubt):
-            return f"{plural(count, 'message')} sent before that; go on with --resume: nothing is sent twice"
+            return f"{plural(count, 'message')} sent before that; continue with --resume, which sends nothing twice"
         if not count and not in_doubt:
             return "nothing was sent"
-        doubt = ", of which some may be sent, too" if in_doubt else ""
-        return f"{plural(count, 'message')} sent before that; go on with line {self.line + 1}{doubt}"
+        doubt = ", but some of the next messages may already be sent" if in_doubt else ""
+        return f"{plural(count, 'message')} sent before that; continue with line {self.line + 1}{doubt}"
 
     def entries(self, stream: IO[bytes]) -> Iterator[FileMessage]:
-        """Yield the messages of the lines that no note tells of."""
+        """Yield the messages of the lines after the checkpoints."""
         notes = self._journal.current if self._journal else [Note(new_ids(1)[0])]
         begin = min(each.line for each in notes)
         for line in read_lines(stream, self.name):
@@ -160,13 +160,13 @@ class FileSender:
                 yield FileMessage(line, replace(message, id=id_))
 
     def send_batch(self, batch: list[FileMessage]) -> None:
-        """Send messages, and note in the same transaction that they are sent."""
+        """Send messages, and record it in the same transaction."""
         messages, last = [entry.message for entry in batch], batch[-1].line
         if self._journal is not None:
             self._journal.upcoming = Note(self._journal.known_run or "", last.number, last.digest)
         try:
             results = (self._journal or self._queue).send_many(messages)
-        except InvalidInput as error:  # of one of them, and nothing was sent: find it, and send those before it
+        except InvalidInput as error:  # one is bad, so nothing was sent: find it, and send those before it
             if len(batch) == 1:
                 raise last.wrong(error) from error
             for entry in batch:
@@ -180,9 +180,9 @@ class FileSender:
 
 
 def batches(entries: Iterator[FileMessage]) -> Iterator[list[FileMessage]]:
-    """Group messages so that a batch takes one call a shard: bounded, ids all different, conflicts on their own.
+    """Group messages so that a batch takes one call per shard: bounded, with distinct ids, conflicts on their own.
 
-    An error of `entries` comes after the batch of what was before it.
+    An error of `entries` is raised after the batch of the messages before it.
     """
     batch: list[FileMessage] = []
     ids: set[str | None] = set()

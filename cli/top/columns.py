@@ -1,4 +1,4 @@
-"""The columns of `delayq top`: what each shows of a queue, and by what it sorts."""
+"""The columns of `delayq top`: what each shows, and how it sorts."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ..output import shortened
 from ..upcoming import sparkline
 from .snapshot import QueueRow
 
-LEAST_NAME = 12  # characters of a queue's name; a fifth of the line, where that is more
-WIDE_LINE = 120  # characters: from there on, all troubles of a queue are named
+LEAST_NAME = 12  # minimum width of a queue's name; a fifth of the line if that is more
+WIDE_LINE = 120  # characters: from this width on, all troubles of a queue are shown
 GAP = 1  # between columns
 
 
 class Column(NamedTuple):
-    """What is shown of a queue, and by what queues are sorted: None is last."""
+    """What a column shows of a queue, and its sort key: None is last."""
 
     show: Callable[[QueueRow], str]
     rank: Callable[[QueueRow], Any]
@@ -28,7 +28,7 @@ class Column(NamedTuple):
 
 
 def that_fit(pulses: Sequence[QueueRow], width: int, keep: str = "") -> list[str]:
-    """Return the names of the columns that fit, in their order; those that matter least go first, but for `keep`."""
+    """Return the names of the columns that fit, in order; the least important are dropped first, except `keep`."""
     wide = {name: max([len(name) + 1, *(len(cell(name, pulse, width)) for pulse in pulses)]) + GAP for name in COLUMNS}
     chosen = list(COLUMNS)
     for name in LEAST:
@@ -40,14 +40,14 @@ def that_fit(pulses: Sequence[QueueRow], width: int, keep: str = "") -> list[str
 
 
 def cell(name: str, pulse: QueueRow, width: int) -> str:
-    """Return what a column shows of a queue, on a line of so many characters."""
+    """Return what a column shows of a queue on a line of `width` characters."""
     if name == "trouble" and width < WIDE_LINE and len(pulse.troubles) > 1:
         return f"{pulse.troubles[0].code} +{len(pulse.troubles) - 1}"
     return shortened(COLUMNS[name].show(pulse), max(LEAST_NAME, width // 5) if name == "queue" else None)
 
 
 def names(pulses: Sequence[QueueRow], columns: Sequence[str], width: int, sort: str) -> list[str]:
-    """Return what the first column shows of each queue: its name, as far as the other columns leave room."""
+    """Return the names of queues for the first column, cut to the room that the other columns leave."""
     heads = {name: len(name) + (name == sort) for name in columns[1:]}
     wide = [max([head, *(len(cell(name, each, width)) for each in pulses)]) for name, head in heads.items()]
     room = max(LEAST_NAME, width - sum(wide) - GAP * len(columns), width // 5)
@@ -55,7 +55,7 @@ def names(pulses: Sequence[QueueRow], columns: Sequence[str], width: int, sort: 
 
 
 def ordered(pulses: Iterable[QueueRow], name: str, is_reversed: bool) -> list[QueueRow]:
-    """Return queues sorted by a column: texts from a on, numbers from the greatest on; what has none comes last."""
+    """Return queues sorted by a column: texts ascending, numbers descending, and queues without a value last."""
     column = COLUMNS[name]
     by_name = sorted(pulses, key=lambda each: each.queue)
     known = [each for each in by_name if column.rank(each) is not None]
@@ -69,14 +69,14 @@ def show_bound(seconds: float | None) -> str:
 
 
 def rate(each: float | None) -> str:
-    """Show how many a second."""
+    """Show a rate per second."""
     return "-" if each is None else f"{each:,.0f}" if each >= 10 or not each else f"{each:.1f}"
 
 
 def next_due(pulse: QueueRow) -> str:
-    """Show when something falls due next."""
+    """Show when the next message falls due."""
     if pulse.stats.paused_until:
-        return f"paused, ends {show_away(pulse.stats.paused_until, pulse.stats.at)}"
+        return f"paused, resumes {show_away(pulse.stats.paused_until, pulse.stats.at)}"
     if pulse.stats.paused_since:
         return "paused"
     due = _until_next(pulse)
@@ -111,7 +111,7 @@ def _age(pulse: QueueRow) -> str:
 
 
 def limits(usage: Usage) -> str:
-    """Show how much of its limits a queue uses, such as ``run 3/5 rate 90/100 key waits 7``; nothing without limits."""
+    """Show how much of its limits a queue uses, such as ``run 3/5 rate 90/100 key waits 7``; ``-`` without limits."""
     told = [
         f"run {usage.running}/{usage.concurrency}" if usage.concurrency else "",
         f"rate {usage.handed_out}/{usage.rate}" if usage.rate else "",

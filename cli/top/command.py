@@ -1,4 +1,4 @@
-"""top: queues live, as top shows processes."""
+"""top: show queues live, as top shows processes."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ QUANTILES = {
     "ran_half": "handler_time_p50",
     "ran_most": "handler_time_p99",
 }
-MOST_TOPICS = 1000  # as many as metrics read
-SEARCH_SECONDS = 60.0  # the search for new queues goes over all keys of the server
+MOST_TOPICS = 1000  # the default of the metrics too
+SEARCH_SECONDS = 60.0  # a search for new queues scans all keys of the server
 
 
 @command(
@@ -47,13 +47,15 @@ SEARCH_SECONDS = 60.0  # the search for new queues goes over all keys of the ser
     delayq send emails hello --delay 1m
     delayq top --once --interval 100ms
     """,
-    "Watch queues live: rates, states, lateness, what is next.",
+    "Watch queues live: states, rates, lateness, what is next.",
 )
 @click.argument("names", metavar="[QUEUE]...", nargs=-1)
-@click.option("--interval", type=DURATION, metavar="TIME", default="2s", show_default=True, help="How often to look.")
+@click.option(
+    "--interval", type=DURATION, metavar="TIME", default="2s", show_default=True, help="How often to refresh."
+)
 @window_option("5m")
 @bucket_option("15s")
-@click.option("--once", is_flag=True, help="Look twice, an interval apart, print one frame and end.")
+@click.option("--once", is_flag=True, help="Take two readings one interval apart, print one frame and exit.")
 @server_options
 @json_option
 def top(
@@ -65,18 +67,19 @@ def top(
     once: bool,
     as_json: bool,
 ) -> int:
-    """Watch each QUEUE, or all queues, until q is pressed: how many messages are where, and how many move a second.
+    """Watch each QUEUE, or all queues, until you press q: the messages in each state, and the messages per second.
 
-    Late is how late hand-outs since the last look were, ran how long handlers took: half of them, and 99 %, less than
-    shown. Overdue is for how long the earliest message that is due has waited; cons are the consumers that live. The
-    bars are what falls due within --window, from now on, a bar each --bucket. A queue in dim letters is paused.
+    "late 50%" and "late 99%" show how late deliveries were since the last refresh: half, or 99 %, were less late than
+    this. "ran 99%" is the same for handler times. "overdue" is how long the earliest due message has waited. "cons"
+    counts the live consumers. "upcoming" shows what falls due within --window, one bar per --bucket. A dim queue is
+    paused.
 
-    Keys: < and > choose the column to sort by, r reverses, / filters by name, the arrows select a queue, Enter shows
-    all of it, P pauses or resumes it, t shows the topics, ? lists all keys. With NO_COLOR set there are no colours.
-    Where there is no terminal, and with --json, one frame is printed, as with --once.
+    Keys: < and > choose the column to sort by, r reverses the order, / filters by name, the arrow keys select a queue,
+    Enter shows its details, P pauses or resumes it, t shows the topics, ? lists all keys. Set NO_COLOR for no colours.
+    Without a terminal, or with --json, the command prints one frame, as with --once.
     """
     if not LEAST_SECONDS <= interval <= MOST_SECONDS:
-        raise InvalidInput(f"--interval {show_duration(interval)} is not between 100ms and 1h")
+        raise InvalidInput(f"--interval {show_duration(interval)} must be between 100ms and 1h")
     check_buckets(window, bucket)
     watch = TopWatch(server, names, window, bucket)
     watch.search()
@@ -87,10 +90,10 @@ def top(
 
 
 class TopWatch:
-    """The queues that are watched, and what was last seen of them.
+    """The watched queues, and their last readings.
 
     Args:
-        names: of the queues; none for all there are.
+        names: of the queues; empty for all queues.
     """
 
     def __init__(self, server: ServerOptions, names: Sequence[str], window: float, bucket: float) -> None:
@@ -107,7 +110,7 @@ class TopWatch:
         self.troubles: list[str] = []
 
     def look(self) -> list[QueueRow]:
-        """Look at each queue, and return what has come of it; `troubles` are of those that cannot be read."""
+        """Read each queue and return its row; `troubles` has the errors of queues that cannot be read."""
         self.troubles, self._refused = self._refused, []
         pulses: list[QueueRow] = []
         try:
@@ -126,14 +129,14 @@ class TopWatch:
         return pulses
 
     def topics(self) -> list[TopicRow]:
-        """Look at each topic, as `look` does at queues."""
+        """Read each topic, as `look` reads queues."""
         rows: list[TopicRow] = []
         try:
             self._search_topics()
         except DelayqError as error:
             self.troubles.append(str(error))
         if self._topics_left_out:
-            self.troubles.append(f"{plural(self._topics_left_out, 'topic')} after the first {MOST_TOPICS:,} not read")
+            self.troubles.append(f"{plural(self._topics_left_out, 'topic')} beyond the first {MOST_TOPICS:,} not shown")
         for name in self._topic_names:
             try:
                 with self._server.topic(name) as topic:
@@ -149,16 +152,16 @@ class TopWatch:
             self._topic_search_at = time.monotonic() + SEARCH_SECONDS
 
     def pause_or_resume(self, row: QueueRow) -> None:
-        """Pause or resume a queue, unless that is no longer what was shown."""
+        """Pause or resume a queue, unless its state has changed since it was shown."""
         queue = self._queues.get(row.queue)
         try:
             if queue is None or not queue.execute(manage.toggle, row.stats):
-                self._refused.append(f"{row.queue} has changed meanwhile: press P again")
+                self._refused.append(f"{row.queue} has changed in the meantime: press P again")
         except DelayqError as error:
             self._refused.append(f"{row.queue}: {error}")
 
     def search(self) -> None:
-        """Find the queues, when it is time; raises DelayqError when the server does not serve, or for a bad name."""
+        """Find the queues if it is time; raise DelayqError if the server fails, or for a bad name."""
         if time.monotonic() < self._search_at:
             return
         names = self._named or self._server.queue_names()
@@ -179,7 +182,7 @@ def _print(watch: TopWatch, interval: float, as_json: bool) -> int:
     elif pulses:
         _print_table(pulses)
     elif not watch.troubles:
-        note("no queue here: nothing was ever sent")
+        note("no queues: nothing was ever sent")
     return int(bool(watch.troubles))
 
 
@@ -204,9 +207,9 @@ def _print_table(pulses: Sequence[QueueRow]) -> None:
 
 
 def _show(watch: TopWatch, interval: float) -> None:
-    """Show frame after frame until q is pressed, or Ctrl-C."""
+    """Show frames until q or Ctrl-C is pressed."""
     view = TopView()
-    view.take(watch.look())  # what is logged when connecting is no part of the screen
+    view.take(watch.look())  # connect before the screen opens, so that log lines do not disturb it
     looked, at = time.monotonic(), datetime.now().astimezone()
     try:
         with screen() as (draw, wait):

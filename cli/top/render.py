@@ -1,4 +1,4 @@
-"""The frames of `delayq top`: the list of queues, all of one, and the keys."""
+"""The frames of `delayq top`: the list of queues, the details of one, the topics, and the keys."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from .columns import COLUMNS, GAP, LEAST_NAME, LEFT, STYLES, cell, limits, names
 from .snapshot import QueueRow, TopicRow
 from .state import HELP_LINE, KEYS, TopView
 
-MOST_TROUBLE_LINES = 3  # below the list, of the selected queue
-LEAST_DETAILS = 14  # lines that are free below the list: all of the selected queue is shown there
+MOST_TROUBLE_LINES = 3  # of the selected queue, below the list
+LEAST_DETAILS = 14  # free lines below the list that are needed to show the selected queue's details there
 TOPIC_FIGURES = 64  # characters that the figures of a topic take
 HISTOGRAM = " ▁▂▃▄▅▆▇█"
 
 
 def frame(view: TopView, above: str, errors: str, width: int, height: int) -> Any:
-    """Return what is shown.
+    """Return a frame.
 
     Args:
-        above: what the first line tells.
-        errors: of what could not be read.
+        above: the first line.
+        errors: what could not be read.
     """
     from rich.console import Group  # noqa: PLC0415  # only a terminal needs it
 
@@ -40,7 +40,7 @@ def frame(view: TopView, above: str, errors: str, width: int, height: int) -> An
     room = height - len(top) - len(last)
     if view.page == "help":
         told = [line for key, what in KEYS.items() for line in _wrapped(f"{key:>8}  {what}", width, 10)]
-        return Group(*top, *map(_line, told), _line("any key goes back", "dim"))
+        return Group(*top, *map(_line, told), _line("press any key to go back", "dim"))
     if view.page == "topics":
         lines = _of_topics(view.topics, width, max(1, room - 2))
     elif view.page == "queue" and view.pulse is not None:
@@ -51,7 +51,7 @@ def frame(view: TopView, above: str, errors: str, width: int, height: int) -> An
 
 
 def totals_lines(rows: Sequence[QueueRow], width: int) -> list[str]:
-    """Return what queues do and hold together, on as many lines as it takes."""
+    """Return the totals of queues, on as many lines as they need."""
     told = totals(each.figures for each in rows)
     per_second = [(told.sent, "sent"), (told.acked, "acked"), (told.failed, "failed")]
     parts = [
@@ -69,10 +69,10 @@ def totals_lines(rows: Sequence[QueueRow], width: int) -> list[str]:
 
 
 def table(pulses: Sequence[QueueRow], width: int, view: TopView | None = None) -> Any:
-    """Return queues as a table, a line each, of as many columns as fit.
+    """Return a table of queues, one per line, with as many columns as fit.
 
     Args:
-        view: tells which is selected, and by what they are sorted; None for a table that nobody works on.
+        view: has the selected queue and the sort order; None for a table that is only printed.
     """
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
@@ -97,24 +97,24 @@ def _arrow(view: TopView) -> str:
 
 
 def _of_all(view: TopView, width: int, room: int) -> list[Any]:
-    """Return the totals, the list with the selected queue, and below it all of that queue where there is room."""
+    """Return the totals, the list, and the details of the selected queue if there is room."""
     pulse = view.pulse
     above = [_line(each) for each in totals_lines(view.shown, width)]
     said = f"{pulse.queue}: {' '.join(each.text for each in pulse.troubles)}" if pulse and pulse.troubles else ""
-    troubles = _wrapped(printable(said), width)[:MOST_TROUBLE_LINES] or [""]  # a line is kept for them
-    rows = max(1, room - len(above) - 1 - len(troubles) - 1)  # the header, and how many there are beyond
+    troubles = _wrapped(printable(said), width)[:MOST_TROUBLE_LINES] or [""]  # keep one line for them
+    rows = max(1, room - len(above) - 1 - len(troubles) - 1)  # the header, and the number of hidden queues
     first = max(0, min(view.selected - rows // 2, len(view.shown) - rows))
     hidden = len(view.shown) - rows
     lines = [*above, table(view.shown[first : first + rows], width, view)]
     left = rows - len(view.shown)
     if pulse is not None and left >= LEAST_DETAILS:
         return [*lines, _line(""), *_of_one(pulse, width, left + len(troubles))]
-    more = _line(f"{hidden} more: ↑ ↓ go to them" if hidden > 0 else "", "dim")
+    more = _line(f"{hidden} more (↑ ↓ to scroll)" if hidden > 0 else "", "dim")
     return [*lines, more, *(_line(each, "bold red") for each in troubles)]
 
 
 def _of_topics(rows: Sequence[TopicRow], width: int, room: int) -> list[Any]:
-    """Return the lines of the topics, those with the most left to do first."""
+    """Return the lines of the topics, those with the most work left first."""
     from rich.table import Table  # noqa: PLC0415
 
     drawn = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
@@ -129,14 +129,14 @@ def _of_topics(rows: Sequence[TopicRow], width: int, room: int) -> list[Any]:
     left_out = len(rows) - room
     return [
         drawn,
-        _line(f"{left_out} more with less to do" if left_out > 0 else "" if rows else "no topic here", "dim"),
+        _line(f"{left_out} more with less work left" if left_out > 0 else "" if rows else "no topics", "dim"),
     ]
 
 
 def _below(view: TopView, width: int) -> Any:
     if view.to_confirm is not None:
         verb = "resume" if view.to_confirm.stats.paused_since else "pause"
-        return _line(f"{verb} {printable(view.to_confirm.queue)}? y does it, any other key does not", "bold")
+        return _line(f"{verb} {printable(view.to_confirm.queue)}? y to confirm, any other key to cancel", "bold")
     if view.is_typing:
         return _line(f"/{printable(view.filter)}█")
     filtered = f"/{printable(view.filter)}  Esc shows all  {HELP_LINE}"
@@ -146,7 +146,7 @@ def _below(view: TopView, width: int) -> Any:
 
 
 def _of_one(pulse: QueueRow, width: int, room: int) -> list[Any]:
-    """Return the lines that tell all of a queue; where there is no room for all, its consumers are cut."""
+    """Return the details of a queue; without room for all lines, its last consumers are cut."""
     stats, rates = pulse.stats, pulse.rates
     lines = [_line(printable(pulse.queue), "bold")]
     troubles = [line for each in pulse.troubles for line in _wrapped(each.text, width)]
@@ -156,13 +156,13 @@ def _of_one(pulse: QueueRow, width: int, room: int) -> list[Any]:
     fields = [
         ("messages", ", ".join(f"{getattr(stats, name):,} {name}" for name in QueueStats.PHASES)),
         ("in Redis", ", ".join(f"{getattr(stats, state):,} {state}" for state in STATES)),
-        ("a second", ", ".join(f"{told} {name}" for name, told in per_second)),
+        ("per second", ", ".join(f"{told} {name}" for name, told in per_second)),
         ("lateness", _spread(stats.lateness, rates.lateness if rates else {})),
         ("handlers", _spread(stats.handler_time, rates.handler_time if rates else {})),
         ("limits", limits(pulse.usage)),
         ("next due", next_due(pulse)),
         ("overdue", oldest),
-        ("upcoming", f"{sparkline(pulse.upcoming)}  {sum(each.count for each in pulse.upcoming):,} in all"),
+        ("upcoming", f"{sparkline(pulse.upcoming)}  {sum(each.count for each in pulse.upcoming):,} in total"),
         ("consumers", f"{pulse.alive} of {len(pulse.consumers)} alive"),
     ]
     lines += [_line(line) for name, told in fields for line in _wrapped(f"{name:<10} {told}", width, 11)]
@@ -185,7 +185,7 @@ def _of_consumer(each: ConsumerInfo) -> str:
 
 
 def _spread(counts: Mapping[int, int], lately: Mapping[int, int]) -> str:
-    """Show a histogram since the queue was made, a character a power of two, and quantiles since the last look."""
+    """Show a histogram since the queue was created, one character per power of two, and the latest quantiles."""
     if not counts:
         return "-"
     powers = range(max(counts).bit_length())
@@ -196,7 +196,7 @@ def _spread(counts: Mapping[int, int], lately: Mapping[int, int]) -> str:
 
 
 def _wrapped(text: str, width: int, indent: int = 0) -> list[str]:
-    """Return a text as lines of so many characters, cut between words."""
+    """Return a text as lines of at most `width` characters, broken between words."""
     return textwrap.wrap(text, max(width, 2 * indent + 1), subsequent_indent=" " * indent)
 
 

@@ -1,4 +1,4 @@
-"""What `delayq top` shows of a queue: its counts, and what happened since it last looked."""
+"""What `delayq top` shows of a queue: its counts, and what happened since the last reading."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 
 class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A queue now, and since the look before.
+    """A queue now, and what happened since the previous reading.
 
     Attributes:
-        rates: None on the first look.
+        rates: None for the first reading.
         usage: of its limits.
-        troubles: what is wrong with it, in words.
+        troubles: what is wrong with the queue, in words.
     """
 
     stats: QueueStats
@@ -46,22 +46,22 @@ class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def queue(self) -> str:
-        """Its name."""
+        """The queue's name."""
         return self.stats.queue
 
     @property
     def alive(self) -> int:
-        """How many consumers live."""
+        """The number of live consumers."""
         return sum(each.is_alive for each in self.consumers)
 
     @property
     def oldest_due(self) -> float | None:
-        """For how many seconds the earliest message that is due has been so; None without any."""
+        """For how many seconds the earliest due message has been due; None without one."""
         return overdue(self.stats)
 
     @property
     def figures(self) -> QueueFigures:
-        """What is added up with those of other queues."""
+        """The figures that are added up over all queues."""
         return figures(self.stats, self.rates, self.alive, bool(self.troubles))
 
 
@@ -74,19 +74,19 @@ class TopicRow(msgspec.Struct, frozen=True):
 
     @property
     def left(self) -> int:
-        """How many deliveries its groups have left to do, dead letters included."""
+        """How many deliveries its groups have left, including dead letters."""
         return sum(each.lag + each.unacked + each.dead for each in self.groups)
 
 
 def look(queue: Queue, window: float, bucket: float) -> Snapshot:
-    """Look at a queue."""
+    """Read a queue."""
     stats = queue.stats()
     samples, usage = queue.samples(stats.at - WINDOW), queue.execute(inspect.usage)
     return Snapshot(stats, queue.upcoming(window, bucket), queue.consumers(), samples, usage)
 
 
 def pulse(before: Snapshot | None, now: Snapshot, first: Snapshot | None) -> QueueRow:
-    """Return what the looks tell: rates since the one before, troubles of the last minutes."""
+    """Return the row of a queue: rates since the previous reading, troubles of the last minutes."""
     rates = None if before is None else between(before.stats, now.stats)
     earlier = [*(each.stats for each in now.samples), *([first.stats] if first else [])]
     return QueueRow(

@@ -1,4 +1,4 @@
-"""What `delayq top` shows, and what its keys change of that: decisions without a terminal."""
+"""The state of `delayq top`, and what each key changes: logic without a terminal."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ from .snapshot import QueueRow, TopicRow
 Page = Literal["queues", "queue", "topics", "help"]
 
 KEYS = {
-    "< >": "sort by the column to the left, to the right",
+    "< >": "sort by the column to the left or right",
     "r": "reverse the order",
-    "/": "show only queues whose name holds a text; Enter ends it, Esc takes it back",
+    "/": "show only queues whose name contains a text; Enter applies it, Esc clears it",
     "↑ ↓": "select a queue; also k and j, PgUp and PgDn, Home and End",
-    "Enter": "all of the selected queue; Esc goes back",
-    "P": "pause the selected queue, or resume it; y confirms",
+    "Enter": "show the details of the selected queue; Esc goes back",
+    "P": "pause or resume the selected queue; y confirms",
     "t": "show the topics; Esc goes back",
     "p": "freeze the display, or resume it",
-    "Space": "look again at once",
-    "?": "this help; also h",
+    "Space": "refresh now",
+    "?": "show this help; also h",
     "q": "quit; also Ctrl-C",
 }
 HELP_LINE = "<> sort  r reverse  / filter  ↑↓ Enter  t topics  P pause  ? help  q quits"
-PAGE = 10  # queues that PgUp and PgDn go by
+PAGE = 10  # queues per PgUp and PgDn
 
 
 class TopView:
     """The state of the display.
 
     Attributes:
-        page: what is shown.
-        sort: the column by which queues are sorted.
-        is_reversed: in the other direction than that column's own.
-        filter: a text that names hold.
-        is_typing: keys go into the filter.
-        is_paused: what is shown stays.
-        to_confirm: the queue that is paused or resumed if the next key is y; None without.
-        to_pause: the queue that is to be paused or resumed now; None without.
-        topics: what the page of topics shows.
-        has_ended: q was pressed.
+        page: the page that is shown.
+        sort: the sort column.
+        is_reversed: whether the order of that column is reversed.
+        filter: the text that names must contain.
+        is_typing: whether keys go into the filter.
+        is_paused: whether the display is frozen.
+        to_confirm: the queue to pause or resume if the next key is y, or None.
+        to_pause: the queue to pause or resume now, or None.
+        topics: the rows of the topics page.
+        has_ended: whether q was pressed.
     """
 
     def __init__(self) -> None:
@@ -66,12 +66,12 @@ class TopView:
 
     @property
     def shown(self) -> Sequence[QueueRow]:
-        """The queues of the list, in their order."""
+        """The queues of the list, in order."""
         return self._shown
 
     @property
     def selected(self) -> int:
-        """The place of the selected queue among them; the first, when it is gone or none was."""
+        """The index of the selected queue; 0 if it is gone or none was selected."""
         names = [each.queue for each in self._shown]
         return names.index(self._selected) if self._selected in names else 0
 
@@ -81,7 +81,7 @@ class TopView:
         return self._shown[self.selected] if self._shown else None
 
     def press(self, key: str) -> None:
-        """Do what a key asks for: a character, or the name of a key, such as "up"."""
+        """Handle a key: a character, or the name of a key, such as "up"."""
         if self.is_typing:
             self._type(key)
         elif self.to_confirm is not None:

@@ -1,4 +1,4 @@
-"""Where `delayq top` draws: a terminal that shows one frame after the other, and hears keys."""
+"""The terminal of `delayq top`: it draws frames and reads keys."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 Draw = Callable[[Callable[[int, int], Any]], None]
 Wait = Callable[[float], list[str]]
 
-BYTES = 1024  # at once: keys that are held down, or pasted
+BYTES = 1024  # per read, for keys that are held down or pasted
 NAMED = {
     "\x1b[A": "up",
     "\x1b[B": "down",
@@ -45,10 +45,10 @@ _KEY = re.compile(r"\x1b(?:\[[0-9;]*[A-Za-z~]|O[A-Za-z])|.", re.DOTALL)
 
 @contextmanager
 def screen() -> Generator[tuple[Draw, Wait]]:
-    """Yield a function that draws what another one makes of width and height, and one that waits for keys.
+    """Yield a function that draws a frame for the terminal's size, and one that waits for keys.
 
-    It also ends the wait, without a key, when the terminal changes its size. The terminal is as it was when it ends,
-    also by SIGTERM.
+    The wait also ends, without a key, when the terminal changes its size. At the end, and on SIGTERM, the terminal is
+    restored.
     """
     from rich.console import Console  # noqa: PLC0415  # only a terminal needs it
     from rich.live import Live  # noqa: PLC0415
@@ -68,7 +68,7 @@ def screen() -> Generator[tuple[Draw, Wait]]:
 
 
 def keys(text: str) -> list[str]:
-    """Return the keys that a terminal tells of: characters, and names of others; what is unknown is left out."""
+    """Return the keys in a terminal's input: characters, and names of other keys; unknown keys are left out."""
     found = _KEY.findall(text)
     return [NAMED.get(each, each) for each in found if each in NAMED or len(each) == 1]
 
@@ -95,7 +95,7 @@ def _handled(number: int, handler: Callable[..., Any]) -> Generator[None]:
 
 @contextmanager
 def _resizes() -> Generator[int]:
-    """Yield what can be read from when the terminal has changed its size."""
+    """Yield a file descriptor that becomes readable when the terminal changes its size."""
     own, others = os.pipe()
     os.set_blocking(others, False)
 
@@ -112,7 +112,7 @@ def _resizes() -> Generator[int]:
 
 @contextmanager
 def _keyboards() -> Generator[list[int]]:
-    """Yield the keyboard, which tells of each key at once; none where there is none."""
+    """Yield the keyboard in a mode that reports each key at once, or nothing without a keyboard."""
     if not sys.stdin.isatty():
         yield []
         return

@@ -1,1 +1,1 @@
-"""``delayq topic``: records, their groups, and what these have not acked."""
+"""``delayq topic``: records, groups, and unacked records."""

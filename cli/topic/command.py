@@ -1,4 +1,4 @@
-"""topic publish, cancel, trim, shrink: what goes into a topic, and out of it; and the group of commands."""
+"""topic publish, cancel, trim, delete and shrink: add and remove records; and the group of commands."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ topic.command_class = ExampledCommand
     "--id",
     "id_",
     metavar="ID",
-    help="The record's id, such as 1700000000000-0; with a delay, any id, by which you can cancel it.",
+    help="The record's id, such as 1700000000000-0; for a delayed record any id, with which you can cancel it.",
 )
-@click.option("--key", metavar="KEY", help="Records with the same key keep their order, even in a topic with shards.")
+@click.option("--key", metavar="KEY", help="Records with the same key stay in order, even in a topic with shards.")
 @click.option("--header", "-H", "headers", type=PAIR, multiple=True, metavar="NAME=VALUE", help="A header; repeatable.")
 @click.option(
     "--as",
@@ -69,7 +69,9 @@ topic.command_class = ExampledCommand
 )
 @click.option("--max-length", type=click.IntRange(0), metavar="N", help="Drop the oldest records beyond this number.")
 @click.option(
-    "--exact", is_flag=True, help="With --max-length: keep exactly this number. Default: up to about a hundred more."
+    "--exact",
+    is_flag=True,
+    help="With --max-length: keep exactly this number. Default: keep up to about a hundred more.",
 )
 @click.option(
     "--file",
@@ -85,53 +87,53 @@ def publish(
 ) -> None:  # fmt: skip
     """Publish PAYLOAD, stdin (-) or each line of a file to TOPIC.
 
-    PAYLOAD that is valid JSON is published as that JSON, anything else as a string.
+    If PAYLOAD is valid JSON, it is published as JSON, otherwise as a string.
 
-    A line of a --file is a JSON object: {"payload": …} and, optionally, "delay" (seconds, or as in --delay), "at",
+    Each line of a --file is a JSON object: {"payload": …} and, optionally, "delay" (seconds, or as in --delay), "at",
     "id", "key", "headers". If a line is malformed, the lines before it are published and the exit code is 2. If you
-    publish a file twice, its records are there twice, except those with their own id.
+    publish a file twice, its records are published twice, except those with their own id.
     """
     if exact and max_length is None:
-        raise click.UsageError("--exact goes with --max-length")
+        raise click.UsageError("--exact needs --max-length")
     options = {"delay": delay, "at": at, "id": id_, "key": key, "headers": dict(headers) or None}
     if file is not None:
         if payload is not None or kind is not None or any(each is not None for each in options.values()):
-            raise click.UsageError("PAYLOAD and its options do not go with --file: each line of the file has its own")
+            raise click.UsageError("leave out PAYLOAD and its options with --file: each line of the file has its own")
         publish_file(topic, file, max_length, exact, as_json)
         return
     if payload is None:
-        raise click.UsageError("give PAYLOAD, or - for stdin, or --file")
+        raise click.UsageError("give PAYLOAD, - for stdin, or --file")
     one_of(delay, at)
     body = read_stdin() if payload == "-" else payload.encode(errors="surrogateescape")
     done: Any = topic.publish(payload_of(body, kind or "auto"), max_length=max_length, exact=exact or None, **options)  # type: ignore[arg-type]
     if as_json:
         print_json(done._asdict())
     elif done.due_at is not None:
-        say(f"{done.id} waits for its time in {topic.name}, due {show_moment(done.due_at)}")
+        say(f"delayed {done.id} in {topic.name}, due {show_moment(done.due_at)}")
     elif done.created:
         say(f"published {done.id} to {topic.name}")
     else:
-        say(f"{done.id} waits in {topic.name} already: left as it is")
+        say(f"{done.id} is already delayed in {topic.name}: unchanged")
 
 
 @topic.command(
     epilog=example(
         "delayq topic publish orders '{\"order\": 2}' --delay 10m --id later-2\ndelayq topic cancel orders later-2"
     ),
-    short_help="Withdraw a record that waits for its time.",
+    short_help="Cancel a delayed record.",
 )
 @published_topic_argument
 @click.argument("record_id", metavar="ID")
 @json_option
 def cancel(topic: Topic, record_id: str, as_json: bool) -> int:
-    """Withdraw the record ID that waits for its time in TOPIC. Exit code 1 if no such record waits (any more)."""
+    """Cancel the delayed record ID of TOPIC. Exit code 1 if there is no such delayed record (any more)."""
     cancelled = topic.cancel(record_id)
     if as_json:
         print_json({"id": record_id, "cancelled": cancelled})
     elif cancelled:
         say(f"cancelled {record_id}")
     else:
-        raise click.ClickException(f"no record {record_id!r} waits in topic {topic.name} (any more)")
+        raise click.ClickException(f"topic {topic.name} has no delayed record {record_id!r} (any more)")
     return int(not cancelled)
 
 
@@ -154,9 +156,9 @@ def trim(
     With --acked, the output names the group that holds back further records.
     """
     if (max_length is not None) + (first is not None) + acked != 1:
-        raise click.UsageError("give --max-length, or --from, or --acked: one of these")
+        raise click.UsageError("give one of --max-length, --from and --acked")
     if acked and exact:
-        raise click.UsageError("--exact goes with --max-length or --from: --acked is exact")
+        raise click.UsageError("--exact needs --max-length or --from: --acked is always exact")
     if not acked:
         _print_dropped(topic, topic.trim(max_length=max_length, min_id=first, approximate=not exact), as_json)
         return
@@ -166,9 +168,9 @@ def trim(
         return
     _print_dropped(topic, trimmed.dropped, as_json)
     if trimmed.slowest is None and _length(topic):
-        note(f"topic {topic.name} has no group: nobody has acked anything")
+        note(f"topic {topic.name} has no groups, so no record is acked")
     elif trimmed.slowest is not None and _length(topic):
-        note(f"group {trimmed.slowest} needs what came from {trimmed.oldest} on")
+        note(f"group {trimmed.slowest} still needs the records from {trimmed.oldest} on")
 
 
 @topic.command(
@@ -181,23 +183,24 @@ def trim(
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
 @json_option
 def delete(topic: Topic, ids: Sequence[str], as_json: bool) -> None:
-    """Delete records of a TOPIC without shards by their IDs, acked or not. Exit code 1 when one was not there."""
+    """Delete records by ID from a TOPIC without shards, acked or not. Exit code 1 if one of them does not exist."""
     deleted = topic.delete(ids)
     if as_json:
         print_json({"deleted": deleted})
     else:
         say(f"deleted {plural(deleted, 'record')}")
     if left := len(set(ids)) - deleted:
-        raise click.ClickException(f"{left} of {len(set(ids))} are not in topic {topic.name} (any more)")
+        raise click.ClickException(f"{left} of {plural(len(set(ids)), 'record')} not in topic {topic.name} (any more)")
 
 
 @topic.command(
-    epilog=example(PUBLISHES + "delayq topic shrink orders"), short_help="Drop what was there at the last shrink."
+    epilog=example(PUBLISHES + "delayq topic shrink orders"),
+    short_help="Drop the records that were there at the last shrink.",
 )
 @topic_argument
 @json_option
 def shrink(topic: Topic, as_json: bool) -> None:
-    """Drop the records that TOPIC had at the last shrink, acked or not. Run daily, it keeps one day of records."""
+    """Drop the records that TOPIC had at the last shrink, acked or not. Run it daily to keep one day of records."""
     _print_dropped(topic, topic.shrink_by_last_size(), as_json)
 
 
@@ -205,11 +208,11 @@ def _print_dropped(topic: Topic, count: int, as_json: bool) -> None:
     if as_json:
         print_json({"dropped": count})
     else:
-        say(f"dropped {count:,} of topic {topic.name}, {_length(topic):,} left")
+        say(f"dropped {plural(count, 'record')} of topic {topic.name}; {_length(topic):,} left")
 
 
 def _length(topic: Topic) -> int:
-    """Count the records as they are: who may only trim has no right to append what is due, as `length` does."""
+    """Count the records; unlike `length`, this needs no right to append due records."""
     return topic.execute(topic_read.length)
 
 

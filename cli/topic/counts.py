@@ -1,4 +1,4 @@
-"""topic list, and what stats says of topics: how many records there are, and what their groups have left to do."""
+"""topic list, and the topics in stats: how many records there are, and what their groups have left to do."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from ..output import note, print_fields, print_json, print_table
 
 
 def topic_counts(server: ServerOptions, name: str) -> dict[str, Any]:
-    """Return what there is of a topic, by name."""
+    """Return the counts of a topic by name."""
     with server.topic(name) as topic:
         records, waiting = topic.execute(read.length), topic.execute(explain.waiting)
         return {"topic": name, "records": records, "waiting": waiting, "groups": topic.groups()}
 
 
 def topic_record(counts: dict[str, Any]) -> dict[str, Any]:
-    """Return the same, to be printed as JSON."""
+    """Return the same for printing as JSON."""
     return counts | {"groups": [group._asdict() for group in counts["groups"]]}
 
 
 def of_all_topics(server: ServerOptions, names: Sequence[str]) -> tuple[list[dict[str, Any]], int]:
-    """Count all topics; return what was counted, and the exit code: 1 when one of them could not be.
+    """Count all topics; return the counts, and the exit code: 1 if one of them could not be read.
 
-    One that this user may not read is no failure: who observes queues need not have the rights of topics.
+    A topic that this user may not read is not a failure: observers of queues need no rights on topics.
     """
     found, failed = [], 0
     for name in names:
@@ -44,7 +44,7 @@ def of_all_topics(server: ServerOptions, names: Sequence[str]) -> tuple[list[dic
 
 
 def print_topic(counts: dict[str, Any]) -> None:
-    """Print what there is of a topic, a line for each of its groups."""
+    """Print the counts of a topic, with a line for each of its groups."""
     rows = [
         (name, f"{counts[name]:,}" if name != "topic" else counts[name]) for name in ("topic", "records", "waiting")
     ]
@@ -52,7 +52,7 @@ def print_topic(counts: dict[str, Any]) -> None:
 
 
 def print_topics(counts: Sequence[dict[str, Any]]) -> None:
-    """Print what there is of topics, a line each."""
+    """Print the counts of topics, one per line."""
     columns = ("topic", "#records", "#waiting", "#groups", "#unacked", "#lag", "#dead")
     rows = [
         (
@@ -70,7 +70,7 @@ def print_topics(counts: Sequence[dict[str, Any]]) -> None:
 
 
 def _of_group(group: GroupInfo) -> str:
-    return f"{lag_text([group])} to come, {group.unacked:,} unacked, {group.dead:,} dead, {group.consumers:,} consumers"
+    return f"lag {lag_text([group])}, {group.unacked:,} unacked, {group.dead:,} dead, {group.consumers:,} consumers"
 
 
 @click.command(
@@ -84,7 +84,7 @@ def _of_group(group: GroupInfo) -> str:
 def list_(server: ServerOptions, as_json: bool) -> int:
     """List all topics: their records, delayed records, and the lag of the slowest group.
 
-    Exit code 1 if one of them cannot be read; stderr names those that this user may not read.
+    Exit code 1 if one of them cannot be read. Topics that this user may not read are named on stderr.
     """
     found, failed = of_all_topics(server, server.names()["topic"])
     if as_json:
@@ -93,5 +93,5 @@ def list_(server: ServerOptions, as_json: bool) -> int:
     elif found:
         print_topics(found)
     elif not failed:
-        note("no topic here: nothing was ever published")
+        note("no topics: nothing was ever published")
     return failed

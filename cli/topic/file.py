@@ -1,4 +1,4 @@
-"""topic publish --file: the records of a JSON Lines file."""
+"""topic publish --file: publish the records of a JSON Lines file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BATCH_BYTES = 4 * 1024 * 1024
 
 
 class RecordFields(msgspec.Struct, forbid_unknown_fields=True):
-    """What a line may say: the options of `delayq topic publish`."""
+    """The fields of a line: the options of `delayq topic publish`."""
 
     payload: msgspec.Raw
     delay: float | str | None = None
@@ -39,18 +39,18 @@ _decode = msgspec.json.Decoder(RecordFields).decode
 
 
 class FileRecord(NamedTuple):
-    """A record, and its line."""
+    """A record and its line."""
 
     line: JsonLine
     record: NewRecord
 
 
 def publish_file(topic: Topic, path: Path, max_length: int | None, exact: bool, as_json: bool) -> None:
-    """Publish the records of a JSON Lines file, and say how many.
+    """Publish the records of a JSON Lines file, and print how many.
 
     Raises:
-        InvalidInput, RecordOrder: of a line, which is named; the lines before it are published.
-        ServerError: the server failed; the error tells which lines are certainly published.
+        InvalidInput, RecordOrder: a line is wrong; the error names it, and the lines before it were published.
+        ServerError: the server failed; the error says which lines were certainly published.
     """
     started = time.monotonic()
     with click.open_file(str(path), "rb") as stream:
@@ -62,7 +62,7 @@ def publish_file(topic: Topic, path: Path, max_length: int | None, exact: bool, 
                 try:
                     _publish(topic, batch, max_length, exact)
                 except ServerError as error:
-                    told = f"lines 1 to {last:,} of {name} are published, of the next {len(batch)} perhaps some"
+                    told = f"lines 1 to {last:,} of {name} are published; some of the next {len(batch)} may be"
                     raise type(error)(f"{error}; {told}") from error
                 published, last = published + len(batch), batch[-1].line.number
                 bar.advance(batch[-1].line.end - place)
@@ -78,7 +78,7 @@ def _publish(topic: Topic, batch: Sequence[FileRecord], max_length: int | None, 
     first, last = batch[0].line, batch[-1].line
     try:
         topic.publish_many([entry.record for entry in batch], max_length=max_length, exact=exact or None)
-    except InvalidInput as error:  # of one of them, and nothing was stored: find it, and publish those before it
+    except InvalidInput as error:  # one is bad, so nothing was stored: find it, and publish those before it
         if len(batch) == 1:
             raise last.wrong(error) from error
         for entry in batch:
@@ -111,13 +111,15 @@ def _record(fields: RecordFields) -> NewRecord:
 
 
 def _batches(entries: Iterator[FileRecord]) -> Iterator[list[FileRecord]]:
-    """Group records for a call; an error of `entries` comes after the batch of what was before it."""
+    """Group records into calls; an error of `entries` is raised after the batch of the records before it."""
     batch: list[FileRecord] = []
     size = 0
     error = None
     try:
         for entry in entries:
-            named = batch and (batch[-1].record.id is None) != (entry.record.id is None)  # a call takes no mixture
+            named = batch and (batch[-1].record.id is None) != (
+                entry.record.id is None
+            )  # a call takes records with ids or without, not both
             if batch and (named or len(batch) == BATCH or size + len(entry.line.text) > BATCH_BYTES):
                 yield batch
                 batch, size = [], 0

@@ -1,4 +1,4 @@
-"""topic group create, move, ack, remove-consumer, dead, requeue and delete: changing a group of a topic."""
+"""topic group create, move, ack, remove-consumer, dead, requeue and delete: change a group of a topic."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ DIED = POLLED + "delayq topic claim orders billing billing-2 --idle 0 --max-deli
 
 
 @click.group(
-    epilog=example(MADE + "delayq topic group move orders billing 0"), short_help="Make, move and change a group."
+    epilog=example(MADE + "delayq topic group move orders billing 0"), short_help="Create, move and change a group."
 )
 def group() -> None:
-    """Create or move a group, ack for it, remove its consumers, and handle its dead letters."""
+    """Create or move a group, ack its records, remove its consumers, and handle its dead letters."""
 
 
 group.command_class = ExampledCommand
@@ -42,7 +42,7 @@ group.command_class = ExampledCommand
 @click.argument("group_name", metavar="GROUP")
 @click.option(
     "--start", type=POSITION, default="$", show_default=True, metavar="POSITION",
-    help="After this id, 0 for the first record, a time with a zone, or $ for new records only.",
+    help="Start after this id, at 0 (the first record), at a time with a zone, or at $ (new records only).",
 )  # fmt: skip
 @json_option
 def create(topic: Topic, group_name: str, start: Any, as_json: bool) -> None:
@@ -52,7 +52,11 @@ def create(topic: Topic, group_name: str, start: Any, as_json: bool) -> None:
     if as_json:
         print_json({"group": group_name, "created": created})
     else:
-        say(f"made group {group_name} of topic {topic.name}" if created else f"{group_name} exists: left where it is")
+        say(
+            f"created group {group_name} of topic {topic.name}"
+            if created
+            else f"{group_name} already exists: not moved"
+        )
 
 
 @group.command(
@@ -61,27 +65,29 @@ def create(topic: Topic, group_name: str, start: Any, as_json: bool) -> None:
 @group_argument
 @click.argument("position", type=POSITION, metavar="POSITION")
 def move(group: Group, position: Any) -> None:
-    """Move GROUP of TOPIC to POSITION: after an id, 0 for the first record, a time with a zone, or $ for new ones.
+    """Move GROUP of TOPIC to POSITION: after an id, 0 (the first record), a time with a zone, or $ (new records only).
 
     Unacked records stay unacked.
     """
     group.set_position(position)
-    say(f"group {group.name} continues there, {lag_text([group.info()])} to come")
+    say(f"moved group {group.name}, lag {lag_text([group.info()])}")
 
 
-@group.command(epilog=example(POLLED + "delayq topic group ack orders billing 1700000000000-0"), short_help="Ack ids.")
+@group.command(
+    epilog=example(POLLED + "delayq topic group ack orders billing 1700000000000-0"), short_help="Ack records by id."
+)
 @group_argument
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
 @json_option
 def ack(group: Group, ids: Sequence[str], as_json: bool) -> None:
-    """Ack records of a TOPIC without shards by their IDs. Exit code 1 if one of them was not unacked."""
+    """Ack records of a TOPIC without shards by ID. Exit code 1 if one of them was not unacked."""
     acked = group.ack(ids)
     if as_json:
         print_json({"acked": acked})
     else:
         say(f"acked {plural(acked, 'record')}")
     if left := len(set(ids)) - acked:
-        raise click.ClickException(f"left alone {left} of {len(set(ids))}: group {group.name} has not got them unacked")
+        raise click.ClickException(f"not acked: {left} of {len(set(ids))}, which are not unacked in group {group.name}")
 
 
 @group.command(
@@ -110,13 +116,13 @@ def remove_consumer(group: Group, consumer: str, heir: str | None, as_json: bool
 @long_option
 @json_option
 def dead(group: Group, limit: int, long: bool, as_json: bool) -> None:
-    """List the dead letters of GROUP of TOPIC, the longest dead first."""
+    """List the dead letters of GROUP of TOPIC, the oldest first."""
     found = group.dead(limit)
     if as_json:
         for each in found:
             print_json(each._asdict() | {"record": record_document(each.record), "died_at": each.died_at})
     elif not found:
-        note(f"group {group.name} has no dead letter")
+        note(f"group {group.name} has no dead letters")
     else:
         rows = [
             (
@@ -163,9 +169,9 @@ def delete(group: Group, ids: Sequence[str], everything: bool, as_json: bool) ->
 
 
 def _chosen(group: Group, ids: Sequence[str], everything: bool) -> tuple[list[DeadRecord], int]:
-    """Return the dead letters that are meant, and how many were wanted."""
+    """Return the requested dead letters, and how many were requested."""
     if bool(ids) == everything:
-        raise click.UsageError("give IDs of dead letters, or --all: one of these")
+        raise click.UsageError("give either IDs of dead letters, or --all")
     letters = group.dead(1_000_000)
     chosen = [each for each in letters if everything or each.id in ids]
     return chosen, len(chosen) if everything else len(set(ids))
@@ -177,4 +183,4 @@ def _report(done: str, count: int, wanted: int, as_json: bool) -> None:
     else:
         say(f"{done} {plural(count, 'record')}")
     if wanted > count:
-        raise click.ClickException(f"left alone {wanted - count} of {wanted}: not dead")
+        raise click.ClickException(f"unchanged: {wanted - count} of {wanted}, which are not dead")

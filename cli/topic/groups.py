@@ -1,4 +1,4 @@
-"""topic groups, unacked, claim and destroy: the groups of a topic, and what they have not acked."""
+"""topic groups, unacked, claim and destroy: the groups of a topic, and their unacked records."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ POLLED = MADE + "delayq topic read orders billing --consumer billing-1\n"
 @click.argument("group_name", metavar="[GROUP]", required=False, shell_complete=candidates.groups)
 @json_option
 def groups(topic: Topic, group_name: str | None, as_json: bool) -> None:
-    """List the groups of TOPIC with their lag, the records not yet delivered; or the consumers of GROUP."""
+    """List the groups of TOPIC with their lag (records not yet delivered), or the consumers of GROUP."""
     if group_name is not None:
         _consumers(topic, group_name, as_json)
         return
@@ -40,7 +40,7 @@ def groups(topic: Topic, group_name: str | None, as_json: bool) -> None:
         for each in found:
             print_json(each._asdict())
     elif not found:
-        note(f"topic {topic.name} has no group")
+        note(f"topic {topic.name} has no groups")
     else:
         rows = [(*each[:3], lag_text([each]), each.dead, each.position) for each in found]
         print_table(("name", "#consumers", "#unacked", "#lag", "#dead", "position"), rows)
@@ -53,7 +53,7 @@ def _consumers(topic: Topic, group_name: str, as_json: bool) -> None:
         for each in found:
             print_json(each._asdict())
     elif not found:
-        note(f"group {group_name} has no consumer")
+        note(f"group {group_name} has no consumers")
     else:
         print_table(("name", "#unacked", "idle"), [(*each[:2], show_duration(each.idle)) for each in found])
 
@@ -61,7 +61,7 @@ def _consumers(topic: Topic, group_name: str, as_json: bool) -> None:
 @click.command(
     cls=ExampledCommand,
     epilog=example(POLLED + "delayq topic unacked orders billing --limit 5"),
-    short_help="List what a group was handed and has not acked.",
+    short_help="List records that a group has received but not acked.",
 )
 @group_argument
 @click.option("--consumer", metavar="NAME", help="Only records that this consumer holds.")
@@ -75,7 +75,7 @@ def unacked(
     """List the unacked records of GROUP of TOPIC by id, each with its consumer, idle time and deliveries."""
     if clear_ghosts:
         if consumer is not None or idle:
-            raise click.UsageError("--consumer and --idle do not go with --clear-ghosts, which looks at all")
+            raise click.UsageError("leave out --consumer and --idle with --clear-ghosts, which checks all records")
         cleared = group.clear_ghosts()
         if as_json:
             print_json({"cleared": cleared})
@@ -87,7 +87,7 @@ def unacked(
         for each in found:
             print_json(each._asdict())
     elif not found:
-        note(f"group {group.name} has nothing unacked there")
+        note(f"group {group.name} has no such unacked records")
     else:
         rows = [(each.id, each.consumer, show_duration(each.idle), each.deliveries) for each in found]
         print_table(("id", "consumer", "idle", "#deliveries"), rows)
@@ -96,15 +96,25 @@ def unacked(
 @click.command(
     cls=ExampledCommand,
     epilog=example(POLLED + "delayq topic claim orders billing billing-2 --idle 0 --limit 5"),
-    short_help="Take over what others have not acked.",
+    short_help="Take over records that others have not acked.",
 )
 @topic_argument
 @click.argument("group_name", metavar="GROUP", shell_complete=candidates.groups)
 @click.argument("consumer", metavar="CONSUMER")
 @click.option(
-    "--idle", type=DURATION, default="30s", show_default=True, metavar="TIME", help="What was handed out so long ago."
+    "--idle",
+    type=DURATION,
+    default="30s",
+    show_default=True,
+    metavar="TIME",
+    help="Records that were delivered at least this long ago.",
 )
-@click.option("--max-deliveries", type=click.IntRange(1), metavar="N", help="Bury what was delivered so often.")
+@click.option(
+    "--max-deliveries",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Records that were delivered N times or more become dead letters.",
+)
 @records_option
 @long_option
 @json_option
@@ -112,15 +122,16 @@ def claim(
     topic: Topic, group_name: str, consumer: str, idle: float, max_deliveries: int | None, limit: int, long: bool,
     as_json: bool,
 ) -> None:  # fmt: skip
-    """Take over for CONSUMER what anybody of GROUP was handed so long ago and has not acked, oldest first.
+    """Give CONSUMER the records of GROUP that have been unacked for at least --idle, the oldest first.
 
-    Of several who claim at the same time, one gets a record. Records that were trimmed meanwhile leave the list.
+    If several consumers claim at the same time, each record goes to only one of them. Trimmed records are removed from
+    the unacked list.
     """
     check_group_name(consumer, "consumer name")
-    # Not by `fetch_not_acked`: who asks on a terminal wants to know what was buried and cleared, too.
+    # Not with `fetch_not_acked`: a person at a terminal also wants to know what was buried and cleared.
     done = topic.execute(reclaim.reclaim, group_name, consumer, idle, limit, max_deliveries)
     if done.records or not (done.buried or done.ghosts):
-        print_records(done.records, long, as_json, f"group {group_name} has nothing that was unacked for so long")
+        print_records(done.records, long, as_json, f"group {group_name} has no records that were unacked for this long")
     tell = note if as_json else say
     if done.buried:
         tell(f"buried {plural(done.buried, 'record')}: see delayq topic group dead")
@@ -131,16 +142,16 @@ def claim(
 @click.command(
     cls=ExampledCommand,
     epilog=example(MADE + "delayq topic destroy orders billing --yes"),
-    short_help="Take a group away.",
+    short_help="Delete a group.",
 )
 @group_argument
-@yes_option("Destroy group {group.name} of topic {group.topic}, with its unacked list and its dead letters?")
+@yes_option("Delete group {group.name} of topic {group.topic} with its unacked list and dead letters?")
 @json_option
 def destroy(group: Group, as_json: bool) -> None:
-    """Take GROUP of TOPIC away, with its unacked list and its dead letters. Exit code 1 if it does not exist."""
+    """Delete GROUP of TOPIC with its unacked list and dead letters. Exit code 1 if it does not exist."""
     if not group.destroy():
         raise click.ClickException(f"topic {group.topic} has no group {group.name!r}")
     if as_json:
         print_json({"destroyed": group.name})
     else:
-        say(f"destroyed group {group.name} of topic {group.topic}")
+        say(f"deleted group {group.name} of topic {group.topic}")

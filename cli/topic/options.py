@@ -1,4 +1,4 @@
-"""What the commands of topics share: their arguments, and how records are printed."""
+"""What the topic commands share: arguments, and how to print records."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def topic_argument(function: Function) -> Function:
     @server_options
     @functools.wraps(function)
     def with_topic(*args: Any, server: ServerOptions, name: str, ledger: bool, **kwargs: Any) -> Any:
-        with server.topic(name, ledger, dead_retention=None) as topic:  # what programs keep, no command deletes
+        with server.topic(name, ledger, dead_retention=None) as topic:  # no command deletes what programs keep
             return function(*args, topic=topic, **kwargs)
 
     return with_topic
 
 
 def published_topic_argument(function: Function) -> Function:
-    """TOPIC and the server's options, for what is no use with a ledger: that is written by its queue."""
+    """TOPIC and the server's options, without --ledger, since only the queue writes its ledger."""
 
     @click.argument("name", metavar="TOPIC", shell_complete=candidates.topics)
     @server_options
@@ -50,11 +50,11 @@ def published_topic_argument(function: Function) -> Function:
     return with_topic
 
 
-ledger_option = click.option("--ledger", is_flag=True, help="TOPIC is a queue, whose ledger is used.")
+ledger_option = click.option("--ledger", is_flag=True, help="TOPIC is a queue; use its ledger.")
 
 
 def group_argument(function: Function) -> Function:
-    """TOPIC, GROUP and the server's options; the function gets the `Group`, which is not made, as `group`."""
+    """TOPIC, GROUP and the server's options; the function gets the `Group`, which is not created, as `group`."""
 
     @topic_argument
     @click.argument("group_name", metavar="GROUP", shell_complete=candidates.groups)
@@ -68,20 +68,20 @@ def group_argument(function: Function) -> Function:
 
 @contextlib.contextmanager
 def existing(topic: Any, name: str) -> Any:
-    """Yield a group of a topic without making it; its calls raise UnknownGroup when there is none."""
+    """Yield a group of a topic without creating it; its calls raise UnknownGroup if it does not exist."""
     yield topic.group(name, create=False)
 
 
 records_option = click.option(
-    "--limit", default=10, show_default=True, type=click.IntRange(1, 10_000), help="The most records."
+    "--limit", default=10, show_default=True, type=click.IntRange(1, 10_000), help="At most this many records."
 )
 
 
 def record_document(record: Record) -> dict[str, Any]:
-    """Return all that is known of a record, to be printed as JSON.
+    """Return everything about a record for printing as JSON.
 
-    What it holds stands under `payload` when it was published as JSON, under `payload_base64` when as bytes, and under
-    `fields` when another program has appended it.
+    Its content is under `payload` if it was published as JSON, under `payload_base64` if as bytes, and under `fields`
+    if another program has appended it.
     """
     known: dict[str, Any] = {"id": record.id, "published_at": record.published_at, "shard": record.shard}
     if record.deliveries:
@@ -97,7 +97,7 @@ def record_document(record: Record) -> dict[str, Any]:
 
 
 def record_text(record: Record, most: int | None = None) -> str:
-    """Return what a record holds in printable characters, at most `most` of them."""
+    """Return the content of a record in at most `most` printable characters."""
     document = record_document(record)
     event = read_event(record.id, record.fields)
     if event is not None:
@@ -111,7 +111,7 @@ def record_text(record: Record, most: int | None = None) -> str:
 
 
 def print_records(records: Sequence[Record], long: bool, as_json: bool, nothing: str) -> None:
-    """Print records, a line each; without any, `nothing` as a note."""
+    """Print records, one per line; if there are none, print `nothing` as a note."""
     if as_json:
         for record in records:
             print_json(record_document(record))

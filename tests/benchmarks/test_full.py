@@ -75,9 +75,9 @@ def test_reference_is_measured_before_and_after(out: Path):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--only", "drain,nonsense"], "nonsense: not among send_one, "),
-        (["--peers", "rabbitmq"], "rabbitmq: not among delayq, "),
-        (["--record"], "--record goes with --short"),
+        (["--only", "drain,nonsense"], "unknown: nonsense; expected some of send_one, "),
+        (["--peers", "rabbitmq"], "unknown: rabbitmq; expected some of delayq, "),
+        (["--record"], "--record needs --short"),
     ],
     ids=["section", "peer", "record"],
 )

@@ -96,10 +96,10 @@ def test_what_a_peer_lacks_is_no_failure(tmp_path: Path):
 @pytest.mark.parametrize(
     ("program", "said"),
     [
-        ("sys.exit('the reason')", r"ended with exit code 1: the reason"),
-        ("print('hello')", "answered 'hello', which is no JSON"),
-        ("", "answered '', which is no JSON"),
-        ("time.sleep(3600)", "said nothing for"),
+        ("sys.exit('the reason')", r"exited with code 1: the reason"),
+        ("print('hello')", "answered 'hello', which is not JSON"),
+        ("", "answered '', which is not JSON"),
+        ("time.sleep(3600)", "printed nothing for"),
     ],
     ids=["exit", "words", "silence", "hang"],
 )

@@ -83,14 +83,14 @@ def test_peer_without_a_bulk_call_is_told_to_have_none(results: dict[str, Any]):
 
 
 def test_rates_of_the_async_face_have_a_table_of_their_own(results: dict[str, Any]):
-    found = table(results, "delayq.aio beside the bare scripts")
+    found = table(results, "delayq.aio compared with the bare scripts")
     assert found.rows == [["send from 100 tasks", "90 (80–100)", "100 (1–2)", "2.50", "1%"]]
 
 
-def test_topics_stand_beside_the_commands_themselves(results: dict[str, Any]):
-    found = table(results, "Topics beside the commands themselves")
+def test_topics_are_compared_with_plain_redis_commands(results: dict[str, Any]):
+    found = table(results, "Topics compared with plain Redis commands")
     assert found.columns[:3] == ["records/s", "delayq", "redis-py"]
-    title = "poll by 500, beside XREADGROUP COUNT 500"
+    title = "poll by 500, compared with XREADGROUP COUNT 500"
     assert found.rows == [[title, "90 (80–100)", "100 (1–2)", "0.80", "1%"]]
     assert "| topics: poll, relative to redis-py's own commands | 0.8 | ≥ 0.7 | pass |" in report.markdown(results)
 

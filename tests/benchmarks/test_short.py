@@ -56,7 +56,7 @@ def test_exit_code_is_1_when_a_recorded_ratio_was_much_higher(
     assert run_short(record=False, recorded=path) == code
     told = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in told] == ["send_bulk", "pull"]
-    assert [line.endswith(": slower than it was") for line in told] == [bool(code), False]
+    assert [line.endswith(": slower than before") for line in told] == [bool(code), False]
 
 
 @pytest.mark.full

@@ -106,7 +106,7 @@ def test_bare_scripts_do_not_count_what_another_has_taken(redis_server: RedisSer
     with Queue("bare", url=redis_server.url) as queue, BareScripts(queue, b"x") as bare:
         bare.send_bulk(3, due="+0")
         queue.receive(1)[0].ack()
-        with pytest.raises(RuntimeError, match="something else takes from the queue"):
+        with pytest.raises(RuntimeError, match="something else consumes the queue"):
             bare.drain(3)
 
 

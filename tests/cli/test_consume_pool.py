@@ -103,7 +103,7 @@ def test_program_over_its_time_is_ended_with_what_it_has_started(start: Start, q
     queue.send("x", max_retries=100, id="x")  # where the machine stands still, an attempt is over before it has begun
     program = "sleep 3600 & echo $! >> children; echo begun >&2; sleep 3600"
     consumer = start("consume", "emails", "--exec", program, "--timeout", "1s")
-    error = "ProgramFailed: took longer than 1 s, and was ended: begun"
+    error = "ProgramFailed: stopped after its time limit of 1 s: begun"
     assert eventually(lambda: (info := queue.get("x")) is not None and info.error == error)
     consumer.send_signal(signal.SIGTERM)
     assert consumer.wait(120) == 0
@@ -153,11 +153,11 @@ def test_each_of_several_processes_has_a_pool(start: Start, queue: Queue, tmp_pa
 
 
 REFUSED = {
-    ("emails", "--exec", "true", "--pool", "process"): "a program of --exec is a process already",
-    ("emails", "--exec", "true", "--timeout", "0"): "'0' gives a handler no time: leave it out for no limit",
-    ("tasks:emails", "--timeout", "2d"): "'2d' is more than 1d: leave it out for no limit",
+    ("emails", "--exec", "true", "--pool", "process"): "with --exec, each program is already a process",
+    ("emails", "--exec", "true", "--timeout", "0"): "'0' leaves a handler no time: leave the option out for no limit",
+    ("tasks:emails", "--timeout", "2d"): "'2d' is more than 1d: leave the option out for no limit",
     ("tasks:emails", "--pool", "fork"): "'fork' is not one of 'thread', 'process'",
-    ("tasks:emails", "tasks:letters", "--pool", "process"): "--pool process is for one TARGET",
+    ("tasks:emails", "tasks:letters", "--pool", "process"): "--pool process takes only one TARGET",
     ("tasks:awaited", "--pool", "process"): "is an async function, which runs on the event loop",
 }
 

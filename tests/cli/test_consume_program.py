@@ -224,11 +224,11 @@ def test_message_s_own_timeout_ends_its_program_and_is_told_once(invoke: Invoke,
     done = invoke("consume", "emails", "--exec", "sleep 60", "--timeout", "1h", "--burst")
     assert done.exit_code == 0, done.stderr
     (dead,) = queue.dead.list()
-    assert dead.error == "ProgramFailed: took longer than 0.3 s, and was ended"
+    assert dead.error == "ProgramFailed: stopped after its time limit of 0.3 s"
     assert "handler exceeded" not in done.stderr
 
 
 def test_timeout_of_nothing_is_refused_for_it_would_be_no_limit(invoke: Invoke):
     result = invoke("consume", "emails", "--exec", "true", "--timeout", "0")
     assert result.exit_code == 2
-    assert "'--timeout': '0' gives a handler no time: leave it out for no limit" in result.stderr
+    assert "'--timeout': '0' leaves a handler no time: leave the option out for no limit" in result.stderr

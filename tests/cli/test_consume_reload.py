@@ -243,7 +243,7 @@ def test_consumer_that_has_nothing_left_to_do_begins_anew_with_the_next_change(
 def test_what_cannot_be_reloaded_is_refused(invoke: Invoke):
     program, name = invoke("consume", "--reload", "emails", "--exec", "true"), invoke("consume", "--reload", "emails")
     assert (program.exit_code, name.exit_code) == (2, 2)
-    assert "--reload goes with MODULE:QUEUE" in program.stderr
+    assert "--reload needs MODULE:QUEUE" in program.stderr
     assert "'emails' is not MODULE:QUEUE" in name.stderr
 
 

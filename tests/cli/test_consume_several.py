@@ -100,14 +100,17 @@ def test_processes_have_the_weights(delayq: Run, server: RedisServer):
 
 
 UNUSABLE = [
-    (["tasks:high=0"], "tasks:high=0 ends in 0, which is not a weight: give a whole number from 1 to 1000"),
-    (["tasks:high=1001"], "tasks:high=1001 ends in 1001, which is not a weight"),
-    (["tasks:high=-1"], "tasks:high=-1 ends in -1, which is not a weight"),
-    (["high=2.5", "--exec", "true"], "a queue that is called so with a weight of its own, high=2.5=1"),
+    (["tasks:high=0"], "0 in tasks:high=0 is not a weight: give a whole number from 1 to 1000"),
+    (["tasks:high=1001"], "1001 in tasks:high=1001 is not a weight"),
+    (["tasks:high=-1"], "-1 in tasks:high=-1 is not a weight"),
+    (["high=2.5", "--exec", "true"], "if the queue's name is high=2.5, give high=2.5=1"),
     (["tasks:high=5", "tasks:high=1"], "tasks:high is given twice: give it once, with one weight"),
-    (["tasks:high=5", "tasks:low", "--strict"], "--strict goes by the order of the TARGETs: tasks:high=5 has a"),
-    (["tasks:high=5", "tasks:second"], "weights and --strict are for queues of one kind, and low of delayq.aio"),
-    (["tasks:high", "tasks:second", "--strict"], "weights and --strict are for queues of one kind"),
+    (
+        ["tasks:high=5", "tasks:low", "--strict"],
+        "--strict follows the order of the TARGETs: leave out the weight of tasks:high=5",
+    ),
+    (["tasks:high=5", "tasks:second"], "weights and --strict need queues of one kind, but low of delayq.aio"),
+    (["tasks:high", "tasks:second", "--strict"], "weights and --strict need queues of one kind"),
     (["tasks:high=five"], "tasks:high=five does not exist: the queues of tasks are first, high, low, second"),
 ]
 

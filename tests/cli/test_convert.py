@@ -30,7 +30,7 @@ def test_command_that_the_error_names_brings_the_messages_back(
     (named,) = re.findall(r"run `delayq convert '(.*)'`", refused.stderr)
     done = invoke("convert", named)
     assert re.fullmatch(
-        rf"valkey 9\.1\.\d+ opens {named} now; the files of redis 8\.2\.\d+ are kept in appendonlydir\.redis\n",
+        rf"valkey 9\.1\.\d+ can open {named} now; the files of redis 8\.2\.\d+ are kept in appendonlydir\.redis\n",
         done.stdout,
     )
     assert "one" in invoke("peek", "jobs", "--url", url).stdout

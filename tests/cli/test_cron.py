@@ -63,7 +63,7 @@ def test_schedule_whose_end_is_past_is_shown_as_finished(invoke: Invoke):
     added = invoke("cron", "add", "cron", "tick", "* * * * *", "--end", "2020-01-01T00:00Z")
     assert added.stdout == "tick in cron, finished\n"
     assert "finished" in invoke("cron", "list", "cron").stdout
-    assert invoke("cron", "next", "cron").stderr == "queue cron has no schedule that will fire again\n"
+    assert invoke("cron", "next", "cron").stderr == "no schedule of queue cron will fire again\n"
     resumed = invoke("cron", "resume", "cron", "tick")
     assert (resumed.exit_code, "add it with a later end" in resumed.stderr) == (2, True)
 
@@ -72,7 +72,7 @@ def test_schedule_whose_end_is_past_is_shown_as_finished(invoke: Invoke):
 def test_schedule_that_is_not_there_is_exit_code_1(invoke: Invoke, call: str):
     result = invoke("cron", call, "cron", "nightly")
     assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr == "delayq: schedule 'nightly' is not in queue cron\n"
+    assert result.stderr == "delayq: queue cron has no schedule 'nightly': see delayq cron list cron\n"
 
 
 def test_command_of_a_schedule_is_run_by_a_consumer_that_hands_it_to_a_shell(
@@ -89,15 +89,15 @@ def test_command_of_a_schedule_is_run_by_a_consumer_that_hands_it_to_a_shell(
     [
         (["add", "cron", "x", "61 * * * *"], "minute"),
         (["add", "cron", "x", "@daily", "--timezone", "Europe/Berln"], "did you mean 'Europe/Berlin'"),
-        (["add", "cron", "x", "@daily", "a", "--exec", "b"], "give one of them"),
+        (["add", "cron", "x", "@daily", "a", "--exec", "b"], "give either PAYLOAD or --exec, not both"),
         (["add", "cron", "x", "@daily", "--grace", "5s"], "missed='skip'"),
         (["add", "cron", "", "@daily"], "schedule name must not be empty"),
         (["add", "cron", "x", "@daily", "--missed", "never"], "'never' is not one of"),
         (["run", "cron", ""], "schedule name must not be empty"),
         (["next", "cron", ""], "schedule name must not be empty"),
         (["list", "a{b"], "contains '{'"),
-        (["list"], "give QUEUE, or --all"),
-        (["list", "cron", "--all"], "give QUEUE, or --all"),
+        (["list"], "give either QUEUE, or --all"),
+        (["list", "cron", "--all"], "give either QUEUE, or --all"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(invoke: Invoke, words: list[str], said: str):
@@ -195,7 +195,7 @@ def test_loaded_schedules_are_those_of_the_file(invoke: Invoke, tmp_path: Path, 
     assert invoke("cron", "load", "cron", "jobs.toml", "--dry-run").stdout.splitlines() == expected
     assert invoke("cron", "list", "cron", "--json").stdout == before
     assert invoke("cron", "load", "cron", "jobs.toml").stdout.splitlines() == expected
-    assert invoke("cron", "load", "cron", "jobs.toml").stdout == "cron is as jobs.toml has it\n"
+    assert invoke("cron", "load", "cron", "jobs.toml").stdout == "cron already matches jobs.toml: nothing changed\n"
     with Queue("cron", url=server.url) as queue:
         nightly, report = queue.schedules.list()
         assert (nightly.name, nightly.when, nightly.payload) == ("nightly", "0 3 * * *", {"full": True})
@@ -214,7 +214,7 @@ def test_schedules_of_functions_are_left_alone(invoke: Invoke, tmp_path: Path, s
         queue.cron("@daily", name="own")(print)
         Consumer(queue).drain()
     (tmp_path / "jobs.toml").write_text("")
-    assert invoke("cron", "load", "cron", "jobs.toml").stdout == "cron is as jobs.toml has it\n"
+    assert invoke("cron", "load", "cron", "jobs.toml").stdout == "cron already matches jobs.toml: nothing changed\n"
     assert '"own"' in invoke("cron", "list", "cron", "--json").stdout
 
 
@@ -229,11 +229,11 @@ def test_what_cannot_be_read_goes_when_the_file_does_not_have_it(
     (tmp_path / "jobs.toml").write_text('[nightly]\nwhen = "@daily"\n[old]\nwhen = "@daily"\n')
     expected = [
         "+ nightly: @daily (UTC)",
-        "- broken: cannot be read: another program has written it, or a newer delayq",
+        "- broken: cannot be read: another program or a newer delayq has written it",
     ]
     assert invoke("cron", "load", "cron", "jobs.toml", "--dry-run").stdout.splitlines() == expected
     assert invoke("cron", "load", "cron", "jobs.toml").stdout.splitlines() == expected
-    assert invoke("cron", "load", "cron", "jobs.toml").stdout == "cron is as jobs.toml has it\n"
+    assert invoke("cron", "load", "cron", "jobs.toml").stdout == "cron already matches jobs.toml: nothing changed\n"
     left: Any = redis_client.hkeys("delayq:{cron}:schedules")
     assert set(left) == {b"old", b"nightly", b"\xff", b"x" * 300}
     with Queue("cron", url=server.url) as queue:
@@ -245,16 +245,16 @@ def test_what_cannot_be_read_goes_when_the_file_does_not_have_it(
     ("text", "said"),
     [
         ("[", "jobs.toml"),
-        ("[x]\n", "jobs.toml: [x]: when is missing: a schedule has when, timezone, missed, grace, start, end, jitter,"),
+        ("[x]\n", "jobs.toml: [x]: when is missing: the fields are when, timezone, missed, grace, start, end, jitter,"),
         ("x = 5\n", "jobs.toml: [x]: 5 is not a table"),
         ("[x]\nwhen = 5\n", "jobs.toml: [x]: Expected `str`, got `int` - at `$.when`"),
         ('[x]\nwhen = "61 * * * *"\n', "[x]: schedule '61 * * * *'"),
         (
             '[x]\nwhen = "@daily"\nevery = 5\n',
-            "jobs.toml: [x]: there is no 'every': a schedule has when, timezone, missed",
+            "jobs.toml: [x]: unknown field 'every': the fields are when, timezone, missed",
         ),
         ('[x]\nwhen = "@daily"\ngrace = "soon"\nmissed = "skip"\n', "'soon' is not a length of time"),
-        ('[x]\nwhen = "@daily"\npayload = 1\nexec = "a"\n', "give one of them"),
+        ('[x]\nwhen = "@daily"\npayload = 1\nexec = "a"\n', "give either payload or exec, not both"),
         ('[x]\nwhen = "@daily"\nend = 2030-01-01T00:00:00\n', "end=2030-01-01T00:00:00 is naive: add a time zone"),
         ('[x]\nwhen = "@daily"\n[x.headers]\na = [1]\n', "header 'a'"),
     ],

@@ -58,7 +58,7 @@ def pending(queue: Queue) -> str:
 def test_those_come_back_to_which_all_filters_apply(words: list[str], meant: str, invoke: Invoke, stocked: Queue):
     count = f"{len(meant)} message{'' if len(meant) == 1 else 's'}"
     dry = invoke("dead", "requeue", "emails", *words, "--dry-run")
-    assert (dry.stdout, pending(stocked)) == (f"would requeue {count}, of 3 dead\n", "")
+    assert (dry.stdout, pending(stocked)) == (f"would requeue {len(meant)} of 3 dead letters\n", "")
     done = invoke("dead", "requeue", "emails", *words)
     assert (done.exit_code, done.stdout, done.stderr) == (0, f"requeued {count}\n", "")
     assert pending(stocked) == meant
@@ -75,7 +75,7 @@ def test_what_has_no_payload_is_left_and_told(invoke: Invoke, stocked: Queue, re
     redis_client.delete(stocked._context.shards[0].keys.message("b"))
     result = invoke("dead", "requeue", "emails", "--all")
     assert (result.stdout, pending(stocked)) == ("requeued 2 messages\n", "ac")
-    assert result.stderr == "left alone 1: not dead any more, or the payload is gone\n"
+    assert result.stderr == "not requeued: 1, no longer dead or without a payload\n"
 
 
 @pytest.mark.full
@@ -88,8 +88,8 @@ def test_interrupted_redrive_tells_how_to_go_on_and_then_does(start: Start, invo
     process.send_signal(signal.SIGINT)
     said, trouble = process.communicate(timeout=120)
     assert (process.returncode, said) == (1, "")
-    told, bounds = next(line for line in trouble.splitlines() if line).split("go on with ")
-    assert told in {"requeued 1 message until here; ", "requeued 0 messages until here; "}  # before the reply was read
+    told, bounds = next(line for line in trouble.splitlines() if line).split("continue with ")
+    assert told in {"requeued 1 message so far; ", "requeued 0 messages so far; "}  # before the reply was read
     assert trouble.endswith("delayq: aborted\n")
     queue.receive()[0].reject("killed")  # the one that came back dies anew, and so does a new one
     kill(queue)
@@ -171,7 +171,7 @@ def test_payload_may_come_from_a_file_or_stdin(
 
 
 @pytest.mark.parametrize(
-    ("id", "named"), [("nobody", "'nobody' is not in the queue (any more)"), ("lives", "it is scheduled")]
+    ("id", "named"), [("nobody", "'nobody' is not in the queue (any more)"), ("lives", "is not dead but scheduled")]
 )
 def test_message_that_is_not_dead_is_not_edited(id: str, named: str, invoke: Invoke, queue: Queue):
     queue.send("x", id="lives", delay=60)
@@ -183,9 +183,9 @@ def test_message_that_is_not_dead_is_not_edited(id: str, named: str, invoke: Inv
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        (["--payload", "{", "--as", "json"], "the payload is no JSON"),
+        (["--payload", "{", "--as", "json"], "the payload is not JSON"),
         (["--payload", "x" * 1024 * 1025], "at most 1048576"),
-        (["--without-header", "tenants"], "has no header 'tenants': it has tenant"),
+        (["--without-header", "tenants"], "has no header 'tenants': its headers are tenant"),
         ([], "there is no terminal: to edit without an editor, give --payload or --file"),
     ],
 )
@@ -246,7 +246,7 @@ def test_bytes_that_are_text_are_edited_as_such(start: Start, environment: dict[
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("editor", "said"),
-    [("", "nothing was saved: message 'order-42' is left as it is"), ("sys.exit(3)", "Editing failed")],
+    [("", "nothing was saved: message 'order-42' is unchanged"), ("sys.exit(3)", "Editing failed")],
 )
 def test_editor_that_saves_nothing_changes_nothing(
     editor: str, said: str, start: Start, environment: dict[str, str], queue: Queue
@@ -268,7 +268,7 @@ def test_malformed_json_may_be_corrected(
     broken = '{\\"to\\": 4'.replace('\\"', '"')
     editor = SAVE.format(f'text.rstrip() + "}}" if text.endswith("4\\n") else """{broken}"""')
     done, shown = run_on_terminal(start, environment, editor, answer)
-    assert "delayq: the payload is no JSON" in shown
+    assert "delayq: the payload is not JSON" in shown
     info = queue.get("order-42")
     assert info is not None
     assert (done, info.state) == (code, state)
@@ -284,7 +284,7 @@ def test_dead_letter_that_comes_back_meanwhile_is_not_edited(start: Start, envir
     died_anew = f'import redis; redis.Redis(unix_socket_path="{socket}").zincrby("{keys.dead}", 5, "order-42")'
     code, shown = run_on_terminal(start, environment, f"{died_anew}; {SAVE.format('text')}")
     assert code == 1
-    assert "has left the dead letters, or died again, meanwhile" in shown
+    assert "has meanwhile left the dead letters, or died again" in shown
     assert queue.stats().dead == 1
 
 
@@ -294,11 +294,11 @@ def test_bytes_that_are_no_text_are_not_opened(start: Start, environment: dict[s
     queue.receive()[0].reject()
     code, shown = run_on_terminal(start, environment, "print(text)")
     assert code == 2
-    assert "the payload is no text to edit: give a new one by --payload or --file" in shown
+    assert "the payload is not text: give a new one with --payload or --file" in shown
 
 
 def test_causes_are_counted_with_an_example_the_most_frequent_first(invoke: Invoke, queue: Queue):
-    assert invoke("dead", "causes", "emails").stderr == "no dead message\n"
+    assert invoke("dead", "causes", "emails").stderr == "queue emails has no dead letters\n"
     for number, error in enumerate(["no answer within 7 s", "no such address", "no answer within 30 s"]):
         queue.send("payload", id=f"m{number}")
         queue.receive()[0].reject("refused", error=error)
@@ -311,4 +311,4 @@ def test_causes_are_counted_with_an_example_the_most_frequent_first(invoke: Invo
     told = [json.loads(line) for line in invoke("dead", "causes", "emails", "--json").stdout.splitlines()]
     assert [(each["count"], each["error"]) for each in told] == [(2, "no answer within # s"), (1, "no such address")]
     some = invoke("dead", "causes", "emails", "--most", "1")
-    assert some.stderr == "the last 1 of 3 dead messages; --most N looks at more\n"
+    assert some.stderr == "counted the latest 1 of 3 dead letters; --most N counts more\n"

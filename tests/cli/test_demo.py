@@ -97,11 +97,11 @@ def assert_story_is_told(said: str) -> None:
     for event in (
         *(
             "mail-01   attempt 1 done: acked",
-            "flaky-2   attempt 1 failed, again in 800ms",
+            "flaky-2   attempt 1 failed, retry in 800ms",
             "flaky-2   attempt 3 done: acked",
         ),
-        *("doomed    attempt 3 failed, for the last time: dead", "unwanted is cancelled", "put-off is rescheduled"),
-        *("code is rescheduled to 10s, and expires at 8s", "code      has expired"),
+        *("doomed    attempt 3 failed, dead: no retry left", "unwanted is cancelled", "put-off is rescheduled"),
+        *("code is rescheduled to 10s, but expires at 8s", "code      expired"),
     ):
         assert event in said
     assert "unwanted  attempt" not in said

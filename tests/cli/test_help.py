@@ -219,4 +219,4 @@ def test_version_is_the_library_s(invoke: Invoke, delayq: Run):
 
 def test_example_of_requeueing_finds_what_it_has_buried(invoke: Invoke):
     lines = [shlex.split(line) for line in example(invoke("dead", "requeue", "--help").stdout).splitlines()]
-    assert [invoke(*words).stdout for _, *words in lines][-1] == "would requeue 1 message, of 1 dead\n"
+    assert [invoke(*words).stdout for _, *words in lines][-1] == "would requeue 1 of 1 dead letter\n"

@@ -44,7 +44,7 @@ def test_history_follows_what_is_known_of_a_message(invoke: Invoke, told: Queue)
 def test_message_that_is_gone_is_shown_by_its_history(invoke: Invoke, told: Queue):
     result = invoke("show", told.name, "gone", "--history")
     assert result.exit_code == 0
-    assert result.stderr == "queue emails has no message 'gone' any more: this is what its ledger tells\n"
+    assert result.stderr == "queue emails has no message 'gone' any more; this is its history in the ledger\n"
     first, *rows = result.stdout.splitlines()
     assert first.split() == ["time", "after", "event", "attempt", "late", "due", "in", "consumer", "reason"]
     assert [row.partition(" ago ")[2].split() for row in rows] == [
@@ -88,7 +88,7 @@ def test_queue_without_a_ledger_says_how_to_switch_it_on(invoke: Invoke, queue: 
     result = invoke("show", "emails", "here", "--history")
     assert result.exit_code == 0
     assert len(result.stdout.splitlines()) == len(invoke("show", "emails", "here").stdout.splitlines())
-    assert result.stderr == "the ledger is off: delayq configure emails --events\n"
+    assert result.stderr == "queue emails keeps no ledger: to start one, run delayq configure emails --events\n"
     assert json.loads(invoke("show", "emails", "here", "--history", "--json").stdout)["history"] == []
 
 
@@ -96,7 +96,7 @@ def test_ledger_that_tells_nothing_of_a_message_says_so(invoke: Invoke, queue: Q
     queue.send("hello", id="here", delay=60)
     queue.configure(events=True)
     result = invoke("show", "emails", "here", "--history")
-    assert (result.exit_code, result.stderr) == (0, "the ledger of queue emails tells nothing of 'here' (any more)\n")
+    assert (result.exit_code, result.stderr) == (0, "the ledger of queue emails has no entry for 'here' (any more)\n")
 
 
 def test_ledger_that_was_switched_off_still_tells_what_it_holds(invoke: Invoke, told: Queue):
@@ -126,7 +126,7 @@ def test_ledger_is_read_by_the_commands_of_topics(invoke: Invoke, told: Queue, r
     polled = ["topic", "read", "emails", "--ledger", "--group", "audit", "--consumer", "a", "--ack", "--json"]
     assert len(invoke(*polled).stdout.splitlines()) == 7
     trimmed = invoke("topic", "trim", "emails", "--ledger", "--acked").stdout
-    assert trimmed == "dropped 7 of topic emails:events, 0 left\n"
+    assert trimmed == "dropped 7 records of topic emails:events; 0 left\n"
 
 
 def test_command_that_reads_a_ledger_deletes_no_old_dead_letters(invoke: Invoke, told: Queue, redis_client: Any):
@@ -190,13 +190,13 @@ def test_consumer_follows_a_ledger(invoke: Invoke, told: Queue, tmp_path: Path, 
 def test_ledger_of_a_topic_is_not_to_be_kept(invoke: Invoke):
     result = invoke("consume", "--topic", "emails", "--group", "audit", "--events", "audit:note")
     assert result.exit_code == 2
-    assert "--events is for queues" in result.stderr
+    assert "--events applies only to queues" in result.stderr
 
 
 def test_ledger_option_goes_with_a_topic(invoke: Invoke):
     result = invoke("consume", "audit:note", "--ledger")
     assert result.exit_code == 2
-    assert "--ledger goes with --topic" in result.stderr
+    assert "--ledger needs --topic" in result.stderr
 
 
 ATTACK = "\x1b[2J\x1b]0;owned\x07\x9b31m\r\n\x08\x7f\u202e\u2028\u200b"

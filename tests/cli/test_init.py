@@ -68,7 +68,7 @@ def test_file_that_is_there_is_named_and_nothing_is_written(name: str, invoke: I
     (tmp_path / name).write_text("mine")
     result = invoke("init")
     assert result.exit_code == 1
-    assert result.stderr.startswith(f"delayq: {name} is there already: nothing was written. ")
+    assert result.stderr.startswith(f"delayq: {name} already exists: nothing was written. ")
     assert "delayq init example" in result.stderr
     assert {path.name for path in tmp_path.glob("*.py")} == {name}
     assert (tmp_path / name).read_text() == "mine"
@@ -78,7 +78,7 @@ def test_second_time_names_both_files_and_the_folder_that_it_proposes_works(invo
     assert invoke("init").exit_code == 0
     result = invoke("init")
     assert result.exit_code == 1
-    assert "emails.py and signup.py are there already" in result.stderr
+    assert "emails.py and signup.py already exist" in result.stderr
     assert invoke("init", "example").exit_code == 0
     assert {path.name for path in (tmp_path / "example").iterdir()} == FILES
 

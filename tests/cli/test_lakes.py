@@ -86,10 +86,10 @@ def test_hydrate_loads_the_queues_behind_one_that_the_server_refuses(
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["cancel", "emails", "order-42", "--lake", "laek"], "the lake 'laek' is not there: give the folder"),
+        (["cancel", "emails", "order-42", "--lake", "laek"], "the lake 'laek' does not exist: give the `lake`"),
         (
             ["reschedule", "emails", "order-42", "--delay", "1h", "--horizon", "2h"],
-            "without --lake, to which it belongs",
+            "--horizon needs --lake",
         ),
     ],
 )
@@ -104,7 +104,10 @@ def test_lake_that_is_mistyped_or_missing_is_bad_input(invoke: Invoke, far: Queu
 @pytest.mark.usefixtures("far")
 def test_queue_of_which_nothing_rests_is_told(invoke: Invoke):
     told = invoke("cancel", "emials", "order-42", "--lake", "lake")
-    assert (told.exit_code, told.stderr.splitlines()[0]) == (1, "nothing of emials is in lake, which has emails")
+    assert (told.exit_code, told.stderr.splitlines()[0]) == (
+        1,
+        "the lake lake holds nothing of queue emials; it has emails",
+    )
 
 
 def test_hydrate_brings_what_falls_due_soon_into_redis_once(invoke: Invoke, far: Queue):
@@ -145,9 +148,9 @@ def test_hydrate_that_stays_loads_what_is_added_and_goes_on_after_trouble(
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["--horizon", "1h", "--every", "1h"], "--every 1h is not shorter than the horizon, 1h"),
-        (["--until", "2099-01-01T00:00Z", "--every", "1h"], "--every goes with --horizon"),
-        ([], "give --horizon or --until: one of these"),
+        (["--horizon", "1h", "--every", "1h"], "--every 1h must be shorter than --horizon 1h"),
+        (["--until", "2099-01-01T00:00Z", "--every", "1h"], "--every needs --horizon"),
+        ([], "give either --horizon or --until"),
     ],
 )
 def test_hydrate_refuses_times_that_do_not_go_together(invoke: Invoke, words: list[str], why: str):

@@ -47,7 +47,7 @@ def test_queue_that_would_be_new_and_is_called_much_like_another_is_questioned(
         return invoke(*words.replace("Q", name).split(), *options)
 
     done = call("emials")
-    undo = "delayq queue remove emials undoes it once it is empty, and --create says that it is meant"
+    undo = "to undo this, empty it and run delayq queue remove emials; --create turns off this warning"
     assert (done.exit_code, done.stderr) == (0, f"queue emials is new: did you mean emails? ({undo})\n")
     for name in ("emials", "emails", "orders"):
         assert call(name).stderr == ""
@@ -64,7 +64,8 @@ def test_queue_that_holds_nothing_is_removed_and_one_that_does_stays(
         kept = invoke("queue", "remove", "emials", "--yes")
         assert kept.exit_code == 1
         assert (
-            "queue emials holds 1 message: let consumers finish, or discard what waits by delayq purge" in kept.stderr
+            "queue emials holds 1 message: let consumers finish, or discard waiting messages with delayq purge"
+            in kept.stderr
         )
         (message,) = queue.receive()
         assert invoke("queue", "remove", "emials", "--yes").exit_code == 1
@@ -75,14 +76,14 @@ def test_queue_that_holds_nothing_is_removed_and_one_that_does_stays(
         removed = [shard.keys.removed for shard in queue._context.shards]
         assert len(left) == redis_client.exists(*removed) == shards
         assert all(redis_client.pttl(key) > 0 for key in removed)
-    assert invoke("stats").stderr == "no queue here: nothing was ever sent\n"
+    assert invoke("stats").stderr == "no queues: nothing was ever sent\n"
 
 
 def test_queue_that_is_not_there_is_not_said_to_be_removed(invoke: Invoke, queue: Queue):
     queue.send("payload")
     done = invoke("queue", "remove", "emials", "--yes")
     assert (done.exit_code, done.stdout) == (1, "")
-    assert done.stderr == "delayq: queue emials is not on this server: delayq queue list shows those that are\n"
+    assert done.stderr == "delayq: queue emials does not exist: delayq queue list shows the names of all queues\n"
 
 
 def test_message_in_flight_is_not_cancelled_but_not_retried_either(invoke: Invoke, queue: Queue):
@@ -146,7 +147,7 @@ def test_pause_for_a_time_tells_its_end_and_pausing_again_replaces_it(invoke: In
     assert until is not None
     assert told == f"paused emails until {show_date(until)}\n"
     assert re.search(r"^paused until +in (10m|9m \d+s) \(20", invoke("stats", "emails").stdout, re.MULTILINE)
-    assert re.search(r"paused, ends in (10m|9m)", invoke("stats").stdout)
+    assert re.search(r"paused, resumes in (10m|9m)", invoke("stats").stdout)
     assert invoke("pause", "emails").stdout == "paused emails\n"
     assert queue.stats().paused_until is None
 
@@ -154,7 +155,7 @@ def test_pause_for_a_time_tells_its_end_and_pausing_again_replaces_it(invoke: In
 @pytest.mark.parametrize("length", ["0s", "367d"])
 def test_length_of_a_pause_is_checked_before_the_queue_is_made(invoke: Invoke, length: str):
     refused = invoke("pause", "emails", "--for", length)
-    said = f"'--for': '{length}' is not between 1ms and 366d: without --for, the pause lasts until delayq resume"
+    said = f"'--for': '{length}' is not between 1ms and 366d: leave out --for to pause until delayq resume"
     assert (refused.exit_code, said in refused.stderr) == (2, True), refused.stderr
     assert invoke("queue", "list").stdout == ""
 
@@ -164,7 +165,7 @@ def test_buried_messages_are_dead_letters_and_what_does_not_wait_is_exit_code_1(
     assert invoke("dead", "bury", "emails", "a", "b", "--reason", "unwanted").stdout == "buried a\nburied b\n"
     assert {info.id: info.reason for info in queue.dead.list()} == {"a": "unwanted", "b": "unwanted"}
     again = invoke("dead", "bury", "emails", "a", "c")
-    assert (again.exit_code, again.stdout, again.stderr) == (1, "buried c\n", "message 'a' is dead already\n")
+    assert (again.exit_code, again.stdout, again.stderr) == (1, "buried c\n", "message 'a' is already dead\n")
     told = invoke("dead", "bury", "emails", "d", "--json")
     assert (told.exit_code, json.loads(told.stdout)) == (1, {"id": "d", "outcome": "unknown"})
 
@@ -224,7 +225,7 @@ def test_purge_says_how_many_it_would_remove_and_of_which_state(
 
 
 def test_queues_are_listed(invoke: Invoke, server: RedisServer):
-    assert invoke("queue", "list").stderr == "no queue here: nothing was ever sent\n"
+    assert invoke("queue", "list").stderr == "no queues: nothing was ever sent\n"
     for name in ("orders", "emails"):
         with Queue(name, url=server.url) as queue:
             queue.send("payload")
@@ -249,7 +250,7 @@ def test_id_that_is_not_dead_makes_a_requeue_fail_after_the_others_are_back(invo
     kill(queue, ["a"])
     result = invoke("dead", "requeue", "emails", "a", "nobody")
     assert (result.exit_code, result.stdout) == (1, "requeued 1 message\n")
-    assert result.stderr == "delayq: left alone 1 of 2: not dead, or the payload is gone\n"
+    assert result.stderr == "delayq: not requeued: 1 of 2, not dead or without a payload\n"
 
 
 def test_all_dead_letters_come_back_later(invoke: Invoke, queue: Queue):

@@ -62,7 +62,7 @@ def test_message_has_five_retries_unless_it_says_otherwise(invoke: Invoke, queue
     invoke("send", "emails", "hello")
     assert only(queue).max_retries == 5
     told = " ".join(invoke("send", "--help").output.split())
-    assert "Default: what `delayq configure QUEUE --max-retries` has stored, else 5" in told
+    assert "Default: the setting of delayq configure, else 5" in told
 
 
 def test_payload_comes_from_stdin(invoke: Invoke, queue: Queue):
@@ -113,7 +113,7 @@ def test_sent_message_is_told_as_json(invoke: Invoke, queue: Queue):
 def test_same_id_again_is_left_replaced_or_refused(invoke: Invoke, queue: Queue):
     send = ["send", "emails", "--id", "order-42"]
     assert invoke(*send, "first").stdout.startswith("sent order-42 to emails, due ")
-    assert invoke(*send, "second").stdout.startswith("order-42 is in emails already: left as it is, due ")
+    assert invoke(*send, "second").stdout.startswith("order-42 is already in emails: unchanged, due ")
     assert only(queue).payload == "first"
     refused = invoke(*send, "third", "--on-conflict", "error")
     assert refused.exit_code == 1
@@ -126,7 +126,7 @@ def test_id_is_reserved_beyond_its_ack(invoke: Invoke, queue: Queue):
     send = ["send", "emails", "x", "--id", "alarm", "--unique-for"]
     assert invoke(*send, "1h").stdout.startswith("sent alarm to emails, due ")
     assert queue.ack(queue.receive()) == [True]
-    told = "alarm is in emails already, or reserved: nothing was sent\n"
+    told = "alarm is already in emails, or reserved: nothing was sent\n"
     assert invoke(*send, "1m").stdout == told
     assert json.loads(invoke(*send, "1m", "--json").stdout)["created"] is False
     assert queue.stats().sent == 1

@@ -31,7 +31,7 @@ def test_resume_goes_on_behind_the_corrected_line(invoke: Invoke, queue: Queue, 
     write([*numbered(706)])
     result = invoke("send", "emails", "--file", "emails.jsonl", "--resume")
     assert result.exit_code == 0
-    assert "going on with emails.jsonl after line 700\n" in result.stderr
+    assert "continuing emails.jsonl after line 700\n" in result.stderr
     assert result.stdout.startswith("sent 6 messages from emails.jsonl to emails in ")
     assert numbers(queue) == list(range(706))
 
@@ -40,7 +40,7 @@ def test_resume_of_a_whole_file_sends_nothing_and_of_a_longer_one_the_rest(invok
     resume = ["send", "emails", "--file", "emails.jsonl", "--resume", "--json"]
     write(numbered(10))
     first = invoke(*resume)
-    assert "beginning with line 1" in first.stderr
+    assert "starting with line 1" in first.stderr
     assert json.loads(first.stdout)["sent"] == 10
     assert json.loads(invoke(*resume).stdout)["sent"] == 0
     write(numbered(13))
@@ -60,9 +60,9 @@ def test_file_that_is_sent_again_without_resume_is_told_of(invoke: Invoke, write
     words = ["send", "emails", "--file", "emails.jsonl"]
     assert invoke(*words).stderr == ""
     again = invoke(*words).stderr
-    assert again.startswith("3 lines of emails.jsonl, or a file like it, are in emails since an earlier sending: ")
-    assert "those without an id are sent a second time; --resume" in again
-    assert invoke(*words, "--resume").stderr == "going on with emails.jsonl after line 3\n"
+    assert again.startswith("3 lines of emails.jsonl, or of a file like it, were already sent to emails: ")
+    assert "those without an id are sent again; with --resume" in again
+    assert invoke(*words, "--resume").stderr == "continuing emails.jsonl after line 3\n"
 
 
 def test_resume_of_a_file_whose_sent_lines_have_changed_is_refused(invoke: Invoke, queue: Queue, write: Write):
@@ -71,7 +71,7 @@ def test_resume_of_a_file_whose_sent_lines_have_changed_is_refused(invoke: Invok
     write([{"payload": 0}, {"payload": 100}, {"payload": 2}, {"payload": 3}])
     result = invoke("send", "emails", "--file", "emails.jsonl", "--resume")
     assert result.exit_code == 2
-    assert "emails.jsonl is not what it was: of its first 3 lines" in result.stderr
+    assert "emails.jsonl has changed: some of its first 3 lines" in result.stderr
     assert numbers(queue) == [0, 1, 2]
 
 
@@ -155,7 +155,7 @@ def test_answer_that_is_lost_is_told_and_nothing_is_sent_twice(
     with path.open("rb") as stream:
         sender = file.FileSender(queue, path.name, file.open_journal(queue, path.name, stream, resume=False))
         monkeypatch.setattr(redis.connection.UnixDomainSocketConnection, "read_response", read_response)
-        with pytest.raises(ServerUnreachable, match="go on with --resume: nothing is sent twice"):
+        with pytest.raises(ServerUnreachable, match="continue with --resume, which sends nothing twice"):
             sender.send(stream, None)
     monkeypatch.undo()
     assert queue.stats().sent == 10
@@ -175,7 +175,7 @@ def test_two_sendings_of_a_file_at_once_are_refused(queue: Queue, write: Write):
         first.send_batch(next(batches))
         second = file.FileSender(queue, path.name, file.open_journal(queue, path.name, other, resume=True))
         second.send(other, None)
-        with pytest.raises(DelayqError, match="another process sends a file of this name"):
+        with pytest.raises(DelayqError, match="another process is sending this file"):
             first.send_batch(next(batches))
     assert numbers(queue) == list(range(1200))
 

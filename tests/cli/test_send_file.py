@@ -64,7 +64,7 @@ def test_line_may_reserve_its_id(invoke: Invoke, queue: Queue, write: Write, str
     assert invoke(*words, input=text).exit_code == 0
     assert queue.ack(queue.receive(10)) == [True] * 4
     assert not queue.send(5, id="a", unique_for=60).created
-    assert "2 existed already" in invoke(*words, input=text).stdout
+    assert "2 already existed" in invoke(*words, input=text).stdout
     assert sorted(message.payload for message in queue.receive(10)) == [1, 4]
 
 
@@ -103,13 +103,15 @@ def test_malformed_line_is_named_and_the_lines_before_it_are_in(
     assert result.stderr.startswith("delayq: emails.jsonl, line 701: ")
     assert result.stderr.count("\n") == 1
     assert re.search(named, result.stderr)
-    assert result.stderr.endswith("; 700 messages sent before that; go on with --resume: nothing is sent twice\n")
+    assert result.stderr.endswith(
+        "; 700 messages sent before that; continue with --resume, which sends nothing twice\n"
+    )
     assert numbers(queue) == list(range(700))
 
 
 def test_malformed_line_of_a_stream_is_the_one_to_go_on_with(invoke: Invoke, queue: Queue):
     for lines, told in (
-        {'{"payload": 1}\n\n{\n': "1 message sent before that; go on with line 2", "{\n": "nothing was sent"}
+        {'{"payload": 1}\n\n{\n': "1 message sent before that; continue with line 2", "{\n": "nothing was sent"}
     ).items():
         result = invoke("send", "emails", "--file", "-", input=lines)
         assert result.exit_code == 2

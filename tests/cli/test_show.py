@@ -104,7 +104,7 @@ def test_stats_of_an_unknown_queue_say_so(invoke: Invoke):
     result = invoke("stats", "emials")
     assert result.exit_code == 0
     assert result.stderr == "nothing was ever sent to queue emials\n"
-    assert invoke("stats").stderr == "no queue here: nothing was ever sent\n"
+    assert invoke("stats").stderr == "no queues: nothing was ever sent\n"
 
 
 def test_missing_messages_are_shouted(invoke: Invoke, queue: Queue, redis_client: Any):
@@ -121,7 +121,7 @@ def test_peek_lists_a_state_those_due_first(invoke: Invoke, queue: Queue):
     assert '{"n":1}' in lines[1]
     documents = [json.loads(line) for line in invoke("peek", "emails", "--limit", "2", "--json").stdout.splitlines()]
     assert [(each["id"], each["payload"]) for each in documents] == [("m1", {"n": 1}), ("m2", {"n": 2})]
-    assert invoke("peek", "emails", "--state", "dead").stderr == "no dead message\n"
+    assert invoke("peek", "emails", "--state", "dead").stderr == "no dead messages\n"
 
 
 def test_peek_and_show_say_what_a_message_waits_for(invoke: Invoke, queue: Queue):
@@ -144,7 +144,7 @@ def test_peek_and_show_say_what_a_message_waits_for(invoke: Invoke, queue: Queue
     shown = [line.split()[:2] for line in invoke("peek", "emails").stdout.splitlines()]
     assert shown == [["id", "state"], ["now", "due"], ["tried", "retrying"], ["later", "scheduled"]]
     assert re.search(r"^state +running \(unack in Redis\)$", invoke("show", "emails", "runs").stdout, re.MULTILINE)
-    assert "is not dead, it is scheduled" in invoke("dead", "show", "emails", "later").stderr
+    assert "is not dead but scheduled" in invoke("dead", "show", "emails", "later").stderr
 
 
 def test_what_is_due_is_found_in_each_structure_and_what_is_not_is_not(invoke: Invoke, queue: Queue):
@@ -290,13 +290,13 @@ def test_message_that_lives_is_not_shown_among_the_dead(invoke: Invoke, queue: Q
     queue.send("payload", delay=60, id="alive")
     result = invoke("dead", "show", "emails", "alive")
     assert result.exit_code == 1
-    assert result.stderr == "delayq: message 'alive' is not dead, it is scheduled\n"
+    assert result.stderr == "delayq: message 'alive' is not dead but scheduled\n"
 
 
 def test_payload_that_is_gone_is_shown_as_gone(invoke: Invoke, queue: Queue, redis_client: Any):
     queue.send("payload", delay=60, id="gone")
     redis_client.delete("delayq:{emails}:msg:gone")
-    assert "gone, or unreadable" in invoke("show", "emails", "gone").stdout
+    assert "gone or unreadable" in invoke("show", "emails", "gone").stdout
     assert invoke("peek", "emails").exit_code == 0
     assert "payload" not in json.loads(invoke("show", "emails", "gone", "--json").stdout)
 

@@ -50,7 +50,7 @@ def test_nothing_that_falls_due_is_told(invoke: Invoke, queue: Queue, redis_clie
     with Queue("other", redis=redis_client) as other:
         other.send("x", delay=86_400)
     result = invoke("stats", "--upcoming")
-    assert (result.stdout, result.stderr) == ("", "nothing falls due\n")
+    assert (result.stdout, result.stderr) == ("", "nothing falls due in this time\n")
 
 
 def test_watched_counts_are_printed_again_and_again_until_ctrl_c(start: Start, queue: Queue):

@@ -159,7 +159,7 @@ def test_queues_that_have_no_room_are_counted(terminal: Open, server: RedisServe
         with Queue(f"queue-{number:02}", url=server.url) as each:
             each.send("x")
     view = terminal(lines=11)
-    told = view.until("8 more: ↑ ↓ go to them")
+    told = view.until("8 more \\(↑ ↓ to scroll\\)")
     assert ("queue-03" in told, "queue-04" in told) == (True, False)
     view.press("\x1b[F")  # End
     told = view.until("queue-11")
@@ -189,12 +189,12 @@ def test_queue_is_paused_by_a_key_and_topics_have_a_page(terminal: Open, queue: 
     view = terminal()
     view.until(r"0 sent/s(?s:.)*emails")
     view.press("P")
-    view.until("pause emails\\? y does it")
+    view.until("pause emails\\? y to confirm")
     view.press("y")
     view.until("paused")
     assert queue.stats().paused_since is not None
     view.press("P")
-    view.until("resume emails\\? y does it")
+    view.until("resume emails\\? y to confirm")
     view.press("y")
     assert eventually(lambda: queue.stats().paused_since is None)
     view.press("t")
@@ -211,7 +211,7 @@ def test_topics_beyond_the_bound_are_counted(server: RedisServer, monkeypatch: p
     with ServerOptions(server.url, "delayq") as options:
         watch = TopWatch(options, [], 300, 15)
         assert [row.name for row in watch.topics()] == ["a"]
-    assert watch.troubles == ["2 topics after the first 1 not read"]
+    assert watch.troubles == ["2 topics beyond the first 1 not shown"]
 
 
 def test_key_that_pauses_does_nothing_to_a_queue_that_has_changed_meanwhile(queue: Queue, server: RedisServer):
@@ -223,7 +223,7 @@ def test_key_that_pauses_does_nothing_to_a_queue_that_has_changed_meanwhile(queu
         watch.pause_or_resume(row)
         assert queue.stats().paused_until is not None
         (row,) = watch.look()
-        assert watch.troubles == ["emails has changed meanwhile: press P again"]
+        assert watch.troubles == ["emails has changed in the meantime: press P again"]
         watch.pause_or_resume(row)
         assert queue.stats().paused_since is None
 
@@ -262,7 +262,7 @@ def test_keys_sort_filter_and_open_a_queue(terminal: Open, queue: Queue, server:
     view.press("\x1b")
     view.until(r"2 queues(?s:.)*emails")
     view.press("?")
-    told = view.until("any key goes back")
+    told = view.until("press any key to go back")
     assert all(key in told for key in KEYS)
     view.press("q")
     assert view.gone() == 0
@@ -332,7 +332,7 @@ def test_no_queue_at_all_is_told(invoke: Invoke, server: RedisServer):
     assert server
     result = invoke("top", "--once", "--interval", "100ms")
     assert (result.exit_code, result.stdout) == (0, "")
-    assert result.stderr == "no queue here: nothing was ever sent\n"
+    assert result.stderr == "no queues: nothing was ever sent\n"
 
 
 def test_queue_that_cannot_be_read_is_named_and_the_others_shown(invoke: Invoke, queue: Queue, redis_client: Any):

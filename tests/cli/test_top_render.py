@@ -267,7 +267,7 @@ def test_page_of_topics_begins_with_those_that_have_the_most_left_to_do():
         ["orders", "1,200", "2", "3", "3", "at", "least", "40", "5"],
         ["quiet", "7", "0", "0", "0", "0", "0"],
     ]
-    assert "1 more with less to do" in " ".join(lines[4])
+    assert "1 more with less work left" in " ".join(lines[4])
     assert press(view, "t").page == "queues"
     assert press(view, "t", "escape").page == "queues"
 

@@ -59,39 +59,44 @@ def test_publishing_keeps_a_greatest_length(invoke: Invoke, topic: Topic):
 
 
 def test_record_that_waits_is_cancelled_once(invoke: Invoke, topic: Topic):
-    assert "waits for its time" in invoke("topic", "publish", "orders", "x", "--delay", "1h", "--id", "later").stdout
-    assert "left as it is" in invoke("topic", "publish", "orders", "x", "--delay", "1h", "--id", "later").stdout
+    assert (
+        "delayed later in orders" in invoke("topic", "publish", "orders", "x", "--delay", "1h", "--id", "later").stdout
+    )
+    assert "unchanged" in invoke("topic", "publish", "orders", "x", "--delay", "1h", "--id", "later").stdout
     assert topic.length() == 0
     assert told(invoke, "cancel", "orders", "later") == [{"id": "later", "cancelled": True}]
-    assert "no record 'later' waits" in refused(invoke, "cancel", "orders", "later", code=1)
+    assert "topic orders has no delayed record 'later'" in refused(invoke, "cancel", "orders", "later", code=1)
 
 
 @pytest.mark.parametrize(
     ("words", "why"),
     [
         (["publish", "orders"], "give PAYLOAD"),
-        (["publish", "orders", "x", "--exact"], "--exact goes with --max-length"),
-        (["publish", "orders", "x", "--delay", "1s", "--at", "2026-01-01T00:00Z"], "give one of them"),
+        (["publish", "orders", "x", "--exact"], "--exact needs --max-length"),
+        (
+            ["publish", "orders", "x", "--delay", "1s", "--at", "2026-01-01T00:00Z"],
+            "give either --delay or --at, not both",
+        ),
         (["publish", "orders", "x", "--id", "five"], "is not an id of a record"),
         (["publish", "or{d}ers", "x"], "topic name"),
         (["read", "orders", "--from", "yesterday"], "is not an id of a record"),
         (["read", "orders", "--from", "$"], "is not an id of a record"),
-        (["read", "orders", "--ack"], "go with GROUP"),
+        (["read", "orders", "--ack"], "need GROUP"),
         (["read", "orders", "g"], "GROUP needs --consumer"),
-        (["read", "orders", "g", "--consumer", "c", "--from", "0"], "do not go with GROUP"),
-        (["read", "orders", "g", "--consumer", "c", "--own", "--wait", "1s"], "does not go with --own"),
+        (["read", "orders", "g", "--consumer", "c", "--from", "0"], "leave out --from, --to and --reverse with GROUP"),
+        (["read", "orders", "g", "--consumer", "c", "--own", "--wait", "1s"], "leave out --wait with --own"),
         (["tail", "orders", "--from", "+"], "is not an id of a record"),
-        (["unacked", "orders", "g", "--clear-ghosts", "--idle", "1s"], "looks at all"),
+        (["unacked", "orders", "g", "--clear-ghosts", "--idle", "1s"], "which checks all records"),
         (["claim", "orders", "g", "c", "--max-deliveries", "0"], "0 is not in the range"),
-        (["trim", "orders"], "one of these"),
-        (["trim", "orders", "--acked", "--max-length", "1"], "one of these"),
-        (["trim", "orders", "--acked", "--exact"], "--acked is exact"),
+        (["trim", "orders"], "give one of --max-length, --from and --acked"),
+        (["trim", "orders", "--acked", "--max-length", "1"], "give one of --max-length, --from and --acked"),
+        (["trim", "orders", "--acked", "--exact"], "--acked is always exact"),
         (["trim", "orders", "--from", "-"], "is not an id of a record"),
         (["destroy", "orders", "g"], "give --yes"),
         (["group", "create", "orders", ""], "must not be empty"),
         (["group", "move", "orders", "g", "there"], "is not an id of a record"),
         (["group", "ack", "orders", "g", "x"], "is not an id of a record"),
-        (["group", "requeue", "orders", "g"], "one of these"),
+        (["group", "requeue", "orders", "g"], "give either IDs of dead letters, or --all"),
     ],
 )
 def test_bad_input_is_named_and_changes_nothing(words: list[str], why: str, invoke: Invoke, topic: Topic):
@@ -207,7 +212,7 @@ def test_ids_are_acked_and_those_that_are_not_unacked_are_told(invoke: Invoke, t
     assert told(invoke, "group", "ack", "orders", "mail", first) == [{"acked": 1}]
     result = invoke("topic", "group", "ack", "orders", "mail", first, second)
     assert result.exit_code == 1
-    assert "left alone 2 of 2" in result.stderr
+    assert "not acked: 2 of 2" in result.stderr
 
 
 def test_groups_and_their_consumers_are_listed(invoke: Invoke, topic: Topic):
@@ -249,7 +254,7 @@ def test_topics_are_listed_and_counted_beside_queues(invoke: Invoke, topic: Topi
     assert [line.split() for line in invoke("stats").stdout.splitlines()] == lines
     shown = invoke("stats", "orders")
     assert shown.stderr == ""
-    assert "group mail  1 to come, 2 unacked, 0 dead, 1 consumers" in shown.stdout
+    assert "group mail  lag 1, 2 unacked, 0 dead, 1 consumers" in shown.stdout
     assert json.loads(invoke("stats", "orders", "--json").stdout) == document
     with Queue("emails", url=server.url) as emails:
         emails.send("payload")
@@ -293,17 +298,17 @@ def test_why_knows_records_of_a_topic(invoke: Invoke, topic: Topic):
 def test_group_is_moved(invoke: Invoke, topic: Topic):
     group = topic.group("mail")
     publish(topic, 3)
-    assert "2 to come" in invoke("topic", "group", "move", "orders", "mail", "1000-0").stdout
+    assert "lag 2" in invoke("topic", "group", "move", "orders", "mail", "1000-0").stdout
     assert [each.payload for each in group.poll("m-1")] == [1, 2]
 
 
 def test_lag_that_is_not_counted_to_its_end_is_shown_as_such(invoke: Invoke, topic: Topic):
     group = topic.group("mail")
     second = topic.publish_many([NewRecord(bytes(1_000_000)) for _ in range(14)])[1]
-    assert "at least 10 to come" in invoke("topic", "group", "move", "orders", "mail", second.id).stdout
+    assert "lag at least 10" in invoke("topic", "group", "move", "orders", "mail", second.id).stdout
     assert "at least 10" in invoke("topic", "groups", "orders").stdout
     assert "at least 10" in invoke("topic", "list").stdout
-    assert "at least 10 to come" in invoke("stats", "orders").stdout
+    assert "lag at least 10" in invoke("stats", "orders").stdout
     assert group.info().at_least
 
 
@@ -351,7 +356,7 @@ def test_dead_letters_are_deleted(invoke: Invoke, topic: Topic):
     assert told(invoke, "group", "delete", "orders", "mail", first.id, "--yes") == [{"deleted": 1}]
     again = invoke("topic", "group", "delete", "orders", "mail", first.id, "--yes")
     assert (again.exit_code, again.stdout) == (1, "deleted 0 records\n")
-    assert "left alone 1 of 1: not dead" in again.stderr
+    assert "unchanged: 1 of 1, which are not dead" in again.stderr
     assert told(invoke, "group", "delete", "orders", "mail", "--all", "--yes") == [{"deleted": 1}]
     assert group.dead() == []
 
@@ -382,8 +387,8 @@ def test_topic_is_trimmed_by_length_by_id_and_by_what_is_acked(invoke: Invoke, t
     assert told(invoke, "trim", "orders", "--from", "1003-0", "--exact") == [{"dropped": 1}]
     group.ack(group.poll("m-1", 3))
     result = invoke("topic", "trim", "orders", "--acked")
-    assert "dropped 3 of topic orders, 4 left" in result.stdout
-    assert "group mail needs what came from 1005-1 on" in result.stderr
+    assert "dropped 3 records of topic orders; 4 left" in result.stdout
+    assert "group mail still needs the records from 1005-1 on" in result.stderr
     assert told(invoke, "trim", "orders", "--acked") == [{"dropped": 0, "slowest": "mail", "oldest": "1005-1"}]
 
 
@@ -408,7 +413,7 @@ def test_single_records_are_deleted(invoke: Invoke, topic: Topic):
     assert [each.payload for each in topic.range()] == [2]
     result = invoke("topic", "delete", "orders", "1000-0", "1002-0")
     assert (result.exit_code, result.stdout) == (1, "deleted 1 record\n")
-    assert "1 of 2 are not in topic orders" in result.stderr
+    assert "1 of 2 records not in topic orders" in result.stderr
 
 
 def test_group_is_destroyed(invoke: Invoke, topic: Topic):

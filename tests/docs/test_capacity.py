@@ -79,7 +79,7 @@ def test_table_of_bytes_has_the_computed_figures():
     [
         ("SENT", "benchmarks.md", r"^\| send in bulk \| ([\d,]+) /s"),
         ("CONSUMED", "benchmarks.md", r"^\| drain \| ([\d,]+) /s"),
-        ("SERVER_SECONDS", "benchmarks.md", r"^\| Redis' processor time a message \| ([\d.]+) µs"),
+        ("SERVER_SECONDS", "benchmarks.md", r"^\| Redis CPU time per message \| ([\d.]+) µs"),
         ("DEFERRED", "capacity.md", r"^\| messages deferred.* \| ([\d,]+) /s"),
         ("HYDRATED", "capacity.md", r"^\| messages hydrated.* \| ([\d,]+) /s"),
     ],

@@ -117,9 +117,9 @@ def test_port_in_use_is_reported_before_anything_is_consumed(invoke: Invoke, que
 
 def test_port_option_without_a_port_is_refused(invoke: Invoke):  # noqa: F811
     result = invoke("consume", "emails", "--exec", "true", "--metrics-host", "0.0.0.0")
-    assert (result.exit_code, "--metrics-host goes with --metrics-port" in result.stderr) == (2, True)
+    assert (result.exit_code, "--metrics-host needs --metrics-port" in result.stderr) == (2, True)
     result = invoke("consume", "m:q", "--reload", "--processes", "2", "--metrics-port", "0")
-    assert (result.exit_code, "is for one process" in result.stderr) == (2, True)
+    assert (result.exit_code, "works with only one process" in result.stderr) == (2, True)
 
 
 def test_package_that_is_missing_is_named(invoke: Invoke, monkeypatch: pytest.MonkeyPatch):  # noqa: F811
@@ -192,7 +192,7 @@ def test_consumer_with_a_blocked_event_loop_is_not_alive_until_it_runs_again(
     assert eventually(lambda: queue.stats().acked == 1)
     queue.send("block")
     assert eventually(lambda: consumer.status("/healthz") == 503)
-    assert "the consumer has not turned for" in get(f"{consumer.url}/healthz")[1]
+    assert "the consumer's loop has not run for" in get(f"{consumer.url}/healthz")[1]
     (tmp_path / "released").write_text("now")
     assert eventually(lambda: consumer.status("/healthz") == 200)
     assert eventually(lambda: consumer.whole().value("delayq_messages_acked_total", queue="emails") == 2)
@@ -309,9 +309,9 @@ def test_exporter_can_print_what_a_scrape_gets_once(invoke: Invoke, queue: Queue
 
 def test_exporter_refuses_invalid_options(invoke: Invoke):  # noqa: F811
     for words, said in (
-        (("--topic", "a", "--url", "redis://a", "--url", "redis://b"), "--topic goes with one --url"),
+        (("--topic", "a", "--url", "redis://a", "--url", "redis://b"), "--topic works with only one --url"),
         (("--url", ""), "the URL is empty"),
-        (("--url", "a=redis://a", "--url", "redis://b"), "write --url NAME=URL for each"),
+        (("--url", "a=redis://a", "--url", "redis://b"), "give --url NAME=URL for each"),
     ):
         result = invoke("exporter", "--once", *words)
         assert (result.exit_code, said in result.stderr) == (2, True), result.stderr

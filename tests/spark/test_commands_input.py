@@ -54,12 +54,12 @@ def make_archive(*queues: str) -> None:
             "report emials --archive archive --to page",
             "queue emials is not in the archive 'archive': it has emails, jobs",
         ),
-        ("archive --all --to new", "no queue of the server keeps a ledger"),
-        ("hydrate --lake lake", "give --horizon or --until"),
-        ("hydrate --lake lake --horizon 2h --until 2030-01-01T00:00Z", "give --horizon or --until"),
-        ("archive jobs --to archive --before 2026-11-20", "--before was given without --compact"),
-        ("archive jobs --to archive --every 5s", "--every was given without --follow"),
-        ("archive --compact --to archive --skip-lost", "--skip-lost was given without a queue"),
+        ("archive --all --to new", "no queue on this server keeps a ledger"),
+        ("hydrate --lake lake", "give either --horizon or --until"),
+        ("hydrate --lake lake --horizon 2h --until 2030-01-01T00:00Z", "give either --horizon or --until"),
+        ("archive jobs --to archive --before 2026-11-20", "--before needs --compact"),
+        ("archive jobs --to archive --every 5s", "--every needs --follow"),
+        ("archive --compact --to archive --skip-lost", "--skip-lost needs QUEUE or --all"),
     ],
 )
 def test_mistyped_arguments_are_reported_in_one_line(invoke: Invoke, tmp_path: Path, words: str, told: str):

@@ -71,7 +71,7 @@ def test_archive_stopped_in_the_middle_says_so_and_can_be_resumed(
     with stopped(lambda: len(list((tmp_path / "archive" / "events").rglob("*.parquet"))) > 1):
         first = invoke("archive", "jobs", "--to", "archive", "--batch", "1", "--json")
     assert first.exit_code == 1, first.output
-    assert first.stderr.endswith("delayq: stopped before all was archived: run it again to go on\n")
+    assert first.stderr.endswith("delayq: stopped before all was archived: run it again to continue\n")
     done = json.loads(first.stdout)["archived"]["jobs"]
     assert 0 < done < 40
     rest = invoke("archive", "--all", "--to", "archive")

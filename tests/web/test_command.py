@@ -79,7 +79,7 @@ def test_dashboard_stops_at_a_signal_while_a_browser_watches(start: Start, queue
 def test_external_address_needs_a_login(run: Run):
     code, told = run("--host", "0.0.0.0")
     assert code == 2
-    assert "--host 0.0.0.0 lets others in: give --users-file, or --token" in told
+    assert "--host 0.0.0.0 lets other machines connect, so users must log in: give --users-file, or a --token" in told
 
 
 @pytest.mark.full
@@ -132,7 +132,7 @@ def test_new_user_asks_for_a_password_and_prints_a_line(start: Start, run: Run, 
     [
         (["--token", "short"], "the token has 5 characters, but needs 16"),
         (["--new-user", "a:b"], "user name 'a:b' is empty, starts with #, or contains a colon"),
-        (["--url", "west=redis://a", "--url", "redis://b"], "write --url NAME=URL for each"),
+        (["--url", "west=redis://a", "--url", "redis://b"], "give --url NAME=URL for each"),
         (["--url", "a=redis://a", "--url", "a=redis://b"], "two servers have the same name"),
         (["--url", "redis://a", "--url", "redis://:x@a/0"], "the server a is given twice"),
         (["--url", "http://a"], "begins with none of redis://"),
@@ -155,6 +155,6 @@ def test_port_in_use_is_reported(run: Run):
 
 def test_token_argument_causes_a_warning(run: Run):
     words = ("--host", "300.1.1.1", "--token", "a token that is long enough")
-    warning = "--token is in the list of processes, where others on this machine see it: set DELAYQ_DASHBOARD_TOKEN"
+    warning = "other users of this machine can see --token in the list of processes: set DELAYQ_DASHBOARD_TOKEN"
     assert warning in run(*words)[1]
     assert warning not in run(*words[:2])[1]
