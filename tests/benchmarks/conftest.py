@@ -1,4 +1,4 @@
-"""The benchmarks are no part of the wheel: where there is no checkout, their tests have nothing to test."""
+"""The benchmarks are not in the wheel, so without a checkout their tests have nothing to test."""
 
 from __future__ import annotations
 

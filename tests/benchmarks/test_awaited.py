@@ -1,4 +1,4 @@
-"""The measures of the async face do all that they count, and leave nothing behind."""
+"""The measures of the async API do everything they count, and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_each_measure_is_taken_in_turn_with_the_bare_scripts(monkeypatch: pytest
     assert [line.split(":")[0] for line in said] == list(awaited.TITLES.values())
 
 
-def test_sends_that_are_not_all_there_make_the_figures_void(monkeypatch: pytest.MonkeyPatch):
+def test_missing_sends_make_the_figures_void(monkeypatch: pytest.MonkeyPatch):
     async def lazy(*_: object) -> float:
         return 1.0
 

@@ -1,4 +1,4 @@
-"""The whole comparison: what is done is kept, and a section that fails does not end it."""
+"""The whole comparison: finished sections are kept, and a failing section does not end it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def fails(*_: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder for results, of sections that cost nothing."""
+    """A folder for results, with sections that cost nothing."""
     sections = {"cost": fails, "idle_own": lambda *_: IDLE}
     monkeypatch.setattr(full, "OWN_SECTIONS", sections)
     monkeypatch.setattr(full, "REFERENCE", {})
@@ -39,7 +39,7 @@ def results(out: Path) -> dict[str, Any]:
     return found
 
 
-def test_section_that_fails_is_told_of_and_the_next_one_runs(out: Path, capsys: pytest.CaptureFixture[str]):
+def test_failing_section_is_reported_and_the_next_one_runs(out: Path, capsys: pytest.CaptureFixture[str]):
     said: list[str] = []
     Full(out, SCALE, [], said.append).run(["cost", "idle_own"], merge=False)
     found = results(out)
@@ -53,7 +53,7 @@ def test_section_that_fails_is_told_of_and_the_next_one_runs(out: Path, capsys: 
 
 
 @pytest.mark.full
-def test_figures_of_other_sections_are_kept(out: Path, monkeypatch: pytest.MonkeyPatch):
+def test_results_of_other_sections_are_kept(out: Path, monkeypatch: pytest.MonkeyPatch):
     Full(out, SCALE, [], lambda _: None).run(["idle_own", "cost"], merge=False)
     cost = {"redis_cpu_us": 10.0, "commands": 0.1, "trips": 0.01, "lone_trips": 5}
     monkeypatch.setattr(full, "OWN_SECTIONS", {"cost": lambda *_: cost})
@@ -81,7 +81,7 @@ def test_reference_is_measured_before_and_after(out: Path):
     ],
     ids=["section", "peer", "record"],
 )
-def test_word_that_means_nothing_is_refused(words: list[str], said: str):
+def test_unknown_word_is_refused(words: list[str], said: str):
     result = CliRunner().invoke(main, words)
     assert result.exit_code == 2
     assert said in result.stderr

@@ -1,4 +1,4 @@
-"""The measures of the ledger are taken with one and without, in turn, and leave nothing behind."""
+"""The cost of a ledger is measured with and without one in turn, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_queue_is_measured_with_a_ledger_and_without_in_turn():
     assert [line.split(",")[0] for line in said] == [title.split(",")[0] for title in ledger.TITLES.values()]
 
 
-def test_queue_that_keeps_no_ledger_makes_the_figures_void(monkeypatch: pytest.MonkeyPatch):
+def test_missing_ledger_makes_the_figures_void(monkeypatch: pytest.MonkeyPatch):
     def configure(*_: Any, **__: Any) -> None:
         """Store nothing."""
 

@@ -1,4 +1,4 @@
-"""Peers' programs: what their heads ask for, and what becomes of those that misbehave."""
+"""Peers' programs: what their headers ask for, and what happens if they misbehave."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def peer(tmp_path: Path, program: str) -> PeerProgram:
     ],
     ids=["python", "node", "none"],
 )
-def test_head_of_a_program_tells_what_it_needs(text: str, wanted: list[str]):
+def test_header_of_a_program_lists_its_packages(text: str, wanted: list[str]):
     assert requirements(text) == wanted
 
 
-def test_every_program_of_a_peer_pins_what_it_needs():
+def test_every_peers_program_pins_its_packages():
     programs = find_programs()
     assert next(iter(programs)) == "delayq"
     for key, path in programs.items():
@@ -51,12 +51,12 @@ def test_every_program_of_a_peer_pins_what_it_needs():
             assert ("==" in each) if path.suffix == ".py" else ("@" in each.removeprefix("@")), (key, each)
 
 
-def test_files_that_programs_share_are_no_programs():
+def test_shared_files_are_not_programs():
     assert "protocol" not in find_programs()
     assert (PEERS / "protocol.py").exists()
 
 
-def test_program_without_a_head_runs_on_this_interpreter(tmp_path: Path):
+def test_program_without_a_header_runs_on_this_interpreter(tmp_path: Path):
     path = tmp_path / "delayq_peer.py"
     path.write_text("")
     assert command_for(path, tmp_path / "home") == [sys.executable, str(path)]
@@ -64,7 +64,7 @@ def test_program_without_a_head_runs_on_this_interpreter(tmp_path: Path):
 
 
 @pytest.mark.full
-def test_environment_that_is_there_is_not_made_again_and_one_for_other_packages_is(tmp_path: Path):
+def test_environment_is_recreated_only_for_other_packages(tmp_path: Path):
     path = tmp_path / "peer.py"
     path.write_text('# /// script\n# dependencies = ["./nowhere"]\n# ///\n')
     made = tmp_path / "home" / "peer"
@@ -83,12 +83,12 @@ def test_answer_is_the_last_line(tmp_path: Path):
     assert answer == {"argv": ["fill", "--url", "redis://h", "--messages", "3", "--delay", "0.5"]}
 
 
-def test_answer_longer_than_a_pipe_is_whole(tmp_path: Path):
+def test_answer_longer_than_a_pipe_is_complete(tmp_path: Path):
     answer = peer(tmp_path, "print(json.dumps({'late': [0.12] * 100_000}))").ask("consume", "redis://h", PATIENCE)
     assert len(answer["late"]) == 100_000
 
 
-def test_what_a_peer_lacks_is_no_failure(tmp_path: Path):
+def test_unsupported_verb_is_not_a_failure(tmp_path: Path):
     with pytest.raises(Unsupported, match="no such call"):
         peer(tmp_path, "print(json.dumps({'unsupported': 'no such call'}))").ask("send-bulk", "redis://h", PATIENCE)
 
@@ -109,7 +109,7 @@ def test_program_that_misbehaves_has_failed(program: str, said: str, tmp_path: P
 
 
 @needs_proc
-def test_consumer_is_waited_for_until_it_is_ready_and_killed_in_the_end(tmp_path: Path):
+def test_consumer_is_awaited_until_ready_and_killed_at_the_end(tmp_path: Path):
     consuming = peer(tmp_path, "print('ready', flush=True); os.fork(); time.sleep(3600)")
     with Program(consuming, "consume", "redis://h") as program:
         program.wait_ready(PATIENCE)
@@ -120,14 +120,14 @@ def test_consumer_is_waited_for_until_it_is_ready_and_killed_in_the_end(tmp_path
     assert eventually(lambda: not any(map(is_alive, found)))
 
 
-def test_consumer_that_says_something_else_than_ready_has_failed(tmp_path: Path):
+def test_consumer_that_prints_anything_but_ready_has_failed(tmp_path: Path):
     consuming = peer(tmp_path, "print('hello')")
     with Program(consuming, "consume", "redis://h") as program, pytest.raises(PeerFailed, match="said 'hello'"):
         program.wait_ready(PATIENCE)
 
 
 @needs_proc
-def test_processor_time_of_a_process_is_told_finer_than_a_tick():
+def test_cpu_time_of_a_process_is_finer_than_a_tick():
     pid = os.getpid()
     before = processes.cpu_seconds(pid)
     sum(range(200_000))

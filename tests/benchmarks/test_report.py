@@ -1,4 +1,4 @@
-"""Tables and picture show all that was measured, and what failed."""
+"""The tables and the chart show everything that was measured, and what failed."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def table(results: dict[str, Any], title: str) -> report.Table:
     return found
 
 
-def test_peers_stand_in_the_order_of_their_figures_and_failures_last(results: dict[str, Any]):
+def test_peers_are_ordered_by_their_figures_with_failures_last(results: dict[str, Any]):
     rows = table(results, "Send one by one").rows
     assert rows[:2] == [["delayq", "1,234 (1,200–1,300)"], ["Huey", "10 (9–11)"]]
     name, why = rows[2]
@@ -77,12 +77,12 @@ def test_peers_stand_in_the_order_of_their_figures_and_failures_last(results: di
     assert len(why) == report.EXCUSE
 
 
-def test_peer_without_a_bulk_call_is_told_to_have_none(results: dict[str, Any]):
+def test_peer_without_a_bulk_call_is_shown_as_such(results: dict[str, Any]):
     rows = table(results, "Send in bulk").rows
     assert rows == [["Bull & Co", "20"], ["delayq", "5"], ["Huey", "not supported: it has none"]]
 
 
-def test_rates_of_the_async_face_have_a_table_of_their_own(results: dict[str, Any]):
+def test_rates_of_the_async_api_have_their_own_table(results: dict[str, Any]):
     found = table(results, "delayq.aio compared with the bare scripts")
     assert found.rows == [["send from 100 tasks", "90 (80–100)", "100 (1–2)", "2.50", "1%"]]
 
@@ -95,7 +95,7 @@ def test_topics_are_compared_with_plain_redis_commands(results: dict[str, Any]):
     assert "| topics: poll, relative to redis-py's own commands | 0.8 | ≥ 0.7 | pass |" in report.markdown(results)
 
 
-def test_ledger_is_told_by_what_it_costs(results: dict[str, Any]):
+def test_cost_of_a_ledger_has_a_table(results: dict[str, Any]):
     found = table(results, "With a ledger, and without")
     assert found.rows == [["a consumer drains", "90 (80–100)", "100 (1–2)", "20%", "12.3", "7.0", "1%"]]
 

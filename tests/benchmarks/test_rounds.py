@@ -1,4 +1,4 @@
-"""Peers are measured in turn; one that fails is told of, and the others go on."""
+"""Peers are measured in turn; one that fails is reported, and the others continue."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.workloads import Workload
 
 
 class NoServer:
-    """Stands for the server: counts how often it was emptied."""
+    """A stand-in for the server that counts how often it was emptied."""
 
     def __init__(self) -> None:
         self.flushed = 0
@@ -27,7 +27,7 @@ def peer(key: str) -> PeerProgram:
 
 
 def run(figures: dict[str, Any], runs: int = 2, **options: Any) -> tuple[dict[str, Any], list[str], NoServer]:
-    """Run a workload in which each peer's runs yield its figures, or raise them; what came of it, and the order."""
+    """Run a workload in which each peer's runs return its figures or raise them; return the results and the order."""
     order: list[str] = []
 
     def each(task: Task) -> Figures:
@@ -43,7 +43,7 @@ def run(figures: dict[str, Any], runs: int = 2, **options: Any) -> tuple[dict[st
     return cells, order, server
 
 
-def test_rounds_interleave_the_peers_after_a_warm_up_that_tells_how_many_messages():
+def test_rounds_interleave_the_peers_after_a_warm_up_that_sets_the_number_of_messages():
     cells, order, server = run({"a": 1000, "b": 200})
     assert order == ["a:10", "b:10", "a:2000", "b:400", "a:2000", "b:400"]
     assert cells["a"]["messages"] == 2000
@@ -56,20 +56,20 @@ def test_workload_of_a_fixed_number_is_not_scaled():
     assert order == ["a:10", "a:10"]
 
 
-def test_workload_that_takes_long_goes_round_less_often():
+def test_long_workload_has_fewer_rounds():
     _, order, _ = run({"a": 1000}, runs=5, rounds=1)
     assert order == ["a:10", "a:2000"]
 
 
 @pytest.mark.parametrize("error", [PeerFailed("it died"), ValueError("2 of 3 came"), OSError("gone")], ids=repr)
-def test_failing_peer_is_told_of_and_the_others_go_on(error: Exception):
+def test_failing_peer_is_reported_and_the_others_continue(error: Exception):
     cells, order, _ = run({"a": error, "b": 200})
     assert cells["a"] == {"failed": f"{type(error).__name__}: {error}"}
     assert cells["b"]["messages"] == 400
     assert order.count("a:10") == 1
 
 
-def test_peer_without_such_a_thing_has_not_failed():
+def test_peer_without_support_has_not_failed():
     cells, _, _ = run({"a": Unsupported("none")})
     assert cells["a"] == {"unsupported": "none"}
 
@@ -81,7 +81,7 @@ def test_number_of_messages_is_round_and_within_bounds(rate: float, messages: in
     assert scaled(rate, 5, 300_000) == messages
 
 
-def test_rate_of_a_drain_leaves_the_first_tenth_out():
+def test_rate_of_a_drain_leaves_out_the_first_tenth():
     assert steady_rate({"messages": 1000, "first": 0, "warm": 10.0, "last": 19.0}) == 100
 
 

@@ -1,4 +1,4 @@
-"""The benchmark's own server, and what is read off it."""
+"""The benchmark's own server, and what is read from it."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def server() -> Iterator[BenchServer]:
         yield running
 
 
-def test_commands_of_clients_and_of_scripts_are_told_apart(server: BenchServer, monkeypatch: pytest.MonkeyPatch):
+def test_commands_of_clients_and_of_scripts_are_distinguished(server: BenchServer, monkeypatch: pytest.MonkeyPatch):
     with server.client.client() as other:
         other.ping()
         work: Any = other.eval
 
         class Timer(threading.Thread):
-            """Ends the time after the work, however long that takes."""
+            """Ends the time after the work, however long it takes."""
 
             def __init__(self, _: float, end: Callable[[str], object], words: list[str]) -> None:
                 super().__init__()
@@ -53,7 +53,7 @@ def test_reading_does_not_count_itself(server: BenchServer):
 
 
 @needs_proc
-def test_server_shares_a_core_with_this_thread_for_as_long_as_it_is_wanted(server: BenchServer):
+def test_server_shares_a_core_with_this_thread_until_the_block_ends(server: BenchServer):
     pid = server.client.info("server")["process_id"]
     before = os.sched_getaffinity(0), os.sched_getaffinity(pid)
     with server.beside():
@@ -62,11 +62,11 @@ def test_server_shares_a_core_with_this_thread_for_as_long_as_it_is_wanted(serve
     assert (os.sched_getaffinity(0), os.sched_getaffinity(pid)) == before
 
 
-def test_since_is_the_difference_without_the_earlier_reading_s_own_command():
+def test_since_is_the_difference_without_the_earlier_readings_own_command():
     assert ServerReading(3.5, 110, 60, 900).since(ServerReading(1.5, 100, 50, 400)) == (2.0, 9, 9, 500)
 
 
-def test_slow_log_is_kept_for_as_long_as_it_is_wanted(server: BenchServer):
+def test_slow_log_is_kept_until_the_block_ends(server: BenchServer):
     text = "local t = redis.call('TIME') local n = 0 while n < 1000000 do n = n + 1 end return n"
     with server.slow_log(1000) as slow:
         server.client.eval(text, 0)

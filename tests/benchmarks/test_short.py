@@ -1,4 +1,4 @@
-"""The short form fails when delayq has become slower, and only then."""
+"""The short form fails if delayq has become slower, and only then."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def test_ratio_may_fall_by_a_fifth(ratio: float, fell: bool):
 
 
 @pytest.mark.parametrize("recorded", [{}, {"drain": 0.5, "pull": 0.5}, {"pull": 0.5}], ids=str)
-def test_measures_that_are_not_those_recorded_are_an_error(recorded: dict[str, float]):
+def test_measures_that_differ_from_the_recorded_ones_are_an_error(recorded: dict[str, float]):
     with pytest.raises(ValueError, match="record them anew"):
         short.compare({"drain": 0.5}, recorded)
 
 
 @pytest.mark.parametrize(("later", "asked", "fell"), [([0.5], 2, False), ([0.3, 0.41], 3, False), ([0.3] * 2, 3, True)])
-def test_ratio_that_fell_is_measured_again(later: list[float], asked: int, fell: bool, monkeypatch: pytest.MonkeyPatch):
+def test_fallen_ratio_is_measured_again(later: list[float], asked: int, fell: bool, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(short, "MEASURES", {"drain": None, "pull": None})
     answers = iter([{"drain": 0.3, "pull": 0.5}, *({"drain": ratio} for ratio in later)])
     names: list[list[str]] = []
@@ -41,7 +41,7 @@ def test_ratio_that_fell_is_measured_again(later: list[float], asked: int, fell:
     assert names == [["drain", "pull"], *[["drain"]] * (asked - 1)]
 
 
-def test_ratios_recorded_are_those_of_today_s_measures():
+def test_recorded_ratios_are_those_of_the_current_measures():
     assert set(short.read_recorded(short.RECORDED)) == set(short.MEASURES)
 
 

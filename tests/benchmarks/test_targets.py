@@ -1,4 +1,4 @@
-"""Targets are held against what was measured, and what was not measured is not passed."""
+"""Targets are compared with the results, and what was not measured does not pass."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PEERS = {
 
 
 def results(workloads: dict[str, dict[str, dict[str, float]]] | None = None, **own: Any) -> dict[str, Any]:
-    """Results as the runner writes them, of medians by workload, peer and figure."""
+    """Results as the runner writes them, from medians by workload, peer and figure."""
     cells = {
         name: {
             peer: {"figures": {figure: {"median": value, "max": 2 * value} for figure, value in figures.items()}}
@@ -48,7 +48,7 @@ def test_nothing_passes_that_failed_or_is_not_supported():
 @pytest.mark.parametrize(
     ("value", "at_least", "passed"), [(10, True, True), (9.99, True, False), (10, False, True), (10.01, False, False)]
 )
-def test_bound_itself_passes(value: float, at_least: bool, passed: bool):
+def test_figure_equal_to_the_bound_passes(value: float, at_least: bool, passed: bool):
     assert TargetVerdict("name", value, 10, at_least).passed is passed
 
 
@@ -57,7 +57,7 @@ def test_figure_and_bound_are_shown_with_their_unit():
     assert TargetVerdict("name", None, 0, False).shown == ("–", "≤ 0")
 
 
-def test_drain_is_held_against_the_quickest_python_peer_and_against_node():
+def test_drain_is_compared_with_the_fastest_python_peer_and_with_node():
     drain = {key: {"per_second": rate} for key, rate in {"delayq": 90.0, "bullmq_node": 60, "huey": 8, "rq": 2}.items()}
     found = results({"drain": drain})
     best = named(found, "drain, relative to Huey, the fastest in Python")
@@ -88,7 +88,7 @@ def test_slowest_of_the_calls_counts():
     assert named(found, "drain with 10,000,000 waiting, relative to an empty queue").passed is None
 
 
-def test_bulk_send_beside_a_backlog_is_held_to_what_the_bare_scripts_keep():
+def test_bulk_send_with_a_backlog_is_compared_with_the_bare_scripts():
     name = "send in bulk with 1,000,000 waiting, relative to what the bare scripts keep"
     backlog = {"waiting": 1_000_000, "rates": {"send_bulk": {"ratio": 0.6}}}
     found = results(backlog=backlog, rates={"send_bulk": {"ratio": 0.5}})
@@ -96,14 +96,14 @@ def test_bulk_send_beside_a_backlog_is_held_to_what_the_bare_scripts_keep():
     assert named(results(backlog=backlog), name).passed is None
 
 
-def test_growth_is_a_share_of_what_was_there():
+def test_growth_is_a_share_of_the_initial_memory():
     found = results(growth={"bytes_at_10_percent": 100, "bytes_at_the_end": 103})
     verdict = named(found, "growth of a consumer's memory")
     assert verdict.value == pytest.approx(3)
     assert verdict.passed is False
 
 
-def test_ratio_to_the_bare_scripts_is_taken_as_it_was_measured():
+def test_ratio_to_the_bare_scripts_is_the_measured_one():
     found = results(rates={"pull": {"per_second": {"median": 120_000}, "ratio": 0.9}})
     assert named(found, "receive and ack by 500").passed
     assert named(found, "receive and ack, relative to the bare scripts").passed

@@ -1,4 +1,4 @@
-"""The measures of topics do all that they count, and leave nothing of it behind."""
+"""The measures of topics do everything they count, and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from delayq.topic_group import Group
 
 
 @pytest.mark.full
-def test_topics_are_measured_in_turn_with_the_commands_themselves():
+def test_topics_are_measured_in_turn_with_plain_commands():
     said: list[str] = []
     with BenchServer() as server:
         found = topics.rates(server, size=20, runs=2, records=1200, say=said.append)

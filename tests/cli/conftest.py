@@ -36,7 +36,7 @@ Invoke = Callable[..., Result]
 
 
 def ended(pid: int) -> bool:
-    """Whether a process is gone, or is a zombie that nobody has fetched."""
+    """Whether a process is gone, or is a zombie."""
     try:
         os.kill(pid, 0)
         return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].startswith("Z")
@@ -47,7 +47,7 @@ def ended(pid: int) -> bool:
 
 
 def followed(process: subprocess.Popen[str]) -> list[str]:
-    """The lines that a process writes to stderr, as they come."""
+    """The lines that a process writes to stderr, as they arrive."""
     lines: list[str] = []
 
     def follow() -> None:
@@ -59,7 +59,7 @@ def followed(process: subprocess.Popen[str]) -> list[str]:
 
 
 def read_all(control: int) -> str:
-    """All that is written to a terminal until its last user is gone; `control` is then closed."""
+    """Everything written to a terminal until its last user is gone; then close `control`."""
     shown = b""
     with os.fdopen(control, "rb", buffering=0) as terminal, contextlib.suppress(OSError):  # how Linux tells of the end
         while part := terminal.read(65_536):
@@ -73,7 +73,7 @@ SECONDS = 120  # for a command that should take one; the machine may be busy
 
 @pytest.fixture
 def server(redis_server: RedisServer, redis_client: redis.Redis) -> Iterator[RedisServer]:
-    """The shared server, with a setting that keeps the warning of a server without persistence away."""
+    """The shared server, with a setting that prevents the warning about missing persistence."""
     redis_client.config_set("save", "3600 1")
     yield redis_server
     redis_client.config_set("save", "")
@@ -81,7 +81,7 @@ def server(redis_server: RedisServer, redis_client: redis.Redis) -> Iterator[Red
 
 @pytest.fixture
 def environment(server: RedisServer, tmp_path: Path) -> dict[str, str]:
-    """The environment of the commands: without what the caller of pytest may have set."""
+    """The environment of the commands, without settings of the caller of pytest."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("DELAYQ_")}
     url = f"{server.url}?socket_timeout={PATIENT['socket_timeout']}"
     return kept | {"DELAYQ_URL": url, "DELAYQ_HOME": str(tmp_path / "store"), "COLUMNS": "100", "TZ": "UTC"}
@@ -89,7 +89,7 @@ def environment(server: RedisServer, tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def queue(server: RedisServer) -> Iterator[Queue]:
-    """The queue emails, to which most commands here are given."""
+    """The queue emails, which most commands here use."""
     with Queue("emails", url=server.url, shards=None) as queue:
         yield queue
 
@@ -166,7 +166,7 @@ def invoke(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 
 def forget_modules(folder: Path) -> None:
-    """Forget what was imported from a folder, and close the queues that it has made."""
+    """Unload what was imported from a folder, and close its queues."""
     inside = f"{folder}{os.sep}"  # a Path of each of the thousands of modules would take longer than the command
     for name, module in list(sys.modules.items()):
         if (getattr(module, "__file__", None) or "").startswith(inside):
@@ -178,7 +178,7 @@ def forget_modules(folder: Path) -> None:
 
 @pytest.fixture
 def write(tmp_path: Path) -> Write:
-    """``write(lines)``: emails.jsonl, of objects or of lines as they are."""
+    """``write(lines)``: write emails.jsonl from objects or raw lines."""
 
     def make(lines: list[Any]) -> Path:
         path = tmp_path / "emails.jsonl"

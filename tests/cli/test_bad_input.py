@@ -1,4 +1,4 @@
-"""Bad input gets one line on stderr that names it, exit code 2, and nothing is stored."""
+"""Bad input gets one line on stderr that names it, and exit code 2, and stores nothing."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_bad_input_is_named_in_one_line(invoke: Invoke, redis_client: redis.Redi
     assert offenders == []
 
 
-def test_bad_input_ends_a_real_process_likewise(delayq: Run, redis_client: redis.Redis):
+def test_bad_input_ends_a_real_process_in_the_same_way(delayq: Run, redis_client: redis.Redis):
     done = delayq("send", "emails", "hello", "--delay", "-5s")
     assert (done.returncode, done.stdout, redis_client.dbsize()) == (2, "", 0)
     assert done.stderr == (
@@ -149,7 +149,7 @@ def test_bad_input_ends_a_real_process_likewise(delayq: Run, redis_client: redis
     )
 
 
-def test_url_of_the_environment_is_checked_as_the_option_is(invoke: Invoke):
+def test_url_in_the_environment_is_checked_like_the_option(invoke: Invoke):
     done = invoke("stats", env={"DELAYQ_URL": "nonsense"})
     assert done.exit_code == 2
     assert done.stderr.startswith("delayq: ")
@@ -200,7 +200,7 @@ def test_password_is_never_shown(invoke: Invoke, start_server: StartServer):
 
 
 @pytest.mark.parametrize("words", ["stats", "send emails hello", "exporter --once", "dashboard"])
-def test_url_of_the_environment_that_is_empty_is_no_embedded_store(words: str, invoke: Invoke, tmp_path: Path):
+def test_empty_url_in_the_environment_does_not_mean_the_embedded_store(words: str, invoke: Invoke, tmp_path: Path):
     done = invoke(*words.split(), env={"DELAYQ_URL": ""})
     assert done.exit_code == 2
     assert done.stderr.startswith("delayq: DELAYQ_URL is empty: give it a URL, or unset it")
@@ -215,14 +215,14 @@ topic groups orders; topic read orders; cancel emails order-42; resume emails; p
 
 
 @pytest.mark.parametrize("words", [each for each in READERS.replace("\n", ";").split(";") if each.strip()])
-def test_command_that_only_reads_makes_no_store(words: str, invoke: Invoke, tmp_path: Path):
+def test_command_that_only_reads_creates_no_store(words: str, invoke: Invoke, tmp_path: Path):
     done = invoke(*words.split(), env={"DELAYQ_URL": None})
     assert done.exit_code == 1
     assert f"no store in {tmp_path / 'store'}, and DELAYQ_URL is not set: run this in" in done.stderr
     assert not (tmp_path / "store").exists()
 
 
-def test_store_that_is_there_is_read(invoke: Invoke, tmp_path: Path):
+def test_existing_store_is_read(invoke: Invoke, tmp_path: Path):
     url = f"embedded://{tmp_path / 'other'}"
     assert f"no store in {tmp_path / 'other'}: run this in" in invoke("stats", "--url", url).stderr
     assert invoke("send", "emails", "hello", "--url", url).exit_code == 0
@@ -231,7 +231,7 @@ def test_store_that_is_there_is_read(invoke: Invoke, tmp_path: Path):
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is full")
 @pytest.mark.parametrize("words", ["peek emails --json", "peek emails"])
-def test_output_that_finds_no_room_is_told_in_a_line(words: str, delayq: Run, queue: Queue):
+def test_full_disk_is_reported_in_one_line(words: str, delayq: Run, queue: Queue):
     queue.send("payload", delay=60)
     with Path("/dev/full").open("w") as full:
         done = delayq(*words.split(), stdout=full, stderr=subprocess.PIPE, capture_output=False)

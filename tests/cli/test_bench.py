@@ -1,4 +1,4 @@
-"""bench: measures what it says, counts what it sends, leaves nothing behind. How quick it is, is no test's matter."""
+"""bench measures what it says, counts what it sends, and leaves nothing behind. Its speed is not tested."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TINY = ("--messages", "600", "--runs", "2", "--seconds", "0.3")
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder whose path is short enough for a socket."""
+    """A folder with a path short enough for a socket."""
     with tempfile.TemporaryDirectory(prefix="dq") as path:
         yield Path(path)
 
@@ -55,7 +55,7 @@ def test_every_figure_is_measured_and_no_key_is_left(delayq: Run, redis_client: 
 
 
 @pytest.mark.full
-def test_example_of_the_help_is_told_in_words(delayq: Run, redis_client: redis.Redis):
+def test_example_of_the_help_prints_text(delayq: Run, redis_client: redis.Redis):
     done = delayq("bench", "--short")
     assert done.returncode == 0, done.stderr
     first, *_ = done.stdout.splitlines()
@@ -68,7 +68,7 @@ def test_example_of_the_help_is_told_in_words(delayq: Run, redis_client: redis.R
 
 
 @pytest.mark.full
-def test_embedded_store_is_told_to_bound_the_rates(delayq: Run, folder: Path):
+def test_note_says_that_the_embedded_store_limits_the_rates(delayq: Run, folder: Path):
     done = delayq("bench", *TINY, "--json", "--url", f"embedded://{folder / 'store'}")
     assert done.returncode == 0, done.stderr
     assert "appendfsync always" in done.stderr
@@ -76,7 +76,7 @@ def test_embedded_store_is_told_to_bound_the_rates(delayq: Run, folder: Path):
 
 
 def connected(client: redis.Redis) -> set[str]:
-    """The connections to the server, by their numbers: tests before this one may have left some."""
+    """The ids of the connections to the server, since earlier tests may have left some."""
     return {each["id"] for each in client.client_list()}
 
 
@@ -94,7 +94,7 @@ def test_interrupted_bench_leaves_no_key_and_no_process(number: int, start: Star
 
 
 @pytest.mark.full
-def test_consumer_s_process_ends_with_the_command_that_was_killed(start: Start, redis_client: redis.Redis):
+def test_consumer_process_ends_when_the_command_is_killed(start: Start, redis_client: redis.Redis):
     before = connected(redis_client)
     bench = start("bench", "--messages", "100000")
     assert eventually(lambda: redis_client.dbsize() > 1000)
@@ -102,7 +102,7 @@ def test_consumer_s_process_ends_with_the_command_that_was_killed(start: Start, 
     assert eventually(lambda: not connected(redis_client) - before)
 
 
-def test_bare_scripts_do_not_count_what_another_has_taken(redis_server: RedisServer):
+def test_bare_scripts_do_not_count_messages_that_another_consumer_took(redis_server: RedisServer):
     with Queue("bare", url=redis_server.url) as queue, BareScripts(queue, b"x") as bare:
         bare.send_bulk(3, due="+0")
         queue.receive(1)[0].ack()
@@ -123,7 +123,7 @@ def test_bare_scripts_do_what_the_library_does(redis_server: RedisServer, redis_
         assert redis_client.dbsize() == 0
 
 
-def test_consumer_that_is_told_for_how_long_tells_every_lateness(redis_server: RedisServer):
+def test_consumer_with_a_duration_returns_every_lateness(redis_server: RedisServer):
     with (
         Queue("timed", url=redis_server.url) as queue,
         ConsumerProcess(ServerOptions(redis_server.url, "delayq")) as apart,
@@ -140,11 +140,11 @@ def test_consumer_that_is_told_for_how_long_tells_every_lateness(redis_server: R
 
 
 @pytest.mark.parametrize(("share", "value"), [(0, 1), (0.5, 5), (0.51, 6), (0.9, 9), (0.99, 10), (1, 10)], ids=str)
-def test_percentile_is_the_least_that_so_many_do_not_exceed(share: float, value: float):
+def test_percentile_is_the_smallest_value_that_the_share_does_not_exceed(share: float, value: float):
     assert percentile([10, 9, 8, 7, 6, 5, 4, 3, 2, 1], share) == value
 
 
-def test_ratio_is_that_of_neighbours_so_that_a_slow_hour_slows_both():
+def test_ratio_compares_neighbours_so_that_a_slow_hour_affects_both():
     paired = PairedRates(own=[50, 20, 50], bare=[100, 100, 25, 100])
     assert paired.ratios == [0.5, 0.32, 0.8]
     assert paired.ratio == 0.5

@@ -1,4 +1,4 @@
-"""Completion: in a real bash, on a terminal, installed as the help says; and what is offered, and when not."""
+"""Completion in a real bash on a terminal, installed as the help says; and what is completed, and when not."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Offered = Callable[..., list[str]]
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """A user's: with ``delayq`` on the PATH, and a prompt that is known again."""
+    """A user's environment, with ``delayq`` on the PATH and a recognizable prompt."""
     home = tmp_path / "home"
     (home / "bin").mkdir(parents=True)
     program = home / "bin" / "delayq"
@@ -57,7 +57,7 @@ def home(tmp_path: Path) -> Path:
 
 
 class Bash:
-    """An interactive bash on a terminal of its own."""
+    """An interactive bash on its own terminal."""
 
     def __init__(self, home: Path, folder: Path, environment: dict[str, str]) -> None:
         self.folder = folder
@@ -94,7 +94,7 @@ class Bash:
         self._await_prompt()
 
     def completed(self, line: str) -> list[str]:
-        """The words of a line after a press of TAB at its end."""
+        """The words of a line after pressing TAB at its end."""
         (self.folder / "words").unlink(missing_ok=True)
         self._prompts = self._shown.count("ready> ")
         ask = f"{line}\t{TO_THE_BEGINNING}printf '%s\\n' {TO_THE_END} > part; mv part words\n"
@@ -121,7 +121,7 @@ def bash(home: Path, tmp_path: Path, environment: dict[str, str], invoke: Invoke
 
 @pytest.fixture
 def offered(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> Offered:
-    """``offered("delayq peek ")``: what bash gets to offer at the end of this line, without errors."""
+    """``offered("delayq peek ")``: the completions that bash gets at the end of this line, without errors."""
 
     def ask(line: str, seconds: float = 120.0, **env: str | None) -> list[str]:
         monkeypatch.setattr(candidates, "SECONDS", seconds)
@@ -164,7 +164,7 @@ def test_script_of_each_shell_is_printed(invoke: Invoke):
         assert f"_DELAYQ_COMPLETE={shell}_complete" in done.stdout
 
 
-def test_program_is_asked_by_the_variable_of_the_script(delayq: Run, queue: Queue):
+def test_script_and_program_use_the_same_variable(delayq: Run, queue: Queue):
     queue.send("payload")
     line = {"COMP_LINE": "delayq peek em", "COMP_POINT": "14", "COMP_WORDS": "delayq peek em", "COMP_WORDBREAKS": " :="}
     done = delayq(env=line | {"_DELAYQ_COMPLETE": "bash_complete"}, program=PATIENT)
@@ -178,7 +178,7 @@ def test_program_is_asked_by_the_variable_of_the_script(delayq: Run, queue: Queu
         ({"_DELAYQ_COMPLETE": "fish_complete", "COMP_WORDS": "delayq peek em", "COMP_CWORD": "em"}, "plain,emails\n"),
     ],
 )
-def test_other_shells_are_offered_the_same(
+def test_other_shells_get_the_same_completions(
     asked: dict[str, str], answer: str, invoke: Invoke, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(candidates, "SECONDS", 120.0)
@@ -210,20 +210,20 @@ def test_ids_are_those_that_the_command_can_use(offered: Offered, queue: Queue):
     assert offered("delayq show nothing ") == []
 
 
-def test_what_others_have_sent_does_not_become_a_command(offered: Offered, queue: Queue):
+def test_sent_names_cannot_become_a_command(offered: Offered, queue: Queue):
     for message_id in ("$(touch x)", "a b", "a;b", "`x`", "-x", "*", "plain"):
         queue.send("payload", id=message_id, delay=3600)
     assert offered("delayq show emails ") == ["plain"]
 
 
 @pytest.mark.parametrize("line", ["delayq peek ", "delayq show emails ", "delayq consume --exec true "])
-def test_nothing_is_offered_nor_told_without_a_server(line: str, offered: Offered, tmp_path: Path):
+def test_without_a_server_completion_is_empty_and_silent(line: str, offered: Offered, tmp_path: Path):
     assert offered(line, DELAYQ_URL="redis://127.0.0.1:1") == []
     assert offered(line, DELAYQ_URL="nonsense://") == []
     assert offered(line, DELAYQ_URL=f"unix://{tmp_path}/none.sock") == []
 
 
-def test_server_that_does_not_answer_is_not_waited_for(offered: Offered, tmp_path: Path):
+def test_completion_does_not_wait_for_a_server_that_does_not_answer(offered: Offered, tmp_path: Path):
     with socket.socket(socket.AF_UNIX) as silent:
         silent.bind(str(tmp_path / "silent.sock"))
         silent.listen()
@@ -235,7 +235,7 @@ def test_server_that_does_not_answer_is_not_waited_for(offered: Offered, tmp_pat
             silent.accept()
 
 
-def test_embedded_store_is_asked_when_there_is_one_and_not_made(offered: Offered, invoke: Invoke, tmp_path: Path):
+def test_embedded_store_is_used_if_it_exists_and_is_not_created(offered: Offered, invoke: Invoke, tmp_path: Path):
     folder = tmp_path / "shop"
     assert offered("delayq peek ", DELAYQ_URL=None, DELAYQ_HOME=str(folder)) == []
     assert offered(f"delayq peek --url embedded://{folder} ") == []
@@ -245,7 +245,7 @@ def test_embedded_store_is_asked_when_there_is_one_and_not_made(offered: Offered
     assert offered(f"delayq peek --url embedded://{folder} ") == ["orders"]
 
 
-def test_targets_are_found_in_packages_and_not_in_foreign_folders(offered: Offered, tmp_path: Path):
+def test_targets_are_found_in_packages_but_not_in_installed_code(offered: Offered, tmp_path: Path):
     for name in ("app/__init__.py", "app/jobs/mail.py", ".venv/lib/tasks.py", "my-scripts.py"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(TASKS)
@@ -255,7 +255,7 @@ def test_targets_are_found_in_packages_and_not_in_foreign_folders(offered: Offer
     assert not (tmp_path / "ran").exists()
 
 
-def test_topics_and_their_groups_are_offered(offered: Offered, queue: Queue, server: RedisServer):
+def test_topics_and_their_groups_are_completed(offered: Offered, queue: Queue, server: RedisServer):
     queue.send("payload")
     with Topic("orders", url=server.url, shards=2) as topic:
         topic.group("billing")
@@ -267,7 +267,7 @@ def test_topics_and_their_groups_are_offered(offered: Offered, queue: Queue, ser
     assert offered("delayq peek ") == ["emails"]
 
 
-def test_ledgers_are_offered_by_the_names_of_their_queues(offered: Offered, queue: Queue, server: RedisServer):
+def test_ledgers_are_completed_by_queue_name(offered: Offered, queue: Queue, server: RedisServer):
     queue.send("payload")
     queue.events.group("audit")
     with Topic("orders", url=server.url) as topic:

@@ -24,7 +24,7 @@ def test_limits_are_set_and_shown(invoke: Invoke, queue: Queue):
     assert queue.configuration() == Configuration(rate="100/s", concurrency=20, concurrency_per_key=2)
 
 
-def test_what_is_not_named_stays_and_what_is_removed_goes(invoke: Invoke, queue: Queue):
+def test_settings_stay_unless_they_are_given_or_removed(invoke: Invoke, queue: Queue):
     queue.configure(rate="100/s", concurrency=20, concurrency_per_key=2)
     invoke("configure", "emails", "--no-rate", "--concurrency", "7")
     assert queue.configuration() == Configuration(concurrency=7, concurrency_per_key=2)
@@ -68,7 +68,7 @@ def test_bad_limit_is_refused_and_nothing_is_changed(invoke: Invoke, queue: Queu
 @pytest.mark.parametrize(
     ("options", "events"), [(["--events"], 100_000), (["--events", "500"], 500), (["--no-events"], None)]
 )
-def test_ledger_is_begun_and_ended(invoke: Invoke, queue: Queue, options: list[str], events: int | None):
+def test_ledger_is_turned_on_and_off(invoke: Invoke, queue: Queue, options: list[str], events: int | None):
     if events is None:
         queue.configure(events=True)
     assert invoke("configure", "emails", *options).exit_code == 0
@@ -77,7 +77,7 @@ def test_ledger_is_begun_and_ended(invoke: Invoke, queue: Queue, options: list[s
     assert shown.stdout.split() == (["events", str(events)] if events else [])
 
 
-def test_message_of_the_command_line_has_the_configured_retries(invoke: Invoke, queue: Queue):
+def test_message_sent_by_the_command_has_the_configured_retries(invoke: Invoke, queue: Queue):
     shown = invoke("configure", "emails", "--max-retries", "0", "--backoff", "sequence:1s,2m")
     assert [line.split() for line in shown.stdout.splitlines()] == [
         ["max", "retries", "0"],
@@ -101,14 +101,14 @@ def test_stats_show_the_limits_that_are_set(invoke: Invoke, queue: Queue):
     assert json.loads(invoke("stats", "emails", "--json").stdout)["rate"] == "5/s"
 
 
-def test_limit_is_checked_before_there_is_a_store(invoke: Invoke, tmp_path: Path):
+def test_limit_is_checked_before_the_store_is_created(invoke: Invoke, tmp_path: Path):
     url = f"embedded://{tmp_path / 'none'}"
     for wrong in (["--rate", "9/y"], ["--per-key", "0"], ["--rate", "9/m", "--no-rate"]):
         assert invoke("configure", "emails", "--url", url, *wrong).exit_code == 2
     assert not (tmp_path / "none").exists()
 
 
-def test_rate_a_minute_has_a_short_form(invoke: Invoke):
+def test_rate_per_minute_has_a_short_form(invoke: Invoke):
     assert invoke("configure", "emails", "--rate", "9/m").stdout.split() == ["rate", "9/min"]
 
 

@@ -49,7 +49,7 @@ def pack(message):
 
 @pytest.fixture(autouse=True)
 def tasks(tmp_path: Path) -> Path:
-    """tasks.py, in the folder where the commands are run."""
+    """tasks.py, in the folder where the commands run."""
     path = tmp_path / "tasks.py"
     path.write_text(TASKS)
     return path
@@ -59,7 +59,7 @@ def events(stderr: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in stderr.splitlines()]
 
 
-def test_handler_of_a_module_handles_what_is_due(invoke: Invoke, queue: Queue):
+def test_handler_in_a_module_handles_due_messages(invoke: Invoke, queue: Queue):
     for payload in ("one", "two", "fails"):
         queue.send(payload)
     done = invoke("consume", "tasks:emails", "--max-messages", "4")
@@ -68,7 +68,7 @@ def test_handler_of_a_module_handles_what_is_due(invoke: Invoke, queue: Queue):
     assert (stats.acked, stats.nacked, stats.inside) == (3, 1, 0)
 
 
-def test_burst_ends_when_nothing_is_due_and_leaves_the_rest(invoke: Invoke, queue: Queue):
+def test_burst_stops_when_nothing_is_due_and_leaves_the_rest(invoke: Invoke, queue: Queue):
     queue.send("now")
     queue.send("later", delay=3600)
     assert invoke("consume", "tasks:group.inner", "--burst").exit_code == 0
@@ -76,7 +76,7 @@ def test_burst_ends_when_nothing_is_due_and_leaves_the_rest(invoke: Invoke, queu
     assert (stats.acked, stats.pending) == (1, 1)
 
 
-def test_every_line_about_a_message_carries_it(invoke: Invoke, queue: Queue):
+def test_every_log_line_about_a_message_names_it(invoke: Invoke, queue: Queue):
     queue.send("fails", id="order-42")
     done = invoke("consume", "tasks:emails", "--max-messages", "2", "--log-format", "json")
     assert done.stdout == ""
@@ -95,7 +95,7 @@ def test_every_line_about_a_message_carries_it(invoke: Invoke, queue: Queue):
     assert all(line["timestamp"].endswith("Z") for line in lines)
 
 
-def test_lines_for_people_are_plain_when_they_go_to_a_file(invoke: Invoke, queue: Queue):
+def test_console_log_has_no_colours_in_a_file(invoke: Invoke, queue: Queue):
     queue.send("fails", id="order-42")
     lines = invoke("consume", "tasks:emails", "--max-messages", "2").stderr.splitlines()
     (failed,) = [line for line in lines if "delivery failed" in line]
@@ -137,8 +137,8 @@ def test_sigterm_lets_a_handler_finish(targets: list[str], start: Start, queue: 
 
 @pytest.mark.full
 @pytest.mark.parametrize("targets", [["tasks:emails"], ["tasks:emails", "tasks:orders"], ["tasks:emails", "-p", "2"]])
-def test_sigterm_that_comes_while_it_is_stopped_ends_it_when_it_goes_on(targets: list[str], start: Start, queue: Queue):
-    """The kernel may give the signal to any of its threads then."""
+def test_sigterm_during_a_suspension_ends_it_when_it_continues(targets: list[str], start: Start, queue: Queue):
+    """The kernel may then deliver the signal to any of its threads."""
     queue.send("payload")
     consumer = start("consume", *targets)
     assert eventually(lambda: queue.stats().acked == 1)
@@ -173,7 +173,7 @@ async def deliver_slowly(message):
     ],
     ids=" ".join,
 )
-def test_second_signal_ends_it_at_once_and_says_what_it_abandons(
+def test_second_signal_ends_it_at_once_and_logs_what_it_abandons(
     targets: list[str], start: Start, server: RedisServer, tasks: Path
 ):
     tasks.write_text(TASKS.replace("time.sleep(1)", "time.sleep(60)") + SLOWLY)
@@ -195,7 +195,7 @@ def test_second_signal_ends_it_at_once_and_says_what_it_abandons(
 
 
 @pytest.mark.full
-def test_signal_that_comes_while_it_starts_is_not_lost(start: Start):
+def test_signal_during_the_start_is_not_lost(start: Start):
     consumer = start("consume", "tasks:emails", "tasks:orders")
     assert consumer.stderr is not None
     consumer.stderr.readline()  # the first consumer has started, the second may not have
@@ -231,7 +231,7 @@ def test_target_that_cannot_be_consumed_is_explained(invoke: Invoke, tasks: Path
     assert offenders == []
 
 
-def test_place_of_an_error_in_the_module_is_named(invoke: Invoke, tasks: Path):
+def test_error_in_the_module_is_reported_with_its_line(invoke: Invoke, tasks: Path):
     tasks.write_text("x = 1\n\n1 / 0\n")
     assert "tasks.py, line 3)" in invoke("consume", "tasks:emails").stderr
 
@@ -264,7 +264,7 @@ def test_traceback_of_a_handler_is_logged_without_its_variables(
 @pytest.mark.parametrize(
     ("words", "is_warned"), [(("send", "emails", "x"), False), (("consume", "tasks:emails", "--burst"), True)]
 )
-def test_consumer_alone_warns_of_how_the_server_is_set_up(
+def test_only_the_consumer_warns_about_the_servers_settings(
     invoke: Invoke,
     redis_client: redis.Redis,
     monkeypatch: pytest.MonkeyPatch,
@@ -302,7 +302,7 @@ async def deliver_async(message): ...
 
 
 @pytest.mark.parametrize("words", [["faces:emails"], ["faces:awaited"], ["emails", "--exec", "true"]])
-def test_consumer_waits_for_a_server_that_is_not_up_yet(
+def test_consumer_waits_until_the_server_is_up(
     words: list[str], start: Start, start_server: StartServer, environment: dict[str, str], tmp_path: Path
 ):
     (tmp_path / "faces.py").write_text(FACES)
@@ -329,7 +329,7 @@ def test_consumer_waits_for_a_server_that_is_not_up_yet(
 
 
 @pytest.mark.parametrize("option", ["--no-wait", "--burst"])
-def test_consumer_that_is_not_to_wait_fails_without_a_server(option: str, invoke: Invoke, tmp_path: Path):
+def test_consumer_with_no_wait_fails_without_a_server(option: str, invoke: Invoke, tmp_path: Path):
     nowhere = {"DELAYQ_URL": f"unix://{tmp_path}/nobody"}
     for words in (["tasks:emails"], ["emails", "--exec", "true"]):
         done = invoke("consume", *words, option, env=nowhere)

@@ -1,4 +1,4 @@
-"""consume MODULE:QUEUE, when the queue is of the async face."""
+"""consume MODULE:QUEUE with an async queue."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def tick(message):
 
 @pytest.fixture(autouse=True)
 def tasks(tmp_path: Path) -> Path:
-    """tasks.py, in the folder where the commands are run."""
+    """tasks.py, in the folder where the commands run."""
     path = tmp_path / "tasks.py"
     path.write_text(TASKS)
     return path
@@ -68,7 +68,7 @@ def emails(server: RedisServer) -> Iterator[Queue]:
         yield queue
 
 
-def test_async_handler_handles_what_is_due_and_its_lines_carry_the_message(invoke: Invoke, emails: Queue):
+def test_async_handler_handles_due_messages_and_its_log_lines_name_them(invoke: Invoke, emails: Queue):
     sent = emails.send("fails")
     done = invoke("consume", "tasks:emails", "--max-messages", "2", "--log-format", "json")
     assert done.exit_code == 0, done.stderr
@@ -80,7 +80,7 @@ def test_async_handler_handles_what_is_due_and_its_lines_carry_the_message(invok
     assert emails.stats().acked == 1
 
 
-def test_targets_of_both_faces_are_consumed_side_by_side(invoke: Invoke, server: RedisServer, emails: Queue):
+def test_blocking_and_async_targets_are_consumed_side_by_side(invoke: Invoke, server: RedisServer, emails: Queue):
     names = ("letters", "plain", "orders")
     for name in names:
         with Queue(name, url=server.url) as queue:
@@ -105,13 +105,13 @@ def test_sigterm_lets_an_async_handler_finish(targets: list[str], start: Start, 
     assert (stats.acked, stats.inside) == (1, 0)
 
 
-def test_no_server_is_told_in_one_line(invoke: Invoke, tmp_path: Path):
+def test_missing_server_is_reported_in_one_line(invoke: Invoke, tmp_path: Path):
     done = invoke("consume", "tasks:emails", "tasks:letters", "--no-wait", "--url", f"unix://{tmp_path}/none")
     assert done.exit_code == 1
     assert len(done.stderr.strip().splitlines()) == 1
 
 
-def test_queue_with_functions_of_schedules_only_is_consumed_and_its_lines_carry_the_message(invoke: Invoke):
+def test_queue_with_only_schedules_is_consumed_and_its_log_lines_name_the_message(invoke: Invoke):
     done = invoke("consume", "tasks:ticks", "--max-messages", "1", "--log-format", "json")
     assert done.exit_code == 0, done.stderr
     lines = [json.loads(line) for line in done.stderr.splitlines()]

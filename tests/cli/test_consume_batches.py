@@ -1,4 +1,4 @@
-"""consume MODULE:QUEUE, when the handler is one of batches."""
+"""consume MODULE:QUEUE with a batch handler."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ sync.batch_handler(max_messages=10)(store)
 
 
 @pytest.mark.parametrize("target", ["sync", "awaited"])
-def test_batches_are_handled_and_their_lines_carry_how_many_they_are(
+def test_batches_are_handled_and_their_log_lines_have_the_size(
     invoke: Invoke, server: RedisServer, tmp_path: Path, target: str
 ):
     (tmp_path / "tasks.py").write_text(TASKS)

@@ -38,7 +38,7 @@ def handle_all(messages):
 
 @pytest.fixture(autouse=True)
 def tasks(tmp_path: Path) -> None:
-    """tasks.py, in the folder where the commands are run."""
+    """tasks.py, in the folder where the commands run."""
     (tmp_path / "tasks.py").write_text(TASKS)
 
 
@@ -58,7 +58,7 @@ def events(queue: Queue) -> list[str]:
     ],
     ids=" ".join,
 )
-def test_what_is_done_with_a_message_is_noted(invoke: Invoke, queue: Queue, words: list[str]):
+def test_each_step_of_a_message_is_recorded(invoke: Invoke, queue: Queue, words: list[str]):
     queue.send_many(Outgoing(number) for number in range(4))
     done = invoke("consume", *words, "--events", "--burst")
     assert done.exit_code == 0, done.stderr
@@ -74,7 +74,7 @@ def test_without_the_option_there_is_no_ledger(invoke: Invoke, queue: Queue):
     assert events(queue) == []
 
 
-def test_ledger_that_is_kept_already_keeps_its_length(invoke: Invoke, queue: Queue):
+def test_existing_ledger_keeps_its_length(invoke: Invoke, queue: Queue):
     queue.configure(events=7000)
     queue.send("x")
     assert invoke("consume", "tasks:emails", "--events", "--burst").exit_code == 0
@@ -82,7 +82,7 @@ def test_ledger_that_is_kept_already_keeps_its_length(invoke: Invoke, queue: Que
     assert bookkeeping.check(queue)["acked"] == 1
 
 
-def test_queue_of_a_module_that_wants_none_has_its_way(invoke: Invoke, queue: Queue):
+def test_module_can_turn_the_ledger_off(invoke: Invoke, queue: Queue):
     queue.send("x")
     assert invoke("consume", "tasks:quiet", "--events", "--burst").exit_code == 0
     assert queue.configuration().events is None
@@ -99,7 +99,7 @@ def test_each_of_several_targets_has_a_ledger(invoke: Invoke, server: RedisServe
 
 
 @pytest.mark.full
-def test_operator_ends_the_ledger_while_consumers_go_on(start: Start, queue: Queue):
+def test_operator_turns_the_ledger_off_while_consumers_run(start: Start, queue: Queue):
     consumer = start("consume", "emails", "--exec", "true", "--events")
     queue.send("x")
     assert eventually(lambda: queue.stats().acked == 1)

@@ -63,7 +63,7 @@ def lines_of(stderr: str, event: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", ["emails", pytest.param("letters", marks=pytest.mark.full)])
-def test_handlers_of_either_face_run_in_processes_as_many_as_there_are_cores(delayq: Run, invoke: Invoke, name: str):
+def test_plain_handlers_run_in_one_process_per_core(delayq: Run, invoke: Invoke, name: str):
     for n in range(3):
         assert invoke("send", name, str(n)).exit_code == 0
     done = delayq("consume", f"tasks:{name}", "--pool", "process", "--max-messages", "3", "--log-format", "json")
@@ -87,7 +87,7 @@ def test_function_of_a_schedule_runs_in_a_process(delayq: Run, queue: Queue):
 
 
 @pytest.mark.full
-def test_process_over_its_time_is_killed_and_its_message_retried(start: Start, queue: Queue):
+def test_process_over_its_time_limit_is_killed_and_its_message_retried(start: Start, queue: Queue):
     queue.send("stuck", max_retries=100)  # where the machine stands still, the second attempt may take too long as well
     consumer = start("consume", "tasks:emails", "--pool", "process", "--timeout", "3s", "--log-format", "json")
     lines = followed(consumer)
@@ -99,7 +99,7 @@ def test_process_over_its_time_is_killed_and_its_message_retried(start: Start, q
 
 
 @pytest.mark.full
-def test_program_over_its_time_is_ended_with_what_it_has_started(start: Start, queue: Queue, tmp_path: Path):
+def test_program_over_its_time_limit_is_stopped_with_its_children(start: Start, queue: Queue, tmp_path: Path):
     queue.send("x", max_retries=100, id="x")  # where the machine stands still, an attempt is over before it has begun
     program = "sleep 3600 & echo $! >> children; echo begun >&2; sleep 3600"
     consumer = start("consume", "emails", "--exec", program, "--timeout", "1s")
@@ -111,7 +111,7 @@ def test_program_over_its_time_is_ended_with_what_it_has_started(start: Start, q
     assert eventually(lambda: all(map(ended, children)))
 
 
-def test_program_that_exits_with_0_when_it_is_ended_has_failed_all_the_same(invoke: Invoke, queue: Queue):
+def test_program_that_exits_with_0_when_stopped_has_failed_anyway(invoke: Invoke, queue: Queue):
     queue.send("x", max_retries=0, id="x")
     program = "trap 'exit 0' TERM; while true; do sleep 0.05; done"
     invoke("consume", "emails", "--exec", program, "--timeout", "200ms", "--max-messages", "1")
@@ -119,7 +119,7 @@ def test_program_that_exits_with_0_when_it_is_ended_has_failed_all_the_same(invo
 
 
 @pytest.mark.full
-def test_thread_over_its_time_is_told_of(invoke: Invoke, start: Start, tmp_path: Path):
+def test_thread_over_its_time_limit_is_logged(invoke: Invoke, start: Start, tmp_path: Path):
     invoke("send", "threads", "x")
     words = ("--timeout", "50ms", "--max-messages", "1", "--log-format", "json")
     consumer = start("consume", "tasks:threads", *words)
@@ -130,7 +130,7 @@ def test_thread_over_its_time_is_told_of(invoke: Invoke, start: Start, tmp_path:
     assert eventually(lambda: len(lines_of("".join(lines), "handler ended after its time limit")) == 1)
 
 
-def test_async_handler_over_its_time_is_cancelled(invoke: Invoke):
+def test_async_handler_over_its_time_limit_is_cancelled(invoke: Invoke):
     invoke("send", "awaited", "x")
     done = invoke("consume", "tasks:awaited", "--timeout", "50ms", "--max-messages", "1", "--log-format", "json")
     (failed,) = lines_of(done.stderr, "delivery failed")
@@ -162,7 +162,7 @@ REFUSED = {
 }
 
 
-def test_what_cannot_be_is_refused(invoke: Invoke):
+def test_impossible_options_are_refused(invoke: Invoke):
     results = {words: invoke("consume", *words) for words in REFUSED}
     offenders = {words: each.output for words, each in results.items() if REFUSED[words] not in each.stderr}
     assert offenders == {}

@@ -58,7 +58,7 @@ def test_children_of_a_killed_supervisor_end(start: Start, queue: Queue, tmp_pat
 
 
 @pytest.mark.full
-def test_modules_of_the_folder_hide_none_of_python_s(start: Start, queue: Queue, tmp_path: Path):
+def test_modules_in_the_folder_do_not_hide_pythons_own(start: Start, queue: Queue, tmp_path: Path):
     (tmp_path / "click.py").write_text("raise SystemExit(9)")
     installed = [str(Path(sys.prefix) / "bin" / "delayq")]
     consumer = start("consume", "emails", "--exec", "true", "--processes", "2", program=installed)
@@ -69,7 +69,7 @@ def test_modules_of_the_folder_hide_none_of_python_s(start: Start, queue: Queue,
 
 
 @pytest.mark.full
-def test_ctrl_c_while_the_processes_are_only_starting_ends_them_without_a_traceback(start: Start, tmp_path: Path):
+def test_ctrl_c_during_the_start_ends_the_processes_without_a_traceback(start: Start, tmp_path: Path):
     told = tmp_path / "told"
     with told.open("w") as log:
         words = ["consume", "emails", "--exec", "true", "--processes", "3"]
@@ -100,7 +100,7 @@ def test_options_reach_the_children(start: Start, queue: Queue):
     assert {line["concurrency"] for line in lines if line["event"] == "consumer started"} == {3}
 
 
-def test_children_get_what_was_given_but_the_url_which_every_user_could_see_in_their_arguments(
+def test_children_get_all_options_except_the_url_which_other_users_could_see(
     invoke: Invoke, server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ):
     commands = []

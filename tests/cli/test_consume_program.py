@@ -1,4 +1,4 @@
-"""consume --exec: what the program is told, and what its end means."""
+"""consume --exec: what the program gets, and what its exit means."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ WHOLE_ENVIRONMENT = f"{sys.executable} -c 'import os, json; print(json.dumps(dic
         ("printf 'no newline' >&2; exit 65", "dead", "Reject: exit code 65: no newline"),
     ],
 )
-def test_end_of_the_program_decides(program: str, state: str | None, error: str | None, invoke: Invoke, queue: Queue):
+def test_exit_code_decides(program: str, state: str | None, error: str | None, invoke: Invoke, queue: Queue):
     queue.send("payload", id="order-42")
     assert invoke("consume", "emails", "--exec", program, "--max-messages", "1").exit_code == 0
     info = queue.get("order-42")
@@ -50,7 +50,7 @@ def test_end_of_the_program_decides(program: str, state: str | None, error: str 
     assert queue.stats().acked == (state is None)
 
 
-def test_failing_program_is_run_again_until_the_retries_are_over(invoke: Invoke, queue: Queue, tmp_path: Path):
+def test_failing_program_is_rerun_until_no_retry_is_left(invoke: Invoke, queue: Queue, tmp_path: Path):
     queue.send("payload", id="order-42", max_retries=1)
     program = f'echo "$DELAYQ_ATTEMPT of $DELAYQ_MAX_RETRIES" >> {tmp_path}/attempts; exit 75'
     assert invoke("consume", "emails", "--exec", program, "--max-messages", "2").exit_code == 0
@@ -78,7 +78,7 @@ def test_payload_is_on_stdin_and_stdout_passes_through(
     assert (done.exit_code, capfdbinary.readouterr().out) == (0, stdin)
 
 
-def test_program_that_reads_nothing_is_no_failure(invoke: Invoke, queue: Queue):
+def test_program_that_ignores_stdin_succeeds(invoke: Invoke, queue: Queue):
     queue.send(b"x" * 900_000)
     invoke("consume", "emails", "--exec", "true", "--max-messages", "1")
     assert queue.stats().acked == 1
@@ -118,14 +118,14 @@ def test_message_is_in_the_environment(invoke: Invoke, queue: Queue, capfd: pyte
     assert found["KEPT"] == "as it is"
 
 
-def test_program_is_not_taken_for_the_child_of_a_supervisor(queue: Queue, monkeypatch: pytest.MonkeyPatch):
+def test_program_is_not_mistaken_for_a_child_of_a_supervisor(queue: Queue, monkeypatch: pytest.MonkeyPatch):
     queue.send("payload")
     (message,) = queue.receive()
     monkeypatch.setenv("DELAYQ_SUPERVISOR", "1")
     assert "DELAYQ_SUPERVISOR" not in environment_of(message)
 
 
-def test_stderr_is_logged_with_the_message_and_its_end_is_the_error(invoke: Invoke, queue: Queue):
+def test_stderr_is_logged_with_the_message_and_its_end_becomes_the_error(invoke: Invoke, queue: Queue):
     queue.send("payload", id="order-42")
     program = (
         f'{sys.executable} -c "import sys; sys.stderr.write(chr(120) * 5000 + chr(10) + chr(27) + chr(121))"; exit 1'
@@ -141,14 +141,14 @@ def test_stderr_is_logged_with_the_message_and_its_end_is_the_error(invoke: Invo
     assert 1000 < len(info.error) <= 2000
 
 
-def test_child_that_the_program_leaves_behind_holds_nothing_up(invoke: Invoke, queue: Queue, tmp_path: Path):
+def test_child_that_the_program_leaves_behind_does_not_block(invoke: Invoke, queue: Queue, tmp_path: Path):
     queue.send("payload", max_retries=0)
     invoke("consume", "emails", "--exec", f"sleep 3600 & echo $! > {tmp_path}/pid; exit 65", "--max-messages", "1")
     os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)  # it still runs
     assert queue.stats().dead == 1
 
 
-def test_concurrency_is_how_many_programs_run_at_a_time(invoke: Invoke, queue: Queue, tmp_path: Path):
+def test_concurrency_limits_the_programs_that_run_at_once(invoke: Invoke, queue: Queue, tmp_path: Path):
     for _ in range(6):
         queue.send("payload")
     three_began = f"until [ $(grep -c + {tmp_path}/log) -ge 3 ]; do sleep 0.01; done"
@@ -193,7 +193,7 @@ def test_ctrl_c_does_not_reach_the_programs(start: Start, queue: Queue, tmp_path
 
 @pytest.mark.full
 @pytest.mark.parametrize("how", ["timeout", "second signal"])
-def test_program_that_goes_on_too_long_is_ended_with_its_children(how: str, start: Start, queue: Queue, tmp_path: Path):
+def test_program_that_runs_too_long_is_stopped_with_its_children(how: str, start: Start, queue: Queue, tmp_path: Path):
     queue.send("payload", id="order-42")
     program = f"trap '' TERM; echo $$ >> {tmp_path}/pids; sleep 60 & echo $! >> {tmp_path}/pids; wait; sleep 60"
     words = ["--shutdown-timeout", "300ms"] if how == "timeout" else []
@@ -211,7 +211,7 @@ def test_program_that_goes_on_too_long_is_ended_with_its_children(how: str, star
     assert info.state == ("ready" if how == "timeout" else "unack")
 
 
-def test_consumer_of_a_queue_that_is_called_much_like_another_says_so(invoke: Invoke, queue: Queue):
+def test_consumer_warns_if_a_new_queues_name_is_much_like_another(invoke: Invoke, queue: Queue):
     queue.send("payload")
     for name, said in {"emails:emails": True, "orders": False, "emails": False}.items():
         done = invoke("consume", name, "--exec", "true", "--burst")
@@ -219,7 +219,7 @@ def test_consumer_of_a_queue_that_is_called_much_like_another_says_so(invoke: In
         assert (f"queue is new queue={name} did_you_mean=emails" in done.stderr) is said
 
 
-def test_message_s_own_timeout_ends_its_program_and_is_told_once(invoke: Invoke, queue: Queue):
+def test_messages_own_timeout_stops_its_program_and_is_logged_once(invoke: Invoke, queue: Queue):
     queue.send("payload", id="order-42", max_retries=0, timeout=0.3)
     done = invoke("consume", "emails", "--exec", "sleep 60", "--timeout", "1h", "--burst")
     assert done.exit_code == 0, done.stderr
@@ -228,7 +228,7 @@ def test_message_s_own_timeout_ends_its_program_and_is_told_once(invoke: Invoke,
     assert "handler exceeded" not in done.stderr
 
 
-def test_timeout_of_nothing_is_refused_for_it_would_be_no_limit(invoke: Invoke):
+def test_timeout_of_zero_is_refused(invoke: Invoke):
     result = invoke("consume", "emails", "--exec", "true", "--timeout", "0")
     assert result.exit_code == 2
     assert "'--timeout': '0' leaves a handler no time: leave the option out for no limit" in result.stderr

@@ -1,4 +1,4 @@
-"""consume --reload: the consumer begins anew when a Python file of the folder changes, and loses nothing by it."""
+"""consume --reload: the consumer restarts when a Python file in the folder changes, and loses nothing."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def deliver(message):
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path) -> Path:
-    """A project: the module of the queues, and one that it imports."""
+    """A project: the module with the queues, and a module that it imports."""
     (tmp_path / "tasks.py").write_text(TASKS)
     (tmp_path / "version.py").write_text(VERSION)
     os.utime(tmp_path / "version.py", (SECOND, SECOND))
@@ -50,12 +50,12 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def environment(environment: dict[str, str]) -> dict[str, str]:
-    """Python's default: what is imported is kept compiled."""
+    """Python's default: imported modules are compiled to files."""
     return {name: value for name, value in environment.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 class Reloading:
-    """A consumer with --reload, in the foreground of a terminal of its own."""
+    """A consumer with --reload, in the foreground of its own terminal."""
 
     def __init__(self, start: Start, folder: Path, *words: str) -> None:
         self.process = start("consume", "--reload", *words, process_group=0)
@@ -73,14 +73,14 @@ class Reloading:
         return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
 
     def press_ctrl_c(self) -> int:
-        """As a terminal does: all processes of the foreground get the signal."""
+        """Send the signal to all foreground processes, as a terminal does."""
         os.killpg(self.process.pid, signal.SIGINT)
         return self.process.wait(120)
 
 
 @pytest.fixture
 def reloading(start: Start, folder: Path) -> Callable[..., Reloading]:
-    """``reloading("tasks:emails", …)``: a consumer with --reload, that has started."""
+    """``reloading("tasks:emails", …)``: a started consumer with --reload."""
 
     def begin(*words: str, consumers: int = 1) -> Reloading:
         consumer = Reloading(start, folder, *words)
@@ -93,7 +93,7 @@ def reloading(start: Start, folder: Path) -> Callable[..., Reloading]:
 Begin = Callable[..., Reloading]
 
 
-def test_file_that_has_changed_is_taken_up_and_ctrl_c_ends_it(reloading: Begin, queue: Queue, folder: Path):
+def test_changed_file_restarts_the_consumer_and_ctrl_c_ends_it(reloading: Begin, queue: Queue, folder: Path):
     consumer = reloading("tasks:emails")
     queue.send("one")
     assert eventually(lambda: queue.stats().acked == 1)
@@ -109,7 +109,7 @@ def test_file_that_has_changed_is_taken_up_and_ctrl_c_ends_it(reloading: Begin, 
 
 
 @pytest.mark.full
-def test_what_runs_is_finished_and_what_has_not_started_is_handed_back(reloading: Begin, queue: Queue, folder: Path):
+def test_running_messages_finish_and_others_are_handed_back(reloading: Begin, queue: Queue, folder: Path):
     consumer = reloading("tasks:emails", "--concurrency", "1")
     queue.send("slow")
     assert eventually((folder / "started").exists)
@@ -132,7 +132,7 @@ def test_what_runs_is_finished_and_what_has_not_started_is_handed_back(reloading
 
 @pytest.mark.full
 @pytest.mark.parametrize("processes", ["1", "2"])
-def test_syntax_error_is_told_and_waited_out(processes: str, reloading: Begin, queue: Queue, folder: Path):
+def test_syntax_error_is_logged_until_the_file_is_fixed(processes: str, reloading: Begin, queue: Queue, folder: Path):
     count = int(processes)
     consumer = reloading("tasks:emails", "--processes", processes, consumers=count)
     (folder / "version.py").write_text("VERSION = (\n")
@@ -147,7 +147,7 @@ def test_syntax_error_is_told_and_waited_out(processes: str, reloading: Begin, q
 
 
 @pytest.mark.full
-def test_ctrl_c_ends_it_while_it_waits_for_a_file_to_be_mended(start: Start, folder: Path):
+def test_ctrl_c_ends_it_while_it_waits_for_a_fix(start: Start, folder: Path):
     (folder / "tasks.py").write_text("1 / 0\n")
     consumer = Reloading(start, folder, "tasks:emails")
     assert consumer.has_told("consumer ended, waiting for a change")
@@ -157,7 +157,7 @@ def test_ctrl_c_ends_it_while_it_waits_for_a_file_to_be_mended(start: Start, fol
 
 
 @pytest.mark.full
-def test_ctrl_c_while_the_consumer_is_only_starting_ends_it_without_a_traceback(start: Start, folder: Path):
+def test_ctrl_c_during_the_start_ends_the_consumer_without_a_traceback(start: Start, folder: Path):
     consumer = Reloading(start, folder, "tasks:emails")
     assert consumer.has_told("consumer process started")
     assert consumer.press_ctrl_c() == 0
@@ -166,7 +166,9 @@ def test_ctrl_c_while_the_consumer_is_only_starting_ends_it_without_a_traceback(
 
 
 @pytest.mark.full
-def test_second_ctrl_c_does_not_wait_for_what_runs_before_a_restart(reloading: Begin, queue: Queue, folder: Path):
+def test_second_ctrl_c_does_not_wait_for_running_messages_before_a_restart(
+    reloading: Begin, queue: Queue, folder: Path
+):
     consumer = reloading("tasks:emails")
     queue.send("slow")
     assert eventually((folder / "started").exists)
@@ -179,14 +181,14 @@ def test_second_ctrl_c_does_not_wait_for_what_runs_before_a_restart(reloading: B
 
 
 def _pressed(consumer: Reloading) -> bool:
-    """Press Ctrl-C once more, as one who is impatient does; return whether that was the end."""
+    """Press Ctrl-C again, as an impatient user does; return whether that ended it."""
     if consumer.process.poll() is None:
         os.killpg(consumer.process.pid, signal.SIGINT)
     return consumer.process.poll() is not None
 
 
 @pytest.mark.full
-def test_several_targets_in_several_processes_begin_anew_together(
+def test_several_targets_in_several_processes_restart_together(
     reloading: Begin, queue: Queue, server: RedisServer, folder: Path
 ):
     consumer = reloading("tasks:emails", "tasks:orders", "-p", "2", consumers=2)
@@ -206,7 +208,7 @@ def test_several_targets_in_several_processes_begin_anew_together(
 
 
 @pytest.mark.full
-def test_files_that_are_not_the_project_s_python_restart_nothing(reloading: Begin, folder: Path):
+def test_other_files_restart_nothing(reloading: Begin, folder: Path):
     foreign = [".venv/lib/x.py", ".git/x.py", "__pycache__/x.py", "app/.cache/x.py", "env/site-packages/x.py", "x.txt"]
     for name in [*foreign, "app/mail.py"]:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -229,9 +231,7 @@ def test_consumer_of_a_killed_reloader_ends(reloading: Begin):
 
 
 @pytest.mark.full
-def test_consumer_that_has_nothing_left_to_do_begins_anew_with_the_next_change(
-    reloading: Begin, queue: Queue, folder: Path
-):
+def test_consumer_that_has_finished_restarts_on_the_next_change(reloading: Begin, queue: Queue, folder: Path):
     consumer = reloading("tasks:emails", "--burst")
     assert consumer.has_told("consumer ended, waiting for a change exit_code=0")
     queue.send("payload")
@@ -240,21 +240,21 @@ def test_consumer_that_has_nothing_left_to_do_begins_anew_with_the_next_change(
     assert consumer.press_ctrl_c() == 0
 
 
-def test_what_cannot_be_reloaded_is_refused(invoke: Invoke):
+def test_reload_of_a_program_is_refused(invoke: Invoke):
     program, name = invoke("consume", "--reload", "emails", "--exec", "true"), invoke("consume", "--reload", "emails")
     assert (program.exit_code, name.exit_code) == (2, 2)
     assert "--reload needs MODULE:QUEUE" in program.stderr
     assert "'emails' is not MODULE:QUEUE" in name.stderr
 
 
-def test_package_that_is_missing_is_named_with_its_installation(invoke: Invoke, monkeypatch: pytest.MonkeyPatch):
+def test_missing_package_is_reported_with_the_command_to_install_it(invoke: Invoke, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "watchfiles", None)
     result = invoke("consume", "tasks:emails", "--reload")
     assert result.exit_code == 2
     assert result.stderr.startswith("delayq: --reload needs the package watchfiles: pip install 'delayq[reload]'")
 
 
-def test_folder_that_is_itself_hidden_may_be_a_project():
+def test_hidden_folder_may_be_the_project():
     folder = Path("/home/ann/.work/site-packages")
     assert own(folder / "app" / "tasks.py", folder) == "app/tasks.py"
     assert own(folder / "app" / ".#tasks.py", folder) is None

@@ -37,13 +37,13 @@ EACH_FACE = pytest.mark.parametrize(("high", "low"), [("tasks:high", "tasks:low"
 
 @pytest.fixture(autouse=True)
 def tasks(tmp_path: Path) -> None:
-    """tasks.py, in the folder where the commands are run."""
+    """tasks.py, in the folder where the commands run."""
     (tmp_path / "tasks.py").write_text(TASKS)
 
 
 @pytest.fixture
 def order(tmp_path: Path) -> Path:
-    """The file in which handlers write of which queue their message is."""
+    """The file to which handlers write the queue of their message."""
     return tmp_path / "order"
 
 
@@ -59,7 +59,7 @@ def acked(server: RedisServer, name: str) -> int:
 
 
 @EACH_FACE
-def test_strict_begins_with_the_first_target(invoke: Invoke, server: RedisServer, order: Path, high: str, low: str):
+def test_strict_starts_with_the_first_target(invoke: Invoke, server: RedisServer, order: Path, high: str, low: str):
     fill(server, "low", "high")
     done = invoke("consume", high, low, "--strict", "--concurrency", "1", "--burst")
     assert done.exit_code == 0, done.stderr
@@ -67,7 +67,7 @@ def test_strict_begins_with_the_first_target(invoke: Invoke, server: RedisServer
 
 
 @EACH_FACE
-def test_max_messages_counts_those_of_all_targets(invoke: Invoke, server: RedisServer, high: str, low: str):
+def test_max_messages_counts_messages_of_all_targets(invoke: Invoke, server: RedisServer, high: str, low: str):
     fill(server, "low", "high")
     done = invoke("consume", f"{high}=5", f"{low}=1", "--max-messages", "6")
     assert done.exit_code == 0, done.stderr
@@ -83,7 +83,7 @@ def test_targets_share_one_concurrency(invoke: Invoke, server: RedisServer, high
     assert "queue='high low'" in started
 
 
-def test_weights_go_with_exec_and_names_may_have_equals_signs(invoke: Invoke, server: RedisServer):
+def test_weights_work_with_exec_and_names_may_have_equals_signs(invoke: Invoke, server: RedisServer):
     names = ("a=b", "a=5", "plain")
     fill(server, *names, count=1)
     done = invoke("consume", "a=b", "a=5=1", "plain=1000", "--exec", "cat >/dev/null", "--burst")
@@ -115,7 +115,7 @@ UNUSABLE = [
 ]
 
 
-def test_weights_that_cannot_be_are_explained(invoke: Invoke):
+def test_bad_weights_are_explained(invoke: Invoke):
     offenders = []
     for words, named in UNUSABLE:
         done = invoke("consume", *words)

@@ -1,4 +1,4 @@
-"""consume --topic: the records of a topic, for one of its groups."""
+"""consume --topic: handle the records of a topic for one of its groups."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ number = 5
 
 @pytest.fixture
 def topic(server: RedisServer, tmp_path: Path) -> Iterator[Topic]:
-    """A topic beside which ``bills`` can be imported."""
+    """A topic, in a folder from which ``bills`` can be imported."""
     (tmp_path / "bills.py").write_text(TASKS)
     with Topic("orders", url=server.url) as topic:
         yield topic
@@ -72,7 +72,9 @@ def lines(stderr: str) -> list[dict[str, object]]:
 
 
 @pytest.mark.parametrize(("function", "event"), [("bill", "billing"), ("mail", "mailing")])
-def test_function_handles_the_records_and_its_lines_carry_them(invoke: Invoke, topic: Topic, function: str, event: str):
+def test_function_handles_the_records_and_its_log_lines_name_them(
+    invoke: Invoke, topic: Topic, function: str, event: str
+):
     publish(topic, 3)
     words = ["--topic", "orders", "--group", "billing", "--start", "0", f"bills:{function}"]
     done = invoke("consume", *words, "--burst", "--log-format", "json")
@@ -85,7 +87,7 @@ def test_function_handles_the_records_and_its_lines_carry_them(invoke: Invoke, t
     assert (topic.group("billing").lag(), topic.group("billing").unacked()) == (0, [])
 
 
-def test_group_begins_with_what_comes_if_nothing_else_is_said(invoke: Invoke, topic: Topic):
+def test_group_starts_with_new_records_by_default(invoke: Invoke, topic: Topic):
     publish(topic, 3)
     assert invoke("consume", "--topic", "orders", "--group", "new", "bills:bill", "--burst").exit_code == 0
     publish(topic, 2)
@@ -94,7 +96,7 @@ def test_group_begins_with_what_comes_if_nothing_else_is_said(invoke: Invoke, to
     assert topic.group("new").lag() == 1
 
 
-def test_group_begins_at_a_time(invoke: Invoke, topic: Topic):
+def test_group_starts_at_a_time(invoke: Invoke, topic: Topic):
     publish(topic, 3)
     words = ["--topic", "orders", "--group", "new", "bills:mail", "--burst", "--start"]
     done = invoke("consume", *words, "2020-01-01T00:00")
@@ -104,7 +106,7 @@ def test_group_begins_at_a_time(invoke: Invoke, topic: Topic):
     assert invoke("consume", *words, "2020-01-01T00:00Z", "--log-format", "json").stderr.count("mailing") == 3
 
 
-def test_what_fails_for_good_is_a_dead_letter(invoke: Invoke, topic: Topic):
+def test_record_that_keeps_failing_becomes_a_dead_letter(invoke: Invoke, topic: Topic):
     publish(topic, 5)
     words = ["--topic", "orders", "--group", "billing", "--start", "0", "--max-deliveries", "1", "bills:bill"]
     assert invoke("consume", *words, "--burst").exit_code == 0
@@ -169,7 +171,7 @@ def test_several_processes_share_a_group(start: Start, topic: Topic, tmp_path: P
 
 
 @pytest.mark.full
-def test_typed_handler_that_takes_too_long_is_told_of(start: Start, topic: Topic, tmp_path: Path):
+def test_typed_handler_over_its_time_limit_is_logged(start: Start, topic: Topic, tmp_path: Path):
     group = topic.group("billing")
     topic.publish_many([NewRecord(1), NewRecord("one")])
     words = ["--topic", "orders", "--group", "billing", "--timeout", "0.05", "bills:late"]
@@ -208,7 +210,7 @@ REFUSED = [
 ]
 
 
-def test_what_does_not_go_together_is_refused(invoke: Invoke, topic: Topic):
+def test_conflicting_options_are_refused(invoke: Invoke, topic: Topic):
     offenders = []
     for words, told in REFUSED:
         result = invoke("consume", *words, "--burst")

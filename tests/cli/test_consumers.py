@@ -1,4 +1,4 @@
-"""consumers: who takes the messages of a queue, or of all."""
+"""consumers: the consumers of one or all queues."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_consumers_are_listed_with_what_they_have_done(invoke: Invoke, queue: Qu
         consumer.stop()
 
 
-def test_program_that_receives_is_a_consumer_of_which_no_counts_are_known(invoke: Invoke, queue: Queue):
+def test_program_that_receives_is_listed_without_counts(invoke: Invoke, queue: Queue):
     queue.send("payload")
     queue.receive()
     (line,) = invoke("consumers", "emails").stdout.splitlines()[1:]

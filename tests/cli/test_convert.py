@@ -1,4 +1,4 @@
-"""convert: the command that the error names, run as it is printed."""
+"""convert: the command in the error message runs as printed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.harness.stores import Watched, use_program
 from tests.harness.waiting import eventually
 
 
-def test_command_that_the_error_names_brings_the_messages_back(
+def test_command_in_the_error_message_restores_the_messages(
     invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     url = f"embedded://{tmp_path / 'a store'}"

@@ -69,7 +69,7 @@ def test_schedule_whose_end_is_past_is_shown_as_finished(invoke: Invoke):
 
 
 @pytest.mark.parametrize("call", ["pause", "resume", "remove", "run", "next"])
-def test_schedule_that_is_not_there_is_exit_code_1(invoke: Invoke, call: str):
+def test_missing_schedule_is_exit_code_1(invoke: Invoke, call: str):
     result = invoke("cron", call, "cron", "nightly")
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr == "delayq: queue cron has no schedule 'nightly': see delayq cron list cron\n"
@@ -108,7 +108,7 @@ def test_bad_input_is_one_line_and_exit_code_2(invoke: Invoke, words: list[str],
     assert invoke("cron", "list", "cron", "--json").stdout == ""
 
 
-def test_queue_that_was_an_option_is_still_taken_and_the_new_place_is_said(invoke: Invoke):
+def test_former_queue_option_still_works_with_a_note(invoke: Invoke):
     added = invoke("cron", "add", "nightly", "@daily", "--queue", "jobs")
     assert (added.exit_code, added.stdout.split(", next")[0]) == (0, "nightly in jobs")
     assert added.stderr == "--queue is an argument now: delayq cron add QUEUE NAME WHEN [PAYLOAD]\n"
@@ -209,7 +209,7 @@ def test_loaded_schedules_are_those_of_the_file(invoke: Invoke, tmp_path: Path, 
         assert queue.stats().missing == 0
 
 
-def test_schedules_of_functions_are_left_alone(invoke: Invoke, tmp_path: Path, server: RedisServer):
+def test_schedules_of_functions_are_not_changed(invoke: Invoke, tmp_path: Path, server: RedisServer):
     with Queue("cron", url=server.url) as queue:
         queue.cron("@daily", name="own")(print)
         Consumer(queue).drain()
@@ -218,7 +218,7 @@ def test_schedules_of_functions_are_left_alone(invoke: Invoke, tmp_path: Path, s
     assert '"own"' in invoke("cron", "list", "cron", "--json").stdout
 
 
-def test_what_cannot_be_read_goes_when_the_file_does_not_have_it(
+def test_unreadable_schedule_is_removed_if_it_is_not_in_the_file(
     invoke: Invoke, tmp_path: Path, server: RedisServer, redis_client: redis.Redis
 ):
     invoke("cron", "add", "cron", "old", "@daily")

@@ -1,4 +1,4 @@
-"""dead requeue by filters, at a rate and dry; dead edit, by options and in an editor on a terminal."""
+"""dead requeue with filters, --rate and --dry-run; dead edit with options and in an editor on a terminal."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def pending(queue: Queue) -> str:
         (["--all"], "abc"),
     ],
 )
-def test_those_come_back_to_which_all_filters_apply(words: list[str], meant: str, invoke: Invoke, stocked: Queue):
+def test_messages_that_match_all_filters_are_requeued(words: list[str], meant: str, invoke: Invoke, stocked: Queue):
     count = f"{len(meant)} message{'' if len(meant) == 1 else 's'}"
     dry = invoke("dead", "requeue", "emails", *words, "--dry-run")
     assert (dry.stdout, pending(stocked)) == (f"would requeue {len(meant)} of 3 dead letters\n", "")
@@ -64,14 +64,14 @@ def test_those_come_back_to_which_all_filters_apply(words: list[str], meant: str
     assert pending(stocked) == meant
 
 
-def test_result_is_told_as_json(invoke: Invoke, stocked: Queue):
+def test_result_is_printed_as_json(invoke: Invoke, stocked: Queue):
     words = ("dead", "requeue", "emails", "--error", "HTTP", "--json")
     assert json.loads(invoke(*words, "--dry-run").stdout) == {"matched": 2, "requeued": 0}
     assert json.loads(invoke(*words, "--rate", "100/s", "--delay", "1h").stdout) == {"matched": 2, "requeued": 2}
     assert stocked.receive() == []
 
 
-def test_what_has_no_payload_is_left_and_told(invoke: Invoke, stocked: Queue, redis_client: Any):
+def test_message_without_payload_is_not_requeued_and_is_counted(invoke: Invoke, stocked: Queue, redis_client: Any):
     redis_client.delete(stocked._context.shards[0].keys.message("b"))
     result = invoke("dead", "requeue", "emails", "--all")
     assert (result.stdout, pending(stocked)) == ("requeued 2 messages\n", "ac")
@@ -79,7 +79,7 @@ def test_what_has_no_payload_is_left_and_told(invoke: Invoke, stocked: Queue, re
 
 
 @pytest.mark.full
-def test_interrupted_redrive_tells_how_to_go_on_and_then_does(start: Start, invoke: Invoke, queue: Queue):
+def test_interrupted_redrive_prints_how_to_continue(start: Start, invoke: Invoke, queue: Queue):
     queue.send_many([Outgoing(number) for number in range(5)])
     for message in queue.receive(5):
         message.reject("killed")
@@ -118,7 +118,7 @@ def test_long_redrive_gets_a_progress_bar_on_a_terminal_only(
     assert ("requeueing emails" in shown + (trouble or "")) == terminal
 
 
-def test_dead_letter_comes_back_with_what_it_is_given(invoke: Invoke, stocked: Queue):
+def test_dead_letter_is_requeued_with_the_new_values(invoke: Invoke, stocked: Queue):
     words = ("--payload", '{"to": "somebody"}', "-H", "kind=mail", "-H", "n=1", "--without-header", "tenant")
     result = invoke("dead", "edit", "emails", "c", *words)
     assert (result.exit_code, result.stdout) == (0, "edited and requeued c\n")
@@ -127,7 +127,7 @@ def test_dead_letter_comes_back_with_what_it_is_given(invoke: Invoke, stocked: Q
     assert message.headers == {"kind": "mail", "n": "1"}
 
 
-def test_timeout_alone_leaves_the_rest(invoke: Invoke, stocked: Queue):
+def test_timeout_alone_changes_nothing_else(invoke: Invoke, stocked: Queue):
     result = invoke("dead", "edit", "emails", "a", "--timeout", "5m")
     assert (result.exit_code, result.stdout) == (0, "edited and requeued a\n")
     info = stocked.get("a")
@@ -141,7 +141,7 @@ def test_timeout_alone_leaves_the_rest(invoke: Invoke, stocked: Queue):
     assert (info.payload, info.timeout) == ({"to": "nobody"}, None)
 
 
-def test_headers_alone_leave_the_payload(invoke: Invoke, stocked: Queue):
+def test_headers_alone_do_not_change_the_payload(invoke: Invoke, stocked: Queue):
     result = invoke("dead", "edit", "emails", "a", "-H", "tenant=b", "--delay", "1h", "--json")
     assert json.loads(result.stdout) == {"id": "a", "requeued": 1}
     info = stocked.get("a")
@@ -189,7 +189,7 @@ def test_message_that_is_not_dead_is_not_edited(id: str, named: str, invoke: Inv
         ([], "there is no terminal: to edit without an editor, give --payload or --file"),
     ],
 )
-def test_bad_edit_leaves_the_dead_letter_as_it_is(words: list[str], named: str, invoke: Invoke, stocked: Queue):
+def test_bad_edit_changes_nothing(words: list[str], named: str, invoke: Invoke, stocked: Queue):
     before = stocked.get("a")
     result = invoke("dead", "edit", "emails", "a", *words)
     assert (result.exit_code, result.stdout) == (2, "")
@@ -201,7 +201,7 @@ def test_bad_edit_leaves_the_dead_letter_as_it_is(words: list[str], named: str, 
 
 
 def run_on_terminal(start: Start, environment: dict[str, str], editor: str, answer: str = "") -> tuple[int, str]:
-    """Edit order-42 on a terminal, where ``text`` is what is in the editor; return the exit code and what is shown."""
+    """Edit order-42 on a terminal, where ``text`` is the editor's text; return the exit code and the output."""
     program = f"import sys; f = sys.argv[1]; text = open(f).read(); {editor}"
     control, end = pty.openpty()
     own = environment | {"EDITOR": f"{sys.executable} -c '{program}'", "TERM": "xterm"}
@@ -263,7 +263,7 @@ def test_editor_that_saves_nothing_changes_nothing(
 def test_malformed_json_may_be_corrected(
     answer: str, code: int, state: str, start: Start, environment: dict[str, str], queue: Queue
 ):
-    """What was written is in the editor again."""
+    """The editor opens again with the text that was written."""
     kill(queue, id="order-42")
     broken = '{\\"to\\": 4'.replace('\\"', '"')
     editor = SAVE.format(f'text.rstrip() + "}}" if text.endswith("4\\n") else """{broken}"""')
@@ -276,8 +276,8 @@ def test_malformed_json_may_be_corrected(
 
 
 @pytest.mark.full
-def test_dead_letter_that_comes_back_meanwhile_is_not_edited(start: Start, environment: dict[str, str], queue: Queue):
-    """While the editor is open, a colleague requeues it, and it dies anew."""
+def test_dead_letter_that_was_requeued_meanwhile_is_not_edited(start: Start, environment: dict[str, str], queue: Queue):
+    """While the editor is open, a colleague requeues the message, and it dies again."""
     kill(queue, id="order-42")
     keys = queue._context.shards[0].keys
     socket = environment["DELAYQ_URL"].removeprefix("unix://").partition("?")[0]
@@ -289,7 +289,7 @@ def test_dead_letter_that_comes_back_meanwhile_is_not_edited(start: Start, envir
 
 
 @pytest.mark.full
-def test_bytes_that_are_no_text_are_not_opened(start: Start, environment: dict[str, str], queue: Queue):
+def test_binary_payload_is_not_opened_in_an_editor(start: Start, environment: dict[str, str], queue: Queue):
     queue.send(b"\xff\x00", id="order-42")
     queue.receive()[0].reject()
     code, shown = run_on_terminal(start, environment, "print(text)")

@@ -1,4 +1,4 @@
-"""demo: ends by itself, with numbers that balance, and leaves nothing behind."""
+"""demo ends by itself, its numbers balance, and it leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ PATIENCE = 120  # seconds; it takes eleven
 
 @pytest.fixture
 def scratch() -> Iterator[Path]:
-    """An empty folder for temporary files; its path is short enough for a socket."""
+    """An empty folder for temporary files, with a path short enough for a socket."""
     with tempfile.TemporaryDirectory(prefix="dq") as folder:
         yield Path(folder)
 
 
 @pytest.fixture
 def own_store(scratch: Path, environment: dict[str, str]) -> dict[str, str]:
-    """An environment in which the demo has a store of its own, in the empty folder."""
+    """An environment in which the demo uses its own store in the empty folder."""
     kept = {name: value for name, value in environment.items() if name != "DELAYQ_URL"}
     return kept | {"TMPDIR": str(scratch)}
 
 
-def test_demo_in_a_pipe_tells_the_story_and_leaves_nothing_behind(
+def test_demo_in_a_pipe_prints_its_events_and_leaves_nothing_behind(
     scratch: Path, start: Start, own_store: dict[str, str]
 ):
     demo = start("demo", env=own_store)
@@ -51,7 +51,7 @@ def test_demo_in_a_pipe_tells_the_story_and_leaves_nothing_behind(
 def test_demo_on_a_terminal_and_on_a_server(
     scratch: Path, start: Start, own_store: dict[str, str], server: RedisServer
 ):
-    """Both at once: each takes its eleven seconds."""
+    """Both at once, since each takes eleven seconds."""
     control, end = pty.openpty()
     live = start("demo", env=own_store | {"TERM": "xterm", "LINES": "40"}, stdout=end, stderr=end)
     on_server = start("demo", "--url", server.url)
@@ -67,7 +67,7 @@ def test_demo_on_a_terminal_and_on_a_server(
         assert client.dbsize() == 0
 
 
-def test_lines_that_threads_say_at_once_come_in_the_order_of_their_times(monkeypatch: pytest.MonkeyPatch):
+def test_lines_of_several_threads_are_in_order_of_time(monkeypatch: pytest.MonkeyPatch):
     lines, other = list[str](), threading.Thread(target=lambda: view.say("other"))
 
     def echo(line: str) -> None:

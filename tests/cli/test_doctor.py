@@ -1,4 +1,4 @@
-"""doctor: what is wrong is said in words, repaired on demand, and in the exit code."""
+"""doctor prints faults in words, repairs them on demand, and sets the exit code."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.harness.servers import RedisServer
 
 @pytest.fixture
 def sick(queue: Queue, redis_client: Any) -> Queue:
-    """A queue with one message that is well, and one whose payload is gone."""
+    """A queue with one correct message, and one without its payload."""
     queue.send("payload", delay=3600, id="well")
     queue.send("payload", delay=3600, id="lost")
     redis_client.delete("delayq:{emails}:msg:lost")
@@ -32,7 +32,7 @@ def test_healthy_queues_are_called_healthy(invoke: Invoke, queue: Queue, server:
     assert result.stdout == "emails: healthy, 1 message examined\norders: healthy, 10 messages examined\n"
 
 
-def test_what_is_wrong_is_named_with_its_message_and_the_exit_code_is_1(invoke: Invoke, sick: Queue):
+def test_fault_is_reported_with_its_message_and_exit_code_1(invoke: Invoke, sick: Queue):
     result = invoke("doctor", sick.name)
     assert result.exit_code == 1
     first, *findings = result.stdout.splitlines()
@@ -43,7 +43,7 @@ def test_what_is_wrong_is_named_with_its_message_and_the_exit_code_is_1(invoke: 
     assert "well" not in result.stdout
 
 
-def test_repair_says_each_step_and_leaves_the_queue_healthy(invoke: Invoke, sick: Queue):
+def test_repair_prints_each_step_and_leaves_the_queue_healthy(invoke: Invoke, sick: Queue):
     result = invoke("doctor", "--repair")
     assert result.exit_code == 0
     assert result.stderr.startswith("emails: message lost is in pending, but its payload is gone")
@@ -69,7 +69,7 @@ def test_one_sick_queue_among_several_makes_the_exit_code_1(invoke: Invoke, sick
     assert (finding["severity"], finding["repaired"]) == ("error", False)
 
 
-def test_settings_of_the_server_are_a_warning_and_told_once(invoke: Invoke, start_server: StartServer):
+def test_server_settings_are_a_warning_printed_once(invoke: Invoke, start_server: StartServer):
     server = start_server()
     with Queue("emails", url=server.url) as queue:
         queue.send("payload", delay=3600)
@@ -85,7 +85,7 @@ def test_file_that_was_sent_leaves_the_queue_healthy(invoke: Invoke, tmp_path: A
     assert invoke("doctor").stdout == "emails: healthy, 3 messages examined\n"
 
 
-def test_where_there_is_no_queue_nothing_is_wrong(invoke: Invoke):
+def test_server_without_queues_is_healthy(invoke: Invoke):
     result = invoke("doctor")
     assert (result.exit_code, result.stdout) == (0, "")
     assert result.stderr == "no queues: nothing was ever sent\n"

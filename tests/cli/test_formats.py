@@ -1,4 +1,4 @@
-"""Times as people write them, and as they read them."""
+"""Times as people write and read them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_duration_is_read(text: str, seconds: float):
         "1h 30m",
     ],
 )
-def test_what_is_no_duration_is_refused_with_its_text(text: str):
+def test_bad_duration_is_refused_with_its_text(text: str):
     with pytest.raises(InvalidTime) as raised:
         parse_duration(text)
     assert repr(text) in str(raised.value)
@@ -92,7 +92,7 @@ def test_moment_without_a_zone_is_refused(text: str):
 
 
 @pytest.mark.parametrize("text", ["", "tomorrow", "2026-13-01T00:00Z", "2026-02-30T00:00Z", "18:00Z", "1e9"])
-def test_what_is_no_moment_is_refused(text: str):
+def test_bad_moment_is_refused(text: str):
     with pytest.raises(InvalidTime, match="is not a date and time"):
         parse_moment(text)
 

@@ -1,4 +1,4 @@
-"""Every command says what it does, and ends its help in an example that runs as it is printed."""
+"""Every command says what it does, and its help ends with an example that runs as printed."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ COMMANDS = dict(commands())
 
 
 def example(help_text: str) -> str:
-    """The example, which must be the help's end."""
+    """The example, which must end the help."""
     _, mark, lines = help_text.partition("\n  Example:\n")
     assert mark
     assert all(line.startswith("    ") for line in lines.splitlines())
@@ -102,7 +102,7 @@ def test_command_and_its_options_are_documented():
     assert offenders == []
 
 
-def test_jobs_are_listed_as_they_call_themselves():
+def test_jobs_are_listed_with_their_own_short_help():
     assert {name: COMMANDS[f"pipeline {name}"].short_help for name in PIPELINE} == JOBS
 
 
@@ -178,7 +178,7 @@ def test_each_line_of_the_example_succeeds(path: str, invoke: Invoke, tmp_path: 
             subprocess.run(line, shell=True, cwd=tmp_path, check=True)
 
 
-def test_help_tells_the_commands_in_the_order_of_a_message_s_life(invoke: Invoke):
+def test_help_lists_the_commands_in_the_order_of_a_messages_life(invoke: Invoke):
     shown = invoke("--help").stdout.partition("\nOptions:")[2]
     order = ["demo", "send", "peek", "show", "why", "reschedule", "cancel", "consume", "dead", "stats"]
     places = [shown.index(f"\n  {name} ") for name in order]
@@ -192,7 +192,7 @@ def test_help_fits_80_columns(invoke: Invoke):
 
 
 @pytest.mark.parametrize("words", [["stats"], ["send", "emails", "payload"], ["topic", "list"], ["exporter", "--once"]])
-def test_server_may_be_named_before_the_command(words: list[str], invoke: Invoke, server: RedisServer):
+def test_server_may_be_given_before_the_command(words: list[str], invoke: Invoke, server: RedisServer):
     with Queue("emails", url=server.url, prefix="other") as queue:
         queue.send("payload")
     nowhere = {"DELAYQ_URL": "redis://127.0.0.1:1"}
@@ -212,11 +212,11 @@ def test_command_without_arguments_gets_the_help_and_exit_code_2(invoke: Invoke)
     assert result.stdout == ""
 
 
-def test_version_is_the_library_s(invoke: Invoke, delayq: Run):
+def test_version_is_that_of_the_library(invoke: Invoke, delayq: Run):
     assert library.__version__ in invoke("--version").stdout
     assert library.__version__ in delayq("--version", program=[sys.executable, "-m", "delayq"]).stdout
 
 
-def test_example_of_requeueing_finds_what_it_has_buried(invoke: Invoke):
+def test_example_of_requeue_finds_its_dead_letter(invoke: Invoke):
     lines = [shlex.split(line) for line in example(invoke("dead", "requeue", "--help").stdout).splitlines()]
     assert [invoke(*words).stdout for _, *words in lines][-1] == "would requeue 1 of 1 dead letter\n"

@@ -1,4 +1,4 @@
-"""show --history, and the ledger of a queue among the commands of topics."""
+"""show --history, and a queue's ledger in the topic commands."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LEDGER = "delayq:{emails}:events"
 
 @pytest.fixture
 def told(queue: Queue, redis_client: Any) -> Queue:
-    """A queue that holds message here, and whose ledger also tells of message gone."""
+    """A queue that holds the message here; its ledger also has the message gone."""
     queue.send("hello", id="here", delay=60)
     for id_ in ("here", "gone"):
         redis_client.xadd(LEDGER, entry(id_, "sent", AT, due=AT + 1000))
@@ -30,7 +30,7 @@ def told(queue: Queue, redis_client: Any) -> Queue:
     return queue
 
 
-def test_history_follows_what_is_known_of_a_message(invoke: Invoke, told: Queue):
+def test_history_is_printed_below_the_message(invoke: Invoke, told: Queue):
     known = invoke("show", told.name, "here").stdout
     result = invoke("show", told.name, "here", "--history")
     assert (result.exit_code, result.stderr) == (0, "")
@@ -76,14 +76,14 @@ def test_history_in_json_is_part_of_the_message(invoke: Invoke, told: Queue):
 
 
 @pytest.mark.parametrize("json_", [[], ["--json"]])
-def test_message_that_nobody_knows_is_the_error_that_it_always_was(invoke: Invoke, told: Queue, json_: list[str]):
+def test_unknown_message_is_the_same_error_with_history(invoke: Invoke, told: Queue, json_: list[str]):
     plain = invoke("show", told.name, "nobody")
     result = invoke("show", told.name, "nobody", "--history", *json_)
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.splitlines()[-1:] == plain.stderr.splitlines()
 
 
-def test_queue_without_a_ledger_says_how_to_switch_it_on(invoke: Invoke, queue: Queue):
+def test_queue_without_a_ledger_says_how_to_turn_it_on(invoke: Invoke, queue: Queue):
     queue.send("hello", id="here", delay=60)
     result = invoke("show", "emails", "here", "--history")
     assert result.exit_code == 0
@@ -92,14 +92,14 @@ def test_queue_without_a_ledger_says_how_to_switch_it_on(invoke: Invoke, queue: 
     assert json.loads(invoke("show", "emails", "here", "--history", "--json").stdout)["history"] == []
 
 
-def test_ledger_that_tells_nothing_of_a_message_says_so(invoke: Invoke, queue: Queue):
+def test_ledger_without_entries_for_a_message_says_so(invoke: Invoke, queue: Queue):
     queue.send("hello", id="here", delay=60)
     queue.configure(events=True)
     result = invoke("show", "emails", "here", "--history")
     assert (result.exit_code, result.stderr) == (0, "the ledger of queue emails has no entry for 'here' (any more)\n")
 
 
-def test_ledger_that_was_switched_off_still_tells_what_it_holds(invoke: Invoke, told: Queue):
+def test_ledger_that_was_turned_off_still_shows_its_entries(invoke: Invoke, told: Queue):
     told.configure(events=True)
     assert told.cancel("here") == "cancelled"
     told.configure(events=False)
@@ -145,7 +145,7 @@ def test_command_that_reads_a_ledger_deletes_no_old_dead_letters(invoke: Invoke,
         assert group.dead_length() == left
 
 
-def test_topic_of_the_queue_s_name_is_another_one(invoke: Invoke, told: Queue):
+def test_topic_with_the_queues_name_is_separate(invoke: Invoke, told: Queue):
     assert told.events.length() == 6
     assert invoke("topic", "publish", "emails", "mine").exit_code == 0
     assert len(invoke("topic", "read", "emails", "--json").stdout.splitlines()) == 1
@@ -187,13 +187,13 @@ def test_consumer_follows_a_ledger(invoke: Invoke, told: Queue, tmp_path: Path, 
     assert (group.name, group.unacked, group.lag) == ("audit", 0, 0)
 
 
-def test_ledger_of_a_topic_is_not_to_be_kept(invoke: Invoke):
+def test_topic_can_have_no_ledger(invoke: Invoke):
     result = invoke("consume", "--topic", "emails", "--group", "audit", "--events", "audit:note")
     assert result.exit_code == 2
     assert "--events applies only to queues" in result.stderr
 
 
-def test_ledger_option_goes_with_a_topic(invoke: Invoke):
+def test_ledger_option_needs_a_topic(invoke: Invoke):
     result = invoke("consume", "audit:note", "--ledger")
     assert result.exit_code == 2
     assert "--ledger needs --topic" in result.stderr
@@ -203,7 +203,7 @@ ATTACK = "\x1b[2J\x1b]0;owned\x07\x9b31m\r\n\x08\x7f\u202e\u2028\u200b"
 
 
 @pytest.mark.parametrize("json_", [[], ["--json"]])
-def test_ledger_shows_no_command_to_a_terminal(invoke: Invoke, queue: Queue, redis_client: Any, json_: list[str]):
+def test_ledger_output_cannot_control_the_terminal(invoke: Invoke, queue: Queue, redis_client: Any, json_: list[str]):
     queue.send("x", id="a\u202e\u200b", delay=60)
     for id_ in ("a\u202e\u200b", ATTACK):
         redis_client.xadd(LEDGER, entry(id_, "nacked", AT, reason=ATTACK, consumer=ATTACK))

@@ -1,4 +1,4 @@
-"""init: a small example, which runs with the commands that are printed, and is written over nothing."""
+"""init writes a small example that runs with the printed commands, and overwrites nothing."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ FILES = {"emails.py", "signup.py"}
 
 @pytest.fixture
 def newcomer(environment: dict[str, str]) -> dict[str, str]:
-    """An environment with nothing but what is installed: the store is the embedded one."""
+    """An environment with only what is installed, and with the embedded store."""
     kept = {name: value for name, value in environment.items() if not name.startswith("DELAYQ_")}
     return kept | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"}
 
 
 def sh(script: str, folder: Path, environment: dict[str, str]) -> str:
-    """Run a script, each line of which must succeed, and return what it writes to stdout."""
+    """Run a script whose lines must all succeed, and return its stdout."""
     done = subprocess.run(
         ["sh", "-eu", "-c", script],
         cwd=folder,
@@ -42,7 +42,7 @@ def printed_commands(told: str) -> list[str]:
 
 
 @pytest.mark.parametrize("words", ["", pytest.param("'my shop'/mails", marks=pytest.mark.full)])
-def test_what_it_prints_runs_as_it_is_printed(words: str, tmp_path: Path, newcomer: dict[str, str]):
+def test_printed_commands_run_as_printed(words: str, tmp_path: Path, newcomer: dict[str, str]):
     told = sh(f"delayq init {words}", tmp_path, newcomer)
     commands = printed_commands(told)
     shown = sh("\n".join(commands), tmp_path, newcomer).splitlines()
@@ -55,7 +55,7 @@ def test_what_it_prints_runs_as_it_is_printed(words: str, tmp_path: Path, newcom
     assert {path.name for path in folder.iterdir()} - FILES - {"__pycache__"} == {".delayq"}
 
 
-def test_commands_stand_in_the_example_itself(invoke: Invoke, tmp_path: Path):
+def test_example_contains_the_commands(invoke: Invoke, tmp_path: Path):
     commands = printed_commands(invoke("init").stdout)
     assert len(commands) == 3
     told = ast.get_docstring(ast.parse((tmp_path / "emails.py").read_text())) or ""
@@ -64,7 +64,7 @@ def test_commands_stand_in_the_example_itself(invoke: Invoke, tmp_path: Path):
 
 
 @pytest.mark.parametrize("name", sorted(FILES))
-def test_file_that_is_there_is_named_and_nothing_is_written(name: str, invoke: Invoke, tmp_path: Path):
+def test_existing_file_is_named_and_nothing_is_written(name: str, invoke: Invoke, tmp_path: Path):
     (tmp_path / name).write_text("mine")
     result = invoke("init")
     assert result.exit_code == 1
@@ -74,7 +74,7 @@ def test_file_that_is_there_is_named_and_nothing_is_written(name: str, invoke: I
     assert (tmp_path / name).read_text() == "mine"
 
 
-def test_second_time_names_both_files_and_the_folder_that_it_proposes_works(invoke: Invoke, tmp_path: Path):
+def test_second_run_names_both_files_and_suggests_a_folder_that_works(invoke: Invoke, tmp_path: Path):
     assert invoke("init").exit_code == 0
     result = invoke("init")
     assert result.exit_code == 1
@@ -83,13 +83,13 @@ def test_second_time_names_both_files_and_the_folder_that_it_proposes_works(invo
     assert {path.name for path in (tmp_path / "example").iterdir()} == FILES
 
 
-def test_link_to_nowhere_is_left_alone(invoke: Invoke, tmp_path: Path):
+def test_broken_link_is_not_overwritten(invoke: Invoke, tmp_path: Path):
     (tmp_path / "signup.py").symlink_to(tmp_path / "elsewhere.py")
     assert invoke("init").exit_code == 1
     assert not (tmp_path / "elsewhere.py").exists()
 
 
-def test_folder_that_cannot_be_made_is_told(invoke: Invoke, tmp_path: Path):
+def test_folder_that_cannot_be_created_is_reported(invoke: Invoke, tmp_path: Path):
     (tmp_path / "file").write_text("")
     result = invoke("init", "file/example")
     assert result.exit_code == 1

@@ -1,4 +1,4 @@
-"""cancel, reschedule, show and why, of messages that rest in a lake."""
+"""cancel, reschedule, show and why for messages in a lake."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ HOUR = 3600
 
 @pytest.fixture
 def far(server: RedisServer, tmp_path: Path) -> Iterator[Queue]:
-    """The queue emails, of which the message order-42 rests in the lake, for a year."""
+    """The queue emails, whose message order-42 is in the lake for a year."""
     with Queue("emails", url=server.url, horizon=2 * HOUR, lake=tmp_path / "lake") as queue:
         queue.send({"to": "a@example.org"}, id="order-42", delay=YEAR)
         yield queue
 
 
 @pytest.mark.usefixtures("far")
-def test_message_that_rests_is_shown_with_its_lake_alone(invoke: Invoke):
+def test_message_in_the_lake_is_shown_only_with_the_lake(invoke: Invoke):
     shown = json.loads(invoke("show", "emails", "order-42", "--lake", "lake", "--json").stdout)
     assert (shown["state"], shown["payload"]) == ("deferred", {"to": "a@example.org"})
     assert "waits in" in invoke("why", "emails", "order-42", "--lake", "lake").stdout
@@ -37,7 +37,7 @@ def test_message_that_rests_is_shown_with_its_lake_alone(invoke: Invoke):
     assert (without.exit_code, "has no message 'order-42'" in without.stderr) == (1, True)
 
 
-def test_message_that_rests_is_cancelled_once(invoke: Invoke, far: Queue):
+def test_message_in_the_lake_is_cancelled_once(invoke: Invoke, far: Queue):
     told = [invoke("cancel", "emails", "order-42", *words) for words in ([], ["--lake", "lake"], ["--lake", "lake"])]
     assert [(each.exit_code, each.stdout) for each in told] == [(1, ""), (0, "cancelled order-42\n"), (1, "")]
     assert far.get("order-42") is None
@@ -51,9 +51,7 @@ def test_message_that_rests_is_cancelled_once(invoke: Invoke, far: Queue):
         (["--delay", "20h", "--horizon", "2h"], "deferred"),
     ],
 )
-def test_message_that_rests_is_moved_in_its_lake_or_into_redis(
-    invoke: Invoke, far: Queue, words: list[str], state: str
-):
+def test_message_in_the_lake_is_moved_within_it_or_into_redis(invoke: Invoke, far: Queue, words: list[str], state: str):
     told = invoke("reschedule", "emails", "order-42", "--lake", "lake", *words)
     info = far.get("order-42")
     assert info is not None
@@ -62,7 +60,7 @@ def test_message_that_rests_is_moved_in_its_lake_or_into_redis(
 
 
 @pytest.mark.parametrize("every", [[], ["--every", "1m"]])
-def test_hydrate_loads_the_queues_behind_one_that_the_server_refuses(
+def test_hydrate_loads_the_queues_after_one_that_the_server_refuses(
     start: Start, server: RedisServer, tmp_path: Path, every: list[str]
 ):
     lake = tmp_path / "lake"
@@ -102,7 +100,7 @@ def test_lake_that_is_mistyped_or_missing_is_bad_input(invoke: Invoke, far: Queu
 
 
 @pytest.mark.usefixtures("far")
-def test_queue_of_which_nothing_rests_is_told(invoke: Invoke):
+def test_queue_without_messages_in_the_lake_gets_a_note(invoke: Invoke):
     told = invoke("cancel", "emials", "order-42", "--lake", "lake")
     assert (told.exit_code, told.stderr.splitlines()[0]) == (
         1,
@@ -110,7 +108,7 @@ def test_queue_of_which_nothing_rests_is_told(invoke: Invoke):
     )
 
 
-def test_hydrate_brings_what_falls_due_soon_into_redis_once(invoke: Invoke, far: Queue):
+def test_hydrate_moves_messages_due_soon_into_redis_once(invoke: Invoke, far: Queue):
     words = ["lake", "hydrate", "--lake", "lake", "--horizon"]
     assert invoke(*words, "2h").stdout == "0 messages loaded from 0 files\n"
     assert invoke(*words, "366d").stdout == "1 message loaded from 1 file\n"
@@ -119,7 +117,7 @@ def test_hydrate_brings_what_falls_due_soon_into_redis_once(invoke: Invoke, far:
     assert far.stats().pending == 1
 
 
-def test_hydrate_that_stays_loads_what_is_added_and_goes_on_after_trouble(
+def test_hydrate_with_every_loads_new_messages_and_continues_after_errors(
     start: Start, start_server: StartServer, tmp_path: Path
 ):
     server = start_server()
@@ -153,6 +151,6 @@ def test_hydrate_that_stays_loads_what_is_added_and_goes_on_after_trouble(
         ([], "give either --horizon or --until"),
     ],
 )
-def test_hydrate_refuses_times_that_do_not_go_together(invoke: Invoke, words: list[str], why: str):
+def test_hydrate_refuses_conflicting_times(invoke: Invoke, words: list[str], why: str):
     told = invoke("lake", "hydrate", "--lake", "lake", *words)
     assert (told.exit_code, why in told.stderr) == (2, True)

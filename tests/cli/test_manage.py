@@ -1,4 +1,4 @@
-"""cancel, reschedule, pause, resume, purge, and bringing the dead back."""
+"""cancel, reschedule, pause, resume, purge, and requeueing dead letters."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.harness.servers import RedisServer
 
 
 def kill(queue: Queue, ids: Sequence[str]) -> None:
-    """Send messages, and let them die."""
+    """Send messages and let them die."""
     queue.send_many([Outgoing("payload", id=id_) for id_ in ids])
     while messages := queue.receive(max_messages=500):
         for message in messages:
@@ -38,9 +38,7 @@ def test_cancelled_message_is_gone_and_a_second_cancel_fails(invoke: Invoke, que
 
 
 @pytest.mark.parametrize("words", ["pause Q", "configure Q --rate 9/s", "send Q payload", "cron add Q nightly @daily"])
-def test_queue_that_would_be_new_and_is_called_much_like_another_is_questioned(
-    words: str, invoke: Invoke, queue: Queue
-):
+def test_new_queue_with_a_name_much_like_another_is_questioned(words: str, invoke: Invoke, queue: Queue):
     queue.send("payload")
 
     def call(name: str, *options: str) -> Result:
@@ -55,9 +53,7 @@ def test_queue_that_would_be_new_and_is_called_much_like_another_is_questioned(
 
 
 @pytest.mark.parametrize("shards", [1, 3])
-def test_queue_that_holds_nothing_is_removed_and_one_that_does_stays(
-    shards: int, invoke: Invoke, server: RedisServer, redis_client: redis.Redis
-):
+def test_only_an_empty_queue_is_removed(shards: int, invoke: Invoke, server: RedisServer, redis_client: redis.Redis):
     with Queue("emials", url=server.url, shards=shards) as queue:
         queue.send("payload", id="order-42")
         queue.configure(events=True)
@@ -79,14 +75,14 @@ def test_queue_that_holds_nothing_is_removed_and_one_that_does_stays(
     assert invoke("stats").stderr == "no queues: nothing was ever sent\n"
 
 
-def test_queue_that_is_not_there_is_not_said_to_be_removed(invoke: Invoke, queue: Queue):
+def test_missing_queue_is_not_reported_as_removed(invoke: Invoke, queue: Queue):
     queue.send("payload")
     done = invoke("queue", "remove", "emials", "--yes")
     assert (done.exit_code, done.stdout) == (1, "")
     assert done.stderr == "delayq: queue emials does not exist: delayq queue list shows the names of all queues\n"
 
 
-def test_message_in_flight_is_not_cancelled_but_not_retried_either(invoke: Invoke, queue: Queue):
+def test_running_message_is_not_cancelled_but_not_retried_either(invoke: Invoke, queue: Queue):
     queue.send("payload", id="order-42")
     (message,) = queue.receive()
     result = invoke("cancel", "emails", "order-42")
@@ -97,7 +93,7 @@ def test_message_in_flight_is_not_cancelled_but_not_retried_either(invoke: Invok
 
 
 @pytest.mark.parametrize(("id_", "outcome", "code"), [("waits", "cancelled", 0), ("nobody", "unknown", 1)])
-def test_outcome_of_a_cancel_is_told_as_json(id_: str, outcome: str, code: int, invoke: Invoke, queue: Queue):
+def test_outcome_of_a_cancel_is_printed_as_json(id_: str, outcome: str, code: int, invoke: Invoke, queue: Queue):
     queue.send("payload", delay=60, id="waits")
     result = invoke("cancel", "emails", id_, "--json")
     assert (result.exit_code, json.loads(result.stdout)) == (code, {"id": id_, "outcome": outcome})
@@ -118,9 +114,7 @@ def test_rescheduled_message_has_the_new_time(words: list[str], invoke: Invoke, 
     ("id_", "outcome", "named"),
     [("runs", "in_flight", "is being handled now"), ("dead", "dead", "is dead"), ("nobody", "unknown", "is not in")],
 )
-def test_message_that_does_not_wait_is_not_rescheduled(
-    id_: str, outcome: str, named: str, invoke: Invoke, queue: Queue
-):
+def test_only_a_waiting_message_is_rescheduled(id_: str, outcome: str, named: str, invoke: Invoke, queue: Queue):
     kill(queue, ["dead"])
     queue.send("payload", id="runs")
     queue.receive()
@@ -131,7 +125,7 @@ def test_message_that_does_not_wait_is_not_rescheduled(
     assert (told.exit_code, json.loads(told.stdout)["outcome"]) == (1, outcome)
 
 
-def test_paused_queue_hands_out_nothing_until_it_is_resumed(invoke: Invoke, queue: Queue):
+def test_paused_queue_delivers_nothing_until_it_is_resumed(invoke: Invoke, queue: Queue):
     queue.send("payload")
     assert invoke("pause", "emails").stdout == "paused emails\n"
     assert queue.receive() == []
@@ -140,7 +134,7 @@ def test_paused_queue_hands_out_nothing_until_it_is_resumed(invoke: Invoke, queu
     assert len(queue.receive()) == 1
 
 
-def test_pause_for_a_time_tells_its_end_and_pausing_again_replaces_it(invoke: Invoke, queue: Queue):
+def test_pause_for_a_time_prints_its_end_and_a_new_pause_replaces_it(invoke: Invoke, queue: Queue):
     queue.send("payload")
     told = invoke("pause", "emails", "--for", "10m").stdout
     until = queue.stats().paused_until
@@ -153,14 +147,14 @@ def test_pause_for_a_time_tells_its_end_and_pausing_again_replaces_it(invoke: In
 
 
 @pytest.mark.parametrize("length", ["0s", "367d"])
-def test_length_of_a_pause_is_checked_before_the_queue_is_made(invoke: Invoke, length: str):
+def test_length_of_a_pause_is_checked_before_the_queue_is_created(invoke: Invoke, length: str):
     refused = invoke("pause", "emails", "--for", length)
     said = f"'--for': '{length}' is not between 1ms and 366d: leave out --for to pause until delayq resume"
     assert (refused.exit_code, said in refused.stderr) == (2, True), refused.stderr
     assert invoke("queue", "list").stdout == ""
 
 
-def test_buried_messages_are_dead_letters_and_what_does_not_wait_is_exit_code_1(invoke: Invoke, queue: Queue):
+def test_buried_messages_are_dead_letters_and_others_are_exit_code_1(invoke: Invoke, queue: Queue):
     queue.send_many([Outgoing("payload", delay=60, id=id_) for id_ in ("a", "b", "c")])
     assert invoke("dead", "bury", "emails", "a", "b", "--reason", "unwanted").stdout == "buried a\nburied b\n"
     assert {info.id: info.reason for info in queue.dead.list()} == {"a": "unwanted", "b": "unwanted"}
@@ -170,7 +164,7 @@ def test_buried_messages_are_dead_letters_and_what_does_not_wait_is_exit_code_1(
     assert (told.exit_code, json.loads(told.stdout)) == (1, {"id": "d", "outcome": "unknown"})
 
 
-def test_purge_discards_the_states_that_it_is_told(invoke: Invoke, queue: Queue):
+def test_purge_discards_the_given_states(invoke: Invoke, queue: Queue):
     kill(queue, ["dead-1", "dead-2"])
     queue.send_many([Outgoing("payload", delay=60)] * 3)
     assert invoke("purge", "emails", "--state", "dead", "--yes").stdout == "purged 2 messages\n"
@@ -180,7 +174,7 @@ def test_purge_discards_the_states_that_it_is_told(invoke: Invoke, queue: Queue)
     assert (stats.inside, stats.purged, stats.missing) == (0, 5, 0)
 
 
-def test_purge_leaves_what_is_in_flight(invoke: Invoke, queue: Queue):
+def test_purge_keeps_running_messages(invoke: Invoke, queue: Queue):
     queue.send_many([Outgoing("payload")] * 2)
     queue.receive(max_messages=1)
     assert invoke("purge", "emails", "--yes").stdout == "purged 1 message\n"
@@ -188,7 +182,7 @@ def test_purge_leaves_what_is_in_flight(invoke: Invoke, queue: Queue):
 
 
 @pytest.mark.parametrize("words", [["purge", "emails"], ["dead", "purge", "emails"]])
-def test_nothing_is_discarded_where_nobody_can_be_asked(words: list[str], invoke: Invoke, queue: Queue):
+def test_nothing_is_discarded_without_a_terminal_to_ask_on(words: list[str], invoke: Invoke, queue: Queue):
     kill(queue, ["dead"])
     done = invoke(*words, input="y\n")
     assert (done.exit_code, done.stdout) == (2, "")
@@ -208,7 +202,7 @@ def test_purge_asks_first_on_a_terminal(
     assert queue.stats().dead == left
 
 
-def test_purge_says_how_many_it_would_remove_and_of_which_state(
+def test_purge_asks_with_the_number_of_messages_in_each_state(
     invoke: Invoke, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ):
     kill(queue, ["dead"])
@@ -234,26 +228,26 @@ def test_queues_are_listed(invoke: Invoke, server: RedisServer):
     assert listed == [{"queue": "emails"}, {"queue": "orders"}]
 
 
-def test_dead_letters_that_are_young_stay(invoke: Invoke, queue: Queue):
+def test_young_dead_letters_stay(invoke: Invoke, queue: Queue):
     kill(queue, ["dead"])
     assert invoke("dead", "purge", "emails", "--older-than", "1h", "--yes").stdout == "purged 0 messages\n"
     assert invoke("dead", "purge", "emails", "--yes").stdout == "purged 1 message\n"
 
 
-def test_dead_letters_come_back_by_their_ids(invoke: Invoke, queue: Queue):
+def test_dead_letters_are_requeued_by_id(invoke: Invoke, queue: Queue):
     kill(queue, ["a", "b", "c"])
     assert invoke("dead", "requeue", "emails", "a", "b", "a").stdout == "requeued 2 messages\n"
     assert sorted(info.id for info in queue.peek("pending")) == ["a", "b"]
 
 
-def test_id_that_is_not_dead_makes_a_requeue_fail_after_the_others_are_back(invoke: Invoke, queue: Queue):
+def test_id_that_is_not_dead_makes_a_requeue_fail_after_the_others(invoke: Invoke, queue: Queue):
     kill(queue, ["a"])
     result = invoke("dead", "requeue", "emails", "a", "nobody")
     assert (result.exit_code, result.stdout) == (1, "requeued 1 message\n")
     assert result.stderr == "delayq: not requeued: 1 of 2, not dead or without a payload\n"
 
 
-def test_all_dead_letters_come_back_later(invoke: Invoke, queue: Queue):
+def test_all_dead_letters_are_requeued_with_a_delay(invoke: Invoke, queue: Queue):
     kill(queue, [f"m{number}" for number in range(1200)])
     result = invoke("dead", "requeue", "emails", "--all", "--delay", "1h", "--json")
     assert json.loads(result.stdout) == {"matched": 1200, "requeued": 1200}

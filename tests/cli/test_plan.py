@@ -11,7 +11,7 @@ from tests.cli.conftest import Invoke
 YEAR = ("plan", "--messages", "1e9", "--payload", "300", "--spread", "365d")
 
 
-def test_plan_tells_both_ways_of_holding_messages(invoke: Invoke):
+def test_plan_prints_both_ways_of_holding_messages(invoke: Invoke):
     lines = invoke(*YEAR, "--horizon", "2h").stdout.splitlines()
     assert lines[0] == "1,000,000,000 messages of 300 bytes, due over 365d: 31.7 per second"
     cells = {line[:31].strip(): line[31:].split() for line in lines[2:]}
@@ -34,7 +34,7 @@ def test_newer_redis_needs_less_memory(invoke: Invoke):
     assert newer["all_in_redis"]["redis_bytes"] < older["all_in_redis"]["redis_bytes"]
 
 
-def test_more_servers_than_shards_are_told_to_be_too_many(invoke: Invoke):
+def test_more_servers_than_shards_get_a_note(invoke: Invoke):
     result = invoke("plan", "--messages", "1e12", "--payload", "300", "--spread", "365d")
     assert result.exit_code == 0
     assert "a queue can have 1,024 shards, not" in result.stderr
@@ -53,7 +53,7 @@ def test_more_servers_than_shards_are_told_to_be_too_many(invoke: Invoke):
         (["--server-memory", "1k"], "a server with 1024 bytes is none: give 64m or more"),
     ],
 )
-def test_plan_for_what_makes_no_sense_is_refused(words: list[str], told: str, invoke: Invoke):
+def test_impossible_plan_is_refused(words: list[str], told: str, invoke: Invoke):
     result = invoke(*YEAR, *words)
     assert result.exit_code == 2
     assert told in result.stderr
@@ -68,7 +68,7 @@ def test_count_is_read(text: str, count: int):
 
 
 @pytest.mark.parametrize("text", ["", "-1", "1e", "1,00", "0.5", "1e99", "inf"])
-def test_text_that_is_no_count_is_refused(text: str):
+def test_bad_count_is_refused(text: str):
     with pytest.raises(InvalidInput, match="is not a whole number"):
         parse_count(text)
 
@@ -82,7 +82,7 @@ def test_size_is_read(text: str, size: int):
 
 
 @pytest.mark.parametrize("text", ["", "-1", "g", "1x", "1 g", "9999999999t"])
-def test_text_that_is_no_size_is_refused(text: str):
+def test_bad_size_is_refused(text: str):
     with pytest.raises(InvalidInput, match="is not a number of bytes"):
         parse_size(text)
 

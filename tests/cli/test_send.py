@@ -1,4 +1,4 @@
-"""send: what a payload on the command line means, and that every option reaches the message."""
+"""send: how it reads a payload, and that every option reaches the message."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.cli.conftest import Invoke, Run
 
 
 def only(queue: Queue) -> MessageInfo:
-    """The one message that there is."""
+    """The only message."""
     (message,) = queue.peek("pending")
     return message
 
@@ -37,7 +37,7 @@ def only(queue: Queue) -> MessageInfo:
         ("two\nlines", "two\nlines"),
     ],
 )
-def test_payload_is_the_json_that_it_is_else_a_string(text: str, payload: Any, invoke: Invoke, queue: Queue):
+def test_payload_is_json_if_valid_else_a_string(text: str, payload: Any, invoke: Invoke, queue: Queue):
     result = invoke("send", "emails", text)
     assert result.exit_code == 0
     assert only(queue).payload == payload
@@ -47,18 +47,18 @@ def test_payload_is_the_json_that_it_is_else_a_string(text: str, payload: Any, i
     ("kind", "text", "payload"),
     [("text", "42", "42"), ("raw", "42", b"42"), ("json", " 42 ", 42), ("auto", "42", 42)],
 )
-def test_kind_of_the_payload_can_be_told(kind: str, text: str, payload: Any, invoke: Invoke, queue: Queue):
+def test_kind_of_the_payload_can_be_given(kind: str, text: str, payload: Any, invoke: Invoke, queue: Queue):
     invoke("send", "emails", text, "--as", kind)
     assert only(queue).payload == payload
 
 
-def test_json_is_stored_as_it_is_written(invoke: Invoke, queue: Queue):
+def test_json_is_stored_as_written(invoke: Invoke, queue: Queue):
     written = '{"big": 123456789012345678901234567890, "price": 1.10}'
     invoke("send", "emails", written)
     assert only(queue).body == written.encode()
 
 
-def test_message_has_five_retries_unless_it_says_otherwise(invoke: Invoke, queue: Queue):
+def test_message_has_five_retries_by_default(invoke: Invoke, queue: Queue):
     invoke("send", "emails", "hello")
     assert only(queue).max_retries == 5
     told = " ".join(invoke("send", "--help").output.split())
@@ -77,7 +77,7 @@ def test_bytes_come_from_stdin_as_they_are(delayq: Run, queue: Queue):
     assert only(queue).payload == body
 
 
-def test_bytes_that_are_no_text_are_refused_with_the_remedy(invoke: Invoke, queue: Queue):
+def test_binary_payload_is_refused_with_a_remedy(invoke: Invoke, queue: Queue):
     result = invoke("send", "emails", "-", input=b"\xff\xfe")
     assert result.exit_code == 2
     assert "give --as raw" in result.stderr
@@ -103,14 +103,14 @@ def test_moment_is_kept_to_the_millisecond(invoke: Invoke, queue: Queue):
     assert only(queue).due_at == dt.datetime(2046, 12, 24, 17, 0, 0, 123_000, tzinfo=dt.UTC)
 
 
-def test_sent_message_is_told_as_json(invoke: Invoke, queue: Queue):
+def test_sent_message_is_printed_as_json(invoke: Invoke, queue: Queue):
     told = json.loads(invoke("send", "emails", "hello", "--delay", "1h", "--json").stdout)
     info = only(queue)
     assert info.due_at is not None
     assert told == {"id": info.id, "due_at": info.due_at.isoformat().replace("+00:00", "Z"), "created": True}
 
 
-def test_same_id_again_is_left_replaced_or_refused(invoke: Invoke, queue: Queue):
+def test_existing_id_is_kept_replaced_or_refused(invoke: Invoke, queue: Queue):
     send = ["send", "emails", "--id", "order-42"]
     assert invoke(*send, "first").stdout.startswith("sent order-42 to emails, due ")
     assert invoke(*send, "second").stdout.startswith("order-42 is already in emails: unchanged, due ")
@@ -145,7 +145,7 @@ def test_queue_under_another_prefix_is_another_queue(invoke: Invoke, queue: Queu
     assert json.loads(invoke("stats", "emails", "--prefix", "other", "--json").stdout)["sent"] == 1
 
 
-def test_queue_with_shards_is_used_with_as_many_as_are_recorded(invoke: Invoke, server: Any):
+def test_queue_is_used_with_its_recorded_number_of_shards(invoke: Invoke, server: Any):
     with Queue("wide", url=server.url, shards=5) as wide:
         wide.send("first")
         for number in range(10):
@@ -153,7 +153,7 @@ def test_queue_with_shards_is_used_with_as_many_as_are_recorded(invoke: Invoke, 
         assert wide.stats().pending == 11
 
 
-def test_embedded_store_is_used_without_any_setting(delayq: Run):
+def test_embedded_store_is_the_default(delayq: Run):
     nowhere = {"DELAYQ_URL": None}
     assert delayq("send", "emails", "hello", env=nowhere).returncode == 0
     done = delayq("consume", "emails", "--exec", "cat", "--burst", env=nowhere)

@@ -25,7 +25,7 @@ from tests.harness.servers import RedisServer
 from tests.harness.waiting import eventually
 
 
-def test_resume_goes_on_behind_the_corrected_line(invoke: Invoke, queue: Queue, write: Write):
+def test_resume_continues_at_the_corrected_line(invoke: Invoke, queue: Queue, write: Write):
     write([*numbered(700), "oops", *numbered(5, first=701)])
     assert invoke("send", "emails", "--file", "emails.jsonl").exit_code == 2
     write([*numbered(706)])
@@ -36,7 +36,7 @@ def test_resume_goes_on_behind_the_corrected_line(invoke: Invoke, queue: Queue, 
     assert numbers(queue) == list(range(706))
 
 
-def test_resume_of_a_whole_file_sends_nothing_and_of_a_longer_one_the_rest(invoke: Invoke, queue: Queue, write: Write):
+def test_resume_of_a_complete_file_sends_only_what_was_added(invoke: Invoke, queue: Queue, write: Write):
     resume = ["send", "emails", "--file", "emails.jsonl", "--resume", "--json"]
     write(numbered(10))
     first = invoke(*resume)
@@ -48,14 +48,14 @@ def test_resume_of_a_whole_file_sends_nothing_and_of_a_longer_one_the_rest(invok
     assert numbers(queue) == list(range(13))
 
 
-def test_file_without_resume_is_sent_anew(invoke: Invoke, queue: Queue, write: Write):
+def test_file_is_sent_again_without_resume(invoke: Invoke, queue: Queue, write: Write):
     write(numbered(3))
     for _ in range(2):
         assert invoke("send", "emails", "--file", "emails.jsonl").exit_code == 0
     assert numbers(queue) == [0, 0, 1, 1, 2, 2]
 
 
-def test_file_that_is_sent_again_without_resume_is_told_of(invoke: Invoke, write: Write):
+def test_file_that_is_sent_again_without_resume_gets_a_note(invoke: Invoke, write: Write):
     write(numbered(3))
     words = ["send", "emails", "--file", "emails.jsonl"]
     assert invoke(*words).stderr == ""
@@ -75,7 +75,7 @@ def test_resume_of_a_file_whose_sent_lines_have_changed_is_refused(invoke: Invok
     assert numbers(queue) == [0, 1, 2]
 
 
-def test_resume_of_a_new_file_under_the_old_name_begins_anew(invoke: Invoke, queue: Queue, write: Write):
+def test_resume_of_a_new_file_with_the_old_name_starts_over(invoke: Invoke, queue: Queue, write: Write):
     write(numbered(3))
     invoke("send", "emails", "--file", "emails.jsonl")
     write([{"payload": 0}, {"payload": 100}])
@@ -95,7 +95,7 @@ def test_file_that_was_moved_is_resumed(invoke: Invoke, queue: Queue, write: Wri
 
 @pytest.mark.full
 @pytest.mark.parametrize("shards", [1, 3])
-def test_killed_sending_is_resumed_without_loss_or_double_though_messages_are_handled_meanwhile(
+def test_killed_send_is_resumed_without_loss_or_duplicate_while_messages_are_handled(
     shards: int, start: Start, server: RedisServer, write: Write
 ):
     count = 20_000
@@ -121,7 +121,7 @@ def test_killed_sending_is_resumed_without_loss_or_double_though_messages_are_ha
 
 
 def killing(senders: list[subprocess.Popen[str]], transactions: int) -> Decide:
-    """Kill each of the first three senders when it has begun so many transactions; the last may be done or not."""
+    """Kill each of the first three senders after it has started some transactions; the last may be done or not."""
     seen = Counter[int]()
 
     def decide(name: str) -> None:
@@ -138,10 +138,8 @@ def _acked(queue: Queue) -> Iterator[tuple[Any, bool]]:
     return zip(messages, queue.ack(messages), strict=True)
 
 
-def test_answer_that_is_lost_is_told_and_nothing_is_sent_twice(
-    queue: Queue, write: Write, monkeypatch: pytest.MonkeyPatch
-):
-    """The connection breaks after the server has done the transaction, and before it says so."""
+def test_lost_reply_is_reported_and_nothing_is_sent_twice(queue: Queue, write: Write, monkeypatch: pytest.MonkeyPatch):
+    """The connection breaks after the server has run the transaction, but before it replies."""
     path = write(numbered(10))
     broken = iter([True])
     read = redis.connection.UnixDomainSocketConnection.read_response
@@ -167,7 +165,7 @@ def test_answer_that_is_lost_is_told_and_nothing_is_sent_twice(
     assert (again.sent, queue.stats().sent) == (0, 10)
 
 
-def test_two_sendings_of_a_file_at_once_are_refused(queue: Queue, write: Write):
+def test_sending_a_file_twice_at_once_is_refused(queue: Queue, write: Write):
     path = write(numbered(1200))
     with path.open("rb") as stream, path.open("rb") as other:
         first = file.FileSender(queue, path.name, file.open_journal(queue, path.name, stream, resume=False))
@@ -180,7 +178,7 @@ def test_two_sendings_of_a_file_at_once_are_refused(queue: Queue, write: Write):
     assert numbers(queue) == list(range(1200))
 
 
-def test_server_without_memory_leaves_the_place_where_it_was(invoke: Invoke, write: Write, start_server: StartServer):
+def test_full_server_does_not_move_the_checkpoint(invoke: Invoke, write: Write, start_server: StartServer):
     server = start_server(config={"save": "3600 1"})
     write([{"payload": "x" * 10_000} for _ in range(2000)])
     with server.client() as client, Queue("emails", url=server.url) as queue:
@@ -196,7 +194,7 @@ def test_server_without_memory_leaves_the_place_where_it_was(invoke: Invoke, wri
         assert queue.stats().pending == 2000
 
 
-def test_send_that_the_server_refuses_leaves_the_place_where_it_was(
+def test_refused_send_does_not_move_the_checkpoint(
     invoke: Invoke, queue: Queue, write: Write, redis_client: redis.Redis
 ):
     write(numbered(10))
@@ -208,7 +206,7 @@ def test_send_that_the_server_refuses_leaves_the_place_where_it_was(
     assert numbers(queue) == list(range(10))
 
 
-def test_sending_that_is_cut_between_two_shards_is_resumed_without_loss_or_double(
+def test_send_that_is_cut_between_two_shards_is_resumed_without_loss_or_duplicate(
     server: RedisServer, write: Write, monkeypatch: pytest.MonkeyPatch
 ):
     path = write(numbered(500))
@@ -256,7 +254,7 @@ def test_file_is_sent_and_resumed_on_a_cluster(invoke: Invoke, write: Write, sta
         assert numbers(queue) == list(range(800))
 
 
-def test_journal_is_forgotten_after_a_month(invoke: Invoke, redis_client: redis.Redis, write: Write):
+def test_checkpoint_expires_after_a_month(invoke: Invoke, redis_client: redis.Redis, write: Write):
     write(numbered(3))
     invoke("send", "emails", "--file", "emails.jsonl")
     (key,) = redis_client.keys("delayq:{emails}:file:*")

@@ -1,4 +1,4 @@
-"""send --file: what a line may say, and what becomes of one that says something else."""
+"""send --file: what a line may contain, and what happens to any other line."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_line_may_reserve_its_id(invoke: Invoke, queue: Queue, write: Write, str
         ('{"payload": "' + "x" * 1024 * 1024 + '"}', "at most 1048576 are allowed"),
     ],
 )
-def test_malformed_line_is_named_and_the_lines_before_it_are_in(
+def test_malformed_line_is_named_and_the_lines_before_it_are_sent(
     line: str, named: str, invoke: Invoke, queue: Queue, write: Write
 ):
     write([*numbered(700), line, *numbered(5, first=1000)])
@@ -109,7 +109,7 @@ def test_malformed_line_is_named_and_the_lines_before_it_are_in(
     assert numbers(queue) == list(range(700))
 
 
-def test_malformed_line_of_a_stream_is_the_one_to_go_on_with(invoke: Invoke, queue: Queue):
+def test_malformed_line_of_a_stream_is_the_one_to_continue_with(invoke: Invoke, queue: Queue):
     for lines, told in (
         {'{"payload": 1}\n\n{\n': "1 message sent before that; continue with line 2", "{\n": "nothing was sent"}
     ).items():
@@ -119,14 +119,14 @@ def test_malformed_line_of_a_stream_is_the_one_to_go_on_with(invoke: Invoke, que
     assert numbers(queue) == [1]
 
 
-def test_file_that_is_wrong_from_the_start_leaves_nothing(invoke: Invoke, redis_client: redis.Redis, write: Write):
+def test_file_with_a_malformed_first_line_sends_nothing(invoke: Invoke, redis_client: redis.Redis, write: Write):
     for lines in (["oops"], [], [""], [{"payload": 1, "id": ""}]):
         write(lines)
         invoke("send", "emails", "--file", "emails.jsonl")
         assert [key for key in redis_client.scan_iter() if key != b"delayq:{emails}:meta"] == []
 
 
-def test_duplicate_that_is_an_error_is_named_with_its_line(invoke: Invoke, queue: Queue, write: Write):
+def test_duplicate_that_is_an_error_is_reported_with_its_line(invoke: Invoke, queue: Queue, write: Write):
     queue.send("old", id="order-3")
     write([*numbered(2), {"payload": 2, "id": "order-3", "on_conflict": "error"}, *numbered(2, first=3)])
     result = invoke("send", "emails", "--file", "emails.jsonl")
@@ -137,7 +137,7 @@ def test_duplicate_that_is_an_error_is_named_with_its_line(invoke: Invoke, queue
     assert queue.stats().pending == 5
 
 
-def test_lines_come_from_stdin_and_leave_no_journal(invoke: Invoke, queue: Queue, redis_client: redis.Redis):
+def test_lines_come_from_stdin_and_leave_no_checkpoint(invoke: Invoke, queue: Queue, redis_client: redis.Redis):
     done = invoke("send", "emails", "--file", "-", input='{"payload": 1}\r\n\n{"payload": 2}')
     assert done.exit_code == 0
     assert numbers(queue) == [1, 2]
@@ -158,14 +158,14 @@ def test_file_is_read_no_further_than_what_is_sent():
     assert endless.lines == send.MAX_SENT + 1
 
 
-def test_batch_holds_no_more_than_a_call_takes():
+def test_batch_fits_in_one_call():
     line = json_lines.JsonLine("f", 1, 0, "", b"x" * 200_000)
     entries = [file.FileMessage(line, Outgoing(None, id=str(number))) for number in range(7)]
     assert [len(batch) for batch in file.batches(iter(entries))] == [2, 2, 2, 1]
     assert file.BATCH_BYTES <= UP_BYTES
 
 
-def test_line_without_end_is_refused_before_it_fills_the_memory(
+def test_endless_line_is_refused_before_it_fills_the_memory(
     invoke: Invoke, write: Write, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(json_lines, "MAX_LINE_BYTES", 1000)

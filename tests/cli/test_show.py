@@ -21,7 +21,7 @@ from tests.harness.waiting import eventually
 
 
 def fail(queue: Queue, id_: str, reason: str | None = None, error: str = "it broke") -> None:
-    """Deliver a message, and let the delivery fail; dead when there is a reason."""
+    """Deliver a message and let the delivery fail; with a reason, the message dies."""
     queue.send("payload", id=id_, max_retries=1)
     (message,) = queue.receive()
     if reason is None:
@@ -45,7 +45,7 @@ def test_stats_of_all_queues_are_one_line_each(invoke: Invoke, server: RedisServ
     assert [(each["queue"], each["pending"]) for each in documents] == [("emails", 2), ("orders", 1)]
 
 
-def test_shards_of_a_queue_are_no_queues(invoke: Invoke, server: RedisServer):
+def test_shards_of_a_queue_are_not_listed_as_queues(invoke: Invoke, server: RedisServer):
     with Queue("wide", url=server.url, shards=3) as wide:
         wide.send("hello")
         wide.pause()
@@ -53,7 +53,7 @@ def test_shards_of_a_queue_are_no_queues(invoke: Invoke, server: RedisServer):
     assert [each["queue"] for each in documents] == ["wide"]
 
 
-def test_prefix_with_the_characters_of_a_pattern_finds_its_own_queues_alone(invoke: Invoke, server: RedisServer):
+def test_prefix_with_pattern_characters_finds_only_its_own_queues(invoke: Invoke, server: RedisServer):
     for prefix in ("a*", "ab", "[a]", "a"):
         with Queue(f"of-{prefix}", url=server.url, prefix=prefix) as queue:
             queue.send("hello")
@@ -93,7 +93,7 @@ def test_stats_show_how_long_handlers_ran_and_since_when_the_oldest_is_due(invok
     assert told["oldest_due_at"] is None
 
 
-def test_stats_show_what_had_to_wait_for_others_of_its_key(invoke: Invoke, queue: Queue):
+def test_stats_show_messages_held_back_by_their_key(invoke: Invoke, queue: Queue):
     queue.send("x")
     assert "held_back" not in invoke("stats", "emails").stdout
     queue._executor.client.hincrby(queue._context.shards[0].keys.stats, "held_back", 7)
@@ -107,13 +107,13 @@ def test_stats_of_an_unknown_queue_say_so(invoke: Invoke):
     assert invoke("stats").stderr == "no queues: nothing was ever sent\n"
 
 
-def test_missing_messages_are_shouted(invoke: Invoke, queue: Queue, redis_client: Any):
+def test_missing_messages_are_shown_in_capitals(invoke: Invoke, queue: Queue, redis_client: Any):
     queue.send("payload", delay=3600)
     redis_client.delete("delayq:{emails}:pending")
     assert "1 MISSING: run delayq doctor emails" in invoke("stats", "emails").stdout
 
 
-def test_peek_lists_a_state_those_due_first(invoke: Invoke, queue: Queue):
+def test_peek_lists_a_state_the_earliest_due_first(invoke: Invoke, queue: Queue):
     for number, delay in enumerate((30, 10, 20)):
         queue.send({"n": number}, delay=delay, id=f"m{number}")
     lines = invoke("peek", "emails").stdout.splitlines()
@@ -124,7 +124,7 @@ def test_peek_lists_a_state_those_due_first(invoke: Invoke, queue: Queue):
     assert invoke("peek", "emails", "--state", "dead").stderr == "no dead messages\n"
 
 
-def test_peek_and_show_say_what_a_message_waits_for(invoke: Invoke, queue: Queue):
+def test_peek_and_show_print_the_phase_of_a_message(invoke: Invoke, queue: Queue):
     fail(queue, "tried")
     queue.send("payload", id="runs")
     queue.receive()
@@ -147,7 +147,7 @@ def test_peek_and_show_say_what_a_message_waits_for(invoke: Invoke, queue: Queue
     assert "is not dead but scheduled" in invoke("dead", "show", "emails", "later").stderr
 
 
-def test_what_is_due_is_found_in_each_structure_and_what_is_not_is_not(invoke: Invoke, queue: Queue):
+def test_due_messages_are_found_in_each_structure(invoke: Invoke, queue: Queue):
     queue.send_many([Outgoing("payload", delay=0.001, id=f"m{number}") for number in range(3)])
     assert eventually(lambda: queue.stats().due == 3)
     (message,) = queue.receive(1)  # the others go on to ready
@@ -160,7 +160,7 @@ def test_what_is_due_is_found_in_each_structure_and_what_is_not_is_not(invoke: I
     assert invoke("peek", "emails", "--state", "due", "--limit", "2").stderr.startswith("2 of 4 messages shown")
 
 
-def test_times_are_relative_and_long_lists_have_dates_too(invoke: Invoke, queue: Queue):
+def test_times_are_relative_and_long_adds_dates(invoke: Invoke, queue: Queue):
     queue.send("payload", delay=3600, id="later")
     assert re.search(r"later +scheduled +in (1h|59m \S+) +.payload", invoke("peek", "emails").stdout)
     assert re.search(r"in \S+ ?\S* \(20\d\d-\d\d-\d\d ", invoke("peek", "emails", "--long").stdout)
@@ -177,7 +177,7 @@ def test_list_fits_a_terminal_of_80_columns(invoke: Invoke, queue: Queue, monkey
 
 
 @pytest.mark.parametrize(("command", "state"), [(["peek"], "pending"), (["dead", "list"], "dead")])
-def test_list_that_is_cut_says_so_and_json_is_whole(
+def test_cut_list_says_so_and_json_is_complete(
     command: list[str], state: str, invoke: Invoke, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(show, "PAGE", 4)
@@ -196,18 +196,18 @@ def test_list_that_is_cut_says_so_and_json_is_whole(
     assert invoke("peek", "emails", "--state", "garbage", "--json").exit_code == 0
 
 
-def test_long_payload_is_cut_in_a_list_and_whole_in_show(invoke: Invoke, queue: Queue):
+def test_long_payload_is_cut_in_a_list_and_complete_in_show(invoke: Invoke, queue: Queue):
     queue.send("x" * 300, delay=60, id="long")
     assert invoke("peek", "emails").stdout.splitlines()[1].endswith("xxx…")
     assert "x" * 300 in invoke("show", "emails", "long").stdout
 
 
-def test_long_ids_are_whole_in_a_pipe(invoke: Invoke, queue: Queue):
+def test_long_ids_are_not_cut_in_a_pipe(invoke: Invoke, queue: Queue):
     queue.send("payload", delay=60, id="i" * 256)
     assert "i" * 256 in invoke("peek", "emails").stdout
 
 
-def test_show_tells_all_that_is_known(invoke: Invoke, queue: Queue):
+def test_show_prints_everything_about_a_message(invoke: Invoke, queue: Queue):
     queue.send({"to": "a"}, delay=60, id="order-42", headers={"kind": "x"}, max_retries=5, expires_in=3600, timeout=90)
     shown = invoke("show", "emails", "order-42").stdout.splitlines()
     assert [line.split("  ")[0].strip() for line in shown] == [
@@ -234,7 +234,7 @@ def test_show_tells_all_that_is_known(invoke: Invoke, queue: Queue):
     )
 
 
-def test_message_in_flight_is_shown_with_its_lease(invoke: Invoke, queue: Queue):
+def test_running_message_is_shown_with_its_lease(invoke: Invoke, queue: Queue):
     queue.send("payload", id="order-42")
     queue.receive(lease=60)
     queue.cancel("order-42")
@@ -251,7 +251,7 @@ def test_unknown_message_is_exit_code_1(command: str, invoke: Invoke):
     assert result.stdout == ""
 
 
-def test_bytes_are_shown_escaped_and_told_in_base64(invoke: Invoke, queue: Queue):
+def test_bytes_are_shown_escaped_and_are_base64_in_json(invoke: Invoke, queue: Queue):
     body = b"\x00\xff\x1b[2J"
     queue.send(body, delay=60, id="bytes", headers={"raw": b"\xfe"})
     assert "\\x00\\xff\\x1b[2J (6 bytes)" in invoke("show", "emails", "bytes").stdout
@@ -261,7 +261,7 @@ def test_bytes_are_shown_escaped_and_told_in_base64(invoke: Invoke, queue: Queue
     assert base64.b64decode(told["headers"]["raw"]) == b"\xfe"
 
 
-def test_nothing_in_a_message_reaches_the_terminal_as_a_command(invoke: Invoke, queue: Queue):
+def test_messages_cannot_control_the_terminal(invoke: Invoke, queue: Queue):
     attack = "\x1b]0;owned\x07\r\u202e"
     fail(queue, "evil", reason=f"reason {attack}", error=f"error {attack}")
     queue.send(attack, delay=60, id="evil-2", headers={f"name{attack}": attack})
@@ -271,7 +271,7 @@ def test_nothing_in_a_message_reaches_the_terminal_as_a_command(invoke: Invoke, 
         assert not set(shown) & set("\x1b\x07\r\u202e")
 
 
-def test_markup_in_a_payload_is_shown_as_it_is(invoke: Invoke, queue: Queue):
+def test_markup_in_a_payload_is_shown_literally(invoke: Invoke, queue: Queue):
     queue.send("[bold]x[/bold] :smile:", delay=60)
     assert "[bold]x[/bold] :smile:" in invoke("peek", "emails").stdout
 
@@ -286,14 +286,14 @@ def test_dead_letters_are_listed_with_their_reason(invoke: Invoke, queue: Queue)
     assert json.loads(invoke("dead", "show", "emails", "order-1", "--json").stdout) == told
 
 
-def test_message_that_lives_is_not_shown_among_the_dead(invoke: Invoke, queue: Queue):
+def test_dead_show_refuses_a_living_message(invoke: Invoke, queue: Queue):
     queue.send("payload", delay=60, id="alive")
     result = invoke("dead", "show", "emails", "alive")
     assert result.exit_code == 1
     assert result.stderr == "delayq: message 'alive' is not dead but scheduled\n"
 
 
-def test_payload_that_is_gone_is_shown_as_gone(invoke: Invoke, queue: Queue, redis_client: Any):
+def test_missing_payload_is_shown_as_gone(invoke: Invoke, queue: Queue, redis_client: Any):
     queue.send("payload", delay=60, id="gone")
     redis_client.delete("delayq:{emails}:msg:gone")
     assert "gone or unreadable" in invoke("show", "emails", "gone").stdout
@@ -301,19 +301,19 @@ def test_payload_that_is_gone_is_shown_as_gone(invoke: Invoke, queue: Queue, red
     assert "payload" not in json.loads(invoke("show", "emails", "gone", "--json").stdout)
 
 
-def test_time_in_json_is_one_that_programs_read(invoke: Invoke, queue: Queue):
+def test_time_in_json_is_machine_readable(invoke: Invoke, queue: Queue):
     sent = queue.send("payload", delay=60, id="order-1")
     told = invoke("show", "emails", "order-1", "--json").stdout
     assert json.loads(told)["due_at"].endswith("Z")
     assert sent.due_at.isoformat().startswith(json.loads(told)["due_at"].removesuffix("Z"))
 
 
-def test_reject_is_the_error_of_a_dead_letter_only_once(invoke: Invoke, queue: Queue):
+def test_reject_reason_is_not_repeated_as_the_error(invoke: Invoke, queue: Queue):
     fail(queue, "order-1", reason="bad address", error=f"{Reject.__name__}: bad address")
     assert invoke("dead", "list", "emails").stdout.splitlines()[1].count("bad address") == 1
 
 
-def test_ids_that_would_look_the_same_are_listed_apart_and_json_is_exact(invoke: Invoke, queue: Queue):
+def test_ids_that_look_the_same_are_listed_separately_and_json_is_exact(invoke: Invoke, queue: Queue):
     wanted = {"a\u202eb": r"a\u202eb", "a\u3164b": r"a\u3164b", "\u200b": r"\u200b", "\U0001f469\u200d\U0001f4bb": None}
     queue.send_many([Outgoing("x", id=each, delay=3600) for each in wanted])
     listed = {line.split()[0] for line in invoke("peek", "emails").stdout.splitlines()[1:]}

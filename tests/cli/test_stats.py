@@ -11,7 +11,7 @@ from delayq import Outgoing, Queue
 from tests.cli.conftest import SECONDS, Invoke, Start
 
 
-def test_upcoming_is_a_line_each_bucket(invoke: Invoke, queue: Queue):
+def test_upcoming_is_one_line_per_bucket(invoke: Invoke, queue: Queue):
     queue.send_many([Outgoing("x", delay=delay) for delay in (55, 175, 178)])
     queue.send("x")
     queue.receive()[0].nack(delay=55)
@@ -25,7 +25,7 @@ def test_upcoming_is_a_line_each_bucket(invoke: Invoke, queue: Queue):
     assert re.match(r"in (3m|2m \d+s) ", lines[3])
 
 
-def test_upcoming_of_all_queues_leaves_out_what_is_empty(invoke: Invoke, queue: Queue, redis_client: Any):
+def test_upcoming_of_all_queues_leaves_out_empty_buckets(invoke: Invoke, queue: Queue, redis_client: Any):
     queue.send("x", delay=290)
     with Queue("other", redis=redis_client, shards=2) as other:
         other.send_many([Outgoing("x", delay=delay) for delay in (4000, 400, 400)])
@@ -36,7 +36,7 @@ def test_upcoming_of_all_queues_leaves_out_what_is_empty(invoke: Invoke, queue: 
     ]
 
 
-def test_upcoming_is_told_as_json(invoke: Invoke, queue: Queue):
+def test_upcoming_is_printed_as_json(invoke: Invoke, queue: Queue):
     queue.send("x", delay=599)
     documents = [json.loads(line) for line in invoke("stats", "emails", "--upcoming", "--json").stdout.splitlines()]
     assert [(each["queue"], each["pending"], each["retry"]) for each in documents] == [
@@ -45,7 +45,7 @@ def test_upcoming_is_told_as_json(invoke: Invoke, queue: Queue):
     assert all(each["ends_at"] > each["starts_at"] for each in documents)
 
 
-def test_nothing_that_falls_due_is_told(invoke: Invoke, queue: Queue, redis_client: Any):
+def test_nothing_upcoming_gets_a_note(invoke: Invoke, queue: Queue, redis_client: Any):
     queue.send("x", delay=86_400)
     with Queue("other", redis=redis_client) as other:
         other.send("x", delay=86_400)
@@ -53,7 +53,7 @@ def test_nothing_that_falls_due_is_told(invoke: Invoke, queue: Queue, redis_clie
     assert (result.stdout, result.stderr) == ("", "nothing falls due in this time\n")
 
 
-def test_watched_counts_are_printed_again_and_again_until_ctrl_c(start: Start, queue: Queue):
+def test_watched_counts_are_printed_repeatedly_until_ctrl_c(start: Start, queue: Queue):
     queue.send("x", delay=60)
     watching = start("stats", "emails", "--json", "--watch=100ms")
     assert watching.stdout is not None
@@ -64,7 +64,7 @@ def test_watched_counts_are_printed_again_and_again_until_ctrl_c(start: Start, q
     assert (first["pending"], watching.wait(SECONDS)) == (1, 0)
 
 
-def test_time_to_watch_by_must_be_sensible(invoke: Invoke):
+def test_watch_interval_must_be_in_range(invoke: Invoke):
     for given, said in (("10ms", "between 100ms and 1h"), ("often", "often")):
         result = invoke("stats", f"--watch={given}")
         assert (result.exit_code, said in result.stderr) == (2, True)

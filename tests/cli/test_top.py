@@ -40,7 +40,7 @@ class Terminal:
     shown: str = ""
 
     def until(self, pattern: str) -> str:
-        """Read until something is shown, colours left out; return all that was."""
+        """Read until a text is shown, without colours; return all that was shown."""
         deadline = time.monotonic() + SECONDS
         while not re.search(pattern, plain(self.shown)):
             assert self.read(deadline - time.monotonic()), plain(self.shown)
@@ -56,7 +56,7 @@ class Terminal:
         return bool(part)
 
     def gone(self) -> int:
-        """Read until the screen is given back; return the exit code."""
+        """Read until the screen is restored; return the exit code."""
         while LEAVE not in self.shown:
             assert self.read(SECONDS)
         return self.process.wait(timeout=SECONDS)
@@ -76,7 +76,7 @@ Open = Callable[..., Terminal]
 
 @pytest.fixture
 def terminal(start: Start, environment: dict[str, str]) -> Iterator[Open]:
-    """``terminal("emails", columns=…)``: top on a terminal of its own."""
+    """``terminal("emails", columns=…)``: top on its own terminal."""
     opened: list[int] = []
 
     def run(*words: str, columns: int = 160, lines: int = 24, **variables: str) -> Terminal:
@@ -94,7 +94,7 @@ def terminal(start: Start, environment: dict[str, str]) -> Iterator[Open]:
 
 
 def frames(shown: str) -> list[str]:
-    """What was drawn, a screen each."""
+    """The screens that were drawn."""
     return [plain(each) for each in shown.split("\x1b[H")]
 
 
@@ -102,7 +102,7 @@ def plain(shown: str) -> str:
     return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown)
 
 
-def test_live_view_follows_what_happens_until_q_is_pressed(terminal: Open, queue: Queue):
+def test_live_view_updates_until_q_is_pressed(terminal: Open, queue: Queue):
     queue.send_many([Outgoing("x", delay=60)] * 7)
     view = terminal(columns=200)
     told = view.until(r"emails +7 +0 +0 +0 +0 ")
@@ -126,7 +126,7 @@ def test_live_view_follows_what_happens_until_q_is_pressed(terminal: Open, queue
 
 @pytest.mark.full
 @pytest.mark.parametrize(("end", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, 143)])
-def test_terminal_is_as_before_after_a_signal(end: signal.Signals, code: int, terminal: Open, queue: Queue):
+def test_terminal_is_restored_after_a_signal(end: signal.Signals, code: int, terminal: Open, queue: Queue):
     queue.send("x")
     view = terminal()
     view.until("emails")
@@ -136,9 +136,7 @@ def test_terminal_is_as_before_after_a_signal(end: signal.Signals, code: int, te
 
 
 @pytest.mark.full
-def test_queue_that_cannot_be_read_any_more_is_told_of_and_looked_at_again(
-    terminal: Open, queue: Queue, redis_client: Any
-):
+def test_queue_that_becomes_unreadable_is_reported_and_read_again(terminal: Open, queue: Queue, redis_client: Any):
     queue.send("x")
     view = terminal()
     view.until("emails +0 +1 ")
@@ -154,7 +152,7 @@ def test_queue_that_cannot_be_read_any_more_is_told_of_and_looked_at_again(
 
 
 @pytest.mark.full
-def test_queues_that_have_no_room_are_counted(terminal: Open, server: RedisServer):
+def test_hidden_queues_are_counted(terminal: Open, server: RedisServer):
     for number in range(12):
         with Queue(f"queue-{number:02}", url=server.url) as each:
             each.send("x")
@@ -171,7 +169,7 @@ def test_queues_that_have_no_room_are_counted(terminal: Open, server: RedisServe
 
 
 @pytest.mark.full
-def test_columns_are_those_that_a_resized_terminal_has_room_for(terminal: Open, queue: Queue):
+def test_columns_fit_a_resized_terminal(terminal: Open, queue: Queue):
     queue.send("x")
     view = terminal(columns=160)
     view.until("failed/s")
@@ -203,7 +201,7 @@ def test_queue_is_paused_by_a_key_and_topics_have_a_page(terminal: Open, queue: 
     assert view.gone() == 0
 
 
-def test_topics_beyond_the_bound_are_counted(server: RedisServer, monkeypatch: pytest.MonkeyPatch):
+def test_topics_beyond_the_limit_are_counted(server: RedisServer, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("delayq.cli.top.command.MOST_TOPICS", 1)
     for name in ("a", "b", "c"):
         with Topic(name, url=server.url) as topic:
@@ -214,7 +212,7 @@ def test_topics_beyond_the_bound_are_counted(server: RedisServer, monkeypatch: p
     assert watch.troubles == ["2 topics beyond the first 1 not shown"]
 
 
-def test_key_that_pauses_does_nothing_to_a_queue_that_has_changed_meanwhile(queue: Queue, server: RedisServer):
+def test_pause_key_does_nothing_if_the_queue_has_changed_meanwhile(queue: Queue, server: RedisServer):
     queue.send("x", delay=60)
     with ServerOptions(server.url, "delayq") as options:
         watch = TopWatch(options, [], 300, 15)
@@ -228,7 +226,7 @@ def test_key_that_pauses_does_nothing_to_a_queue_that_has_changed_meanwhile(queu
         assert queue.stats().paused_since is None
 
 
-def test_lag_that_the_server_does_not_know_is_counted_in_one_call_a_look(terminal: Open, server: RedisServer):
+def test_lag_unknown_to_the_server_is_counted_in_one_call_per_refresh(terminal: Open, server: RedisServer):
     with Topic("orders", url=server.url) as topic:
         second = topic.publish_many([NewRecord(number) for number in range(1_202)])[1]
         topic.group("mail").set_position(second.id)
@@ -269,7 +267,7 @@ def test_keys_sort_filter_and_open_a_queue(terminal: Open, queue: Queue, server:
 
 
 @pytest.mark.full
-def test_paused_display_stays_until_it_goes_on(terminal: Open, queue: Queue):
+def test_frozen_display_stays_until_it_is_resumed(terminal: Open, queue: Queue):
     queue.send("x", delay=60)
     view = terminal()
     view.until(r"emails +1 ")
@@ -293,9 +291,7 @@ COLOUR = re.compile(r"\x1b\[[0-9;]*3[0-7]m")
 
 @pytest.mark.full
 @pytest.mark.parametrize(("variables", "has_colour"), [({}, True), ({"NO_COLOR": "1"}, False)])
-def test_colours_are_left_out_where_the_environment_asks_for_that(
-    variables: dict[str, str], has_colour: bool, terminal: Open, queue: Queue
-):
+def test_no_color_turns_colours_off(variables: dict[str, str], has_colour: bool, terminal: Open, queue: Queue):
     queue.send("x")
     view = terminal(**variables)
     view.until("no-consumer")
@@ -314,7 +310,7 @@ def test_one_frame_is_printed_in_a_pipe(invoke: Invoke, queue: Queue):
         assert line.split()[:9] == ["emails", "3", "0", "0", "0", "0", "0", "0", "0"]
 
 
-def test_frame_of_json_holds_counts_rates_and_what_is_next(invoke: Invoke, queue: Queue):
+def test_json_frame_has_counts_rates_and_upcoming(invoke: Invoke, queue: Queue):
     queue.send_many([Outgoing("x", delay=100), Outgoing("x")])
     words = ("top", "--json", "--interval", "100ms", "--window", "120s", "--bucket", "60s", "emails", "other", "emails")
     documents = [json.loads(line) for line in invoke(*words).stdout.splitlines()]
@@ -328,14 +324,14 @@ def test_frame_of_json_holds_counts_rates_and_what_is_next(invoke: Invoke, queue
     assert [bucket["pending"] for bucket in first["upcoming"]] == [1, 1]
 
 
-def test_no_queue_at_all_is_told(invoke: Invoke, server: RedisServer):
+def test_server_without_queues_gets_a_note(invoke: Invoke, server: RedisServer):
     assert server
     result = invoke("top", "--once", "--interval", "100ms")
     assert (result.exit_code, result.stdout) == (0, "")
     assert result.stderr == "no queues: nothing was ever sent\n"
 
 
-def test_queue_that_cannot_be_read_is_named_and_the_others_shown(invoke: Invoke, queue: Queue, redis_client: Any):
+def test_unreadable_queue_is_named_and_the_others_are_shown(invoke: Invoke, queue: Queue, redis_client: Any):
     queue.send("x")
     with Queue("newer", redis=redis_client) as newer:
         newer.send("x")

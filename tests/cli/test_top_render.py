@@ -1,4 +1,4 @@
-"""What top works out of two looks, and what its keys do: without a terminal."""
+"""What top computes from two readings, and what its keys do, without a terminal."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def seen(at: float, **stats: Any) -> Snapshot:
     )
 
 
-def test_rates_are_what_came_between_two_looks():
+def test_rates_are_the_difference_of_two_readings():
     before = seen(10, sent=100, delivered=50, acked=40, nacked=5, died=1, lease_lost=1)
     now = seen(12, sent=120, delivered=60, acked=48, nacked=7, died=2, lease_lost=4)
     rates = pulse(before, now, before).rates
@@ -43,18 +43,18 @@ def test_rates_are_what_came_between_two_looks():
     assert (rates.sent, rates.delivered, rates.acked, rates.failed) == (10, 5, 4, 3)
 
 
-def test_first_look_tells_no_rates():
+def test_first_reading_has_no_rates():
     assert pulse(None, seen(1, sent=5), None).rates is None
 
 
-def test_lateness_is_that_of_the_hand_outs_since():
+def test_lateness_is_that_of_deliveries_since_the_last_reading():
     before, now = seen(1, lateness={1: 1000, 4096: 5}), seen(2, lateness={1: 1000, 8: 60, 64: 40, 4096: 5})
     rates = pulse(before, now, before).rates
     assert rates is not None
     assert (rates.lateness_p50, rates.lateness_p99) == (0.008, 0.064)
 
 
-def test_troubles_are_those_of_the_last_minutes_not_of_the_last_look():
+def test_troubles_cover_the_last_minutes_not_the_last_reading():
     first, before, now = (seen(at, sent=2, died=died, dead=died) for at, died in ((1, 0), (98, 2), (100, 2)))
     assert [each.code for each in pulse(before, now, first).troubles] == ["dead-growing"]
     sampled = Snapshot(now.stats, [], samples=[Sample(from_ms(60_000), seen(70, died=1).stats)])
@@ -62,7 +62,7 @@ def test_troubles_are_those_of_the_last_minutes_not_of_the_last_look():
     assert told.text == "1 message died within the last 30s; 2 are dead now."
 
 
-def test_columns_that_matter_least_give_way():
+def test_least_important_columns_are_dropped_first():
     pulses = [shows("q")]
     shown = {width: [str(column.header) for column in table(pulses, width).columns] for width in (200, 80, 45, 5)}
     assert shown[200] == list(COLUMNS)
@@ -72,7 +72,7 @@ def test_columns_that_matter_least_give_way():
 
 
 def drawn(view: TopView, width: int, height: int) -> list[str]:
-    """Return the lines that a terminal of a size shows."""
+    """Return the lines on a terminal of this size."""
     console = Console(width=width, file=io.StringIO(), record=True)
     console.print(frame(view, "delayq top", "", width, height))
     return [line.rstrip() for line in console.export_text().splitlines()]
@@ -89,7 +89,7 @@ def busy(number: int) -> QueueRow:
 
 @pytest.mark.parametrize("count", [3, 60])
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (200, 50)])
-def test_frame_fits_its_terminal_and_cuts_nothing(width: int, height: int, count: int):
+def test_frame_fits_its_terminal_without_cuts(width: int, height: int, count: int):
     view = TopView()
     view.take([busy(number) for number in range(count)])
     for pressed in ("", "enter", "?", "t"):
@@ -102,7 +102,7 @@ def test_frame_fits_its_terminal_and_cuts_nothing(width: int, height: int, count
     assert all(each in told for each in (f"{8_372_805 * count:,} sent/s", "in trouble", "billing-2"))
 
 
-def test_large_terminal_shows_limits_and_all_of_the_selected_queue_below_the_list():
+def test_large_terminal_shows_limits_and_the_selected_queues_details():
     view = TopView()
     view.take([busy(number) for number in range(3)])
     told = drawn(press(view, "down"), 200, 50)
@@ -115,7 +115,7 @@ def test_large_terminal_shows_limits_and_all_of_the_selected_queue_below_the_lis
     assert not any(line.startswith("limits ") for line in small)
 
 
-def test_troubles_beyond_the_first_are_counted_where_there_is_no_room():
+def test_further_troubles_are_counted_without_room():
     view = TopView()
     view.take([busy(0)])
     codes = [each.code for each in busy(0).troubles]
@@ -125,7 +125,7 @@ def test_troubles_beyond_the_first_are_counted_where_there_is_no_room():
 
 
 def shown_of(pulse: QueueRow, *pressed: str) -> str:
-    """What a wide terminal shows of a queue after some keys."""
+    """What a wide terminal shows of a queue after pressing some keys."""
     view = TopView()
     view.take([pulse])
     console = Console(width=250, file=io.StringIO(), record=True)
@@ -133,7 +133,7 @@ def shown_of(pulse: QueueRow, *pressed: str) -> str:
     return console.export_text()
 
 
-def test_page_of_a_queue_tells_who_consumes_and_what_each_holds():
+def test_page_of_a_queue_lists_consumers_and_what_each_holds():
     held = (Held("order-1", from_ms(1_000), 1), Held("order-2", from_ms(1_500), 2))
     alive = consumer("here-1", seen_at=from_ms(100_000), holds=held, holds_count=2, handled=70, failed=3)
     gone = consumer("there-2", seen_at=from_ms(10_000))
@@ -186,7 +186,7 @@ def press(view: TopView, *pressed: str) -> TopView:
     return view
 
 
-def test_numbers_sort_from_the_greatest_on_and_names_from_a_on(view: TopView):
+def test_numbers_sort_descending_and_names_ascending(view: TopView):
     assert names(view) == "Cabd"
     assert names(press(view, *">>>>>")) == "aCbd"
     assert view.sort == "dead"
@@ -231,7 +231,7 @@ def test_escape_goes_back_and_ends_only_from_the_whole_list(view: TopView):
     assert press(view, "escape").has_ended
 
 
-def test_queue_is_paused_only_when_y_follows(view: TopView):
+def test_queue_is_paused_only_after_y(view: TopView):
     press(view, "P")
     assert view.to_confirm is not None
     assert press(view, "n").to_pause is None
@@ -241,7 +241,7 @@ def test_queue_is_paused_only_when_y_follows(view: TopView):
     assert paused.queue == "C"
 
 
-def test_totals_are_those_of_the_queues_that_are_shown():
+def test_totals_cover_the_shown_queues():
     consumers = [consumer("here", seen_at=from_ms(100_000))]
     due = {"oldest_due_at": from_ms(1000), "ready": 1, "unack": 1}
     rows = [
@@ -254,7 +254,7 @@ def test_totals_are_those_of_the_queues_that_are_shown():
     assert totals_lines([], 80) == ["0 sent/s  0 acked/s  0 failed/s  overdue -  0 dead  0 consumers  0 in trouble"]
 
 
-def test_page_of_topics_begins_with_those_that_have_the_most_left_to_do():
+def test_page_of_topics_starts_with_those_that_have_the_most_work_left():
     view = press(TopView(), "t")
     assert (view.page, view.wants_look) == ("topics", True)
     groups = [GroupInfo("billing", 2, 3, 40, "1-0", True, 5), GroupInfo("mail", 1, 0, 2, "9-0")]
@@ -272,13 +272,13 @@ def test_page_of_topics_begins_with_those_that_have_the_most_left_to_do():
     assert press(view, "t", "escape").page == "queues"
 
 
-def test_keys_of_a_terminal_are_read_by_their_names():
+def test_keys_of_a_terminal_are_read_by_name():
     assert keys("q<\x1b[A\x1bOB\x1b[6~\r\x7f") == ["q", "<", "up", "down", "pagedown", "enter", "backspace"]
     assert keys("\x1b") == ["escape"]
     assert keys("\x1b[15~x\x1b[1;5A") == ["x"]
 
 
-def test_help_line_names_keys_that_there_are():
+def test_help_line_names_only_existing_keys():
     told = {each for key in KEYS for each in key.replace("< >", "<>").replace("↑ ↓", "↑↓").split()}
     assert {each.split()[0] for each in HELP_LINE.split("  ")} <= told
 
@@ -286,5 +286,5 @@ def test_help_line_names_keys_that_there_are():
 @pytest.mark.parametrize(
     ("counts", "line"), [([0, 0], "  "), ([1, 1], "██"), ([0, 1, 500, 1000], " ▁▄█"), ([7, 8, 1], "▇█▁")]
 )
-def test_bars_are_as_high_as_buckets_are_full_and_nothing_alone_is_empty(counts: list[int], line: str):
+def test_bars_show_how_full_buckets_are_and_only_zero_is_empty(counts: list[int], line: str):
     assert sparkline([bucket(count) for count in counts]) == line

@@ -1,4 +1,4 @@
-"""delayq topic: what goes into a topic, and what its groups make of it, from the command line."""
+"""delayq topic: records and groups on the command line."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ from tests.harness.waiting import eventually
 
 @pytest.fixture
 def topic(server: RedisServer) -> Iterator[Topic]:
-    """The topic orders, to which most commands here are given."""
+    """The topic orders, which most commands here use."""
     with Topic("orders", url=server.url) as topic:
         yield topic
 
 
 def publish(topic: Topic, count: int) -> list[str]:
-    """Publish numbers, at ids that are known."""
+    """Publish numbers with known ids."""
     records = [NewRecord(number, id=f"{1000 + number}-0") for number in range(count)]
     return [each.id for each in topic.publish_many(records)]
 
 
 def told(invoke: Invoke, *words: str) -> list[Any]:
-    """The documents that a command prints."""
+    """The JSON documents that a command prints."""
     result = invoke("topic", *words, "--json")
     assert result.exit_code == 0, result.stderr
     return [json.loads(line) for line in result.stdout.splitlines()]
 
 
 def refused(invoke: Invoke, *words: str, code: int = 2) -> str:
-    """What a command says that does nothing."""
+    """The error of a command that does nothing."""
     result = invoke("topic", *words)
     assert (result.exit_code, result.stdout) == (code, "")
     return str(result.stderr)
 
 
-def test_record_is_published_as_it_is_written_with_its_headers(invoke: Invoke, topic: Topic):
+def test_record_is_published_as_written_with_its_headers(invoke: Invoke, topic: Topic):
     (done,) = told(invoke, "publish", "orders", '{"order": 1.10}', "-H", "country=at", "--id", "5-1")
     (record,) = topic.range()
     assert (done["id"], record.id, record.body, record.headers) == ("5-1", "5-1", b'{"order": 1.10}', {"country": "at"})
@@ -52,13 +52,13 @@ def test_record_is_published_as_it_is_written_with_its_headers(invoke: Invoke, t
     assert topic.range()[1].payload == "hello"
 
 
-def test_publishing_keeps_a_greatest_length(invoke: Invoke, topic: Topic):
+def test_publishing_keeps_a_maximum_length(invoke: Invoke, topic: Topic):
     publish(topic, 10)
     told(invoke, "publish", "orders", "x", "--max-length", "3", "--exact")
     assert topic.length() == 3
 
 
-def test_record_that_waits_is_cancelled_once(invoke: Invoke, topic: Topic):
+def test_delayed_record_is_cancelled_once(invoke: Invoke, topic: Topic):
     assert (
         "delayed later in orders" in invoke("topic", "publish", "orders", "x", "--delay", "1h", "--id", "later").stdout
     )
@@ -123,7 +123,7 @@ def test_bad_input_is_named_and_changes_nothing(words: list[str], why: str, invo
         ["group", "requeue", "orders", "nobody", "--all"],
     ],
 )
-def test_unknown_group_is_not_made(words: list[str], invoke: Invoke, topic: Topic):
+def test_unknown_group_is_not_created(words: list[str], invoke: Invoke, topic: Topic):
     publish(topic, 1)
     assert "has no group" in refused(invoke, *words, code=1)
     assert topic.groups() == []
@@ -149,7 +149,7 @@ def test_file_is_published_line_by_line(invoke: Invoke, topic: Topic, tmp_path: 
         '{"payload": 1, "delay": 1e18}',
     ],
 )
-def test_line_that_is_wrong_is_named_and_those_before_it_are_published(
+def test_wrong_line_is_named_and_those_before_it_are_published(
     wrong: str, invoke: Invoke, topic: Topic, tmp_path: Path
 ):
     (tmp_path / "records.jsonl").write_text(f'{{"payload": 1}}\n{{"payload": 2}}\n{wrong}\n{{"payload": 4}}\n')
@@ -157,7 +157,7 @@ def test_line_that_is_wrong_is_named_and_those_before_it_are_published(
     assert [each.payload for each in topic.range()] == [1, 2]
 
 
-def test_lines_whose_ids_come_too_late_are_named(invoke: Invoke, topic: Topic, tmp_path: Path):
+def test_lines_with_ids_out_of_order_are_named(invoke: Invoke, topic: Topic, tmp_path: Path):
     publish(topic, 3)
     (tmp_path / "records.jsonl").write_text('{"payload": 1, "id": "5-0"}\n{"payload": 2, "id": "6-0"}\n')
     said = refused(invoke, "publish", "orders", "--file", "records.jsonl", code=1)
@@ -193,7 +193,7 @@ def test_records_of_any_kind_are_printed(invoke: Invoke, topic: Topic):
     assert "name=value" in shown
 
 
-def test_group_polls_and_acks_and_reads_again_what_it_holds(invoke: Invoke, topic: Topic):
+def test_group_polls_acks_and_rereads_what_it_holds(invoke: Invoke, topic: Topic):
     assert told(invoke, "group", "create", "orders", "mail", "--start", "0") == [{"group": "mail", "created": True}]
     assert told(invoke, "group", "create", "orders", "mail") == [{"group": "mail", "created": False}]
     publish(topic, 3)
@@ -205,7 +205,7 @@ def test_group_polls_and_acks_and_reads_again_what_it_holds(invoke: Invoke, topi
     assert topic.group("mail").unacked() == []
 
 
-def test_ids_are_acked_and_those_that_are_not_unacked_are_told(invoke: Invoke, topic: Topic):
+def test_ids_are_acked_and_those_not_unacked_are_counted(invoke: Invoke, topic: Topic):
     group = topic.group("mail")
     first, second = publish(topic, 2)
     group.poll("m-1", 1)
@@ -232,7 +232,7 @@ def test_groups_and_their_consumers_are_listed(invoke: Invoke, topic: Topic):
     assert "has no consumer" in invoke("topic", "groups", "orders", "audit").stderr
 
 
-def test_group_that_was_an_option_is_still_taken_and_the_new_place_is_said(invoke: Invoke, topic: Topic):
+def test_former_group_option_still_works_with_a_note(invoke: Invoke, topic: Topic):
     topic.group("mail", start="0")
     publish(topic, 1)
     polled = invoke("topic", "read", "orders", "--group", "mail", "--consumer", "m-1", "--json")
@@ -241,7 +241,7 @@ def test_group_that_was_an_option_is_still_taken_and_the_new_place_is_said(invok
     assert "m-1" in invoke("topic", "groups", "--group=mail", "orders").stdout
 
 
-def test_topics_are_listed_and_counted_beside_queues(invoke: Invoke, topic: Topic, server: RedisServer):
+def test_topics_are_listed_and_counted_with_queues(invoke: Invoke, topic: Topic, server: RedisServer):
     topic.group("mail", start="0").poll("m-1")
     publish(topic, 3)
     topic.group("mail").poll("m-1", 2)
@@ -262,7 +262,7 @@ def test_topics_are_listed_and_counted_beside_queues(invoke: Invoke, topic: Topi
     assert [each.get("queue") or each["topic"] for each in documents] == ["emails", "orders"]
 
 
-def test_observer_of_queues_needs_no_rights_of_topics(
+def test_observer_of_queues_needs_no_rights_on_topics(
     invoke: Invoke, topic: Topic, server: RedisServer, redis_client: redis.Redis
 ):
     publish(topic, 1)
@@ -302,7 +302,7 @@ def test_group_is_moved(invoke: Invoke, topic: Topic):
     assert [each.payload for each in group.poll("m-1")] == [1, 2]
 
 
-def test_lag_that_is_not_counted_to_its_end_is_shown_as_such(invoke: Invoke, topic: Topic):
+def test_incompletely_counted_lag_is_shown_as_such(invoke: Invoke, topic: Topic):
     group = topic.group("mail")
     second = topic.publish_many([NewRecord(bytes(1_000_000)) for _ in range(14)])[1]
     assert "lag at least 10" in invoke("topic", "group", "move", "orders", "mail", second.id).stdout
@@ -328,7 +328,7 @@ def test_unacked_records_are_listed_and_claimed(invoke: Invoke, topic: Topic):
     assert "has no consumer 'm-9'" in refused(invoke, "unacked", "orders", "mail", "--consumer", "m-9", code=1)
 
 
-def test_dead_letters_are_made_listed_and_brought_back(invoke: Invoke, topic: Topic):
+def test_dead_letters_are_listed_and_requeued(invoke: Invoke, topic: Topic):
     group = topic.group("mail")
     publish(topic, 2)
     group.poll("m-1")
@@ -370,7 +370,7 @@ def test_ghosts_are_cleared_and_counted(invoke: Invoke, topic: Topic):
     assert [each.id for each in group.unacked()] == ["1003-0"]
 
 
-def test_consumer_that_holds_records_needs_an_heir(invoke: Invoke, topic: Topic):
+def test_consumer_that_holds_records_needs_a_successor(invoke: Invoke, topic: Topic):
     group = topic.group("mail")
     publish(topic, 2)
     group.poll("m-1")
@@ -380,7 +380,7 @@ def test_consumer_that_holds_records_needs_an_heir(invoke: Invoke, topic: Topic)
     assert [each.name for each in group.consumers()] == ["m-2"]
 
 
-def test_topic_is_trimmed_by_length_by_id_and_by_what_is_acked(invoke: Invoke, topic: Topic):
+def test_topic_is_trimmed_by_length_id_and_acks(invoke: Invoke, topic: Topic):
     group = topic.group("mail")
     publish(topic, 10)
     assert told(invoke, "trim", "orders", "--max-length", "8", "--exact") == [{"dropped": 2}]
@@ -392,14 +392,14 @@ def test_topic_is_trimmed_by_length_by_id_and_by_what_is_acked(invoke: Invoke, t
     assert told(invoke, "trim", "orders", "--acked") == [{"dropped": 0, "slowest": "mail", "oldest": "1005-1"}]
 
 
-def test_topic_without_a_group_keeps_all(invoke: Invoke, topic: Topic):
+def test_topic_without_groups_keeps_all_records(invoke: Invoke, topic: Topic):
     publish(topic, 2)
     result = invoke("topic", "trim", "orders", "--acked")
     assert "2 left" in result.stdout
     assert "has no group" in result.stderr
 
 
-def test_topic_shrinks_to_what_came_since(invoke: Invoke, topic: Topic):
+def test_topic_shrinks_to_the_records_since_the_last_shrink(invoke: Invoke, topic: Topic):
     publish(topic, 4)
     assert told(invoke, "shrink", "orders") == [{"dropped": 0}]
     topic.publish("new")
@@ -416,13 +416,13 @@ def test_single_records_are_deleted(invoke: Invoke, topic: Topic):
     assert "1 of 2 records not in topic orders" in result.stderr
 
 
-def test_group_is_destroyed(invoke: Invoke, topic: Topic):
+def test_group_is_deleted(invoke: Invoke, topic: Topic):
     topic.group("mail")
     assert told(invoke, "destroy", "orders", "mail", "--yes") == [{"destroyed": "mail"}]
     assert topic.groups() == []
 
 
-def test_tail_prints_what_comes_and_ends_on_ctrl_c_with_0(start: Start, topic: Topic):
+def test_tail_prints_new_records_and_exits_with_0_on_ctrl_c(start: Start, topic: Topic):
     publish(topic, 2)
     process = start("topic", "tail", "orders", "--from", "1000-0", "--json")
     assert process.stdout is not None
@@ -435,7 +435,7 @@ def test_tail_prints_what_comes_and_ends_on_ctrl_c_with_0(start: Start, topic: T
 
 
 @pytest.mark.full
-def test_tail_that_waits_for_nothing_ends_on_ctrl_c_with_0(start: Start, topic: Topic):
+def test_waiting_tail_exits_with_0_on_ctrl_c(start: Start, topic: Topic):
     process = start("topic", "tail", "orders")
     client = topic._executor.client
     assert eventually(lambda: any("xread" in each["cmd"] for each in client.client_list()))
@@ -444,7 +444,7 @@ def test_tail_that_waits_for_nothing_ends_on_ctrl_c_with_0(start: Start, topic: 
     assert process.returncode == 0
 
 
-def test_commands_take_the_shards_that_are_recorded(invoke: Invoke, server: RedisServer):
+def test_commands_use_the_recorded_number_of_shards(invoke: Invoke, server: RedisServer):
     with Topic("many", url=server.url, shards=3) as topic:
         topic.group("mail")
         topic.publish_many([NewRecord(number) for number in range(9)])

@@ -1,4 +1,4 @@
-"""why: what keeps a message from being delivered, on the command line."""
+"""why: why a message has not been delivered, on the command line."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ def test_sentence_is_printed_on_one_line(invoke: Invoke, queue: Queue):
     assert (result.exit_code, result.stderr) == (0, "")
 
 
-def test_program_is_told_the_same_as_json(invoke: Invoke, queue: Queue):
+def test_answer_is_printed_as_json(invoke: Invoke, queue: Queue):
     queue.send("payload", id="order-42")
     told = json.loads(invoke("why", "emails", "order-42", "--json").stdout)
     assert (told["queue"], told["id"]) == ("emails", "order-42")
     assert told["why"].endswith("but no consumer of queue emails was ever seen")
 
 
-def test_message_that_is_not_there_is_answered_as_well(invoke: Invoke, queue: Queue):
+def test_missing_message_gets_an_answer_too(invoke: Invoke, queue: Queue):
     queue.send("payload")
     result = invoke("why", "emails", "nobody")
     assert result.stdout.startswith("nobody is not in queue emails: it was never sent, or is gone")
     assert result.exit_code == 0
 
 
-def test_error_of_several_lines_is_told_on_one(invoke: Invoke, queue: Queue):
+def test_multiline_error_is_printed_on_one_line(invoke: Invoke, queue: Queue):
     queue.send("payload", id="order-42")
     (message,) = queue.receive()
     message.nack(delay=60, error="Traceback:\n  line 1\nValueError: \x1b[2J")
