@@ -125,7 +125,7 @@ NOT_BURIED = {
 @click.option("--reason", metavar="TEXT", default=manage.BURIED, show_default=True, help="Why they are dead.")
 @json_option
 def bury(queue: Queue, ids: Sequence[str], reason: str, as_json: bool) -> int:
-    """Move the waiting messages ID of QUEUE to its dead letters, where you can view, edit, requeue or purge them.
+    """Move waiting messages of QUEUE by ID to its dead letters, where you can view, edit, requeue or purge them.
 
     Running messages are not moved. Exit code 1 if one of the messages is not waiting.
     """

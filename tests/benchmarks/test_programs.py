@@ -15,7 +15,7 @@ from tests.harness.proc import needs_proc
 from tests.harness.stores import is_alive
 from tests.harness.waiting import eventually
 
-PATIENCE = 240.0  # seconds, which no test is about
+PATIENCE = 240.0  # seconds, which no test checks
 
 PYTHON = """# /// script
 # requires-python = ">=3.11"
@@ -74,7 +74,7 @@ def test_environment_is_recreated_only_for_other_packages(tmp_path: Path):
     (made / "made-for").write_text("another==1")
     with pytest.raises(NoEnvironment, match="nowhere"):
         command_for(path, tmp_path / "home")
-    assert not (made / "made-for").exists()  # the next one tries again
+    assert not (made / "made-for").exists()  # the next run tries again
 
 
 def test_answer_is_the_last_line(tmp_path: Path):

@@ -24,7 +24,7 @@ def test_consumer_is_measured_scraped_and_not_in_turn():
 def test_scraper_that_is_stopped_before_it_starts_ends():
     routes = {"/metrics": lambda _: Response(200, b"")}
     with MetricsServer("127.0.0.1", 0, routes) as served, scraping.scraping() as scraper:
-        scraper.begin(f"http://127.0.0.1:{served.port}/metrics")  # while its process still starts
+        scraper.begin(f"http://127.0.0.1:{served.port}/metrics")  # while its process is still starting
         assert scraper.end() == 1
 
 

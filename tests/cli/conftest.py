@@ -43,7 +43,7 @@ def ended(pid: int) -> bool:
     except ProcessLookupError:
         return True
     except FileNotFoundError:
-        return Path("/proc/self").exists()  # gone since; or a system without /proc, and alive
+        return Path("/proc/self").exists()  # it has ended; or it is alive, on a system without /proc
 
 
 def followed(process: subprocess.Popen[str]) -> list[str]:
@@ -61,7 +61,7 @@ def followed(process: subprocess.Popen[str]) -> list[str]:
 def read_all(control: int) -> str:
     """Everything written to a terminal until its last user is gone; then close `control`."""
     shown = b""
-    with os.fdopen(control, "rb", buffering=0) as terminal, contextlib.suppress(OSError):  # how Linux tells of the end
+    with os.fdopen(control, "rb", buffering=0) as terminal, contextlib.suppress(OSError):  # how Linux reports the end
         while part := terminal.read(65_536):
             shown += part
     return shown.decode()
@@ -145,7 +145,7 @@ def invoke(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.chdir(tmp_path)
     for name in set(os.environ) - set(environment):
         monkeypatch.delenv(name)
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # a module that is written again may keep its second and size
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # a rewritten module may have the same second and size
 
     def call(*words: str, env: dict[str, str | None] | None = None, **options: Any) -> Result:
         importlib.invalidate_caches()
@@ -161,13 +161,13 @@ def invoke(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_pat
     root.setLevel(level)
     own.setLevel(own_level)
     logging.getLogger("delayq.server").setLevel(logging.NOTSET)
-    logging.disable(logging.NOTSET)  # as completion has it, which is not to speak
+    logging.disable(logging.NOTSET)  # as completion does, which must stay silent
     structlog.reset_defaults()
 
 
 def forget_modules(folder: Path) -> None:
     """Unload what was imported from a folder, and close its queues."""
-    inside = f"{folder}{os.sep}"  # a Path of each of the thousands of modules would take longer than the command
+    inside = f"{folder}{os.sep}"  # a Path for each of thousands of modules would take longer than the command
     for name, module in list(sys.modules.items()):
         if (getattr(module, "__file__", None) or "").startswith(inside):
             for each in vars(module).values():

@@ -50,7 +50,7 @@ def test_every_figure_is_measured_and_no_key_is_left(delayq: Run, redis_client: 
     assert told["memory_bytes"] > 100
     assert told["cost"]["redis_cpu_us"] > 0
     assert 0 < told["cost"]["trips"] < 1  # in batches
-    assert told["lone_trips"] >= 3  # a send, a claim, an ack at least
+    assert told["lone_trips"] >= 3  # at least a send, a claim and an ack
     assert redis_client.keys() == [b"another"]
 
 
@@ -128,7 +128,7 @@ def test_consumer_with_a_duration_returns_every_lateness(redis_server: RedisServ
         Queue("timed", url=redis_server.url) as queue,
         ConsumerProcess(ServerOptions(redis_server.url, "delayq")) as apart,
     ):
-        apart.begin(DrainOrder("timed", 5, seconds=3600.0))  # long enough for a machine that stands still meanwhile
+        apart.begin(DrainOrder("timed", 5, seconds=3600.0))  # long enough for a pause of the machine
         queue.send_many([Outgoing(n, delay=n / 10) for n in range(5)])
         result = apart.end(120)
         apart.begin(DrainOrder("nothing", None, seconds=0.1))

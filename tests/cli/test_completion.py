@@ -83,7 +83,7 @@ class Bash:
             while text := os.read(self._terminal, 4096):
                 self._shown += text.decode(errors="replace")
         except OSError:
-            pass  # so a terminal tells of its end
+            pass  # how a terminal reports its end
 
     def _await_prompt(self) -> None:
         self._prompts += 1
@@ -231,7 +231,7 @@ def test_completion_does_not_wait_for_a_server_that_does_not_answer(offered: Off
         silent.setblocking(False)
         with contextlib.suppress(BlockingIOError):
             silent.accept()[0].close()
-        with pytest.raises(BlockingIOError):  # it was not tried again
+        with pytest.raises(BlockingIOError):  # there was no second attempt
             silent.accept()
 
 

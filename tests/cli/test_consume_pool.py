@@ -80,7 +80,7 @@ def test_plain_handlers_run_in_one_process_per_core(delayq: Run, invoke: Invoke,
 
 @pytest.mark.full
 def test_function_of_a_schedule_runs_in_a_process(delayq: Run, queue: Queue):
-    assert delayq("consume", "tasks:emails", "--pool", "process", "--burst").returncode == 0  # which stores it
+    assert delayq("consume", "tasks:emails", "--pool", "process", "--burst").returncode == 0  # stores the schedule
     queue.schedules.run_now("yearly")
     done = delayq("consume", "tasks:emails", "--pool", "process", "--burst")
     assert "yearly in " in done.stdout
@@ -88,7 +88,7 @@ def test_function_of_a_schedule_runs_in_a_process(delayq: Run, queue: Queue):
 
 @pytest.mark.full
 def test_process_over_its_time_limit_is_killed_and_its_message_retried(start: Start, queue: Queue):
-    queue.send("stuck", max_retries=100)  # where the machine stands still, the second attempt may take too long as well
+    queue.send("stuck", max_retries=100)  # if the machine pauses, the second attempt may take too long too
     consumer = start("consume", "tasks:emails", "--pool", "process", "--timeout", "3s", "--log-format", "json")
     lines = followed(consumer)
     assert eventually(lambda: queue.stats().acked == 1)
@@ -100,7 +100,7 @@ def test_process_over_its_time_limit_is_killed_and_its_message_retried(start: St
 
 @pytest.mark.full
 def test_program_over_its_time_limit_is_stopped_with_its_children(start: Start, queue: Queue, tmp_path: Path):
-    queue.send("x", max_retries=100, id="x")  # where the machine stands still, an attempt is over before it has begun
+    queue.send("x", max_retries=100, id="x")  # if the machine pauses, an attempt may end before it starts
     program = "sleep 3600 & echo $! >> children; echo begun >&2; sleep 3600"
     consumer = start("consume", "emails", "--exec", program, "--timeout", "1s")
     error = "ProgramFailed: stopped after its time limit of 1 s: begun"

@@ -98,7 +98,7 @@ def test_changed_file_restarts_the_consumer_and_ctrl_c_ends_it(reloading: Begin,
     queue.send("one")
     assert eventually(lambda: queue.stats().acked == 1)
     (folder / "version.py").write_text(VERSION.replace("first", "other"))
-    os.utime(folder / "version.py", (SECOND, SECOND))  # as one who saves twice within a second
+    os.utime(folder / "version.py", (SECOND, SECOND))  # like a user who saves twice within a second
     assert consumer.has_told("consumer started", 2)
     queue.send("two")
     assert eventually(lambda: queue.stats().acked == 2)
@@ -177,7 +177,7 @@ def test_second_ctrl_c_does_not_wait_for_running_messages_before_a_restart(
     assert consumer.process.poll() is None
     assert eventually(lambda: _pressed(consumer))
     assert all(map(ended, consumer.pids()))
-    assert queue.stats().unack == 1  # it comes again when its lease ends
+    assert queue.stats().unack == 1  # it is redelivered when its lease ends
 
 
 def _pressed(consumer: Reloading) -> bool:
@@ -201,7 +201,7 @@ def test_several_targets_in_several_processes_restart_together(
     assert sorted(words[:3] for words in consumer.handled()) == [
         [name, "payload", "second"] for name in ("emails", "orders")
     ]
-    # Two of each time; a file that is half written may take one time more. A child may be quicker than the line of it.
+    # Two per restart; a half-written file may cause one more. A child may be faster than the log line about it.
     assert eventually(lambda: len(set(consumer.pids())) >= 4)
     assert consumer.press_ctrl_c() == 0
     assert all(map(ended, consumer.pids()))

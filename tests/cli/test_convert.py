@@ -36,6 +36,6 @@ def test_command_in_the_error_message_restores_the_messages(
     assert "one" in invoke("peek", "jobs", "--url", url).stdout
     assert invoke("convert", named).exit_code == 1
     assert eventually(Watched(tmp_path / "a store").is_at_rest)
-    write_version(tmp_path / "a store", Version("redis", (8, 2, 3)))  # as a run leaves it that is killed at its end
+    write_version(tmp_path / "a store", Version("redis", (8, 2, 3)))  # as a run leaves it if it is killed at its end
     shutil.rmtree(tmp_path / "a store" / KEPT)
     assert invoke("convert", named).stdout.endswith("; the files of redis 8.2.3 were deleted before this run\n")

@@ -91,7 +91,7 @@ def test_interrupted_redrive_prints_how_to_continue(start: Start, invoke: Invoke
     told, bounds = next(line for line in trouble.splitlines() if line).split("continue with ")
     assert told in {"requeued 1 message so far; ", "requeued 0 messages so far; "}  # before the reply was read
     assert trouble.endswith("delayq: aborted\n")
-    queue.receive()[0].reject("killed")  # the one that came back dies anew, and so does a new one
+    queue.receive()[0].reject("killed")  # the requeued message dies again, and so does a new one
     kill(queue)
     assert invoke("dead", "requeue", "emails", *bounds.split()).stdout == "requeued 4 messages\n"
     assert (queue.stats().dead, queue.stats().missing) == (2, 0)
@@ -221,7 +221,7 @@ def run_on_terminal(start: Start, environment: dict[str, str], editor: str, answ
     return process.wait(timeout=120), shown.decode().replace("\r\n", "\n")
 
 
-SAVE = 'import os; open(f, "w").write({}); os.utime(f, (0, 0))'  # whatever the clock's grain: it was saved
+SAVE = 'import os; open(f, "w").write({}); os.utime(f, (0, 0))'  # it was saved, at any resolution of the clock
 
 
 def test_payload_is_edited_as_readable_json(start: Start, environment: dict[str, str], queue: Queue):

@@ -73,7 +73,7 @@ def test_lines_of_several_threads_are_in_order_of_time(monkeypatch: pytest.Monke
     def echo(line: str) -> None:
         if not other.ident:
             other.start()
-            other.join(0.1)  # in which it would speak, if it could
+            other.join(0.1)  # time in which it would print something if it could
         lines.append(line)
 
     view = PlainView()

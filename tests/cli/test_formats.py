@@ -116,7 +116,7 @@ def test_duration_is_shown_in_two_units(seconds: float, text: str):
 
 
 def test_moment_is_shown_with_its_distance():
-    now = dt.datetime.now(dt.UTC)  # a look at units that a pause between the two does not change
+    now = dt.datetime.now(dt.UTC)  # units that a pause between the two does not change
     assert show_moment(now + dt.timedelta(days=2, minutes=30)).startswith("in 2d (")
     assert show_moment(now - dt.timedelta(days=2, minutes=10)).startswith("2d ago (")
 

@@ -172,7 +172,7 @@ def test_each_line_of_the_example_succeeds(path: str, invoke: Invoke, tmp_path: 
         if program == "delayq":
             result = invoke(*words)
             assert result.exit_code == 0, result.stderr
-            # The programs of consume write where this process does, and nobody consumes.
+            # The programs of consume write to the real stdout, and there are no consumers to list.
             assert result.stdout or words[0] in ("consume", "consumers")
         else:
             subprocess.run(line, shell=True, cwd=tmp_path, check=True)

@@ -135,7 +135,7 @@ def test_command_that_reads_a_ledger_deletes_no_old_dead_letters(invoke: Invoke,
     key = f"{LEDGER}:group:audit:dead"
     ((_, fields),) = redis_client.xrange(key)
     redis_client.delete(key)
-    redis_client.xadd(key, fields, id="1-0")  # as if it had been buried in 1970
+    redis_client.xadd(key, fields, id="1-0")  # as if it had died in 1970
     read = invoke("topic", "read", "emails", "audit", "--ledger", "--consumer", "b", "--json")
     assert len(read.stdout.splitlines()) == 5
     assert group.dead_length() == 1

@@ -68,7 +68,7 @@ def test_only_an_empty_queue_is_removed(shards: int, invoke: Invoke, server: Red
         message.ack()
         queue.purge()
         assert invoke("queue", "remove", "emials", "--yes").stdout == "removed emials\n"
-        left = redis_client.keys("delayq:{emials*")  # for three minutes, for who still uses the queue
+        left = redis_client.keys("delayq:{emials*")  # for three minutes, for programs that still use the queue
         removed = [shard.keys.removed for shard in queue._context.shards]
         assert len(left) == redis_client.exists(*removed) == shards
         assert all(redis_client.pttl(key) > 0 for key in removed)

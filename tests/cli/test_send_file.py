@@ -185,7 +185,7 @@ def test_slow_file_gets_a_progress_bar_on_a_terminal_only(terminal: bool, start:
     assert sender.stdin is not None
     sender.stdin.write('{"payload": 1}\n' * 600)
     sender.stdin.flush()
-    assert eventually(lambda: queue.stats().pending > 0)  # it has begun, and the time that goes without a bar runs
+    assert eventually(lambda: queue.stats().pending > 0)  # it has started, and the time before the bar appears runs
     time.sleep(progress.PATIENCE)
     sender.stdin.write('{"payload": 1}\n' * 600)
     sender.stdin.close()

@@ -150,7 +150,7 @@ def test_peek_and_show_print_the_phase_of_a_message(invoke: Invoke, queue: Queue
 def test_due_messages_are_found_in_each_structure(invoke: Invoke, queue: Queue):
     queue.send_many([Outgoing("payload", delay=0.001, id=f"m{number}") for number in range(3)])
     assert eventually(lambda: queue.stats().due == 3)
-    (message,) = queue.receive(1)  # the others go on to ready
+    (message,) = queue.receive(1)  # the others move to ready
     message.nack(delay=0)
     queue.send("payload", id="new")
     queue.send("payload", id="later", delay=3600)

@@ -27,7 +27,7 @@ from tests.cli.conftest import SECONDS, Invoke, Start
 from tests.harness.servers import RedisServer
 from tests.harness.waiting import eventually
 
-ENTER, LEAVE = "\x1b[?1049h", "\x1b[?1049l"  # the screen that a program has for itself
+ENTER, LEAVE = "\x1b[?1049h", "\x1b[?1049l"  # the alternate screen
 
 
 @dataclass
@@ -68,7 +68,7 @@ class Terminal:
     def resize(self, columns: int, lines: int) -> None:
         self.shown = ""
         fcntl.ioctl(self.control, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
-        self.process.send_signal(signal.SIGWINCH)  # which the kernel sends to a terminal's own session alone
+        self.process.send_signal(signal.SIGWINCH)  # the kernel sends it only to the terminal's own session
 
 
 Open = Callable[..., Terminal]
@@ -116,7 +116,7 @@ def test_live_view_updates_until_q_is_pressed(terminal: Open, queue: Queue):
     queue.pause()
     view.until(r"emails +7 +2 +0 +0 +0 .* paused")
     assert view.shown.index(ENTER) < view.shown.index("emails")
-    view.press("x")  # a key that means nothing
+    view.press("x")  # a key without a meaning
     queue.resume()
     view.until(r"emails +7 +2 +0 +0 +0 .* in \d+s")
     view.press("q")
@@ -274,9 +274,9 @@ def test_frozen_display_stays_until_it_is_resumed(terminal: Open, queue: Queue):
     view.press("p")
     view.until("frozen: p resumes")
     queue.send("x", delay=60)
-    view.press(">")  # it draws again, and has not looked
+    view.press(">")  # it draws again without a new reading
     told = view.until(r"scheduled▼(?s:.)*emails +\d ")
-    assert set(re.findall(r"emails +(\d) ", told)) == {"1"}  # of several frames, the last may be half drawn
+    assert set(re.findall(r"emails +(\d) ", told)) == {"1"}  # the last of several frames may be half drawn
     view.press(" ")
     view.until(r"emails +2 ")
     view.press("p")

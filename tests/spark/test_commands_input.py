@@ -47,12 +47,12 @@ def make_archive(*queues: str) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ("hydrate --lake typo --horizon 2h", "the lake 'typo' is not there"),
-        ("report --archive typo --to page", "the archive 'typo' is not there"),
-        ("archive --compact --to typo", "the archive 'typo' is not there"),
+        ("hydrate --lake typo --horizon 2h", "the lake 'typo' does not exist"),
+        ("report --archive typo --to page", "the archive 'typo' does not exist"),
+        ("archive --compact --to typo", "the archive 'typo' does not exist"),
         (
             "report emials --archive archive --to page",
-            "queue emials is not in the archive 'archive': it has emails, jobs",
+            "queue emials is not in the archive 'archive', which has emails, jobs",
         ),
         ("archive --all --to new", "no queue on this server keeps a ledger"),
         ("hydrate --lake lake", "give either --horizon or --until"),

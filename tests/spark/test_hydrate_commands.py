@@ -160,5 +160,5 @@ def test_hydrate_until_a_time_needs_no_horizon_and_a_missing_queue_is_reported(i
     words = ["pipeline", "hydrate", "--lake", "lake", "--until", "2999-01-01T00:00Z"]
     other = invoke(*words, "jbos")
     assert (other.exit_code, other.stdout) == (0, "0 messages loaded from 0 files\n")
-    assert "nothing of jbos is in lake, which has jobs" in other.stderr
+    assert "the lake lake holds nothing of queue jbos; it has jobs" in other.stderr
     assert invoke(*words, "jobs").stdout == "1 message loaded from 1 file\n"

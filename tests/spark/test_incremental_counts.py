@@ -175,4 +175,4 @@ def test_entries_dropped_before_they_were_counted_are_an_error_until_skipped(
 
 def test_only_a_following_report_can_skip_losses():
     done = CliRunner().invoke(main, ["pipeline", "report", "jobs", "--to", "report", "--skip-lost"])
-    assert (done.exit_code, "--skip-lost goes with --follow" in done.stderr) == (2, True)
+    assert (done.exit_code, "--skip-lost needs --follow" in done.stderr) == (2, True)

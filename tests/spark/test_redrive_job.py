@@ -229,10 +229,10 @@ def test_command_counts_and_redrives(
     monkeypatch.chdir(tmp_path)
     invoke = CliRunner(env={"DELAYQ_URL": redis_server.url}).invoke
     tried = invoke(main, ["pipeline", "redrive", "emails", "--where", "attempts = 1", "--dry-run"])
-    assert (tried.exit_code, tried.stdout) == (0, "would send 2 dead letters again\n  2 × broken\n")
+    assert (tried.exit_code, tried.stdout) == (0, "would requeue 2 dead letters\n  2 × broken\n")
     done = invoke(main, ["pipeline", "redrive", "emails", "--edit", "mending:mend", "--rate", "100/s"])
-    assert (done.exit_code, done.stdout) == (1, "sent 1 dead letter of emails again, of 2 chosen\n")
-    assert "left dead 1, whose edit failed:\n  1 × AssertionError: only ones" in done.stderr
+    assert (done.exit_code, done.stdout) == (1, "requeued 1 of 2 matching dead letters of emails\n")
+    assert "not requeued: 1, because the edit failed:\n  1 × AssertionError: only ones" in done.stderr
     assert pending(queue) == {"a": "new"}
     wrong = invoke(main, ["pipeline", "redrive", "emails", "--where", "nothing > 1"])
     assert (wrong.exit_code, "the condition 'nothing > 1'" in wrong.stderr) == (2, True)
