@@ -38,7 +38,7 @@ def doctor(server: ServerOptions, names: Sequence[str], lake: str | None, repair
     healthy = True
     in_lake = [] if lake is None else lakes.queues(lake)
     if lake is not None and not in_lake:
-        note(f"the lake {lake} holds messages of no queue")
+        note(f"the lake {lake} does not exist or holds no messages")
     known_names = sorted({*server.queue_names(), *in_lake})
     chosen = names or known_names
     if not chosen:

@@ -8,7 +8,7 @@ import inspect
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import click
@@ -347,6 +347,12 @@ def one_of(delay: float | None, at: dt.datetime | None) -> None:
     """Refuse --delay with --at."""
     if delay is not None and at is not None:
         raise click.UsageError("give either --delay or --at, not both")
+
+
+def in_options(text: str, given: Mapping[str, object]) -> str:
+    """Return an error with the names of options, such as --expires-in, in place of the arguments of functions."""
+    names = "|".join({*given, "id", "on_conflict"})
+    return re.sub(rf"\b({names})=", lambda match: f"--{match[1].replace('_', '-')} ", text).rstrip()
 
 
 class NamedServer(NamedTuple):

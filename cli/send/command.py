@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from delayq.errors import InvalidInput
+from delayq.errors import DuplicateMessage, InvalidInput
 from delayq.model.delivery import OnConflict, SentMessage
 from delayq.queue import Queue
 
@@ -19,6 +19,7 @@ from ..options import (
     PAIR,
     command,
     due_options,
+    in_options,
     json_option,
     new_queue_argument,
     one_of,
@@ -107,7 +108,10 @@ def send(
 def _send_one(queue: Queue, payload: str, kind: Kind, as_json: bool, **options: Any) -> None:
     one_of(options.get("delay"), options.get("at"))
     body = read_stdin() if payload == "-" else payload.encode(errors="surrogateescape")
-    sent = queue.send(payload_of(body, kind), **options)
+    try:
+        sent = queue.send(payload_of(body, kind), **options)
+    except (InvalidInput, DuplicateMessage) as error:
+        raise type(error)(in_options(str(error), options)) from error
     if as_json:
         print_json(sent._asdict())
     else:

@@ -78,8 +78,8 @@ def open_journal(queue: Queue, name: str, stream: IO[bytes], resume: bool) -> Ch
             )
     elif lines := max(each.line for each in journal.current):
         note(
-            f"{lines:,} lines of {name}, or of a file like it, were already sent to {queue.name}: those without an id "
-            "are sent again; with --resume, only the missing lines are sent"
+            f"{plural(lines, 'line')} of {name}, or of a file like it, already sent to {queue.name}: lines without an "
+            "id are sent again; --resume sends only the missing lines"
         )
     journal.begin(new_ids(1)[0])
     return journal

@@ -87,7 +87,7 @@ def unacked(
         for each in found:
             print_json(each._asdict())
     elif not found:
-        note(f"group {group.name} has no such unacked records")
+        note(f"group {group.name} has no unacked records{' that match' if consumer or idle else ''}")
     else:
         rows = [(each.id, each.consumer, show_duration(each.idle), each.deliveries) for each in found]
         print_table(("id", "consumer", "idle", "#deliveries"), rows)

@@ -46,7 +46,7 @@ BAD = [
         "'--timeout': '2d' is more than 1d: leave the option out for no limit",
     ),
     (["send", "emails", "hello", "--on-conflict", "merge"], "'merge' is not one of"),
-    (["send", "emails", "hello", "--expires-in", "1s", "--delay", "2s"], "over before the message is due"),
+    (["send", "emails", "hello", "--expires-in", "1s", "--delay", "2s"], "--expires-in 1.0 is over before the message"),
     (["send", "emails", "hello", "--header", "A"], "'A' is not NAME=VALUE"),
     (["send", "emails", "hello", "--header", "=A"], "'=A' is not NAME=VALUE"),
     (["send", "emails", "{", "--as", "json"], "the payload is not JSON"),

@@ -60,8 +60,8 @@ def test_file_that_is_sent_again_without_resume_gets_a_note(invoke: Invoke, writ
     words = ["send", "emails", "--file", "emails.jsonl"]
     assert invoke(*words).stderr == ""
     again = invoke(*words).stderr
-    assert again.startswith("3 lines of emails.jsonl, or of a file like it, were already sent to emails: ")
-    assert "those without an id are sent again; with --resume" in again
+    assert again.startswith("3 lines of emails.jsonl, or of a file like it, already sent to emails: ")
+    assert "lines without an id are sent again; --resume" in again
     assert invoke(*words, "--resume").stderr == "continuing emails.jsonl after line 3\n"
 
 

@@ -129,4 +129,4 @@ def test_doctor_prints_what_it_found_in_a_lake_and_exits_with_1(redis_server: Re
 def test_doctor_reports_a_missing_lake(redis_server: RedisServer, lake: Path):
     told = CliRunner().invoke(main, ["doctor", "--url", redis_server.url, "--lake", str(lake)])
     assert (told.exit_code, told.stdout) == (0, "")
-    assert f"the lake {lake} holds messages of no queue" in told.stderr
+    assert f"the lake {lake} does not exist or holds no messages" in told.stderr
