@@ -34,7 +34,7 @@ def delayq_queue(delayq_clock: Clock) -> Queue:
 
 @pytest.fixture
 def delayq_async_clock() -> Iterator[AsyncClock]:
-    """The same for queues of `delayq.aio`: a `delayq.testing.aio.Clock`, whose ``add`` takes blocking queues, too."""
+    """The same for queues of `delayq.aio`: a `delayq.testing.aio.Clock`, whose ``add`` also takes blocking queues."""
     from delayq.testing.aio import in_memory  # noqa: PLC0415  # the same
 
     with in_memory() as clock:

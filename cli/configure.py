@@ -76,7 +76,7 @@ def _entries(text: str) -> int | bool:
     if text == DEFAULT:
         return True
     if not text.isdecimal() or not 1 <= int(text[:9]) <= MOST_EVENTS:
-        raise InvalidInput(f"{text!r} is not a whole number from 1 to {MOST_EVENTS}: QUEUE goes before --events")
+        raise InvalidInput(f"{text!r} is not a whole number from 1 to {MOST_EVENTS}: put QUEUE before --events")
     return int(text)
 
 

@@ -254,7 +254,7 @@ def new_queue_argument(function: Function) -> Function:
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON; a list has one document per line.")
 
-long_option = click.option("--long", is_flag=True, help="Show dates beside relative times.")
+long_option = click.option("--long", is_flag=True, help="Show dates in addition to relative times.")
 
 create_option = click.option(
     "--create", is_flag=True, help="Do not warn if the name of a new QUEUE is much like another one."

@@ -1,17 +1,16 @@
 // npm: bullmq@6.7.0 ioredis@6.0.0
 //
-// BullMQ. Says and does what protocol.py tells, as the peers in Python do; a file by itself, as it runs where its
-// packages are.
+// BullMQ. Follows protocol.py, like the peers in Python; it is a single file because it runs where its packages are.
 
 import { createRequire } from "node:module";
 import { parseArgs } from "node:util";
 import { Queue, Worker } from "bullmq";
 import { Redis } from "ioredis";
 
-const DIGITS = 13; // of the due time in ms since 1970, with which a payload begins
-const WARM_UP = 200; // messages that are sent before the clock starts
-const SETTLE_MS = 1200; // in which the last acks go out
-const BULK = 250; // jobs in a call
+const DIGITS = 13; // of the due time in ms since 1970 at the start of a payload
+const WARM_UP = 200; // messages sent before the clock starts
+const SETTLE_MS = 1200; // for the last acks
+const BULK = 250; // jobs per call
 const CONCURRENCY = 100;
 
 const numbers = { messages: 1000, size: 100, delay: 60, over: 10, after: 5, wait: 120 };
@@ -25,7 +24,7 @@ for (const name in numbers) options[name] = Number(values[name] ?? numbers[name]
 
 const say = (answer, then = () => {}) => process.stdout.write(JSON.stringify(answer) + "\n", then);
 const connect = () => new Redis(options.url, { maxRetriesPerRequest: null });
-const now = () => performance.timeOrigin + performance.now(); // ms since 1970, with their fractions
+const now = () => performance.timeOrigin + performance.now(); // ms since 1970, with fractions
 const cpuSeconds = () => (({ user, system }) => (user + system) / 1e6)(process.cpuUsage());
 
 const filler = "x".repeat(options.size - DIGITS);
@@ -97,7 +96,7 @@ async function consume() {
         cpu_seconds: cpu,
         cpu_at_ready: cpuAtReady,
       };
-      say(answer, () => process.exit(0)); // at once, a long one would be cut off
+      say(answer, () => process.exit(0)); // exiting at once would cut off a long answer
     }, SETTLE_MS);
   }
 

@@ -154,7 +154,7 @@ def bench(server: ServerOptions, size: int, tick: Callable[[], None]) -> Generat
         tick: called after each sample.
     """
     payload = b"x" * size
-    # With a client of its own, as a user makes a queue: one that shares its client is slower.
+    # With its own client, like a user's queue: one that shares its client is slower.
     queue = Queue(f"delayq-bench-{secrets.token_hex(4)}", url=server.url, prefix=server.prefix)
     try:
         with BareScripts(queue, payload) as bare, ConsumerProcess(server) as apart:
@@ -165,7 +165,7 @@ def bench(server: ServerOptions, size: int, tick: Callable[[], None]) -> Generat
 
 
 def clear(queue: Queue) -> None:
-    """Delete the keys of a queue of one shard, with which nobody works any more."""
+    """Delete the keys of a queue with one shard that is no longer in use."""
     client: Any = home(queue)
     keys = queue.execute(QueueContext.opened)[0].keys
     for state in STATES:

@@ -47,7 +47,7 @@ def test_without_options_limits_are_shown_and_not_changed(invoke: Invoke, queue:
         (["--concurrency", "0"], "'0' is not a whole number from 1 to 1000000: --no-concurrency removes the setting"),
         (["--concurrency", "many"], "'--concurrency': 'many' is not a whole number"),
         (["--per-key", "1000001"], "'--per-key': '1000001' is not a whole number from 1 to 1000000: --no-per-key"),
-        (["--events", "0"], "'--events': '0' is not a whole number from 1 to 10000000: QUEUE goes before --events"),
+        (["--events", "0"], "'--events': '0' is not a whole number from 1 to 10000000: put QUEUE before --events"),
         (["--events", "1000000000"], "'1000000000' is not a whole number from 1 to 10000000"),
         (["--max-retries", "-1"], "'-1' is not a whole number from 0 to 1000000: --no-max-retries removes the setting"),
         (["--backoff", "soon"], "'--backoff': backoff 'soon' cannot be read: write it as in \"fixed:10s\""),
