@@ -60,7 +60,7 @@ def test_example_of_the_help_prints_text(delayq: Run, redis_client: redis.Redis)
     assert done.returncode == 0, done.stderr
     first, *_ = done.stdout.splitlines()
     assert first.split() == ["messages", "per", "second", "delayq", "from–to", "bare", "scripts", "from–to", "ratio"]
-    for name in (*(title for title, _ in RATES.values()), "lateness", "memory", "processor", "round trips"):
+    for name in (*(title for title, _ in RATES.values()), "lateness", "memory", "server CPU", "round trips"):
         assert f"\n{name}  " in done.stdout
     assert "; none early (200 over 2 s)" in done.stdout
     assert "consumer started" not in done.stderr
