@@ -1,4 +1,4 @@
-"""The doctor of the async face: whether a queue, live, keeps its promises, and what can be repaired.
+"""The doctor of the async face: checks a queue in use for faults, and repairs what can be repaired.
 
 report = await examine(Queue("emails"))
 for finding in report.findings:
@@ -24,12 +24,12 @@ async def examine(queue: Queue, repair: bool = False, on_step: Callable[[Step], 
     It reads every message once, a few hundred at a time, and never blocks the server for more than a few milliseconds.
 
     Args:
-        repair: repair what can be repaired: a message is put into one structure, or into the dead letters if its
-            payload or its place is gone; remains of messages that are gone are removed; expired leases are taken
-            back; and differences in the counts are counted as adjusted.
+        repair: repair what can be repaired: keep each message in one structure, or move it to the dead letters if its
+            payload or its place is gone; remove leftovers of messages that are gone; take back expired leases; and
+            count differences in the counts as adjusted.
         on_step: called with each step.
 
     Raises:
-        ServerError: also in between; earlier repairs stay.
+        ServerError: at any point; earlier repairs stay.
     """
     return await queue.execute(operation.examine, repair, on_step)
