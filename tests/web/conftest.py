@@ -67,6 +67,12 @@ class Client:
 
 
 @pytest.fixture
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no server count as silent because the machine is busy."""
+    monkeypatch.setattr("delayq.web.servers.SILENCE_SECONDS", 60.0)
+
+
+@pytest.fixture
 def queue(redis_server: RedisServer) -> Iterator[Queue]:
     with Queue("emails", url=redis_server.url, shards=None) as queue:
         yield queue
@@ -79,7 +85,7 @@ def cheap_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def enter(redis_server: RedisServer) -> Iterator[Enter]:
+def enter(redis_server: RedisServer, unhurried: None) -> Iterator[Enter]:  # noqa: ARG001
     """A dashboard of the server ``main``, unless other servers are given."""
     with ExitStack() as stack:
 
@@ -98,7 +104,7 @@ def enter(redis_server: RedisServer) -> Iterator[Enter]:
 
 
 @pytest.fixture
-def serve(redis_server: RedisServer) -> Iterator[Serve]:
+def serve(redis_server: RedisServer, unhurried: None) -> Iterator[Serve]:  # noqa: ARG001
     with ExitStack() as stack:
 
         def start(**options: Any) -> str:

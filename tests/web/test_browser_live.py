@@ -48,6 +48,11 @@ SHOW = """(is) => {
 
 
 @pytest.fixture
+def unhurried() -> None:
+    """Let servers count as silent after the usual time: that is what these tests are about."""
+
+
+@pytest.fixture
 def seven(redis_server: RedisServer, queue: Queue) -> Iterator[tuple[str, Dashboard]]:
     """A dashboard of seven servers, and its address."""
     queue.send("hello", delay=60)

@@ -31,6 +31,11 @@ NAMES = [f"queue-{number:03}" for number in range(60)]
 
 
 @pytest.fixture
+def unhurried() -> None:
+    """Let servers count as silent after the usual time: that is what these tests are about."""
+
+
+@pytest.fixture
 def silenced(own_server: RedisServer) -> Iterator[Callable[[signal.Signals], None]]:
     """Stops and continues the process of a server with sixty queues: it keeps its connections, but does not answer."""
     with own_server.client() as client:
