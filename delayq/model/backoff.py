@@ -1,8 +1,8 @@
 """How long a failed message waits for its next attempt.
 
-A backoff is a callable that returns seconds. It takes the number of the attempt that failed (1 or more) and, if it has
-a second argument without a default, or one called ``error``, what the handler has raised. Those of this module can also
-be written as a text, in which form a queue stores them: ``exponential:base=10s,factor=3``.
+A backoff is a callable that returns seconds. It takes the number of the attempt that failed (1 or more). If it has a
+second argument without a default, or one called ``error``, it also takes what the handler raised. The backoffs of this
+module can also be written as text, and a queue stores them in that form: ``exponential:base=10s,factor=3``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Backoff: TypeAlias = Wait | WaitAfterError
 
 @dataclass(frozen=True, slots=True)
 class WrittenBackoff:
-    """A backoff that can be written down, and read again with `parse`."""
+    """A backoff that can be written as text, and read again with `parse`."""
 
     text: str
     wait: Wait = field(repr=False, compare=False)
@@ -34,9 +34,9 @@ class WrittenBackoff:
 
 
 def seeing_errors(backoff: Backoff) -> WaitAfterError:
-    """Return a backoff as one that takes the error, too; raises InvalidInput for what cannot be called as one."""
+    """Return a backoff as one that also takes the error; raises InvalidInput if it cannot be called as one."""
     if not callable(backoff):
-        raise InvalidInput(f"backoff {backoff!r} is not callable: give one of delayq.backoff, or a function")
+        raise InvalidInput(f"backoff {backoff!r} is not callable: use one from delayq.backoff, or a function")
     called: Any = backoff
     if _takes_error(called):
         check_takes(called, f"backoff {called!r}", "the attempt", "its error")
@@ -62,26 +62,26 @@ def fixed(seconds: Seconds) -> Wait:
 
 
 def linear(base: Seconds = 1, step: Seconds = 1, maximum: Seconds = 3600) -> Wait:
-    """Wait `base` seconds after the first failure, and `step` more after each further one, at most `maximum`."""
+    """Wait `base` seconds after the first failure and `step` seconds more after each further one, up to `maximum`."""
     first, more, most = _seconds(base, "base"), _seconds(step, "step"), _seconds(maximum, "maximum")
     text = f"linear:base={_text(first)}s,step={_text(more)}s,maximum={_text(most)}s"
     return WrittenBackoff(text, lambda attempt: min(most, first + more * (attempt - 1)))
 
 
 def exponential(base: Seconds = 1, factor: float = 2, maximum: Seconds = 3600, jitter: float = 0.1) -> Wait:
-    """Wait `base` seconds after the first failure, `factor` times as long after each further one.
+    """Wait `base` seconds after the first failure, and `factor` times as long after each further one.
 
     Args:
         factor: 1 or more.
         maximum: the longest wait, before the jitter.
-        jitter: 0 to 1, the share by which each wait is made longer or shorter at random, so that messages that
+        jitter: 0 to 1. Each wait is made longer or shorter at random by up to this share, so that messages that
             failed together do not come back together.
     """
     first, most = _seconds(base, "base"), _seconds(maximum, "maximum")
     if not isinstance(factor, int | float) or not factor >= 1:
-        raise InvalidTime(f"factor {factor!r} is not 1 or more")
+        raise InvalidTime(f"factor {factor!r} is not a number of 1 or more")
     if not isinstance(jitter, int | float) or not 0 <= jitter <= 1:
-        raise InvalidTime(f"jitter {jitter!r} is not between 0 and 1")
+        raise InvalidTime(f"jitter {jitter!r} is not a number between 0 and 1")
 
     def wait(attempt: int) -> float:
         try:
@@ -95,11 +95,11 @@ def exponential(base: Seconds = 1, factor: float = 2, maximum: Seconds = 3600, j
 
 
 def sequence(waits: Sequence[Seconds]) -> Wait:
-    """Wait the times of a list in turn, and the last one from then on."""
+    """Wait each time of a list in turn, then keep using the last one."""
     if isinstance(waits, str) or not isinstance(waits, Sequence):
-        raise InvalidTime(f"waits {waits!r} are not a list of times")
+        raise InvalidTime(f"waits {waits!r} is not a list of times")
     if not waits:
-        raise InvalidTime("a sequence of waits must not be empty: give at least one")
+        raise InvalidTime("the sequence of waits is empty: give at least one")
     seconds = [_seconds(wait, "wait") for wait in waits]
     text = f"sequence:{','.join(f'{_text(each)}s' for each in seconds)}"
     return WrittenBackoff(text, lambda attempt: seconds[min(attempt, len(seconds)) - 1])
@@ -113,13 +113,13 @@ _NUMBERS = ("factor", "jitter")  # the others are times
 
 
 def parse(text: str) -> Wait:
-    """Return the backoff that a text stands for.
+    """Read a backoff from text.
 
-    It is written as in "fixed:10s", "linear:base=1s,step=5s,maximum=1h", "exponential:base=10s,factor=3,jitter=0.1" or
-    "sequence:1s,10s,1m": what is left out is as in the function of that name.
+    The forms are "fixed:10s", "linear:base=1s,step=5s,maximum=1h", "exponential:base=10s,factor=3,jitter=0.1" and
+    "sequence:1s,10s,1m". An argument that is left out has the default of the function of that name.
 
     Raises:
-        InvalidInput: it is not in that form, or a value is out of range.
+        InvalidInput: the text is not in one of these forms, or a value is out of range.
     """
     kind, _, rest = text.strip().partition(":")
     words = [word.strip() for word in rest.split(",")] if rest else []
@@ -138,7 +138,7 @@ def parse(text: str) -> Wait:
     except (KeyError, ValueError):
         pass
     raise InvalidInput(
-        f'backoff {text!r} cannot be read: write it as in "fixed:10s", "linear:base=1s,step=5s,maximum=1h", '
+        f'unknown backoff {text!r}; write it as "fixed:10s", "linear:base=1s,step=5s,maximum=1h", '
         '"exponential:base=10s,factor=3,maximum=1h,jitter=0.1" or "sequence:1s,10s,1m"'
     )
 
@@ -160,4 +160,4 @@ def _seconds(value: Seconds, what: str) -> float:
 
 DEFAULT_RETRIES = 5
 DEFAULT_BACKOFF = exponential(base=10, factor=3, maximum=3600, jitter=0.1)
-"""With these retries: 10 s, 30 s, 90 s, 4.5 min and 13.5 min, about 20 minutes in all."""
+"""The waits are 10 s, 30 s, 90 s, 4.5 min and 13.5 min, about 20 minutes in all."""

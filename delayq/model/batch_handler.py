@@ -1,4 +1,4 @@
-"""Handlers of several messages at once: what they are given, and how what they return is read. No I/O."""
+"""Handlers of several messages at once: what they are given, and how their return value is read. No I/O."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class BatchHandler:
     """A function that handles several messages at once, as `Queue.batch_handler` registers it.
 
     Attributes:
-        function: is called with a list of messages.
-        max_messages: the most that it is given.
-        max_wait: seconds that the first message of a batch waits for others.
+        function: called with a list of messages.
+        max_messages: the most messages it is given at once.
+        max_wait: how many seconds the first message of a batch waits for others.
         read: reads a message's payload as the type that the function is annotated with.
     """
 
@@ -40,7 +40,7 @@ class BatchHandler:
 
     @classmethod
     def of(cls, function: Callable[..., Any], max_messages: int, max_wait: Seconds) -> BatchHandler:
-        """Return the handler that a function is; raises InvalidInput for what is out of range, or cannot be read."""
+        """Make a handler from a function; raises InvalidInput for a value out of range or an unusable annotation."""
         check_sizes(max_messages, max_wait)
         called, read = adapt_batch(function)
         return cls(called, max_messages, milliseconds(max_wait, "max_wait") / 1000, read)
@@ -49,15 +49,15 @@ class BatchHandler:
         return self.function(messages)
 
     def around(self, wrap: Callable[[Together], Together]) -> BatchHandler:
-        """Return this handler with what `wrap` makes of its function."""
+        """Return this handler with its function wrapped by `wrap`."""
         return replace(self, function=wrap(self.function))
 
 
 def check_sizes(max_messages: int, max_wait: Seconds) -> None:
-    """Raise InvalidInput for a size or a time that no batch can have."""
+    """Raise InvalidInput for a size or a wait that is out of range."""
     is_number = isinstance(max_messages, int) and not isinstance(max_messages, bool)
     if not is_number or not 1 <= max_messages <= MOST_MESSAGES:
-        raise InvalidInput(f"max_messages {max_messages!r} is not a number from 1 to {MOST_MESSAGES:,}")
+        raise InvalidInput(f"max_messages {max_messages!r} is not a whole number from 1 to {MOST_MESSAGES:,}")
     if milliseconds(max_wait, "max_wait") > LONGEST_WAIT_MS:
         raise InvalidInput(f"max_wait {max_wait!r} is not between 0 and {LONGEST_WAIT_MS // 1000:,} seconds")
 
@@ -66,12 +66,12 @@ class Batching(Generic[D]):
     """How a consumer handles messages together.
 
     Args:
-        handler: what handles them.
-        middleware: what is done around each delivery.
-        is_alone: whether a message is to be handled by itself, by another function.
+        handler: handles them.
+        middleware: runs around each delivery.
+        is_alone: whether a message must be handled by itself, by another function.
 
     Attributes:
-        function: what is to be called, or awaited, with each list that `steps` yields.
+        function: to be called, or awaited, with each list that `steps` yields.
     """
 
     def __init__(
@@ -85,10 +85,10 @@ class Batching(Generic[D]):
         self._within = middleware.within()
 
     def steps(self, messages: Sequence[D]) -> Generator[list[D], Any, Outcomes[D]]:
-        """Handle a batch: yield, once at most, the messages to call the function with; return what becomes of each.
+        """Handle a batch: yield the messages to call the function with, at most once; return the outcome of each.
 
-        It is sent what the function has returned, or thrown what that has raised. What middleware or a payload's type
-        keeps from the function has its outcome without it.
+        Send it what the function returned, or throw what it raised. A message that middleware or a payload's type keeps
+        from the function gets its outcome without it.
         """
         parts = [_Part(message, self._within(message) if self._within else None) for message in messages]
         ready = [part for part in parts if part.begin(self._read)]
@@ -104,9 +104,10 @@ class Batching(Generic[D]):
 
 
 class _Part(Generic[D]):
-    """A message of a batch, on its way through what is done around its delivery.
+    """A message of a batch, on its way through the middleware around its delivery.
 
-    That has a context of its own: what it sets there, such as the current span, is not that of another message.
+    The middleware runs in a context of its own, so what it sets there, such as the current span, stays with this
+    message.
     """
 
     outcome: oc.Outcome
@@ -117,11 +118,11 @@ class _Part(Generic[D]):
         self._context = copy_context() if within is not None else None
 
     def begin(self, read: Callable[[D], object] | None) -> bool:
-        """Return whether the message goes on to the handler; else it has an outcome."""
+        """Return whether the handler should get the message; if not, the message already has an outcome."""
         try:
             if self._within is not None and self._context is not None:
                 self._context.run(next, self._within)
-        except StopIteration as swallowed:  # an error of one layer, by another one
+        except StopIteration as swallowed:  # one layer swallowed an error of another
             self.outcome = _outcome(swallowed.value)
             return False
         except BaseException as error:  # noqa: BLE001  # as raised by the handler
@@ -136,7 +137,7 @@ class _Part(Generic[D]):
         return True
 
     def end(self, verdict: Any) -> None:
-        """Decide about the message, by what the handler has said of it, and what middleware makes of that."""
+        """Set the outcome of the message from the handler's verdict and what middleware makes of it."""
         if self._within is not None and self._context is not None:
             failed = isinstance(verdict, BaseException)
             trace = verdict.__traceback__ if failed else None
@@ -146,7 +147,7 @@ class _Part(Generic[D]):
                 ended_with = ended.value
             except BaseException as error:  # noqa: BLE001
                 ended_with = error
-            if failed:  # the same error may be that of all: its trace must not grow by each of them
+            if failed:  # all messages may share this error: its traceback must not grow with each of them
                 verdict.__traceback__ = trace
             verdict = ended_with
         self.outcome = _outcome(verdict)
@@ -157,7 +158,7 @@ def _outcome(verdict: Any) -> oc.Outcome:
         return oc.of_error(verdict)
     try:
         return oc.of_return(verdict)
-    except BaseException as error:  # noqa: BLE001  # what is to follow may be a generator of the handler's
+    except BaseException as error:  # noqa: BLE001  # `then` may be a generator of the handler's
         return oc.of_error(error)
 
 
@@ -165,30 +166,30 @@ def verdicts_of(returned: object, messages: Sequence[Delivery[Any]]) -> list[Any
     """Return the verdict on each message: None, a bool, an Ack or an error.
 
     Args:
-        returned: by the handler: None or True for all, False for none, or a mapping from ids, or messages, to verdicts;
-            what is missing there is done.
+        returned: what the handler returned. None or True acks all, False fails all. A mapping gives verdicts by id or
+            message; messages missing from it are acked.
 
     Raises:
-        InvalidInput: it is, or holds, something else, or names what was not in the batch.
+        InvalidInput: the value is or holds something else, or names a message that was not in the batch.
     """
     if returned is None or isinstance(returned, bool):
         return [returned] * len(messages)
     if not isinstance(returned, Mapping):
         raise InvalidInput(
-            f"the batch handler returned a {type(returned).__name__}: return None when all is done, or a dict from ids "
-            "to verdicts"
+            f"the batch handler returned a {type(returned).__name__}: return None if all succeeded, or a dict of ids "
+            "and verdicts"
         )
     known = {message.id for message in messages}
     verdicts: dict[str, Any] = {}
     for key, verdict in returned.items():
         id = key.id if isinstance(key, Delivery) else key
         if id not in known:
-            raise InvalidInput(f"the batch handler returned a verdict on {id!r}, which was not in its batch")
+            raise InvalidInput(f"the batch handler returned a verdict for {id!r}, which was not in its batch")
         if id in verdicts:
-            raise InvalidInput(f"the batch handler returned two verdicts on {id!r}: by its id, and by the message")
+            raise InvalidInput(f"the batch handler returned two verdicts for {id!r}: one by id and one by message")
         if not (verdict is None or isinstance(verdict, bool | oc.Ack | BaseException)):
             raise InvalidInput(
-                f"the batch handler returned {verdict!r} for {id!r}, not a verdict: give True, False, Ack(…), or "
+                f"the batch handler returned {verdict!r} for {id!r}: return True, False, None, Ack(…), or "
                 "an error such as Reject(…)"
             )
         verdicts[id] = verdict

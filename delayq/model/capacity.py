@@ -1,7 +1,7 @@
-"""What it takes to hold so many messages: memory, servers, a lake, and time.
+"""What a number of messages needs: memory, servers, a lake, and time.
 
-Bytes are computed in ``footprint``. Rates are those of ``docs/benchmarks.md`` and ``docs/capacity.md``: of small
-payloads, on a machine with two cores, good for an estimate of the order.
+``footprint`` computes the bytes. The rates come from ``docs/benchmarks.md`` and ``docs/capacity.md``: they hold for
+small payloads on a machine with two cores, and give the order of magnitude.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ MOST_MESSAGES = 10**12
 LEAST_MEMORY = GIB // 16
 
 FILLED = 0.75
-"""The share of a server's memory that is planned for.
+"""The share of a server's memory to plan with.
 
-The rest is for a hash table that grows, whose old half is kept meanwhile, for what the allocator cannot give away
-again, for the buffers of clients, and for the pages that are written to while a snapshot is taken.
+The rest is for a hash table that grows while its old half is kept, memory that the allocator cannot give back, client
+buffers, and pages written to during a snapshot.
 """
 
 RESERVED: Final = 86_400.0
-"""Seconds behind its hour for which a message that came from a lake cannot come again: as long its mark is reserved."""
+"""Seconds after its hour for which the id of a message from a lake stays reserved, so that it cannot arrive twice."""
 
 MARK_BYTES: Final = 16
 
 BUSY = 0.5
-"""The share of a server's one core that is planned for: what comes at once would wait, else."""
+"""The share of a server's one core to plan with: above it, bursts would wait."""
 
 SERVER_SECONDS: Final = 6.9e-6
-"""Of a server's core for a message that is sent in bulk and drained: docs/benchmarks.md, delayq alone."""
+"""Time of a server's core for a message that is sent in bulk and drained: docs/benchmarks.md, delayq alone."""
 
 SENT: Final = 156_000
-"""Messages a second that a process sends: docs/benchmarks.md, send in bulk."""
+"""Messages a second that one process sends: docs/benchmarks.md, send in bulk."""
 
 CONSUMED: Final = 136_000
-"""Messages a second that a process takes and acks, its handler doing nothing: docs/benchmarks.md, drain."""
+"""Messages a second that one process takes and acks with an empty handler: docs/benchmarks.md, drain."""
 
 DEFERRED: Final = 150_000
 """Messages a second that Spark writes to a lake on two cores: docs/capacity.md."""
@@ -55,17 +55,17 @@ HYDRATED: Final = 65_000
 
 
 class Load(NamedTuple):
-    """What is to be held.
+    """The messages to plan for.
 
     Attributes:
-        messages: that wait, at the most.
+        messages: the most that wait at once.
         shape: what they have in common.
-        spread: seconds over which they fall due, evenly but for `rate`.
-        horizon: seconds ahead of its due time at which a message of the lake comes into Redis.
-        rate: messages a second that fall due when most do; None for the mean.
-        unique_for: seconds for which ids stay reserved when all are sent into Redis at once; 0 for not at all.
+        spread: seconds over which they fall due, evenly except for `rate`.
+        horizon: how many seconds before its due time a message moves from the lake into Redis.
+        rate: messages a second that fall due at the peak; None for the mean.
+        unique_for: seconds for which ids stay reserved when all messages are sent into Redis at once; 0 for none.
         server_memory: bytes that a server may use.
-        redis: the version, of LAYOUTS.
+        redis: the version, a key of LAYOUTS.
     """
 
     messages: int
@@ -79,16 +79,16 @@ class Load(NamedTuple):
 
     @property
     def mean(self) -> float:
-        """Messages a second that fall due, were they spread evenly."""
+        """Messages a second that fall due if they are spread evenly."""
         return self.messages / self.spread
 
     @property
     def peak(self) -> float:
-        """Messages a second that fall due when most do."""
+        """Messages a second that fall due at the peak."""
         return self.rate or self.mean
 
     def due_within(self, seconds: float) -> int:
-        """Return how many messages fall due, at the most, in so many seconds."""
+        """Return the most messages that fall due within `seconds`."""
         return min(self.messages, math.ceil(self.peak * seconds))
 
 
@@ -96,10 +96,10 @@ class Holding(msgspec.Struct, frozen=True):
     """What a load needs of Redis, held in one of two ways.
 
     Attributes:
-        messages: that wait in Redis, at the most.
-        reserved: ids that are reserved beside, at the most.
-        redis_bytes: of all servers.
-        servers: how many, of the load's memory each: more than one are a Redis Cluster.
+        messages: the most that wait in Redis.
+        reserved: the most other ids that are reserved.
+        redis_bytes: memory of all servers together.
+        servers: how many servers with the load's memory each; more than one form a Redis Cluster.
     """
 
     messages: int
@@ -112,11 +112,11 @@ class Lake(msgspec.Struct, frozen=True):
     """What a load needs when only the next hours are in Redis.
 
     Attributes:
-        in_redis: of them.
-        text_bytes: of the lake, with payloads of words.
-        random_bytes: of the lake, with payloads that no compression makes shorter.
-        defer_seconds: to write all to the lake.
-        hydrate_seconds: to bring the fullest hour into Redis.
+        in_redis: what those hours need.
+        text_bytes: size of the lake if payloads are text.
+        random_bytes: size of the lake if payloads do not compress.
+        defer_seconds: time to write all messages to the lake.
+        hydrate_seconds: time to move the fullest hour into Redis.
     """
 
     in_redis: Holding
@@ -130,12 +130,12 @@ class Capacity(msgspec.Struct, frozen=True):
     """What a load needs.
 
     Attributes:
-        message_bytes: of Redis for a message, were all there.
+        message_bytes: memory of Redis for one message, with all messages in Redis.
         mean_per_second, peak_per_second: messages that fall due.
-        all_in_redis: what holds them without a lake.
-        send_seconds: for one process to send all of them to Redis.
-        lake: what holds them with one.
-        drain_seconds: for one consumer process to take what falls due in the fullest hour, its handler doing nothing.
+        all_in_redis: what they need without a lake.
+        send_seconds: time for one process to send all of them to Redis.
+        lake: what they need with a lake.
+        drain_seconds: time for one consumer process with an empty handler to take what falls due in the fullest hour.
     """
 
     message_bytes: float
@@ -151,7 +151,7 @@ def capacity(load: Load) -> Capacity:
     """Return what a load needs.
 
     Raises:
-        InvalidInput: naming what is out of its range, or does not fit the rest.
+        InvalidInput: names the value that is out of range or does not fit the others.
     """
     _check(load)
     hour = load.due_within(HOUR)
@@ -189,18 +189,18 @@ def _holding(load: Load, messages: int, ids: int, id_bytes: int) -> Holding:
 
 def _check(load: Load) -> None:
     if not 1 <= load.messages <= MOST_MESSAGES:
-        raise InvalidInput(f"{load.messages} messages are not 1 to {MOST_MESSAGES:.0e}")
+        raise InvalidInput(f"{load.messages} messages is not between 1 and {MOST_MESSAGES:.0e}")
     if not 0 <= load.shape.payload <= MAX_PAYLOAD_BYTES:
-        raise InvalidInput(f"a payload of {load.shape.payload} bytes is not 0 to {MAX_PAYLOAD_BYTES}")
+        raise InvalidInput(f"a payload of {load.shape.payload} bytes is not between 0 and {MAX_PAYLOAD_BYTES}")
     if not 1 <= load.shape.id <= MAX_ID_BYTES:
-        raise InvalidInput(f"an id of {load.shape.id} bytes is not 1 to {MAX_ID_BYTES}")
+        raise InvalidInput(f"an id of {load.shape.id} bytes is not between 1 and {MAX_ID_BYTES}")
     for what, seconds in (("spread", load.spread), ("horizon", load.horizon)):
         if not 1 <= seconds <= MAX_TIME_MS / 1000:
-            raise InvalidInput(f"a {what} of {seconds:g} s is not 1 to {MAX_TIME_MS // 1000}")
+            raise InvalidInput(f"a {what} of {seconds:g} s is not between 1 s and {MAX_TIME_MS // 1000} s")
     if load.server_memory < LEAST_MEMORY:
-        raise InvalidInput(f"a server with {load.server_memory} bytes is none: give 64m or more")
+        raise InvalidInput(f"{load.server_memory} bytes is too little memory for a server: give 64m or more")
     if load.rate is not None and load.rate < load.mean:
         raise InvalidInput(
-            f"at {load.rate:g} a second at the most, {load.messages:,} messages do not fall due within "
-            f"{show_duration(load.spread)}: the mean is {load.mean:.4g} a second"
+            f"a peak of {load.rate:g} messages a second is below the mean of {load.mean:.4g}, at which "
+            f"{load.messages:,} messages fall due within {show_duration(load.spread)}: give a higher rate"
         )

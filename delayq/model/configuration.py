@@ -1,6 +1,6 @@
-"""The configuration of a queue: its limits, retries and ledger, how they are written, stored and read.
+"""The configuration of a queue: its limits, retries and ledger, and how they are written, stored and read.
 
-They are fields of the queue's ``meta`` in Redis, so that whoever serves the queue obeys the same ones.
+They are fields of the queue's ``meta`` key in Redis, so all programs that use the queue obey the same ones.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Count: TypeAlias = int | UnsetType | None
 Events: TypeAlias = bool | int | UnsetType | None
 Waits: TypeAlias = Backoff | str | UnsetType | None
 Changes: TypeAlias = dict[str, int | str | None]
-"""Fields of ``meta`` with their new values; None removes one, and "N?" is for where there is none yet."""
+"""Fields of ``meta`` with their new values. None removes a field; "N?" sets N only if the field has no value yet."""
 
 FIELDS: Final = ("rate", "period_ms", "concurrency", "per_key", "events", "max_retries", "backoff", "max_dead")
 LIMITS: Final = {"rate", "period_ms", "concurrency", "per_key"}
@@ -40,16 +40,17 @@ _SPAN = re.compile(r"(\d{0,9})(ms|s|min|m|h|d)", re.ASCII)
 
 
 class Configuration(msgspec.Struct, frozen=True, kw_only=True):
-    """What is stored of a queue, and holds for all that use it. None is no limit, or leaves it to each program.
+    """The stored settings of a queue, which apply to all who use it. None means no limit, or that each program decides.
 
     Attributes:
-        rate: hand-outs in any span of time, such as "100/s".
-        concurrency: messages that are handed out and not settled, at any time.
-        concurrency_per_key: likewise, of those that share a key.
-        events: entries that the ledger keeps, that of each shard; None is no ledger.
-        max_retries: deliveries after the first one, of messages that are sent without it.
-        backoff: the waits before them, such as "exponential:base=10s,factor=3,maximum=3600s,jitter=0.1".
-        max_dead: dead letters that are kept; the oldest go first. Each shard keeps an equal part, and at least one.
+        rate: the most hand-outs in any span of time, such as "100/s".
+        concurrency: the most messages that are handed out and not settled at any time.
+        concurrency_per_key: the same for messages that share a key.
+        events: entries that the ledger of each shard keeps; None for no ledger.
+        max_retries: deliveries after the first one, for messages sent without `max_retries`.
+        backoff: the waits before retries, such as "exponential:base=10s,factor=3,maximum=3600s,jitter=0.1".
+        max_dead: the most dead letters that are kept; the oldest are dropped first. Each shard keeps an equal part, and
+            at least one.
     """
 
     rate: str | None = None
@@ -66,14 +67,14 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         concurrency: the limit, or None.
-        running: what counts towards it: messages that are handed out and not settled.
-        rate, period_ms: the limit: so many hand-outs in any span of that many milliseconds; or None.
+        running: messages that are handed out and not settled, which count towards the limit.
+        rate, period_ms: the rate limit: at most `rate` hand-outs in any `period_ms` milliseconds; or None.
         handed_out: hand-outs within the last period; 0 without a rate.
-        per_key: the concurrency of each key, or None.
-        key_slots: messages that run under a key, of all keys.
-        key_waiting: messages that wait for others of their key to end.
-        late_schedules: schedules whose slot has passed, and whose occurrence nobody has taken.
-        latest_ms: how late the latest of them is; 0 without any.
+        per_key: the concurrency limit of each key, or None.
+        key_slots: running messages that have a key, over all keys.
+        key_waiting: messages that wait for others with their key to end.
+        late_schedules: schedules whose slot has passed, and whose occurrence no consumer has taken.
+        latest_ms: how late the latest of them is; 0 if there is none.
     """
 
     concurrency: int | None = None
@@ -97,17 +98,18 @@ def changes(
     backoff: Waits = UNSET,
     max_dead: Count = UNSET,
 ) -> Changes:
-    """Return what is to be stored; nothing of what is UNSET.
+    """Return the fields to store, without those that are UNSET.
 
     Args:
         rate: messages in a span of time: 1 to 100,000 in 1 ms to a day, as in "100/s", "5/10s", "20/100ms" or "9/min".
         concurrency, concurrency_per_key, max_dead: 1 to 1,000,000.
-        events: 1 to 10,000,000; True is what it is already, or else 100,000; False, as None, is no ledger.
+        events: 1 to 10,000,000. True keeps the stored number, or sets 100,000 if there is none. False and None mean no
+            ledger.
         max_retries: 0 to 1,000,000.
-        backoff: one of `delayq.backoff`, or its text.
+        backoff: one from `delayq.backoff`, or its text.
 
     Raises:
-        InvalidInput: naming the argument.
+        InvalidInput: names the argument.
     """
     found: Changes = {}
     if rate is not UNSET:
@@ -131,7 +133,7 @@ def changes(
 def wishes(
     rate: str | None, concurrency: int | None, concurrency_per_key: int | None, events: bool | int | None = None
 ) -> Changes:
-    """Return `changes` by a client that says nothing of what is None; raises InvalidInput."""
+    """Return `changes` for a client, for whom None means unset; raises InvalidInput."""
     return changes(
         UNSET if rate is None else rate,
         UNSET if concurrency is None else concurrency,
@@ -141,7 +143,7 @@ def wishes(
 
 
 def differences(wishes: Changes, stored: Configuration) -> Iterator[tuple[str, object, object]]:
-    """Return in which settings a client was made with another value than is stored: name, that value, the client's."""
+    """Return the settings in which a client differs from the stored ones: name, stored value, the client's value."""
     values = [None if value is None else str(value).removesuffix("?").encode() for value in map(wishes.get, FIELDS)]
     wished = configured(values)
     for field, name in (
@@ -156,32 +158,33 @@ def differences(wishes: Changes, stored: Configuration) -> Iterator[tuple[str, o
 
 
 def check_shards(shards: int | None, wanted: Changes, queue: str = "a queue") -> None:
-    """Refuse to limit a queue whose shards would each count for themselves; raises InvalidInput."""
+    """Raise InvalidInput for limits on a queue with several shards, each of which would count on its own."""
     if wanted.keys() & LIMITS and shards is not None and shards > 1:
         raise InvalidInput(
-            f"{queue} with shards={shards} takes no rate or concurrency: each would count for itself; use shards=1"
+            f"{queue} with shards={shards} takes no rate or concurrency limit, as each shard would count separately: "
+            "use shards=1"
         )
 
 
 def parse_rate(rate: object) -> tuple[int, int]:
-    """Return how many messages there may be in how many milliseconds; raises InvalidInput."""
+    """Read a rate as a number of messages and a number of milliseconds; raises InvalidInput."""
     number, slash, span = rate.partition("/") if isinstance(rate, str) else (str(rate), "", "")
     if _COUNT.fullmatch(number) and 1 <= int(number) <= MOST_MESSAGES:
         if not slash:
-            raise InvalidInput(f'rate {rate!r} names no time: write it as in "{number}/s"')
+            raise InvalidInput(f'rate {rate!r} has no unit of time: write it as "{number}/s"')
         if 1 <= _span_ms(span) <= DAY_MS:
             return int(number), _span_ms(span)
     raise InvalidInput(
         f"rate {rate!r} is not 1 to {MOST_MESSAGES} messages in 1 ms to 1 d: "
-        'write it as in "100/s", "5/10s", "20/100ms", "9/min", "500/h" or "10000/d"'
+        'write it as "100/s", "5/10s", "20/100ms", "9/min", "500/h" or "10000/d"'
     )
 
 
 def per_second(rate: float | str, what: str = "rate") -> float:
-    """Return a rate as a number a second: it is one already, or is written as `parse_rate` takes it.
+    """Return a rate as a number a second. It is given as a number, or as text for `parse_rate`.
 
     Raises:
-        InvalidInput: neither, or not above 0 and finite.
+        InvalidInput: it is neither, or not a finite number above 0.
     """
     number, slash, span = rate.partition("/") if isinstance(rate, str) else (rate, "", "")
     try:
@@ -189,24 +192,24 @@ def per_second(rate: float | str, what: str = "rate") -> float:
     except (TypeError, ValueError, ArithmeticError):
         value = -1.0
     if not 0 < value < math.inf:
-        raise InvalidInput(f'{what} {rate!r} is not a number above 0: write it as in 100, "100/s", "5/10s" or "30/min"')
+        raise InvalidInput(f'{what} {rate!r} is not a number above 0: write it as 100, "100/s", "5/10s" or "30/min"')
     return value
 
 
 def _span_ms(text: str) -> int:
-    """Return the milliseconds that the part of a rate behind the slash stands for; 0 for what is none."""
+    """Return the milliseconds that the part of a rate after the slash means; 0 if it is not a span of time."""
     match = _SPAN.fullmatch(text)
     return int(match[1] or 1) * _UNITS[match[2]] if match else 0
 
 
 def show_rate(most: int, period_ms: int) -> str:
-    """Return a rate as it is written, in the largest unit that fits."""
+    """Return a rate as text, in the largest unit that fits."""
     unit, ms = next((unit, ms) for unit, ms in _UNITS.items() if period_ms % ms == 0)
     return f"{most}/{'' if period_ms == ms else period_ms // ms}{unit}"
 
 
 def configured(values: Sequence[bytes | None]) -> Configuration:
-    """Read the stored FIELDS; what another program has written there, and cannot be read, counts for nothing."""
+    """Read the stored FIELDS. A value that cannot be read, written by another program, is ignored."""
     stored = dict(zip(FIELDS, values, strict=False))
     numbers = {field: int(value) for field, value in stored.items() if value and value.isdigit()}
     rate, period_ms, retries, backoff = *map(numbers.get, ("rate", "period_ms", "max_retries")), stored.get("backoff")
@@ -233,11 +236,11 @@ def _written(backoff: Backoff | str) -> str:
     found = backoffs.parse(backoff) if isinstance(backoff, str) else backoff
     if not isinstance(found, WrittenBackoff):
         raise InvalidInput(
-            f"backoff {backoff!r} cannot be stored: give one of delayq.backoff (fixed, linear, exponential, sequence), "
-            "or leave a function of your own to the constructor, Queue(backoff=…)"
+            f"backoff {backoff!r} cannot be stored: use one from delayq.backoff (fixed, linear, exponential, "
+            "sequence), or pass your own function to the constructor, Queue(backoff=…)"
         )
     if len(found.text) > MAX_BACKOFF:
-        raise InvalidInput(f"backoff {found.text[:40]!r}… takes more than {MAX_BACKOFF} characters: give fewer waits")
+        raise InvalidInput(f"backoff {found.text[:40]!r}… is longer than {MAX_BACKOFF} characters: give fewer waits")
     return found.text
 
 
@@ -252,13 +255,13 @@ def _readable(text: str) -> str | None:
 def _checked(most: int, what: str) -> int:
     if isinstance(most, int) and not isinstance(most, bool) and 1 <= most <= MOST_AT_ONCE:
         return most
-    raise InvalidInput(f"{what} {most!r} is not a whole number from 1 to {MOST_AT_ONCE}: None is no limit")
+    raise InvalidInput(f"{what} {most!r} is not a whole number from 1 to {MOST_AT_ONCE}; use None for no limit")
 
 
 def _entries(events: int | None) -> int | str | None:
-    """Return how many entries a ledger is to keep, None for no ledger."""
+    """Return how many entries the ledger should keep; None for no ledger."""
     if events is None or isinstance(events, bool):
         return EVENTS if events else None
     if isinstance(events, int) and 1 <= events <= MOST_EVENTS:
         return events
-    raise InvalidInput(f"events {events!r} is neither True nor False, nor a number of entries from 1 to {MOST_EVENTS}")
+    raise InvalidInput(f"events {events!r} is not True, False or a whole number from 1 to {MOST_EVENTS}")

@@ -1,4 +1,4 @@
-"""Who takes the messages of a queue: what each consumer tells of itself, every few seconds."""
+"""The consumers of a queue, as each reports itself every few seconds."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from delayq.model.text import printable_id
 from delayq.model.units import from_ms
 
 UNSEEN_MS = 30_000
-"""A consumer that was not seen for so long is gone: one that lives appears three times as often."""
+"""A consumer not seen for this long counts as gone; a live one reports three times as often."""
 
 MOST_HELD = 100
-MOST_ID_CHARACTERS = 8192  # of all ids that a note lists: it stays small, however long they are
+MOST_ID_CHARACTERS = 8192  # of all ids in one report, so that it stays small even if ids are long
 
 
 class Held(msgspec.Struct, frozen=True):
-    """A delivery that a consumer has taken and not settled.
+    """A delivery that a consumer has taken and not yet settled.
 
     Attributes:
         since: when it was handed out.
@@ -37,17 +37,17 @@ class Held(msgspec.Struct, frozen=True):
 
 
 class ConsumerInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A consumer, as it was when it last told of itself.
+    """A consumer, as it last reported itself.
 
     Attributes:
         at: the server's clock when this was read.
-        seen_at: when it told this.
+        seen_at: when the consumer reported this.
         started_at: when its run began, by the server's clock.
-        concurrency: how many handlers, or batches, it runs at the same time; 0 for a program that calls `receive`, of
-            which nothing of the following is known.
+        concurrency: how many handlers, or batches, it runs at the same time; 0 for a program that calls `receive`, for
+            which the attributes below are unknown.
         handled: messages whose handling has ended, in this run.
-        failed: of these, deliveries that did not end in an ack.
-        holds: the deliveries that it had taken and not settled, the first 100 of them, earliest first.
+        failed: how many of these deliveries did not end in an ack.
+        holds: the first 100 deliveries that it had taken and not settled, earliest first.
         holds_count: how many there were in all.
     """
 
@@ -66,7 +66,7 @@ class ConsumerInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def receives(self) -> bool:
-        """Whether it is a program that calls `receive`: a consumer, of which it is not known what it does with them."""
+        """Whether it is a program that calls `receive`; what such a program does with its messages is unknown."""
         return self.concurrency == 0
 
     @property
@@ -76,7 +76,7 @@ class ConsumerInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Document(msgspec.Struct, kw_only=True):
-    """What is stored: JSON. `age` and `holds` are in milliseconds, of the server's clock where it is a time."""
+    """The report as stored, in JSON. `age` and the times in `holds` are in ms; those in `holds` are server time."""
 
     host: str
     pid: int
@@ -90,11 +90,11 @@ class _Document(msgspec.Struct, kw_only=True):
 
 
 def describe(concurrency: int, began: float, handled: int = 0, failed: int = 0, held: Iterable[Delivery] = ()) -> bytes:
-    """Return what a consumer of this process tells of itself.
+    """Return the report of a consumer of this process.
 
     Args:
-        concurrency: 0 for one that receives.
-        began: when its run did, on the monotonic clock.
+        concurrency: 0 for a program that calls `receive`.
+        began: when its run began, on the monotonic clock.
         held: the deliveries that it has taken and not settled.
     """
     deliveries = list(held)
@@ -124,12 +124,12 @@ def _listed(deliveries: Iterable[Delivery]) -> list[tuple[str, int, int]]:
 
 
 def read(name: str, now_ms: int, seen_ms: int, document: bytes) -> ConsumerInfo | None:
-    """Return what a consumer told; None for a document that is none of ours."""
+    """Read a consumer's report; None for a document that delayq did not write."""
     try:
         told = _DECODER.decode(document)
     except msgspec.DecodeError:
         return None
-    began = min([seen_ms - told.age, *(since for _, since, _ in told.holds)])  # the document was on its way for a while
+    began = min([seen_ms - told.age, *(since for _, since, _ in told.holds)])  # the report took a while to arrive
     return ConsumerInfo(
         name=name,
         host=told.host,

@@ -1,8 +1,8 @@
 """When a schedule fires: cron expressions in a time zone, and intervals.
 
-Both changes of a clock are met as Debian's cron meets them. A schedule whose minute or hour begins with ``*`` follows
-the clock on the wall: what the clock skips is left out, what it shows twice is run twice. One at fixed times runs once:
-what the clock skips runs as soon as the gap is over, what it shows twice runs the first time.
+Clock changes are handled as in Debian's cron. A schedule whose minute or hour begins with ``*`` follows the wall clock:
+times that the clock skips are left out, and times that it shows twice run twice. A schedule at fixed times runs once: a
+time that the clock skips runs as soon as the gap is over, and a time that it shows twice runs the first time.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ ALIASES = {
 }
 _EVERY = re.compile(r"every\s+(?=\d)(?:(\d+)\s*d)?\s*(?:(\d+)\s*h)?\s*(?:(\d+)\s*m)?\s*(?:(\d+)\s*s)?", re.IGNORECASE)
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_START = dt.datetime(2000, 1, 1)  # noqa: DTZ001  # what the wall shows
+_START = dt.datetime(2000, 1, 1)  # noqa: DTZ001  # wall-clock time
 
 
 class Recurrence(Protocol):
     """The slots of a schedule."""
 
     def after(self, ms: int) -> int | None:
-        """Return the first slot later than `ms`, in milliseconds since 1970; None when there is none."""
+        """Return the first slot later than `ms`, in milliseconds since 1970; None if there is none."""
 
 
 @lru_cache(maxsize=4096)
@@ -48,16 +48,16 @@ def recurrence(when: str, timezone: str = "UTC") -> Recurrence:
     """Read an expression.
 
     Args:
-        when: five fields (minute, hour, day of the month, month, day of the week), six with the seconds in front,
-            @daily and the like, or an interval such as "every 90s" or "every 1h 30m".
-        timezone: a name of the IANA's, in which cron fields are meant. Intervals count from 1970 in UTC.
+        when: five fields (minute, hour, day of the month, month, day of the week), six with seconds in front, an alias
+            such as @daily, or an interval such as "every 90s" or "every 1h 30m".
+        timezone: the IANA time zone of the cron fields. Intervals count from 1970 in UTC.
 
     Raises:
-        InvalidInput: naming what is wrong, and what to write instead.
+        InvalidInput: says what is wrong and what to write instead.
     """
     zone = time_zone(timezone)
     if not isinstance(when, str) or not when.strip() or len(when) > MAX_CHARS:
-        raise InvalidInput(f"schedule {_short(when)} is not a text of 1 to {MAX_CHARS} characters: try '*/5 * * * *'")
+        raise InvalidInput(f"schedule {_short(when)} is not a string of 1 to {MAX_CHARS} characters: try '*/5 * * * *'")
     text = when.strip()
     if text.lower().startswith("every"):
         return _interval(text)
@@ -67,25 +67,25 @@ def recurrence(when: str, timezone: str = "UTC") -> Recurrence:
         )
     found = _Cron(ALIASES.get(text.lower(), text), zone)
     if found.after(0) is None:
-        raise InvalidInput(f"schedule {when!r} never fires: no month has such a day")
+        raise InvalidInput(f"schedule {when!r} never fires: no such date exists")
     return found
 
 
 def time_zone(name: str) -> zoneinfo.ZoneInfo:
-    """Return a time zone by its name; raises InvalidInput."""
+    """Return the time zone with this name; raises InvalidInput."""
     try:
         return zoneinfo.ZoneInfo(name)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, TypeError, OSError, AttributeError) as error:
         known = zoneinfo.available_timezones()
         near = difflib.get_close_matches(str(name), known, n=1)
-        remedy = f"did you mean {near[0]!r}?" if near else "give a name such as 'Europe/Berlin'"
+        remedy = f"did you mean {near[0]!r}?" if near else "use a name such as 'Europe/Berlin'"
         if not known:
-            remedy = "this machine has no time zones: install the package tzdata"
-        raise InvalidInput(f"timezone {_short(name)} is not known: {remedy}") from error
+            remedy = "this machine has no time zone data; install the package tzdata"
+        raise InvalidInput(f"unknown timezone {_short(name)}: {remedy}") from error
 
 
 class _Interval:
-    """So many milliseconds apart, counted from 1970: the same slots whoever asks, and whenever it was added."""
+    """Slots at a fixed distance, counted from 1970: the same for all clients, whenever the schedule was added."""
 
     def __init__(self, step_ms: int) -> None:
         self._step_ms = step_ms
@@ -98,27 +98,27 @@ def _interval(text: str) -> _Interval:
     match = _EVERY.fullmatch(text)
     if match is None:
         raise InvalidInput(
-            f"schedule {text!r} is not an interval: write it as 'every 90s', 'every 5m' or 'every 1h 30m'"
+            f"schedule {text!r} is not a valid interval: write it as 'every 90s', 'every 5m' or 'every 1h 30m'"
         )
     days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
     step = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
     if not 1 <= step <= MAX_INTERVAL_S:
-        raise InvalidInput(f"schedule {text!r} is not between a second and 366 days: write it as 'every 90s'")
+        raise InvalidInput(f"schedule {text!r} is not between 1 second and 366 days: write it as 'every 90s'")
     return _Interval(step * 1000)
 
 
 class _Cron:
-    """Fields of cron. The library reads them and finds times on the wall; what instants these are is told here."""
+    """Cron fields. The library parses them and finds wall-clock times; this class turns those into instants."""
 
     def __init__(self, text: str, zone: zoneinfo.ZoneInfo) -> None:
         fields = text.split()
         try:
-            self._cron = CronSim(text, _START)  # without a time zone: it has no rules of its own then
+            self._cron = CronSim(text, _START)  # without a time zone, so that its own rules for clock changes are off
         except (CronSimError, AssertionError, ValueError) as error:
             what = str(error) or "it cannot be read"
             raise InvalidInput(
                 f"schedule {text!r}: {what}; write five fields (minute, hour, day of the month, month, day of the "
-                "week), six with the seconds in front, '@daily', or 'every 90s'"
+                "week), six with seconds in front, '@daily', or 'every 90s'"
             ) from error
         self._zone = zone
         minute, hour = fields[-5:-3]
@@ -135,7 +135,7 @@ class _Cron:
     def _once(self, instant: dt.datetime) -> dt.datetime:
         for wall in self._walls(_naive(instant.astimezone(self._zone))):
             found = self._instant(wall)
-            while found is None:  # the clock skips it: it runs when the gap is over
+            while found is None:  # the clock skips this time: run when the gap is over
                 wall = wall.replace(second=0) + dt.timedelta(minutes=1)  # noqa: PLW2901
                 found = self._instant(wall)
             if found > instant:
@@ -146,7 +146,7 @@ class _Cron:
         local = instant.astimezone(self._zone)
         found = self._first(_naive(local), instant)
         again = local.replace(fold=1).utcoffset()
-        if local.fold == 0 and again != local.utcoffset():  # the clock is about to show this time once more
+        if local.fold == 0 and again != local.utcoffset():  # the clock will show this time a second time
             turn = self._change(instant, local)
             if found > turn:
                 second = self._first(_naive(turn.astimezone(self._zone)) - dt.timedelta(seconds=1), turn - _SECOND)
@@ -162,18 +162,18 @@ class _Cron:
         raise StopIteration
 
     def _walls(self, wall: dt.datetime) -> Iterator[dt.datetime]:
-        """All times that fit, later than `wall`, as the wall shows them."""
+        """Return all matching wall-clock times later than `wall`."""
         cron = copy.copy(self._cron)
         cron.dt = wall
         return cron
 
     def _instant(self, wall: dt.datetime, fold: int = 0) -> dt.datetime | None:
-        """When the wall shows this; None when the clock skips it."""
+        """Return the instant at which the wall clock shows this; None if the clock skips it."""
         found = wall.replace(tzinfo=self._zone, fold=fold).astimezone(dt.UTC)
         return found if _naive(found.astimezone(self._zone)) == wall else None
 
     def _change(self, instant: dt.datetime, local: dt.datetime) -> dt.datetime:
-        """When the clock will be set back, to the second."""
+        """Return when the clock will be set back, to the second."""
         before, after = local.utcoffset(), local.replace(fold=1).utcoffset()
         assert before is not None
         assert after is not None

@@ -1,4 +1,4 @@
-"""What a producer hands over, what it gets back, and a delivery as a consumer receives it."""
+"""What a producer sends, what it gets back, and a delivery as a consumer receives it."""
 
 from __future__ import annotations
 
@@ -32,23 +32,24 @@ class Outgoing(_Payload, frozen=True, kw_only=True):
     """A message to send, with the options that `Queue.send` takes.
 
     Args:
-        payload: bytes, which arrive as they are, or anything that JSON can hold. What JSON lacks takes its nearest
-            form: a tuple or a set is a list, bytes within are base64 text, names of fields are strings, datetimes,
-            UUIDs and Decimals are text, dataclasses and msgspec Structs are objects. NaN and infinity are refused.
-        delay: seconds (0 or more) or a timedelta until it is due; without `delay` and `at` it is due at once.
+        payload: bytes, which arrive unchanged, or anything that JSON can hold. Other values take the nearest JSON form:
+            tuples and sets become lists; bytes inside a payload become base64 text; keys become strings; datetimes,
+            UUIDs and Decimals become text; dataclasses and msgspec Structs become objects. NaN and infinity are
+            refused.
+        delay: seconds (0 or more) or a timedelta until it is due. Without `delay` and `at`, it is due at once.
         at: an aware datetime at which it is due, instead of `delay`.
-        id: 1 to 256 bytes; a random one when None.
-        on_conflict: when the id exists: "ignore" leaves that message, "replace" puts this one in its place with
-            its retries reset, "error" raises DuplicateMessage.
-        expires_in: seconds or a timedelta from now after which it is no longer to be started. Once it was started it
-            does not expire.
-        max_retries: deliveries after the first one; the queue's own number when None.
-        headers: names to strings, bytes, numbers, booleans or None.
-        unique_for: seconds or a timedelta, from the send, for which no other send with `unique_for` takes this `id`,
-            even when this message has been acked meanwhile; a send that finds it taken is treated as `on_conflict`
-            says, which is then "ignore" or "error".
-        timeout: seconds (0.001 to 86,400) or a timedelta that each run of its handler may take, instead of the
-            consumer's `timeout`, which counts when None. A batch of messages has its consumer's.
+        id: 1 to 256 bytes; None for a random id.
+        on_conflict: what to do if the id exists: "ignore" keeps the existing message, "replace" replaces it and resets
+            its retries, "error" raises DuplicateMessage.
+        expires_in: seconds or a timedelta from now. The message is dropped if it has not started within this time. Once
+            started, it does not expire.
+        max_retries: deliveries after the first one; None for the queue's own number.
+        headers: a dict of names and strings, bytes, numbers, booleans or None.
+        unique_for: seconds or a timedelta from the send. Within this time no other send with `unique_for` can use this
+            `id`, even if this message has been acked meanwhile. `on_conflict` says what happens to such a send:
+            "ignore" or "error".
+        timeout: seconds (0.001 to 86,400) or a timedelta that each run of its handler may take; None for the consumer's
+            `timeout`. A batch of messages always uses its consumer's.
     """
 
     delay: Seconds | None = None
@@ -78,11 +79,11 @@ OPTIONS_ELSEWHERE = {
     "time_limit": "timeout",
     "job_timeout": "timeout",
 }
-"""What other queues call the options of a send, and what they are called here."""
+"""Names that other queue libraries give to send options, and their names here."""
 
 
 def unknown_option(name: str, *_others: str) -> TypeError:
-    """Return the error for an option that `Queue.send` does not have, with the one that was meant, if that is known."""
+    """Return the error for an option that `Queue.send` does not have, with a suggestion if a similar one exists."""
     close = difflib.get_close_matches(name, [*Outgoing.__struct_fields__, "wait_replicas"], 1)
     meant = OPTIONS_ELSEWHERE.get(name) or next(iter(close), None)
     remedy = f": did you mean {meant}=?" if meant else ""
@@ -90,13 +91,13 @@ def unknown_option(name: str, *_others: str) -> TypeError:
 
 
 class SentMessage(NamedTuple):
-    """What became of a send.
+    """The result of a send.
 
     Attributes:
         id: the message's id.
-        due_at: when it is due. Where an existing message was left as it is: its own due time while it waits,
-            else the time that was asked for.
-        created: False when a message with this id existed and was left, or replaced.
+        due_at: when it is due. If an existing message was kept: that message's due time while it waits, else the time
+            that was asked for.
+        created: False if a message with this id existed and was kept or replaced.
     """
 
     id: str
@@ -109,7 +110,7 @@ class Death(NamedTuple):
 
     Attributes:
         at_ms: when, by the server's clock.
-        counted: whether it was an attempt.
+        counted: whether the delivery counts as an attempt.
     """
 
     at_ms: int
@@ -119,13 +120,14 @@ class Death(NamedTuple):
 
 
 class Deliveries(NamedTuple):
-    """What is known of a message's deliveries before the running one.
+    """The counts of a message's deliveries before the running one.
 
     Attributes:
-        past: those that ended otherwise than by an ack and counted as attempts.
+        past: those that counted as attempts and did not end in an ack.
         released: those that were handed back unstarted.
-        attempts_reset: of the past ones, those that used up no retry: before the last requeue, or handed back begun.
-        lost: of those since then, the ones whose lease ran out.
+        attempts_reset: those of `past` that used up no retry: they came before the last requeue, or were handed back
+            after they had begun.
+        lost: those of the remaining ones whose lease ran out.
     """
 
     past: int = 0
@@ -135,7 +137,7 @@ class Deliveries(NamedTuple):
 
     @classmethod
     def read(cls, stored: str | None) -> Deliveries:
-        """Read ``past.released.attempts_reset.lost``; None stands for none, and so does what another program writes."""
+        """Read ``past.released.attempts_reset.lost``; None, or a value that cannot be read, means all zeros."""
         try:
             return cls(*map(int, stored.split("."))) if stored else cls()
         except (TypeError, ValueError):
@@ -146,46 +148,47 @@ _NONE_BEFORE = Deliveries()
 
 
 def receipt_of(deliveries: str | None, micros: int) -> str:
-    """Return the receipt of a delivery: what is stored of the earlier ones, and the microsecond of the hand-out."""
+    """Return the receipt of a delivery: the stored counts of the earlier ones, and the microsecond of the hand-out."""
     return f"{deliveries or '0.0.0.0'}-{micros}"
 
 
-# The garbage collector does not look at deliveries, which is a tenth of what a receiver takes: nothing here leads back
-# to one, unless a handler puts it into its own payload.
+# Tracking deliveries in the garbage collector would cost a receiver a tenth of its time. Nothing here refers back to a
+# delivery, unless a handler puts it into its own payload.
 class Handed(msgspec.Struct, eq=False, gc=False):
     """What a handler is called with: a message of a queue, or a record of a topic."""
 
     @property
     def labels(self) -> dict[str, Any]:
-        """What log lines tell of it."""
+        """The fields that identify it in log lines."""
         raise NotImplementedError
 
 
 class Delivery(Handed, Generic[P], eq=False, gc=False):
-    """One delivery of a message, as data; `Message` adds what may be done with it.
+    """One delivery of a message, as data; `Message` adds the methods that settle it.
 
     Attributes:
         id: the message's id.
         body: the payload as bytes.
         headers: what the sender added.
         queue: the queue's name.
-        attempt: 1 for the first. It rises with each delivery that counts, also through a requeue. After a release it is
-            the same again, and when the id is used again after an ack or a cancel, it begins again: no fencing token.
-        fencing_token: the microsecond of the hand-out, by the server's clock. Of the deliveries of an id it is higher
-            with each one, whatever ended the last one; unless the server's clock is set back, or another server takes
-            over whose clock is behind.
-        max_retries: deliveries after the first one that the message may have.
-        timeout: seconds that a run of its handler may take; None where its sender has not said so.
+        attempt: 1 for the first. It rises with each delivery that counts, also after a requeue. After a release it
+            stays the same, and it restarts at 1 if the id is used again after an ack or a cancel, so do not use it as a
+            fencing token.
+        fencing_token: the microsecond of the hand-out, by the server's clock. It rises with each delivery of an id,
+            however the last one ended, unless the server's clock is set back or a server whose clock is behind takes
+            over.
+        max_retries: the most deliveries after the first one.
+        timeout: seconds that a run of its handler may take; None if its sender did not set it.
         receipt: proves that this delivery is the running one.
         lease_until: when the lease ends; a consumer renews it while the handler runs.
         lateness: seconds from the due time to the hand-out.
-        held_until: until when the lease surely stands, by `lease_now`; 0 once it is lost.
+        held_until: until when the lease is certain to hold, by `lease_now`; 0 once it is lost.
         settled: True once this delivery was acked, nacked, released or rejected through this object.
         failed: True once it was nacked or rejected through this object.
-        concurrency_key: with which others it shares a limit; None where it is not limited.
-        is_replaced: True once it is known that the message was replaced, in a queue with limits: until its handler has
-            ended, this delivery keeps its place among those that may run.
-        death: how this delivery, settled through this object, has made it a dead letter; else None.
+        concurrency_key: the key whose limit it shares with other messages; None if it has no such limit.
+        is_replaced: True once the message is known to have been replaced, in a queue with limits. This delivery keeps
+            its concurrency slot until its handler ends.
+        death: how this delivery, settled through this object, made it a dead letter; else None.
     """
 
     _owner: Any
@@ -215,22 +218,22 @@ class Delivery(Handed, Generic[P], eq=False, gc=False):
 
     @property
     def before(self) -> Deliveries:
-        """What is known of the deliveries before this one."""
+        """The counts of the deliveries before this one."""
         return Deliveries.read(self._earlier) if self._earlier else _NONE_BEFORE
 
     @property
     def payload(self) -> P:
-        """The payload as it was sent: bytes, or what the JSON holds; in a typed handler, what it is annotated with.
+        """The payload as it was sent: bytes or the decoded JSON; in a typed handler, a value of the annotated type.
 
         Raises:
-            UnreadableEnvelope: the body is not the JSON that it says it is.
+            UnreadableEnvelope: the body should be JSON and is not.
         """
         if self._payload is msgspec.UNSET:
             self._payload = open_body(self._envelope)
         return self._payload  # type: ignore[no-any-return]
 
     def read(self, reader: Callable[[Envelope], P]) -> P:
-        """Read the payload by `reader`, and keep what it returns as `payload`."""
+        """Read the payload with `reader` and keep the result as `payload`."""
         self._payload = reader(self._envelope)
         return self._payload  # type: ignore[no-any-return]
 
@@ -282,12 +285,12 @@ class Delivery(Handed, Generic[P], eq=False, gc=False):
 
     @property
     def stored(self) -> tuple[int, Envelope]:
-        """When it was sent, ms, and its envelope."""
+        """The time of the send, ms, and the envelope."""
         return self._created_ms, self._envelope
 
     @property
     def due_ms(self) -> int:
-        """The due time as the scripts take it."""
+        """The due time in ms, as the scripts take it."""
         return self._due_ms
 
     @property
@@ -301,11 +304,11 @@ class Delivery(Handed, Generic[P], eq=False, gc=False):
         return self._handed_ms
 
     def leased_until(self, lease_ms: int) -> None:
-        """Note the end of the lease, ms, that the server has set."""
+        """Note the end of the lease, ms, as set by the server."""
         self._lease_ms = lease_ms
 
     def admitted(self, key: str, due_ms: int) -> None:
-        """Note that it may begin, as one of its key, and when it was due, ms, before it had to wait for others."""
+        """Note that it may begin under its key, and its due time, ms, before it had to wait for others."""
         self.concurrency_key = key
         self._due_ms = due_ms
 
@@ -315,28 +318,28 @@ class Delivery(Handed, Generic[P], eq=False, gc=False):
         return self.retries_used >= self.max_retries
 
     def fails_free(self, counts: bool) -> bool:
-        """Whether a failure uses up no retry: one that does not count, as long as the message has not expired."""
+        """Whether a failure uses up no retry: it does not count, and the message has not expired."""
         return not counts and not self._is_over
 
     def dies_of(self, counts: bool) -> bool:
-        """Whether a failure makes it a dead letter."""
+        """Whether a failure makes the message a dead letter."""
         return self.is_last and not self.fails_free(counts)
 
     @property
     def is_past_its_limit(self) -> bool:
-        """Whether the message has had all its deliveries before this one: the last of them was lost."""
+        """Whether the message had used up all its deliveries before this one, because the last one was lost."""
         return self.retries_used > self.max_retries
 
     @property
     def is_suspect(self) -> bool:
-        """Whether earlier deliveries seem to have taken their consumers down, and this one had better run alone."""
+        """Whether earlier deliveries seem to have crashed their consumers, so that this one should run alone."""
         return self.before.lost >= 2 or (self.before.lost == 1 and self.is_last)
 
     @property
     def is_expired(self) -> bool:
         """Whether this delivery was handed out after the message's expiry, by the server's clock.
 
-        What was started once never expires, also when it comes back from a shutdown, or from the dead letters.
+        A message that was started once never expires, even if it comes back from a shutdown or from the dead letters.
         """
         return self._is_over and not self.before.past
 

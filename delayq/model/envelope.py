@@ -1,6 +1,6 @@
-"""What Redis stores of a message: 13 digits of server time at the send, then a MessagePack array.
+"""A message as Redis stores it: the server time of the send in 13 digits, then a MessagePack array.
 
-The send script writes the digits: the time of creation is the server's, and an expiry counts from it.
+The send script writes the digits, so the time of creation, from which an expiry counts, is by the server's clock.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MAX_HEADERS_BYTES = 64 * 1024
 MOST_BYTES = 511 * 1024 * 1024  # of a payload: a server closes the connection on which an argument exceeds 512 MiB
 
 RAW, JSON = _KINDS = 0, 1
-STAMP = 13  # digits of the time of the send, which stand before an envelope
+STAMP = 13  # digits of the time of the send, in front of an envelope
 _LARGE = 16 * 1024  # bytes
 
 Headers = Mapping[str, str | bytes | int | float | bool | None]
@@ -31,22 +31,22 @@ _HEADER_TYPES = (str, bytes, int, float, bool, type(None))
 
 
 class CheckedJson(bytes):
-    """A payload that is already JSON, with no value lost."""
+    """A payload that is already JSON, and known to have lost no value."""
 
 
-# What is decoded cannot lead back to itself: the garbage collector need not look at the thousands that are under way.
+# Decoded values cannot refer back to the envelope, so the garbage collector need not track thousands of them.
 class Envelope(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A message as it is stored.
 
     Attributes:
         version: of the format.
-        kind: RAW when the body is the bytes that were sent, JSON when it is their encoding.
+        kind: RAW if the body is the bytes that were sent, JSON if it is a value encoded as JSON.
         body: the payload.
         max_retries: deliveries after the first one.
         expires_ms: milliseconds from the send after which no delivery is started, or None.
         headers: what the sender added, or None.
-        timeout_ms: that a run of the handler may take, or None. It is stored only where it is given, as the last
-            field: a delayq that does not know it ignores it, and runs the handler with its consumer's timeout.
+        timeout_ms: how long a run of the handler may take, or None. It is the last field and stored only if given. A
+            delayq that does not know it ignores it and uses the consumer's timeout.
     """
 
     version: int
@@ -81,10 +81,8 @@ def encode_envelope(
     """Return the envelope of a payload, without its stamp.
 
     Args:
-        payload: bytes are stored as they are; anything else as JSON. What JSON lacks takes its nearest form: a tuple
-            or a set is a list, bytes within are base64 text, names of fields are strings, datetimes, UUIDs and
-            Decimals are text, dataclasses and msgspec Structs are objects. NaN and infinity are refused, and so
-            are two keys of one dict that are the same text in JSON, such as 1 and "1".
+        payload: bytes are stored unchanged, anything else as JSON, as `Outgoing` describes. NaN and infinity are
+            refused, and so are two keys of one dict that are the same text in JSON, such as 1 and "1".
         limit: the most bytes that the payload may take.
         timeout_ms: 1 to a day, or None.
 
@@ -96,7 +94,7 @@ def encode_envelope(
     else:
         kind, body = JSON, _json(payload)
     if len(body) > MOST_BYTES:
-        raise PayloadTooLarge(f"the payload takes {len(body)} bytes: a Redis server takes at most {MOST_BYTES}")
+        raise PayloadTooLarge(f"the payload takes {len(body)} bytes: Redis allows at most {MOST_BYTES}")
     if len(body) > limit:
         raise PayloadTooLarge(f"the payload takes {len(body)} bytes: at most {limit} are allowed (max_payload)")
     fields = FORMAT, kind, body, max_retries, expires_ms, _checked(headers)
@@ -104,7 +102,7 @@ def encode_envelope(
 
 
 def canonical_body(payload: Any) -> tuple[int, bytes]:
-    """Return a payload's kind and its body with keys and sets sorted: the same for payloads that differ in order alone.
+    """Return a payload's kind, and its body with keys and sets sorted, so that their order makes no difference.
 
     Raises:
         PayloadNotSerializable
@@ -115,12 +113,12 @@ def canonical_body(payload: Any) -> tuple[int, bytes]:
     try:
         plain = msgspec.to_builtins(payload, str_keys=True, order="sorted")
     except TypeError as error:
-        raise PayloadNotSerializable(f"a set of the payload cannot be sorted: {error}; give a list instead") from error
+        raise PayloadNotSerializable(f"a set in the payload cannot be sorted: {error}; use a list instead") from error
     return JSON, _encode_sorted_json(plain)
 
 
 def encode(envelope: Envelope) -> bytes:
-    """Return an envelope that was opened as `encode_envelope` made it, without its stamp."""
+    """Encode an opened envelope again, without its stamp."""
     fields = msgspec.structs.astuple(envelope)
     return _encode(fields[:-1] if envelope.timeout_ms is None else fields)
 
@@ -129,20 +127,20 @@ def parse(stored: bytes) -> tuple[int, Envelope]:
     """Return the time of the send, ms since 1970, and the envelope.
 
     Raises:
-        UnreadableEnvelope: the bytes are no envelope, or one of a newer version.
+        UnreadableEnvelope: the bytes are not an envelope, or have a newer version.
     """
     try:
         created_ms = int(stored[:STAMP])
-        # To copy a few bytes costs less than to look at them through a memoryview.
+        # Copying a few bytes costs less than a memoryview.
         envelope = _decode_envelope(stored[STAMP:] if len(stored) < _LARGE else memoryview(stored)[STAMP:])
     except (ValueError, msgspec.MsgspecError, RecursionError) as error:
-        raise UnreadableEnvelope(f"these {len(stored)} bytes are no envelope: {error}") from error
+        raise UnreadableEnvelope(f"these {len(stored)} bytes are not an envelope: {error}") from error
     if envelope.version != FORMAT:
-        raise UnreadableEnvelope(f"the envelope has version {envelope.version}: this delayq reads version {FORMAT}")
+        raise UnreadableEnvelope(f"the envelope has version {envelope.version}, but this delayq reads version {FORMAT}")
     if envelope.kind not in _KINDS:
-        raise UnreadableEnvelope(f"the envelope has a payload of kind {envelope.kind}: there are {RAW} and {JSON}")
+        raise UnreadableEnvelope(f"the envelope has a payload of unknown kind {envelope.kind}: not {RAW} or {JSON}")
     if envelope.headers and not all(isinstance(value, _HEADER_TYPES) for value in envelope.headers.values()):
-        raise UnreadableEnvelope("the envelope has a header that is neither text, bytes, a number, a boolean nor None")
+        raise UnreadableEnvelope("the envelope has a header that is not text, bytes, a number, a boolean or None")
     return created_ms, envelope
 
 
@@ -153,51 +151,53 @@ def parse_unstamped(stored: bytes) -> Envelope:
     except (ValueError, msgspec.MsgspecError, RecursionError):
         envelope = None
     if envelope is None or envelope.headers or envelope.version != FORMAT or envelope.kind not in _KINDS:
-        return parse(b"0" * STAMP + stored)[1]  # looks closer, and says what is wrong
+        return parse(b"0" * STAMP + stored)[1]  # raises with what exactly is wrong
     return envelope
 
 
 def open_body(envelope: Envelope) -> Any:
-    """Return the payload as it was sent: bytes, or what the JSON holds; raises UnreadableEnvelope."""
+    """Return the payload as it was sent: bytes or the decoded JSON; raises UnreadableEnvelope."""
     if envelope.kind == RAW:
         return envelope.body
     try:
         return _decode_json(envelope.body)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        raise UnreadableEnvelope(f"the payload is not the JSON that it says it is: {error}") from error
+        raise UnreadableEnvelope(f"the payload is not valid JSON: {error}") from error
 
 
 def _json(payload: Any) -> bytes:
     try:
         body = _encode_json(payload)
-        if _decode_json(body) != payload:  # to read it back costs a tenth of what a look at each value in Python does
+        if _decode_json(body) != payload:  # a tenth of the cost of checking each value in Python
             _check_kept(payload)
     except PayloadNotSerializable:
         raise
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
         raise PayloadNotSerializable(
-            f"a payload of type {type(payload).__name__} is neither bytes nor JSON: {error}"
+            f"a payload of type {type(payload).__name__} is not bytes and cannot be written as JSON: {error}"
         ) from error
     return body
 
 
 def _check_kept(value: Any) -> None:
-    """Raise PayloadNotSerializable for what msgspec would write, and a value of it be lost."""
+    """Raise PayloadNotSerializable for a payload that msgspec would write and lose a value of."""
     if isinstance(value, float) and not math.isfinite(value):  # it writes null
-        raise PayloadNotSerializable("the payload holds NaN or an infinity, which JSON lacks: send None, or a string")
+        raise PayloadNotSerializable(
+            "the payload contains NaN or infinity, which JSON cannot hold: send None or a string"
+        )
     if isinstance(value, dict):
         texts: set[str] = set()
         for key in value:
             (text,) = _decode_json(_encode_json({key: None}))
             if text in texts:
-                raise PayloadNotSerializable(f"the payload has two keys that are both {text!r} in JSON: rename one")
+                raise PayloadNotSerializable(f"the payload has two keys that become {text!r} in JSON: rename one")
             texts.add(text)
     for each in _held(value):
         _check_kept(each)
 
 
 def _held(value: Any) -> Iterable[Any]:
-    """Return what a value of a payload holds, one level deep."""
+    """Return the values inside a value of a payload, one level deep."""
     if isinstance(value, dict):
         return value.values()
     if isinstance(value, list | tuple | set | frozenset):
@@ -213,12 +213,14 @@ def _checked(headers: Headers | None) -> dict[str, Any] | None:
     if not headers:
         return None
     if not isinstance(headers, Mapping):
-        raise InvalidInput(f"headers {headers!r} are not a mapping: give a dict of names and values")
+        raise InvalidInput(f"headers {headers!r} is not a mapping: give a dict of names and values")
     for name, value in headers.items():
         if not isinstance(name, str):
             raise InvalidInput(f"header name {name!r} is not a string")
         if not isinstance(value, _HEADER_TYPES):
-            raise InvalidInput(f"header {name!r} is a {type(value).__name__}: strings, bytes and numbers are allowed")
+            raise InvalidInput(
+                f"header {name!r} is a {type(value).__name__}: use a string, bytes, a number, a boolean or None"
+            )
     checked = dict(headers)
     try:
         size = len(encode(Envelope(FORMAT, RAW, b"", 0, None, checked)))

@@ -1,4 +1,4 @@
-"""The ledger of a queue: what became of its messages, one entry a transition, when it is switched on."""
+"""The ledger of a queue: if switched on, it has one entry for each transition of a message."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from delayq.errors import InvalidInput
 from delayq.model.units import MAX_TIME_MS, from_ms
 
 FIELDS = ("id", "event", "at", "attempt", "due", "late", "consumer", "reason")
-"""Of an entry: always these first, in this order."""
+"""The first fields of each entry, in this order."""
 
 _NUMBER = re.compile(r"-?\d{1,16}(\.\d+)?|-?inf", re.ASCII)
 _WORD = re.compile(r"[a-z][a-z_]{0,63}", re.ASCII)
@@ -34,15 +34,15 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     """One transition of a message.
 
     Attributes:
-        id: of the message.
+        id: the id of the message.
         event: what happened: sent, promoted, delivered, acked, nacked, lease_lost, released, held_back, died, expired,
             cancelled, rescheduled, replaced, requeued, purged or repaired, each counted in `QueueStats`.
         at: when, by the clock of the queue.
-        attempt: the number of the delivery, from 1; None where none is meant.
-        due_at: when the message was due, or is due next; None where it is not.
-        late: seconds after that at which it was promoted or delivered, else None.
-        consumer: who was handed it; of delivered.
-        reason: the error of nacked, why it died, and the like.
+        attempt: the number of the delivery, from 1; None if the event is not about a delivery.
+        due_at: when the message was due, or is due next; None if it is not.
+        late: how many seconds after that it was promoted or delivered, else None.
+        consumer: which consumer received it, for delivered.
+        reason: the error of nacked, the reason of died, and so on.
         entry: the id of the entry in the ledger.
     """
 
@@ -58,19 +58,19 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, record: _Entry) -> Event:
-        """Return what a record of the ledger (`Queue.events`) tells.
+        """Read an event from a record of the ledger (`Queue.events`).
 
         Raises:
-            InvalidInput: another program has appended it.
+            InvalidInput: another program appended the record.
         """
         event = read(record.id, record.fields)
         if event is None:
-            raise InvalidInput(f"record {record.id} is not an entry of a ledger: another program has appended it")
+            raise InvalidInput(f"record {record.id} is not a ledger entry: another program appended it")
         return event
 
 
 def read(entry: str, fields: Sequence[Any]) -> Event | None:
-    """Read an entry of the ledger: names and values as bytes; None for one that is not as delayq writes it."""
+    """Read an entry of the ledger: names and values as bytes; None if delayq did not write it."""
     names = [_text(name) for name in fields[: 2 * len(FIELDS) : 2]]
     if tuple(names) != FIELDS or len(fields) % 2:
         return None

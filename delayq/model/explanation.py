@@ -1,4 +1,4 @@
-"""Why a message has not been delivered, or what became of it, in one sentence: decided from what was read of it."""
+"""Say in one sentence why a message has not been delivered, or what became of it, from the data that was read."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ MOST_ERROR = 200  # characters
 
 
 class Known(NamedTuple):
-    """What was read.
+    """The data that was read.
 
     Attributes:
-        info: of the message; None when the queue does not hold it.
-        last_seen: which consumer appeared last, and when, ms; None when none ever did.
-        ledger: what it tells of the message, earliest first; None when it was not read.
-        consumers: what they told of themselves; none when it was not read.
+        info: of the message; None if the queue does not hold it.
+        last_seen: which consumer reported last, and when, ms; None if none ever did.
+        ledger: the message's entries, earliest first; None if they were not read.
+        consumers: what the consumers reported; empty if that was not read.
     """
 
     queue: str
@@ -42,12 +42,12 @@ class Known(NamedTuple):
         return from_ms(self.standing.now_ms)
 
     def at(self, moment: dt.datetime) -> str:
-        """Return a moment, and how far it is from the queue's now."""
+        """Return a moment as text, with its distance from the queue's now."""
         return show_moment(moment, self.now)
 
 
 def why(known: Known) -> str:
-    """Return the sentence."""
+    """Say why the message has not been delivered, or what became of it."""
     info, subject = known.info, printable_id(known.id)
     if info is None or info.state == "garbage":
         return f"{subject} {_gone(known)}"
@@ -65,12 +65,12 @@ def _gone(known: Known) -> str:
             return f'is gone from queue {known.queue}: the last entry of the ledger about it is "{last.event}", at {at}'
         return f"{_ENDS[last.event]} at {at}{by}" + (f", because {_short(last.reason)}" if last.reason else "")
     if known.info is not None:
-        return f"is gone from queue {known.queue}: it was cancelled, or purged, or has expired"
+        return f"is gone from queue {known.queue}: it was cancelled or purged, or it expired"
     never = f"is not in queue {known.queue}: it was never sent, or is gone"
     if known.limits.events is None:
-        return f"{never}, and the ledger, which would say how, is off"
+        return f"{never}; the ledger would say how, but it is off"
     if known.ledger is None:
-        return f"{never}, and the ledger, which would say how, cannot be read"
+        return f"{never}; the ledger would say how, but it cannot be read"
     return f"{never} for longer than the ledger reaches back"
 
 
@@ -87,8 +87,8 @@ def _running(known: Known, info: MessageInfo) -> str:
     ends = info.lease_until or known.now
     attempt, holder = f"attempt {info.attempts}", _holder(known, info)
     if ends > known.now:
-        holder = f"consumer {holder}" if holder else "a consumer that only the ledger could name"
-        told = f"runs: {attempt} is held by {holder} until {known.at(ends)}"
+        holder = f"consumer {holder}" if holder else "an unknown consumer"
+        told = f"is running: {attempt} is held by {holder} until {known.at(ends)}"
     else:
         by = f" by consumer {holder}" if holder else ""
         told = f"was lost{by}: the lease of {attempt} ended at {known.at(ends)}, and "
@@ -101,7 +101,7 @@ def _holder(known: Known, info: MessageInfo) -> str | None:
     if given and given[-1].attempt == info.attempts:
         return given[-1].consumer
     notes = [(held.since, each.name) for each in known.consumers for held in each.holds if _is_of(held, known, info)]
-    return max(notes, default=(None, None))[1]  # an attempt that was released may still be in an older note
+    return max(notes, default=(None, None))[1]  # an older report may still list a released attempt
 
 
 def _is_of(held: Held, known: Known, info: MessageInfo) -> bool:
@@ -136,13 +136,13 @@ def _of_its_key(known: Known, until: dt.datetime) -> str:
     most = known.limits.concurrency_per_key
     if most is None:
         return f", which no longer applies: a consumer looks again by {known.at(until)}"
-    # How many do run, nobody knows before it is looked at again: a slot is also held by what a dead consumer ran.
+    # How many are running is unknown until a consumer looks again: dead consumers still hold slots.
     many = "1 message" if most == 1 else f"{most:,} messages"
     return f": {many} with its key may run at a time; a consumer looks again by {known.at(until)}"
 
 
 def _obstacle(known: Known, info: MessageInfo) -> str:
-    """Tell what a message that is due waits for: the first of these that would hold it back alone."""
+    """Say what a due message waits for: the first of these that would hold it back by itself."""
     standing, limits = known.standing, known.limits
     behind = f"{_messages(standing.earlier)} due earlier" if standing.earlier else ""
     if info.envelope is None:
@@ -166,15 +166,15 @@ def _obstacle(known: Known, info: MessageInfo) -> str:
 
 
 def _absent(known: Known) -> str:
-    """Tell that there is no consumer; nothing when there is one."""
+    """Say that there is no consumer; return "" if there is one."""
     if known.last_seen is None:
-        return f"no consumer of queue {known.queue} was ever seen"
+        return f"no consumer of queue {known.queue} has ever been seen"
     name, seen_ms = known.last_seen
     gone_ms = known.standing.now_ms - seen_ms
     if gone_ms <= UNSEEN_MS:
         return ""
     ago = show_duration(gone_ms / 1000)
-    return f"no consumer of queue {known.queue} was seen for {ago} (the last was {printable_id(name)})"
+    return f"no consumer of queue {known.queue} has been seen for {ago} (the last was {printable_id(name)})"
 
 
 def _seen(known: Known) -> str:
@@ -196,15 +196,15 @@ def _short(error: str) -> str:
 
 
 class Standing(NamedTuple):
-    """What why knows of a message that waits: what may keep it from being handed out.
+    """What may keep a waiting message from being handed out.
 
     Attributes:
-        earlier: how many messages that wait are due earlier.
-        running: how many are handed out and not settled.
-        free: how many may go now by the limits, None without any and while it is paused.
-        opens_ms: when the rate lets the next one go behind those, None where it is not the rate.
-        parked: until when it waits for others of its key at the longest, ms, and its due time, ms.
-        paused_until_ms: when a pause ends by itself; None when `resume` ends it.
+        earlier: how many waiting messages are due earlier.
+        running: how many messages are handed out and not settled.
+        free: how many hand-outs the limits allow now; None without limits and while the queue is paused.
+        opens_ms: when the rate allows the next hand-out after those; None if it is not the rate that limits.
+        parked: until when at the latest it waits for others with its key, ms, and its due time, ms.
+        paused_until_ms: when a pause ends by itself; None if only `resume` ends it.
     """
 
     now_ms: int

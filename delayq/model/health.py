@@ -1,4 +1,4 @@
-"""What is wrong with a queue, or with a group of a topic, in words: decided from what was counted of it."""
+"""Say in words what is wrong with a queue, or with a group of a topic, from its counts."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from delayq.model.text import printable_id
 from delayq.model.units import show_duration, show_moment
 
 LATE_SECONDS = 1.024  # the end of a bucket of lateness
-WINDOW = dt.timedelta(minutes=5)  # what happened before is not in trouble now
-OVERDUE_SECONDS = 5.0  # a consumer takes what is due within a second, even when its bell was lost
-STALLED_SECONDS = 60.0  # a topic's consumer asks for records, or renews what it holds, more often
-BEHIND_RECORDS = 1000  # a lag up to that may be one burst
+WINDOW = dt.timedelta(minutes=5)  # earlier events are not current trouble
+OVERDUE_SECONDS = 5.0  # a consumer takes due messages within a second, even if it missed the bell
+STALLED_SECONDS = 60.0  # a topic's consumer asks for records, or renews those it holds, more often than this
+BEHIND_RECORDS = 1000  # a smaller lag may be a single burst
 
 
 class Trouble(msgspec.Struct, frozen=True):
@@ -35,11 +35,11 @@ class Trouble(msgspec.Struct, frozen=True):
 
 
 def troubles(stats: QueueStats, rates: Rates | None, consumers: Iterable[ConsumerInfo]) -> list[Trouble]:
-    """Return what is wrong with a queue; nothing when all is well.
+    """Return what is wrong with a queue; an empty list if nothing is.
 
     Args:
-        rates: what happened of late; None where there is no earlier count.
-        consumers: of the queue, those that are gone included.
+        rates: what happened recently; None if there is no earlier count.
+        consumers: of the queue, including those that are gone.
     """
     return list(_troubles(stats, rates, list(consumers)))
 
@@ -47,11 +47,11 @@ def troubles(stats: QueueStats, rates: Rates | None, consumers: Iterable[Consume
 def group_troubles(
     group: GroupInfo, consumers: Iterable[GroupConsumer] | None, earlier: GroupInfo | None = None
 ) -> list[Trouble]:
-    """Return what is wrong with a group of a topic; nothing when all is well.
+    """Return what is wrong with a group of a topic; an empty list if nothing is.
 
     Args:
-        consumers: of the group, silent ones included; None where nobody has asked, as without a lag.
-        earlier: the group as it was some minutes ago; without it, nothing is known of a lag that grows.
+        consumers: of the group, including silent ones; None if they were not read, as without a lag.
+        earlier: the group as it was some minutes ago; without it, a growing lag cannot be seen.
     """
     return list(_group_troubles(group, None if consumers is None else list(consumers), earlier))
 
@@ -60,10 +60,10 @@ def lately(now: QueueStats, earlier: Iterable[QueueStats]) -> Rates | None:
     """Return what happened since the first count of the last five minutes.
 
     Args:
-        earlier: counts of the same queue, in any order; without one of the last five minutes, the latest is taken.
+        earlier: counts of the same queue, in any order. If none is from the last five minutes, the latest is used.
 
     Returns:
-        What `troubles` takes; None without an earlier count.
+        The `rates` for `troubles`; None without an earlier count.
     """
     before = sorted((each for each in earlier if each.at < now.at), key=lambda each: each.at)
     base = next((each for each in before if each.at >= now.at - WINDOW), before[-1] if before else None)
@@ -71,16 +71,16 @@ def lately(now: QueueStats, earlier: Iterable[QueueStats]) -> Rates | None:
 
 
 def _troubles(stats: QueueStats, rates: Rates | None, consumers: Sequence[ConsumerInfo]) -> Iterator[Trouble]:
-    due = None  # what a paused queue holds back is not in trouble
+    due = None  # messages held back by a pause are not trouble
     if stats.oldest_due_at is not None and stats.paused_since is None:
         due = (stats.at - stats.oldest_due_at).total_seconds()
     if due is not None and not any(each.is_alive for each in consumers):
         yield Trouble("no-consumer", f"A message has been due for {show_duration(due)}, and {_absent(consumers)}.")
     if due is not None and due > OVERDUE_SECONDS:
-        yield Trouble("late", f"A message has been due for {show_duration(due)}, and nobody has taken it.")
+        yield Trouble("late", f"A message has been due for {show_duration(due)}, and no consumer has taken it.")
     elif rates and (late := rates.lateness_p99) and late > LATE_SECONDS:
         span, least = show_duration(rates.seconds), show_duration(late / 2)
-        yield Trouble("late", f"Of the hand-outs within the last {span}, 1 % or more were over {least} late.")
+        yield Trouble("late", f"At least 1 % of the hand-outs in the last {span} were more than {least} late.")
     if rates and rates.died:
         more, span = _counted(rates.died, "message"), show_duration(rates.seconds)
         yield Trouble("dead-growing", f"{more} died within the last {span}; {stats.dead:,} are dead now.")
@@ -88,7 +88,7 @@ def _troubles(stats: QueueStats, rates: Rates | None, consumers: Sequence[Consum
         until = "" if stats.paused_until is None else f" until {show_moment(stats.paused_until, stats.at)}"
         yield Trouble("paused", f"The queue has been paused since {show_moment(stats.paused_since, stats.at)}{until}.")
     if stats.missing:
-        yield Trouble("unaccounted", f"{_unaccounted(stats.missing)}: delayq doctor tells more.")
+        yield Trouble("unaccounted", f"{_unaccounted(stats.missing)}: run delayq doctor for details.")
 
 
 def _group_troubles(
@@ -98,7 +98,7 @@ def _group_troubles(
     if group.lag and consumers is not None and all(each.idle > STALLED_SECONDS for each in consumers):
         yield Trouble("no-consumer", f"{behind}, and {_silent(consumers)}.")
     if earlier is not None and group.lag > BEHIND_RECORDS and group.lag > earlier.lag:
-        yield Trouble("behind", f"{behind}; minutes ago it was {lag_text([earlier])}.")
+        yield Trouble("behind", f"{behind}; a few minutes ago it was {lag_text([earlier])}.")
     if group.dead:
         yield Trouble("dead-letters", f"The group has {_counted(group.dead, 'dead letter')}.")
 
@@ -107,7 +107,7 @@ def _silent(consumers: Sequence[GroupConsumer]) -> str:
     if not consumers:
         return "it has no consumer"
     last = min(consumers, key=lambda each: each.idle)
-    return f"no consumer was seen for {show_duration(last.idle)} (the last was {printable_id(last.name)})"
+    return f"no consumer has been seen for {show_duration(last.idle)} (the last was {printable_id(last.name)})"
 
 
 def _absent(consumers: Sequence[ConsumerInfo]) -> str:
@@ -115,16 +115,14 @@ def _absent(consumers: Sequence[ConsumerInfo]) -> str:
         return "there is no consumer"
     last = max(consumers, key=lambda each: each.seen_at)
     ago = show_duration((last.at - last.seen_at).total_seconds())
-    return f"no consumer was seen for {ago} (the last was {printable_id(last.name)})"
+    return f"no consumer has been seen for {ago} (the last was {printable_id(last.name)})"
 
 
 def _unaccounted(missing: int) -> str:
-    many, be, were = _counted(abs(missing), "message"), "are", "were"
-    if abs(missing) == 1:
-        be, were = "is", "was"
+    is_one = abs(missing) == 1
     if missing > 0:
-        return f"{many} that {were} sent {be} accounted for nowhere"
-    return f"{many} {be} there that the books do not have"
+        return f"{_counted(missing, 'sent message')} {'is' if is_one else 'are'} unaccounted for"
+    return f"{_counted(-missing, 'message')} {'exists that was' if is_one else 'exist that were'} never counted"
 
 
 def _counted(count: int, noun: str) -> str:

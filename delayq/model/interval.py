@@ -6,15 +6,15 @@ import time
 from collections.abc import Callable
 
 FALLBACK_MS = 1000
-"""The longest that work can go unnoticed when a bell is lost."""
+"""The longest that work can go unnoticed if a bell is lost."""
 
 
 class Interval:
     """Says when a recurring duty is due.
 
     Args:
-        seconds: between two turns; the first is due at once.
-        clock: a monotonic one, in seconds.
+        seconds: between two runs; the first is due at once.
+        clock: a monotonic clock, in seconds.
     """
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -23,7 +23,7 @@ class Interval:
         self._next = clock()
 
     def due(self) -> bool:
-        """Return whether the duty is due; if so, its next turn is `seconds` from now."""
+        """Return whether the duty is due; if so, it is next due `seconds` from now."""
         now = self._clock()
         if now < self._next:
             return False
@@ -31,7 +31,7 @@ class Interval:
         return True
 
     def now(self) -> None:
-        """Let the duty be due at once."""
+        """Make the duty due at once."""
         self._next = self._clock()
 
     def left(self) -> float:

@@ -8,8 +8,8 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def lease_now() -> float:
-    """Return the seconds on a clock that nobody sets, and that counts the time in which the machine sleeps.
+    """Return the seconds on a clock that cannot be set and that includes the time the machine sleeps.
 
-    On Linux, `time.monotonic` does not count it: a lease that ended during a sleep would seem to last.
+    On Linux, `time.monotonic` leaves out sleep: a lease that ended during a sleep would seem to last.
     """
     return time.clock_gettime(_CLOCK)

@@ -1,6 +1,6 @@
-"""New ids: they rise within a process, and with time, so that messages due at the same time keep their order.
+"""New ids, and ids made from payloads.
 
-And ids that are made of payloads.
+New ids rise within a process and with time, so that messages due at the same time keep their order.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from delayq.model.envelope import RAW, canonical_body
 
-# Letters and digits only: a shell, a URL and a double click take such an id whole. Redis keeps their order.
+# Only letters and digits, so that shells, URLs and double clicks take an id as a whole. Redis sorts them in this order.
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _PAIRS = [high + low for high in _DIGITS for low in _DIGITS]
 _TICKS_PER_SECOND = 10  # 6 digits last until the year 2150
@@ -25,28 +25,28 @@ _KNOWN_TICKS = 1000
 class _RisingIds:
     """Ids of 14 digits: 6 for the tenth of a second, and 8 for a number.
 
-    With two characters more, a message would take 16 bytes more: an allocator that counts in sixteens has room for 14
+    Two more characters would cost 16 bytes a message: an allocator with steps of 16 bytes has room for 14 characters
     and their length.
 
-    In each tick the numbers begin with the same one, which each process draws at random out of 10^14. Two processes
-    make ids alike only if theirs lie closer together than what they send in a tick: among 1,000 processes that send
-    100,000 messages a second between them, the chance that any two do is 10^-7, however long they run.
+    In each tick the numbers start from the same one, which each process draws at random from 10^14. Two processes make
+    the same id only if their starting numbers are closer together than the count they send in a tick. Among 1,000
+    processes that together send 100,000 messages a second, the chance of that is 10^-7, however long they run.
     """
 
     def __init__(self) -> None:
         self.begin()
 
     def begin(self) -> None:
-        """Begin with other numbers than before."""
+        """Start from a new random number."""
         self._process = os.getpid()
         self._start = secrets.randbelow(62**8 // 2)
         self._tick = 0
         self._numbers: dict[int, Iterator[int]] = {}
-        self._lead: tuple[tuple[int, int], str] = (0, 0), ""  # what the last ones began with
+        self._lead: tuple[tuple[int, int], str] = (0, 0), ""  # the start of the last ids
 
     def take(self, amount: int) -> list[str]:
-        """Return the next ids. Threads share the numbers of a tick: no lock, which a signal handler could wait for."""
-        if self._process != os.getpid():  # a server such as uWSGI forks without a word to Python
+        """Return the next ids. Threads share the numbers without a lock, as a signal handler could deadlock on one."""
+        if self._process != os.getpid():  # servers such as uWSGI fork without telling Python
             self.begin()
         tick = self._tick = max(self._tick, int(time.time() * _TICKS_PER_SECOND))  # the clock may be set back
         numbers = self._numbers.get(tick)
@@ -64,18 +64,18 @@ class _RisingIds:
 
 
 def _text(number: int) -> str:
-    """Return a number in six digits."""
+    """Return a number as six digits of base 62."""
     number, low = divmod(number, 62**2)
     high, middle = divmod(number, 62**2)
     return _PAIRS[high] + _PAIRS[middle] + _PAIRS[low]
 
 
 _ids = _RisingIds()
-os.register_at_fork(after_in_child=_ids.begin)  # else parent and child would give out the same ids
+os.register_at_fork(after_in_child=_ids.begin)  # or parent and child would make the same ids
 
 
 def new_id() -> str:
-    """Return an id that is above all that this process has made, and unlike those of any other."""
+    """Return an id that is greater than all earlier ones of this process, and unique among processes."""
     return _ids.take(1)[0]
 
 
@@ -85,18 +85,19 @@ def new_ids(amount: int) -> list[str]:
 
 
 def content_id(payload: Any) -> str:
-    """Return an id made of a payload: equal payloads have the same one, in each process and version.
+    """Return an id made from a payload. Equal payloads have the same id, in every process and version.
 
     `queue.send(payload, id=content_id(payload))` sends nothing while the queue holds a message with the same payload.
-    The order of keys, and of a set, does not matter. Payloads are equal if what is stored of them is: ``(1,)`` and
-    ``[1]`` are, 1 and 1.0 are not.
+    The order of keys and of sets does not matter. Payloads are equal if they are stored as the same JSON: ``(1,)`` and
+    ``[1]`` are equal, 1 and 1.0 are not.
 
     Returns:
-        32 hexadecimal digits: the first half of the SHA-256 of ``raw:`` and the bytes of a payload that is bytes; else
-        of ``json:`` and its JSON in UTF-8, without spaces and with sorted keys.
+        32 hexadecimal digits, the first half of a SHA-256. It is computed from ``raw:`` and the payload if that is
+        bytes, else from ``json:`` and its JSON in UTF-8, without spaces and with sorted keys.
 
     Raises:
-        PayloadNotSerializable: neither bytes nor JSON, or a set has values of several types, which have no order.
+        PayloadNotSerializable: the payload is not bytes and cannot be written as JSON, or a set has values of several
+            types, which have no order.
     """
     kind, body = canonical_body(payload)
     return sha256((b"raw:" if kind == RAW else b"json:") + body).hexdigest()[:32]

@@ -1,4 +1,4 @@
-"""What can be known of a message without taking it."""
+"""What can be read about a message without taking it."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from delayq.model.units import from_ms
 
 
 class MessageInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a message, at one instant.
+    """A message as it is at one instant.
 
     Attributes:
-        state: where it is in Redis; "deferred" when it is beyond the queue's horizon, in its lake.
+        state: where it is in Redis; "deferred" if it is beyond the queue's horizon, in its lake.
         due_at: when it is or was due for its next delivery; None in unack, dead and garbage.
         lease_until: when the running delivery's lease ends, or None.
         died_at: when it died, or None.
-        attempts: deliveries that counted, the running one included.
-        retries_used: of those that have ended, the ones since the last requeue that used up a retry.
-        error: the last one, or None.
+        attempts: deliveries that counted, including the running one.
+        retries_used: ended deliveries that used up a retry since the last requeue.
+        error: the last error, or None.
         reason: why it died, or None.
         cancelled: True for a message in flight that will not be retried.
-        timeout: seconds that a run of its handler may take; None where its sender has not said so, too.
-        created_at, expires_at, max_retries, headers, body: None where the payload is gone or unreadable.
+        timeout: seconds that a run of its handler may take; None also if its sender did not set it.
+        created_at, expires_at, max_retries, headers, body: None if the payload is gone or unreadable.
     """
 
     id: str
@@ -50,17 +50,17 @@ class MessageInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def body(self) -> bytes | None:
-        """The payload as bytes, or None where it is gone."""
+        """The payload as bytes, or None if it is gone."""
         return self.envelope.body if self.envelope else None
 
     @property
     def payload(self) -> Any:
-        """The payload as it was sent, or None where it is gone."""
+        """The payload as it was sent, or None if it is gone."""
         return open_body(self.envelope) if self.envelope else None
 
 
 def content(created_ms: int, envelope: Envelope) -> dict[str, Any]:
-    """Return the fields that an envelope tells."""
+    """Return the fields that come from an envelope."""
     return {
         "created_at": from_ms(created_ms),
         "expires_at": None if envelope.expires_ms is None else from_ms(created_ms + envelope.expires_ms),
@@ -74,11 +74,11 @@ def content(created_ms: int, envelope: Envelope) -> dict[str, Any]:
 def dead_letter(
     queue: str, id: str, before: Deliveries, died_ms: int, reason: str, error: str, counted: bool, **known: Any
 ) -> MessageInfo:
-    """Return what is known of a message that has just become a dead letter.
+    """Return the info of a message that has just become a dead letter.
 
     Args:
         before: its deliveries before the last one.
-        counted: whether that was an attempt.
+        counted: whether the last one counts as an attempt.
         known: the fields of its envelope.
     """
     return MessageInfo(
@@ -95,7 +95,7 @@ def dead_letter(
 
 
 def death_of(message: Delivery[Any]) -> MessageInfo | None:
-    """Return what is known of a message that a delivery has made a dead letter; None if it has not."""
+    """Return the info of a message that a delivery made a dead letter; None if it did not."""
     if message.death is None:
         return None
     at_ms, reason, error, counted = message.death

@@ -1,4 +1,4 @@
-"""What is done around every delivery and send of a queue, and when its consumers start, stop, or bury a message."""
+"""Functions that run around each delivery and send of a queue, and when consumers start, stop or bury a message."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from delayq.model.outcome import called, check_takes, is_coroutine_function
 
 @dataclass(slots=True)
 class Sending:
-    """A send that is under way, as middleware sees it.
+    """A running send, as middleware sees it.
 
     Attributes:
         queue: the queue's name.
-        messages: what is sent. Until it is, each may be replaced by another one (`msgspec.structs.replace`).
+        messages: the messages to send. Until they are sent, each may be replaced (`msgspec.structs.replace`).
         is_batch: whether they were given to `send_many`.
-        sent: what became of them, in their order; empty until then.
+        sent: the results, in the order of the messages; empty until they are sent.
     """
 
     queue: str
@@ -37,7 +37,7 @@ class Sending:
 T = TypeVar("T")
 Around: TypeAlias = Callable[[T], AbstractContextManager[Any]]
 Within: TypeAlias = Generator[None, Any, Any]
-"""What is around one delivery: it waits for what the handler returns or raises, and returns or raises what counts."""
+"""The layers around one delivery: takes what the handler returned or raised, and returns or raises what counts."""
 BeforeDelivery = TypeVar("BeforeDelivery", bound=Callable[[Any], object])
 AfterDelivery = TypeVar("AfterDelivery", bound=Callable[[Any, BaseException | None], object])
 AroundDelivery = TypeVar("AroundDelivery", bound=Callable[[Any], Iterator[None] | AbstractContextManager[Any]])
@@ -49,17 +49,17 @@ AroundSend = TypeVar("AroundSend", bound=Callable[[Sending], Iterator[None] | Ab
 
 
 class Middleware:
-    """Functions that are called around the deliveries and the sends of a queue, or of several that share them.
+    """Functions that run around the deliveries and sends of a queue, or of several queues that share them.
 
-    Each method registers one, and may be used as a decorator. They nest in the order of their registration: the first
-    is the outermost, so its part before comes first, and its part after comes last. They are plain functions, on the
-    sync face and on the async one; those of `on_start`, `on_stop` and `on_dead` may be async on the async one. Register
-    them before a `Consumer` is made: it takes those that are there.
+    Each method registers a function and can be used as a decorator. The functions nest in the order in which you
+    register them: the first is the outermost, so it begins first and ends last. They are plain functions in both APIs;
+    those of `on_start`, `on_stop` and `on_dead` may be async in the async API. Register them before you make a
+    `Consumer`, which uses those that exist by then.
 
     A delivery is the run of a consumer's handler; a message taken by `Queue.receive` has none.
 
     Attributes:
-        starts, stops, deaths: the functions of `on_start`, `on_stop` and `on_dead`, in the order of their registration.
+        starts, stops, deaths: the functions of `on_start`, `on_stop` and `on_dead`, in the order of registration.
     """
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class Middleware:
         self.deaths: list[Callable[[MessageInfo], object]] = []
 
     def before_delivery(self, function: BeforeDelivery) -> BeforeDelivery:
-        """Call ``function(message)`` before the handler. What it raises counts as raised by the handler."""
+        """Call ``function(message)`` before the handler. An error it raises counts as raised by the handler."""
         _check(function, "the message")
 
         @contextmanager
@@ -82,10 +82,10 @@ class Middleware:
         return function
 
     def after_delivery(self, function: AfterDelivery) -> AfterDelivery:
-        """Call ``function(message, error)`` after the handler, with what it has raised, or None.
+        """Call ``function(message, error)`` after the handler, with the error that it raised, or None.
 
-        A handler that returned False has raised ReturnedFalse. What `function` raises is logged, and changes nothing:
-        the work is done, or has failed, whatever comes after it.
+        If the handler returned False, the error is ReturnedFalse. If `function` raises, that is logged and changes
+        nothing about the delivery.
         """
         _check(function, "the message", "its error")
 
@@ -104,16 +104,16 @@ class Middleware:
     def around_delivery(self, function: AroundDelivery) -> AroundDelivery:
         """Run the handler within ``function(message)``: a generator function that yields once, or a context manager.
 
-        What the handler has raised is raised at the ``yield``: it may be replaced, or swallowed, which acks the
-        message. What the part behind the ``yield`` raises counts as raised by the handler.
+        An error of the handler is raised at the ``yield``. The function may replace it, or swallow it, which acks the
+        message. An error raised after the ``yield`` counts as raised by the handler.
         """
         self._deliveries.append(_around(function, "the message"))
         return function
 
     def before_send(self, function: BeforeSend) -> BeforeSend:
-        """Call ``function(outgoing)`` for each message before it is sent; it may return another one in its place.
+        """Call ``function(outgoing)`` for each message before it is sent; it may return a replacement.
 
-        What it raises is raised by the send, of which nothing was sent.
+        If it raises, the send raises that error and sends nothing.
         """
         _check(function, "the message")
 
@@ -126,9 +126,9 @@ class Middleware:
         return function
 
     def after_send(self, function: AfterSend) -> AfterSend:
-        """Call ``function(outgoing, sent)`` for each message of a send that has raised nothing.
+        """Call ``function(outgoing, sent)`` for each message of a send that succeeded.
 
-        What `function` raises is logged, and changes nothing: the message is sent.
+        If `function` raises, that is logged and changes nothing: the message is sent.
         """
         _check(function, "the message", "what became of it")
 
@@ -144,27 +144,27 @@ class Middleware:
     def around_send(self, function: AroundSend) -> AroundSend:
         """Send within ``function(sending)``: a generator function that yields once, or a context manager.
 
-        What the send has raised is raised at the ``yield``; it may be replaced, but swallowed it is raised all the
-        same. What the part behind the ``yield`` raises is raised by the send, although the messages are sent.
+        An error of the send is raised at the ``yield``. The function may replace it; if it swallows it, the send raises
+        it anyway. If the part after the ``yield`` raises, the send raises that error, although the messages are sent.
         """
         self._sends.append(_around(function, "the send"))
         return function
 
     def on_start(self, function: Hook) -> Hook:
-        """Call ``function(consumer)`` when a consumer runs, in its process, before it takes the first message.
+        """Call ``function(consumer)`` in the consumer's process when it runs, before it takes the first message.
 
-        What it raises ends the run with StartFailed: nothing is taken, and no function of `on_stop` is called. A
-        consumer of several queues that share this calls it once. With pool="process", it is called in the process of
-        the consumer; `initializer` is called in each process of the pool.
+        If it raises, the run ends with StartFailed: no message is taken, and no function of `on_stop` is called. A
+        consumer of several queues that share this middleware calls it once. With pool="process", it is called in the
+        consumer's process; `initializer` is called in each process of the pool.
         """
         _check_hook(function, "the consumer")
         self.starts.append(function)
         return function
 
     def on_stop(self, function: Hook) -> Hook:
-        """Call ``function(consumer)`` at the end of each run that had started, the last registered one first.
+        """Call ``function(consumer)`` at the end of each run that had started, the last registered function first.
 
-        By then handlers have ended, but for those in threads that outlasted the shutdown timeout. What it raises is
+        By then handlers have ended, except those in threads that outlasted the shutdown timeout. If it raises, that is
         logged.
         """
         _check_hook(function, "the consumer")
@@ -172,14 +172,14 @@ class Middleware:
         return function
 
     def on_dead(self, function: DeathHook) -> DeathHook:
-        """Call ``function(info)`` for each message that a consumer of the queue has moved to the dead letters.
+        """Call ``function(info)`` for each message that a consumer of the queue moved to the dead letters.
 
-        It is called once, in that consumer's process, between its other work: so it must not take long. `info` is a
-        `MessageInfo`, as `Queue.get` returns it, with `reason` and `error`; its envelope is None where the payload is
-        gone. What it raises is logged. A consumer that is killed between the two never calls it. Nor is it called for a
-        message that a program takes by `Queue.receive` and rejects.
+        It is called once, in that consumer's process, between its other work, so it must be quick. `info` is a
+        `MessageInfo`, as `Queue.get` returns it, with `reason` and `error`; its envelope is None if the payload is
+        gone. If it raises, that is logged. It is not called if the consumer is killed after the move, or for a message
+        that a program takes by `Queue.receive` and rejects.
         """
-        _check_hook(function, "what is known of the message")
+        _check_hook(function, "the message's info")
         self.deaths.append(function)
         return function
 
@@ -190,11 +190,11 @@ class Middleware:
 
     @classmethod
     def of(cls, given: object) -> Middleware:
-        """Return the one that a queue is given, or a new one for None; raises InvalidInput for anything else."""
+        """Return the given middleware, or a new one for None; raises InvalidInput for anything else."""
         if given is None:
             return cls()
         if not isinstance(given, Middleware):
-            raise InvalidInput(f"middleware={given!r} is no Middleware: make one with delayq.Middleware()")
+            raise InvalidInput(f"middleware={given!r} is not a Middleware: make one with delayq.Middleware()")
         return given
 
     @property
@@ -204,12 +204,12 @@ class Middleware:
 
     @property
     def has_sends(self) -> bool:
-        """Whether a send is to be run within anything."""
+        """Whether any function is registered for sends."""
         return bool(self._sends)
 
     @contextmanager
     def sending(self, sending: Sending) -> Iterator[None]:
-        """Be within all that a send is to be run within."""
+        """Enter all layers around a send."""
         with ExitStack() as stack:
             failed: BaseException | None = None
             try:
@@ -218,11 +218,11 @@ class Middleware:
             except BaseException as error:
                 failed = error
                 raise
-        if failed is not None:  # swallowed: but there is nothing that the send could return
+        if failed is not None:  # a layer swallowed it, but the send has nothing to return
             raise failed
 
     def within(self) -> Callable[[Delivery[Any]], Within] | None:
-        """Return what makes, of a message, all that its delivery runs within; None if nothing is registered."""
+        """Return a function that makes the layers around a message's delivery; None if nothing is registered."""
         layers = tuple(self._deliveries)
 
         def within(message: Delivery[Any]) -> Within:
@@ -236,7 +236,7 @@ class Middleware:
         return within if layers else None
 
     def wrap(self, handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """Return a handler that runs within all that is registered: the handler itself, if nothing is."""
+        """Return the handler wrapped in all registered layers; the handler itself if there are none."""
         layers = tuple(self._deliveries)
         if not layers:
             return handler
@@ -285,7 +285,7 @@ def _chosen(message: Outgoing, returned: object, function: object) -> Outgoing:
     if returned is None:
         return message
     if not isinstance(returned, Outgoing):
-        raise InvalidInput(f"middleware {name_of(function)} returned {returned!r}: return an Outgoing, or None")
+        raise InvalidInput(f"middleware {name_of(function)} returned {returned!r}: return an Outgoing or None")
     return returned
 
 
@@ -297,12 +297,12 @@ def _around(function: Any, argument: str) -> Around[Any]:
     if isinstance(function, type) and not issubclass(function, AbstractContextManager):
         raise _no_manager(function, "is")
     if _returns_nothing(function):
-        raise _no_manager(function, "returns None, which is")
+        raise _no_manager(function, "returns None")
 
     def layer(subject: Any) -> AbstractContextManager[Any]:
         manager = function(subject)
         if not isinstance(manager, AbstractContextManager):
-            raise _no_manager(function, f"returned {manager!r}, which is")
+            raise _no_manager(function, f"returned {manager!r}")
         return manager
 
     return layer
@@ -310,7 +310,7 @@ def _around(function: Any, argument: str) -> Around[Any]:
 
 def _no_manager(function: Any, how: str) -> InvalidInput:
     remedy = "write a generator function with one yield"
-    return InvalidInput(f"middleware {name_of(function)} {how} no context manager: {remedy}")
+    return InvalidInput(f"middleware {name_of(function)} {how}, not a context manager: {remedy}")
 
 
 def _is_generator_function(function: Any) -> bool:
@@ -318,7 +318,7 @@ def _is_generator_function(function: Any) -> bool:
 
 
 def _returns_nothing(function: Any) -> bool:
-    """Whether a function has no result wherever it returns, as far as its code tells: its yield was forgotten."""
+    """Whether a function returns nothing, as far as its code shows; its `yield` was probably forgotten."""
     if not hasattr(function, "__code__"):
         return False
     returned = [
@@ -335,7 +335,7 @@ def _check_hook(function: Any, argument: str) -> None:
         raise InvalidInput(f"hook {function!r} is not callable")
     if _is_generator_function(function) or any(inspect.isasyncgenfunction(each) for each in called(function)):
         raise InvalidInput(
-            f"hook {name_of(function)} is a generator function, which a call does not run: give a plain one"
+            f"hook {name_of(function)} is a generator function, so a call would not run it: use a plain function"
         )
     check_takes(function, f"hook {name_of(function)}", argument)
 
@@ -347,12 +347,12 @@ def _check(function: Any, *arguments: str) -> None:
     if is_generator or is_coroutine_function(function) or inspect.isasyncgenfunction(function):
         kind = "generator" if is_generator else "coroutine"
         raise InvalidInput(
-            f"middleware {name_of(function)} is a {kind} function, which a call does not run: give a plain one, "
-            "or a generator function to around_…"
+            f"middleware {name_of(function)} is a {kind} function, so a call would not run it: use a plain "
+            "function, or give a generator function to around_…"
         )
     check_takes(function, f"middleware {name_of(function)}", *arguments)
 
 
 def name_of(function: Any) -> str:
-    """Return what a function is called in texts."""
+    """Return a function's name for messages."""
     return getattr(function, "__qualname__", None) or repr(function)

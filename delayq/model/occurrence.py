@@ -1,4 +1,4 @@
-"""The plan of a schedule, as its occurrences carry it: whoever is handed one knows what comes next, without a look."""
+"""The plan of a schedule. Its occurrences carry it, so a consumer knows what comes next without asking Redis."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ Missed = Literal["once", "skip", "all"]
 
 NAME, SLOT, PLAN = "delayq-schedule", "delayq-slot", "delayq-plan"  # headers of an occurrence
 DEFAULT_GRACE = 60
-PAUSED, FINISHED = 0, -1  # in the place of the slot that is armed
-HOME = 0  # the shard on which the schedules of a queue live
+PAUSED, FINISHED = 0, -1  # stored in place of the armed slot
+HOME = 0  # the shard that holds the schedules of a queue
 
 
 class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -28,14 +28,14 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         when: the expression.
-        timezone: in which it is meant.
-        missed: what becomes of slots that no consumer was there for: "once" runs one late, then goes on with the next
-            one to come; "skip" runs none that is later than the grace; "all" runs each, in order.
-        grace_ms: of "skip".
-        own: its occurrences are for the handler registered under its name, and for no other.
+        timezone: the time zone of the expression.
+        missed: what to do with slots for which no consumer was running: "once" runs one of them late and continues with
+            the next slot, "skip" drops those later than the grace, "all" runs each in order.
+        grace_ms: the grace of "skip".
+        own: whether its occurrences are only for the handler registered under its name.
         start_ms: no slot is earlier.
         end_ms: no slot is later.
-        jitter_ms: each slot is later than the expression says, by less than this.
+        jitter_ms: each slot comes later than the expression says, by less than this.
     """
 
     when: str
@@ -48,26 +48,26 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     jitter_ms: Milliseconds = 0
 
     def slots(self, queue: str, name: str) -> Slots:
-        """Return the slots of the schedule of this name."""
+        """Return the slots of the schedule with this name."""
         nominal = recurrence(self.when, self.timezone)
         return Slots(nominal, self.start_ms, self.end_ms, self.jitter_ms, f"{queue}/{name}")
 
     def has_times_of(self, other: Plan) -> bool:
-        """Whether each slot would be the same one with the other plan, as far as it has that."""
+        """Whether the other plan has the same slots, apart from its start and end."""
         return (self.when, self.timezone, self.jitter_ms) == (other.when, other.timezone, other.jitter_ms)
 
     def following(self, slots: Slots, slot_ms: int, now_ms: int) -> int | None:
-        """Return the slot to arm when that of `slot_ms` is handed out at `now_ms`; None when that was the last one."""
+        """Return the slot to arm when the one at `slot_ms` is handed out at `now_ms`; None if it was the last."""
         last_missed = {"once": now_ms, "skip": now_ms - (self.grace_ms or 0) - 1, "all": slot_ms}[self.missed]
         return slots.after(max(slot_ms, last_missed))
 
     def skips(self, slot_ms: int, now_ms: int) -> bool:
-        """Whether a slot comes too late to be handled."""
+        """Whether a slot is too late to run."""
         return self.missed == "skip" and now_ms - slot_ms > (self.grace_ms or 0)
 
 
 class Occurrence(msgspec.Struct, frozen=True):
-    """A slot of a schedule, as the headers of its message tell."""
+    """A slot of a schedule, from the headers of its message."""
 
     name: str
     slot_ms: int
@@ -88,15 +88,15 @@ def make_plan(
     jitter: Seconds,
     own: bool,
 ) -> Plan:
-    """Check what a schedule is to do; raises InvalidInput."""
+    """Make a plan from checked arguments; raises InvalidInput."""
     for what, value in (("schedule", when), ("timezone", timezone)):
         if not isinstance(value, str):
-            raise InvalidInput(f"{what} {value!r} is not a string: write '*/5 * * * *' and 'Europe/Berlin'")
+            raise InvalidInput(f"{what} {value!r} is not a string: write it as '*/5 * * * *' or 'Europe/Berlin'")
     recurrence(when, timezone)
     if missed not in get_args(Missed):
         raise InvalidInput(f"unknown missed {missed!r}; expected one of {', '.join(get_args(Missed))}")
     if grace is not None and missed != "skip":
-        raise InvalidInput(f"grace={grace!r} says nothing with missed={missed!r}: leave it out, or give missed='skip'")
+        raise InvalidInput(f"grace={grace!r} has no effect with missed={missed!r}: leave it out or use missed='skip'")
     if missed == "skip":
         grace = DEFAULT_GRACE if grace is None else grace
     grace_ms = None if grace is None else milliseconds(grace, "grace")
@@ -104,25 +104,25 @@ def make_plan(
     end_ms = None if end is None else timestamp_ms(end, "end")
     jitter_ms = milliseconds(jitter, "jitter")
     if jitter_ms > MAX_INTERVAL_S * 1000:
-        raise InvalidInput(f"jitter={jitter!r} is more than 366 days: give a shorter one")
+        raise InvalidInput(f"jitter={jitter!r} is longer than 366 days: give a shorter one")
     plan = Plan(when.strip(), timezone, missed, grace_ms, own, start_ms, end_ms, jitter_ms)
     if plan.slots("", "").after(0) is None:
         since = "" if start is None else f" from start={start.isoformat()}"
         until = "" if end is None else f" until end={end.isoformat()}"
-        raise InvalidInput(f"schedule {when!r} never fires{since}{until}: give a later end, or another expression")
+        raise InvalidInput(f"schedule {when!r} never fires{since}{until}: give a later end or another expression")
     return plan
 
 
 def seal_record(
     name: str, plan: Plan, payload: Any, max_retries: int, headers: Headers | None, limit: int, timeout_ms: int | None
 ) -> bytes:
-    """Return what is stored of a schedule: the envelope of its occurrences, without a slot."""
+    """Return a schedule as it is stored: the envelope of its occurrences, without a slot."""
     own = {NAME: name, PLAN: _encode(plan).decode()}
     return encode_envelope(payload, max_retries, None, {**(headers or {}), **own}, limit, timeout_ms)
 
 
 def with_slot(record: Envelope, slot_ms: int | None) -> bytes:
-    """Return the envelope of an occurrence; without a slot, of one that was asked for out of turn."""
+    """Return the envelope of an occurrence; without a slot, of one that `run_now` asked for."""
     headers = {name: value for name, value in (record.headers or {}).items() if name != SLOT}
     if slot_ms is not None:
         headers[SLOT] = slot_ms
@@ -130,7 +130,7 @@ def with_slot(record: Envelope, slot_ms: int | None) -> bytes:
 
 
 def plan_of(headers: dict[str, Any]) -> Plan | None:
-    """Return the plan in a message's headers; None when it has none that can be read."""
+    """Return the plan in a message's headers; None if it has none that can be read."""
     try:
         plan = _decode(headers[PLAN])
         recurrence(plan.when, plan.timezone)
@@ -140,7 +140,7 @@ def plan_of(headers: dict[str, Any]) -> Plan | None:
 
 
 def is_own(headers: dict[str, Any]) -> bool:
-    """Whether a message is for the function of its schedule alone; also where its time zone is unknown."""
+    """Whether a message is only for the function of its schedule, even if its time zone is unknown here."""
     try:
         return _decode(headers[PLAN]).own
     except (KeyError, TypeError, msgspec.MsgspecError):
@@ -148,7 +148,7 @@ def is_own(headers: dict[str, Any]) -> bool:
 
 
 def occurrence(headers: dict[str, Any]) -> Occurrence | None:
-    """Return of which slot a message is; None when it is of none, or nothing is known of it here."""
+    """Return the slot of a message; None if it has none, or its plan cannot be read here."""
     name, slot = headers.get(NAME), headers.get(SLOT)
     if not isinstance(name, str) or not isinstance(slot, int) or (plan := plan_of(headers)) is None:
         return None
@@ -156,7 +156,7 @@ def occurrence(headers: dict[str, Any]) -> Occurrence | None:
 
 
 def occurrence_id(name: str, slot_ms: int, shards: int) -> str:
-    """Return the id of a slot's message: it belongs to the shard on which the schedules live."""
+    """Return the id of a slot's message; it belongs to the shard that holds the schedules."""
     found = base = f"{name}@{slot_ms}"
     number = 0
     while shard_of(found, shards) != HOME:
@@ -166,7 +166,7 @@ def occurrence_id(name: str, slot_ms: int, shards: int) -> str:
 
 
 def slot_of(message_id: str, shards: int) -> tuple[str, int] | None:
-    """Return of which schedule and slot an id would be; None for one that `occurrence_id` does not make."""
+    """Return the schedule and slot of an id; None for an id that `occurrence_id` does not make."""
     name, _, slot = message_id.rpartition("@")
     slot = slot.partition("~")[0]
     if not (slot.isascii() and slot.isdecimal()) or occurrence_id(name, int(slot), shards) != message_id:

@@ -1,4 +1,4 @@
-"""What becomes of a delivery: the verdicts of a handler, and the transitions that follow."""
+"""The outcomes of a delivery: the verdicts of a handler, and the transitions that follow."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from delayq.errors import (
 from delayq.model.units import Seconds, delay_ms
 
 MAX_ERROR_CHARS = 2000
-MAX_THEN = 100  # messages that follow from one: a call looks each of them up in all structures
+MAX_THEN = 100  # messages that follow from one: the script looks each of them up in all structures
 
 REASON_EXHAUSTED = "retries-exhausted"
 REASON_CONSUMER_LOST = "consumer-lost"
@@ -34,7 +34,7 @@ REASON_UNREADABLE = "unreadable-envelope"
 REASON_MISMATCH = "payload-mismatch"
 
 LEASE_LOST = "LeaseLost: the consumer did not settle the message before its lease ended"
-"""The last error of what was lost, as `unack_to_retry` keeps it."""
+"""The last error of a lost delivery, as `unack_to_retry` stores it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Done:
 
 
 class Ack:
-    """What a handler returns when its message is done and others follow from it: all in one step, or nothing of it.
+    """Returned by a handler to ack its message and send others in the same atomic step.
 
     Args:
         then: up to 100 messages (`Outgoing`) of the same queue.
@@ -55,11 +55,11 @@ class Ack:
 
 @dataclass(eq=False, slots=True)
 class AckAndSend:
-    """→ gone, counted as acked; and what follows from it is sent in the same step.
+    """→ gone, counted as acked; the messages that follow are sent in the same step.
 
     Attributes:
         then: messages of the same queue.
-        encoded: the same, ready to go out, once that was tried: tried again, they have the same ids.
+        encoded: the same messages, encoded at the first try, so that a second try has the same ids.
     """
 
     then: Iterable[Any]
@@ -71,7 +71,7 @@ class Failed:
     """→ retry after `delay_ms`, or the queue's backoff when None; → dead when no retry is left.
 
     Attributes:
-        cause: what the handler has raised, which the backoff sees, and whose traceback the log shows; None for none.
+        cause: what the handler raised, or None. The backoff gets it, and the log shows its traceback.
         counts: whether it uses up a retry.
     """
 
@@ -92,11 +92,11 @@ class Dead:
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """→ ready, at no cost.
+    """→ ready, without using a retry.
 
     Attributes:
-        behind: behind what waits already, not in the place that its due time gives it.
-        begun: its handler had begun: the attempt number rises.
+        behind: whether it goes behind the waiting messages, instead of in the order of its due time.
+        begun: whether its handler had begun, so that the attempt number rises.
     """
 
     behind: bool = False
@@ -117,57 +117,57 @@ INTERRUPTED = Released(begun=True)
 
 
 def failed(delay: Seconds | None, error: BaseException | str | None) -> Failed:
-    """Return what `Message.nack` asks for."""
+    """Return the outcome of `Message.nack`."""
     cause = error if isinstance(error, BaseException) else None
     return Failed(None if delay is None else delay_ms(delay), error_text(error), cause)
 
 
 def dead(reason: str, error: BaseException | str | None) -> Dead:
-    """Return what `Message.reject` asks for."""
+    """Return the outcome of `Message.reject`."""
     return Dead(error_text(reason) or "rejected", error_text(error))
 
 
 def check_handler(handler: object) -> None:
-    """Raise InvalidInput when calling `handler` would not do its work."""
+    """Raise InvalidInput if calling `handler` would not do its work."""
     if not callable(handler):
         raise InvalidInput(f"handler {handler!r} is not callable")
     if is_coroutine_function(handler):
-        raise InvalidInput(f"handler {handler!r} is async: give a plain function, or use the Queue of delayq.aio")
+        raise InvalidInput(f"handler {handler!r} is async: use a plain function, or the Queue of delayq.aio")
     if _is_generator_function(handler):
-        raise InvalidInput(f"handler {handler!r} is a generator function: give a plain one")
+        raise InvalidInput(f"handler {handler!r} is a generator function: use a plain function")
     check_takes(handler, f"handler {handler!r}", "the message")
 
 
 def check_async_handler(handler: object) -> None:
-    """Raise InvalidInput when neither calling nor awaiting `handler` would do its work."""
+    """Raise InvalidInput if neither calling nor awaiting `handler` would do its work."""
     if not callable(handler):
         raise InvalidInput(f"handler {handler!r} is not callable")
     if _is_generator_function(handler):
-        raise InvalidInput(f"handler {handler!r} is a generator function: give an async or a plain one")
+        raise InvalidInput(f"handler {handler!r} is a generator function: use a plain or an async function")
     check_takes(handler, f"handler {handler!r}", "the message")
 
 
 def check_takes(function: Callable[..., Any], who: str, *arguments: str) -> None:
-    """Raise InvalidInput when `function` cannot be called with so many arguments, as far as its signature tells.
+    """Raise InvalidInput if the signature of `function` does not accept these arguments.
 
     Args:
-        who: begins the sentence that refuses it.
-        arguments: what each of them is.
+        who: the beginning of the error message.
+        arguments: names for the arguments, in that message.
     """
-    # What a decorator has wrapped may take others than its wrapper, which is what is called.
+    # The wrapper is called, and it may take other arguments than the function that it wraps.
     taken = signature(function, follow_wrapped=False)
     try:
         if taken is not None:
             taken.bind(*arguments)
     except TypeError as error:
         wanted = " and ".join(arguments)
-        remedy = f"let it take {wanted}, and nothing else without a default"
-        raise InvalidInput(f"{who} cannot be called with {wanted} alone: {error}; {remedy}") from error
+        remedy = f"let it take {wanted}, and give any other argument a default"
+        raise InvalidInput(f"{who} cannot be called with only {wanted}: {error}; {remedy}") from error
 
 
 def signature(function: Callable[..., Any], follow_wrapped: bool = True) -> inspect.Signature | None:
-    """Return the signature of a function; None where it has none, as many that are written in C."""
-    # From 3.14 on, annotations are computed when asked for; a name that is only imported for a type checker is kept.
+    """Return the signature of a function; None if it has none, as many functions written in C."""
+    # Since 3.14, annotations are evaluated lazily; names imported only for a type checker stay as they are.
     options: dict[str, Any] = {}
     if sys.version_info >= (3, 14):
         options["annotation_format"] = sys.modules["annotationlib"].Format.FORWARDREF
@@ -178,7 +178,7 @@ def signature(function: Callable[..., Any], follow_wrapped: bool = True) -> insp
 
 
 def is_coroutine_function(handler: object) -> bool:
-    """Whether calling `handler` makes a coroutine."""
+    """Whether calling `handler` returns a coroutine."""
     return any(inspect.iscoroutinefunction(each) for each in called(handler))
 
 
@@ -187,24 +187,24 @@ def _is_generator_function(handler: object) -> bool:
 
 
 def called(handler: object) -> tuple[object, object]:
-    """Return the function that a call runs, and the method, should it be an object."""
+    """Return the function that a call runs, and its `__call__` method if it is an object."""
     function = handler.func if isinstance(handler, functools.partial) else handler
     return function, getattr(function, "__call__", None)  # noqa: B004  # to be looked into
 
 
 def of_return(value: Any) -> Outcome:
     """Return the outcome of a handler that returned `value`."""
-    if value is None:  # nearly always: the checks below take a third of a microsecond
+    if value is None:  # the usual case, without the third of a microsecond for the checks below
         return DONE
     if inspect.isawaitable(value) or inspect.isgenerator(value) or inspect.isasyncgen(value):
-        return Failed(error=f"the handler returned a {type(value).__name__}, which nobody runs")
+        return Failed(error=f"the handler returned a {type(value).__name__}, which would never run")
     if value is False:
         return Failed(error="the handler returned False")
     return AckAndSend(_listed(value.then)) if isinstance(value, Ack) else DONE
 
 
 def _listed(then: Iterable[Any]) -> Iterable[Any]:
-    """Run what may be a generator of the handler's, whose errors are the handler's."""
+    """List the messages; if they come from a generator of the handler's, its errors count as the handler's."""
     return then if isinstance(then, str | bytes) or not isinstance(then, Iterable) else list(islice(then, MAX_THEN + 1))
 
 
@@ -222,16 +222,16 @@ def of_error(error: BaseException) -> Outcome:
 
 
 def clear_frames(outcome: Outcome) -> None:
-    """Clear the frames of a handler's error, once it was logged.
+    """Clear the frames of a handler's error after it was logged.
 
-    They hold the payload and, as one of them holds the outcome, would keep it until the garbage collector runs.
+    They hold the payload. One of them holds the outcome, a cycle that would last until the garbage collector runs.
     """
     if isinstance(outcome, Failed) and outcome.cause is not None:
         traceback.clear_frames(outcome.cause.__traceback__)
 
 
 def after(outcome: Outcome, error: DelayqError) -> Outcome:
-    """Return what is to be settled instead of an outcome that met an error: the same, unless that was its own fault."""
+    """Return the outcome to settle after an error: the same one, unless the outcome itself caused the error."""
     if isinstance(error, InvalidInput | DuplicateMessage):
         return Failed(error=error_text(error))
     return outcome
@@ -247,18 +247,18 @@ def _retry_after(error: RetryAfter) -> Outcome:
 
 
 def cause(reason: str | None, error: str | None) -> str:
-    """Return why something died, in one text: its reason, unless its last error says that, too, and the error."""
+    """Return why something died, as one text: the reason and the last error, or only the error if it has both."""
     said = reason is not None and error is not None and reason in error
     return ": ".join(each for each in (None if said else reason, error) if each)
 
 
 def error_text(error: object) -> str:
-    """Return an error's type and message, or a text, at most 2,000 characters of it; '' for None."""
+    """Return an error's type and message, or a text, cut to 2,000 characters; "" for None."""
     if error is None:
         return ""
     try:
         text = f"{type(error).__name__}: {error}" if isinstance(error, BaseException) else str(error)
     except Exception:  # noqa: BLE001  # a __str__ that raises must not take the consumer down
         text = type(error).__name__
-    # A lone surrogate, as in the name of a Latin-1 file, has no encoding that Redis could store.
+    # A lone surrogate, as in the name of a Latin-1 file, cannot be encoded as UTF-8.
     return text[:MAX_ERROR_CHARS].encode("utf-8", "backslashreplace").decode()[:MAX_ERROR_CHARS]

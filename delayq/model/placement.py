@@ -10,7 +10,7 @@ from delayq.errors import InvalidInput
 from delayq.model.validation import check_prefix, check_queue_name
 
 State = Literal["pending", "ready", "unack", "retry", "dead", "garbage"]
-"""Where a message is. Each is a sorted set, and a message is in exactly one."""
+"""The states of a message. Each is a sorted set, and a message is in exactly one."""
 
 
 MESSAGE, UNIQUE = "msg:", "unique:"  # in the keys of envelopes, and of reserved ids
@@ -30,6 +30,6 @@ def check_state(state: str, allowed: Iterable[str] = get_args(State)) -> None:
 
 
 def key_base(prefix: str, queue: str, shard: int = 0) -> str:
-    """Return what the keys of a shard of a queue begin with: ``prefix:{queue}:``, or ``prefix:{queue#1}:``."""
+    """Return the prefix of the keys of a queue's shard: ``prefix:{queue}:``, or ``prefix:{queue#1}:``."""
     tag = check_queue_name(queue) + (f"#{shard}" if shard else "")
     return f"{check_prefix(prefix)}:{{{tag}}}:"

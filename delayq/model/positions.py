@@ -1,4 +1,4 @@
-"""Where in a topic to begin: ids and times, from how users write them to how Redis does."""
+"""Positions in a topic: ids and times, converted from the user's form to that of Redis."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Position: TypeAlias = str | dt.datetime
 
 
 class Place(NamedTuple):
-    """Where a record of a topic, or a dead letter of a group, is: the shard of the topic, from 0, and its id there."""
+    """The place of a record of a topic, or of a dead letter of a group: the topic's shard, from 0, and the id there."""
 
     shard: int
     id: str
@@ -25,43 +25,44 @@ _ID = re.compile(r"\d{1,16}(-\d{1,16})?", re.ASCII)
 
 
 def bound(position: Position, what: str) -> str:
-    """Return one end of a range: "-", "+", an id, "(" and an id to leave that out, or a time.
+    """Return one end of a range: "-", "+", an id, "(" and an id to exclude it, or a time.
 
-    An id may lack its counter: as a beginning it stands for the first of the millisecond, as an end for the last.
+    An id may lack its counter: a start then means the first id of the millisecond, an end the last.
 
     Raises:
-        InvalidInput: naming it.
+        InvalidInput: names the position.
     """
     if isinstance(position, dt.datetime):
         return str(timestamp_ms(position, what))
     if not isinstance(position, str):
-        raise InvalidInput(f"{what} {position!r} is neither an id nor a datetime")
+        raise InvalidInput(f"{what} {position!r} is not an id or a datetime")
     if position in ("-", "+"):
         return position
     exclusive = position.startswith("(")
-    return ("(" if exclusive else "") + _checked(position.removeprefix("("), what, 'as "-", "+" or "(" and an id')
+    form = 'as "-", "+", an id, or "(" and an id'
+    return ("(" if exclusive else "") + _checked(position.removeprefix("("), what, form)
 
 
 def beginning(start: Position, what: str = "start") -> str:
-    """Return the id behind which a group or a reader begins: "$" from now on, "0" from the first record, an id, a time.
+    """Return the id after which a group or a reader starts: "$" for new records, "0" for all, an id, or a time.
 
     Raises:
-        InvalidInput: naming it.
+        InvalidInput: names the position.
     """
     if isinstance(start, dt.datetime):
         ms = timestamp_ms(start, what)
         return f"{ms - 1}-18446744073709551615" if ms else "0-0"
     if not isinstance(start, str):
-        raise InvalidInput(f"{what} {start!r} is neither an id nor a datetime")
+        raise InvalidInput(f"{what} {start!r} is not an id or a datetime")
     return start if start == "$" else _checked(start, what, 'as "$", "0", an id or a datetime')
 
 
 def own_id(record_id: str) -> str:
-    """Return an id that a publisher has chosen, as in "1700000000000-0"; raises InvalidInput."""
+    """Return an id chosen by a publisher, such as "1700000000000-0"; raises InvalidInput."""
     checked = _checked(record_id, "record id", 'as in "1700000000000-0"') if isinstance(record_id, str) else ""
     ms, _, number = checked.partition("-")
     if not number or (int(ms), int(number)) == (0, 0):
-        raise InvalidInput(f'record id {record_id!r} is not milliseconds and a counter, as in "1700000000000-0"')
+        raise InvalidInput(f'record id {record_id!r} is not milliseconds and a counter, such as "1700000000000-0"')
     return f"{int(ms)}-{int(number)}"
 
 
@@ -71,13 +72,13 @@ def known_id(record_id: str) -> str:
 
 
 def order(record_id: str) -> tuple[int, int]:
-    """Return an id as numbers, which sort as the ids do."""
+    """Return an id as numbers, which sort like the ids."""
     ms, _, number = record_id.partition("-")
     return int(ms), int(number or 0)
 
 
 def before(record_id: str) -> str:
-    """Return the last id in front of one."""
+    """Return the last id before this one."""
     ms, number = order(record_id)
     return f"{ms}-{number - 1}" if number else f"{max(0, ms - 1)}-{MAX_ID_PART if ms else 0}"
 

@@ -1,4 +1,4 @@
-"""A queue's counts, and what can be read off them."""
+"""A queue's counts, and figures derived from them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import msgspec
 from delayq.model.placement import State
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-"""When what was never counted was counted."""
+"""The time of counts that were never taken."""
 
 
 class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
-    """The counts of a queue at one instant (with several shards: of each at one instant).
+    """The counts of a queue at one instant (with several shards, one instant for each).
 
-    The first nine are messages that are there now: `scheduled`, `due` and `retrying` by what they wait for, and the
-    others by where they are in Redis. The rest has been counted since the queue was made.
+    The first nine count the messages that exist now: `scheduled`, `due` and `retrying` by what they wait for, the
+    others by where they are in Redis. The rest are totals since the queue was created.
 
     Attributes:
         at: the server's clock when this was counted.
@@ -28,19 +28,19 @@ class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
         sent: new messages; one that replaced another is counted as `replaced` instead.
         promoted: moves from pending to ready.
         delivered: hand-outs, repeated ones included.
-        released: hand-outs that were handed back, which uses up no retry.
-        held_back: of these, the ones that had to wait for others of their key to end.
+        released: hand-outs that were handed back without using a retry.
+        held_back: released hand-outs that had to wait for others with their key to end.
         lease_lost: hand-outs whose lease ran out.
         died: moves to dead.
         collected: payload keys deleted by the garbage collector.
-        adjusted: what the doctor's repairs have struck off the books (or added to them, when negative).
-        paused_since: or None.
+        adjusted: messages that the doctor's repairs removed from the counts (or added, if negative).
+        paused_since: when the queue was paused, or None.
         paused_until: when the pause ends by itself (with shards, the latest such time), or None. Samples lack it.
         next_due_at: the earliest due time in pending, or None.
         oldest_due_at: the earliest due time of a message that is due and not handed out, or None.
-        lateness: milliseconds (the upper end, exclusive, of a bucket) to the number of hand-outs in it.
-        handler_time: likewise, to the number of handlers, or batches, that ran so long. Consumers tell it every 10 s.
-        slots_missed: slots of schedules for which nothing ran, since no consumer was there in time. Samples lack it.
+        lateness: a histogram: the exclusive upper end of a bucket, in ms, and the number of hand-outs in it.
+        handler_time: a histogram of the run times of handlers, or batches. Consumers report it every 10 s.
+        slots_missed: slots of schedules for which nothing ran, as no consumer was running in time. Samples lack it.
     """
 
     queue: str
@@ -87,25 +87,25 @@ class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def running(self) -> int:
-        """Messages that are handed out."""
+        """Messages that are handed out and not settled."""
         return self.unack
 
     @property
     def inside(self) -> int:
-        """Messages that wait, run or are dead."""
+        """Messages that are waiting, running or dead."""
         return self.pending + self.ready + self.unack + self.retry + self.dead
 
     @property
     def missing(self) -> int:
-        """Messages that the books do not account for: 0, or something is wrong."""
+        """Messages that the counts do not account for; anything but 0 is an error."""
         return self.sent - self.acked - self.cancelled - self.expired - self.purged - self.adjusted - self.inside
 
     def lateness_quantile(self, share: float) -> float | None:
-        """Return an upper bound, in seconds, on the lateness of `share` (0 to 1) of all hand-outs; None without any."""
+        """Return an upper bound, in seconds, on the lateness of `share` (0 to 1) of all hand-outs; None if none."""
         return quantile(self.lateness, share)
 
     def handler_time_quantile(self, share: float) -> float | None:
-        """Return an upper bound, in seconds, on how long `share` (0 to 1) of all handlers ran; None without any."""
+        """Return an upper bound, in seconds, on the run time of `share` (0 to 1) of all handlers; None if none."""
         return quantile(self.handler_time, share)
 
 
@@ -113,10 +113,10 @@ class Upcoming(msgspec.Struct, frozen=True, kw_only=True):
     """How many messages fall due in a span of time.
 
     Attributes:
-        starts_at: the beginning, inclusive.
+        starts_at: the start, inclusive.
         ends_at: the end, exclusive.
-        pending: due for their first delivery, or sent back to wait.
-        retry: due for their next attempt.
+        pending: messages due for their first delivery, or sent back to wait.
+        retry: messages due for their next attempt.
     """
 
     starts_at: dt.datetime
@@ -131,13 +131,13 @@ class Upcoming(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def buckets(counters: Mapping[str, int], kind: str) -> dict[int, int]:
-    """Read a histogram that is kept among the counters, "late" or "took": bucket b holds 2^(b-1) up to 2^b ms."""
+    """Read a histogram, "late" or "took", from the counters: bucket b holds times from 2^(b-1) up to 2^b ms."""
     start = f"{kind}:"
     return {2 ** int(name[len(start) :]): count for name, count in counters.items() if name.startswith(start)}
 
 
 def quantile(histogram: Mapping[int, int], share: float) -> float | None:
-    """Return an upper bound, in seconds, on `share` (0 to 1) of what a histogram in milliseconds counts."""
+    """Return an upper bound, in seconds, on `share` (0 to 1) of the values in a histogram in milliseconds."""
     left = share * sum(histogram.values())
     for upper, count in sorted(histogram.items()):
         left -= count
@@ -147,7 +147,7 @@ def quantile(histogram: Mapping[int, int], share: float) -> float | None:
 
 
 class Counts(NamedTuple):
-    """What stats read."""
+    """The data that `stats` reads."""
 
     now_ms: int
     paused_ms: int | None

@@ -1,4 +1,4 @@
-"""What happened in a queue between two instants at which it was counted."""
+"""What happened in a queue between two counts."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class Rates(msgspec.Struct, frozen=True, kw_only=True):
     """What happened in a span of time.
 
     Attributes:
-        since: its beginning.
+        since: its start.
         until: its end.
         sent, delivered, acked: messages a second.
         failed: deliveries a second that did not end in an ack: nacked, rejected, or lost with their consumers.
         died: messages that became dead letters, in all.
-        lateness: the hand-outs of the span: see `QueueStats.lateness`.
-        handler_time: the handlers of which the span has brought word, likewise.
+        lateness: the histogram of the hand-outs in the span, as in `QueueStats.lateness`.
+        handler_time: the histogram of the handlers that were reported in the span.
     """
 
     since: dt.datetime
@@ -42,29 +42,29 @@ class Rates(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def lateness_p50(self) -> float | None:
-        """Under how many seconds half of the hand-outs were late; None without any."""
+        """The median lateness of the hand-outs, in seconds, rounded up to its bucket; None if there were none."""
         return quantile(self.lateness, 0.5)
 
     @property
     def lateness_p99(self) -> float | None:
-        """Likewise, 99 % of them."""
+        """The 99th percentile of that."""
         return quantile(self.lateness, 0.99)
 
     @property
     def handler_time_p50(self) -> float | None:
-        """Under how many seconds half of the handlers ran; None without any."""
+        """The median run time of the handlers, in seconds, rounded up to its bucket; None if there were none."""
         return quantile(self.handler_time, 0.5)
 
     @property
     def handler_time_p99(self) -> float | None:
-        """Likewise, 99 % of them."""
+        """The 99th percentile of that."""
         return quantile(self.handler_time, 0.99)
 
 
 def between(before: QueueStats, now: QueueStats) -> Rates | None:
-    """Return what happened from one count to a later one; None when it is none.
+    """Return what happened between two counts; None if the second one is not later.
 
-    Counters that have gone back are those of a queue that was made anew: nothing is known of them.
+    Counters that went down belong to a queue that was created again, so nothing is known.
     """
     seconds = (now.at - before.at).total_seconds()
     if seconds <= 0:

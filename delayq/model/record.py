@@ -1,4 +1,4 @@
-"""Records: what a topic holds, and what its readers get."""
+"""Records: the entries of a topic, as its readers get them."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from delayq.model.envelope import FORMAT, JSON, Envelope, open_body, parse_unsta
 from delayq.model.units import from_ms
 
 ENVELOPE = b"e"
-"""The field of a stream entry that holds what `Topic.publish` was given."""
+"""The field of a stream entry that holds the payload given to `Topic.publish`."""
 
 
 class Published(NamedTuple):
-    """What became of a record.
+    """The result of publishing a record.
 
     Attributes:
-        id: the record's id in the topic; of one that waits for its time, the id by which it can be cancelled.
-        due_at: when it is due; None for one that is in the topic already.
-        created: False when a record with this id waited already, and was left.
+        id: the record's id in the topic; for a record that waits until it is due, the id to cancel it by.
+        due_at: when it is due; None if it is already in the topic.
+        created: False if a record with this id was already waiting and was kept.
     """
 
     id: str
@@ -35,10 +35,10 @@ class Record(Handed, Generic[P], eq=False, gc=False):
 
     Attributes:
         topic: the topic's name.
-        id: milliseconds and a counter, as in "1700000000000-0"; it rises from record to record (of a shard).
-        fields: as the stream holds them: names and values, one behind the other.
-        deliveries: how often the group was handed it, with this time; 0 for one that was read without a group.
-        shard: of the topic, from 0.
+        id: milliseconds and a counter, such as "1700000000000-0"; it rises from record to record within a shard.
+        fields: names and values in turn, as the stream holds them.
+        deliveries: how often the group has received it, including this time; 0 if it was read without a group.
+        shard: the shard of the topic, from 0.
     """
 
     topic: str
@@ -51,9 +51,9 @@ class Record(Handed, Generic[P], eq=False, gc=False):
 
     @property
     def payload(self) -> P:
-        """The payload as it was published, or what a typed handler is annotated with.
+        """The payload as it was published; in a typed handler, a value of the annotated type.
 
-        Of an entry that another program has appended, it is a dict of its fields.
+        For an entry that another program appended, it is a dict of its fields.
 
         Raises:
             UnreadableEnvelope: the stored bytes are not what `Topic.publish` stores.
@@ -65,7 +65,7 @@ class Record(Handed, Generic[P], eq=False, gc=False):
         return found  # type: ignore[no-any-return]
 
     def read(self, reader: Callable[[Envelope], P]) -> P:
-        """Read the payload by `reader`, and keep what it returns as `payload`."""
+        """Read the payload with `reader` and keep the result as `payload`."""
         envelope = self._opened()
         if envelope is None:
             envelope = Envelope(FORMAT, JSON, msgspec.json.encode(self.values), 0)
@@ -74,12 +74,12 @@ class Record(Handed, Generic[P], eq=False, gc=False):
 
     @property
     def labels(self) -> dict[str, Any]:
-        """What log lines tell of it."""
+        """The fields that identify it in log lines."""
         return {"topic": self.topic, "id": self.id, "delivery": self.deliveries}
 
     @property
     def body(self) -> bytes:
-        """The payload as bytes; empty for an entry that another program has appended."""
+        """The payload as bytes; empty for an entry that another program appended."""
         envelope = self._opened()
         return b"" if envelope is None else envelope.body
 
@@ -97,12 +97,12 @@ class Record(Handed, Generic[P], eq=False, gc=False):
 
     @property
     def published_at(self) -> dt.datetime:
-        """When it was appended, by the server's clock, as far as the server made the id."""
+        """When it was appended, by the server's clock, if the server made the id."""
         return from_ms(int(self.id.partition("-")[0]))
 
     @property
     def envelope(self) -> Envelope | None:
-        """The payload and its headers as they are stored; None for an entry that another program has appended."""
+        """The payload and its headers as they are stored; None for an entry that another program appended."""
         return self._opened()
 
     def _opened(self) -> Envelope | None:
@@ -116,14 +116,14 @@ class Record(Handed, Generic[P], eq=False, gc=False):
 
 
 class Unacked(NamedTuple):
-    """A record that a group was handed and has not acked.
+    """A record that a group received and has not acked.
 
     Attributes:
-        id: of the record.
-        consumer: who was handed it last.
+        id: the id of the record.
+        consumer: who received it last.
         idle: seconds since then.
-        deliveries: how often the group was handed it.
-        shard: of the topic, from 0.
+        deliveries: how often the group has received it.
+        shard: the shard of the topic, from 0.
     """
 
     id: str
@@ -134,17 +134,17 @@ class Unacked(NamedTuple):
 
 
 class GroupInfo(NamedTuple):
-    """What is known of a group.
+    """A group of a topic.
 
     Attributes:
-        name: of the group.
+        name: the name of the group.
         consumers: how many it has.
-        unacked: records that they were handed and have not acked.
-        lag: records that it was not handed yet.
-        position: the last record that it was handed; of several shards, the lowest.
-        at_least: the lag may be larger. After `set_position`, and always on Redis 6.2, the server does not know it, and
-            delayq counts up to 10,000 records itself, fewer large ones.
-        dead: its dead letters.
+        unacked: records that they received and have not acked.
+        lag: records that the group has not received yet.
+        position: the last record that it received; with several shards, the lowest.
+        at_least: whether the lag may be larger. After `set_position`, and always on Redis 6.2, the server does not know
+            the lag; delayq then counts up to 10,000 records itself, or fewer if they are large.
+        dead: the number of its dead letters.
     """
 
     name: str
@@ -157,18 +157,18 @@ class GroupInfo(NamedTuple):
 
 
 def lag_text(groups: Sequence[GroupInfo]) -> str:
-    """Return the longest lag of groups: "1,200", or "at least 10,000" when one may have more; "0" without any."""
+    """Return the longest lag of the groups: "1,200", or "at least 10,000" if it may be larger; "0" without groups."""
     longest = max((each.lag for each in groups), default=0)
     return f"{'at least ' * any(each.at_least for each in groups)}{longest:,}"
 
 
 class GroupConsumer(NamedTuple):
-    """What is known of a consumer of a group.
+    """A consumer of a group.
 
     Attributes:
-        name: of the consumer.
+        name: the name of the consumer.
         unacked: records that it holds.
-        idle: seconds since it was heard of.
+        idle: seconds since it was last active.
     """
 
     name: str
@@ -180,12 +180,12 @@ class DeadRecord(NamedTuple):
     """A dead letter of a group.
 
     Attributes:
-        id: of the dead letter.
-        record: as it was in the topic.
-        consumer: who was handed it last.
-        deliveries: how often the group was handed it.
+        id: the id of the dead letter.
+        record: the record as it was in the topic.
+        consumer: who received it last.
+        deliveries: how often the group received it.
         reason: why it is dead.
-        errors: what its failed deliveries said, oldest first, as far as they are kept.
+        errors: the errors of its failed deliveries, oldest first, as far as they are kept.
     """
 
     id: str
@@ -197,18 +197,18 @@ class DeadRecord(NamedTuple):
 
     @property
     def died_at(self) -> dt.datetime:
-        """When, by the server's clock."""
+        """When it died, by the server's clock."""
         return from_ms(int(self.id.partition("-")[0]))
 
 
 class Trimmed(NamedTuple):
-    """What `trim_acked` has done.
+    """The result of `trim_acked`.
 
     Attributes:
-        dropped: how many records.
-        slowest: the group that needs the oldest record of all, None when there is no group; of several shards, that of
-            the last one in which something was kept back.
-        oldest: the id of the oldest record that it may need.
+        dropped: how many records were dropped.
+        slowest: the group that needs the oldest record, or None if there is no group. With several shards, the group
+            of the last shard in which records were kept.
+        oldest: the id of the oldest record that this group may need.
     """
 
     dropped: int
@@ -217,10 +217,10 @@ class Trimmed(NamedTuple):
 
 
 def text_of(value: Any) -> str:
-    """Return bytes of Redis as text."""
+    """Return bytes from Redis as text."""
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
 def table(flat: Sequence[Any]) -> dict[str, Any]:
-    """Return names and values, one behind the other, as a dict."""
+    """Return alternating names and values as a dict."""
     return {text_of(name): value for name, value in zip(flat[::2], flat[1::2], strict=True)}

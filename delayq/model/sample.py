@@ -1,8 +1,9 @@
-"""What was counted of a queue, minute by minute, as it is kept in Redis.
+"""The counts of a queue, minute by minute, as stored in Redis.
 
-A sample is a text of six parts between semicolons, the parts' own words between blanks: when it was counted, and since
-when the queue was paused; the sizes of the structures; their lowest scores; the counters, in the order of
-`QueueStats.COUNTERS`, behind which new ones may come; the buckets of lateness and handler times, as in ``l3:12 t5:1``.
+A sample is a text of six parts separated by semicolons, each with words separated by spaces: when it was counted and
+since when the queue was paused; the sizes of the structures; their lowest scores; the counters in the order of
+`QueueStats.COUNTERS`, after which new ones may be added; the buckets of lateness and handler times, as in
+``l3:12 t5:1``.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ class Sample(msgspec.Struct, frozen=True):
     """The counts of a queue in one of the last minutes.
 
     Attributes:
-        at: the beginning of the minute, or of the ten minutes, that it is the first sample of.
-        stats: what was counted then, at `stats.at`.
+        at: the start of the minute, or of the ten minutes, of which it is the first sample.
+        stats: the counts at that time, taken at `stats.at`.
     """
 
     at: dt.datetime
@@ -33,7 +34,7 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 def parse(text: str) -> Counts | None:
-    """Read a sample; None for a text that is none of ours."""
+    """Read a sample; None for a text that delayq did not write."""
     try:
         now, paused, sizes, heads, counters, times, *due = text.split(";")[:7]
         counts = dict(zip(STATES, map(int, sizes.split(" ")), strict=True))

@@ -1,4 +1,4 @@
-"""What is known of a schedule."""
+"""A schedule, as it is read from Redis."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     """A schedule of a queue, at one instant.
 
     Attributes:
-        when: its expression, and `timezone` the one in which that is meant.
-        missed: what becomes of slots that no consumer was there for.
+        when: its expression; `timezone` is the time zone of that.
+        missed: what to do with slots for which no consumer was running.
         grace: seconds that a slot may be late with missed="skip", or None.
-        own: whether it is for the handler that was registered under its name with `Queue.cron`.
+        own: whether it is for the handler registered under its name with `Queue.cron`.
         start: no slot is earlier; or None.
         end: no slot is later; or None.
         jitter: seconds; each slot is later than the expression says by less than this.
-        paused: whether it fires only when `run_now` asks it to.
-        finished: whether its last occurrence was handed out, or its end was past when it was added.
-        next_at: the slot of the occurrence on its way, which is in the past when no consumer was there; None when
-            paused or finished.
+        paused: whether it fires only on `run_now`.
+        finished: whether its last occurrence was handed out, or its end was in the past when it was added.
+        next_at: the slot of the next occurrence, in the past if no consumer has taken it yet; None if paused or
+            finished.
         next_id: the id of that occurrence, or None.
-        timeout: seconds that a run of its handler may take; None where the consumer's timeout counts.
+        timeout: seconds that a run of its handler may take; None for the consumer's timeout.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def plan(self) -> Plan:
-        """When it fires, as its occurrences carry it."""
+        """Its plan, as its occurrences carry it."""
         return Plan(
             self.when,
             self.timezone,
@@ -73,5 +73,5 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def slots(self) -> Slots:
-        """When it fires, without what was missed."""
+        """Its slots, without the rules for missed ones."""
         return self.plan.slots(self.queue, self.name)

@@ -11,15 +11,15 @@ from delayq.model.units import MAX_TIME_MS
 class Slots:
     """When a schedule fires.
 
-    A slot is computed from its nominal time and the schedule alone, so all programs compute the same one. It is earlier
-    than the next nominal time, so slots keep the order of these.
+    A slot depends only on its nominal time and the schedule, so all programs compute the same one. It is earlier than
+    the next nominal time, so slots keep the order of nominal times.
 
     Args:
-        nominal: the times that the expression gives.
-        start_ms: leave out what is earlier.
-        end_ms: leave out what is later, also with its jitter.
+        nominal: the times of the expression.
+        start_ms: leave out earlier times.
+        end_ms: leave out times that are later, with their jitter.
         jitter_ms: delay each time by less than this.
-        seed: tells this schedule from others, which have other slots of the same times.
+        seed: gives each schedule its own delays.
     """
 
     def __init__(
@@ -32,8 +32,8 @@ class Slots:
         self._seed = seed
 
     def after(self, ms: int) -> int | None:
-        """Return the first slot later than `ms`, in milliseconds since 1970; None when there is none."""
-        # Of the nominal times that are past, only the last one may have a slot that is still to come.
+        """Return the first slot later than `ms`, in milliseconds since 1970; None if there is none."""
+        # Of the past nominal times, only the last one can have a slot that is still to come.
         last, until = self._after(max(ms - self._jitter_ms, self._before_start)), ms
         if last > ms:
             return self._slot(last)
@@ -45,7 +45,7 @@ class Slots:
         return slot if slot is not None and slot > ms else self._slot(following)
 
     def nominally_after(self, ms: int) -> int | None:
-        """Return the first slot whose nominal time is later than `ms`; None when there is none."""
+        """Return the first slot whose nominal time is later than `ms`; None if there is none."""
         return self._slot(self._after(max(ms, self._before_start)))
 
     def _after(self, ms: int) -> int:

@@ -1,4 +1,4 @@
-"""Ids and other texts on their way to Redis and back, and as people read them."""
+"""Conversion of ids and other texts to and from Redis, and for display."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ def decode_text(reply: bytes | None) -> str | None:
 
 
 def decode_id(reply: bytes) -> str:
-    """Read an id; bytes that are no UTF-8, which only another program writes, become lone surrogates."""
+    """Read an id; bytes that are not UTF-8, which only another program writes, become lone surrogates."""
     return reply.decode("utf-8", "surrogateescape")
 
 
 def decode_count(reply: bytes) -> int:
-    """Read a counter; 0 for what is no whole number, which only another program writes."""
+    """Read a counter; 0 if it is not a whole number, which only another program writes."""
     try:
         return int(reply)
     except ValueError:
@@ -28,12 +28,12 @@ def decode_count(reply: bytes) -> int:
 
 
 def decode_deliveries(reply: bytes | None) -> str | None:
-    """Read ``past.released.attempts_reset.lost``; None for none, and for what only another program writes."""
+    """Read ``past.released.attempts_reset.lost``; None if there is none, or if delayq did not write it."""
     return reply.decode() if reply is not None and _DELIVERIES.fullmatch(reply) else None
 
 
 def decode_ms(reply: bytes) -> int:
-    """Read a time, ms, whole; of what is outside of all time, or no number, the nearest end: only others write that."""
+    """Read a time in whole ms; values that delayq never writes, out of range or no number, become the nearest end."""
     try:
         return int(min(max(float(reply), 0.0), MAX_TIME_MS))
     except ValueError:
@@ -41,12 +41,12 @@ def decode_ms(reply: bytes) -> int:
 
 
 def is_foreign_id(message_id: str) -> bool:
-    """Whether an id is no UTF-8: no client of delayq has sent it."""
+    """Whether an id is not UTF-8, so that no client of delayq can have sent it."""
     return isinstance(encode_id(message_id), bytes)
 
 
 def encode_id(message_id: str) -> str | bytes:
-    """Return an id, or a key that ends in one, as it can be sent: no client of Redis packs a lone surrogate."""
+    """Return an id, or a key that ends in one, in a form that can be sent: clients cannot encode a lone surrogate."""
     try:
         message_id.encode()
     except UnicodeEncodeError:
@@ -55,18 +55,18 @@ def encode_id(message_id: str) -> str | bytes:
 
 
 def printable_id(message_id: str) -> str:
-    r"""Return an id as it can be printed: a byte that is no UTF-8 as in ``\xff``."""
+    r"""Return an id for display, with bytes that are not UTF-8 written like ``\xff``."""
     return message_id.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def printable(text: str, keep: str = "") -> str:
-    r"""Return a text as people can read it: what nobody sees, or what changes how its neighbours look, as ``\u202e``.
+    r"""Return a text for display: characters that are invisible or change how others look are written like ``\u202e``.
 
-    Letters of all scripts stay, and so do emoji with the joiners and selectors that make one picture of several signs:
-    without them, another picture would be shown. Elsewhere these are escaped. Letters that look alike stay.
+    Letters of all scripts stay, and so do emoji. Joiners and selectors stay within emoji, where they change the
+    picture, and are escaped elsewhere. Letters that look alike stay.
 
     Args:
-        keep: characters that stay, such as the ends of lines.
+        keep: characters that stay, such as line ends.
     """
     if text.isascii() and text.isprintable():
         return text
@@ -84,6 +84,6 @@ def _escaped(char: str) -> str:
 
 _EMOJI = "\u2190-\u2bff\U0001f000-\U0001faff"
 _JOINING = re.compile(rf"(?<=[{_EMOJI}])\ufe0f|(?<=[0-9#*])\ufe0f(?=\u20e3)|(?<=[{_EMOJI}\ufe0f])\u200d(?=[{_EMOJI}])")
-_UNSEEN = re.compile(  # Unicode counts these as letters, marks or signs, and they have no shape: fillers and selectors
+_UNSEEN = re.compile(  # invisible fillers and selectors that Unicode counts as letters, marks or signs
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U00016fe4\U0001d159\U000e0100-\U000e01ef]"
 )

@@ -1,4 +1,4 @@
-"""What queues do and hold together: the figures of each, and their sums."""
+"""The figures of each queue, and their totals over several queues."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from delayq.model.rates import Rates
 
 
 class QueueFigures(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The figures by which a queue is compared with others.
+    """The figures of one queue.
 
     Attributes:
         scheduled, due, running, retrying, dead: messages in each phase.
-        sent, acked, failed: a second; None where nothing is known of that.
+        sent, acked, failed: messages a second; None if unknown.
         lateness_p50, lateness_p99: seconds; None without hand-outs.
-        overdue: for how many seconds the earliest message that is due has waited; None without any.
+        overdue: how many seconds the earliest due message has waited; None if no message is due.
         consumers: how many are alive.
         is_in_trouble: whether anything is wrong with it.
     """
@@ -41,11 +41,11 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
     """The figures of several queues together.
 
     Attributes:
-        sent, acked, failed: a second, of the queues of which that is known.
-        overdue: for how many seconds the earliest message of all that is due has waited; None without any.
-        dead: messages.
-        consumers: how many are alive; one that serves several queues counts for each.
-        in_trouble: queues.
+        sent, acked, failed: messages a second, over the queues for which that is known.
+        overdue: how many seconds the earliest due message of all queues has waited; None if no message is due.
+        dead: dead letters.
+        consumers: how many are alive; a consumer of several queues counts once for each.
+        in_trouble: how many queues are in trouble.
     """
 
     sent: float = 0.0
@@ -61,7 +61,7 @@ def figures(stats: QueueStats, rates: Rates | None, consumers: int, is_in_troubl
     """Return the figures of a queue.
 
     Args:
-        rates: what happened of late; None where nothing is known of that.
+        rates: what happened recently; None if unknown.
         consumers: how many are alive.
     """
     return QueueFigures(
@@ -96,7 +96,7 @@ def totals(queues: Iterable[QueueFigures]) -> Totals:
 
 
 def overdue(stats: QueueStats) -> float | None:
-    """Return for how many seconds the earliest message of a queue that is due has waited; None without any."""
+    """Return how many seconds the earliest due message of a queue has waited; None if no message is due."""
     if stats.oldest_due_at is None:
         return None
     return max(0.0, (stats.at - stats.oldest_due_at).total_seconds())

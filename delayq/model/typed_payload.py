@@ -1,4 +1,4 @@
-"""Handlers that say by an annotation what their payload is: it is read as that, and checked, before they run."""
+"""Handlers annotated with the type of their payload, which is converted and checked before they run."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _PLAIN_MESSAGE = re.compile(r"((\w+\.)*([Ll]ist|Sequence|Collection|Iterable)\[)
 
 
 def adapt(handler: Callable[..., Any]) -> Callable[[Any], Any]:
-    """Return what is to be called with a message: the handler itself, unless its first argument has a payload's type.
+    """Return the function to call with a message: the handler itself, unless an annotation names a payload type.
 
-    ``Message[T]``, or ``Record[T]`` of a topic, is given the message, whose payload is a T; any other type is given the
-    payload. T is what msgspec can check: a dataclass, a Struct, a TypedDict, a NamedTuple, a list or a union of these,
-    ``dict``, ``bytes`` …
+    A handler of ``Message[T]``, or ``Record[T]`` for a topic, gets the message, with a payload of type T; a handler of
+    any other type gets the payload. T is a type that msgspec can check: a dataclass, a Struct, a TypedDict, a
+    NamedTuple, a list or a union of these, ``dict``, ``bytes`` …
 
     Raises:
-        InvalidInput: the annotation cannot be resolved, or no payload can be read as it.
+        InvalidInput: the annotation cannot be resolved, or payloads cannot have its type.
     """
     takes_message, read = _wanted(handler, _resolved(handler, _annotation(handler)))
     if read is None:
@@ -57,19 +57,20 @@ def adapt(handler: Callable[..., Any]) -> Callable[[Any], Any]:
 
 
 def original(handler: Any) -> Any:
-    """Return the handler of which `adapt` has made this one; the same, if it was left as it is."""
+    """Return the handler from which `adapt` made this one; the same one if it was not changed."""
     return _ORIGINALS.get(handler, handler) if inspect.isfunction(handler) else handler
 
 
 def adapt_batch(
     handler: Callable[..., Any],
 ) -> tuple[Callable[[list[Any]], Any], Callable[[Delivery[Any]], object] | None]:
-    """Return what is to be called with a list of messages, and what reads the payload of each before, if anything.
+    """Return the function to call with a list of messages, and the function that reads each payload before, or None.
 
-    ``list[Message[T]]`` is given messages whose payload is a T; a list of any other type, the payloads.
+    A handler of ``list[Message[T]]`` gets messages with a payload of type T; a handler of a list of any other type gets
+    the payloads.
 
     Raises:
-        InvalidInput: as `adapt` does; or the annotation is that of a single message, or payload.
+        InvalidInput: as for `adapt`; or the annotation is for a single message or payload.
     """
     annotation = _resolved(handler, _annotation(handler))
     origin = typing.get_origin(annotation) or annotation
@@ -101,7 +102,7 @@ def adapt_batch(
 
 
 def _wanted(handler: Callable[..., Any], annotation: Any) -> tuple[bool, Callable[[Envelope], Any] | None]:
-    """Return whether a handler takes messages rather than payloads, and what reads those; None for any payload."""
+    """Return whether a handler takes messages rather than payloads, and the payloads' reader; None for any payload."""
     kind = typing.get_origin(annotation) or annotation
     takes_message = isinstance(kind, type) and issubclass(kind, Handed)
     wanted = (typing.get_args(annotation) or (Any,))[0] if takes_message else annotation
@@ -109,34 +110,33 @@ def _wanted(handler: Callable[..., Any], annotation: Any) -> tuple[bool, Callabl
         return True, None
     if _holds_message(wanted):
         raise InvalidInput(
-            f"{_name(handler)} takes {_said(annotation)}, which no payload is: annotate it with Message for a "
-            "single one; for several at a time, decorate it with @queue.batch_handler() and annotate it with "
-            "list[Message]"
+            f"{_name(handler)} takes {_said(annotation)}, which a payload cannot be: annotate it with Message for a "
+            "single message; for several at a time, use @queue.batch_handler() and list[Message]"
         )
     return takes_message, reader(wanted, f"{_name(handler)} takes")
 
 
 def _holds_message(wanted: Any) -> bool:
-    """Whether a type is that of a message, or has one within."""
+    """Whether a type is that of a message, or contains one."""
     kind = typing.get_origin(wanted) or wanted
     return (isinstance(kind, type) and issubclass(kind, Handed)) or any(map(_holds_message, typing.get_args(wanted)))
 
 
 def _said(wanted: Any) -> str:
-    """Return a type as its reader wrote it."""
+    """Return a type as it was written in the source."""
     return _MODULES.sub("", wanted.__name__ if isinstance(wanted, type) else str(wanted))
 
 
 def reader(wanted: Any, who: str = "this is") -> Callable[[Envelope], Any]:
     """Return a function that reads an envelope's payload as a type.
 
-    It raises PayloadMismatch, or UnreadableEnvelope for a body that is not the JSON that it says it is.
+    It raises PayloadMismatch, or UnreadableEnvelope for a body that is not valid JSON.
 
     Args:
-        who: begins the sentence that refuses the type.
+        who: the beginning of the error message.
 
     Raises:
-        InvalidInput: no payload can be read as the type.
+        InvalidInput: payloads cannot have the type.
     """
     name = _said(wanted)
     try:
@@ -144,11 +144,11 @@ def reader(wanted: Any, who: str = "this is") -> Callable[[Envelope], Any]:
         info = msgspec.inspect.type_info(wanted)
         known = not isinstance(info, msgspec.inspect.CustomType)
     except (TypeError, ValueError, NameError, AttributeError) as error:
-        raise InvalidInput(f"{who} {name}, as which no payload can be read: {error}") from error
+        raise InvalidInput(f"{who} {name}, which a payload cannot be: {error}") from error
     if not known:
         raise InvalidInput(
-            f"{who} {name}, as which no payload can be read: annotate it with Message, or Record, or with a dataclass, "
-            "a msgspec Struct or a type of JSON's"
+            f"{who} {name}, which a payload cannot be: annotate it with Message, Record, a dataclass, a msgspec Struct "
+            "or a JSON type"
         )
 
     takes_bytes = _takes_bytes(info)
@@ -156,19 +156,19 @@ def reader(wanted: Any, who: str = "this is") -> Callable[[Envelope], Any]:
     def read(envelope: Envelope) -> Any:
         if takes_bytes and envelope.kind != RAW and (wanted is bytes or bytes(envelope.body[:1]) == b'"'):
             # which msgspec would read as base64
-            raise PayloadMismatch("the payload is no bytes: it was sent as JSON")
+            raise PayloadMismatch("the payload is not bytes: it was sent as JSON")
         try:
             return msgspec.convert(envelope.body, wanted) if envelope.kind == RAW else decode(envelope.body)
         except msgspec.ValidationError as error:
-            raise PayloadMismatch(f"the payload is no {name}: {error}") from error
+            raise PayloadMismatch(f"the payload is not a valid {name}: {error}") from error
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-            raise UnreadableEnvelope(f"the payload is not the JSON that it says it is: {error}") from error
+            raise UnreadableEnvelope(f"the payload is not valid JSON: {error}") from error
 
     return read
 
 
 def _takes_bytes(info: msgspec.inspect.Type) -> bool:
-    """Whether a payload as a whole may be bytes. `encode_one` has made base64 text of those within one."""
+    """Whether a payload as a whole may be bytes. Bytes inside a payload were sent as base64 text."""
     if isinstance(info, msgspec.inspect.Metadata):
         return _takes_bytes(info.type)
     if isinstance(info, msgspec.inspect.UnionType):
@@ -178,7 +178,7 @@ def _takes_bytes(info: msgspec.inspect.Type) -> bool:
 
 
 def _annotation(handler: Callable[..., Any]) -> Any:
-    """Return the annotation of the first argument, as it stands in the source."""
+    """Return the annotation of the first argument, as written in the source."""
     found = signature(handler)
     parameters = list(found.parameters.values()) if found else []
     if not parameters or parameters[0].kind not in (
@@ -190,7 +190,7 @@ def _annotation(handler: Callable[..., Any]) -> Any:
 
 
 def _resolved(handler: Callable[..., Any], annotation: Any) -> Any:
-    """Return what an annotation stands for that is a string, or has one within."""
+    """Resolve an annotation that is a string or contains one."""
     function = _function(handler)
     names = {"Message": Delivery, **getattr(function, "__globals__", {}), **_locals_around(function)}
     holder = type("Holder", (), {"__annotations__": {"payload": annotation}})
@@ -198,16 +198,16 @@ def _resolved(handler: Callable[..., Any], annotation: Any) -> Any:
         return typing.get_type_hints(holder, names, {}, include_extras=True)["payload"]
     except Exception as error:
         text = annotation if isinstance(annotation, str) else getattr(annotation, "__forward_arg__", str(annotation))
-        if _PLAIN_MESSAGE.fullmatch(text):  # imported for the type checker only, and of no consequence here
+        if _PLAIN_MESSAGE.fullmatch(text):  # imported only for the type checker, and not needed here
             return Any
         raise InvalidInput(
-            f"{_name(handler)} takes {text!r}, which cannot be resolved ({error}): import or define it where it is "
-            "there at run time, too"
+            f"{_name(handler)} takes {text!r}, which cannot be resolved ({error}): import or define it so that it "
+            "exists at run time"
         ) from error
 
 
 def _function(handler: Any) -> Any:
-    """Return the function whose source an annotation stands in; None if there is none."""
+    """Return the function whose source holds the annotation; None if there is none."""
     while not inspect.isfunction(handler):
         if isinstance(handler, functools.partial):
             handler = handler.func
@@ -221,7 +221,7 @@ def _function(handler: Any) -> Any:
 
 
 def _locals_around(function: Any) -> dict[str, Any]:
-    """Return the names of the function in which another one was defined, if that one still runs."""
+    """Return the local names of the function in which this one was defined, if it is still running."""
     frame = sys._getframe() if function is not None else None  # noqa: SLF001  # inspect.currentframe is the same
     while frame is not None:
         if function.__code__ in frame.f_code.co_consts:
@@ -235,7 +235,7 @@ def _name(handler: Any) -> str:
 
 
 def _named_as(handler: Any, wrapper: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    # Without __wrapped__, by which the payload's annotation would be found once more.
+    # Without __wrapped__, which would lead to the payload's annotation a second time.
     functools.update_wrapper(wrapper, handler, ("__module__", "__name__", "__qualname__", "__doc__"), ())
     del wrapper.__wrapped__  # type: ignore[attr-defined]
     _ORIGINALS[wrapper] = handler

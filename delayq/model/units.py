@@ -1,4 +1,4 @@
-"""Seconds, timedeltas and datetimes on the public face; whole milliseconds inside."""
+"""Conversion between the seconds, timedeltas and datetimes of the API and the whole milliseconds used inside."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TypeAlias
 from delayq.errors import InvalidTime
 
 Seconds: TypeAlias = float | dt.timedelta
-"""A length of time: a number of seconds, or a timedelta."""
+"""A duration: a number of seconds, or a timedelta."""
 
 MAX_TIME_MS = 253_402_300_799_999  # the last millisecond of the year 9999, the last that a datetime can hold
 MAX_LEASE_MS = 86_400_000  # a day: a longer lease would leave a crash unnoticed for longer
@@ -24,16 +24,16 @@ def milliseconds(seconds: Seconds, what: str = "delay") -> int:
     Raises:
         InvalidTime: negative, NaN, not a number, or past the year 9999.
     """
-    if type(seconds) is int and 0 <= seconds <= _PLAIN_SECONDS:  # most delays are so simple
+    if type(seconds) is int and 0 <= seconds <= _PLAIN_SECONDS:  # the common case
         return seconds * 1000
     value = seconds.total_seconds() if isinstance(seconds, dt.timedelta) else seconds
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InvalidTime(f"{what} {seconds!r} is not a time: give seconds as a number, or a timedelta")
+        raise InvalidTime(f"{what} {seconds!r} is not a time: give a number of seconds or a timedelta")
     if not value >= 0:
         raise InvalidTime(f"{what} {seconds!r} is not 0 or more seconds")
     if value * 1000 > MAX_TIME_MS:
         raise InvalidTime(f"{what} {seconds!r} leads past the year 9999")
-    # A float such as 0.07 is 70.00000000000001 ms: a nanosecond, or the last digit of a float, is no part of one.
+    # A float such as 0.07 is 70.00000000000001 ms: ignore a nanosecond, or the last digit of a float.
     ms = value * 1000
     return round(ms) if abs(ms - round(ms)) <= max(1e-6, math.ulp(ms)) else math.ceil(ms)
 
@@ -68,7 +68,7 @@ def timestamp_ms(at: dt.datetime, what: str = "at") -> int:
         raise InvalidTime(f"{what}={at!r} is not a datetime")
     if at.utcoffset() is None:
         raise InvalidTime(
-            f"{what}={at.isoformat()} is naive: add a time zone, as in {what}.astimezone() for local time, or "
+            f"{what}={at.isoformat()} is naive: add a time zone, with {what}.astimezone() for local time or "
             f"{what}.replace(tzinfo=timezone.utc) for UTC"
         )
     ms = -((_EPOCH - at) // _MILLISECOND)
@@ -78,14 +78,14 @@ def timestamp_ms(at: dt.datetime, what: str = "at") -> int:
 
 
 def from_ms(ms: float) -> dt.datetime:
-    """Return milliseconds since 1970 as an aware datetime, in UTC; what is outside of the calendar, as its end."""
+    """Return milliseconds since 1970 as an aware datetime in UTC; values out of range become the nearest end."""
     if 0 <= ms < _EXACT_MS:
         return dt.datetime.fromtimestamp(int(ms) / 1000, dt.UTC)
     return _EPOCH + dt.timedelta(milliseconds=math.floor(min(max(ms, 0), MAX_TIME_MS)))
 
 
 def show_duration(seconds: float) -> str:
-    """Return a length of time in its two longest units: ``1h 30m``, ``9.8s``, ``120ms``."""
+    """Return a duration in its two longest units: ``1h 30m``, ``9.8s``, ``120ms``."""
     if seconds < 1:
         return f"{seconds * 1000:.0f}ms"
     if seconds < 60:
@@ -100,7 +100,7 @@ def show_duration(seconds: float) -> str:
 
 
 def show_moment(moment: dt.datetime, now: dt.datetime | None = None) -> str:
-    """Return a moment in local time and, where `now` is given, how far it is from then."""
+    """Return a moment in local time and, if `now` is given, its distance from that."""
     try:
         shown = moment.astimezone().isoformat(sep=" ", timespec="milliseconds")
     except OverflowError:  # the last hours of the year 9999, in a zone east of UTC
@@ -115,7 +115,7 @@ def show_away(moment: dt.datetime, now: dt.datetime) -> str:
 
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_PLAIN_SECONDS = 10**9  # surely before the year 9999, also from now
+_PLAIN_SECONDS = 10**9  # well before the year 9999, even from now
 _EXACT_MS = 2**32 * 1000  # until 2106, a float of seconds is exact to less than half a microsecond
 _MILLISECOND = dt.timedelta(milliseconds=1)
 
@@ -131,7 +131,7 @@ _DURATION = re.compile("".join(rf"(?:(?P<{unit}>\d+(?:\.\d+)?){unit})?" for unit
 
 
 def parse_duration(text: str) -> float:
-    """Return the seconds that ``500ms``, ``10s``, ``1h30m``, ``2d`` or ``1.5`` (seconds) stand for.
+    """Read a duration such as ``500ms``, ``10s``, ``1h30m``, ``2d`` or ``1.5`` (seconds), and return its seconds.
 
     Units are w, d, h, m, s and ms, each at most once, longest first.
 
@@ -146,7 +146,7 @@ def parse_duration(text: str) -> float:
         elif written and match:
             ms = sum((Decimal(count) * UNITS[unit] for unit, count in match.groupdict().items() if count), Decimal())
         else:
-            raise InvalidTime(f"{text!r} is not a length of time, 0 or more: write it as in 500ms, 10s, 1h30m or 2d")
+            raise InvalidTime(f"{text!r} is not a duration of 0 or more: write it as 500ms, 10s, 1h30m or 2d")
     except Overflow:  # a million digits
         ms = Decimal("Infinity")
     if ms > MAX_TIME_MS:
@@ -155,7 +155,7 @@ def parse_duration(text: str) -> float:
 
 
 def parse_moment(text: str) -> dt.datetime:
-    """Return the moment that an ISO 8601 date and time with a zone stands for.
+    """Read a moment from an ISO 8601 date and time with a zone.
 
     Raises:
         InvalidTime: not in that form, or without a zone.
@@ -163,17 +163,17 @@ def parse_moment(text: str) -> dt.datetime:
     try:
         moment = dt.datetime.fromisoformat(text.strip())
     except ValueError as error:
-        raise InvalidTime(f"{text!r} is not a date and time: write it as in 2026-12-24T18:00+01:00") from error
+        raise InvalidTime(f"{text!r} is not a date and time: write it as 2026-12-24T18:00+01:00") from error
     if moment.utcoffset() is None:
-        raise InvalidTime(f"{text!r} names no time zone: add an offset, as in 2026-12-24T18:00+01:00, or Z for UTC")
+        raise InvalidTime(f"{text!r} has no time zone: add an offset, as in 2026-12-24T18:00+01:00, or Z for UTC")
     return moment
 
 
 def parse_age(text: str) -> float | dt.datetime:
-    """Return the seconds, or the moment, that a text stands for; raises InvalidTime for others."""
+    """Read a duration as seconds, or a moment; raises InvalidTime for any other text."""
     for parse in (parse_duration, parse_moment):
         try:
             return parse(text)
         except InvalidTime:
             continue
-    raise InvalidTime(f"{text!r} is neither a length of time, as in 1h30m, nor a moment, as in 2026-12-24T18:00+01:00")
+    raise InvalidTime(f"{text!r} is not a duration, such as 1h30m, or a time, such as 2026-12-24T18:00+01:00")

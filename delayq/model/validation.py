@@ -1,4 +1,4 @@
-"""What a queue, a prefix and a message may be called."""
+"""Rules for the names of queues, prefixes, messages, schedules and groups."""
 
 from __future__ import annotations
 
@@ -11,51 +11,51 @@ MAX_ID_BYTES = 256
 
 
 def check_queue_name(name: str, what: str = "queue name") -> str:
-    """Return `name` when it can name a queue (or `what`): 1 to 128 bytes, printable, without ``{``, ``}``, ``#``.
+    """Return `name` if it is valid for a queue (or `what`): 1 to 128 bytes, printable, without ``{``, ``}``, ``#``.
 
-    Braces would move the hash tag, ``#`` separates the number of a shard: either could form another queue's key.
+    Braces would move the hash tag, and ``#`` separates the number of a shard: either could form another queue's key.
 
     Raises:
-        InvalidName: naming the queue and what is wrong with it.
+        InvalidName: names the queue and says what is wrong.
     """
     return _check(what, name, MAX_NAME_BYTES, forbidden="{}#")
 
 
 def check_prefix(prefix: str) -> str:
-    """Return `prefix` when all keys can begin with it: as a queue's name."""
+    """Return `prefix` if all keys can begin with it; the rules are those for a queue's name."""
     return _check("prefix", prefix, MAX_NAME_BYTES, forbidden="{}#")
 
 
 def check_id(message_id: str) -> str:
-    """Return `message_id` when a message can carry it: 1 to 256 bytes of UTF-8, printable.
+    """Return `message_id` if it is valid: 1 to 256 bytes of UTF-8, printable.
 
     Raises:
-        InvalidName: naming the id and what is wrong with it.
+        InvalidName: names the id and says what is wrong.
     """
     return _check("message id", message_id, MAX_ID_BYTES, forbidden="")
 
 
 def check_schedule_name(name: str) -> str:
-    """Return `name` when a schedule can carry it: 1 to 224 bytes of UTF-8, printable; ids are made of it.
+    """Return `name` if it is valid for a schedule: 1 to 224 bytes of UTF-8, printable. It becomes part of ids.
 
     Raises:
-        InvalidName: naming the schedule and what is wrong with it.
+        InvalidName: names the schedule and says what is wrong.
     """
     return _check("schedule name", name, MAX_ID_BYTES - 32, forbidden="")
 
 
 def check_group_name(name: str, what: str = "group name") -> str:
-    """Return `name` when a group of a topic, or one of its consumers, can carry it: 1 to 256 bytes, printable.
+    """Return `name` if it is valid for a group of a topic or one of its consumers: 1 to 256 bytes, printable.
 
     Raises:
-        InvalidName: naming the group and what is wrong with it.
+        InvalidName: names the group and says what is wrong.
     """
     return _check(what, name, MAX_ID_BYTES, forbidden="")
 
 
 def _check(what: str, name: str, most: int, forbidden: str) -> str:
     if not isinstance(name, str):
-        raise InvalidName(f"a {what} is a string, not {name!r}")
+        raise InvalidName(f"{what} {name!r} is not a string")
     if not name or name.isspace():
         raise InvalidName(f"a {what} must not be empty: give it at least one character")
     size = len(name) if name.isascii() and name.isprintable() else _unicode_size(what, name)
@@ -75,6 +75,6 @@ def _unicode_size(what: str, name: str) -> int:
 
 
 def check_limit(limit: int, what: str = "limit", most: int = 1_000_000) -> None:
-    """Raise InvalidInput when `limit` is not a number from 1 to `most`."""
+    """Raise InvalidInput if `limit` is not a whole number from 1 to `most`."""
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= most:
         raise InvalidInput(f"{what} {limit!r} is not a whole number from 1 to {most}")

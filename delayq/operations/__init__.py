@@ -1,4 +1,4 @@
-"""What a queue does, without I/O: what the sync and the async face share.
+"""The operations of a queue, without I/O, shared by the sync and the async API.
 
-Each operation is a generator: it yields the calls of one round trip, is sent their results, and returns its own.
+Each operation is a generator. It yields the calls of one round trip, is sent their results, and returns its own.
 """

@@ -19,14 +19,14 @@ from delayq.protocol.operation import Operation, gather, unwrap
 from delayq.protocol.queue_commands import MAX_MOVED, QueueCommands
 from delayq.protocol.replies import KeyedDelivery
 
-NET_MS = 60_000  # after which what waits comes by itself, should nobody have let it go
+NET_MS = 60_000  # after this time a waiting message comes back by itself, if nothing released it before
 
 
 D = TypeVar("D", bound=Delivery)
 
 
 class Admitted(NamedTuple):
-    """The messages that may begin, how many others have failed for want of a key, and what has died."""
+    """The messages that may begin, how many others failed because they have no valid key, and which ones died."""
 
     messages: list[Any]
     failed: int = 0
@@ -34,7 +34,7 @@ class Admitted(NamedTuple):
 
 
 def acquire_slots(context: QueueContext, scripts: QueueCommands, messages: list[D]) -> Operation[Admitted]:
-    """Return the messages whose keys have room for them; the others wait, or have failed for want of a key."""
+    """Return the messages whose keys have room; the others wait, or failed because they have no valid key."""
     choose = context.settings.concurrency_key
     if choose is None or not messages or not context.limits_keys:
         return Admitted(messages)
@@ -72,7 +72,7 @@ def _ask(
         return []
     replies = yield [scripts.acquire_slot(chunk, NET_MS, handed_us) for chunk in chunks]
     verdicts = [verdict for reply in replies for verdict in unwrap(reply)]
-    if len(verdicts) < len(keyed):  # no limit is stored: to be asked again when it may be
+    if len(verdicts) < len(keyed):  # no limit is stored: ask again later
         context.unlimited_until = time.monotonic() + FALLBACK_MS / 1000
         return []
     return verdicts

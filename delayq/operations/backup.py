@@ -1,4 +1,4 @@
-"""Backup: messages and schedules put back as they were, and messages removed as they were seen."""
+"""Backup: put messages and schedules back as they were, and remove messages that are still as they were seen."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Build = Callable[[QueueCommands, State, Sequence[Known]], Command[list[int]]]
 
 
 class KeptSchedule(NamedTuple):
-    """A schedule as it is stored: its record, and the slot that is armed, ms, or PAUSED or FINISHED."""
+    """A schedule as it is stored: its record, and the armed slot in ms, or PAUSED or FINISHED."""
 
     name: str
     record: bytes
@@ -31,14 +31,14 @@ class KeptSchedule(NamedTuple):
 
 
 def restore(context: QueueContext, messages: Sequence[tuple[State, KeptMessage]]) -> Operation[list[bool]]:
-    """Put messages back; return which were not there, in their order. Their ids all differ."""
+    """Put messages back; return in order which ones did not exist. Their ids must all differ."""
     return (yield from _run(context, messages, lambda each: len(each.stored), QueueCommands.restore))
 
 
 def discard(context: QueueContext, messages: Sequence[tuple[State, ExpectedMessage]]) -> Operation[list[bool]]:
-    """Remove messages, each if it is still as it was seen; return which were, in their order. Their ids all differ."""
+    """Remove messages that are still as they were seen; return in order which were. Their ids must all differ."""
     removed = yield from _run(context, messages, lambda _: 0, QueueCommands.remove_if_unchanged)
-    # What was pending may have come due since: that is no change of the message.
+    # A pending message may have come due since, which does not count as a change.
     due = [number for number, (state, _) in enumerate(messages) if state == "pending" and not removed[number]]
     again = yield from _run(
         context, [("ready", messages[number][1]) for number in due], lambda _: 0, QueueCommands.remove_if_unchanged
@@ -66,23 +66,23 @@ def schedules(context: QueueContext) -> Operation[list[KeptSchedule]]:
 
 
 def restore_schedule(context: QueueContext, kept: KeptSchedule) -> Operation[bool]:
-    """Put a schedule back, unless one of its name is there; its occurrence is a message like others."""
+    """Put a schedule back, unless one with its name exists; its occurrence is restored like other messages."""
     yield from context.opened(create=True)
     return bool((yield from execute(home(context).enqueue_occurrence(kept.name, "", "", kept.record, kept.slot_ms))))
 
 
 def discard_schedule(context: QueueContext, kept: KeptSchedule) -> Operation[bool]:
-    """Remove a schedule, if it is still as it was seen, and leave its occurrence alone."""
+    """Remove a schedule if it is still as it was seen, without its occurrence."""
     yield from context.opened()
     key = home(context).keys.schedules
     record = yield from execute(Command(key, ("HGET", key, kept.name), identity))
-    if record != kept.record:  # edited since: its slot may be the same
+    if record != kept.record:  # edited since, perhaps with the same slot
         return False
     return bool((yield from execute(home(context).enqueue_occurrence(kept.name, kept.slot_ms, "", b"", ""))))
 
 
 def renamed(kept: Sequence[KeptSchedule], shards_then: int, shards: int) -> dict[str, str]:
-    """Return the occurrences on their way that have other ids in a queue of so many shards, with these."""
+    """Return the next occurrences whose ids differ in a queue with `shards` shards, with their new ids."""
     names = {
         occurrence_id(each.name, each.slot_ms, shards_then): occurrence_id(each.name, each.slot_ms, shards)
         for each in kept
@@ -94,7 +94,7 @@ def renamed(kept: Sequence[KeptSchedule], shards_then: int, shards: int) -> dict
 def _run(
     context: QueueContext, messages: Sequence[tuple[State, Known]], size: Callable[[Known], int], build: Build[Known]
 ) -> Operation[list[bool]]:
-    """Hand messages to a script, so many a call and a trip; return its answers in their order."""
+    """Pass messages to a script in bounded calls and round trips; return its answers in order."""
     results = [False] * len(messages)
     yield from context.opened(create=True)
     calls = [
@@ -111,7 +111,7 @@ def _run(
 def _groups(
     context: QueueContext, messages: Sequence[tuple[State, Known]], size: Callable[[Known], int]
 ) -> Iterator[tuple[QueueCommands, State, list[int], int]]:
-    """Cut messages into what goes into one call, and its bytes: of one shard, for one state, bounded."""
+    """Group messages into calls, each for one shard and state and bounded in bytes."""
     kinds: dict[tuple[QueueCommands, State], list[int]] = {}
     for number, (state, message) in enumerate(messages):
         kinds.setdefault((context.shard(message.message_id), state), []).append(number)

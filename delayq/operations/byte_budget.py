@@ -1,4 +1,4 @@
-"""How many messages a round trip may bring, by their mean size and the measured rate of the link."""
+"""How many messages to fetch in one round trip, from their mean size and the measured rate of the link."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-DOWN_BYTES = 4 * 1024 * 1024  # that a round trip brings
-UP_BYTES = 512 * 1024  # that a round trip takes: on a slow uplink it has to end within the socket's timeout
+DOWN_BYTES = 4 * 1024 * 1024  # received in one round trip
+UP_BYTES = 512 * 1024  # sent in one round trip: on a slow uplink, it must end within the socket's timeout
 GUESS_BYTES = 512 * 1024.0  # of a message, before the first one was seen: the first trip brings eight
-LEASE_SHARE = 1 / 4  # of a lease: what is fetched within it can be handled while the lease stands
-LEAST_MEASURED_BYTES = 64 * 1024  # a smaller round trip tells more of its latency than of the rate
+LEASE_SHARE = 1 / 4  # of a lease, for the fetch: this leaves time to handle the messages
+LEAST_MEASURED_BYTES = 64 * 1024  # a smaller round trip measures latency rather than the rate
 
 
 def trips(calls: Iterable[tuple[T, int]], most: int, most_bytes: int = UP_BYTES) -> Iterator[list[T]]:
-    """Cut calls, each with its bytes, into round trips: up to `most` calls of `most_bytes` in all, or one larger."""
+    """Group calls, given with their bytes, into round trips of up to `most` calls and `most_bytes`, or one larger."""
     trip: list[T] = []
     size = 0
     for call, weight in calls:
@@ -29,10 +29,10 @@ def trips(calls: Iterable[tuple[T, int]], most: int, most_bytes: int = UP_BYTES)
 
 
 class ByteBudget:
-    """Running means of what a client has fetched.
+    """Running means of a client's fetches.
 
     Attributes:
-        mean_bytes: of a message.
+        mean_bytes: the mean size of a message.
         rate: bytes a second; None before the first large round trip.
     """
 
@@ -42,19 +42,19 @@ class ByteBudget:
         self._is_guess = True
 
     def count(self, lease_ms: int | None = None, most_bytes: int = DOWN_BYTES) -> int:
-        """Return how many messages a round trip may bring, 1 or more: no more than fit into a part of the lease."""
+        """Return how many messages to fetch in one round trip, 1 or more, within a part of the lease."""
         budget = float(most_bytes)
         if self.rate is not None and lease_ms is not None:
             budget = min(budget, self.rate * lease_ms / 1000 * LEASE_SHARE)
         return max(1, int(budget / self.mean_bytes))
 
     def note(self, count: int, size: int, seconds: float) -> None:
-        """Note a round trip that has brought `count` messages, at least one, of `size` bytes in all."""
+        """Note a round trip that brought `count` messages, at least one, of `size` bytes in total."""
         mean = max(1.0, size / count)
         self.mean_bytes = mean if self._is_guess else (self.mean_bytes + mean) / 2
         self._is_guess = False
         rate = size / seconds if seconds > 0 else 0.0
         if size >= LEAST_MEASURED_BYTES and rate:
             self.rate = rate if self.rate is None else (self.rate + rate) / 2
-        elif self.rate is not None:  # of a small round trip, it is the least that the link brings
+        elif self.rate is not None:  # a small round trip gives a lower bound of the rate
             self.rate = max(self.rate, rate)

@@ -25,14 +25,14 @@ D = TypeVar("D", bound=Delivery)
 
 
 class Batch(NamedTuple):
-    """What a claim brought: messages to handle, and how many there were with those that must not be handled.
+    """The result of a claim: messages to handle, and how many were handed out, with those that must not be handled.
 
     Attributes:
         limit: how many were asked for.
-        held: whether a limit of the queue has held back others.
-        pause_ends: whether the queue is paused, and the pause ends by itself.
-        failed: how many have failed already, as their key could not be told.
-        dead: what became a dead letter before a handler saw it.
+        held: whether a limit of the queue held back others.
+        pause_ends: whether the queue is paused and the pause ends by itself.
+        failed: how many failed already because they have no valid key.
+        dead: messages that became dead letters before a handler saw them.
     """
 
     messages: list[Any]
@@ -45,15 +45,14 @@ class Batch(NamedTuple):
 
     @property
     def waits(self) -> bool:
-        """Whether more may go at a moment that `plan_sleep` tells."""
+        """Whether more may be handed out at a moment that `plan_sleep` returns."""
         return self.held or self.pause_ends
 
 
 class ClaimNames:
-    """Names for the claims of one consumer, a shard at a time.
+    """Names for the claims of one consumer, by shard.
 
-    A claim whose reply was lost keeps its name: asked again, it is answered as before, and costs neither a lease nor an
-    attempt.
+    A claim whose reply was lost keeps its name. Repeated, it gets the same answer and costs no lease and no attempt.
     """
 
     def __init__(self) -> None:
@@ -62,9 +61,9 @@ class ClaimNames:
         self._open: dict[str, tuple[str, float]] = {}
 
     def of(self, shard: str, lease: int) -> tuple[str, float]:
-        """Return the name of the claim that is to be made, and when it was first asked, by `lease_now`.
+        """Return the name of the next claim, and when it was first made, by `lease_now`.
 
-        A name is as old as a lease, ms, at the most: what it has brought has gone to others then.
+        A name lasts for at most `lease` ms: after that, others have taken its messages.
         """
         if shard not in self._open or lease_now() > self._open[shard][1] + lease / 1000:
             self._open[shard] = f"{self._run}{next(self._numbers):016x}", lease_now()
@@ -88,22 +87,22 @@ def claim(
     consumer: str = "",
     names: ClaimNames | None = None,
 ) -> Operation[Batch]:
-    """Promote what is due, hand out up to `limit` messages of all shards under a lease of `lease` ms.
+    """Promote due messages and hand out up to `limit` of all shards, with a lease of `lease` ms.
 
-    It takes no more than one round trip may bring, by their mean size; the batch says how many it has asked for.
+    It takes no more than one round trip can fetch, by their mean size; the batch says how many it asked for.
 
-    Of the `expected` messages, one a shard or "", the envelopes are fetched in the claim's own round trip: the lone
-    message that an idle consumer wakes for is handled one round trip earlier.
+    The envelopes of the `expected` messages, one a shard or "", are fetched in the claim's own round trip. So an idle
+    consumer handles the single message that it wakes for one round trip earlier.
 
-    With `recovering`, deliveries whose lease ran out are taken back first, in the same round trip. What was handed out
-    before and could not be fetched, because the connection failed in between, is fetched first of all.
+    With `recovering`, deliveries whose lease ran out are taken back first, in the same round trip. Messages that were
+    handed out before and not fetched, because the connection failed in between, are fetched before all others.
 
-    Deliveries that must not reach a handler are settled on the way: payload gone or unreadable, or an id that is no
-    text → dead, expired → counted as expired, past its limit (its last consumer was lost) → dead.
+    Deliveries that must not reach a handler are settled here: payload gone or unreadable, or id not UTF-8 → dead;
+    expired → counted as expired; past its limit (its last consumer was lost) → dead.
 
     Args:
-        consumer: its name.
-        names: of its claims; None for claims that cannot be asked again.
+        consumer: the name of the consumer.
+        names: of its claims; None for claims that cannot be repeated.
     """
     if context.undeclared:
         yield from configure.declare(context)
@@ -112,7 +111,7 @@ def claim(
     limit = min(limit, context.budget.count(lease))
     claimed, held, failed, pause_ends = 0, False, 0, False
     dead: list[MessageInfo] = []
-    awaited = dict(zip(shards, expected, strict=False))  # the number of shards may have become known only now
+    awaited = dict(zip(shards, expected, strict=False))  # the number of shards may just have become known
     fetched: list[unfetched.ClaimedUnfetched] = []
     try:
         while (unread := unfetched.take(context, limit - len(messages))) is not None:
@@ -140,8 +139,8 @@ def claim(
                 dead += admitted.dead
     except DelayqError:
         if not (messages or failed or dead):
-            raise  # else what was handed out must reach its handler first: the next claim tells what is wrong
-    finally:  # until then a heartbeat renews them, also while another shard keeps the claim waiting
+            raise  # otherwise handed-out messages must reach a handler first; the next claim raises the error
+    finally:  # until then a heartbeat renews them, even while another shard delays the claim
         for unread in fetched:
             context.fetching.remove(unread)
     return Batch(messages, claimed, limit, held, failed, pause_ends, tuple(dead))
@@ -155,21 +154,21 @@ def claim_all(
     consumer: str,
     is_cancelled: Callable[[], bool] = bool,
 ) -> Operation[Batch]:
-    """Claim for a receiver: up to `limit` messages, trip by trip, while the first ones keep most of their lease."""
+    """Claim for a receiver: up to `limit` messages, in round trips, while the first ones keep most of their lease."""
     end = lease_now() + lease / 1000 * LEASE_SHARE
     batch, left = (yield from claim(context, make, limit, lease, True, consumer=consumer)), limit
     while batch.messages and batch.claimed == batch.limit < left and lease_now() < end and not is_cancelled():
         left -= batch.limit
         try:
             more = yield from claim(context, make, left, lease, consumer=consumer)
-        except DelayqError:  # the next call tells what is wrong
+        except DelayqError:  # the next call raises it
             break
         batch = more._replace(messages=batch.messages + more.messages)
     return batch
 
 
 class _Asking:
-    """A claim on one shard, asked as often as it takes.
+    """A claim on one shard, which may be repeated.
 
     Attributes:
         asked: when the lease may have begun, by `lease_now`.
@@ -191,7 +190,7 @@ class _Asking:
         return self._scripts.ready_to_unack(*self._args, name)
 
     def answered(self, reply: Claimed | DelayqError) -> Claimed | DelayqError:
-        """Let the next claim have a name of its own, once the server has answered this one."""
+        """Give the next claim a new name once the server has answered this one."""
         if self._names and self.takes_some and isinstance(reply, Claimed):
             self._names.answered(self._scripts.keys.meta)
         return reply
@@ -200,7 +199,7 @@ class _Asking:
 def _hand_out(
     context: QueueContext, scripts: QueueCommands, asking: _Asking, recovering: bool, expected: str
 ) -> Operation[tuple[Claimed, list[bytes | None] | None]]:
-    """Return what was handed out and, if that is the expected message alone, its envelope."""
+    """Return what was handed out and, if that is only the expected message, its envelope."""
     calls: list[Command[Any]] = [scripts.unack_to_retry()] if recovering else []
     calls += [scripts.pending_to_ready(), asking.command()]
     if expected:
@@ -210,7 +209,7 @@ def _hand_out(
     found = asking.answered(reply)
     is_empty = asking.takes_some and isinstance(found, Claimed) and not (found.ids or found.held)
     if is_empty and any(isinstance(each, int) and each > 0 for each in before):
-        # A server that has forgotten how to promote, but not how to claim, has claimed first.
+        # A server that lost the promote script but not the claim script has claimed before it promoted.
         (reply,), envelopes = (yield [asking.command()]), None
         found = asking.answered(reply)
     error = next((each for each in (found, *before) if isinstance(each, DelayqError)), None)
@@ -244,10 +243,10 @@ def _fetched(
 
 
 def recover(context: QueueContext) -> Operation[int | None]:
-    """Take back deliveries whose lease ran out, of all shards, a bounded number.
+    """Take back a bounded number of deliveries whose lease ran out, on all shards.
 
     Returns:
-        how many; None when a shard refused.
+        how many; None if a shard refused.
     """
     shards = yield from context.opened()
     results = yield [scripts.unack_to_retry() for scripts in shards]
@@ -259,7 +258,7 @@ def recover(context: QueueContext) -> Operation[int | None]:
 
 
 def _rotated(shards: list[QueueCommands], context: QueueContext) -> list[QueueCommands]:
-    """Begin with another shard each time, so that none is served last for ever."""
+    """Start with another shard each time, so that none is always last."""
     if len(shards) == 1:
         return shards
     context.next_shard = (context.next_shard + 1) % len(shards)

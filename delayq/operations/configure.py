@@ -1,4 +1,4 @@
-"""Store and read the configuration of a queue, which holds for every consumer of it."""
+"""Store and read the configuration of a queue, which applies to all its consumers."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from delayq.protocol.operation import Operation, execute, unwrap
 
 
 def configure(context: QueueContext, changes: Changes) -> Operation[None]:
-    """Set or remove what holds for the queue, a shard in one step; raises InvalidInput for limits of one with shards.
+    """Set or remove stored settings of a queue, in one step a shard.
 
-    What this client was made with is stored, too, as far as nothing else is.
+    The settings given to this client's constructor are stored too, where none are stored yet. Raises InvalidInput for
+    limits of a queue with several shards.
     """
     shards = yield from context.opened(create=True)
     check_shards(len(shards), context.undeclared | changes, f"queue {context.name}")
@@ -27,9 +28,9 @@ def configure(context: QueueContext, changes: Changes) -> Operation[None]:
 
 
 def declare(context: QueueContext) -> Operation[None]:
-    """Store the configuration that this client was made with, where there is none yet: `configure` alone changes it.
+    """Store the settings given to this client's constructor where none are stored yet; only `configure` changes them.
 
-    A shard that refuses does not keep the others from being served: it is asked again the next time.
+    A shard that refuses does not stop the others; it is asked again the next time.
     """
     if not context.undeclared:
         return

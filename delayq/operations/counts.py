@@ -1,4 +1,4 @@
-"""Count how much falls due when."""
+"""Count how many messages fall due when, and keep a history of the counts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_BUCKETS = 500
 
 
 def upcoming(context: QueueContext, window: Seconds, bucket: Seconds) -> Operation[list[Upcoming]]:
-    """Count what falls due within `window`, in buckets; with several shards, over all of them."""
+    """Count the messages that fall due within `window`, in buckets, over all shards."""
     count, bucket_ms = check_buckets(window, bucket)
     shards = yield from context.opened()
     results: list[DueCounts] = [
@@ -38,7 +38,7 @@ def upcoming(context: QueueContext, window: Seconds, bucket: Seconds) -> Operati
 
 
 def check_buckets(window: Seconds, bucket: Seconds) -> tuple[int, int]:
-    """Return how many buckets there are, and the length of one, ms.
+    """Return the number of buckets and the length of one, ms.
 
     Raises:
         InvalidInput: either is out of range, or there are too many.
@@ -48,14 +48,12 @@ def check_buckets(window: Seconds, bucket: Seconds) -> tuple[int, int]:
         raise InvalidInput(f"bucket {bucket!r} is not 0.001 seconds or more")
     count = -(-window_ms // bucket_ms)
     if not 1 <= count <= MAX_BUCKETS:
-        raise InvalidInput(
-            f"a window {window!r} in buckets of {bucket!r} makes {count} of them, not 1 to {MAX_BUCKETS}"
-        )
+        raise InvalidInput(f"window {window!r} in buckets of {bucket!r} makes {count} buckets, not 1 to {MAX_BUCKETS}")
     return count, bucket_ms
 
 
 def sample(context: QueueContext) -> Operation[bool]:
-    """Keep the counts of this minute, unless they are kept already; return whether any were added."""
+    """Store the counts of this minute unless they are stored already; return whether any were added."""
     shards = yield from context.opened()
     if not context.is_open:
         return False
@@ -64,7 +62,7 @@ def sample(context: QueueContext) -> Operation[bool]:
 
 
 def samples(context: QueueContext, since: dt.datetime | None) -> Operation[list[Sample]]:
-    """Read what is kept, oldest first: by ten minutes, and by the minute where there are such samples."""
+    """Read the stored samples, oldest first: one for each ten minutes, and one a minute where they exist."""
     since_ms = 0 if since is None else max(0, timestamp_ms(since, "since"))
     shards = yield from context.opened()
     calls: list[Any] = [shards[0].stats()]
@@ -77,11 +75,11 @@ def samples(context: QueueContext, since: dt.datetime | None) -> Operation[list[
     first = min(minutes, default=found.now_ms + 1)
     both = {at: shards for at, shards in tens.items() if at < first} | minutes
     read = [Sample(from_ms(at), summed(context.name, counted)) for at, counted in sorted(both.items())]
-    return list({each.stats.at: each for each in read}.values())  # the first minute's count may be that of ten, too
+    return list({each.stats.at: each for each in read}.values())  # one sample may be both the minute's and the ten's
 
 
 def _whole(kept: Sequence[list[tuple[int, str]]], from_: int, to: int) -> dict[int, list[Counts]]:
-    """Return the samples of a span of time that all shards have, by their times, ms."""
+    """Return the samples in a span of time that all shards have, by their times, ms."""
     found: dict[int, list[Counts]] = {}
     for at, text in (each for shard in kept for each in shard):
         if from_ <= at <= to and (counts := parse(text)):

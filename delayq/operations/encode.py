@@ -1,4 +1,4 @@
-"""Encode a message: from a payload and its options to what a send stores."""
+"""Encode a message: from a payload and its options to the stored form."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from delayq.model.validation import check_id
 from delayq.operations.queue_context import QueueContext
 from delayq.protocol.command import Raw
 
-SHARED_BYTES = 64 * 1024  # a larger message would hold up those that share its call
+SHARED_BYTES = 64 * 1024  # a larger message would delay those that share its call
 MAX_THEN_BYTES = 4 * 1024 * 1024  # of their envelopes: Redis does nothing else while it copies them
 _ON_CONFLICT = get_args(OnConflict)
 
 
 class EncodedMessage(msgspec.Struct, frozen=True):
-    """A message that is ready to go out.
+    """A message that is ready to send.
 
     Attributes:
-        unique_ms: how long it is reserved, from the send; 0 for not at all.
-        mark: what is reserved instead of its id, or "".
+        unique_ms: how long it stays reserved after the send; 0 for not at all.
+        mark: the text to reserve instead of its id, or "".
     """
 
     id: str
@@ -43,71 +43,73 @@ class EncodedMessage(msgspec.Struct, frozen=True):
 
     @property
     def goes_alone(self) -> bool:
-        """Whether it goes into a call of its own."""
+        """Whether it needs a call of its own."""
         return self.on_conflict == "replace"
 
 
 def may_share(message: EncodedMessage) -> bool:
-    """Whether a message may go out in one call with those of other threads: small, and safe to be sent twice."""
+    """Whether a message may share a call with those of other threads: it is small and safe to send twice."""
     return message.on_conflict == "ignore" and len(message.envelope) <= SHARED_BYTES
 
 
 def encode_all(context: QueueContext, outgoing: Iterable[Outgoing]) -> list[EncodedMessage]:
-    """Check messages and make them ready to go out; raises InvalidInput for any of them."""
+    """Check and encode messages; raises InvalidInput for any of them."""
     messages = listed(outgoing)
     return list(map(encode_one, repeat(context), messages, new_ids(len(messages))))
 
 
 def listed(outgoing: Iterable[Outgoing]) -> list[Outgoing]:
-    """Return messages as a list; raises InvalidInput when they are none."""
+    """Return messages as a list; raises InvalidInput if they are not a list."""
     if not isinstance(outgoing, Iterable):
         raise InvalidInput(f"{outgoing!r} is not a list: give send_many a list of Outgoing(payload, …)")
     return list(outgoing)
 
 
 def no_outgoing(message: object) -> InvalidInput:
-    """Return the error for what is to be sent and is no `Outgoing`."""
+    """Return the error for an object that is not an `Outgoing`."""
     return InvalidInput(f"{message!r} is not an Outgoing: give send_many a list of Outgoing(payload, …)")
 
 
 def encode_then(context: QueueContext, message_id: str, then: Iterable[Outgoing]) -> list[EncodedMessage]:
-    """Check messages that are to follow from another in one step, and make them ready to go out.
+    """Check and encode messages that another message sends in the step of its ack.
 
     Raises:
-        InvalidInput: for any of them, or for all together; OtherShard, when an id belongs to another shard.
+        InvalidInput: for any of them, or for all together; OtherShard, if an id belongs to another shard.
     """
     if isinstance(then, str | bytes) or not isinstance(then, Iterable):
         raise InvalidInput(f"then={then!r} is not a list: give a list of Outgoing(payload, …)")
     messages = list(islice(then, MAX_THEN + 1))
     if len(messages) > MAX_THEN:
-        raise InvalidInput(f"more than {MAX_THEN} messages follow from {message_id!r}: give one that sends the others")
+        raise InvalidInput(
+            f"then= has more than {MAX_THEN} messages for {message_id!r}: give one message that sends the others"
+        )
     home = context.shard(message_id)
     encoded: dict[str, EncodedMessage] = {}
     for message in messages:
         if not isinstance(message, Outgoing):
-            raise InvalidInput(f"{message!r} is not an Outgoing: what follows is sent to this queue, as Outgoing(…)")
+            raise InvalidInput(f"{message!r} is not an Outgoing: give then= messages for this queue, as Outgoing(…)")
         if message.unique_for is not None:
-            raise InvalidInput(f"unique_for={message.unique_for!r} is for a send by itself: leave it out of then=")
+            raise InvalidInput(f"unique_for={message.unique_for!r} is not allowed in then=: leave it out")
         each = encode_one(context, message, new_id())
         while message.id is None and context.shard(each.id) is not home:
             each = msgspec.structs.replace(each, id=context.id_factory() if context.id_factory else new_id())
         if context.shard(each.id) is not home:
             raise OtherShard(
-                f"message id {each.id!r} is on another shard than {message_id!r}, from which it is to follow, and one "
-                "step reaches one shard: leave the id out, to have one made that fits, or send the message by itself"
+                f"message id {each.id!r} belongs to another shard than {message_id!r}, and then= sends only within "
+                "one shard: leave the id out to get one that fits, or send the message separately"
             )
         if each.id in encoded:
-            raise InvalidInput(f"message id {each.id!r} follows twice from {message_id!r}: give each its own id")
+            raise InvalidInput(f"message id {each.id!r} is twice in then= of {message_id!r}: give each its own id")
         encoded[each.id] = each
     if sum(len(each.envelope) for each in encoded.values()) > MAX_THEN_BYTES:
         raise InvalidInput(
-            f"what follows from {message_id!r} takes more than {MAX_THEN_BYTES} bytes: send less at once"
+            f"the messages in then= of {message_id!r} take more than {MAX_THEN_BYTES} bytes: send less at once"
         )
     return list(encoded.values())
 
 
 def encode_one(context: QueueContext, message: Outgoing, fresh: str) -> EncodedMessage:
-    """Check a message and make it ready to go out, under the id `fresh` if it has none; raises InvalidInput."""
+    """Check and encode a message, with the id `fresh` if it has none; raises InvalidInput."""
     if not isinstance(message, Outgoing):
         raise no_outgoing(message)
     if message.on_conflict not in _ON_CONFLICT:
@@ -131,21 +133,21 @@ def encode_one(context: QueueContext, message: Outgoing, fresh: str) -> EncodedM
 
 def _unique_id(message: Outgoing) -> str:
     if message.id is None:
-        raise InvalidInput(f"unique_for={message.unique_for!r} needs an id, which it reserves: give id=")
+        raise InvalidInput(f"unique_for={message.unique_for!r} needs an id to reserve: give id=")
     if message.on_conflict == "replace":
-        raise InvalidInput('unique_for keeps others out, on_conflict="replace" lets the last one in: give one of them')
+        raise InvalidInput('unique_for= and on_conflict="replace" exclude each other: give one of them')
     return check_id(message.id)
 
 
 def _unique_ms(unique_for: Seconds) -> int:
     ms = delay_ms(unique_for, "unique_for")
     if ms == 0:
-        raise InvalidTime(f"unique_for {unique_for!r} reserves nothing: give more than 0 seconds")
+        raise InvalidTime(f"unique_for {unique_for!r} is not above 0 seconds")
     return ms
 
 
 def due_word(delay: object, at: dt.datetime | None) -> Raw:
-    """Return a due time as scripts take it: '+delay_ms' or ms; without both, now.
+    """Return a due time as scripts take it: '+delay_ms' or ms; now if both are None.
 
     Raises:
         InvalidTime: both were given, or either is out of range.
@@ -160,7 +162,7 @@ def due_word(delay: object, at: dt.datetime | None) -> Raw:
 def _expiry(message: Outgoing) -> int:
     assert message.expires_in is not None
     expires = delay_ms(message.expires_in, "expires_in")
-    # Whether `at` comes before the expiry is the server's clock to say: it will, when the message is due.
+    # Only the server's clock can say whether `at` comes before the expiry; it is checked when the message is due.
     if expires <= (0 if message.delay is None else delay_ms(message.delay)):
-        raise InvalidTime(f"expires_in={message.expires_in!r} is over before the message is due: give a longer one")
+        raise InvalidTime(f"expires_in={message.expires_in!r} ends before the message is due: give a longer time")
     return expires

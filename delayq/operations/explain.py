@@ -20,10 +20,10 @@ from delayq.protocol.queue_commands import QueueCommands
 
 
 def why(context: QueueContext, message_id: str, ledger: Sequence[Event] | None = None) -> Operation[str]:
-    """Read all that it may be, and tell it.
+    """Read everything that may hold the message back, and explain.
 
     Args:
-        ledger: what it tells of the message, earliest first, where that is known; else it is looked through.
+        ledger: the message's ledger entries, earliest first; if not given, they are searched.
     """
     check_id(message_id)
     shards = yield from context.opened()
@@ -45,11 +45,11 @@ def why(context: QueueContext, message_id: str, ledger: Sequence[Event] | None =
 
 
 def _last_told(scripts: QueueCommands, message_id: str) -> Operation[list[Event] | None]:
-    """Return what the ledger tells of a message, oldest first, of late at least; None when it cannot be read."""
+    """Return a message's ledger entries, oldest first, at least the recent ones; None if they cannot be read."""
     start = "+"
     while start:
         (looked,) = yield [scripts.history(message_id, start)]
-        if isinstance(looked, DelayqError):  # who may look at the queue need not have the right to its ledger
+        if isinstance(looked, DelayqError):  # a user who may read the queue may lack the right to read its ledger
             return None
         events = [read(entry, fields) for entry, fields in looked.entries]
         if told := [event for event in reversed(events) if event is not None]:
@@ -59,14 +59,14 @@ def _last_told(scripts: QueueCommands, message_id: str) -> Operation[list[Event]
 
 
 NEWEST = "+"
-"""Where a look through the ledger begins."""
+"""Where a search of the ledger begins."""
 
 PLACE = re.compile(r"\((?P<ms>\d{1,15})-\d{1,19}", re.ASCII)
-"""Where a look may go on, as `look` has returned it."""
+"""Where a search may continue, as returned by `look`."""
 
 
 def history(context: QueueContext, message_id: str) -> Operation[list[Event]]:
-    """Return what the ledger tells of an id, oldest first: all of it is looked through, 500 entries a call."""
+    """Return the ledger entries of an id, oldest first. This searches the whole ledger, 500 entries a call."""
     found: list[Event] = []
     start = NEWEST
     while start:
@@ -76,10 +76,10 @@ def history(context: QueueContext, message_id: str) -> Operation[list[Event]]:
 
 
 def look(context: QueueContext, message_id: str, start: str) -> Operation[tuple[list[Event], str]]:
-    """Look through 500 entries of the ledger; return what they tell, newest first, and where to go on ("": the end)."""
+    """Search 500 ledger entries; return those of the message, newest first, and where to continue ("": the end)."""
     check_id(message_id)
     yield from context.opened()
     looked = yield from execute(context.shard(message_id).history(message_id, start))
     events = [read(entry, fields) for entry, fields in looked.entries]
-    # Another program's entries tell nothing.
+    # Skip entries of other programs.
     return [event for event in events if event is not None], f"({looked.last}" if looked.last else ""

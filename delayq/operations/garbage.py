@@ -1,4 +1,4 @@
-"""Garbage: payloads to be deleted, and dead letters that are too old or too many."""
+"""Garbage: payloads to delete, and dead letters that are too old or too many."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from delayq.protocol.operation import Operation, execute, unwrap
 from delayq.protocol.queue_commands import MAX_IDS, QueueCommands
 
 Found: TypeAlias = list[tuple[QueueCommands, list[str]]]
-"""Ids of garbage, a page for each shard that has any."""
+"""Ids of garbage: a page for each shard that has any."""
 
 
 def purge_old(context: QueueContext) -> Operation[bool]:
-    """Purge a page of the dead letters that are past their retention, or more than are kept.
+    """Purge a page of the dead letters that are past their retention or above the limit.
 
-    Each shard keeps an equal part of them, and at least one. The script reads the number each time, so an operator who
-    has just raised it loses none.
+    Each shard keeps an equal part of the limit, and at least one. The script reads the limit each time, so dead letters
+    are safe as soon as an operator raises it.
 
     Returns:
         whether there may be more.
@@ -29,13 +29,13 @@ def purge_old(context: QueueContext) -> Operation[bool]:
 
 
 def find(context: QueueContext) -> Operation[Found]:
-    """Return some garbage of each shard, to be collected; that of a shard which does not serve has to wait."""
+    """Return some garbage of each shard; garbage on an unavailable shard has to wait."""
     pages = yield [scripts.page("garbage", MAX_IDS) for scripts in context.shards]
     return [(scripts, ids) for scripts, ids in zip(context.shards, pages, strict=True) if isinstance(ids, list) and ids]
 
 
 def delete(garbage: Found) -> Operation[bool]:
-    """Delete the payloads of garbage that was found; return whether there may be more."""
+    """Delete the payloads of the garbage that `find` returned; return whether there may be more."""
     results = yield [scripts.delete_payloads(ids) for scripts, ids in garbage]
     done = not any(isinstance(result, DelayqError) for result in results)
     return done and any(len(ids) >= MAX_IDS for _, ids in garbage)

@@ -23,14 +23,14 @@ from delayq.protocol.operation import Operation, execute, unwrap
 from delayq.protocol.queue_commands import MAX_IDS, QueueCommands
 from delayq.protocol.replies import StoredMessage
 
-LATE_MS = 5000  # a consumer takes an occurrence within a second of its slot, even when its bell was lost
+LATE_MS = 5000  # a consumer takes an occurrence within a second of its slot, even if it missed the bell
 WAITING: tuple[State, ...] = ("pending", "ready", "retry")
 FIND_AT_ONCE = 50
 GONE_PAGES = 10
 
 
 def now(context: QueueContext) -> Operation[dt.datetime]:
-    """Read the clock of the server."""
+    """Read the server's clock."""
     yield from context.opened()
     return from_ms((yield from server_ms(context)))
 
@@ -42,7 +42,7 @@ def stats(context: QueueContext) -> Operation[QueueStats]:
 
 
 def lease_ends(context: QueueContext, ids: Sequence[str]) -> Operation[list[dt.datetime | None]]:
-    """Return when the leases of these messages end, in their order; None for one that does not run."""
+    """Return when the leases of these messages end, in their order; None for one that is not running."""
     yield from context.opened()
     keys = [context.shard(message_id).keys.unack for message_id in ids]
     calls = [Command(key, ("ZSCORE", key, message_id), identity) for key, message_id in zip(keys, ids, strict=True)]
@@ -51,7 +51,7 @@ def lease_ends(context: QueueContext, ids: Sequence[str]) -> Operation[list[dt.d
 
 
 def summed(name: str, shards: Sequence[Counts]) -> QueueStats:
-    """Put together what was counted of each shard of a queue."""
+    """Add up the counts of a queue's shards."""
     counters: dict[str, int] = shards[0].counters | shards[0].counts
     for shard in shards[1:]:
         for counter, value in [*shard.counts.items(), *shard.counters.items()]:
@@ -79,13 +79,13 @@ def summed(name: str, shards: Sequence[Counts]) -> QueueStats:
 
 
 def usage(context: QueueContext) -> Operation[Usage]:
-    """Tell how much of its limits the queue uses, and how late its schedules are; a queue with shards has no limits."""
+    """Return how much of its limits the queue uses, and how late its schedules are. With shards there are no limits."""
     shards = yield from context.opened()
     return (yield from execute(shards[HOME].usage(LATE_MS)))
 
 
 def get(context: QueueContext, message_id: str) -> Operation[MessageInfo | None]:
-    """Find a message; None when it is not there, or is garbage."""
+    """Find a message; None if it does not exist or is garbage."""
     check_id(message_id)
     yield from context.opened()
     found = yield from execute(context.shard(message_id).get(message_id))
@@ -107,10 +107,10 @@ def peek(context: QueueContext, state: State, limit: int) -> Operation[list[Mess
 def _page(context: QueueContext, scripts: QueueCommands, state: State, limit: int) -> Operation[list[MessageInfo]]:
     """Describe the first messages.
 
-    Those that have gone before they could be described are made up for, within reason: where all go so fast, there
-    would be no end.
+    Messages that leave before they can be described are replaced by later ones, within bounds, as messages might leave
+    faster than they are read.
     """
-    infos: dict[str, MessageInfo] = {}  # by id: one that has moved meanwhile comes once
+    infos: dict[str, MessageInfo] = {}  # by id, so that a message that moves meanwhile appears once
     size = min(MAX_IDS, limit)
     walk = Walk(scripts, state, size)
     left = limit + GONE_PAGES * size
@@ -137,13 +137,13 @@ def find_all(context: QueueContext, ids: list[str]) -> Operation[list[StoredMess
 
 def _find_all(calls: list[Command[StoredMessage]]) -> Operation[list[StoredMessage]]:
     found: list[StoredMessage] = []
-    for start in range(0, len(calls), FIND_AT_ONCE):  # a few a round trip: each reply carries a whole payload
+    for start in range(0, len(calls), FIND_AT_ONCE):  # few in one round trip, as each reply holds a whole payload
         found += map(unwrap, (yield calls[start : start + FIND_AT_ONCE]))
     return found
 
 
 def describe(context: QueueContext, message_id: str, found: StoredMessage) -> MessageInfo | None:
-    """Put together what find knows; None when the message is in no structure."""
+    """Make the info from what `find` read; None if the message is in no structure."""
     if not found.scores:
         return None
     state, score = next(iter(found.scores.items()))

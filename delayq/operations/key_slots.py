@@ -1,4 +1,4 @@
-"""Slots of keys: whether a claimed message may begin, or waits in the queue for others of its key to end."""
+"""Slots of keys: whether a claimed message may begin, or waits in the queue for others with its key to end."""
 
 from __future__ import annotations
 
@@ -18,22 +18,24 @@ from delayq.protocol.replies import KeyedDelivery
 MAX_KEY_BYTES = 256
 
 
-WAITING_AT_ONCE, SLOTS_AT_ONCE = 20, 5  # keys that are looked through a second, by each consumer
+WAITING_AT_ONCE, SLOTS_AT_ONCE = 20, 5  # keys that each consumer checks a second
 
 
 def key_of(choose: Callable[[Any], Any], message: Delivery) -> str | None:
-    """Return the key of a message, None where it is not limited; raises what `choose` does, or InvalidInput."""
+    """Return the key of a message, or None if it is not limited; raises what `choose` raises, or InvalidInput."""
     key = choose(message)
     if key is None:
         return None
     if not isinstance(key, str) or not key or "\0" in key:
-        raise InvalidInput(f"concurrency_key returned {key!r}: it takes a text that is not empty, without \\0, or None")
+        raise InvalidInput(f"concurrency_key returned {key!r}: return a non-empty string without \\0, or None")
     try:
         size = len(key.encode())
     except UnicodeEncodeError as error:
-        raise InvalidInput(f"concurrency_key returned {key!r}, which has no encoding: return other text") from error
+        raise InvalidInput(
+            f"concurrency_key returned {key!r}, which cannot be encoded as UTF-8: return another string"
+        ) from error
     if size > MAX_KEY_BYTES:
-        raise InvalidInput(f"concurrency_key returned a text of {size} bytes: it takes up to {MAX_KEY_BYTES}")
+        raise InvalidInput(f"concurrency_key returned a string of {size} bytes: at most {MAX_KEY_BYTES} are allowed")
     return key
 
 
@@ -41,7 +43,7 @@ def freed(context: QueueContext, ended: Iterable[tuple[Delivery, oc.Outcome]], c
     """Yield the calls that give back the slots of deliveries.
 
     Args:
-        chained: of those that others follow from, whose ack may yet be refused; or of the others, which have ended.
+        chained: whether to yield those of acks with `then`, which may still be refused, or those of the others.
     """
     if context.settings.concurrency_key is None:
         return
@@ -55,7 +57,7 @@ def freed(context: QueueContext, ended: Iterable[tuple[Delivery, oc.Outcome]], c
 
 
 def unused(context: QueueContext, message: Delivery) -> Iterator[Command[int]]:
-    """Yield the call that gives back the slot that may have been kept for a message that will not begin."""
+    """Yield the call that gives back the slot that may be reserved for a message that will not begin."""
     choose = context.settings.concurrency_key
     if choose is None:
         return
@@ -69,9 +71,9 @@ def unused(context: QueueContext, message: Delivery) -> Iterator[Command[int]]:
 
 
 def let_go(context: QueueContext) -> Operation[None]:
-    """Let go all that waits for others of its key and has room since the limit was raised or lifted, a page a call.
+    """Release all messages that wait for their key and have room since the limit was raised or lifted, a page a call.
 
-    Where the server refuses, it is up to those who take messages: `look_through`.
+    If the server refuses, consumers do it in `look_through`.
     """
     scripts, after = context.shards[0], ""
     try:
@@ -84,10 +86,10 @@ def let_go(context: QueueContext) -> Operation[None]:
 
 
 def look_through(context: QueueContext) -> Operation[None]:
-    """Strike off slots that are held in vain, and let go what waits although there is room.
+    """Free slots that are held in vain, and release messages that wait although there is room.
 
-    Slots are lost with their consumers, and those that are kept for a message with what was cancelled. A few keys a
-    call: the next one goes on behind them.
+    Slots are lost when a consumer dies, and when a message with a reserved slot is cancelled. Each call checks a few
+    keys and continues where the last call stopped.
     """
     if context.settings.concurrency_key is None:
         return

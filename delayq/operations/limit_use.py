@@ -1,4 +1,4 @@
-"""How much of a queue's limits is in use, and what they hold back."""
+"""How much of a queue's limits is in use, and what the limits hold back."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from delayq.protocol.operation import Operation, execute, unwrap
 from delayq.protocol.queue_commands import QueueCommands
 
 MOST_KEYS = 50
-"""Keys whose messages are counted, of those that run and of those that wait."""
+"""The most keys whose messages are counted, for running and for waiting messages."""
 
 NO_MESSAGE = ""
 
@@ -24,7 +24,7 @@ class KeyUse(NamedTuple):
     """How much of a key's limit is in use.
 
     Attributes:
-        in_use: messages that run, or that were let go and start next.
+        in_use: messages that are running, or were released and start next.
         waiting: messages that wait for these; cancelled ones count until a consumer finds them.
     """
 
@@ -34,18 +34,18 @@ class KeyUse(NamedTuple):
 
 
 class LimitUse(NamedTuple):
-    """The limits of a queue at one moment, as far as they are set.
+    """The use of a queue's limits at one moment.
 
     Attributes:
         at: the server's clock.
-        limits: what is stored of the queue.
+        limits: the stored settings of the queue.
         is_paused: whether a pause holds back everything anyway.
         due: messages that are due and not handed out.
-        running: messages that are handed out, and count towards `concurrency`.
+        running: messages that are handed out and count towards `concurrency`.
         handed_out: hand-outs in the last period of the rate.
-        opens_at: when the rate allows a hand-out beyond those that it allows now; None where that is not known.
-        waiting: messages that wait for others of their key.
-        keys: those that hold back most messages come first; None where the user of Redis may not read them.
+        opens_at: when the rate allows another hand-out after those it allows now; None if unknown.
+        waiting: messages that wait for others with their key.
+        keys: the use of each key, those that hold back most messages first; None if the Redis user may not read them.
         has_more: whether there are keys that were not counted.
     """
 
@@ -62,12 +62,12 @@ class LimitUse(NamedTuple):
 
     @property
     def most(self) -> int:
-        """Hand-outs that the rate allows in its period; 0 without one."""
+        """Hand-outs that the rate allows in its period; 0 without a rate."""
         return parse_rate(self.limits.rate)[0] if self.limits.rate else 0
 
     @property
     def period(self) -> float:
-        """How long the rate's period is, seconds; 0 without one."""
+        """The length of the rate's period in seconds; 0 without a rate."""
         return parse_rate(self.limits.rate)[1] / 1000 if self.limits.rate else 0
 
     @property
@@ -82,7 +82,7 @@ class LimitUse(NamedTuple):
 
 
 def limit_use(context: QueueContext) -> Operation[LimitUse | None]:
-    """Return how the limits are used; None for a queue without any. The cost does not grow with the queue."""
+    """Return the use of the limits; None for a queue without limits. The cost does not grow with the queue."""
     scripts = (yield from context.opened())[0]  # a queue with limits has one shard
     limits = yield from execute(scripts.configuration())
     if not (limits.rate or limits.concurrency or limits.concurrency_per_key):
@@ -105,7 +105,7 @@ def limit_use(context: QueueContext) -> Operation[LimitUse | None]:
 
 
 def _keys(scripts: QueueCommands) -> Operation[tuple[tuple[KeyUse, ...] | None, bool]]:
-    """Count the messages of keys, and tell whether there are more keys; None where the server refuses it."""
+    """Count the messages of keys, and return whether there are more keys; None if the server refuses."""
     indices = (scripts.keys.slots, scripts.keys.waiting)
     try:
         replies = yield [scripts.held_keys(index, "", MOST_KEYS + 1) for index in indices]
@@ -114,7 +114,7 @@ def _keys(scripts: QueueCommands) -> Operation[tuple[tuple[KeyUse, ...] | None, 
         counts = [unwrap(each) for each in (yield [_count(index, name) for name in names for index in indices])]
     except ServerUnreachable:
         raise
-    except ServerError:  # who may look at the queue need not have the right to this
+    except ServerError:  # a user who may read the queue may lack the right to this
         return None, False
     found = [KeyUse(name, *counts[2 * i : 2 * i + 2]) for i, name in enumerate(names)]
     found.sort(key=lambda each: (-each.waiting, -each.in_use))

@@ -27,12 +27,12 @@ Rescheduled = Literal["rescheduled", "in_flight", "dead", "unknown"]
 
 MAX_PAUSE_MS = 366 * 86_400_000
 BURIED = "buried"
-"""Why a message is dead that was buried without a reason."""
+"""The reason of a message that was buried without one."""
 PURGEABLE: tuple[State, ...] = ("pending", "ready", "retry", "dead")
 
 
 def cancel(context: QueueContext, message_id: str) -> Operation[Any]:
-    """Withdraw a message."""
+    """Cancel a message."""
     check_id(message_id)
     yield from context.opened()
     cancelled = yield from execute(context.shard(message_id).cancel(message_id))
@@ -42,17 +42,17 @@ def cancel(context: QueueContext, message_id: str) -> Operation[Any]:
 
 
 def reschedule(context: QueueContext, message_id: str, delay: Seconds | None, at: dt.datetime | None) -> Operation[Any]:
-    """Give a waiting message another due time."""
+    """Give a waiting message a new due time."""
     check_id(message_id)
     if delay is None and at is None:
-        raise InvalidInput("reschedule needs delay= or at=: give one of them")
+        raise InvalidInput("reschedule needs delay= or at=")
     due = due_word(delay, at)
     yield from context.opened()
     return (yield from execute(context.shard(message_id).reschedule(message_id, due)))
 
 
 def pause(context: QueueContext, seconds: Seconds | None = None) -> Operation[None]:
-    """Hand out nothing for some seconds, or until resume."""
+    """Hand out nothing for some seconds, or until `resume`."""
     for_ms = None if seconds is None else milliseconds(seconds, "pause")
     if for_ms is not None and not 1 <= for_ms <= MAX_PAUSE_MS:
         raise InvalidTime(f"pause {seconds!r} is not between 0.001 seconds and 366 days: None lasts until resume")
@@ -69,7 +69,7 @@ def resume(context: QueueContext) -> Operation[None]:
 
 
 def toggle(context: QueueContext, seen: QueueStats) -> Operation[bool]:
-    """Pause a queue, or resume it; return whether it was still as it was seen: else nothing is changed."""
+    """Pause or resume a queue if it is still as it was seen; return whether it was."""
     shards = yield from context.opened()
     if seen.paused_since is None:
         calls = [scripts.pause(if_running=True) for scripts in shards]
@@ -79,9 +79,9 @@ def toggle(context: QueueContext, seen: QueueStats) -> Operation[bool]:
 
 
 def remove(context: QueueContext) -> Operation[int]:
-    """Forget a queue that holds nothing; return how many messages it holds: above 0, it stays."""
+    """Remove an empty queue; return how many messages it holds. If that is above 0, it stays."""
     yield from collect(context)
-    for scripts in reversed(context.shards):  # the first one last: it records how many there are
+    for scripts in reversed(context.shards):  # the first one last, as it records the number of shards
         if held := (yield from execute(scripts.remove_queue())):
             return held
     context.begin(context.clock)
@@ -99,18 +99,18 @@ def bury(context: QueueContext, message_id: str, reason: str) -> Operation[Any]:
 
 
 def requeue_chosen(context: QueueContext, ids: str | Iterable[str], delay: Seconds) -> Operation[int]:
-    """Bring back what `ids` names: one id, several, or "all"."""
+    """Requeue the dead letters that `ids` names: one id, several, or "all"."""
     if ids == "all":
         return (yield from requeue_all(context, delay))
     if not isinstance(ids, Iterable):
-        raise InvalidInput(f"ids {ids!r} are neither an id, nor several, nor 'all'")
+        raise InvalidInput(f"ids {ids!r} is not an id, an iterable of ids, or 'all'")
     return (yield from requeue(context, [ids] if isinstance(ids, str) else list(ids), delay))
 
 
 def requeue(context: QueueContext, ids: Sequence[str], delay: Seconds = 0) -> Operation[int]:
-    """Bring dead letters back by their ids; return how many there were."""
+    """Requeue dead letters by their ids; return how many there were."""
     for message_id in ids:
-        check_id(message_id)  # all of them, before anything is changed
+        check_id(message_id)  # check all before changing anything
     due = due_word(delay, None)
     yield from context.opened()
     count = 0
@@ -125,7 +125,7 @@ def requeue(context: QueueContext, ids: Sequence[str], delay: Seconds = 0) -> Op
 
 
 def requeue_all(context: QueueContext, delay: Seconds = 0) -> Operation[int]:
-    """Bring back all that is dead now, but for those without a payload; return how many there were."""
+    """Requeue all current dead letters, except those without a payload; return how many there were."""
     redrive = Redrive(Choice(), delay)
     while not redrive.done:
         yield from redrive.step(context)
@@ -133,7 +133,7 @@ def requeue_all(context: QueueContext, delay: Seconds = 0) -> Operation[int]:
 
 
 def purge(context: QueueContext, states: Iterable[State], older_than: Seconds | None = None) -> Operation[int]:
-    """Discard what is in these states now, at most as many as there are at the start; return how many."""
+    """Discard the messages that are now in these states, at most as many as at the start; return how many."""
     chosen = list(states)
     for state in chosen:
         check_state(state, PURGEABLE)

@@ -1,4 +1,4 @@
-"""Where the messages of a queue rest: in Redis or, what is due beyond a horizon, in a lake."""
+"""Where a queue keeps its messages: in Redis or, if they are due beyond a horizon, in a lake."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from delayq.operations import explain, inspect, manage, send
 from delayq.operations.queue_context import QueueContext
 from delayq.protocol.operation import Operation, Program
 
-LAKE = "delayq.lake.deferred_messages"  # loaded for a queue with a horizon only: it needs pyarrow
+LAKE = "delayq.lake.deferred_messages"  # loaded only for a queue with a horizon, as it needs pyarrow
 
 
 class MessageStore(Protocol):
-    """What depends on where a message rests."""
+    """The operations that depend on where a message is kept."""
 
     def may_defer(self, message: Outgoing) -> bool:
-        """Whether a send may concern what lies beyond the horizon."""
+        """Whether a send may concern messages beyond the horizon."""
 
     def send_many(self, outgoing: Any, wait_replicas: int, is_batch: bool = True) -> Program[list[SentMessage]]:
         """Send messages; see `send.send_many`."""
 
     def cancel(self, message_id: str) -> Program[Any]:
-        """Withdraw a message."""
+        """Cancel a message."""
 
     def reschedule(self, message_id: str, delay: Seconds | None, at: dt.datetime | None) -> Program[Any]:
-        """Give a message another due time."""
+        """Give a message a new due time."""
 
     def get(self, message_id: str) -> Program[MessageInfo | None]:
         """Find a message."""
@@ -41,7 +41,7 @@ class MessageStore(Protocol):
 
 
 class RedisStore:
-    """All messages rest in Redis."""
+    """Keeps all messages in Redis."""
 
     def __init__(self, context: QueueContext) -> None:
         self._context = context
@@ -55,11 +55,11 @@ class RedisStore:
         return send.send_many(self._context, outgoing, wait_replicas, is_batch)
 
     def cancel(self, message_id: str) -> Operation[Any]:
-        """Withdraw a message."""
+        """Cancel a message."""
         return manage.cancel(self._context, message_id)
 
     def reschedule(self, message_id: str, delay: Seconds | None, at: dt.datetime | None) -> Operation[Any]:
-        """Give a message another due time."""
+        """Give a message a new due time."""
         return manage.reschedule(self._context, message_id, delay, at)
 
     def get(self, message_id: str) -> Operation[MessageInfo | None]:
@@ -72,18 +72,18 @@ class RedisStore:
 
 
 def message_store(context: QueueContext, horizon: Seconds | None, lake: str | os.PathLike[str] | None) -> MessageStore:
-    """Return what the arguments of a queue ask for.
+    """Return the store for a queue's arguments.
 
     Raises:
-        InvalidInput: one of them is missing or out of range, or pyarrow is not installed.
+        InvalidInput: one of the arguments is missing or out of range, or pyarrow is not installed.
     """
     if horizon is None and lake is None:
         return RedisStore(context)
     if horizon is None or lake is None:
-        raise InvalidInput(f"horizon={horizon!r} and lake={lake!r} go together: give both, or neither")
+        raise InvalidInput(f"horizon={horizon!r} and lake={lake!r} belong together: give both or neither")
     try:
         module = importlib.import_module(LAKE)
     except ModuleNotFoundError as error:
-        raise InvalidInput(f"lake={lake!r} needs {error.name}: pip install 'delayq[lake]'") from error
+        raise InvalidInput(f"lake={lake!r} needs {error.name}: run pip install 'delayq[lake]'") from error
     store: MessageStore = module.DeferredMessages(context, milliseconds(horizon, "horizon"), lake)
     return store

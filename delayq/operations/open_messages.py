@@ -1,4 +1,4 @@
-"""From what was handed out to messages: envelopes are fetched and opened, and what no handler may see is settled."""
+"""Turn claimed ids into messages: fetch and open envelopes, and settle messages that no handler may see."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ def open_messages(
     claimed: ClaimedUnfetched,
     envelopes: list[bytes | None] | None,
 ) -> Operation[acquire_slots.Admitted]:
-    """Open what was claimed; fetch it first, if it is not there, in one round trip."""
+    """Open claimed messages; fetch them first, in one round trip, if they were not fetched yet."""
     opening, scripts = _Opening(context, make, claimed), claimed.scripts
     opened = [opening.read(0, envelopes)] if envelopes else (yield from _fetch(context, claimed, opening))
     settlements = [call for each in opened for call in each.settlements]
     buried = [each for each_opened in opened for each in each_opened.buried]
     occurrences = [each for each_opened in opened for each in each_opened.occurrences]
     dead: list[MessageInfo] = []
-    if settlements or buried or occurrences:  # a stale receipt here means that the message has moved on already
+    if settlements or buried or occurrences:  # a stale receipt here means that the message has already moved on
         graves = [call for call, _ in buried]
-        replies = yield [*(call for _, call in occurrences), *settlements, *graves]  # armed before settled as skipped
+        replies = yield [*(call for _, call in occurrences), *settlements, *graves]  # arm before settling as skipped
         schedule_chain.note(context, [each for each, _ in occurrences], replies[: len(occurrences)])
         told = zip(buried, replies[len(replies) - len(buried) :], strict=True)
         dead = [info(died_ms) for (_, info), died_ms in told if isinstance(died_ms, int) and died_ms >= 0]
@@ -73,23 +73,23 @@ def _fetch(context: QueueContext, claimed: ClaimedUnfetched, opening: _Opening[D
 
 
 class _Opened(Generic[D]):
-    """Messages to handle, the calls that settle those that must not reach a handler, and the bytes of them all.
+    """Messages to handle, calls that settle those that must not reach a handler, and the total bytes.
 
-    Doubtful are those whose envelope was stored after the hand-out: they were replaced, and the new one may not be due
-    (or the server's clock was set back).
+    Messages whose envelope was stored after the hand-out are doubtful: they were replaced, and the new one may not be
+    due (or the server's clock was set back).
     """
 
     def __init__(self) -> None:
         self.messages: list[D] = []
         self.doubtful: list[D] = []
         self.settlements: list[Command[Any]] = []
-        self.buried: list[tuple[Command[int], Callable[[int], MessageInfo]]] = []  # what tells of it, by its time
-        self.occurrences: list[tuple[Occurrence, Command[int]]] = []  # of schedules, and what sends the next one
+        self.buried: list[tuple[Command[int], Callable[[int], MessageInfo]]] = []  # with what makes its info
+        self.occurrences: list[tuple[Occurrence, Command[int]]] = []  # of schedules, with the call for the next one
         self.size = 0
 
 
 class _Opening(Generic[D]):
-    """Makes messages of what a claim and the envelopes tell."""
+    """Makes messages from a claim and the envelopes."""
 
     def __init__(self, context: QueueContext, make: Callable[..., D], claimed: ClaimedUnfetched) -> None:
         self._context = context
@@ -99,7 +99,7 @@ class _Opening(Generic[D]):
         self._found = claimed.found
 
     def read(self, start: int, stored: list[bytes | None]) -> _Opened[D]:
-        """Open the envelopes from the number `start` on."""
+        """Open the envelopes from number `start` on."""
         result: _Opened[D] = _Opened()
         found, owner, end = self._found, self._context.queue, start + len(stored)
         make, messages = self._make, result.messages
@@ -116,7 +116,7 @@ class _Opening(Generic[D]):
                 continue
             result.size += len(envelope)
             if not message_id.isascii() and is_foreign_id(message_id):
-                error = "the id is no UTF-8: another program has put it there"
+                error = "the id is not UTF-8: another program put it there"
                 result.buried.append(self._buried(message_id, deliveries, oc.REASON_UNREADABLE, error))
                 continue
             try:
@@ -146,12 +146,12 @@ class _Opening(Generic[D]):
         return result
 
     def _is_skipped(self, message: D, envelope: Envelope, result: _Opened[D]) -> bool:
-        """Let the next occurrence follow this one; return whether it comes too late to be handled."""
+        """Arm the next occurrence; return whether this one is too late to be handled."""
         of, now = occurrence(envelope.headers or {}), self._found.now_ms
         if of is None:
-            log_of(message).error("schedule unreadable", remedy="make its time zone known to this machine")
+            log_of(message).error("schedule unreadable", remedy="install its time zone on this machine")
             return False
-        is_skipped = message.attempt == 1 and of.plan.skips(of.slot_ms, now)  # a retry has begun in time
+        is_skipped = message.attempt == 1 and of.plan.skips(of.slot_ms, now)  # a retry began in time
         result.occurrences.append((of, schedule_chain.next_of(self._context, of, envelope, now, is_skipped)))
         return is_skipped
 

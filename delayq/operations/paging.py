@@ -1,4 +1,4 @@
-"""Pages of a state, from either side of a place, in time that does not grow with the state."""
+"""Pages of a state before or after a place, in time that does not grow with the state."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ from delayq.protocol.queue_commands import MAX_IDS, QueueCommands
 from delayq.protocol.replies import StoredMessage
 
 END = "+"
-"""The cursor behind all messages."""
+"""The cursor after all messages."""
 
-LAST = "\U0010ffff".encode()  # what no id comes behind
+LAST = "\U0010ffff".encode()  # sorts after all ids
 
-PROBES = 16  # a round trip: five of them find a place among a million messages of one instant
-TRIES = 5  # to read what has not moved since it was found
+PROBES = 16  # in one round trip: five trips find a place among a million messages of one instant
+TRIES = 5  # to read rows that have not moved since they were found
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
     """Some messages of a state, lowest score first.
 
     Attributes:
-        messages: as far as they were still known when they were described.
-        sizes: bytes of what is stored of each payload, headers and all, by id; 0 where it is gone.
+        messages: those that still existed when they were described.
+        sizes: the stored bytes of each payload, including headers, by id; 0 if it is gone.
         total: how many messages the state holds.
-        rank: how many of them stand in front of this page; with `total`, of about the same instant.
-        before: what to give as `before` for the page in front of this one; None when there is none.
-        after: what to give as `after` for the page behind this one; None when there is none.
+        rank: how many of them come before this page, at about the same instant as `total`.
+        before: the `before` argument for the page before this one; None if there is none.
+        after: the `after` argument for the page after this one; None if there is none.
     """
 
     messages: list[MessageInfo]
@@ -55,17 +55,17 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
 def page(
     context: QueueContext, state: State, after: str | None, before: str | None, limit: int, largest: int | None = None
 ) -> Operation[Page]:
-    """Return up to `limit` messages of a state, behind `after` or in front of `before`.
+    """Return up to `limit` messages of a state, after `after` or before `before`.
 
     Args:
         after: a cursor; None for the beginning.
         before: a cursor instead, or "+" for the end.
-        largest: bytes; larger envelopes are not read, so that their messages seem to have none.
+        largest: bytes; larger envelopes are not read, and their messages seem to have none.
     """
     check_state(state)
     check_limit(limit, most=MAX_IDS)
     if after is not None and before is not None:
-        raise InvalidInput(f"after={after!r} and before={before!r} cannot both bound a page: give one of them")
+        raise InvalidInput(f"after={after!r} and before={before!r} were given: give one of them")
     at = BEGINNING if after is None else read_cursor(after)
     if before not in (None, END):
         at = read_cursor(before)
@@ -80,7 +80,7 @@ def page(
     rows = list(heapq.merge(*(rows for _, _, rows in found), key=place))
     rank = sum(rank for _, rank, _ in found)
     if before is not None:
-        rank += max(0, len(rows) - limit)  # those of other shards' pages
+        rank += max(0, len(rows) - limit)  # rows on other pages, from several shards
         rows = rows[-limit:]
     rows = rows[:limit]
     messages, sizes = yield from described(context, state, rows, largest)
@@ -95,32 +95,32 @@ def page(
 
 
 def cursor(at: Place) -> str:
-    """Return a place as text, which `read_cursor` reads."""
+    """Return a place as text for `read_cursor`."""
     score, member = at
     return f"{score:.17g} {member.decode('utf-8', 'surrogateescape')}"
 
 
 def behind(moment: dt.datetime) -> str:
-    """Return the cursor behind what has the score of a moment."""
+    """Return the cursor after all messages with the score of a moment."""
     return cursor((timestamp_ms(moment), LAST))
 
 
 def read_cursor(given: str) -> Place:
-    """Return the place that a cursor names; raises InvalidInput."""
+    """Read the place in a cursor; raises InvalidInput."""
     score, space, message_id = given.partition(" ") if isinstance(given, str) else ("", "", "")
     try:
         at = float(score)
     except ValueError:
         at = float("nan")
     if not space or at != at:
-        raise InvalidInput(f"{given!r} is not a cursor: give `before` or `after` of another page as it is")
+        raise InvalidInput(f"{given!r} is not a cursor: give `before` or `after` of another page unchanged")
     return at, message_id.encode("utf-8", "surrogateescape")
 
 
 def rank_of(scripts: QueueCommands, state: State, at: Place, behind: bool = True) -> Operation[int]:
-    """Return how many rows of a state stand at `at` or in front of it; without `behind`, in front of it only.
+    """Return how many rows of a state are at or before `at`; without `behind`, only before it.
 
-    Redis counts by scores alone: among rows of the same one, the place is searched for.
+    Redis counts only by score, so the place among rows with the same score has to be searched.
     """
     key = scripts.keys.state(state)
     score = f"{at[0]:.17g}"
@@ -142,11 +142,11 @@ def rank_of(scripts: QueueCommands, state: State, at: Place, behind: bool = True
 
 
 def _behind(scripts: QueueCommands, state: State, at: Place, limit: int) -> Operation[tuple[int, int, list[Row]]]:
-    """Return how many rows there are, how many up to a place, and the next ones."""
+    """Return the number of rows, the number up to a place, and the next rows."""
     rank, rows = 0, []
     for _ in range(TRIES):
         rank = 0 if at == BEGINNING else (yield from rank_of(scripts, state, at))
-        # With the row in front of it: when that is another one by now, rows have gone, and some would be left out.
+        # Read the row before it too: if that has changed, rows have gone, and some would be left out.
         first = max(0, rank - 1)
         rows = yield from execute(scripts.ranked_page(state, limit + rank - first, first))
         if not rank or (rows and place(rows[0]) <= at):
@@ -158,7 +158,7 @@ def _behind(scripts: QueueCommands, state: State, at: Place, limit: int) -> Oper
 def rows_in_front(
     scripts: QueueCommands, state: State, at: Place | None, limit: int
 ) -> Operation[tuple[int, int, list[Row]]]:
-    """Return how many rows there are, how many in front of the page, and the page in front of a place, or the last."""
+    """Return the number of rows, the number before the page, and the page before a place, or the last page."""
     rank, rows = 0, []
     for _ in range(TRIES):
         if at is None:
@@ -166,7 +166,7 @@ def rows_in_front(
         else:
             rank = yield from rank_of(scripts, state, at, behind=False)
         first = max(0, rank - limit)
-        rows = yield from execute(scripts.ranked_page(state, rank - first + 1, first))  # and the row behind them
+        rows = yield from execute(scripts.ranked_page(state, rank - first + 1, first))  # and the row after them
         if at is None or len(rows) <= rank - first or place(rows[-1]) >= at:
             break
     total = yield from _count(scripts, state)
@@ -182,7 +182,7 @@ def _count(scripts: QueueCommands, state: State) -> Operation[int]:
 def described(
     context: QueueContext, state: State, rows: list[Row], largest: int | None
 ) -> Operation[tuple[list[MessageInfo], dict[str, int]]]:
-    """Describe rows as they were seen in a state, and tell the sizes of their envelopes."""
+    """Describe rows as they were seen in a state, and return the sizes of their envelopes."""
     ids = [message_id for message_id, _ in rows]
     known: dict[str, MessageInfo] = {}
     sizes: dict[str, int] = {}
@@ -206,7 +206,7 @@ def described(
 def _message_details(
     scripts: QueueCommands, state: State, ids: list[str]
 ) -> Operation[list[tuple[str | None, str | None, str | None, bool]]]:
-    """Return of each message its deliveries, its last error, its reason of death, and whether it was cancelled."""
+    """Return the deliveries of each message, its last error, its reason of death, and whether it was cancelled."""
     if not ids:
         return []
     keys, words = scripts.keys, list(map(encode_id, ids))

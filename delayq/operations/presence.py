@@ -1,4 +1,4 @@
-"""Heartbeats: a consumer notes in Redis that it lives, and what it does, in a round trip that it makes anyway."""
+"""Heartbeats: a consumer reports to Redis that it is alive and what it does, in a round trip that it makes anyway."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from delayq.protocol.command import Command
 from delayq.protocol.operation import Operation, execute
 
 SECONDS = 10.0
-"""How often a consumer appears, at the most."""
+"""The shortest time between two reports of a consumer."""
 
 T = TypeVar("T")
 
@@ -29,14 +29,14 @@ def consumers(context: QueueContext) -> Operation[list[consumer_info.ConsumerInf
 
 
 class Presence:
-    """When a consumer notes that it lives: every 10 s, while it is served. One whose claims are refused does not.
+    """Reports every 10 s that a consumer is alive, unless its claims are refused.
 
-    The note goes to the first shard: a consumer serves them all. It takes along the queue's sample of the minute, a
-    shard each. A queue that is not recorded is left without a trace.
+    The report goes to the first shard, as a consumer serves them all. It includes the queue's sample of the minute, on
+    each shard. Nothing is written for a queue that is not recorded.
 
     Args:
-        describe: returns what the consumer tells of itself.
-        times: returns how many of its handlers ran for how long, by buckets, so far.
+        describe: returns the consumer's report.
+        times: returns the histogram of its handlers' run times so far.
     """
 
     def __init__(
@@ -45,23 +45,23 @@ class Presence:
         self._context = context
         self._describe = describe
         self._times = times
-        self._sent_times: dict[int, int] = {}  # of the times, by bucket, what the queue's statistics have
+        self._sent_times: dict[int, int] = {}  # run times, by bucket, already in the queue's statistics
         self._interval = Interval(SECONDS)
-        self._is_served = False  # as far as is known: by what it was answered first, and every 10 s
+        self._is_served = False  # by the first reply, and then by one every 10 s
         self._has_appeared = False
 
     def beside(self, operation: Operation[T], name: str) -> Operation[T]:
-        """Return an operation; when it is time, one that takes along the note that the consumer `name` lives."""
+        """Return an operation; when a report is due, one that includes it for the consumer `name`."""
         return operation if self._is_served and self._interval.left() else self._noting(operation, name)
 
     def leave(self, name: str) -> Operation[None]:
-        """Be a consumer no longer, and hand over the times that are left."""
+        """Deregister the consumer, and report the remaining run times."""
         times = self._untold()
         if self._has_appeared or (times and self._context.is_open):
             self._note(name, times, (yield [self._context.shards[0].deregister(name, times)]))
 
     def _noting(self, operation: Operation[T], name: str) -> Operation[T]:
-        """Run an operation that is not to notice: it is sent its own replies and errors, no more."""
+        """Run an operation together with the report; it only gets its own replies and errors."""
         context, noted = self._context, False
         try:
             calls = next(operation)
@@ -93,16 +93,16 @@ class Presence:
             raise
 
     def _untold(self) -> dict[int, int]:
-        """Return the times that no note has handed over: those of one whose reply was lost are handed over again."""
+        """Return the run times that were not reported yet; those of a report without a reply are sent again."""
         counted = enumerate(self._times())
         return {bucket: count for bucket, count in ((b, c - self._sent_times.get(b, 0)) for b, c in counted) if count}
 
     def _note(self, name: str, times: dict[int, int], replies: Sequence[Any]) -> None:
-        """Note what a note was answered."""
+        """Process the replies to a report."""
         if not isinstance(replies[0], DelayqError):
             self._has_appeared = True
             for bucket, count in times.items():
                 self._sent_times[bucket] = self._sent_times.get(bucket, 0) + count
         for error in replies:
-            if isinstance(error, DelayqError):  # nobody misses a message for it
+            if isinstance(error, DelayqError):  # no message is affected
                 log.debug("consumer not recorded", queue=self._context.name, consumer=name, error=str(error))

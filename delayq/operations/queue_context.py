@@ -30,22 +30,22 @@ MAX_SHARDS = 1024
 DEAD_RETENTION = 90 * 86400
 WAS_RECORDED = 1
 LOST = "lost"
-"""A field of the queue's record: somebody has found that the data of the queue were lost."""
-LOOK_SECONDS = 60.0  # a server that lost its data has lost the record, too
+"""A field of the queue's record: a client has found that the queue's data were lost."""
+LOOK_SECONDS = 60.0  # a server that lost its data has also lost the record
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a client of a queue may choose for itself.
+    """The settings that each client of a queue chooses for itself.
 
     Attributes:
-        lease: how long a delivery may go without a sign of life.
-        max_retries: deliveries after the first one, for messages that don't say; None says nothing.
-        backoff: the waits before them; None says nothing.
+        lease: the message is redelivered if its lease is not renewed within this time, ms.
+        max_retries: deliveries after the first one, for messages sent without a number; None if not set.
+        backoff: the waits before retries; None if not set.
         max_payload: bytes.
-        dead_retention: how long dead letters are kept, or None for ever.
-        wishes: configuration that it stores when it begins to use the queue, where none is stored yet.
-        concurrency_key: tells of a message with which others it shares a limit, or None.
+        dead_retention: how long dead letters are kept; None for ever.
+        wishes: settings to store when the client begins to use the queue, where none are stored yet.
+        concurrency_key: returns the key whose limit a message shares, or None.
     """
 
     lease: Seconds = 30
@@ -61,41 +61,41 @@ class Settings:
         if self.max_retries is not None:
             check_retries(self.max_retries)
         if not is_whole(self.max_payload) or self.max_payload < 1:
-            raise InvalidInput(f"max_payload {self.max_payload!r} is not a number of bytes, 1 or more")
+            raise InvalidInput(f"max_payload {self.max_payload!r} is not a whole number of bytes, 1 or more")
         if self.dead_retention is not None:
             milliseconds(self.dead_retention, "dead_retention")
         if self.concurrency_key is not None and (
             not callable(self.concurrency_key) or is_coroutine_function(self.concurrency_key)
         ):
-            raise InvalidInput(f"concurrency_key {self.concurrency_key!r} is not a plain function of a message")
+            raise InvalidInput(f"concurrency_key {self.concurrency_key!r} is not a plain function that takes a message")
 
 
 class QueueContext:
-    """One queue: its shards, and the check that they are what this client believes.
+    """One queue: its shards, and the check that they match what this client expects.
 
     Args:
-        shards: 1 to 1,024, or None to take what Redis has recorded.
-        clock: the time, ms, that scripts are to go by, or '' for the server's own.
+        shards: 1 to 1,024, or None for the recorded number.
+        clock: the time, ms, that scripts use, or '' for the server's own.
 
     Attributes:
-        queue: the queue to which its messages turn.
-        max_retries: of messages that are sent without: what is stored of the queue, or else of its settings.
-        backoff: the waits before them, likewise, by the attempt and its error.
-        middleware: what its sends run within.
-        id_factory: makes ids for messages that are sent without one, instead of random ones; for tests.
+        queue: the queue that its messages call.
+        max_retries: for messages sent without a number: the stored value, or else the one of the client's settings.
+        backoff: the waits before retries, by attempt and error: the stored one, or else the client's.
+        middleware: the layers around its sends.
+        id_factory: makes the ids of messages sent without one, instead of random ones; for tests.
         next_shard: the shard that the last claim began with.
-        claimed_unfetched: what was handed out and could not be fetched.
-        outages: of its shards, as far as claims have met them.
-        next_armed: of the slots of schedules, the rank at which the next look for lost ones begins.
-        next_ahead: likewise, for those that are too far ahead.
-        fetching: what was handed out and is being fetched.
-        budget: how much a round trip may bring.
-        is_limited: whether the queue has limits, as far as claims have met them.
-        undeclared: configuration of this client's that it has not stored yet, in all shards.
-        declared: the shards, by the names of a key, that have it nevertheless.
-        losses: how often it was found that the server has lost the queue's data.
+        claimed_unfetched: messages that were handed out and could not be fetched.
+        outages: the outages of its shards that claims have met.
+        next_armed: the rank, among the slots of schedules, at which the next search for lost ones begins.
+        next_ahead: the same for slots that are too far ahead.
+        fetching: messages that were handed out and are being fetched.
+        budget: how much one round trip may fetch.
+        is_limited: whether the queue has limits, as far as claims have seen.
+        undeclared: settings of this client that are not yet stored in all shards.
+        declared: the shards, by the name of a key, that already have them.
+        losses: how often the server was found to have lost the queue's data.
         unlimited_until: when to ask again whether there is a limit per key, on the monotonic clock.
-        scan_cursors: of slots and of what waits for them, the last key that was looked at.
+        scan_cursors: the last keys that were checked, for slots and for waiting messages.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class QueueContext:
         self.begin(clock)
 
     def begin(self, clock: Callable[[], float | str]) -> None:
-        """Know nothing of Redis yet, and go by this clock."""
+        """Forget everything read from Redis, and use this clock."""
         self.clock = clock
         self.id_factory: Callable[[], str] | None = None
         self._recorded = False
@@ -136,13 +136,13 @@ class QueueContext:
         self.shards = [QueueCommands(QueueKeys(self.prefix, self.name), clock)]
 
     def wish(self, events: bool) -> None:
-        """Store this, too, when it is first used, unless the client was made with another wish."""
+        """Also store this setting at the first use, unless the constructor was given another value."""
         self._wishes = changes(events=events) | self._wishes
         self.undeclared = self._wishes
 
     @property
     def is_open(self) -> bool:
-        """Whether Redis has recorded the queue, and that was looked at within the last minute."""
+        """Whether Redis has recorded the queue, and this was checked within the last minute."""
         return self._recorded and time.monotonic() <= self._look_at
 
     @property
@@ -151,7 +151,7 @@ class QueueContext:
         return self.settings.concurrency_key is not None and time.monotonic() >= self.unlimited_until
 
     def follow(self, stored: Configuration) -> None:
-        """Go by what `configure` has stored, and where it says nothing by the client's own settings."""
+        """Apply the settings that `configure` stored, or the client's own where none are stored."""
         own = self.settings
         written = None if stored.backoff is None else backoffs.parse(stored.backoff)
         self.max_retries = _first(stored.max_retries, own.max_retries, DEFAULT_RETRIES)
@@ -165,7 +165,7 @@ class QueueContext:
                 self.tell_difference(name, found, wish)
 
     def tell_difference(self, setting: str, found: object, wish: object) -> None:
-        """Log, once for all of this process's clients of the queue, that what is stored holds."""
+        """Log that the stored setting applies, once for all clients of the queue in this process."""
         key = (self.shards[0].keys.meta, setting)
         if key not in _told:
             _told.add(key)
@@ -173,12 +173,12 @@ class QueueContext:
             said.warning("stored setting overrides constructor", remedy="change it with configure")
 
     def opened(self, create: bool = False) -> Operation[list[QueueCommands]]:
-        """Return the shards, after a look at what Redis has recorded of the queue: until it has, and once a minute.
+        """Return the shards, after a check of the queue's record in Redis: until there is one, then once a minute.
 
-        Each look brings the stored `max_retries` and `backoff`, too.
+        Each check also reads the stored `max_retries` and `backoff`.
 
         Args:
-            create: record a queue that is new.
+            create: record the queue if it is new.
 
         Raises:
             FormatTooNew, ShardsMismatch
@@ -190,10 +190,10 @@ class QueueContext:
             self._check_shards(count, self.settings)
             if count != len(self.shards):
                 self.shards = [QueueCommands(QueueKeys(self.prefix, self.name, i), self.clock) for i in range(count)]
-            # Another thread may have recorded the queue meanwhile, or have noticed the loss.
+            # Another thread may have recorded the queue meanwhile, or noticed the loss.
             is_known = self._recorded and known == (self._recorded, self._since)
             is_lost = is_known and (recorded != WAS_RECORDED or since != self._since)
-            if is_lost or recorded != WAS_RECORDED:  # it is new, or the server has lost its data
+            if is_lost or recorded != WAS_RECORDED:  # the queue is new, or the server has lost its data
                 self.undeclared = self._wishes
                 self.declared.clear()
             self.follow(stored)
@@ -205,11 +205,11 @@ class QueueContext:
         return self.shards
 
     def look_again(self) -> None:
-        """Take nothing for granted of what Redis had recorded."""
+        """Check the record in Redis again before the next operation."""
         self._look_at = 0.0
 
     def _tell_loss(self) -> Operation[None]:
-        """Log that the queue's record was replaced, or is gone, and leave a word for the doctor, if that is allowed."""
+        """Log that the queue's record was replaced or is gone, and leave a note for the doctor if that is allowed."""
         keys = self.shards[0].keys
         (removed,) = yield [Command(keys.removed, ("GET", keys.removed), identity)]
         if isinstance(removed, bytes):
@@ -224,8 +224,8 @@ class QueueContext:
     def _check_shards(self, count: int, settings: Settings) -> None:
         if count > 1 and settings.concurrency_key is not None:
             raise InvalidInput(
-                f"queue {self.name} has {count} shards, each of which would count the messages of a key for itself: "
-                "use concurrency_key with shards=1"
+                f"queue {self.name} has {count} shards, which would count the messages of a key separately: "
+                "use concurrency_key only with shards=1"
             )
 
     def shard(self, message_id: str) -> QueueCommands:
@@ -236,7 +236,7 @@ class QueueContext:
     def by_shard(
         self, positions: Sequence[int], id_of: Callable[[int], str]
     ) -> Iterable[tuple[QueueCommands, Sequence[int]]]:
-        """Sort the positions of messages, of which `id_of` tells the ids, by the shards that hold these."""
+        """Group the positions of messages by the shards that hold them; `id_of` returns their ids."""
         if len(self.shards) == 1:
             return [(self.shards[0], positions)]
         found: dict[QueueCommands, list[int]] = {}
@@ -245,7 +245,7 @@ class QueueContext:
         return found.items()
 
 
-_told: set[tuple[str, str]] = set()  # names of a key and of a setting, of which this process has logged it
+_told: set[tuple[str, str]] = set()  # key names and settings that this process has logged
 
 
 def _first(*values: T | None) -> T:
@@ -253,16 +253,16 @@ def _first(*values: T | None) -> T:
 
 
 def is_whole(value: object) -> bool:
-    """Return whether a value is an int, and not True or False."""
+    """Return whether a value is an int other than True and False."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def server_ms(context: QueueContext) -> Operation[int]:
-    """Return the time, ms, that the scripts go by."""
+    """Return the time, ms, that the scripts use."""
     return (yield from execute(time_call(context)))
 
 
 def time_call(context: QueueContext) -> Command[int]:
-    """Return the call that reads the time, ms, that the scripts go by."""
+    """Return the call that reads the time, ms, that the scripts use."""
     key, now = context.shards[0].keys.meta, context.clock()
     return Command(key, ("TIME",), lambda reply: int(now or int(reply[0]) * 1000 + int(reply[1]) // 1000))

@@ -1,4 +1,4 @@
-"""The chain of a schedule: from an occurrence that is handed out to the next one, and back to a chain that broke."""
+"""The chain of a schedule: an occurrence that is handed out sends the next one; broken chains are repaired."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from delayq.protocol.operation import Operation, execute, unwrap
 from delayq.protocol.queue_commands import QueueCommands
 
 PAGE = 100
-NEAR_MS = 60_000  # a schedule that comes to its slot this soon is left to it
-MAX_COUNTED = 100  # slots that are passed over at once
+NEAR_MS = 60_000  # a schedule whose slot is this near is left alone
+MAX_COUNTED = 100  # skipped slots that are counted at once
 
 
 def next_of(
     context: QueueContext, occurrence: Occurrence, envelope: Envelope, now_ms: int, is_skipped: bool
 ) -> Command[int]:
-    """Return the call that lets the next occurrence follow one that was handed out at `now_ms`, or finishes."""
+    """Return the call that arms the occurrence after one handed out at `now_ms`, or finishes the schedule."""
     name, slot, plan = occurrence.name, occurrence.slot_ms, occurrence.plan
     slots = plan.slots(context.name, name)
     following = plan.following(slots, slot, now_ms)
@@ -49,25 +49,25 @@ def _between(slots: Slots, first: int, last: int) -> int:
 
 
 def home(context: QueueContext) -> QueueCommands:
-    """Return the shard on which the schedules live."""
+    """Return the shard that holds the schedules."""
     return context.shards[HOME]
 
 
 def note(context: QueueContext, occurrences: Sequence[Occurrence], replies: Sequence[object]) -> None:
-    """Tell what kept the next occurrences from being sent: a consumer revives the schedule within a minute."""
+    """Log why next occurrences were not sent; a consumer revives their schedules within a minute."""
     for each, reply in zip(occurrences, replies, strict=True):
         if isinstance(reply, DelayqError):
             log.error("schedule not armed", queue=context.name, schedule=each.name, error=str(reply))
 
 
 def revive(context: QueueContext) -> Operation[int]:
-    """Arm schedules whose occurrence is gone: cancelled, purged, lost with its payload; return how many.
+    """Arm schedules whose occurrence is gone: cancelled, purged, or lost with its payload; return how many.
 
-    A call looks at a page of them. `QueueContext.next_armed` is where the next call begins, 0 after the last page. What
-    is gone stays so; it is the next slot that is armed. One that cannot be keeps none of the others from it.
+    A call checks one page of them. `QueueContext.next_armed` is where the next call begins, 0 after the last page. The
+    lost occurrence is not restored; the next slot is armed. A schedule that cannot be armed does not stop the others.
 
     Raises:
-        DelayqError: the first that kept a schedule from being armed.
+        DelayqError: the first error that kept a schedule from being armed.
     """
     scripts = home(context)
     start, context.next_armed = context.next_armed, 0
@@ -79,19 +79,19 @@ def revive(context: QueueContext) -> Operation[int]:
     arm = partial(_next_of_lost, context, now)
     revived, errors = yield from _arm(context, lost, arm, "schedule revived")
     if all(slot <= now for _, slot in rows):
-        context.next_armed = start + PAGE - revived  # what was revived stands further behind now
+        context.next_armed = start + PAGE - revived  # revived schedules have moved further back
     if errors:
         raise errors[0]
     return revived
 
 
 def bring_back(context: QueueContext) -> Operation[int]:
-    """Arm schedules anew that wait for a slot too far ahead: the server's clock was set back since; return how many.
+    """Rearm schedules that wait for a slot too far ahead, as the server's clock was set back; return how many.
 
-    A call looks at a page of them, and `QueueContext.next_ahead` is where the next call begins.
+    A call checks one page of them, and `QueueContext.next_ahead` is where the next call begins.
 
     Raises:
-        DelayqError: the first that kept a schedule from being armed.
+        DelayqError: the first error that kept a schedule from being armed.
     """
     scripts = home(context)
     start, context.next_ahead = context.next_ahead, 0
@@ -109,7 +109,7 @@ def bring_back(context: QueueContext) -> Operation[int]:
 
 
 def _of_the_future(context: QueueContext, slots: dict[str, int], now_ms: int) -> Operation[dict[str, int]]:
-    """Return those of the armed slots whose occurrence was stored later than now: the clock was set back since."""
+    """Return the armed slots whose occurrence was stored later than now, so that the clock was set back since."""
     if not slots:
         return {}
     ids = [occurrence_id(name, slot, len(context.shards)) for name, slot in slots.items()]
@@ -133,7 +133,7 @@ def _next_of_lost(context: QueueContext, now_ms: int, lost: Occurrence, envelope
 
 
 def _nearest(context: QueueContext, now_ms: int, armed: Occurrence, envelope: Envelope) -> Command[int] | None:
-    """Return the call that arms the next slot from now instead of one that is more than a period behind it."""
+    """Return the call that arms the next slot from now instead of one more than a period later."""
     after, shards = armed.plan.slots(context.name, armed.name).after, len(context.shards)
     slot = after(now_ms)
     if slot is None or armed.slot_ms <= slot or armed.slot_ms <= (after(slot) or armed.slot_ms):
@@ -150,11 +150,11 @@ def _arm(
     arm: Callable[[Occurrence, Envelope], Command[int] | None],
     event: str = "",
 ) -> Operation[tuple[int, list[DelayqError]]]:
-    """Arm other slots than these, as `arm` says; return how many were, and what kept others from it.
+    """Arm other slots than these with `arm`; return how many were armed, and the errors of the others.
 
     Args:
-        slots: the armed ones, by the names of their schedules.
-        event: of the line in the log for each that was armed; none without it.
+        slots: the armed slots, by the names of their schedules.
+        event: the log event for each slot that was armed; None for no log.
     """
     if not slots:
         return 0, []
@@ -172,7 +172,7 @@ def _arm(
         if isinstance(reply, DelayqError):
             errors.append(reply)
             line.error("schedule not armed", error=str(reply))
-        elif reply:  # else somebody else has been quicker
+        elif reply:  # otherwise another client was faster
             count += 1
             if event:
                 line.warning(event, slot_ms=slots[name])
@@ -180,9 +180,9 @@ def _arm(
 
 
 def go_on(context: QueueContext, message_id: str) -> Operation[None]:
-    """Let the next occurrence follow one that was cancelled or buried: its slot alone is left out.
+    """Arm the slot after one whose occurrence was cancelled or buried, so that only that slot is left out.
 
-    Where that fails, a consumer does so within a minute, by `revive`. So it does after a purge.
+    If this fails, a consumer does it within a minute, in `revive`, as it does after a purge.
     """
     found = slot_of(message_id, len(context.shards))
     if found is None:
@@ -192,14 +192,14 @@ def go_on(context: QueueContext, message_id: str) -> Operation[None]:
         if (yield from execute(Command(key, ("ZMSCORE", key, name), list)))[0] is None:
             return
         now = yield from server_ms(context)
-        # Another slot may be armed meanwhile: then nothing is changed.
+        # Changes nothing if another slot was armed meanwhile.
         yield from _arm(context, {name: slot}, partial(_next_of_lost, context, now))
-    except DelayqError as error:  # the message is cancelled all the same
+    except DelayqError as error:  # the message stays cancelled
         log.warning("schedule not armed", queue=context.name, schedule=name, error=str(error))
 
 
 def gone(context: QueueContext, slots: dict[str, int]) -> Operation[dict[str, int]]:
-    """Return those of the armed slots whose occurrence is not on its way."""
+    """Return the armed slots whose occurrence does not exist."""
     if not slots:
         return {}
     scripts = home(context)
@@ -214,7 +214,7 @@ def gone(context: QueueContext, slots: dict[str, int]) -> Operation[dict[str, in
 
 
 def opened(record: bytes | None) -> Envelope | None:
-    """Return the envelope that a schedule's record holds; None when it cannot be read."""
+    """Return the envelope in a schedule's record; None if it cannot be read."""
     try:
         return parse(b"0" * 13 + (record or b""))[1]
     except UnreadableEnvelope:

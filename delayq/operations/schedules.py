@@ -43,10 +43,10 @@ MOST_SLOTS = 100_000
 
 
 class Prepared(NamedTuple):
-    """A schedule that was checked.
+    """A checked schedule.
 
     Attributes:
-        follows: its retries are those of the queue.
+        follows: whether its retries are those of the queue.
     """
 
     name: str
@@ -56,11 +56,11 @@ class Prepared(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """What Redis holds of a schedule, at an instant.
+    """A schedule as Redis holds it, at one instant.
 
     Attributes:
-        slot_ms: that is armed, PAUSED or FINISHED; None when there is none, or what stands there is no time.
-        armed: what stands there, as it is; "" for nothing.
+        slot_ms: the armed slot, PAUSED or FINISHED; None if there is none, or if it is not a time.
+        armed: the stored value of the armed slot; "" if there is none.
     """
 
     now_ms: int
@@ -78,7 +78,7 @@ def prepare(
     headers: Headers | None = None,
     timeout: Seconds | None = None,
 ) -> Prepared:
-    """Check a schedule and make it ready to be stored; raises InvalidInput."""
+    """Check and encode a schedule; raises InvalidInput."""
     check_schedule_name(name)
     for reserved in OWN_HEADERS:
         if headers and reserved in headers:
@@ -90,39 +90,39 @@ def prepare(
 
 
 def add(context: QueueContext, prepared: Prepared) -> Operation[Schedule]:
-    """Store a schedule, new or changed, and arm its next slot; one that is the same is left as it is."""
+    """Store a new or changed schedule and arm its next slot; an identical one is left unchanged."""
     yield from context.opened(create=True)
     yield from configure.declare(context)
     name, plan, record, follows = prepared
     envelope = opened(record)
-    if follows and envelope is not None:  # the queue was not open yet, when it was prepared
+    if follows and envelope is not None:  # the queue was not open yet when this was prepared
         record = encode(replace(envelope, max_retries=context.max_retries))
 
     def next_slot(stored: Stored) -> int | None:
         if stored.slot_ms == PAUSED:
             return PAUSED
         known = opened(stored.record)
-        if follows and known is not None:  # the queue's retries are no change of the schedule: its slot stays
+        if follows and known is not None:  # other retries of the queue do not change the schedule: its slot stays
             known = replace(known, max_retries=context.max_retries)
         if known is not None and known == opened(record) and stored.slot_ms not in (None, FINISHED):
             return stored.slot_ms
         slots, before = plan.slots(context.name, name), _plan(known)
         if before is not None and plan.has_times_of(before):
             return slots.after(stored.now_ms) or FINISHED
-        return slots.nominally_after(stored.now_ms) or FINISHED  # what has run is not put off to run again
+        return slots.nominally_after(stored.now_ms) or FINISHED  # a slot that has run must not run again later
 
     while True:
         yield from _move(context, name, next_slot, record)
         found = yield from get(context, name)
-        if found is not None:  # else another program has removed it meanwhile
+        if found is not None:  # otherwise another program removed it meanwhile
             return found
 
 
 def add_all(context: QueueContext, prepared: Iterable[Prepared]) -> Operation[list[Prepared]]:
-    """Make sure that a queue can be served; store its client's limits, and the schedules that have functions here.
+    """Check that a queue can be served; store its client's limits, and the schedules that have functions here.
 
     Returns:
-        those for which the server has no memory; to be tried again.
+        the schedules for which the server has no memory, to try again.
     """
     yield from context.opened(create=True)
     yield from configure.declare(context)
@@ -130,7 +130,7 @@ def add_all(context: QueueContext, prepared: Iterable[Prepared]) -> Operation[li
     for each in prepared:
         try:
             yield from add(context, each)
-        except ServerOutOfMemory as error:  # a consumer is what frees memory: it must start
+        except ServerOutOfMemory as error:  # the consumer must start anyway, as it frees memory
             line = log.bind(queue=context.name, schedule=each.name)
             line.error("schedule not stored, retrying", error=str(error))
             refused.append(each)
@@ -138,7 +138,7 @@ def add_all(context: QueueContext, prepared: Iterable[Prepared]) -> Operation[li
 
 
 def pause(context: QueueContext, name: str) -> Operation[bool]:
-    """Withdraw the waiting occurrence, and arm none until `resume`; return whether there is such a schedule."""
+    """Cancel the waiting occurrence and arm none until `resume`; return whether there is such a schedule."""
     return (yield from _keep(context, name, lambda _: PAUSED))
 
 
@@ -155,10 +155,10 @@ def resume(context: QueueContext, name: str) -> Operation[bool]:
 
 
 def remove(context: QueueContext, name: str) -> Operation[bool]:
-    """Forget a schedule, and withdraw its waiting occurrence; return whether there was one."""
+    """Remove a schedule and cancel its waiting occurrence; return whether there was one."""
     check_schedule_name(name)
     yield from context.opened()
-    tried = False  # a call whose reply was lost has removed it all the same
+    tried = False  # a call whose reply was lost may have removed it
     while True:
         stored = yield from _read(context, name)
         if stored.record is None and not stored.armed:
@@ -169,7 +169,7 @@ def remove(context: QueueContext, name: str) -> Operation[bool]:
 
 
 def run_now(context: QueueContext, name: str) -> Operation[SentMessage]:
-    """Send an occurrence out of turn, due at once, as ``name@run-…``; the slots stay. Raises InvalidInput."""
+    """Send an extra occurrence, due at once, as ``name@run-…``; the slots stay the same. Raises InvalidInput."""
     check_schedule_name(name)
     yield from context.opened()
     envelope = opened((yield from _read(context, name)).record)
@@ -181,7 +181,7 @@ def run_now(context: QueueContext, name: str) -> Operation[SentMessage]:
 
 
 def get(context: QueueContext, name: str) -> Operation[Schedule | None]:
-    """Return what is known of a schedule; None when there is none."""
+    """Return a schedule; None if it does not exist."""
     check_schedule_name(name)
     yield from context.opened()
     stored = yield from _read(context, name)
@@ -194,7 +194,7 @@ def list_all(context: QueueContext) -> Operation[list[Schedule]]:
 
 
 def count(context: QueueContext) -> Operation[int]:
-    """Return how many schedules there are, paused and finished ones included; none of them is read."""
+    """Return how many schedules there are, including paused and finished ones, without reading them."""
     yield from context.opened()
     key = home(context).keys.armed
     return (yield from execute(Command(key, ("ZCARD", key), int)))
@@ -216,7 +216,7 @@ def _list(context: QueueContext) -> Operation[tuple[int, list[Schedule]]]:
 
 
 def unreadable(context: QueueContext) -> Operation[list[str]]:
-    """Return the names under which something is stored that is no schedule: by another program, or a newer delayq."""
+    """Return the names of stored schedules that cannot be read: another program or a newer delayq wrote them."""
     yield from context.opened()
     key = home(context).keys.schedules
     records: dict[bytes, bytes] = yield from execute(Command(key, ("HGETALL", key), dict))
@@ -225,7 +225,7 @@ def unreadable(context: QueueContext) -> Operation[list[str]]:
 
 
 def upcoming(context: QueueContext, count: int, name: str | None) -> Operation[list[Slot]]:
-    """Return the next `count` slots, of one schedule or of all, earliest first."""
+    """Return the next `count` slots of one schedule or of all, earliest first."""
     check_limit(count, "n", most=MOST_SLOTS)
     now, schedules = yield from _list(context)
     if name is not None:
@@ -254,14 +254,14 @@ def _keep(context: QueueContext, name: str, next_slot: Callable[[Stored], int | 
 def _move(
     context: QueueContext, name: str, next_slot: Callable[[Stored], int | None], record: bytes = b""
 ) -> Operation[bool]:
-    """Arm what `next_slot` says, again until nobody else has meanwhile; False when there is no such schedule."""
+    """Arm the slot that `next_slot` returns, and repeat if another client was faster; False if there is no schedule."""
     while True:
         stored = yield from _read(context, name)
         if not record and stored.record is None:
             return False
         slot = next_slot(stored)
         if slot is None:
-            raise InvalidInput(f"schedule {name!r} has no further slot: add it with a later end, or another expression")
+            raise InvalidInput(f"schedule {name!r} has no further slots: add it with a later end or another expression")
         unchanged = slot == stored.slot_ms and record in (b"", stored.record)
         if unchanged or (yield from execute(_arm(context, name, stored, record, slot))):
             return True
@@ -303,7 +303,7 @@ def _plan(envelope: Envelope | None) -> Plan | None:
 
 
 def describe(context: QueueContext, name: str, record: bytes | None, slot: int | None) -> Schedule | None:
-    """Put together what is stored of a schedule; None when it cannot be read."""
+    """Make a Schedule from its stored form; None if it cannot be read."""
     envelope = opened(record)
     plan = _plan(envelope)
     if envelope is None or plan is None:

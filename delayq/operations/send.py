@@ -20,9 +20,9 @@ from delayq.protocol.command import Command, Raw, identity
 from delayq.protocol.operation import Operation, gather, unwrap
 from delayq.protocol.queue_commands import QueueCommands
 
-MAX_SENT = 100  # messages of a call: with ten million that wait, a new key and a place among them take up to 50 µs
+MAX_SENT = 100  # messages in a call: with ten million waiting, a new key and a place among them take up to 50 µs
 CALLS_A_TRIP = 32  # the server works on the first while the last are packed
-REPLICA_TIMEOUT_MS = 3000  # less than the client's socket timeout, which would end the wait as a lost connection
+REPLICA_TIMEOUT_MS = 3000  # below the client's socket timeout, which would look like a lost connection
 EXISTED = -1
 MAX_REPLICAS = 1000
 SendSealed: TypeAlias = Callable[[QueueContext, Sequence[EncodedMessage], int], Operation[list[SentMessage]]]
@@ -36,14 +36,14 @@ def send_many(
     is_batch: bool = True,
     send: SendSealed | None = None,
 ) -> Operation[list[SentMessage]]:
-    """Send messages, within the queue's middleware; the results stand in their order.
+    """Send messages, within the queue's middleware; the results are in the order of the messages.
 
-    Everything is checked before anything is sent. Each message is wholly in or not at all; a failure of the server
-    in the middle leaves some of them in.
+    All messages are checked before any is sent. Each one is stored completely or not at all. If the server fails during
+    the send, some messages may be stored and others not.
 
     Args:
-        is_batch: what middleware is told of it.
-        send: sends what was checked; `send_encoded` when None.
+        is_batch: passed to middleware.
+        send: sends the checked messages; None for `send_encoded`.
 
     Raises:
         InvalidInput: for any of the messages; none was sent.
@@ -60,7 +60,9 @@ def send_many(
         count = len(sending.messages)
         with context.middleware.sending(sending):
             if len(sending.messages) != count:
-                raise InvalidInput(f"middleware made {len(sending.messages)} messages of {count}: replace each by one")
+                raise InvalidInput(
+                    f"middleware turned {count} messages into {len(sending.messages)}: replace each by exactly one"
+                )
             sent = yield from send(context, (yield from _encoded(context, sending.messages)), wait_replicas)
             sending.sent = list(sent)
         return sent
@@ -68,7 +70,7 @@ def send_many(
 
 
 def _encoded(context: QueueContext, messages: Sequence[Outgoing]) -> Operation[list[EncodedMessage]]:
-    """Check messages, then make them ready to go out by the queue's own retries, which a look at it may bring."""
+    """Check messages, then encode them with the queue's own retries, which are read from Redis if needed."""
     retries, encoded = context.max_retries, encode_all(context, messages)
     if encoded and not context.is_open:
         yield from context.opened(create=True)
@@ -85,7 +87,7 @@ def send_encoded(
         return []
     yield from _prepared(context)
     results: Sent = [None] * len(encoded)
-    if len(encoded) == 1 and not wait_replicas:  # a lone message is worth a short way
+    if len(encoded) == 1 and not wait_replicas:  # a faster path for a single message
         (reply,) = yield [_call(context.shard(encoded[0].id), encoded, whole=False)]
         results = unwrap(reply)
     elif wait_replicas:
@@ -101,7 +103,7 @@ def send_encoded(
 
 
 def send_new(context: QueueContext, encoded: Sequence[EncodedMessage]) -> Operation[list[bool]]:
-    """Send messages that have been checked; return which were new. Those whose id exists are not looked at."""
+    """Send messages that have been checked; return which were new. Existing ones are not read."""
     results: Sent = [None] * len(encoded)
     if encoded:
         yield from _prepared(context)
@@ -125,7 +127,7 @@ def _send_in_trips(context: QueueContext, encoded: Sequence[EncodedMessage], res
 def send_shared(
     context: QueueContext, encoded: Sequence[EncodedMessage]
 ) -> Operation[Sequence[SentMessage | DelayqError]]:
-    """Send messages of several senders: an error of one call is no concern of those whose messages are in another."""
+    """Send messages of several senders; an error in one call does not affect senders with messages in another."""
     if len(encoded) == 1:
         return (yield from send_encoded(context, encoded))
     groups = [group for _, group, _ in _groups(context, encoded)]
@@ -157,14 +159,14 @@ def _not_replicated(confirmed: str, ids: list[str], results: Sent) -> NotReplica
     sent = [result for result in results if result is not None]
     unsent = [position for position, result in enumerate(results) if result is None]
     names = f"{', '.join(ids[:3])}{'…' if len(ids) > 3 else ''}"
-    said = "the message is stored on the master: send again under the same id (see `sent`) once replicas are back"
+    said = "the message is stored on the master: send again with the same id (see `sent`) once replicas are back"
     if len(results) > 1:
         said = (
             f"{len(sent)} of {len(results)} messages are stored on the master (`sent`), {len(ids)} of them unconfirmed "
-            "(`unconfirmed`): send these again under the same ids once replicas are back"
+            "(`unconfirmed`): send these again with the same ids once replicas are back"
         )
     if unsent:
-        said += f", and the {len(unsent)} that are not stored, whose positions are in `unsent`"
+        said += f", and the {len(unsent)} that are not stored (positions in `unsent`)"
     text = f"{confirmed} replicas confirmed {names} within {REPLICA_TIMEOUT_MS // 1000} s; {said}"
     return NotReplicated(text, sent, ids, unsent)
 
@@ -175,7 +177,7 @@ def _note(positions: Sequence[int], sent: Sent, results: Sent) -> None:
 
 
 def check_replicas(wait_replicas: int) -> None:
-    """Raise InvalidInput unless it is a whole number from 0 to 1,000."""
+    """Raise InvalidInput unless `wait_replicas` is a whole number from 0 to 1,000."""
     if not is_whole(wait_replicas) or not 0 <= wait_replicas <= MAX_REPLICAS:
         raise InvalidInput(f"wait_replicas {wait_replicas!r} is not a whole number from 0 to {MAX_REPLICAS}")
 
@@ -183,7 +185,7 @@ def check_replicas(wait_replicas: int) -> None:
 def _calls(
     context: QueueContext, encoded: Sequence[EncodedMessage], whole: bool
 ) -> list[tuple[tuple[Command[Sent], Sequence[int]], int]]:
-    """Group messages into calls of one shard, ids all different, bounded: each with its positions and its bytes."""
+    """Group messages into bounded calls to one shard with distinct ids; yield each with its positions and bytes."""
     return [
         ((_call(scripts, [encoded[i] for i in group], whole), group), size)
         for scripts, group, size in _groups(context, encoded)
@@ -194,7 +196,7 @@ def _call(scripts: QueueCommands, messages: Sequence[EncodedMessage], whole: boo
     first = messages[0]
     if first.on_conflict == "replace":
         return scripts.replace(first.id, first.due, first.envelope, partial(_replaced, first.id), whole)
-    # Sent again unasked, a message would be told to be a duplicate of itself.
+    # If the call were repeated automatically, a message would be reported as a duplicate of itself.
     repeats = not first.named or all(message.on_conflict != "error" for message in messages)
     read = partial(_created, messages)
     if first.unique_ms:
@@ -217,7 +219,7 @@ def _created(messages: Sequence[EncodedMessage], dues: list[int]) -> Sent:
         if due == EXISTED:
             sent.append(None)
             continue
-        if due != last:  # often the same for all
+        if due != last:  # most often it is the same for all
             last, due_at = due, from_ms(due)
         sent.append(tuple.__new__(SentMessage, (message.id, due_at, True)))  # half the price of SentMessage(…)
     return sent
@@ -226,7 +228,7 @@ def _created(messages: Sequence[EncodedMessage], dues: list[int]) -> Sent:
 def _groups(
     context: QueueContext, encoded: Sequence[EncodedMessage]
 ) -> Iterator[tuple[QueueCommands, Sequence[int], int]]:
-    """Cut messages, those of a shard in their order, into what goes into one call, and its bytes; some go alone."""
+    """Group messages into calls, with their bytes, keeping the order within a shard; some need a call of their own."""
     for scripts, positions in context.by_shard(range(len(encoded)), lambda position: encoded[position].id):
         start = size = 0
         first = encoded[positions[0]]
@@ -256,7 +258,7 @@ def _find_existing(
     for position, result in zip(existing, found, strict=True):
         message, scores = encoded[position], result.scores
         due = next((scores[state] for state in ("pending", "ready", "retry") if state in scores), None)
-        # A random id that exists can only be our own: the connection broke after an earlier try had gone through.
+        # An existing random id is ours: an earlier try got through before the connection broke.
         results[position] = SentMessage(message.id, from_ms(due or _asked(context, message.due)), not message.named)
 
 
@@ -266,7 +268,7 @@ def _asked(context: QueueContext, due: Raw) -> float:
 
 
 def raise_duplicates(encoded: Sequence[EncodedMessage], results: Sent) -> None:
-    """Raise DuplicateMessage when one of them existed, and should not have."""
+    """Raise DuplicateMessage if a message with on_conflict="error" existed."""
     duplicates = [
         message.id
         for message, result in zip(encoded, results, strict=True)
@@ -274,7 +276,7 @@ def raise_duplicates(encoded: Sequence[EncodedMessage], results: Sent) -> None:
     ]
     if duplicates:
         names = f"{', '.join(map(repr, duplicates[:5]))}{'…' if len(duplicates) > 5 else ''}"
-        others = "nothing was changed" if len(encoded) == 1 else "it was left as it is, and all others were sent"
+        others = "nothing was changed" if len(encoded) == 1 else "it was left unchanged, and all others were sent"
         raise DuplicateMessage(
             f'message id {names} exists already: {others}; use on_conflict="ignore" or "replace", or another id',
             [result for result in results if result is not None],

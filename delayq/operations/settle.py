@@ -1,4 +1,4 @@
-"""Settle messages: from handed out to what the handler decided; and renew leases until then."""
+"""Settle messages by the handler's outcome, and renew leases until then."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def settle(context: QueueContext, settled: Sequence[tuple[D, oc.Outcome]]) -> Op
     """Settle deliveries in one round trip; acks share calls.
 
     Returns:
-        for each, whether it was ours (else its receipt was stale), or the error that kept the server from saying; or
-        InvalidInput or DuplicateMessage, for what was to follow from it: nothing was changed.
+        for each, True, or False if its receipt was stale, or the server's error. InvalidInput or DuplicateMessage is
+        about messages in `then`; then nothing was changed.
     """
     results: list[bool | DelayqError] = [False] * len(settled)
     calls: list[Command[Any]] = []
@@ -52,26 +52,26 @@ def settle(context: QueueContext, settled: Sequence[tuple[D, oc.Outcome]]) -> Op
             results[position] = True
     ended = (each for each, result in zip(settled, results, strict=True) if not isinstance(result, DelayqError))
     frees: list[Command[Any]] = list(key_slots.freed(context, ended, chained=True))
-    if context.is_limited or context.limits_keys:  # else nothing is kept for those that were replaced
+    if context.is_limited or context.limits_keys:  # otherwise replaced messages hold no slots
         stale = [message for (message, _), ours in zip(settled, results, strict=True) if ours is False]
         frees += [context.shard(each.id).give_up_place(each.id, each.receipt) for each in stale]
     if frees:
-        with contextlib.suppress(ServerError):  # they are settled: a slot that is kept in vain is found out
+        with contextlib.suppress(ServerError):  # the messages are settled, and `look_through` finds unused slots
             yield frees
     return results
 
 
 def _note(message: Delivery, outcome: oc.Outcome, reply: Any) -> None:
-    """Let a message know what has become of it."""
+    """Record the outcome in the message."""
     message.settled = True
     message.failed = isinstance(outcome, oc.Failed | oc.Dead)
     dead = _dead(message, outcome)
-    if dead is not None and reply >= 0:  # else it was cancelled meanwhile
+    if dead is not None and reply >= 0:  # otherwise it was cancelled meanwhile
         message.death = Death(reply, dead.reason, dead.error, dead.counted)
 
 
 def settle_one(context: QueueContext, message: Delivery, outcome: oc.Outcome) -> Operation[None]:
-    """Settle one delivery; raises StaleReceipt when it is no longer ours."""
+    """Settle one delivery; raises StaleReceipt if it is no longer ours."""
     (ours,) = yield from settle(context, [(message, outcome)])
     if not unwrap(ours):
         raise StaleReceipt(
@@ -80,10 +80,10 @@ def settle_one(context: QueueContext, message: Delivery, outcome: oc.Outcome) ->
 
 
 def ack(context: QueueContext, messages: D | Sequence[D], kind: type[D]) -> Operation[list[bool]]:
-    """Settle messages of a `kind` as done; False where the receipt was stale."""
+    """Ack messages of a `kind`; False if the receipt was stale."""
     batch = [messages] if isinstance(messages, kind) else messages
     if not isinstance(batch, Sequence) or not all(issubclass(each, kind) for each in set(map(type, batch))):
-        raise InvalidInput("ack takes messages as receive returned them, not their ids")
+        raise InvalidInput("ack takes messages returned by receive, not their ids")
     results = yield from settle(context, [(message, oc.DONE) for message in batch])
     return [each if isinstance(each, bool) else unwrap(each) for each in results]
 
@@ -91,7 +91,7 @@ def ack(context: QueueContext, messages: D | Sequence[D], kind: type[D]) -> Oper
 def _settlements(
     context: QueueContext, settled: Sequence[tuple[D, oc.Outcome]], results: list[bool | DelayqError]
 ) -> Iterator[tuple[Command[Any], Sequence[int]]]:
-    """Yield calls, each with the positions that it settles; note in `results` what cannot be called."""
+    """Yield calls, each with the positions that it settles; put errors of other positions into `results`."""
     done = [position for position, (_, outcome) in enumerate(settled) if isinstance(outcome, oc.Done)]
     if len(done) < len(settled):
         for position, (message, outcome) in enumerate(settled):
@@ -101,7 +101,7 @@ def _settlements(
                 except InvalidInput as error:
                     results[position] = error
                 except Exception as error:  # noqa: BLE001  # what follows is made of the handler's objects
-                    results[position] = InvalidInput(f"what was to follow cannot be sent: {oc.error_text(error)}")
+                    results[position] = InvalidInput(f"the messages in then= cannot be sent: {oc.error_text(error)}")
                 else:
                     yield call, [position]
     for scripts, positions in context.by_shard(done, lambda position: settled[position][0].id):
@@ -129,16 +129,16 @@ def _settlement(context: QueueContext, scripts: QueueCommands, message: Delivery
 
 
 def _dead(message: Delivery, outcome: oc.Outcome) -> oc.Dead | None:
-    """Return how an outcome makes a message a dead letter; None if it does not."""
+    """Return how an outcome makes the message a dead letter; None if it does not."""
     if isinstance(outcome, oc.Failed) and message.dies_of(outcome.counts):
         return oc.Dead(oc.REASON_EXHAUSTED, outcome.error)
     return outcome if isinstance(outcome, oc.Dead) else None
 
 
 def _chain(context: QueueContext, scripts: QueueCommands, message: Delivery, outcome: oc.AckAndSend) -> Command[Any]:
-    """Return the call that acks and sends; raises InvalidInput for what is to be sent.
+    """Return the call that acks and sends; raises InvalidInput for the messages to send.
 
-    Sent again unasked, it has the same ids: one that is random and there tells that the first copy has gone through.
+    A repeated call has the same ids: if a random id exists, the first call got through.
     """
     if outcome.encoded is None:
         outcome.encoded = encode_then(context, message.id, outcome.then)
@@ -155,19 +155,19 @@ def _backoff_ms(context: QueueContext, message: Delivery, cause: BaseException |
 
 
 def extend(context: QueueContext, message: Delivery, seconds: Seconds) -> Operation[None]:
-    """Let the lease end `seconds` from now; raises StaleReceipt."""
+    """Make the lease end `seconds` from now; raises StaleReceipt."""
     lease, asked = lease_ms(seconds), lease_now()
     until_ms = yield from execute(context.shard(message.id).extend(message.id, message.receipt, lease))
     if not until_ms:
-        raise StaleReceipt(f"message {message.id} was replaced while it ran; nothing was changed")
+        raise StaleReceipt(f"message {message.id} was replaced while it was running; nothing was changed")
     message.leased_until(until_ms)
     message.held_until = asked + lease / 1000
 
 
 def renew(context: QueueContext, messages: Sequence[D], lease: int) -> Operation[list[D]]:
-    """Let each lease end `lease` ms from now; return the messages that are no longer ours, each once.
+    """Make each lease end `lease` ms from now; return the messages that are no longer ours, each once.
 
-    What was replaced is renewed as well: until it has ended, it keeps its place among those that run.
+    Replaced messages are renewed too: they keep their concurrency slot until their handler ends.
     """
     asked = lease_now()
     calls = [context.shard(message.id).extend(message.id, message.receipt, lease) for message in messages]
@@ -177,7 +177,7 @@ def renew(context: QueueContext, messages: Sequence[D], lease: int) -> Operation
             if message.held_until:
                 lost.append(message)
             message.held_until, message.is_replaced = 0.0, result == 0
-        elif not isinstance(result, DelayqError):  # a shard that does not serve is asked again at the next heartbeat
+        elif not isinstance(result, DelayqError):  # an unavailable shard is asked again at the next heartbeat
             message.leased_until(result)
             message.held_until = asked + lease / 1000
     return lost

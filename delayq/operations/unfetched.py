@@ -1,4 +1,4 @@
-"""What was handed out and is not fetched yet: it is fetched later, renewed meanwhile, and handed back at the end."""
+"""Messages that were handed out but not fetched yet: fetched later, renewed meanwhile, and handed back at the end."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ MAX_LEASES = 10
 
 
 class ClaimedUnfetched:
-    """What a shard has handed out, and is to be fetched.
+    """Messages that a shard has handed out and that must be fetched.
 
     Attributes:
         lease: ms.
         asked: when the lease began or was renewed, by `lease_now`.
         until_ms: when it ends, by the server's clock.
-        handed: when it was handed out, by `lease_now`.
-        messages: what was made of it, once it is fetched: their leases are renewed until the claim is done.
-        process: that it was handed to: what has come over a fork is the parent's.
+        handed: when they were handed out, by `lease_now`.
+        messages: the fetched messages, whose leases are renewed until the claim is done.
+        process: the process that they were handed to; after a fork they belong to the parent.
     """
 
     def __init__(self, scripts: QueueCommands, found: Claimed, lease: int, asked: float) -> None:
@@ -56,17 +56,17 @@ class ClaimedUnfetched:
 
     @property
     def given_up_at(self) -> float:
-        """When to stop trying to fetch it, by `lease_now`."""
+        """When to stop trying to fetch them, by `lease_now`."""
         return self.handed + MAX_LEASES * self.lease / 1000
 
     def rows(self) -> Iterator[tuple[str, str, int]]:
-        """Yield of each message its id, its receipt, and when it was due, ms."""
+        """Yield the id, the receipt and the due time, ms, of each message."""
         for message_id, deliveries, due in zip(self.found.ids, self.found.deliveries, self.found.dues_ms, strict=True):
             yield message_id, receipt_of(deliveries, self.found.micros), due
 
 
 def take(context: QueueContext, limit: int) -> ClaimedUnfetched | None:
-    """Take up to `limit` of what was handed out before and could not be fetched; its lease still stands."""
+    """Take up to `limit` messages that were handed out before and could not be fetched, and whose lease still holds."""
     while limit > 0:
         try:
             unread: ClaimedUnfetched = context.claimed_unfetched.pop()
@@ -81,10 +81,10 @@ def take(context: QueueContext, limit: int) -> ClaimedUnfetched | None:
 
 
 def renew(context: QueueContext) -> Operation[None]:
-    """Renew the leases of what was handed out and is not fetched yet, when a third of them is over.
+    """Renew the leases of messages not fetched yet when a third of the lease is over.
 
-    Messages that are being fetched are renewed for as long as that takes: on a slow link, a large one needs many
-    leases. What could not be fetched goes to others after `MAX_LEASES`.
+    Messages that are being fetched are renewed for as long as that takes, as a large one needs many leases on a slow
+    link. Messages that could not be fetched go to others after `MAX_LEASES`.
     """
     asked, process = lease_now(), os.getpid()
     failed = [each for each in context.claimed_unfetched if asked < each.given_up_at]
@@ -100,7 +100,7 @@ def renew(context: QueueContext) -> Operation[None]:
 
 
 def release(context: QueueContext) -> Operation[None]:
-    """Hand back what was handed out and not fetched: it costs no retry."""
+    """Hand back messages that were not fetched, without using a retry."""
     unfetched, context.claimed_unfetched = context.claimed_unfetched, []
     for each in unfetched:
         if each.left > 0 and each.process == os.getpid():

@@ -1,4 +1,4 @@
-"""What keeps a queue tidy. Those who take its messages do it: consumers, and programs that call `receive`."""
+"""Upkeep of a queue, done by those who take its messages: consumers, and programs that call `receive`."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from delayq.operations import garbage, key_slots, schedule_chain
 from delayq.operations.queue_context import QueueContext
 from delayq.protocol.operation import Operation, gather, unwrap
 
-CLEANUP_SECONDS = 60.0  # between two looks for old dead letters and for schedules that have stopped
+CLEANUP_SECONDS = 60.0  # between two searches for old dead letters and for schedules that have stopped
 
 T = TypeVar("T")
 
 
 class Upkeep:
-    """What those who call `receive` do for the queue beside their claims, as often as a consumer does it.
+    """The upkeep that programs calling `receive` do beside their claims, as often as a consumer.
 
-    A page of each duty shares the round trips of a claim. A claim takes back lost deliveries itself.
+    A page of each duty shares the round trips of a claim. The claim itself takes back lost deliveries.
     """
 
     def __init__(self, context: QueueContext) -> None:
@@ -30,19 +30,19 @@ class Upkeep:
 
     @property
     def is_due(self) -> bool:
-        """Whether the next claim takes a duty along."""
+        """Whether the next claim includes a duty."""
         return not (self._collection.left() and self._cleanup.left())
 
     def beside(self, claim: Operation[T]) -> Operation[T]:
-        """Run a claim; when it is time, let it share its round trips with upkeep."""
+        """Run a claim; if upkeep is due, do it in the same round trips."""
         duties = list(self._duties())
         if duties:
             yield from self._context.opened()
-        if not (duties and self._context.is_open):  # a queue that is not recorded has nothing to tidy
+        if not (duties and self._context.is_open):  # a queue that is not recorded needs no upkeep
             return (yield from claim)
         claimed, *results = yield from gather(claim, *duties)
         for error in results:
-            if isinstance(error, DelayqError) and not isinstance(error, ServerUnreachable):  # of which the claim tells
+            if isinstance(error, DelayqError) and not isinstance(error, ServerUnreachable):  # which the claim reports
                 log.error("upkeep failed", queue=self._context.name, error=str(error))
         result: T = unwrap(claimed)
         return result
@@ -55,20 +55,20 @@ class Upkeep:
             yield clean_up(self._context, self._cleanup)
 
     def _collect(self) -> Operation[None]:
-        """Delete the payloads of a page of garbage; be back with the next claim when there is more."""
+        """Delete the payloads of a page of garbage; continue with the next claim if there is more."""
         found = yield from garbage.find(self._context)
         if found and (yield from garbage.delete(found)):
             self._collection.now()
 
 
 def clean_up(context: QueueContext, interval: Interval) -> Operation[bool]:
-    """Purge a page of old dead letters, revive a page of schedules; return whether there may be more.
+    """Purge a page of old dead letters and revive a page of schedules; return whether there may be more.
 
     Args:
-        interval: of this duty; it is due at once when there may be more.
+        interval: the interval of this duty, which is due at once if there may be more.
 
     Raises:
-        DelayqError: what kept either from being done.
+        DelayqError: the error of either task.
     """
     more, *armed = yield from gather(
         garbage.purge_old(context), schedule_chain.revive(context), schedule_chain.bring_back(context)

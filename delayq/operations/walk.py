@@ -14,26 +14,26 @@ Row: TypeAlias = tuple[str, bytes]
 
 
 Place: TypeAlias = tuple[float, bytes]
-"""By what Redis sorts a member of a sorted set: its score and, among equal ones, itself."""
+"""The order of a sorted set in Redis: by score and, among equal scores, by member."""
 
 
 BEGINNING: Place = (-math.inf, b"")
-"""The place in front of all members."""
+"""The place before all members."""
 
 
 class Walk:
-    """Reads by rank: to go on behind a score would cost more with each message that shares it.
+    """Reads by rank, as continuing after a score would cost more with each message that shares it.
 
-    Messages that come and go in front move the others. So each page begins with the last message of the one before;
-    when that is no longer there, the page begins further in front, and what was looked at is left out.
+    Earlier messages that come and go move the others. So each page begins with the last message of the page before. If
+    that message is gone, the page begins earlier, and rows already seen are left out.
 
     Args:
-        size: the most new rows of a page, but for one more on the first.
-        rank: where to begin, if not with the lowest score: no later than with the first one behind `behind`.
-        behind: leave out what is not behind this place.
+        size: the most new rows of a page; the first page may have one more.
+        rank: where to begin, if not with the lowest score; at or before the first row after `behind`.
+        behind: leave out rows up to this place.
 
     Attributes:
-        ended: whether there is nothing behind what was returned; who has seen enough may set it.
+        ended: whether there is nothing left; a caller that has seen enough may set it.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Walk:
         self.ended = False
 
     def page(self, most: int = MAX_IDS) -> Operation[list[Row]]:
-        """Return the next rows, at most so many, lowest score first; none at the end."""
+        """Return up to `most` next rows, lowest score first; none at the end."""
         while not self.ended:
             rows = yield from execute(self._scripts.ranked_page(self._state, self._size + 1, self._rank))
             if self._rank and (not rows or place(rows[0]) > self._seen):
@@ -62,11 +62,11 @@ class Walk:
         return []
 
     def removed(self, count: int) -> None:
-        """Tell that so many of the rows that were returned have been taken away: the others have moved up."""
+        """Note that `count` of the returned rows were removed, so that the others have moved up."""
         self._rank = max(0, self._rank - count)
 
 
 def place(row: Row) -> Place:
-    """Return where a row stands."""
+    """Return the place of a row."""
     message_id, score = row
     return float(score), message_id.encode(errors="surrogateescape")

@@ -1,1 +1,1 @@
-"""What delayq says to Redis: keys, commands and replies, one typed method a script. No I/O."""
+"""The protocol with Redis: keys, commands and replies, with one typed method for each script. No I/O."""

@@ -1,4 +1,4 @@
-"""A command for Redis, and how its reply is read."""
+"""A command for Redis, and how to read its reply."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Raw: TypeAlias = str | bytes | int | float
 
 
 class Script:
-    """A Lua script of this package: its name, its text, and the digest by which Redis knows it.
+    """A Lua script of this package: its name, its text, and the digest that Redis knows it by.
 
     Args:
-        name: of the file; behind that of its folder, if it is in one, as in ``topics/publish``.
+        name: the file's name, with its folder if there is one, as in ``topics/publish``.
     """
 
     def __init__(self, name: str) -> None:
@@ -44,10 +44,10 @@ _LOOKS = {"zset": "ZSCORE", "hash": "HGET", "set": "SISMEMBER"}
 
 
 def _probed(paragraphs: Sequence[str], text: str) -> str:
-    """Let a script that moves messages fail while nothing is changed yet.
+    """Make a script that moves messages fail before it changes anything.
 
-    It fails if a key of its header has another type, or if the user may not run one of its commands: where the script
-    calls `probe()`, or else at its beginning. A header with a line "Probes" has only the key looked at that it names.
+    It fails if a key in its header has another type, or if the user may not run one of its commands. The check is where
+    the script calls `probe()`, or else at its beginning. A "Probes" line in the header limits the check to that key.
     """
     header = re.match(r"(?:--.*\n)*", text)
     if header is None or not re.search(r"^-- State .*->", header[0], re.MULTILINE):
@@ -59,7 +59,7 @@ def _probed(paragraphs: Sequence[str], text: str) -> str:
             continue
         if kind in _LOOKS:
             lines.append(f"redis.call('{_LOOKS[kind]}', KEYS[{number}], '')")
-        elif kind == "stream" and name != "events":  # `ledger` looks at it if need be
+        elif kind == "stream" and name != "events":  # `ledger` checks it if needed
             lines.append(f"redis.call('XLEN', KEYS[{number}])")
     used = set(re.findall(r"redis\.call\('(\w+)'", _with_needed(paragraphs, text))) & _WRITES
     if used and not only:
@@ -69,9 +69,9 @@ def _probed(paragraphs: Sequence[str], text: str) -> str:
 
 
 def _with_needed(paragraphs: Sequence[str], text: str) -> str:
-    """Put those paragraphs of the preludes in front of a script that it uses, or that these use.
+    """Put those paragraphs of the preludes in front of a script that it needs, directly or indirectly.
 
-    Each defines one thing. To define them all at each call would take Redis a microsecond.
+    Each paragraph defines one thing. Defining them all at each call would take Redis a microsecond.
     """
     for paragraph in reversed(paragraphs):
         defined = re.search(r"^local (?:function (\w+\()|(\w+))", paragraph, re.MULTILINE)
@@ -81,10 +81,10 @@ def _with_needed(paragraphs: Sequence[str], text: str) -> str:
 
 
 script = cache(Script)
-"""Return the script of a name; each is read once."""
+"""Return the script with a name; each is read once."""
 
 
-# redis-py makes objects of the replies to commands that it knows as text: those in bytes are read as they come.
+# redis-py converts the replies to commands that it knows by a str name; with names in bytes, replies stay unchanged.
 _PLAIN = frozenset({"HINCRBY", "HMGET", "MGET", "ZRANGE", b"XLEN", b"XRANGE", b"XREVRANGE"})
 
 
@@ -92,12 +92,12 @@ class Command(msgspec.Struct, Generic[T], frozen=True):
     """One command.
 
     Attributes:
-        key: a key of the command; it decides the server of a cluster.
-        args: the command's words; for a script, those that follow its digest.
+        key: a key of the command, which decides the server in a cluster.
+        args: the command's words; for a script, those after its digest.
         read: turns the reply into the result.
         script: the script to run, or None for a plain command.
-        whole: send the script's text, not its digest, where no second round trip may come between.
-        repeats: whether it may be sent again when nobody knows whether the server has run it.
+        whole: whether to send the script's text instead of its digest, to avoid a second round trip.
+        repeats: whether it may be sent again if it is unknown whether the server has run it.
     """
 
     key: str
@@ -109,16 +109,16 @@ class Command(msgspec.Struct, Generic[T], frozen=True):
 
     @property
     def is_plain(self) -> bool:
-        """Whether the server's reply is read as it comes, and any connection to the key's server will do."""
+        """Whether the reply is read unchanged, and any connection to the key's server can be used."""
         return self.script is not None or self.args[0] in _PLAIN
 
     @property
     def goes_along(self) -> bool:
-        """Whether it is sent again with a call before it, of which its reply may tell: plain, and may run twice."""
+        """Whether it is sent again with an earlier call that its reply may depend on: it is plain and may run twice."""
         return self.script is None and self.repeats
 
     def words(self, whole: bool = False) -> tuple[Raw, ...]:
-        """Return the command as it is sent."""
+        """Return the words to send."""
         if self.script is None:
             return self.args
         if whole or self.whole:
@@ -127,5 +127,5 @@ class Command(msgspec.Struct, Generic[T], frozen=True):
 
 
 def identity(reply: Any) -> Any:
-    """Read a reply as it came."""
+    """Return a reply unchanged."""
     return reply

@@ -1,4 +1,4 @@
-"""Which queues and topics a server holds, told from the names of its keys."""
+"""Find the queues and topics on a server from the names of its keys."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from delayq.model.validation import check_queue_name
 Kind = Literal["queue", "topic"]
 
 _RECORDS: Final = {"queue": "meta", "topic": "topic:meta"}
-"""The key that each one has for as long as it is recorded."""
+"""The key that each one has as long as it is recorded."""
 
 
 def pattern(prefix: str, kind: Kind | None = None) -> str:
-    """Return what SCAN is to match, for queues and topics when no kind is given: `name_in` then tells which."""
+    """Return the pattern for SCAN; without a kind, for queues and topics, which `name_in` tells apart."""
     literal = re.sub(r"([*?\[\]\\])", r"\\\1", prefix)
     return f"{literal}:{{*}}:{_RECORDS[kind] if kind else '*meta'}"
 
 
 def record_key(name: str, prefix: str, kind: Kind) -> str | None:
-    """Return the key that tells that there is one of this name; None for what can be no name."""
+    """Return the key that exists if there is one with this name; None for an invalid name."""
     with contextlib.suppress(InvalidName):
         return f"{prefix}:{{{check_queue_name(name)}}}:{_RECORDS[kind]}"
     return None
 
 
 def name_in(key: bytes | str, prefix: str, kind: Kind) -> str | None:
-    """Return the name that a key tells; None when it is a shard's, or a key of another program's."""
+    """Return the name in a key; None if it is the key of a shard or of another program."""
     text = key if isinstance(key, str) else key.decode(errors="replace")
     name = text.removeprefix(f"{prefix}:{{").removesuffix(f"}}:{_RECORDS[kind]}")
     with contextlib.suppress(InvalidName):

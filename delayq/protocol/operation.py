@@ -1,4 +1,4 @@
-"""An operation: a generator that yields commands, and how several share round trips."""
+"""Operations: generators that yield commands, and how several of them share round trips."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ T = TypeVar("T")
 R = TypeVar("R", bound=NamedTuple)
 
 Operation: TypeAlias = Generator[list[Command[Any]], list[Any], T]
-"""An operation: it yields commands that go out in one round trip, is sent their results, and returns its own.
+"""An operation: it yields commands that are sent in one round trip, is sent their results, and returns its own.
 
-A result is what the command reads, or the DelayqError that the server answered with.
+A result is the value that the command reads from its reply, or the DelayqError for the server's error.
 """
 
 Work: TypeAlias = Callable[[], Any]
-"""Work on files: it may take long, so the async face does it on a thread."""
+"""Work on files, which may take long, so the async API does it in a thread."""
 
 Program: TypeAlias = Generator[Any, Any, T]
-"""What reaches beyond Redis: beside commands, it yields other effects, such as `Work`, and is sent their results."""
+"""An operation beyond Redis: besides commands, it yields other effects, such as `Work`, and is sent their results."""
 
 
 def execute(call: Command[T]) -> Operation[T]:
-    """Run one call: return its result, or raise its error."""
+    """Run one call; return its result or raise its error."""
     (reply,) = yield [call]
     result: T = unwrap(reply)
     return result
@@ -39,22 +39,22 @@ def round_trip(_: object, commands: list[Command[Any]]) -> Operation[list[Any]]:
 
 
 def run_one(_: object, command: Command[T]) -> Operation[T]:
-    """Run one command, for `Queue.execute`: return its result, or raise its error."""
+    """Run one command, for `Queue.execute`; return its result or raise its error."""
     return (yield from execute(command))
 
 
 def unwrap(result: T | Exception) -> T:
-    """Return a result that is no error; raise one that is."""
+    """Return a result, or raise it if it is an error."""
     if isinstance(result, Exception):
         raise result
     return result
 
 
 def gather(*operations: Operation[Any]) -> Operation[list[Any]]:
-    """Run several operations side by side, their calls sharing round trips; return their results.
+    """Run several operations side by side, with shared round trips; return their results.
 
-    The result of one that fails is its DelayqError: what the others have done must not be forgotten. So a trip that
-    fails as a whole is an error of each of its calls, too.
+    If one fails, its result is its DelayqError, so that the others' results are not lost. If a whole round trip fails,
+    that is an error of each of its calls.
     """
     results: list[Any] = [None] * len(operations)
     waiting: dict[int, list[Command[Any]]] = {}
@@ -85,19 +85,19 @@ def gather(*operations: Operation[Any]) -> Operation[list[Any]]:
 
 
 def gather_named(operations: R) -> Operation[R]:
-    """Run the operations of a named tuple side by side; return it with their results, or errors, in their places."""
+    """Run the operations in a named tuple side by side; return it with their results or errors in their places."""
     named = {name: each for name, each in zip(operations._fields, operations, strict=True) if each is not None}
     results = yield from gather(*named.values())
     return operations._replace(**dict(zip(named, results, strict=True)))
 
 
 def noop() -> Operation[None]:
-    """Do nothing: an operation that takes no round trip."""
+    """Do nothing, without a round trip."""
     yield from ()
 
 
 def computed(function: Callable[Concatenate[C, P], T]) -> Callable[Concatenate[C, P], Operation[T]]:
-    """Return a function as an operation that takes no round trip: for `Queue.execute`."""
+    """Turn a function into an operation without a round trip, for `Queue.execute`."""
 
     def operation(context: C, /, *args: P.args, **kwargs: P.kwargs) -> Operation[T]:
         yield from ()

@@ -1,6 +1,6 @@
-"""One typed method a script: which keys it touches, what it is told, and how its reply reads.
+"""One typed method for each script: its keys, its arguments, and how to read its reply.
 
-The scripts' own headers, in ``lua/``, say what each does, its units, its errors and its cost.
+The scripts' headers in ``lua/`` describe what each does, its units, its errors and its cost.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ from delayq.protocol.replies import (
 T = TypeVar("T")
 
 MAX_IDS = 500
-"""The most messages that one call touches: no call holds the server for more than a few milliseconds."""
+"""The most messages that one call touches, so that no call blocks the server for more than a few milliseconds."""
 
 MAX_MOVED = MAX_IDS // 2
-"""The most of a call that changes five structures for each message, which takes twice the time of others."""
+"""The most for a call that changes five structures for each message, which takes twice as long as others."""
 
 
 class QueueCommands:
@@ -57,13 +57,13 @@ class QueueCommands:
 
     Args:
         keys: of the shard.
-        clock: returns the time, ms, that the scripts are to go by, or '' for the server's own.
+        clock: returns the time, ms, that the scripts use, or '' for the server's own.
     """
 
     def __init__(self, keys: QueueKeys, clock: Callable[[], float | str] = str) -> None:
         self.keys = keys
         self._clock = clock
-        self._ledger = (keys.meta, keys.events)  # for the scripts that move messages
+        self._ledger = (keys.meta, keys.events)  # for scripts that move messages
 
     def open_queue(self, shards: int | None, create: bool) -> Command[OpenedQueue]:
         args: list[Raw] = [FORMAT, shards or "", 1 if create else "", self._clock(), *FIELDS]
@@ -96,7 +96,7 @@ class QueueCommands:
     ) -> Command[T]:
         """Take messages as quadruples: id, due time ('+delay_ms' or ms), envelope, ms for which the id is reserved.
 
-        Where there are `marks`, these are reserved in place of the ids.
+        If there are `marks`, they are reserved instead of the ids.
         """
         k = self.keys
         keys = [k.pending, k.garbage, k.stats, k.bell, k.ready, k.unack, k.retry, k.dead, *self._ledger]
@@ -125,7 +125,7 @@ class QueueCommands:
         return self._call("pending_to_ready", keys, [self._clock(), limit], int)
 
     def ready_to_unack(self, limit: int, lease_ms: int, consumer: str = "", claim: str = "") -> Command[Claimed]:
-        """Take the name of the claim, 32 characters: 16 for the run of the consumer, then a number that rises."""
+        """Take a claim name of 32 characters: 16 for the run of the consumer, then a rising number."""
         k = self.keys
         keys = [k.ready, k.retry, k.unack, k.attempts, k.meta, k.stats, k.bell, k.rate, k.events, k.claim(consumer)]
         keys.append(k.replaced)
@@ -169,7 +169,7 @@ class QueueCommands:
         return self._call("extend", keys, [self._clock(), encode_id(message_id), receipt, lease_ms], int)
 
     def give_up_place(self, message_id: str, receipt: str) -> Command[int]:
-        """Let a delivery that has ended, and whose message was replaced, no longer count among those that run."""
+        """Free the slot of an ended delivery whose message was replaced."""
         key = self.keys.replaced
         return Command(key, ("ZREM", key, encode_id(f"{receipt}\0{message_id}")), int)
 
@@ -211,7 +211,7 @@ class QueueCommands:
         return self._call("release_slot", keys, args, int)
 
     def held_keys(self, index: str, after: str, limit: int) -> Command[list[str]]:
-        """List keys in `index`: that of slots, or of waiting."""
+        """List keys in `index`, which is that of slots or of waiting."""
         return self._call("held_keys", [index], [encode_id(after), limit], lambda reply: list(map(decode_id, reply)))
 
     def cancel(self, message_id: str) -> Command[str]:
@@ -315,7 +315,7 @@ class QueueCommands:
         return self._call("usage", keys, [self._clock(), late_ms], _read_usage)
 
     def heartbeat(self, name: str, document: Raw, times: Mapping[int, int] | None = None) -> Command[int]:
-        """Take how many handlers ran for how long as buckets and counts, as does `deregister`."""
+        """Take the run times of handlers as buckets and counts, like `deregister`."""
         k = self.keys
         args = [self._clock(), name, document, *_flat(times)]
         return self._call("heartbeat", [k.consumers, k.crew, k.stats], args, int)
@@ -332,7 +332,7 @@ class QueueCommands:
         return self._call("sample", keys, [self._clock(), *counters], int)
 
     def samples(self, key: str, since_ms: int = 0) -> Command[list[tuple[int, str]]]:
-        """Read what is kept under one of the two keys: the time of each, ms, and its text; a plain command."""
+        """Read the samples under one of the two keys: the time of each, ms, and its text; a plain command."""
         return Command(key, (b"XRANGE", key, since_ms, "+"), _read_samples)
 
     def stats(self) -> Command[Counts]:
@@ -368,7 +368,7 @@ class QueueCommands:
         envelope: bytes = b"",
         missed: int = 0,
     ) -> Command[int]:
-        """Take slots as ms, "" where there is none; an empty `record` keeps what is stored."""
+        """Take slots as ms, "" for none; an empty `record` keeps the stored one."""
         k = self.keys
         keys = [k.schedules, k.armed, k.pending, k.ready, k.garbage, k.unack, k.retry, k.dead, k.attempts, k.errors]
         keys += [k.stats, k.bell, k.message(to_id), *self._ledger]
@@ -376,20 +376,20 @@ class QueueCommands:
         return self._call("enqueue_occurrence", keys, words, int)
 
     def confirm(self) -> Command[int]:
-        """Write something, so that a WAIT that follows speaks of all that was written before; a plain command."""
+        """Write something, so that a following WAIT covers all earlier writes; a plain command."""
         return Command(self.keys.stats, ("HINCRBY", self.keys.stats, "confirmed", 1), int)
 
     def configuration(self) -> Command[Configuration]:
-        """Read it; a plain command."""
+        """Read the configuration; a plain command."""
         return Command(self.keys.meta, ("HMGET", self.keys.meta, *FIELDS), configured)
 
     def last_seen(self) -> Command[tuple[str, int] | None]:
-        """Read which consumer appeared last, and when, ms; a plain command."""
+        """Read which consumer reported last, and when, ms; a plain command."""
         key = self.keys.consumers
         return Command(key, ("ZRANGE", key, -1, -1, "WITHSCORES"), _read_last_seen)
 
     def envelopes(self, ids: Sequence[str], read: Callable[[list[bytes | None]], T] = identity) -> Command[T]:
-        """Read the stored envelopes, None where one is gone; a plain command, as are those below."""
+        """Read the stored envelopes, None if one is gone; a plain command, like those below."""
         prefix = self.keys.message_prefix
         keys: list[Any] = [prefix + message_id for message_id in ids]
         try:
@@ -405,23 +405,23 @@ class QueueCommands:
         return Command(key, words, lambda reply: list(map(decode_id, reply)))
 
     def ranked_page(self, state: State, limit: int, skip: int) -> Command[list[tuple[str, bytes]]]:
-        """Read up to `limit` ids and scores of a state, lowest first, but for the first `skip`, which costs nothing."""
+        """Read up to `limit` ids and scores of a state, lowest first, after the first `skip`, which cost nothing."""
         key = self.keys.state(state)
         return Command(key, ("ZRANGE", key, skip, skip + limit - 1, "WITHSCORES"), _read_scored)
 
     def last(self, state: State, up_to: Raw = "+inf") -> Command[list[tuple[str, bytes]]]:
-        """Read the id and score of a state that are the highest up to a bound; none when there are none."""
+        """Read the id and score of the last message of a state up to a bound; empty if there is none."""
         key = self.keys.state(state)
         return Command(key, ("ZRANGE", key, up_to, "-inf", "BYSCORE", "REV", "LIMIT", 0, 1, "WITHSCORES"), _read_scored)
 
     def armed(self, limit: int, after_ms: Raw = 1, up_to: Raw = "+inf") -> Command[list[tuple[str, int]]]:
-        """Read up to `limit` schedules with the slots that are armed, ms, earliest first; or PAUSED or FINISHED."""
+        """Read up to `limit` schedules with their armed slots, ms, earliest first; or PAUSED or FINISHED."""
         key = self.keys.armed
         words = ("ZRANGE", key, after_ms, up_to, "BYSCORE", "LIMIT", 0, limit, "WITHSCORES")
         return Command(key, words, _read_armed)
 
     def armed_page(self, limit: int, skip: int) -> Command[list[tuple[str, int]] | None]:
-        """Read the same of those that are not paused, but for the first `skip`; None when there are no more."""
+        """Read the same for schedules that are not paused, after the first `skip`; None if there are no more."""
         key = self.keys.armed
         words = ("ZRANGE", key, 1, "+inf", "BYSCORE", "LIMIT", skip, limit, "WITHSCORES")
         return Command(key, words, lambda reply: _read_armed(reply) if reply else None)

@@ -1,9 +1,9 @@
 """The names of a queue's keys in Redis.
 
-All keys of a queue carry one hash tag, so that a Redis Cluster keeps them on one server:
+All keys of a shard have the same hash tag, so that a Redis Cluster keeps them on one server:
 
-    delayq:{emails}:pending       the first shard, and where the queue itself is recorded
-    delayq:{emails#1}:pending     the second shard, where there is more than one
+    delayq:{emails}:pending       the first shard, where the queue itself is recorded
+    delayq:{emails#1}:pending     the second shard, if there is more than one
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class QueueKeys:
         self.claim_prefix = base + "claim:"
 
     def all(self) -> list[str]:
-        """Return those of the states, `removed`, then all others that have one name; the rest end by themselves."""
+        """Return the keys of the states, `removed`, then all others with a fixed name; the rest expire."""
         first = [*(self.state(state) for state in STATES), self.removed]
         prefixes = (self.message_prefix, self.unique_prefix, self.claim_prefix)
         return [*first, *(key for key in vars(self).values() if key not in (*first, *prefixes))]

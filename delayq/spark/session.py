@@ -1,4 +1,4 @@
-"""A session of Spark, as delayq's commands open it."""
+"""The Spark session of delayq's commands."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from delayq.spark import java
 from delayq.spark.data_source import DelayqSource
 
 LOCAL = "local[*,4]"
-"""All cores of this machine; a task that fails is tried four times, as on a cluster."""
+"""All cores of this machine; a failing task is tried four times, as on a cluster."""
 
 CONNECT = "sc://"
-"""What the address of a server of Spark Connect begins with."""
+"""The beginning of a Spark Connect server's address."""
 
 _OPTIONS = "spark.driver.extraJavaOptions"
 _LOG = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}"
 
 QUIET = {_OPTIONS: _LOG, "spark.ui.enabled": "false"}
-"""Settings with which Spark logs those errors alone that it raises to nobody, a line each, and serves no page."""
+"""Settings with which Spark logs only errors that it does not raise, one line each, and serves no web page."""
 
 VERBOSE = QUIET | {_OPTIONS: f"{_LOG} -Ddelayq.log=info -Ddelayq.log.told=info -Ddelayq.log.trace=full"}
-"""Settings with which Spark logs what it does, and each error with its traceback; it serves no page."""
+"""Settings with which Spark logs what it does, and each error with its traceback, and serves no web page."""
 
 _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.python.filterPushdown.enabled": "true",  # else Spark refuses the option pushFilters
+    "spark.sql.python.filterPushdown.enabled": "true",  # or Spark refuses the option pushFilters
 }
 _OWN_SETTINGS = _SETTINGS | {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
@@ -44,28 +44,28 @@ _LOCAL_SETTINGS = _OWN_SETTINGS | {
 
 
 def session(master: str | None = None, settings: Mapping[str, str] | None = None, name: str = "delayq") -> SparkSession:
-    """Return a session of Spark that knows the format "delayq"; the one of this process, when there is one.
+    """Return a Spark session that knows the format "delayq"; this process's session if there is one.
 
-    One that is there, also when another thread has begun it, keeps its settings. A new one tells times in UTC, unless
+    An existing session, even one that another thread started, keeps its settings. A new one shows times in UTC, unless
     the settings say otherwise.
 
     Args:
-        master: of the cluster, or the address of a server of Spark Connect (``sc://…``), which must have delayq
-            installed. When None, what Spark itself was told, as by spark-submit, or else this machine.
-        settings: of Spark, which go before delayq's own.
+        master: of the cluster, or the address of a Spark Connect server (``sc://…``), which must have delayq installed.
+            None for Spark's own configuration, such as that of spark-submit, or else this machine.
+        settings: of Spark; they take precedence over delayq's own.
 
     Raises:
         NoJava: this machine has no Java, and no wheel has one for it.
     """
     found = running() or _begin(master, settings or {}, name)
-    if SparkSession.getActiveSession() is None:  # on a thread without one, Spark does not find formats of Python
-        found.createDataFrame([], "none int")  # which makes it this thread's
+    if SparkSession.getActiveSession() is None:  # in a thread without one, Spark does not find Python formats
+        found.createDataFrame([], "none int")  # makes it this thread's session
     register(found)
     return found
 
 
 def running() -> SparkSession | None:
-    """Return the session of this thread, else the one that the process has; None when there is none."""
+    """Return the session of this thread, or else of the process; None if there is none."""
     try:
         found = SparkSession.active()
     except PySparkRuntimeError:
@@ -76,21 +76,21 @@ def running() -> SparkSession | None:
 
 
 def register(spark: SparkSession) -> None:
-    """Let a session know the format "delayq", also where delayq is not installed but on the path."""
+    """Register the format "delayq" in a session, even if delayq is not installed but only on the path."""
     try:
         spark.dataSource.register(DelayqSource)
-    except AnalysisException as error:  # Spark 4.0 has found it by itself, and takes no other of its name
+    except AnalysisException as error:  # Spark 4.0 has found it by itself, and accepts only one with this name
         if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
             raise
 
 
 def _begin(master: str | None, settings: Mapping[str, str], name: str) -> SparkSession:
-    if master is None and _is_configured():  # what spark-submit was given besides stays in force
+    if master is None and _is_configured():  # other settings of spark-submit stay in force
         return _opened(SparkSession.builder, {**_SETTINGS, **settings})
     if master is not None and master.startswith(CONNECT):
         return _opened(SparkSession.builder.remote(master), {**_SETTINGS, **settings})
     java.provide()
-    # Else Spark takes the first python3 of the path, here and on the executors.
+    # Otherwise Spark uses the first python3 on the path, here and on the executors.
     os.environ.setdefault("PYSPARK_PYTHON", settings.get("spark.pyspark.python", sys.executable))
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     master = master or LOCAL
@@ -105,5 +105,5 @@ def _opened(builder: SparkSession.Builder, settings: Mapping[str, str]) -> Spark
 
 
 def _is_configured() -> bool:
-    """Whether spark-submit has started this program, and named its master, or Spark Connect is to be used."""
+    """Whether spark-submit started this program with a master, or Spark Connect is configured."""
     return "PYSPARK_GATEWAY_PORT" in os.environ or "SPARK_REMOTE" in os.environ

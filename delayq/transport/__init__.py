@@ -1,1 +1,1 @@
-"""The way to Redis: sockets, pools, URLs, Cluster, Sentinel, the embedded store. Runs operations, sync and async."""
+"""The connection to Redis: sockets, pools, URLs, Cluster, Sentinel, the embedded store. Runs operations."""

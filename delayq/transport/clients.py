@@ -1,6 +1,6 @@
-"""redis-py clients whose settings let no call hang for ever, one function for each way to reach a server.
+"""redis-py clients whose settings keep calls from hanging for ever, one function for each way to reach a server.
 
-``settings`` go to each connection: those of `DEFAULTS`, and what the caller adds or changes.
+``settings`` apply to each connection: those of `DEFAULTS`, with the caller's additions and changes.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ Client: TypeAlias = "redis.Redis | RedisCluster"
 Address: TypeAlias = tuple[str, int]
 
 FAILURES = (RedisConnectionError, RedisTimeoutError, OSError)  # OSError: a refused connection
-RETRIES = 3  # 0.7 to 1.4 s in all: the restart of a server goes unnoticed, and an outage is told soon
+RETRIES = 3  # 0.7 to 1.4 s in all: enough for a server's restart, and short enough to report an outage soon
 DEFAULTS: dict[str, Any] = {
-    # A host that drops packets would hold a caller for the kernel's two minutes; 3 s let one lost SYN be sent again.
+    # A host that drops packets would block a caller for the kernel's two minutes; 3 s allow one lost SYN to be resent.
     "socket_connect_timeout": 3.0,
-    # A server that froze, or a cable that was cut, would hold a call for ever; no script of ours takes a second.
+    # A frozen server or a cut cable would block a call for ever; none of our scripts takes a second.
     "socket_timeout": 5.0,
-    # A firewall forgets idle connections, and the next call would wait for its timeout: a PING finds out first.
+    # A firewall drops idle connections, and the next call would wait for its timeout: a PING detects that first.
     "health_check_interval": 30.0,
-    # redis-py's cap of 100 turns the 101st thread away with an error; a server's own default is 10,000.
+    # redis-py's limit of 100 makes the 101st thread fail; a server's default is 10,000.
     "max_connections": 10_000,
-    # redis-py 5 calls again only after these, whatever `retry` says.
+    # redis-py 5 retries only after these errors, regardless of `retry`.
     "retry_on_error": list(FAILURES),
-    # Without a name, CLIENT LIST does not tell whose the connections are.
+    # Without a name, CLIENT LIST does not show whose connections these are.
     "client_name": "delayq",
-    # RESP3 gives some replies another shape, and mixes in messages that nobody asked for.
+    # RESP3 changes the form of some replies, and mixes in push messages.
     "protocol": 2,
 }
 KEEPALIVE: dict[str, Any] = {
     "socket_keepalive": True,
-    # A peer that is gone is found out after 45 s; with the kernel's own settings, after two hours.
+    # A lost peer is detected after 45 s, instead of two hours with the kernel's own settings.
     "socket_keepalive_options": {
         getattr(socket, name): value
         for name, value in {"TCP_KEEPIDLE": 30, "TCP_KEEPALIVE": 30, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}.items()
@@ -77,7 +77,7 @@ def sentinel(
 ) -> redis.Redis:
     """Return a client of the master that the sentinels at `addresses` name for `service`; `login` is for them."""
     options = DEFAULTS | KEEPALIVE | settings | {"ssl": tls}
-    # A dead sentinel would hold up every new connection: without a retry, the next one is asked at once.
+    # A dead sentinel would delay every new connection; without a retry, the next one is asked at once.
     own = {name: value for name, value in options.items() if name not in {"db", "username", "password"}}
     kind: type[Sentinel] = _Sentinels
     sentinels = kind(addresses, sentinel_kwargs=own | login | {"retry": Retry(NoBackoff(), 0)})
@@ -86,14 +86,14 @@ def sentinel(
 
 
 def cluster(addresses: Sequence[Address], settings: dict[str, Any], tls: bool = False) -> RedisCluster:
-    """Return a client of the cluster that nodes at `addresses` belong to; asks them for its shape at once.
+    """Return a client of the cluster that nodes at `addresses` belong to; asks them for its slots at once.
 
     Raises:
-        redis.exceptions.RedisClusterException: none of them answers, they are no cluster, or the user lacks a right.
+        redis.exceptions.RedisClusterException: none of them answers, they are not a cluster, or the user lacks a right.
     """
     nodes = [ClusterNode(host, port) for host, port in addresses]
     options = DEFAULTS | KEEPALIVE | settings | {"ssl": tls}
-    # While a slot has no node, the others are to be served, and those that moved to be found.
+    # While a slot has no node, the others must still be served, and slots that moved must be found.
     return _Cluster(nodes, retry=retry(), require_full_coverage=False, **options)
 
 
@@ -105,13 +105,13 @@ def close(client: Client) -> None:
 
 
 def close_idle(client: Client) -> None:
-    """Close those connections of a client that nobody uses."""
+    """Close the idle connections of a client."""
     for pool in _pools(client):
         pool.disconnect(inuse_connections=False)
 
 
 def _pools(client: Any) -> list[redis.ConnectionPool]:
-    """Return the pools of all servers that a client has spoken to, sentinels included."""
+    """Return the pools of all servers that a client has spoken to, including sentinels."""
     if isinstance(client, RedisCluster):
         nodes = [node.redis_connection for node in client.get_nodes()]
         return [node.connection_pool for node in nodes if node is not None]
@@ -120,24 +120,23 @@ def _pools(client: Any) -> list[redis.ConnectionPool]:
 
 
 def retry(base: float = 0.1) -> Retry:
-    """Return the rule by which a call is repeated when its connection failed: `base` seconds first, then doubling."""
+    """Return the retry rule for failed connections: wait `base` seconds first, then twice as long each time."""
     return _Retry(EqualJitterBackoff(base=base, cap=1), RETRIES, FAILURES)
 
 
 REPEATS: ContextVar[bool] = ContextVar("REPEATS", default=True)
-"""Whether a call may be sent again when its connection failed, and nobody knows whether the server ran it."""
+"""Whether a call may be sent again if its connection failed and it is unknown whether the server ran it."""
 
 HURRIES: ContextVar[Callable[[], bool]] = ContextVar("HURRIES", default=lambda: False)
-"""Whether whoever calls is about to end, perhaps since it has called: then what failed is not sent again."""
+"""Whether the caller is about to end, perhaps since the call began; failed calls are then not sent again."""
 
 
 class _Retry(Retry):
-    """As redis-py's, but for four cases.
+    """Like redis-py's, with four exceptions.
 
-    A call that must not run twice, such as a claim, is not repeated: see REPEATS.
-
-    A call repeats to connect within its own repetitions, so that a server which froze would be waited for 13 times.
-    A refused login stays refused, and some servers lock out a user who insists. A port without TLS stays silent.
+    A call that must not run twice, such as a claim, is not repeated: see REPEATS. Connecting within a call is not
+    repeated either, as a frozen server would otherwise be tried 13 times. A refused login stays refused, and some
+    servers lock out a user who insists. A port without TLS stays silent.
     """
 
     def call_with_retry(self, do: Callable[[], T], *args: Any, **kwargs: Any) -> T:
@@ -171,21 +170,21 @@ class _Refused(NamedTuple):
 
 
 def lacks_handshake(error: Exception) -> bool:
-    """Whether a server let itself be connected to, and then said nothing to TLS."""
+    """Whether a server accepted a connection and then did not answer the TLS handshake."""
     return "handshake operation timed out" in f"{error} {error.__context__}"
 
 
 class _Pool(redis.ConnectionPool):
-    """As redis-py's, but it does not show its password, as that of redis-py 6 and 7 does."""
+    """Like redis-py's, but its repr does not show the password, as that of redis-py 6 and 7 does."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}>"
 
 
 class _Sentinels(Sentinel):
-    """As redis-py's, but that sentinels who do not let us ask are not taken for sentinels that are away.
+    """Like redis-py's, but reports sentinels that refuse us instead of treating them as unavailable.
 
-    The next one is asked, as if the first were away; when none answers, the refusal is what is told.
+    After a refusal the next sentinel is asked; if none answers, the refusal is raised.
     """
 
     def discover_master(self, service_name: str) -> Address:
@@ -193,7 +192,7 @@ class _Sentinels(Sentinel):
 
         Raises:
             redis.exceptions.AuthenticationError, redis.exceptions.NoPermissionError: no sentinel lets us ask.
-            redis.sentinel.MasterNotFoundError: none of those who answer knows a master that is there.
+            redis.sentinel.MasterNotFoundError: no answering sentinel knows an available master.
         """
         refusal, answered = None, False
         for sentinel in self.sentinels:
@@ -208,7 +207,7 @@ class _Sentinels(Sentinel):
                 answered = True
                 state = states.get(service_name)
                 if state and state["is_master"] and not (state["is_sdown"] or state["is_odown"]):
-                    # It is the first to be asked from now on. A new list: another thread may be going through this one.
+                    # Ask it first from now on. This makes a new list, as another thread may be iterating over this one.
                     self.sentinels = [sentinel, *(each for each in self.sentinels if each is not sentinel)]
                     return state["ip"], state["port"]
         if refusal is not None and not answered:
@@ -217,7 +216,7 @@ class _Sentinels(Sentinel):
 
 
 class _Cluster(RedisCluster):
-    """As redis-py's, but that one which cannot be made closes its connections, and always raises the same class."""
+    """Like redis-py's, but if it cannot be made, it closes its connections and always raises the same class."""
 
     def __init__(self, nodes: list[ClusterNode], **options: Any) -> None:
         try:
@@ -231,4 +230,4 @@ class _Cluster(RedisCluster):
                 raise
             if isinstance(error, IndexError):  # of a list of masters
                 raise RedisClusterException("no node of the cluster has a slot yet") from error
-            raise RedisClusterException(str(error)) from error  # what a node says to COMMAND comes as it is
+            raise RedisClusterException(str(error)) from error  # a node's error to COMMAND is not wrapped

@@ -44,7 +44,7 @@ def sentinel(
 ) -> redis.Redis:
     """Return a client of the master that the sentinels at `addresses` name for `service`; `login` is for them."""
     options = DEFAULTS | KEEPALIVE | settings | {"ssl": tls}
-    # A dead sentinel would hold up every new connection: without a retry, the next one is asked at once.
+    # A dead sentinel would delay every new connection; without a retry, the next one is asked at once.
     own = {name: value for name, value in options.items() if name not in {"db", "username", "password"}}
     sentinels = Sentinel(addresses, sentinel_kwargs=own | login | {"retry": Retry(NoBackoff(), 0)})
     client: redis.Redis = sentinels.master_for(service, retry=retry(), **options)
@@ -52,15 +52,15 @@ def sentinel(
 
 
 def cluster(addresses: Sequence[Address], settings: dict[str, Any], tls: bool = False) -> RedisCluster:
-    """Return a client of the cluster that nodes at `addresses` belong to; it asks for its shape when first used."""
+    """Return a client of the cluster that nodes at `addresses` belong to; it asks for its slots when first used."""
     nodes = [ClusterNode(host, port) for host, port in addresses]
     options = DEFAULTS | KEEPALIVE | settings | {"ssl": tls}
-    # While a slot has no node, the others are to be served, and those that moved to be found.
+    # While a slot has no node, the others must still be served, and slots that moved must be found.
     return RedisCluster(startup_nodes=nodes, retry=retry(), require_full_coverage=False, **options)
 
 
 def open_store(folder: Path | None) -> redis.Redis:
-    """Return a client of the embedded store, started if need be."""
+    """Return a client of the embedded store, which is started if needed."""
     from delayq.transport.embedded.connection_async import client  # noqa: PLC0415  # Windows has no fcntl
 
     return client(folder)
@@ -73,13 +73,13 @@ async def close(client: Client) -> None:
         manager: Any = getattr(client.connection_pool, "sentinel_manager", None)
         for each in manager.sentinels if manager else ():
             await each.aclose()
-    else:  # those of a cluster whose shape is not known stay open else
+    else:  # a cluster whose slots are unknown would leave these open
         for node in _nodes(client):
             await node.disconnect()
 
 
 class _Pool(redis.ConnectionPool):
-    """As redis-py's, but it does not show its password, as that of redis-py 6 and 7 does."""
+    """Like redis-py's, but its repr does not show the password, as that of redis-py 6 and 7 does."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}>"
@@ -91,7 +91,7 @@ def _nodes(client: RedisCluster) -> list[Any]:
 
 
 async def close_idle(client: Client) -> None:
-    """Close those connections of a client that nobody uses."""
+    """Close the idle connections of a client."""
     if isinstance(client, redis.Redis):
         await client.connection_pool.disconnect(inuse_connections=False)
     else:
@@ -100,7 +100,7 @@ async def close_idle(client: Client) -> None:
 
 
 async def check_server(client: Client) -> ServerInfo:
-    """Refuse a server that is too old and warn of settings that may lose messages, as `check_server` does."""
+    """Refuse a server that is too old, and warn about settings that may lose messages, like `check_server`."""
     if isinstance(client, RedisCluster):
         await client.initialize()
     found: list[ServerInfo] = []

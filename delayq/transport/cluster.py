@@ -1,7 +1,7 @@
-"""Calls on a cluster: each goes to the master of its key, and after the key when that moves.
+"""Calls on a cluster: each goes to the master of its key, and follows the key if it moves.
 
-redis-py knows the slots and lends the connections, but does not route the calls. Its pipeline asks a server for the
-keys of each script, fails as a whole when one node is away, and repeats what must not run twice.
+redis-py provides the slots and the connections, but does not route the calls. Its pipeline asks a server for the keys
+of each script, fails as a whole if one node is unavailable, and repeats calls that must not run twice.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from redis.crc import key_slot
 from delayq.protocol.command import Command
 from delayq.transport.clients import HURRIES
 
-PAUSES = (0.1, 0.2, 0.4, 0.6)  # seconds: a short trouble goes unnoticed, and an outage is told soon
-MOST_ROUNDS = 16  # of nodes that send a call from one to the other
-LOOK_SECONDS = 0.2  # between two looks at the slots, when calls fail in a row
-MOST_LOOK_SECONDS = 2.0  # likewise, when looks take long themselves
+PAUSES = (0.1, 0.2, 0.4, 0.6)  # seconds: enough for short trouble, and short enough to report an outage soon
+MOST_ROUNDS = 16  # the most redirections of a call between nodes
+LOOK_SECONDS = 0.2  # between two reads of the slots, if calls fail in a row
+MOST_LOOK_SECONDS = 2.0  # the same if the reads themselves take long
 AWAY_SECONDS = 0.5
-FROZEN_SECONDS = 1.0  # of the PAUSES, only the last one is longer: a node that says nothing is waited for twice
+FROZEN_SECONDS = 1.0  # only the last of the PAUSES ends later, so a silent node is waited for twice
 
 _UNREAD = object()
 _LOST = (exceptions.ConnectionError, exceptions.TimeoutError, OSError)
-_ANSWERS = (  # ConnectionErrors to redis-py, but said by a server that is there, or by the pool
+_ANSWERS = (  # ConnectionErrors in redis-py, but raised by a responding server or by the pool
     exceptions.AuthenticationError,
     exceptions.AuthorizationError,
     exceptions.BusyLoadingError,
@@ -39,24 +39,24 @@ _REFUSALS = (exceptions.ClusterDownError, exceptions.TryAgainError, exceptions.B
 
 
 class Cluster:
-    """Runs calls on the nodes of a cluster; one that is away is no concern of the calls to others.
+    """Runs calls on the nodes of a cluster; an unavailable node does not affect calls to others.
 
     Args:
-        client: knows the slots, and lends connections.
+        client: provides slots and connections.
     """
 
     def __init__(self, client: RedisCluster) -> None:
         self._client: Any = client
-        self._looking = threading.Lock()  # redis-py lets all threads look, one after the other
+        self._looking = threading.Lock()  # redis-py would let all threads read the slots, one after the other
         self._look_at = 0.0
-        self._outage: Exception | None = None  # why no node answered, when the last look was in vain
-        self._away: dict[str, float] = {}  # until when a node that did not let us in is not tried again
+        self._outage: Exception | None = None  # why no node answered the last read of the slots
+        self._away: dict[str, float] = {}  # until when a node that refused a connection is not tried again
 
     def run(self, calls: Sequence[Command[Any]], whole: bool, repeat: bool) -> list[Any]:
         """Run calls; return the reply to each, or the RedisError in its place.
 
         Args:
-            repeat: try again, for a second or two, what was refused, or what was lost and may run twice.
+            repeat: for a second or two, retry calls that were refused, or that were lost and may run twice.
 
         Raises:
             redis.exceptions.ConnectionError: no node answers.
@@ -95,7 +95,7 @@ class Cluster:
         return sent.is_unsent and master is not None and master != sent.node
 
     def _known(self, host: str, port: int) -> ClusterNode:
-        """Return a node by its address, also one that has no slots yet."""
+        """Return a node by its address, even if it has no slots yet."""
         nodes: dict[str, ClusterNode] = self._client.nodes_manager.nodes_cache
         node = ClusterNode(host, port)
         return nodes.setdefault(node.name, node)
@@ -107,7 +107,7 @@ class Cluster:
         return None
 
     def _look(self) -> None:
-        """Ask any node who holds which slots; once for all threads that want to know."""
+        """Read the slots from any node, once for all threads that wait for this."""
         with self._looking:
             began = time.monotonic()
             if began < self._look_at:
@@ -121,13 +121,13 @@ class Cluster:
             self._look_at = now + min(max(LOOK_SECONDS, now - began), MOST_LOOK_SECONDS)
 
     def _exchange(self, todo: Iterable[SentCommands]) -> None:
-        """Send calls to their nodes, all before the first reply is awaited."""
+        """Send calls to their nodes, all of them before waiting for the first reply."""
         groups: dict[str, list[SentCommands]] = {}
         for each in todo:
             each.reply, each.is_unsent = _UNREAD, True
             each.node = each.asked or self._master(each.slot)
             if each.node is None:
-                each.reply = exceptions.ClusterDownError(f"no node has the slot {each.slot}")
+                each.reply = exceptions.ClusterDownError(f"no node has slot {each.slot}")
             else:
                 groups.setdefault(each.node.name, []).append(each)
         talks: list[_NodeCalls] = []
@@ -146,10 +146,10 @@ class Cluster:
                 talk.close()
 
     def _begun(self, group: list[SentCommands]) -> _NodeCalls | None:
-        """Return a connection to the calls' node; None when it does not let us in."""
+        """Return a connection to the calls' node; None if it refuses."""
         node = group[0].node
         began = time.monotonic()
-        error: Exception = exceptions.ConnectionError("it was away a moment ago")
+        error: Exception = exceptions.ConnectionError("it was unavailable a moment ago")
         if began >= self._away.get(node.name, 0.0):
             try:
                 talk = _NodeCalls(self._client.get_redis_connection(node), node.name, group)
@@ -167,12 +167,12 @@ class Cluster:
 
 
 class SentCommands:
-    """A call on its way.
+    """A call in progress.
 
     Attributes:
-        node: that it was sent to.
-        asked: to which node it goes by way of exception, while its slot moves there.
-        is_unsent: it has certainly not run.
+        node: the node that it was sent to.
+        asked: the node that it goes to by an ASK redirection, while its slot moves there.
+        is_unsent: whether it is certain that it has not run.
     """
 
     def __init__(self, call: Command[Any], whole: bool) -> None:
@@ -194,7 +194,7 @@ class SentCommands:
 
     @property
     def is_stranded(self) -> bool:
-        """Whether its slot may have another master by now."""
+        """Whether its slot may now have another master."""
         return self.is_lost or isinstance(self.reply, exceptions.ClusterDownError)
 
 
@@ -202,10 +202,10 @@ class _NodeCalls:
     """Calls to one node, on one connection.
 
     Attributes:
-        is_silent: the node has let us in, and not answered in time.
+        is_silent: whether the node accepted the connection and did not answer in time.
 
     Raises:
-        redis.exceptions.ConnectionError, redis.exceptions.TimeoutError: there is none to be had.
+        redis.exceptions.ConnectionError, redis.exceptions.TimeoutError: no connection is available.
     """
 
     def __init__(self, server: Any, node_name: str, group: list[SentCommands]) -> None:
@@ -228,7 +228,7 @@ class _NodeCalls:
 
     def listen(self) -> None:
         for each in self._group:
-            if each.reply is not _UNREAD:  # it could not be sent
+            if each.reply is not _UNREAD:  # could not be sent
                 return
         for each in self._group:
             try:
@@ -255,13 +255,13 @@ class _NodeCalls:
         return None
 
     def close(self) -> None:
-        """Give the connection back; one that may hold a reply yet is not used again."""
+        """Give the connection back; one that may still hold a reply is not used again."""
         if not self._is_whole:
             self._connection.disconnect()
         self._server.connection_pool.release(self._connection)
 
     def _lose(self, error: Exception) -> None:
-        # A WAIT may take longer than the time limit: that does not tell of a node which is frozen.
+        # A WAIT may take longer than the time limit, which does not mean that the node is frozen.
         self.is_silent = isinstance(error, exceptions.TimeoutError) and not any(
             each.words[0] == "WAIT" for each in self._group
         )

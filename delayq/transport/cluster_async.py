@@ -1,6 +1,6 @@
-"""Calls on a cluster, as `cluster` runs them: each goes to the master of its key, and after the key.
+"""Calls on a cluster, like `cluster`: each goes to the master of its key, and follows the key if it moves.
 
-redis.asyncio knows the slots and lends the connections.
+redis.asyncio provides the slots and the connections.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _LOST = (exceptions.ConnectionError, exceptions.TimeoutError, OSError)
 
 
 class Cluster:
-    """Runs calls on the nodes of a cluster; one that is away is no concern of the calls to others.
+    """Runs calls on the nodes of a cluster; an unavailable node does not affect calls to others.
 
     Args:
-        client: knows the slots, and lends connections.
+        client: provides slots and connections.
     """
 
     def __init__(self, client: RedisCluster) -> None:
@@ -36,10 +36,10 @@ class Cluster:
         self._outage: Exception | None = None
 
     async def run(self, calls: Sequence[Command[Any]], whole: bool, repeat: bool) -> list[Any]:
-        """Run calls; return what is read of the reply to each, or the RedisError in its place.
+        """Run calls; return the value read from each reply, or the RedisError in its place.
 
         Args:
-            repeat: try again, for a second or two, what was refused, or what was lost and may run twice.
+            repeat: for a second or two, retry calls that were refused, or that were lost and may run twice.
 
         Raises:
             redis.exceptions.ConnectionError: no node answers.
@@ -77,7 +77,7 @@ class Cluster:
         return sent.is_unsent and master is not None and master != sent.node
 
     def _known(self, host: str, port: int) -> Any:
-        """Return a node by its address, also one that has no slots yet."""
+        """Return a node by its address, even if it has no slots yet."""
         manager = self._client.nodes_manager
         node = ClusterNode(host, port, **manager.connection_kwargs)
         return manager.nodes_cache.setdefault(node.name, node)
@@ -88,7 +88,7 @@ class Cluster:
         return None
 
     async def _look(self) -> None:
-        """Ask any node who holds which slots."""
+        """Read the slots from any node."""
         if time.monotonic() < self._look_at:
             return
         try:
@@ -105,7 +105,7 @@ class Cluster:
             each.is_unsent = True
             each.node = each.asked or self._master(each.slot)
             if each.node is None:
-                each.reply = exceptions.ClusterDownError(f"no node has the slot {each.slot}")
+                each.reply = exceptions.ClusterDownError(f"no node has slot {each.slot}")
             else:
                 groups.setdefault(each.node.name, []).append(each)
         async with asyncio.TaskGroup() as tasks:
@@ -136,7 +136,7 @@ async def _talk(group: list[SentCommands]) -> None:
         is_whole = True
     except (exceptions.RedisError, OSError) as error:
         for each in unread:
-            # What was never sent may go to another node, or be tried again, whatever it is.
+            # A call that was never sent may go to another node, or be retried.
             is_away = each.is_unsent and isinstance(error, _LOST) and not isinstance(error, _ANSWERS)
             each.reply = exceptions.ClusterDownError(f"{node.name}: {error}") if is_away else error
     finally:

@@ -1,4 +1,4 @@
-"""The sync way to Redis: runs the calls that the operations yield."""
+"""Runs the calls of operations on Redis, sync."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ Client: TypeAlias = clients.Client
 
 
 class Executor:
-    """Runs operations on a client, which it makes when it is first needed.
+    """Runs operations on a client, which it creates when it is first needed.
 
     Args:
-        connect: makes the client, or returns one that others use, too.
-        shared: it is one that others use, too: it stays open, and its connections are given back after each call.
+        connect: creates the client, or returns a shared one.
+        shared: whether others use the client too; it then stays open, and connections are given back after each call.
     """
 
     def __init__(self, connect: Callable[[], Client], shared: bool = False) -> None:
@@ -47,7 +47,7 @@ class Executor:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a client: none was closed since the last call."""
+        """Whether there is an open client."""
         return self._client is not None
 
     @property
@@ -58,7 +58,7 @@ class Executor:
             ServerTooOld, LoginRefused, ServerUnreachable
         """
         if self._client is None:
-            if self._process != os.getpid():  # forked, perhaps while another thread held the lock: it is not here
+            if self._process != os.getpid():  # forked, perhaps while another thread held the lock
                 self._process, self._lock = os.getpid(), threading.RLock()
             with self._lock:
                 if self._client is None:
@@ -79,11 +79,11 @@ class Executor:
         return self._client
 
     def connected(self) -> Client:
-        """Return the client, likewise."""
+        """Return the client, connected and its server checked."""
         return self.client
 
     def close(self) -> None:
-        """Close the client, unless it is shared; the next call makes a new one."""
+        """Close the client unless it is shared; the next call creates a new one."""
         client, sockets, self._client, self._sockets = self._client, self._sockets, None, None
         if sockets is not None:
             sockets.end()
@@ -91,7 +91,7 @@ class Executor:
             self._drop(client)
 
     def leave(self, client: Client) -> None:
-        """Close what was opened anew of a client that was closed meanwhile, by whoever was using it."""
+        """Close connections that a caller opened on a client after it was closed."""
         if self._client is not client and not self._shared:
             clients.close_idle(client)
 
@@ -103,12 +103,12 @@ class Executor:
         """Run an operation to its end and return its result.
 
         Args:
-            repeat: try again, for a second or two, when the connection fails; not for calls that must not run twice.
+            repeat: retry for a second or two if the connection fails, except for calls that must not run twice.
         """
         return trampoline.run(operation, self.perform if repeat else self._perform_once)
 
     def perform(self, effect: list[Command[Any]] | Work, repeat: bool = True) -> Any:
-        """Do what an operation has yielded."""
+        """Perform what an operation yielded."""
         return effect() if callable(effect) else self.run(effect, repeat)
 
     def _perform_once(self, effect: list[Command[Any]] | Work) -> Any:
@@ -132,7 +132,7 @@ class Executor:
         except RedisError as error:
             self._script_cache.forget()
             raise translate(error) from error
-        except Exception as error:  # redis-py's own, when another thread closes the connection that it is using
+        except Exception as error:  # redis-py's own, if another thread closes the connection in use
             if self._client is client:
                 raise
             raise ServerUnreachable("the connection was closed while it was in use: call again") from error
@@ -144,14 +144,14 @@ class Executor:
         self, client: Client, calls: Sequence[Command[Any]], plain: bool, repeat: bool, results: list[Any]
     ) -> list[Any]:
         missing = missing_scripts(calls, results)
-        if missing:  # a new server, or SCRIPT FLUSH: send the texts, which the server keeps
+        if missing:  # a new server, or SCRIPT FLUSH: send the scripts' texts, which the server keeps
             try:
                 again = self._send(client, [calls[i] for i in missing], plain, repeat, whole=True)
             except RedisError as error:
                 if len(missing) == len(calls):
                     raise
                 self._script_cache.forget()
-                again = [error] * len(missing)  # what the others have handed out must not be lost with these
+                again = [error] * len(missing)  # keep the others' results, which may be handed-out messages
             for i, result in zip(missing, again, strict=True):
                 results[i] = result
         return [
@@ -183,7 +183,7 @@ class Executor:
                 else:
                     sockets.give_back(socket)
             if sockets is not None:
-                sockets.close()  # of a small pool, they may hold the last connection
+                sockets.close()  # in a small pool, they may hold the last connection
             sent = script_cache.complete(calls)
             if self._cluster is not None:
                 replies = self._cluster.run(sent, whole, repeat)
@@ -199,8 +199,8 @@ class Executor:
 
 
 def _execute(client: Any, calls: Sequence[Command[Any]], whole: bool) -> list[Any]:
-    """Run calls as redis-py does: it reads special replies, and tries again."""
-    options: dict[str, Any] = {NEVER_DECODE: True}  # bytes, also from a client that decodes replies
+    """Run calls through redis-py, which parses special replies and retries."""
+    options: dict[str, Any] = {NEVER_DECODE: True}  # bytes, even from a client that decodes replies
     if len(calls) == 1:
         try:
             return [client.execute_command(*calls[0].words(whole), **options)]

@@ -1,4 +1,4 @@
-"""The async way to Redis: runs the calls that the operations yield."""
+"""Runs the calls of operations on Redis, async."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from delayq.transport.server_check import translate
 T = TypeVar("T")
 Client: TypeAlias = clients_async.Client
 
-MOST_TRIPS = 32  # at once: a thousand tasks share as many connections, and need none of their own
+MOST_TRIPS = 32  # at once: a thousand tasks share this many connections
 
 
 class Executor:
-    """Runs operations on a client, which it makes when it is first needed. It belongs to one event loop until closed.
+    """Runs operations on a client, which it creates when first needed. It belongs to one event loop until closed.
 
     Args:
-        connect: makes the client, or returns one that others use, too.
-        shared: it is one that others use, too: it stays open.
+        connect: creates the client, or returns a shared one.
+        shared: whether others use the client too; it then stays open.
     """
 
     def __init__(self, connect: Callable[[], Client], shared: bool = False) -> None:
@@ -50,7 +50,7 @@ class Executor:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a client: none was closed since the last call."""
+        """Whether there is an open client."""
         return self._client is not None
 
     async def connected(self) -> Client:
@@ -66,14 +66,14 @@ class Executor:
         if self._loop is not None and self._loop is not loop:
             if not self._loop.is_closed():
                 raise InvalidInput("the queue is in use on another event loop: close it there, or make one for each")
-            self._forget()  # as after asyncio.run: its sockets are closed with their loop
+            self._forget()  # as after asyncio.run, whose loop has closed its sockets
         self._loop, lock, asked = loop, self._lock, times_cancelled()
         async with lock:
             if self._client is None:
                 client = self._connect()
                 try:
                     await clients_async.check_server(client)
-                    if self._lock is lock:  # else it was closed meanwhile, and another task may be at it
+                    if self._lock is lock:  # otherwise it was closed meanwhile, and another task may be connecting
                         self._cluster = Cluster(client) if isinstance(client, RedisCluster) else None
                         self._client = client
                 except (RedisError, RedisClusterException) as error:
@@ -88,14 +88,14 @@ class Executor:
         return self._client if self._client is not None and self._lock is lock else await self.connected()
 
     async def close(self) -> None:
-        """Close the client, unless it is shared; the next call makes a new one."""
+        """Close the client unless it is shared; the next call creates a new one."""
         client = self._client
         self._forget()
         if client is not None:
             await self._drop(client)
 
     async def leave(self, client: Client) -> None:
-        """Close what was opened anew of a client that was closed meanwhile, by whoever was using it."""
+        """Close connections that a caller opened on a client after it was closed."""
         if self._client is not client and not self._shared:
             await clients_async.close_idle(client)
 
@@ -107,12 +107,12 @@ class Executor:
         """Run an operation to its end and return its result.
 
         Args:
-            repeat: try again, for a second or two, when the connection fails; not for calls that must not run twice.
+            repeat: retry for a second or two if the connection fails, except for calls that must not run twice.
         """
         return await trampoline.run_async(operation, self.perform if repeat else self._perform_once)
 
     async def perform(self, effect: list[Command[Any]] | Work, repeat: bool = True) -> Any:
-        """Do what an operation has yielded."""
+        """Perform what an operation yielded."""
         return await (asyncio.to_thread(effect) if callable(effect) else self.run(effect, repeat))
 
     async def _perform_once(self, effect: list[Command[Any]] | Work) -> Any:
@@ -133,22 +133,22 @@ class Executor:
             async with self._trips:
                 results = await self._send(client, cluster, calls, repeat)
                 missing = missing_scripts(calls, results)
-                if missing:  # a new server, or SCRIPT FLUSH: send the texts, which the server keeps
+                if missing:  # a new server, or SCRIPT FLUSH: send the scripts' texts, which the server keeps
                     try:
                         again = await self._send(client, cluster, [calls[i] for i in missing], repeat, whole=True)
                     except RedisError as error:
                         if len(missing) == len(calls):
                             raise
                         self._script_cache.forget()
-                        again = [error] * len(missing)  # what the others have handed out must not be lost with these
+                        again = [error] * len(missing)  # keep the others' results, which may be handed-out messages
                     for i, result in zip(missing, again, strict=True):
                         results[i] = result
         except RedisError as error:
             self._script_cache.forget()
             heed_cancels(asked)
             raise translate(error) from error
-        except Exception as error:  # redis-py's own, when another task closes the connection that it is using
-            if not isinstance(error, ExceptionGroup):  # of a TaskGroup, which may leave a cancel of its own behind
+        except Exception as error:  # redis-py's own, if another task closes the connection in use
+            if not isinstance(error, ExceptionGroup):  # of a TaskGroup, which may leave its own cancel behind
                 heed_cancels(asked)
             if self._client is client:
                 raise
@@ -184,38 +184,38 @@ class Executor:
             await connection.disconnect(nowait=True)
 
         try:
-            if repeat:  # as often as the client was told to
+            if repeat:  # as often as the client's settings allow
                 results = await connection.retry.call_with_retry(lambda: _talk(client, connection, sent, whole), lost)
             else:
                 results = await _talk(client, connection, sent, whole)
             is_whole = True
         finally:
             if not is_whole:
-                await connection.disconnect(nowait=True)  # half a reply may be under way
+                await connection.disconnect(nowait=True)  # half a reply may be on its way
             await pool.release(connection)
         script_cache.note(sent, results)
         return results
 
 
 def times_cancelled() -> int:
-    """How often the running task was asked to end."""
+    """Return how often the running task was cancelled."""
     task = asyncio.current_task()
     return 0 if task is None else task.cancelling()
 
 
 def heed_cancels(asked: int) -> None:
-    """End the running task, if it was asked to since it had been so `asked` times.
+    """Raise CancelledError if the running task was cancelled more than `asked` times.
 
-    redis-py sends by `asyncio.wait_for`, which up to Python 3.11 forgets of a cancel when the work is done by then.
+    redis-py sends with `asyncio.wait_for`, which up to Python 3.11 loses a cancel if the work is already done.
     """
     if times_cancelled() > asked:
         raise asyncio.CancelledError
 
 
 async def _talk(client: Any, connection: Any, calls: Sequence[Command[Any]], whole: bool) -> list[Any]:
-    """Send calls on a connection and read their replies; an error of the server stands in its place."""
+    """Send calls on a connection and read their replies; an error of the server takes its reply's place."""
     if not connection.is_connected:
-        await connection.connect()  # behind sentinels, to the master of now
+        await connection.connect()  # behind sentinels, to the current master
     words: list[Any] = [call.words(whole) for call in calls]
     await connection.send_packed_command(b"".join(map(hiredis.pack_command, words)))
     results: list[Any] = []
@@ -229,6 +229,6 @@ async def _talk(client: Any, connection: Any, calls: Sequence[Command[Any]], who
             results.append(error)
         else:
             results.append(call.read(reply))
-    if any(isinstance(result, ReadOnlyError) for result in results):  # a master no more: find the one of now
+    if any(isinstance(result, ReadOnlyError) for result in results):  # no longer the master: find the new one
         await connection.disconnect(nowait=True)
     return results

@@ -1,7 +1,7 @@
-"""Connections of a redis-py pool, spoken to without redis-py's call path, which costs more than the server does.
+"""Connections of a redis-py pool, used without redis-py's call path, which costs more time than the server.
 
-redis-py connects, logs in and looks after the connections; in between, packed commands go straight to the socket,
-and replies straight to hiredis.
+redis-py connects, logs in and maintains the connections. In between, packed commands go straight to the socket, and
+replies straight to hiredis.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from redis.connection import ConnectionPool, DefaultParser
 Read: TypeAlias = Callable[[Any], Any]
 
 _CHUNK_BYTES = 64 * 1024
-_SLOWEST = 100_000  # bytes a second of an uplink: what was written may still be on its way for long
-_PACKET_BYTES = 2048  # short commands leave together: each packet wakes the server
+_SLOWEST = 100_000  # bytes a second of an uplink: written data may be on its way for long
+_PACKET_BYTES = 2048  # short commands are sent together, as each packet wakes the server
 _REFUSALS = (exceptions.ReadOnlyError, exceptions.ConnectionError)
 _QUICK_SECONDS = 0.0001  # an exchange with a server on this machine takes less, one across a network more
-_CHECK_AFTER_SECONDS = 30.0  # idle for longer, a firewall may have forgotten it: a PING finds out first
+_CHECK_AFTER_SECONDS = 30.0  # a firewall may drop a connection that is idle for longer: a PING detects that first
 
 _give_way: Callable[[], object] = getattr(os, "sched_yield", lambda: None)
 
@@ -33,13 +33,13 @@ class FastSocket:
 
     Args:
         pool: lends the connection until `close`.
-        is_quick: an exchange with its server, on another connection, was over at once.
+        is_quick: whether an exchange with its server on another connection was immediate.
 
     Attributes:
-        is_quick: the last exchange was over at once.
+        is_quick: whether the last exchange was immediate.
 
     Raises:
-        redis.exceptions.RedisError: as redis-py does when it cannot connect.
+        redis.exceptions.RedisError: as redis-py does if it cannot connect.
     """
 
     def __init__(self, pool: ConnectionPool, is_quick: bool = False) -> None:
@@ -52,8 +52,8 @@ class FastSocket:
             self.close(broken=True)
             raise
         self._socket: Any = getattr(self._connection, "_sock", None)
-        self._began = 0.0  # when the last exchange did
-        self._may_look = type(self._socket) is socket.socket  # what TLS has in its buffer, a descriptor does not tell
+        self._began = 0.0  # the start of the last exchange
+        self._may_look = type(self._socket) is socket.socket  # a descriptor does not show data in TLS's buffer
         self.is_quick = is_quick and self._may_look
         self._reader = hiredis.Reader(
             protocolError=exceptions.InvalidResponse,
@@ -63,41 +63,41 @@ class FastSocket:
 
     @property
     def has_socket(self) -> bool:
-        """Whether there is a socket to speak to: a server within this process (fakeredis) has none."""
+        """Whether there is a socket; a server within this process (fakeredis) has none."""
         return isinstance(self._socket, socket.socket)
 
     @property
     def is_ours(self) -> bool:
-        """Whether this process has made it: a socket that came over a fork is the parent's."""
+        """Whether this process opened it; after a fork, inherited sockets belong to the parent."""
         return self._process == os.getpid()
 
     def check(self, thoroughly: bool) -> None:
-        """Make sure, as far as that goes without a round trip, that the server is still there.
+        """Check that the server is still there, as far as possible without a round trip.
 
         Args:
-            thoroughly: also for a connection that was in use a moment ago.
+            thoroughly: check even a connection that was in use a moment ago.
 
         Raises:
-            redis.exceptions.ConnectionError: it is not.
+            redis.exceptions.ConnectionError: it is not there.
         """
         if not self._pool.owns_connection(self._connection):  # the sentinels have named another master
-            raise exceptions.ConnectionError("the connection leads to another server than the pool's")
+            raise exceptions.ConnectionError("the connection leads to a server other than the pool's")
         idle = time.monotonic() - self._used_at > _CHECK_AFTER_SECONDS
         if (idle or thoroughly) and self._connection.can_read(timeout=0):
-            raise exceptions.ConnectionError("the connection holds a reply that nobody waits for")
+            raise exceptions.ConnectionError("the connection holds an unexpected reply")
         if idle:
             self._connection.send_command("PING", check_health=False)
             self._connection.read_response()
 
     def exchange(self, commands: Iterable[bytes], reads: Iterable[Read]) -> list[Any]:
-        """Send packed commands, long ones as soon as they come, and return what is read of the replies.
+        """Send packed commands, long ones immediately, and return the values read from the replies.
 
-        A reply is read while the server works on the next one. An error of the server stands in its place, unread.
+        A reply is read while the server works on the next command. An error of the server is returned in its place.
 
         Raises:
             redis.exceptions.ConnectionError, redis.exceptions.TimeoutError: commands may or may not have run.
             redis.exceptions.ReadOnlyError: the server has become a replica; the pool may know its successor.
-            redis.exceptions.BusyLoadingError: the server is reading its data, and may serve in a moment.
+            redis.exceptions.BusyLoadingError: the server is loading its data and may be ready in a moment.
         """
         results, refusal, timeout = [], None, self._socket.gettimeout()
         self._began = time.perf_counter()
@@ -137,7 +137,7 @@ class FastSocket:
         return sent + len(packet)
 
     def _write(self, packet: bytes) -> None:
-        """Write a packet; each part of it within the socket's timeout."""
+        """Write a packet, each part of it within the socket's timeout."""
         if len(packet) <= _CHUNK_BYTES:
             self._socket.sendall(packet)
             return
@@ -159,13 +159,13 @@ class FastSocket:
     def _receive(self) -> bytes:
         """Wait for the next part of the replies.
 
-        What comes at once is looked for again and again: to fall asleep and be woken takes longer than most scripts do.
-        The processor is offered to whoever else wants it meanwhile, such as the server.
+        It polls if replies come immediately, as sleeping and waking take longer than most scripts. Meanwhile it yields
+        the processor to others, such as the server.
         """
         if self.is_quick:
             end = self._began + _QUICK_SECONDS
             while time.perf_counter() < end:
-                try:  # its number asked for each time: another thread may close it, and another file get the number
+                try:  # read the number each time: if another thread closes the file, another one may get its number
                     return os.read(self._socket.fileno(), _CHUNK_BYTES)
                 except BlockingIOError:
                     _give_way()
@@ -176,7 +176,7 @@ class FastSocket:
         """Give the connection back to its pool.
 
         Args:
-            broken: it may hold half a command or half a reply, and must not be used again.
+            broken: whether it may hold half a command or half a reply and must not be used again.
         """
         if not self.is_ours:
             return
@@ -190,8 +190,8 @@ class FastSocketPool:
 
     Args:
         pool: lends the connections.
-        keep: keep a socket between two calls: for a pool that nobody else needs.
-        lost: called when a socket was found broken: another server may have taken the place of its own.
+        keep: whether to keep a socket between two calls, for a pool that nobody else needs.
+        lost: called if a socket was found broken, as another server may have replaced its own.
     """
 
     def __init__(self, pool: ConnectionPool, keep: bool, lost: Callable[[], object]) -> None:
@@ -199,16 +199,16 @@ class FastSocketPool:
         self._keep = keep
         self._lost = lost
         self._idle: list[FastSocket] = []
-        self._is_quick = False  # for the sockets of a client of others, which are made anew for each call
+        self._is_quick = False  # for the sockets of a shared client, which are created for each call
 
     def take(self, repeats: bool) -> FastSocket:
         """Lend a socket, to be used or given back.
 
         Args:
-            repeats: what it is for may run twice: no need to make sure first that the server is there.
+            repeats: whether the commands may run twice, so that no check of the server is needed first.
 
         Raises:
-            redis.exceptions.RedisError: there is no connection, and redis-py has tried as long as it does.
+            redis.exceptions.RedisError: there is no connection after redis-py's retries.
         """
         while True:
             try:
@@ -225,7 +225,7 @@ class FastSocketPool:
                     return fast
 
     def use(self, fast: FastSocket, commands: Iterable[tuple[Any, ...]], reads: Iterable[Read]) -> list[Any]:
-        """Send commands and return what is read of the replies, as `FastSocket.exchange`; the socket is given back."""
+        """Send commands, return the values read from the replies, and give the socket back, like `exchange`."""
         broken = True
         try:
             results = fast.exchange(map(hiredis.pack_command, commands), reads)
@@ -243,7 +243,7 @@ class FastSocketPool:
             self._idle.append(fast)
 
     def end(self) -> None:
-        """Give all sockets back to the pool; those that are in use, once they are no longer."""
+        """Give all sockets back to the pool; those in use follow when they are no longer used."""
         self._keep = False
         self.close()
 

@@ -1,7 +1,7 @@
-"""What an idle consumer waits on: a token in a queue's bell, until a time that the client keeps.
+"""How an idle consumer waits: for a token in a queue's bell, with a timeout kept by the client.
 
-An idle Redis notices that a blocked client's time is up only at its next tick, up to 100 ms late. So the timeout is
-kept here, on the socket of the blocked connection, which stays blocked across many waits.
+An idle Redis notices that a blocked client's timeout is over only at its next tick, up to 100 ms late. So the timeout
+is kept here, on the socket of the blocked connection, which stays blocked across many waits.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from delayq.transport.executor import Client
 from delayq.transport.redis_py import is_connected
 from delayq.transport.server_check import translate
 
-# A connection that a firewall has dropped in silence would never ring: ask anew from time to time.
+# A connection that a firewall has silently dropped would never ring, so block again from time to time.
 _BLOCK_SECONDS = 30
 _POLL_SECONDS = 0.01
-_CROSSED_SECONDS = 1.0  # a command that has not arrived after so long will not
+_CROSSED_SECONDS = 1.0  # a command that has not arrived after this time will not arrive
 _SELECT_LIMIT = 1024
 
 
@@ -33,11 +33,11 @@ class BellListener:
     """One blocked connection on one bell.
 
     Args:
-        client: whose pool lends the connection.
-        key: the bell's.
+        client: its pool lends the connection.
+        key: of the bell.
 
     Attributes:
-        client: likewise.
+        client: the client.
     """
 
     def __init__(self, client: Client, key: str) -> None:
@@ -52,7 +52,7 @@ class BellListener:
         self._process = os.getpid()
 
     def listen(self) -> None:
-        """Be woken by the next token, if not listening already."""
+        """Start listening for the next token, if not listening already."""
         if self._process != os.getpid():  # forked: the socket is the parent's
             self._connection, self._listening, self._process = None, False, os.getpid()
         if self._listening and time.monotonic() > self._asked_at + 2 * _BLOCK_SECONDS:
@@ -60,7 +60,7 @@ class BellListener:
         if self._listening:
             return
         try:
-            if self._connection is not None and self._has_reply():  # nobody listened: it was to be silent
+            if self._connection is not None and self._has_reply():  # it should be silent while nobody listens
                 self.close()
             if self._connection is None:
                 self._connect()
@@ -73,11 +73,11 @@ class BellListener:
         self._listening, self._asked_at = True, time.monotonic()
 
     def words(self) -> tuple[Any, ...]:
-        """Return the command that blocks until something comes."""
+        """Return the command that blocks until a token comes."""
         return "BLPOP", self._key, _BLOCK_SECONDS
 
     def fileno(self) -> int:
-        """Return the socket's descriptor; -1 when there is none (not connected, or a server within this process)."""
+        """Return the socket's descriptor; -1 if there is none (not connected, or a server within this process)."""
         sock = getattr(self._connection, "_sock", None)
         return sock.fileno() if isinstance(sock, socket.socket) else -1
 
@@ -85,17 +85,17 @@ class BellListener:
         """Take the token, if one has come."""
         if not self._listening:
             return False
-        if not is_connected(self._connection):  # the client was closed: the next look for work opens it again
+        if not is_connected(self._connection):  # the client was closed; the next claim opens it again
             self.close()
             return True
         try:
             if not self._connection.can_read(timeout=0):
                 return False
             reply = self._connection.read_response(disable_decoding=True)
-        except MovedError:  # the bell has: whoever looks for work now finds out where to
+        except MovedError:  # the bell has moved; the next claim finds out where to
             self.close()
             return True
-        except AskError:  # it is about to, and until then each BLPOP would be answered so, at once
+        except AskError:  # it is about to move; until then each BLPOP would return this at once
             self._listening, self._silent_until = False, time.monotonic() + FALLBACK_MS / 1000
             return True
         except RedisError as error:
@@ -105,28 +105,28 @@ class BellListener:
         return reply is not None
 
     def stop_listening(self) -> bool:
-        """Stop listening; True when a token came all the same, which the caller must use or pass on."""
+        """Stop listening; True if a token came meanwhile, which the caller must use or pass on."""
         if not self._listening:
             return False
         until = time.monotonic() + _CROSSED_SECONDS
         try:
-            # Either connection may be the quicker: a BLPOP that is yet to come blocks, and is not to be waited for.
+            # Either connection may be faster: do not wait for a BLPOP that arrives after the UNBLOCK, as it blocks.
             while not (self._has_reply() or self._node.execute_command("CLIENT UNBLOCK", self._client_id)):
                 if time.monotonic() > until:
                     self.close()
                     return False
             reply = self._connection.read_response(disable_decoding=True)
-        except RedisError:  # no right to unblock, or no connection: a token may be lost, which the fallback poll heals
+        except RedisError:  # no right to unblock, or no connection: a lost token is found by the fallback poll
             self.close()
             return False
         self._listening = False
         return reply is not None
 
     def interrupt(self) -> None:
-        """Break the connection, so that a thread that waits on it wakes; from any thread."""
+        """Break the connection to wake the thread that waits on it; callable from any thread."""
         sock = getattr(self._connection, "_sock", None)
         if isinstance(sock, socket.socket):
-            with contextlib.suppress(OSError):  # it is closed already
+            with contextlib.suppress(OSError):  # already closed
                 sock.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
@@ -137,13 +137,13 @@ class BellListener:
             self._node.connection_pool.release(connection)
 
     def __del__(self) -> None:
-        # A thread that has waited and ended leaves its bell to the garbage collector: the pool wants its connection.
+        # When a waiting thread has ended, its bell is garbage-collected; give the connection back to the pool.
         with contextlib.suppress(Exception):
             self.close()
 
     def _has_reply(self) -> bool:
-        """Whether there is something to read, be it the connection's end."""
-        try:  # redis-py would connect anew, and nothing has been asked for there
+        """Whether there is something to read, even the connection's end."""
+        try:  # redis-py would reconnect, and nothing was requested on that connection
             return not is_connected(self._connection) or bool(self._connection.can_read(timeout=0))
         except RedisError:
             return True
@@ -161,15 +161,15 @@ class BellListener:
 
 
 class StreamListener(BellListener):
-    """One blocked connection on a shard of a topic, and on the key that tells of records which are to be appended.
+    """One blocked connection on a shard of a topic, and on the key that announces records to append.
 
     Args:
-        client: whose pool lends the connection.
-        stream: the shard's.
+        client: its pool lends the connection.
+        stream: the shard's stream.
         waking: the other key.
 
     Attributes:
-        seen: the ids behind which the two are read.
+        seen: the ids after which the two are read.
     """
 
     def __init__(self, client: Client, stream: str, waking: str) -> None:
@@ -190,7 +190,7 @@ def wait(bells: Sequence[BellListener], seconds: float, wake: int = -1) -> None:
         seconds = min(seconds, _POLL_SECONDS)
     if wake >= 0:
         sockets.append(wake)
-    # A socket that another thread closes before it is waited for has something to say: whoever looks finds out.
+    # A socket that another thread closed before the wait counts as readable: the caller finds out.
     with contextlib.suppress(OSError):
         if max(sockets, default=0) < _SELECT_LIMIT:  # select keeps microseconds, poll only milliseconds
             select.select(sockets, [], [], max(0.0, seconds))

@@ -1,4 +1,4 @@
-"""What an idle consumer waits on: a token in a queue's bell, until a time that the client keeps."""
+"""How an idle consumer waits: for a token in a queue's bell, with a timeout kept by the client."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from delayq.transport.executor_async import Client, heed_cancels, times_cancelle
 from delayq.transport.redis_py import can_read, give_back
 from delayq.transport.server_check import translate
 
-# A connection that a firewall has dropped in silence would never ring: ask anew from time to time.
+# A connection that a firewall has silently dropped would never ring, so block again from time to time.
 _BLOCK_SECONDS = 30
 _POLL_SECONDS = 0.01
-_CROSSED_SECONDS = 1.0  # a command that has not arrived after so long will not
+_CROSSED_SECONDS = 1.0  # a command that has not arrived after this time will not arrive
 
 
 class BellListener:
-    """One blocked connection on one bell, and the task that reads what it says.
+    """One blocked connection on one bell, and the task that reads its reply.
 
     Args:
-        client: whose pool lends the connection.
-        key: the bell's.
+        client: its pool lends the connection.
+        key: of the bell.
 
     Attributes:
-        client: likewise.
-        reading: ends when a token, or something else, has come; None while nobody listens.
-        cannot_block: there is nothing to wait on: a server within this process (fakeredis), which is to be polled.
+        client: the client.
+        reading: the task, which ends when a token or anything else has come; None while nobody listens.
+        cannot_block: whether there is nothing to wait on: a server within this process (fakeredis) must be polled.
     """
 
     def __init__(self, client: Client, key: str) -> None:
@@ -47,7 +47,7 @@ class BellListener:
         self.cannot_block = False
 
     async def listen(self) -> None:
-        """Be woken by the next token, if not listening already."""
+        """Start listening for the next token, if not listening already."""
         if self.reading is not None and time.monotonic() > self._asked_at + 2 * _BLOCK_SECONDS:
             await self.close()
         if self.reading is not None or self.cannot_block or time.monotonic() < self._silent_until:
@@ -75,7 +75,7 @@ class BellListener:
         self.reading = asyncio.create_task(reads, name="delayq-bell")
 
     def words(self) -> tuple[Any, ...]:
-        """Return the command that blocks until something comes."""
+        """Return the command that blocks until a token comes."""
         return "BLPOP", self._key, _BLOCK_SECONDS
 
     async def take_token(self) -> bool:
@@ -86,15 +86,15 @@ class BellListener:
 
     async def _read(self) -> bool:
         reading, self.reading = self.reading, None
-        if reading is None or reading.cancelled():  # as all tasks are when an event loop ends
+        if reading is None or reading.cancelled():  # as all tasks are at the end of an event loop
             await self.close()
             return False
         try:
             return (await reading) is not None
-        except MovedError:  # the bell has: whoever looks for work now finds out where to
+        except MovedError:  # the bell has moved; the next claim finds out where to
             await self.close()
             return True
-        except AskError:  # it is about to, and until then each BLPOP would be answered so, at once
+        except AskError:  # it is about to move; until then each BLPOP would return this at once
             self._silent_until = time.monotonic() + FALLBACK_MS / 1000
             return True
         except RedisError as error:
@@ -102,13 +102,13 @@ class BellListener:
             raise translate(error) from error
 
     async def stop_listening(self) -> bool:
-        """Stop listening; True when a token came all the same, which the caller must use or pass on."""
+        """Stop listening; True if a token came meanwhile, which the caller must use or pass on."""
         if self.reading is None:
             return False
         asked = times_cancelled()
         try:
             until = time.monotonic() + _CROSSED_SECONDS
-            # Either connection may be the quicker: a BLPOP that is yet to come blocks, and is not to be waited for.
+            # Either connection may be faster: do not wait for a BLPOP that arrives after the UNBLOCK, as it blocks.
             while not self.reading.done() and time.monotonic() < until:
                 unblocked = await self._node.execute_command("CLIENT UNBLOCK", self._client_id)
                 await asyncio.wait({self.reading}, timeout=_CROSSED_SECONDS if unblocked else 0.001)
@@ -121,7 +121,7 @@ class BellListener:
         return False
 
     def interrupt(self) -> None:
-        """Wake the task that waits on this; the connection is given up then."""
+        """Wake the task that waits on this, which then gives the connection up."""
         if self.reading is not None:
             self.reading.cancel()
 
@@ -132,16 +132,16 @@ class BellListener:
         try:
             if reading is not None:
                 reading.cancel()
-                await asyncio.wait({reading})  # to await it itself would take a cancel of ours for its end
+                await asyncio.wait({reading})  # awaiting it directly would confuse our own cancel with its end
                 if not reading.cancelled():
-                    reading.exception()  # of no use to anybody
+                    reading.exception()  # mark it as retrieved
         finally:
             if connection is not None:
                 await connection.disconnect(nowait=True)
                 await _release(self._node, connection)
 
     async def _is_stale(self) -> bool:
-        """Whether the kept connection has broken while nobody listened: it was silent then, but for its end."""
+        """Whether the kept connection broke while nobody listened; only its end can make it readable."""
         try:
             return not self._connection.is_connected or await can_read(self._connection)
         except RedisError:
@@ -163,15 +163,15 @@ class BellListener:
 
 
 class StreamListener(BellListener):
-    """One blocked connection on a shard of a topic, and on the key that tells of records which are to be appended.
+    """One blocked connection on a shard of a topic, and on the key that announces records to append.
 
     Args:
-        client: whose pool lends the connection.
-        stream: the shard's.
+        client: its pool lends the connection.
+        stream: the shard's stream.
         waking: the other key.
 
     Attributes:
-        seen: the ids behind which the two are read.
+        seen: the ids after which the two are read.
     """
 
     def __init__(self, client: Client, stream: str, waking: str) -> None:

@@ -1,4 +1,4 @@
-"""How a queue or a topic comes by its client: by a URL, the environment, or the embedded store."""
+"""The client of a queue or a topic: from a URL, the environment, or the embedded store."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from delayq.transport.executor import Client
 
 
 def check_client(url: str | None, redis: object) -> None:
-    """Raise InvalidInput when a server is named twice, or by what is no client of redis-py."""
+    """Raise InvalidInput if a server is given twice, or `redis` is not a client of redis-py."""
     if url is not None and redis is not None:
         raise InvalidInput("url= and redis= were given: give one of them")
     if redis is not None and not hasattr(redis, "connection_pool") and not hasattr(redis, "nodes_manager"):
-        raise InvalidInput(f"redis={redis!r} is not a client of redis-py: give url= for an address")
+        raise InvalidInput(f"redis={redis!r} is not a redis-py client: use url= for an address")
     if inspect.iscoroutinefunction(getattr(redis, "execute_command", None)):
         raise InvalidInput(f"redis={redis!r} is a client of redis.asyncio: use it with delayq.aio")
 
@@ -30,7 +30,7 @@ def connect(url: str | None = None) -> Client:
 def chosen_url(url: str | None) -> str | None:
     """Return `url`, else DELAYQ_URL; None for the embedded store."""
     if url == "":
-        raise InvalidURL("url='' names no server: give a URL, or None for DELAYQ_URL or the embedded store")
-    if url is None and os.environ.get("DELAYQ_URL") == "":  # as of "$REDIS_URL", which is not set
-        raise InvalidURL("DELAYQ_URL is empty: give it a URL, or unset it for the embedded store")
+        raise InvalidURL("url='' is empty: give a URL, or None for DELAYQ_URL or the embedded store")
+    if url is None and os.environ.get("DELAYQ_URL") == "":  # such as from "$REDIS_URL" when that is not set
+        raise InvalidURL("DELAYQ_URL is empty: set it to a URL, or unset it for the embedded store")
     return url or os.environ.get("DELAYQ_URL")

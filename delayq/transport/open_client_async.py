@@ -1,4 +1,4 @@
-"""How a queue or a topic of the async face comes by its client."""
+"""The client of a queue or a topic in the async API."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from delayq.transport.open_client import chosen_url
 
 
 def check_client(url: str | None, redis: Any) -> None:
-    """Raise InvalidInput when a server is named twice, or by what is no client of redis.asyncio."""
+    """Raise InvalidInput if a server is given twice, or `redis` is not a client of redis.asyncio."""
     if url is not None and redis is not None:
         raise InvalidInput("url= and redis= were given: give one of them")
     if redis is not None and not hasattr(redis, "connection_pool") and not hasattr(redis, "nodes_manager"):
-        raise InvalidInput(f"redis={redis!r} is not a client of redis-py: give url= for an address")
+        raise InvalidInput(f"redis={redis!r} is not a redis-py client: use url= for an address")
     if redis is not None and not inspect.iscoroutinefunction(redis.execute_command):
         raise InvalidInput(f"redis={redis!r} is not a client of redis.asyncio: use it with delayq.Queue")
 

@@ -1,4 +1,4 @@
-"""What the versions of redis-py call by different names, or lack: delayq works with 5.3.1 and newer."""
+"""Differences between versions of redis-py; delayq works with 5.3.1 and newer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def is_connected(connection: Any) -> bool:
 
 
 async def can_read(connection: Any) -> bool:
-    """Return whether a reply, or the connection's end, has come; `can_read_destructive` is deprecated since 8.0."""
+    """Return whether a reply or the connection's end has come; `can_read_destructive` is deprecated since 8.0."""
     return bool(await (connection.can_read if hasattr(connection, "can_read") else connection.can_read_destructive)())
 
 
@@ -21,9 +21,9 @@ def give_back(node: Any, connection: Any) -> None:
 
 
 async def close_idle(node: Any) -> None:
-    """Close the unused connections of an async cluster's node; a connection that is being closed is not lent.
+    """Close the idle connections of an async cluster's node; a connection that is being closed is not lent.
 
-    redis-py 5 and 6 have no method for it, and that of later ones would close a connection that was lent meanwhile.
+    redis-py 5 and 6 have no method for this, and the method of later versions might close a connection lent meanwhile.
     """
     idle = node._free  # noqa: SLF001
     for _ in range(len(idle)):

@@ -1,4 +1,4 @@
-"""How often a command of the async face is repeated when its connection failed: as `clients` says."""
+"""Retries of the async API after a failed connection, with the rules of `clients`."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ T = TypeVar("T")
 
 
 def retry(base: float = 0.1) -> Retry:
-    """Return the rule by which a call is repeated when its connection failed: `base` seconds first, then doubling."""
+    """Return the retry rule for failed connections: wait `base` seconds first, then twice as long each time."""
     failures: Any = FAILURES
     return _Retry(EqualJitterBackoff(base=base, cap=1), RETRIES, failures)
 
 
 class _Retry(Retry):
-    """As that of `clients`: it neither repeats what must not run twice, nor multiplies the tries to connect."""
+    """Like that of `clients`: it does not repeat calls that must not run twice, or multiply connection attempts."""
 
     async def call_with_retry(
         self,
@@ -33,13 +33,13 @@ class _Retry(Retry):
         with_failure_count: bool = False,
     ) -> T:
         retries = self._retries if REPEATS.get() else 0
-        token = REPEATS.set(False)  # whatever connects within this call makes no tries of its own
+        token = REPEATS.set(False)  # connecting within this call is not retried separately
         try:
             for failures in itertools.count(1):
                 try:
                     return await do()
                 except (AuthenticationError, AuthorizationError):
-                    raise  # refused it stays, and some servers lock out a user who insists
+                    raise  # it would be refused again, and some servers lock out a user who insists
                 except self._supported_errors as error:
                     await (fail(error, failures) if with_failure_count else fail(error))
                     if failures > retries or HURRIES.get()() or (is_retryable is not None and not is_retryable(error)):
@@ -47,4 +47,4 @@ class _Retry(Retry):
                     await asyncio.sleep(self._backoff.compute(failures))
         finally:
             REPEATS.reset(token)
-        raise AssertionError  # the count has no end
+        raise AssertionError  # the loop never ends by itself

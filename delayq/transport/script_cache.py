@@ -1,4 +1,4 @@
-"""What servers know of the scripts, and what is sent again when one does not; what both faces share."""
+"""Which scripts the servers know, and which calls to repeat if one does not; shared by both APIs."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ _STRANGERS = (
     exceptions.ConnectionError,
     exceptions.TimeoutError,
 )
-"""Errors behind which there may be a server that does not know what the one before it was told."""
+"""Errors after which another server, which does not know the scripts, may have taken over."""
 
 
 class ScriptCache:
-    """Which scripts a client has sent the text of, to the server of which key.
+    """Which scripts a client has sent as text, to the server of which key.
 
-    A server that does not know a script refuses its call and runs the calls behind it; sent again, it comes after
-    them. So in a trip of several calls, whose order may matter, a script that was not told yet brings its text.
+    A server that does not know a script refuses its call but runs the calls after it; if sent again, the script runs
+    after them. So in a trip of several calls, whose order may matter, a script that is not known yet is sent as text.
 
-    What a server has forgotten since is told again once a call was refused or lost: all of it in a restart or by SCRIPT
-    FLUSH, or the script that was not used for longest (Redis 7.4 and newer keep 500 of those that came as texts). Until
-    then, a trip may still run in another order: a claim looks whether it has come before the promotion.
+    A server may forget scripts: all of them in a restart or by SCRIPT FLUSH, or the least recently used one (Redis 7.4
+    and newer keep 500 of those sent as text). They are sent again after a call was refused or lost. Until then, a trip
+    may run in another order, so a claim checks whether it ran before the promotion.
     """
 
     def __init__(self) -> None:
         self._known: set[tuple[str, str]] = set()
 
     def complete(self, calls: Sequence[Command[Any]]) -> Sequence[Command[Any]]:
-        """Return the calls of a trip, with the texts that are missing."""
+        """Return the calls of a trip, with the text of scripts that the server does not know."""
         if len(calls) == 1:
             return calls
         known, completed, new = self._known, list(calls), set()
@@ -46,7 +46,7 @@ class ScriptCache:
         return completed if new else calls
 
     def note(self, calls: Sequence[Command[Any]], replies: Sequence[Any]) -> None:
-        """Note what a trip was answered: what a server has refused, it may not have kept."""
+        """Note the replies of a trip; a server may not have kept the scripts of refused calls."""
         for call, reply in zip(calls, replies, strict=True):
             if isinstance(reply, _STRANGERS):
                 self.forget()
@@ -55,14 +55,14 @@ class ScriptCache:
                 self._known.add((call.script.sha, call.key))
 
     def forget(self) -> None:
-        """Note that a server was lost, or did not know a script: the next one may know none."""
+        """Note that a server was lost or did not know a script; the next one may know none."""
         self._known.clear()
 
 
 def missing_scripts(calls: Sequence[Command[Any]], results: Sequence[Any]) -> list[int]:
-    """Return which calls of a trip are to be sent again: those of scripts that the server does not know.
+    """Return which calls of a trip to send again: those whose script the server does not know.
 
-    And what goes along with these: it was answered before they have run.
+    Calls that go along with these are included, as they were answered before those ran.
     """
     refused = [isinstance(result, exceptions.NoScriptError) for result in results]
     if True not in refused:

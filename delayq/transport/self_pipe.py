@@ -19,8 +19,8 @@ class SelfPipe:
         return self._read.fileno()
 
     def ring(self) -> None:
-        """Wake the waiting thread, now or when it waits next; in vain once closed."""
-        with contextlib.suppress(OSError):  # full of calls that nobody has answered yet, or closed
+        """Wake the waiting thread, now or when it waits next; does nothing once closed."""
+        with contextlib.suppress(OSError):  # full of unanswered calls, or closed
             self._write.send(b".")
 
     def clear(self) -> bool:

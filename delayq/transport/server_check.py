@@ -1,4 +1,4 @@
-"""What is known of a server, and what the errors on the way to it mean."""
+"""The check of a server's version and settings, and the translation of connection errors."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from delayq.transport.clients import lacks_handshake
 
 Client: TypeAlias = "redis.Redis | RedisCluster"
 
-OLDEST = (6, 2)  # ZRANGE … BYSCORE, ZMSCORE, LMOVE, and ACLs that can name them
+OLDEST = (6, 2)  # has ZRANGE … BYSCORE, ZMSCORE, LMOVE, and ACLs that can name them
 
 
 @dataclass(frozen=True)
 class ServerInfo:
-    """What a server tells of itself; None where it does not.
+    """The version and settings of a server; None for each value that it does not return.
 
-    ``save_points`` is the setting ``save``, empty when none is set; it is asked for when ``append_only`` is false.
+    ``save_points`` is the setting ``save``, empty if none is set; it is read only if ``append_only`` is false.
     """
 
     address: str
@@ -48,10 +48,10 @@ class ServerInfo:
 
 
 def check_server(client: Client) -> ServerInfo:
-    """Refuse a server that is too old, warn of settings that may lose messages, and return what is known.
+    """Refuse a server that is too old, warn about settings that may lose messages, and return the server's info.
 
-    Of a cluster, all primaries that are there are checked, and the oldest is returned; only when none is there, that is
-    an error. A process logs a warning once per server.
+    In a cluster, all available primaries are checked, and the oldest is returned; if none is available, that is an
+    error. A process logs each warning once per server.
 
     Raises:
         ServerTooOld, LoginRefused, ServerUnreachable, ServerNotReady
@@ -67,13 +67,13 @@ def check_server(client: Client) -> ServerInfo:
 
 
 def judge(found: list[ServerInfo], away: DelayqError | None) -> ServerInfo:
-    """Return the oldest of the servers found; see `check_server`. `away` is why one of them was not."""
+    """Return the oldest of the servers found; see `check_server`. `away` is the error of an unavailable one."""
     if away is not None and not found:
         raise away
     for info in found:
         if info.version is not None and info.version < OLDEST:
             version = ".".join(map(str, info.version))
-            raise ServerTooOld(f"{info.address} is Redis {version}: delayq needs 6.2 or newer, upgrade the server")
+            raise ServerTooOld(f"{info.address} is Redis {version}, but delayq needs 6.2 or newer: upgrade the server")
         _warn(info)
     return min(found, key=lambda info: info.version or ())
 
@@ -111,7 +111,7 @@ def _inspect(server: redis.Redis, address: str) -> ServerInfo:
 
 
 def inspecting(address: str) -> Generator[tuple[str, ...], Any, ServerInfo]:
-    """Ask a server about itself: yields commands, and is sent their replies or errors."""
+    """Ask a server for its info: yields commands, and is sent their replies or errors."""
     told = _info_reply((yield ("INFO",)), address)
     version = re.match(r"(\d+)\.(\d+)(?:\.(\d+))?", str(told.get("redis_version", "")))
     append_only = bool(told["aof_enabled"]) if "aof_enabled" in told else None
@@ -127,7 +127,7 @@ def inspecting(address: str) -> Generator[tuple[str, ...], Any, ServerInfo]:
 
 
 def _info_reply(reply: Any, address: str) -> dict[str, Any]:
-    """Read the reply to INFO or CONFIG GET; empty where it is forbidden, renamed or, as in a fake server, missing."""
+    """Read the reply to INFO or CONFIG GET; empty if it is forbidden, renamed or, as in a fake server, missing."""
     if isinstance(reply, exceptions.ResponseError) and _NO_DATABASE not in str(reply):
         return {}
     if isinstance(reply, exceptions.RedisError):
@@ -160,14 +160,14 @@ def _warn_once(warning: str, server: str, **details: object) -> None:
 
 
 def translate(error: Exception, address: str = "", key: str = "") -> DelayqError:
-    """Return what an error of redis-py means, as an error of delayq; its text names `address`, if given.
+    """Translate an error of redis-py into an error of delayq; its text names `address`, if given.
 
-    Where the server says of a key that it holds another type, but not which, the text names `key`, of the same call.
+    If the server reports a wrong type without naming the key, the text names `key`, a key of the same call.
 
-    An error whose text begins with a code of a class in `delayq.errors` comes from a script, and is of that class.
+    An error whose text begins with the code of a class in `delayq.errors` comes from a script and becomes that class.
     """
     if isinstance(error, exceptions.RedisClusterException):
-        why = error.__cause__ or error.__context__  # redis-py takes a missing right for a server without a cluster
+        why = error.__cause__ or error.__context__  # redis-py reports a missing right as a server without a cluster
         if isinstance(why, _HIDDEN) or (why is error.__cause__ and isinstance(why, exceptions.RedisError)):
             return translate(why, address)
     kind, text, remedy = _meaning(error)
@@ -180,23 +180,23 @@ def translate(error: Exception, address: str = "", key: str = "") -> DelayqError
 
 
 _WAIT = "try again later"
-_LOGIN = "check the user, the password, and what the server's ACL lets this user do"
-_CONNECT = "check that the server runs, and the URL"
+_LOGIN = "check the user, the password, and the user's rights in the server's ACL"
+_CONNECT = "check that the server is running, and check the URL"
 _MEMORY = "nothing was stored: raise maxmemory, let consumers drain the queues, or trim topics"
 _CLUSTER = "the server belongs to a cluster: use a redis+cluster:// URL"
-_NO_CLUSTER = "check that the URL's nodes make up a whole cluster; redis:// is for a server that stands alone"
-_OVERWRITTEN = "a key of the queue or topic belongs to another program: give one of the two another name or prefix"
+_NO_CLUSTER = "check that the URL's nodes form a complete cluster; use redis:// for a single server"
+_OVERWRITTEN = "a key of the queue or topic belongs to another program: use another name or prefix for one of them"
 _POOL = "raise max_connections in the URL, or use fewer threads"
 _NO_DATABASE = "DB index is out of range"
 _BY_TEXT: dict[str, tuple[type[DelayqError], str]] = {
-    _NO_DATABASE: (ServerError, "the URL names a database that the server lacks: 0 is always there"),
+    _NO_DATABASE: (ServerError, "the server does not have the database in the URL: use 0, which always exists"),
     "max number of clients reached": (
         ServerUnreachable,
-        "the server is up, but serves no more connections: raise its maxclients, or run fewer clients",
+        "the server is up, but accepts no more connections: raise its maxclients, or run fewer clients",
     ),
     "Too many connections": (ServerError, _POOL),  # a plain ConnectionError in redis-py 5
 }
-_NO_TLS = "it accepts connections, but does not answer to TLS: use redis:// for a port without, or the port for TLS"
+_NO_TLS = "it accepts connections, but does not answer TLS: use redis:// for a port without TLS, or the port for TLS"
 
 _HIDDEN = (exceptions.RedisClusterException, exceptions.NoPermissionError)
 
@@ -233,16 +233,16 @@ _BY_CODE: dict[str, tuple[type[DelayqError], str]] = {
     **dict.fromkeys(_NOT_READY, (ServerNotReady, _WAIT)),
 }
 
-# The command that a pipeline names holds the payload, which is nobody's business.
+# The command in a pipeline's error contains the payload, which must not be shown.
 _PIPELINE = re.compile(r"Command # \d+ \(.*\) of pipeline caused error: ", re.DOTALL)
-# Redis 6.2 wraps what a command in a script replied: "Error running script (call to f_…): @user_script: 1: -OOM …", and
-# what a script that looks at a refusal returns: "@user_script: 1: -OOM …".
+# Redis 6.2 wraps the error of a command in a script: "Error running script (call to f_…): @user_script: 1: -OOM …", and
+# the error that a script returns after handling a refusal: "@user_script: 1: -OOM …".
 _CODED = re.compile(
     r"(?:(?:Error running script .*?)?@user_script: ?\d+: -?)?(?P<code>[A-Z]{2,}) (?P<text>.*)", re.DOTALL
 )
-# What a server says to a user without a right, and what the versions put around it when a script was running.
+# The server's text for a missing right, and what different versions put around it if a script was running.
 _RIGHT = re.compile(r"has no permissions to run the '(?P<command>[^']+)' command|(?P<key>\b(?:a key|the keys|keys)\b)")
-_RIGHTS_OF_WHOLE = {  # Redis 6.2 does not say which part of a command it was
+_RIGHTS_OF_WHOLE = {  # Redis 6.2 does not name the subcommand
     "client": "+client|setname, and to a consumer +client|id and +client|unblock",
     "cluster": "+cluster|slots",
     "sentinel": "+sentinel|masters",
@@ -254,7 +254,7 @@ _AROUND = re.compile(r"^Error running script .*?@user_script: \d+: | script:( [0
 def _meaning(error: Exception) -> tuple[type[DelayqError], str, str]:
     text = _PIPELINE.sub("", str(error), count=1)
     if isinstance(error, MasterNotFoundError):
-        text = text.partition(" : ")[0]  # what follows prints every sentinel's client
+        text = text.partition(" : ")[0]  # the rest is the repr of every sentinel's client
     in_script = _FORBIDDEN_IN_SCRIPT.search(text) is not None
     if in_script or isinstance(error, exceptions.NoPermissionError) or text.startswith("NOPERM "):
         text = _AROUND.sub("", text.removeprefix("NOPERM "))
@@ -274,7 +274,7 @@ def _meaning(error: Exception) -> tuple[type[DelayqError], str, str]:
 
 
 def _known(error: Exception, text: str) -> tuple[type[DelayqError], str] | None:
-    """Return what an error means that its words or its class tell, and the remedy."""
+    """Return the class and remedy of an error that is known by its text or class."""
     for words, known in _BY_TEXT.items():
         if words in text:
             return known
@@ -284,18 +284,18 @@ def _known(error: Exception, text: str) -> tuple[type[DelayqError], str] | None:
 
 
 def _right(text: str) -> str:
-    """The right whose lack a server's refusal tells of."""
+    """Return the right that is missing, from a server's refusal."""
     match = _RIGHT.search(text)
     if match is None:
-        return "the command that ACL LOG names"
+        return "the command that ACL LOG shows"
     if match["command"] is None:
-        return "the keys of the queue, as in ~delayq:{emails}:*, or of the topic, as in ~delayq:{orders}:topic*"
+        return "the keys of the queue, such as ~delayq:{emails}:*, or of the topic, such as ~delayq:{orders}:topic*"
     return _RIGHTS_OF_WHOLE.get(match["command"], f"+{match['command']}")
 
 
 @functools.cache
 def _scripted() -> dict[str, type[DelayqError]]:
-    """The classes that a script's error may have, by code."""
+    """Return the classes of scripts' errors by code."""
     classes, found = [DelayqError], {}
     while classes:
         cls = classes.pop()

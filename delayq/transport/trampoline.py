@@ -1,4 +1,4 @@
-"""Runs a program to its end: performs each effect that it yields, and sends it the answer."""
+"""Run a program to its end: perform each effect that it yields, and send it the result."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 def run(program: Generator[Any, Any, T], perform: Callable[[Any], Any]) -> T:
-    """Run a program; what `perform` raises, the program may handle."""
+    """Run a program, which may handle errors of `perform`."""
     try:
         effect = next(program)
         while True:
@@ -24,7 +24,7 @@ def run(program: Generator[Any, Any, T], perform: Callable[[Any], Any]) -> T:
 
 
 async def run_async(program: Generator[Any, Any, T], perform: Callable[[Any], Awaitable[Any]]) -> T:
-    """Run a program whose effects are awaited; what `perform` raises, a cancel too, the program may handle."""
+    """Run a program whose effects are awaited; it may handle errors of `perform`, including a cancel."""
     try:
         effect = next(program)
         while True:

@@ -1,4 +1,4 @@
-"""Connection URLs: from text to a redis-py client whose settings let no call hang for ever.
+"""Connection URLs: from text to a redis-py client whose settings keep calls from hanging for ever.
 
     redis://[[user]:password@]host[:port][/db]                             rediss://           over TLS
     redis+sentinel://[[user]:password@]host[:port][,host…]/service[/db]    rediss+sentinel://  TLS to sentinels, too
@@ -7,7 +7,7 @@
     embedded:///path/of/folder                                             see `delayq.transport.embedded`
 
 Settings follow a ``?``, as in ``?socket_timeout=5&client_name=billing``: those of `SETTINGS`, times in seconds.
-In a user name, a password or a setting ``/ ? # @ : & = %`` are percent-encoded. An IPv6 address stands in brackets.
+Percent-encode ``/ ? # @ : & = %`` in a user name, a password or a setting. Put an IPv6 address in brackets.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from delayq.transport.server_check import translate
 
 
 class Makers(NamedTuple):
-    """What makes the clients: those of `delayq.transport.clients`, or their likes."""
+    """The functions that make clients: those of `delayq.transport.clients`, or others like them."""
 
     single: Callable[..., Any]
     unix: Callable[..., Any]
@@ -39,12 +39,12 @@ class Makers(NamedTuple):
 
 
 def connect(url: str) -> Client:
-    """Return a client for `url`. Only redis+cluster and embedded reach for a server at once.
+    """Return a client for `url`. Only redis+cluster and embedded connect at once.
 
     Raises:
         InvalidURL: an unknown scheme or setting, or a part that is missing or out of range.
-        ServerError: no node of the cluster serves.
-        StoreError: the embedded store does not serve.
+        ServerError: no node of the cluster is available.
+        StoreError: the embedded store is not available.
     """
     try:
         makers = Makers(clients.single, clients.unix, clients.sentinel, clients.cluster, open_store)
@@ -55,13 +55,13 @@ def connect(url: str) -> Client:
 
 
 def make(url: str, makers: Makers) -> Any:
-    """Return what one of the makers makes of `url`; raises InvalidURL, and what that raises."""
+    """Return the client that one of the makers makes for `url`; raises InvalidURL, and the maker's errors."""
     parts = _URL(url)
     return parts.kind.client(parts, makers)
 
 
 def redact(url: str) -> str:
-    """Return `url` without its secrets: fit for a log or an error, however malformed it is."""
+    """Return `url` without its secrets, safe for a log or an error even if it is malformed."""
     match = _FORM.fullmatch(url)
     if match is None or _has_stray_at(match):
         return "***"
@@ -79,7 +79,7 @@ def _redact_setting(item: str, has_secret: bool) -> str:
     name = item.partition("=")[0]
     if not item or (name in SETTINGS and name not in SECRETS):
         return item
-    # Next to a password, what looks like an unknown setting may be its end: the & was not percent-encoded.
+    # If there is a password, an unknown setting may be its end, if its & was not percent-encoded.
     return f"{name}=***" if name in SETTINGS or not has_secret else "***"
 
 
@@ -88,25 +88,25 @@ def _has_secret(query: str) -> bool:
 
 
 def _has_stray_at(match: re.Match[str]) -> bool:
-    """Whether a password may go on in the path or the query, because its ``/`` or ``?`` was not percent-encoded."""
+    """Whether a password may continue in the path or the query, as its ``/`` or ``?`` was not percent-encoded."""
     is_file = match["scheme"] in {"unix", "embedded"} and not match["netloc"]
     return "@" in match["query"] or ("@" in match["path"] and not is_file)
 
 
 def _are_hosts(hosts: str) -> bool:
-    """Whether none of the hosts may be a password that lacks its @."""
+    """Whether no host may be a password without its @."""
     return all(not host or _HOST.fullmatch(host) for host in hosts.split(","))
 
 
 def _is_host_name(host: str) -> bool:
     try:
-        host.encode("idna")  # as the connection will, where nobody expects it to fail
+        host.encode("idna")  # as the connection will, where a failure is not expected
     except UnicodeError:
         return False
     return host.isprintable()
 
 
-# Possessive (*+): else a # at the end of some thousand characters has every way tried to divide them.
+# Possessive (*+): otherwise a # after some thousand characters would backtrack over every way to divide them.
 _FORM = re.compile(
     r"(?P<start>(?:(?P<scheme>[a-z0-9+]++)://)?)(?P<netloc>[^/?#]*+)(?P<path>[^?#]*+)\??(?P<query>[^#]*+)"
 )
@@ -168,25 +168,25 @@ SECRETS = {name for name in SETTINGS if name.endswith("password")}
 
 
 class _URL:
-    """The parts of a URL. Reading a part raises InvalidURL when it is wrong."""
+    """The parts of a URL. Reading an invalid part raises InvalidURL."""
 
     def __init__(self, url: str) -> None:
         if not isinstance(url, str):
-            raise InvalidURL(f"a URL is text, not {type(url).__name__}: give it as in redis://localhost:6379/0")
+            raise InvalidURL(f"a URL is a string, not {type(url).__name__}: give one such as redis://localhost:6379/0")
         self.shown = redact(url)
-        if any(unicodedata.category(char) == "Cs" for char in url):  # bytes of a command line that are no UTF-8
-            raise self.wrong("is no UTF-8 text: percent-encode what is none")
+        if any(unicodedata.category(char) == "Cs" for char in url):  # bytes of a command line that are not UTF-8
+            raise self.wrong("is not UTF-8 text: percent-encode the other bytes")
         match = _FORM.fullmatch(url)
         if match is None or _has_stray_at(match):
-            raise self.wrong("holds a / ? # or @ out of place: percent-encode those of a user name or a password")
+            raise self.wrong("has a / ? # or @ out of place: percent-encode it in a user name or a password")
         if match["scheme"] not in _KINDS:
-            raise self.wrong(f"begins with none of {', '.join(f'{scheme}://' for scheme in _KINDS)}")
+            raise self.wrong(f"has an unknown scheme; expected one of {', '.join(f'{scheme}://' for scheme in _KINDS)}")
         self.scheme: str = match["scheme"]
         self.kind = _KINDS[self.scheme]
         self.tls = self.scheme.startswith("rediss")
         login, _, hosts = match["netloc"].rpartition("@")
         if not _are_hosts(hosts):
-            raise self.wrong("has a host that is not host, host:port or [IPv6]:port; behind a password belongs an @")
+            raise self.wrong("has a host that is not host, host:port or [IPv6]:port; put an @ after a password")
         self._hosts: list[str] = hosts.split(",")
         self.path = unquote(match["path"])
         self.settings = self._read(login, match["query"])
@@ -200,7 +200,7 @@ class _URL:
     def host(self) -> tuple[str, int]:
         host, *others = self.hosts()
         if others:
-            raise self.wrong("has more than one host: that takes redis+sentinel:// or redis+cluster://")
+            raise self.wrong("has more than one host: use redis+sentinel:// or redis+cluster:// for that")
         return host
 
     @property
@@ -209,9 +209,9 @@ class _URL:
 
     def file(self) -> str:
         if self.has_host or not self.path.strip("/"):
-            raise self.wrong(f"lacks a path, or has a host before it: {self.scheme}:///path/of/it has three slashes")
+            raise self.wrong(f"has no path, or a host before it: write {self.scheme}:///path/of/it, with three slashes")
         if "\0" in self.path:
-            raise self.wrong("has a NUL character in its path, which no file has")
+            raise self.wrong("has a NUL character in its path, which is not allowed")
         return self.path
 
     def with_database(self, text: str) -> dict[str, Any]:
@@ -221,19 +221,19 @@ class _URL:
         if not re.fullmatch(r"[0-9]{1,7}", text):  # Python itself refuses to read thousands of digits
             raise self.wrong(f"has the database {text!r}: give a number, as in redis://localhost:6379/0")
         if "db" in self.settings:
-            raise self.wrong("has its database twice: in the path, and as db")
+            raise self.wrong("has two databases: one in the path, and one as db")
         return self.settings | {"db": int(text)}
 
     def _host(self, item: str, default_port: int) -> tuple[str, int]:
         match = _HOST.fullmatch(item)
         if match is None:
-            raise self.wrong("lacks a host: write host or host:port, as in redis://localhost:6379/0")
+            raise self.wrong("has no host: write host or host:port, as in redis://localhost:6379/0")
         port = int(match["port"] or default_port)
         if not 1 <= port <= 65535:
             raise self.wrong(f"has the port {port}: give one from 1 to 65535")
         host = unquote(match["host"]).strip("[]")
         if not _is_host_name(host):
-            raise self.wrong("has a host that cannot be one: a part between dots is empty, too long or not printable")
+            raise self.wrong("has an invalid host: a part between dots is empty, too long or not printable")
         return host, port
 
     def _read(self, login: str, query: str) -> dict[str, Any]:
@@ -244,7 +244,7 @@ class _URL:
         for item in filter(None, query.split("&")):
             name, _, text = item.partition("=")
             if name == "decode_responses":
-                raise self.wrong("sets decode_responses: leave it out, for delayq needs replies as bytes")
+                raise self.wrong("sets decode_responses: leave it out, as delayq needs replies as bytes")
             if name not in self.kind.settings:
                 shown = _redact_setting(item, _has_secret(query)).partition("=")[0]
                 raise self.wrong(f"has the unknown setting {shown}: {self.scheme} has {', '.join(self.kind.settings)}")
@@ -275,7 +275,7 @@ def _unix(url: _URL, makers: Makers) -> Any:
 def _sentinel(url: _URL, makers: Makers) -> Any:
     service, _, database = url.path.strip("/").partition("/")
     if not service:
-        raise url.wrong("lacks the name of the service: redis+sentinel://host:26379/service")
+        raise url.wrong("has no service name: write it as in redis+sentinel://host:26379/service")
     settings = url.with_database(database)
     login = {name: settings.pop(f"sentinel_{name}", None) for name in ("username", "password")}
     return makers.sentinel(url.hosts(26379), service, settings, login, url.tls)
@@ -283,13 +283,13 @@ def _sentinel(url: _URL, makers: Makers) -> Any:
 
 def _cluster(url: _URL, makers: Makers) -> Any:
     if url.path.strip("/") not in {"", "0"}:
-        raise url.wrong(f"has the database {url.path.strip('/')!r}: a cluster has 0 alone, leave it out")
+        raise url.wrong(f"has the database {url.path.strip('/')!r}: a cluster has only database 0, so leave it out")
     return makers.cluster(url.hosts(), url.settings, url.tls)
 
 
 def _embedded(url: _URL, makers: Makers) -> Any:
     if url.settings:
-        raise url.wrong("has a user name or a password: the embedded store has none, leave them out")
+        raise url.wrong("has a user name or a password: the embedded store has none, so leave them out")
     return makers.embedded(Path(url.file()) if url.path or url.has_host else None)
 
 

@@ -24,9 +24,9 @@ BAD = [
     (["send", "emails", "hello", "--ttl", "5s"], "Did you mean '--expires-in'?"),
     (["send", "emails", "hello", "--countdown", "5"], "Did you mean '--delay'?"),
     (["peek", "emails", "--ttl", "5s"], "No such option"),
-    (["send", "emails", "hello", "--delay", "-5s"], "'-5s' is not a length of time"),
-    (["send", "emails", "hello", "--delay", "-5"], "'-5' is not a length of time"),
-    (["send", "emails", "hello", "--delay", "nan"], "'nan' is not a length of time"),
+    (["send", "emails", "hello", "--delay", "-5s"], "'-5s' is not a duration"),
+    (["send", "emails", "hello", "--delay", "-5"], "'-5' is not a duration"),
+    (["send", "emails", "hello", "--delay", "nan"], "'nan' is not a duration"),
     (["send", "emails", "hello", "--delay", "9999999w"], "past the year 9999"),
     (["send", "emails", "hello", "--delay", "253402300799s"], "past the year 9999"),
     (["send", "emails", "hello", "--at", "2026-12-24T18:00"], "no time zone"),
@@ -46,7 +46,7 @@ BAD = [
         "'--timeout': '2d' is more than 1d: leave the option out for no limit",
     ),
     (["send", "emails", "hello", "--on-conflict", "merge"], "'merge' is not one of"),
-    (["send", "emails", "hello", "--expires-in", "1s", "--delay", "2s"], "--expires-in 1.0 is over before the message"),
+    (["send", "emails", "hello", "--expires-in", "1s", "--delay", "2s"], "--expires-in 1.0 ends before the message"),
     (["send", "emails", "hello", "--header", "A"], "'A' is not NAME=VALUE"),
     (["send", "emails", "hello", "--header", "=A"], "'=A' is not NAME=VALUE"),
     (["send", "emails", "{", "--as", "json"], "the payload is not JSON"),
@@ -61,16 +61,16 @@ BAD = [
     (["send", "a{b", "hello"], "'a{b' contains '{'"),
     (["send", "a\nb", "hello"], "control characters"),
     (["send", "emails", "hello", "--prefix", "a}b"], "prefix 'a}b' contains '}'"),
-    (["send", "emails", "hello", "--url", "http://localhost"], "begins with none of redis://"),
+    (["send", "emails", "hello", "--url", "http://localhost"], "has an unknown scheme; expected one of redis://"),
     (["send", "emails", "hello", "--url", "redis://"], "redis://"),
     (["send", "emails", "hello", "--url", ""], "the URL is empty"),
     (["stats", "a{b"], "'a{b' contains '{'"),
     (["stats", "emails", "--window", "1h"], "--window and --bucket need --upcoming"),
-    (["stats", "emails", "--upcoming", "--bucket", "1s"], "makes 3600 of them, not 1 to 500"),
+    (["stats", "emails", "--upcoming", "--bucket", "1s"], "makes 3600 buckets, not 1 to 500"),
     (["stats", "--upcoming", "--bucket", "0"], "bucket 0.0 is not 0.001 seconds or more"),
     (["top", "a{b"], "'a{b' contains '{'"),
     (["top", "--interval", "0"], "--interval 0ms must be between 100ms and 1h"),
-    (["top", "--window", "1d"], "makes 5760 of them, not 1 to 500"),
+    (["top", "--window", "1d"], "makes 5760 buckets, not 1 to 500"),
     (["peek", "emails", "--state", "lost"], "'lost' is not one of"),
     (["peek", "emails", "--limit", "0"], "0"),
     (["cron", "add", "emails", "a", "@daily", "--jitter", "400d"], "'--jitter': '400d' is more than 366d"),
@@ -83,11 +83,11 @@ BAD = [
     (["show", "emails", ""], "message id must not be empty"),
     (["cancel", "emails", ""], "message id must not be empty"),
     (["reschedule", "emails", "order-1"], "give the new due time with --delay or --at"),
-    (["reschedule", "emails", "order-1", "--delay", "x"], "'x' is not a length of time"),
+    (["reschedule", "emails", "order-1", "--delay", "x"], "'x' is not a duration"),
     (["purge", "emails"], "give --yes"),
     (["purge", "emails", "--yes", "--state", "unack"], "'unack' is not one of"),
     (["dead", "purge", "emails"], "give --yes"),
-    (["dead", "purge", "emails", "--yes", "--older-than", "-1d"], "'-1d' is not a length of time"),
+    (["dead", "purge", "emails", "--yes", "--older-than", "-1d"], "'-1d' is not a duration"),
     (["dead", "requeue", "emails"], "give either IDs, or --all"),
     (["dead", "requeue", "emails", "order-1", "--all"], "give either IDs, or --all"),
     (["dead", "requeue", "emails", ""], "message id must not be empty"),
@@ -96,9 +96,9 @@ BAD = [
     (["dead", "requeue", "emails", "--dry-run"], "give either IDs, or --all"),
     (["dead", "requeue", "emails", "order-1", "--dry-run"], "work with --all or filters"),
     (["dead", "requeue", "emails", "order-1", "--rate", "5"], "work with --all or filters"),
-    (["dead", "requeue", "emails", "--older-than", "soon"], "'soon' is neither a length of time, as in 1h30m"),
-    (["dead", "requeue", "emails", "--newer-than", "2026-12-24T18:00"], "nor a moment"),
-    (["dead", "requeue", "emails", "--error", ""], "error '' is neither some text"),
+    (["dead", "requeue", "emails", "--older-than", "soon"], "'soon' is not a duration, such as 1h30m"),
+    (["dead", "requeue", "emails", "--newer-than", "2026-12-24T18:00"], "or a time, such as"),
+    (["dead", "requeue", "emails", "--error", ""], "error '' is not a non-empty string"),
     (
         ["dead", "requeue", "emails", "--error", "a", "--error-regex", "a"],
         "give either --error or --error-regex, not both",
@@ -144,8 +144,8 @@ def test_bad_input_ends_a_real_process_in_the_same_way(delayq: Run, redis_client
     done = delayq("send", "emails", "hello", "--delay", "-5s")
     assert (done.returncode, done.stdout, redis_client.dbsize()) == (2, "", 0)
     assert done.stderr == (
-        "delayq: Invalid value for '--delay': '-5s' is not a length of time, 0 or more: "
-        "write it as in 500ms, 10s, 1h30m or 2d (see delayq send --help)\n"
+        "delayq: Invalid value for '--delay': '-5s' is not a duration of 0 or more: "
+        "write it as 500ms, 10s, 1h30m or 2d (see delayq send --help)\n"
     )
 
 
@@ -203,7 +203,7 @@ def test_password_is_never_shown(invoke: Invoke, start_server: StartServer):
 def test_empty_url_in_the_environment_does_not_mean_the_embedded_store(words: str, invoke: Invoke, tmp_path: Path):
     done = invoke(*words.split(), env={"DELAYQ_URL": ""})
     assert done.exit_code == 2
-    assert done.stderr.startswith("delayq: DELAYQ_URL is empty: give it a URL, or unset it")
+    assert done.stderr.startswith("delayq: DELAYQ_URL is empty: set it to a URL, or unset it")
     assert not (tmp_path / "store").exists()
 
 

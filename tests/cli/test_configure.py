@@ -43,14 +43,14 @@ def test_without_options_limits_are_shown_and_not_changed(invoke: Invoke, queue:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--rate", "100"], "'--rate': rate '100' names no time: write it as in \"100/s\""),
+        (["--rate", "100"], "'--rate': rate '100' has no unit of time: write it as \"100/s\""),
         (["--concurrency", "0"], "'0' is not a whole number from 1 to 1000000: --no-concurrency removes the setting"),
         (["--concurrency", "many"], "'--concurrency': 'many' is not a whole number"),
         (["--per-key", "1000001"], "'--per-key': '1000001' is not a whole number from 1 to 1000000: --no-per-key"),
         (["--events", "0"], "'--events': '0' is not a whole number from 1 to 10000000: put QUEUE before --events"),
         (["--events", "1000000000"], "'1000000000' is not a whole number from 1 to 10000000"),
         (["--max-retries", "-1"], "'-1' is not a whole number from 0 to 1000000: --no-max-retries removes the setting"),
-        (["--backoff", "soon"], "'--backoff': backoff 'soon' cannot be read: write it as in \"fixed:10s\""),
+        (["--backoff", "soon"], "'--backoff': unknown backoff 'soon'; write it as \"fixed:10s\""),
         (["--backoff", "fixed:1s", "--no-backoff"], "give either --backoff or --no-backoff, not both"),
         (["--max-dead", "0"], "'0' is not a whole number from 1 to 1000000: --no-max-dead removes the setting"),
         (["--rate", "1/s", "--no-rate"], "give either --rate or --no-rate, not both"),

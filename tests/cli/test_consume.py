@@ -334,7 +334,7 @@ def test_consumer_with_no_wait_fails_without_a_server(option: str, invoke: Invok
     for words in (["tasks:emails"], ["emails", "--exec", "true"]):
         done = invoke("consume", *words, option, env=nowhere)
         assert done.exit_code == 1
-        assert "check that the server runs" in done.stderr
+        assert "check that the server is running" in done.stderr
 
 
 def test_consumer_that_waits_for_its_server_ends_with_a_signal(start: Start, environment: dict[str, str]):

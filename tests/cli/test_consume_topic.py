@@ -101,7 +101,7 @@ def test_group_starts_at_a_time(invoke: Invoke, topic: Topic):
     words = ["--topic", "orders", "--group", "new", "bills:mail", "--burst", "--start"]
     done = invoke("consume", *words, "2020-01-01T00:00")
     assert done.exit_code == 2
-    assert "names no time zone" in done.stderr
+    assert "has no time zone" in done.stderr
     assert topic.groups() == []
     assert invoke("consume", *words, "2020-01-01T00:00Z", "--log-format", "json").stderr.count("mailing") == 3
 

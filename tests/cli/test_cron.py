@@ -253,7 +253,7 @@ def test_unreadable_schedule_is_removed_if_it_is_not_in_the_file(
             '[x]\nwhen = "@daily"\nevery = 5\n',
             "jobs.toml: [x]: unknown field 'every': the fields are when, timezone, missed",
         ),
-        ('[x]\nwhen = "@daily"\ngrace = "soon"\nmissed = "skip"\n', "'soon' is not a length of time"),
+        ('[x]\nwhen = "@daily"\ngrace = "soon"\nmissed = "skip"\n', "'soon' is not a duration"),
         ('[x]\nwhen = "@daily"\npayload = 1\nexec = "a"\n', "give either payload or exec, not both"),
         ('[x]\nwhen = "@daily"\nend = 2030-01-01T00:00:00\n', "end=2030-01-01T00:00:00 is naive: add a time zone"),
         ('[x]\nwhen = "@daily"\n[x.headers]\na = [1]\n', "header 'a'"),

@@ -73,7 +73,7 @@ def test_line_may_reserve_its_id(invoke: Invoke, queue: Queue, write: Write, str
     [
         ("{", "malformed|truncated"),
         ('{"payload": 1, "unique_for": "5m"}', "unique_for '5m' needs an id"),
-        ('{"payload": 1, "id": "a", "unique_for": 0}', "reserves nothing"),
+        ('{"payload": 1, "id": "a", "unique_for": 0}', "is not above 0 seconds"),
         ('{"payload": 1, "id": "a", "unique_for": 5, "on_conflict": "replace"}', "give one of them"),
         ("hello", "malformed"),
         ("[1]", "Expected `object`, got `array`"),
@@ -81,7 +81,7 @@ def test_line_may_reserve_its_id(invoke: Invoke, queue: Queue, write: Write, str
         ('{"payload": 1, "dely": "1s"}', "unknown field `dely`"),
         ('{"payload": 1} {"payload": 2}', "trailing characters"),
         ('{"payload": 1, "delay": -1}', "-1"),
-        ('{"payload": 1, "delay": "soon"}', "'soon' is not a length of time"),
+        ('{"payload": 1, "delay": "soon"}', "'soon' is not a duration"),
         ('{"payload": 1, "delay": true}', r"Expected `float \| str \| null`, got `bool`"),
         ('{"payload": 1, "at": "2026-12-24T18:00"}', "no time zone"),
         ('{"payload": 1, "delay": 1, "at": "2026-12-24T18:00Z"}', "give one of them"),

@@ -285,10 +285,10 @@ def test_why_knows_records_of_a_topic(invoke: Invoke, topic: Topic):
     topic.group("mail", start="0").poll("m-1", 1)
     later = topic.publish("later", delay=3600).id
     held = invoke("why", "orders", first).stdout
-    assert held.startswith(f"{first} is in topic orders: group mail has not acked it: m-1 was handed it ")
-    assert "group mail was not handed it yet" in invoke("why", "orders", second).stdout
+    assert held.startswith(f"{first} is in topic orders: group mail has not acked it: m-1 received it ")
+    assert "group mail has not received it yet" in invoke("why", "orders", second).stdout
     topic.group("mail").ack([first])
-    assert "group mail is past it: it has acked it" in invoke("why", "orders", first).stdout
+    assert "group mail is past it: it acked it" in invoke("why", "orders", first).stdout
     assert f"{later} is not due until" in invoke("why", "orders", later).stdout
     gone = json.loads(invoke("why", "orders", "5-5", "--json").stdout)
     assert (gone["topic"], gone["id"]) == ("orders", "5-5")

@@ -22,7 +22,7 @@ def test_answer_is_printed_as_json(invoke: Invoke, queue: Queue):
     queue.send("payload", id="order-42")
     told = json.loads(invoke("why", "emails", "order-42", "--json").stdout)
     assert (told["queue"], told["id"]) == ("emails", "order-42")
-    assert told["why"].endswith("but no consumer of queue emails was ever seen")
+    assert told["why"].endswith("but no consumer of queue emails has ever been seen")
 
 
 def test_missing_message_gets_an_answer_too(invoke: Invoke, queue: Queue):

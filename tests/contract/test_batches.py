@@ -149,8 +149,8 @@ def test_returning_false_fails_the_whole_batch(queue: Queue, drain: Drain):
     ("returned", "named"),
     [
         ({"zzz": False}, "'zzz', which was not in its batch"),
-        ({"a": "fine"}, "'fine' for 'a', not a verdict"),
-        ({"a": Reject}, "not a verdict"),
+        ({"a": "fine"}, "'fine' for 'a': return"),
+        ({"a": Reject}, "for 'a': return"),
         (["a"], "returned a list"),
         (Ack(), "returned a Ack"),
     ],

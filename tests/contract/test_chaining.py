@@ -119,7 +119,7 @@ def test_follow_up_id_on_another_shard_is_refused_with_the_reason(kind: str, que
     if not kind.endswith("shards"):
         message.ack(then=[Outgoing("y", id=far("a"))])
         return
-    with pytest.raises(OtherShard, match=r"'b\d+' is on another shard than 'a'.* leave the id out"):
+    with pytest.raises(OtherShard, match=r"'b\d+' belongs to another shard than 'a'.* leave the id out"):
         message.ack(then=[Outgoing("w"), Outgoing("y", id=far("a"))])
     assert queue.stats().sent == 1
     message.ack(then=[Outgoing("y", id=near("a"))])
@@ -129,7 +129,7 @@ def test_follow_up_id_on_another_shard_is_refused_with_the_reason(kind: str, que
 def test_at_most_100_follow_ups_are_allowed(queue: Queue, take: Take):
     queue.send("x", id="a")
     message = take()
-    with pytest.raises(InvalidInput, match="more than 100 messages follow from 'a'"):
+    with pytest.raises(InvalidInput, match="then= has more than 100 messages for 'a'"):
         message.ack(then=[Outgoing(n) for n in range(101)])
     assert queue.stats().sent == 1
     message.ack(then=(Outgoing(n) for n in range(100)))
@@ -140,11 +140,11 @@ BAD: list[tuple[Any, str]] = [
     (Outgoing("x"), "Outgoing.* is not a list"),
     ("text", "then=.text. is not a list"),
     (7, "then=7 is not a list"),
-    (["x"], "'x' is not an Outgoing: what follows is sent to this queue"),
-    ([Outgoing(object())], "neither bytes nor JSON"),
+    (["x"], "'x' is not an Outgoing: give then= messages for this queue"),
+    ([Outgoing(object())], "is not bytes and cannot be written as JSON"),
     ([Outgoing("x", delay=-1)], "delay -1"),
     ([Outgoing("x", id="")], "must not be empty"),
-    ([Outgoing("x", id="a"), Outgoing("y", id="a")], "'a' follows twice from 'a'"),
+    ([Outgoing("x", id="a"), Outgoing("y", id="a")], "'a' is twice in then= of 'a'"),
     ([Outgoing("x", on_conflict="merge")], "on_conflict 'merge'"),  # type: ignore[arg-type]  # that is the point
 ]
 
@@ -200,8 +200,8 @@ def test_handler_that_returns_an_unsendable_follow_up_fails(make: Make, drain: D
     assert drain(queue, lambda message: bad[message.id], concurrency=1) == 2
     errors = {letter.id: letter.error for letter in queue.dead.list()}
     assert errors.keys() == {"a", "c"}
-    assert "neither bytes nor JSON" in str(errors["a"])
-    assert "follows twice" in str(errors["c"])
+    assert "is not bytes and cannot be written as JSON" in str(errors["a"])
+    assert "is twice in then=" in str(errors["c"])
 
 
 def test_handler_fails_if_its_follow_up_exists_and_on_conflict_is_error(make: Make, drain: Drain):

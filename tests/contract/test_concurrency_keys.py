@@ -270,9 +270,9 @@ def test_batch_acquires_and_releases_its_slots_in_one_call_each(queue: Queue, mo
     [
         (7, "returned 7"),
         (b"x", "returned b'x'"),
-        ("", "not empty"),
+        ("", "a non-empty string"),
         ("a\0b", "without"),
-        ("\udc80", "encoding"),
+        ("\udc80", "cannot be encoded"),
         ("ü" * 129, "258 bytes"),
     ],
 )

@@ -103,7 +103,7 @@ def test_payloads_over_the_size_limit_are_not_read(queue: Queue):
 
 
 def test_invalid_cursor_is_refused_with_a_remedy(queue: Queue, subtests: pytest.Subtests):
-    why = "is not a cursor: give `before` or `after` of another page as it is"
+    why = "is not a cursor: give `before` or `after` of another page unchanged"
     cursor: Any
     for cursor in ["", "5", "nan a", "x y", 7]:
         with subtests.test(cursor=cursor), pytest.raises(InvalidInput, match=why):
@@ -111,7 +111,7 @@ def test_invalid_cursor_is_refused_with_a_remedy(queue: Queue, subtests: pytest.
 
 
 def test_page_takes_only_one_bound(queue: Queue):
-    with pytest.raises(InvalidInput, match="cannot both bound a page"):
+    with pytest.raises(InvalidInput, match="were given: give one of them"):
         queue.page("pending", after="5 a", before="+")
 
 

@@ -280,7 +280,7 @@ def test_finished_schedule_stays_so_until_it_is_added_with_a_later_end(queue: Qu
         drain(queue, None)
     (known,) = queue.schedules.list()
     assert (known.finished, queue.stats().sent) == (True, 1)
-    with pytest.raises(InvalidInput, match="no further slot: add it with a later end"):
+    with pytest.raises(InvalidInput, match="no further slots: add it with a later end"):
         queue.schedules.resume("tick")
     assert queue.schedules.add("tick", "*/5 * * * *", end=at("23:00")).finished
     later = queue.schedules.add("tick", "*/5 * * * *", end=at("22:20") + dt.timedelta(days=1))
@@ -633,7 +633,7 @@ def test_doctor_finds_nothing_on_a_queue_with_schedules(queue: Queue, now: Now):
 
 
 WOUNDS: dict[str, Callable[[Any, Any], object]] = {
-    "nothing is known of it": lambda client, keys: client.hdel(keys.schedules, "tick"),
+    "has no record": lambda client, keys: client.hdel(keys.schedules, "tick"),
     "cannot be read": lambda client, keys: client.hset(keys.schedules, "tick", "junk"),
     "is not armed": lambda client, keys: client.zrem(keys.armed, "tick"),
     "has lost its occurrence": lambda client, keys: client.zadd(keys.armed, {"tick": 1_600_000_000_000}),

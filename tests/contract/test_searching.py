@@ -80,7 +80,7 @@ def test_causes_count_the_last_hour_and_the_one_before(queue: Queue):
 
 def test_range_that_ends_before_it_starts_is_refused():
     noon = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
-    with pytest.raises(InvalidInput, match="give an end that is later"):
+    with pytest.raises(InvalidInput, match="give a later end"):
         Choice(since=noon, until=noon - dt.timedelta(seconds=1))
 
 

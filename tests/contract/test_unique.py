@@ -95,7 +95,7 @@ def test_messages_sent_together_have_their_own_reservations(queue: Queue, now: N
 
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"unique_for": 60}, "needs an id"),
-    ({"unique_for": 0, "id": "a"}, "unique_for 0 reserves nothing"),
+    ({"unique_for": 0, "id": "a"}, "unique_for 0 is not above 0 seconds"),
     ({"unique_for": -1, "id": "a"}, "unique_for -1"),
     ({"unique_for": "60", "id": "a"}, "unique_for '60'"),
     ({"unique_for": float("nan"), "id": "a"}, "unique_for nan"),
@@ -117,7 +117,7 @@ def test_bad_reservation_is_refused_and_names_the_value(queue: Queue, subtests: 
 def test_reservation_of_a_follow_up_is_refused(queue: Queue, take: Take):
     queue.send("x", id="a")
     message = take()
-    with pytest.raises(InvalidInput, match="unique_for=60 is for a send by itself"):
+    with pytest.raises(InvalidInput, match="unique_for=60 is not allowed in then="):
         message.ack(then=[Outgoing("y", id="a", unique_for=60)])
     message.ack()
 

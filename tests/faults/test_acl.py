@@ -243,7 +243,7 @@ def test_pattern_for_all_queues_gives_access_to_all(any_server: RedisServer) -> 
 
 @pytest.mark.parametrize(
     ("right", "named"),
-    [("+evalsha", r"grant this user \+evalsha;"), ("~delayq:{emails}:*", r"the keys of the queue, as in ~delayq:")],
+    [("+evalsha", r"grant this user \+evalsha;"), ("~delayq:{emails}:*", r"the keys of the queue, such as ~delayq:")],
 )
 def test_missing_right_is_named(right: str, named: str, any_server: RedisServer) -> None:
     with any_server.client() as admin:
@@ -257,7 +257,7 @@ def test_missing_right_within_a_script_is_named_if_the_server_says_it(any_server
         admin.execute_command("ACL", "SETUSER", "producer", *[each for each in LINES["producer"] if each != "+mset"])
     with as_user(any_server, "producer") as mine, pytest.raises(LoginRefused) as caught:
         mine.send("x")
-    named = r"\+mset" if any_server.version >= "8" else "the command that ACL LOG names"
+    named = r"\+mset" if any_server.version >= "8" else "the command that ACL LOG shows"
     assert re.search(rf"grant this user {named}; docs/acl\.md", str(caught.value))
     assert "user_script" not in str(caught.value)
 

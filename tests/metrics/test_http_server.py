@@ -289,7 +289,9 @@ def test_exporter_uses_the_given_names_of_servers(invoke: Invoke, queue: Queue, 
     assert 'delayq_messages_sent_total{queue="emails",server="west"} 1.0' in done.stdout
     assert 'delayq_server_up{server="east"} 0.0' in done.stdout
     assert done.exit_code == 1
-    assert re.fullmatch(r"delayq: .* 127\.0\.0\.1:1\..*; check that the server runs, and the URL\n", done.stderr)
+    assert re.fullmatch(
+        r"delayq: .* 127\.0\.0\.1:1\..*; check that the server is running, and check the URL\n", done.stderr
+    )
 
 
 def test_exporter_can_print_what_a_scrape_gets_once(invoke: Invoke, queue: Queue, server: RedisServer):  # noqa: F811

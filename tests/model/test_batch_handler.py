@@ -61,8 +61,8 @@ def test_deliveries_of_one_id_get_the_same_outcome():
     [
         ({"c": True}, "'c', which was not in its batch"),
         ({1: True}, "1, which was not in its batch"),
-        ({"a": 1}, "1 for 'a', not a verdict"),
-        ({"a": Reject}, "for 'a', not a verdict"),
+        ({"a": 1}, "1 for 'a': return"),
+        ({"a": Reject}, "for 'a': return"),
         ([True, False], "a list"),
         (0, "an? int"),
         ("fine", "a str"),
@@ -75,7 +75,7 @@ def test_invalid_return_value_is_refused(returned: Any, match: str):
 
 def test_message_named_twice_is_refused():
     both = batch("ab")
-    with pytest.raises(InvalidInput, match="two verdicts on 'a'"):
+    with pytest.raises(InvalidInput, match="two verdicts for 'a'"):
         verdicts_of({both[0]: True, "a": False}, both)
 
 

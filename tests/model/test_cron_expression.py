@@ -202,7 +202,7 @@ def test_error_for_an_invalid_expression_says_what_to_write(when: str, remedy: s
 
 @pytest.mark.parametrize(
     ("zone", "remedy"),
-    [("Europe/Berln", "did you mean 'Europe/Berlin'"), ("", "give a name"), ("../etc/passwd", "give a name")],
+    [("Europe/Berln", "did you mean 'Europe/Berlin'"), ("", "use a name"), ("../etc/passwd", "use a name")],
 )
 def test_error_for_an_unknown_time_zone_suggests_a_known_one(zone: str, remedy: str):
     with pytest.raises(InvalidInput, match=remedy):

@@ -80,21 +80,21 @@ NEXT = "and its next attempt"
 LEDGER = {"events": 1000}
 NEVER = "is not in queue jobs: it was never sent, or is gone"
 ENDED = "the lease of attempt 2 ended at <2s ago>"
-NOBODY = "a consumer that only the ledger could name"
+NOBODY = "an unknown consumer"
 CANCELLED = "it will not be retried because it was cancelled"
 AGAIN = "with its key may run at a time; a consumer looks again by <in 1m>"
 
 GONE = [
     (
         sentence(None),
-        f"{NEVER}, and the ledger, which would say how, is off",
+        f"{NEVER}; the ledger would say how, but it is off",
     ),
     (
         sentence(None, LEDGER, ledger=[]),
         f"{NEVER} for longer than the ledger reaches back",
     ),
-    (sentence(None, LEDGER), f"{NEVER}, and the ledger, which would say how, cannot be read"),
-    (sentence(info("garbage")), "is gone from queue jobs: it was cancelled, or purged, or has expired"),
+    (sentence(None, LEDGER), f"{NEVER}; the ledger would say how, but it cannot be read"),
+    (sentence(info("garbage")), "is gone from queue jobs: it was cancelled or purged, or it expired"),
     (sentence(None, ledger=[GIVEN, entry("acked", -1, 2)]), "was acked at <1s ago> by attempt 2"),
     (sentence(None, ledger=[entry("cancelled", -1)]), "was cancelled at <1s ago>"),
     (sentence(info("garbage"), ledger=[entry("cancelled", -90)]), "was cancelled at <1m 30s ago>"),
@@ -122,8 +122,8 @@ NOT_DUE = [
 ]
 IS_DUE = [
     (sentence(DUE, paused_ms=NOW - 9000), f"{BUT} the queue has been paused since <9s ago>"),
-    (sentence(DUE, seen=None), f"{BUT} no consumer of queue jobs was ever seen"),
-    (sentence(DUE, seen=TOO_OLD), f"{BUT} no consumer of queue jobs was seen for 5m (the last was web-7)"),
+    (sentence(DUE, seen=None), f"{BUT} no consumer of queue jobs has ever been seen"),
+    (sentence(DUE, seen=TOO_OLD), f"{BUT} no consumer of queue jobs has been seen for 5m (the last was web-7)"),
     (sentence(DUE, seen=("web-7", NOW - UNSEEN_MS)), f"{SOON} web-7 was seen 30s ago"),
     (sentence(DUE, seen=("web-7", NOW + 5)), f"{SOON} web-7 was seen 0ms ago"),
     (sentence(info("pending", due_at=at(-3))), f"{SOON} web-7 was seen 2s ago"),
@@ -178,24 +178,24 @@ IS_DUE = [
     (sentence(PARKED, {"concurrency_per_key": 2}, parked=(NOW + 9, NOW - 3000)), "is not due until <in 1m>"),
 ]
 RUNNING = [
-    (sentence(RUNS), f"runs: attempt 2 is held by {NOBODY} until <in 28s>"),
-    (sentence(RUNS, ledger=[GIVEN]), "runs: attempt 2 is held by consumer web-7 until <in 28s>"),
+    (sentence(RUNS), f"is running: attempt 2 is held by {NOBODY} until <in 28s>"),
+    (sentence(RUNS, ledger=[GIVEN]), "is running: attempt 2 is held by consumer web-7 until <in 28s>"),
     (
         sentence(RUNS, consumers=[holds("web-7", -9, 2), holds("web-8", -2, 2), holds("web-9", -1, 1)]),
-        "runs: attempt 2 is held by consumer web-8 until <in 28s>",
+        "is running: attempt 2 is held by consumer web-8 until <in 28s>",
     ),
     (
         sentence(RUNS, ledger=[entry("delivered", -2, 1, consumer="web-7")]),
-        f"runs: attempt 2 is held by {NOBODY} until <in 28s>",
+        f"is running: attempt 2 is held by {NOBODY} until <in 28s>",
     ),
     (
         sentence(info("unack", lease_until=at(28), attempts=1, cancelled=True)),
-        f"runs: attempt 1 is held by {NOBODY} until <in 28s>; {CANCELLED}",
+        f"is running: attempt 1 is held by {NOBODY} until <in 28s>; {CANCELLED}",
     ),
     (sentence(LOST), f"was lost: {ENDED}, and a consumer is about to take it back"),
     (
         sentence(LOST, seen=TOO_OLD, ledger=[GIVEN]),
-        f"was lost by consumer web-7: {ENDED}, and no consumer of queue jobs was seen for 5m (the last was web-7)",
+        f"was lost by consumer web-7: {ENDED}, and no consumer of queue jobs has been seen for 5m (the last was web-7)",
     ),
 ]
 DEAD = [

@@ -55,13 +55,13 @@ def test_healthy_queue_has_no_troubles(case: str):
 
 def test_due_messages_without_a_consumer_are_reported():
     assert told(counted(**due(2))) == {"no-consumer": "A message has been due for 2s, and there is no consumer."}
-    text = "A message has been due for 2s, and no consumer was seen for 1m 30s (the last was two)."
+    text = "A message has been due for 2s, and no consumer has been seen for 1m 30s (the last was two)."
     assert told(counted(**due(2)), None, [consumer(120_000, "one"), consumer(90_000, "two")]) == {"no-consumer": text}
 
 
 def test_due_message_that_is_not_claimed_is_reported():
     assert told(counted(**due(12)), None, [consumer()]) == {
-        "late": "A message has been due for 12s, and nobody has taken it."
+        "late": "A message has been due for 12s, and no consumer has taken it."
     }
 
 
@@ -74,7 +74,7 @@ def test_paused_queue_is_only_paused():
 
 def test_late_deliveries_are_reported():
     stats = counted(lateness={8: 98, 4096: 2})
-    text = "Of the hand-outs within the last 1m, 1 % or more were over 2s late."
+    text = "At least 1 % of the hand-outs in the last 1m were more than 2s late."
     assert told(stats, counted(AT - 60_000), [consumer()]) == {"late": text}
 
 
@@ -87,8 +87,8 @@ def test_new_dead_letters_are_reported():
 @pytest.mark.parametrize(
     ("stats", "text"),
     [
-        ({"sent": 3}, "3 messages that were sent are accounted for nowhere: delayq doctor tells more."),
-        ({"ready": 1}, "1 message is there that the books do not have: delayq doctor tells more."),
+        ({"sent": 3}, "3 sent messages are unaccounted for: run delayq doctor for details."),
+        ({"ready": 1}, "1 message exists that was never counted: run delayq doctor for details."),
     ],
 )
 def test_missing_messages_are_reported(stats: dict[str, int], text: str):
@@ -139,12 +139,12 @@ def test_healthy_topic_group_has_no_troubles(case: str):
         (
             (group(lag=1200, at_least=True), [member(3600), member(90, "two")]),
             "no-consumer",
-            "The group is at least 1,200 records behind, and no consumer was seen for 1m 30s (the last was two).",
+            "The group is at least 1,200 records behind, and no consumer has been seen for 1m 30s (the last was two).",
         ),
         (
             (group(lag=1001), [member(1)], group(lag=800)),
             "behind",
-            "The group is 1,001 records behind; minutes ago it was 800.",
+            "The group is 1,001 records behind; a few minutes ago it was 800.",
         ),
         ((group(dead=2), []), "dead-letters", "The group has 2 dead letters."),
     ],

@@ -157,5 +157,5 @@ def test_content_id_refuses_unsendable_and_unorderable_payloads():
         content_id([math.nan])
     with pytest.raises(PayloadNotSerializable, match="type object"):
         content_id(object())
-    with pytest.raises(PayloadNotSerializable, match=r"cannot be sorted.*give a list"):
+    with pytest.raises(PayloadNotSerializable, match=r"cannot be sorted.*use a list"):
         content_id([{1, "a"}])

@@ -104,7 +104,7 @@ def test_cause_of_death_does_not_repeat_itself(reason: str | None, error: str | 
 @pytest.mark.parametrize("check", [check_handler, check_async_handler])
 @pytest.mark.parametrize("handler", [lambda: None, lambda _message, _more: None], ids=["none", "two"])
 def test_handler_that_cannot_be_called_with_a_message_alone_is_refused(check: Callable[[object], None], handler: Any):
-    with pytest.raises(InvalidInput, match="cannot be called with the message alone"):
+    with pytest.raises(InvalidInput, match="cannot be called with only the message"):
         check(handler)
 
 

@@ -179,18 +179,18 @@ def test_sent_value_is_received_as_its_type(wanted: Any, payload: Any):
 @pytest.mark.parametrize(
     ("wanted", "payload", "told"),
     [
-        (Order, {"id": "x"}, "the payload is no Order: Expected `int`, got `str` - at `$.id`"),
-        (Order, {"total": 1}, "the payload is no Order: Object missing required field `id`"),
-        (Order, {"id": 1, "total": -1}, "the payload is no Order: total is negative"),
+        (Order, {"id": "x"}, "the payload is not a valid Order: Expected `int`, got `str` - at `$.id`"),
+        (Order, {"total": 1}, "the payload is not a valid Order: Object missing required field `id`"),
+        (Order, {"id": 1, "total": -1}, "the payload is not a valid Order: total is negative"),
         (
             Refund | Payment,
             {"type": "Payment", "cents": 0},
-            "the payload is no Refund | Payment: Expected `int` >= 1 - at `$.cents`",
+            "the payload is not a valid Refund | Payment: Expected `int` >= 1 - at `$.cents`",
         ),
         (list[Order], [{"id": 1}, {"id": None}], r"Expected `int`, got `null` - at `$[1].id`"),
-        (Order, b'{"id": 1}', "the payload is no Order: Expected `object`, got `bytes`"),
-        (bytes, {"id": 1}, "the payload is no bytes: it was sent as JSON"),
-        (bytes, "AP8=", "the payload is no bytes: it was sent as JSON"),
+        (Order, b'{"id": 1}', "the payload is not a valid Order: Expected `object`, got `bytes`"),
+        (bytes, {"id": 1}, "the payload is not bytes: it was sent as JSON"),
+        (bytes, "AP8=", "the payload is not bytes: it was sent as JSON"),
         (bytes | None, "AP8=", "it was sent as JSON"),
         (Annotated[bytes, msgspec.Meta(max_length=9)], "AP8=", "it was sent as JSON"),
         (Annotated[bytearray, "of pixels"] | int, "AP8=", "it was sent as JSON"),
@@ -212,7 +212,7 @@ def test_payload_of_another_shape_is_a_mismatch_that_names_the_field(wanted: Any
 
 
 def test_body_that_is_not_json_is_unreadable_and_not_a_mismatch():
-    with pytest.raises(UnreadableEnvelope, match="not the JSON that it says"):
+    with pytest.raises(UnreadableEnvelope, match="not valid JSON"):
         reader(Order)(Envelope(1, RAW + 1, b"{", 3))
 
 
@@ -274,7 +274,7 @@ def of_unreadable(order: Order | list[int] | tuple[int]) -> None:
     ("handler", "told"),
     [
         (of_unknown, "handler of_unknown takes 'OnlyForTheChecker', which cannot be resolved"),
-        (of_opaque, "handler of_opaque takes Opaque, as which no payload can be read: annotate it with Message"),
+        (of_opaque, "handler of_opaque takes Opaque, which a payload cannot be: annotate it with Message"),
         (of_unreadable, "handler of_unreadable takes"),
     ],
 )

@@ -57,10 +57,10 @@ NO_TIMES = [
     (math.inf, "leads past the year 9999"),
     (MAX_TIME_MS, "leads past the year 9999"),
     (dt.timedelta.max, "leads past the year 9999"),
-    ("5", "is not a time: give seconds as a number, or a timedelta"),
-    (None, "is not a time: give seconds as a number, or a timedelta"),
-    (True, "is not a time: give seconds as a number, or a timedelta"),
-    (dt.datetime(2026, 1, 1, tzinfo=UTC), "is not a time: give seconds as a number, or a timedelta"),
+    ("5", "is not a time: give a number of seconds or a timedelta"),
+    (None, "is not a time: give a number of seconds or a timedelta"),
+    (True, "is not a time: give a number of seconds or a timedelta"),
+    (dt.datetime(2026, 1, 1, tzinfo=UTC), "is not a time: give a number of seconds or a timedelta"),
 ]
 
 

@@ -49,7 +49,7 @@ def test_control_character_is_refused_and_named(check: Callable[[Any], str], wha
 @each_check
 @pytest.mark.parametrize("name", [None, 5, b"emails", ["emails"]])
 def test_name_that_is_not_a_string_is_refused(check: Callable[[Any], str], what: str, most: int, name: Any):  # noqa: ARG001
-    with pytest.raises(InvalidName, match=rf"a {what} is a string, not {re.escape(repr(name))}"):
+    with pytest.raises(InvalidName, match=rf"{what} {re.escape(repr(name))} is not a string"):
         check(name)
 
 

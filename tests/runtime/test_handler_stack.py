@@ -41,10 +41,14 @@ def test_typed_handler_gets_orders_and_mismatches_become_dead_letters(queue: Que
     assert letters == {
         wrong: (
             "payload-mismatch",
-            "PayloadMismatch: the payload is no Order: Expected `int`, got `str` - at `$.id`",
+            "PayloadMismatch: the payload is not a valid Order: Expected `int`, got `str` - at `$.id`",
             1,
         ),
-        raw: ("payload-mismatch", "PayloadMismatch: the payload is no Order: Expected `object`, got `bytes`", 1),
+        raw: (
+            "payload-mismatch",
+            "PayloadMismatch: the payload is not a valid Order: Expected `object`, got `bytes`",
+            1,
+        ),
     }
     assert queue.stats().missing == 0
 

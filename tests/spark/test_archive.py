@@ -74,7 +74,7 @@ def test_entries_dropped_before_they_were_archived_are_an_error_until_skipped(
     later = record(redis_client, 12, first=4)
     queue.events.trim(max_length=1, approximate=False)
     for _ in range(2):
-        with pytest.raises(DataLost, match=r"have been trimmed before they were read\. What is left .* --skip-lost"):
+        with pytest.raises(DataLost, match=r"were trimmed before they were read\. The remaining .* --skip-lost"):
             archive(spark, server, ["jobs"], path)
     assert entries(tmp_path) == sorted(known)
 
@@ -88,7 +88,7 @@ def test_entries_dropped_before_they_were_archived_are_an_error_until_skipped(
     assert json.loads(done.stdout) == {
         "archived": {"jobs": 2}, "lost": [loss._asdict() for loss in missing], "merged": 0, "into": 0
     }  # fmt: skip
-    assert f"the archive of jobs lacks 5 of the entries behind {ends['1']} up to" in done.stderr
+    assert f"the archive of jobs lacks 5 of the entries after {ends['1']} up to" in done.stderr
     assert seen(tmp_path, "lost") == [loss._asdict() for loss in missing]
 
     known += record(redis_client, 4, first=16)

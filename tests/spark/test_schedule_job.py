@@ -136,10 +136,10 @@ def test_empty_table_is_not_an_error(spark: SparkSession, server: RedisOptions, 
     [
         ({"payload": "struct(too)"}, r"the expression for payload 'struct\(too\)'.*The table has to, at, day, t"),
         ({"payload": "struct(to"}, r"the expression for payload 'struct\(to'"),
-        ({"body": "to"}, "a message has no 'body': map one of payload, due_at"),
-        ({"payload": "to"}, "neither due_at nor delay"),
-        ({"payload": "to", "due_at": "at"}, r"'due_at' is timestamp_ntz, which is naive.*concat\(at, "),
-        ({"payload": "to", "due_at": "day"}, r"'due_at' is date, which is naive"),
+        ({"body": "to"}, "a message has no column 'body': map one of payload, due_at"),
+        ({"payload": "to"}, "no column due_at or delay"),
+        ({"payload": "to", "due_at": "at"}, r"'due_at' is timestamp_ntz, which has no time zone.*concat\(at, "),
+        ({"payload": "to", "due_at": "day"}, r"'due_at' is date, which has no time zone"),
         ({"payload": "to", "due_at": "to"}, r"'due_at' is a string.*to_timestamp\(to\)"),
         ({"payload": "to", "due_at": "t"}, r"'due_at' is bigint.*timestamp_seconds\(t\)"),
         ({"payload": "to", "delay": "1", "id": "t"}, "'id' is bigint: make it a string"),
@@ -186,7 +186,7 @@ def test_remedy_for_a_time_without_a_zone_works_in_every_session_zone(
     [
         ("nowhere.parquet", None, r"the table '.*nowhere.parquet'"),
         ("nowhere", "table", "the table 'nowhere'"),
-        ("people", None, "'people' does not say what it is by its name"),
+        ("people", None, "the format of table 'people' is not clear from its name"),
         ("people", "xlsx", "the table 'people'"),
     ],
 )
@@ -197,7 +197,7 @@ def test_missing_table_is_refused(spark: SparkSession, place: str, table_format:
 
 def test_two_times_for_a_row_are_refused(spark: SparkSession, server: RedisOptions):
     table = spark.sql("SELECT 'a' AS payload, current_timestamp() AS due_at")
-    with pytest.raises(InvalidInput, match="the delay 5 is given, and a column due_at"):
+    with pytest.raises(InvalidInput, match="the delay 5 and a column due_at were given"):
         schedule(spark, table, server, "emails", delay=5)
 
 
@@ -267,5 +267,5 @@ def test_another_thread_gets_the_existing_session_with_its_settings(
 
 def test_older_spark_is_refused_with_its_version(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(pyspark, "__version__", "3.5.1")
-    with pytest.raises(ImportError, match=r"needs PySpark 4\.0 or newer, and this is PySpark 3\.5\.1: pip install"):
+    with pytest.raises(ImportError, match=r"needs PySpark 4\.0 or newer, but this is PySpark 3\.5\.1: pip install"):
         importlib.reload(delayq.spark)

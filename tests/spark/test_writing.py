@@ -221,7 +221,7 @@ def test_row_with_a_time_outside_python_s_range_is_rejected_and_can_be_fixed_and
     aside = spark.read.parquet(rejects)
     reasons = {row["id"]: row["reason"] for row in aside.select("id", "reason").collect()}
     assert reasons["ms"].startswith("due_at is 1893456000000 seconds after 1970")
-    assert "looks like milliseconds that were taken for seconds, of 2030-01-01T00:00:00Z" in reasons["ms"]
+    assert "looks like milliseconds read as seconds, for 2030-01-01T00:00:00Z" in reasons["ms"]
     assert reasons["within"].startswith("payload.at is 1893456000000 seconds after 1970")
     seconds = f.when(f.col("id") == "ms", f.unix_seconds("due_at") / 1000).otherwise(f.unix_seconds("due_at"))
     mended = aside.select(
@@ -245,8 +245,8 @@ def test_unconvertible_row_fails_the_job_and_is_named_with_the_remedy(
 @pytest.mark.parametrize(
     ("kind", "bad", "told"),
     [
-        (pa.map_(pa.string(), pa.int32()), [("k", 1), ("k", 2)], "payload has the same key more than once among 'k'"),
-        (pa.struct([("n", pa.float64())]), {"n": float("nan")}, "payload.n is nan, which JSON lacks"),
+        (pa.map_(pa.string(), pa.int32()), [("k", 1), ("k", 2)], "payload has the same key more than once: 'k'"),
+        (pa.struct([("n", pa.float64())]), {"n": float("nan")}, "payload.n is nan, which JSON cannot hold"),
         (pa.list_(pa.timestamp("us", "UTC")), [2**62], "payload[] is 4611686018427 seconds after 1970"),
     ],
 )
@@ -338,13 +338,13 @@ def test_rejects_of_a_run_are_only_those_of_its_last_attempt(
     ("columns", "options", "told"),
     [
         ("payload string, delay int, colour string", {}, "unknown column 'colour'; expected one of"),
-        ("payload string", {}, "neither due_at nor delay"),
-        ("payload string, delay int, DELAY int", {}, "columns payload, delay, delay differ by their case alone"),
+        ("payload string", {}, "no column due_at or delay"),
+        ("payload string, delay int, DELAY int", {}, "columns payload, delay, delay differ only in case"),
         ("text string, delay int", {}, "unknown column 'text'; expected one of"),
         ("payload string, due_at string", {}, "column 'due_at' is string: make it a timestamp"),
         ("payload string, due_at timestamp_ntz", {}, "column 'due_at' is timestamp_ntz: make it a timestamp"),
         ("payload int, delay int", {}, "column 'payload' is int"),
-        ("payload struct<i: interval month>, delay int", {}, "payload.i is interval month, for which JSON has no form"),
+        ("payload struct<i: interval month>, delay int", {}, "payload.i is interval month, which JSON cannot hold"),
         (
             "payload array<map<struct<a: int>, int>>, delay int",
             {},
@@ -383,7 +383,7 @@ def test_refusal_of_a_table_reaches_the_program_that_writes_it(spark: SparkSessi
 
 def test_queue_is_not_overwritten(spark: SparkSession, redis_server: RedisServer) -> None:
     rows = table(spark, [("x", 60)], "payload string, delay int")
-    with pytest.raises(Exception, match="a queue is not overwritten"):
+    with pytest.raises(Exception, match="a queue cannot be overwritten"):
         rows.write.format("delayq").mode("overwrite").options(url=redis_server.url, queue="jobs").save()
 
 

@@ -71,7 +71,7 @@ def test_own_ids_of_a_batch_are_checked_before_the_first_is_stored(make: Make):
     topic.publish("a", id="5-1")
     with pytest.raises(InvalidInput, match="'7-1' does not come after '7-1'"):
         topic.publish_many([NewRecord("b", id="6-0"), NewRecord("c", id="7-1"), NewRecord("d", id="7-1")])
-    with pytest.raises(InvalidInput, match="give all of them one, or none"):
+    with pytest.raises(InvalidInput, match="give all of them an id, or none"):
         topic.publish_many([NewRecord("b", id="6-0"), NewRecord("c")])
     with pytest.raises(RecordOrder):
         topic.publish_many([NewRecord("b", id="5-0"), NewRecord("c", id="7-1")])
@@ -179,7 +179,7 @@ def test_id_of_a_delayed_record_is_checked_in_the_shard_of_its_key(make: Make):
 
 def test_one_id_under_keys_of_several_shards_is_refused_and_nothing_is_stored(make: Make, client: redis.Redis):
     topic = make(shards=3)
-    with pytest.raises(InvalidInput, match="id 'x' comes with keys of several shards: give it the same key"):
+    with pytest.raises(InvalidInput, match="id 'x' is given with keys of several shards: always give it the same key"):
         topic.publish_many([NewRecord(number, delay=5, id="x", key=key) for number, key in enumerate("ab")])
     assert not [key for key in client.scan_iter() if b":msg:" in key]
     created = topic.publish_many([NewRecord(number, delay=5, id="x", key=key) for number, key in enumerate("ac")])

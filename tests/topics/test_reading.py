@@ -183,8 +183,8 @@ def test_why_says_where_a_record_is_and_what_each_group_did_with_it(numbered: To
     mail.poll("m-1", 2)
     mail.ack("1-0")
     assert "group mail is past it" in numbered.why("1-0")
-    assert "group mail has not acked it: m-1 was handed it " in numbered.why("2-0")
-    assert numbered.why("3-0") == "3-0 is in topic orders: group mail was not handed it yet"
+    assert "group mail has not acked it: m-1 received it " in numbered.why("2-0")
+    assert numbered.why("3-0") == "3-0 is in topic orders: group mail has not received it yet"
     assert numbered.why("9-9").startswith("9-9 is not in topic orders: ")
 
 

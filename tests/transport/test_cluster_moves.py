@@ -338,9 +338,9 @@ def test_silent_node_is_waited_for_once(cluster: Cluster, monkeypatch: pytest.Mo
         node = cluster.owner(META)
         os.kill(node.pid, signal.SIGSTOP)
         try:
-            with pytest.raises(ServerNotReady, match="it was away a moment ago"):  # retried, but not sent again
+            with pytest.raises(ServerNotReady, match="it was unavailable a moment ago"):  # retried, but not sent again
                 queue.send("second")
-            with pytest.raises(ServerNotReady, match="it was away a moment ago"):
+            with pytest.raises(ServerNotReady, match="it was unavailable a moment ago"):
                 queue.send("third")
         finally:
             os.kill(node.pid, signal.SIGCONT)

@@ -194,7 +194,9 @@ def test_any_password_works_percent_encoded(start_server: StartServer, connect: 
 def test_missing_server_is_reported_with_its_address(connect: Connect):
     port = free_port()
     client = connect(f"redis://user:secret@127.0.0.1:{port}")
-    with pytest.raises(errors.ServerUnreachable, match=rf"127\.0\.0\.1:{port}\..*check that the server runs") as caught:
+    with pytest.raises(
+        errors.ServerUnreachable, match=rf"127\.0\.0\.1:{port}\..*check that the server is running"
+    ) as caught:
         check_server(client)
     assert "secret" not in str(caught.value)
 

@@ -51,7 +51,7 @@ def test_port_without_tls_is_reported_at_the_first_try(start_server: Callable[..
         with Queue("safe", url=url) as queue, pytest.raises(ServerUnreachable) as refusal:
             queue.send("x")
         assert client.info("stats")["total_connections_received"] == before + 1
-    assert "does not answer to TLS: use redis:// for a port without, or the port for TLS" in str(refusal.value)
+    assert "does not answer TLS: use redis:// for a port without TLS, or the port for TLS" in str(refusal.value)
 
 
 def test_server_with_an_unknown_authority_is_refused_without_showing_the_password(address: str) -> None:

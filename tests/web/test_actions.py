@@ -398,10 +398,10 @@ def test_invalid_form_is_refused(enter: Enter, stocked: Queue, asked: dict[str, 
 @pytest.mark.parametrize(
     ("more", "refusal"),
     [
-        ({"act": "reschedule", "when": "soon"}, "'soon' is neither a length of time"),
-        ({"act": "reschedule", "when": "+soon"}, "'soon' is not a length of time"),
+        ({"act": "reschedule", "when": "soon"}, "'soon' is not a duration, such as"),
+        ({"act": "reschedule", "when": "+soon"}, "'soon' is not a duration"),
         ({"act": "reschedule", "when": "+1h", "spread": "1h"}, "'1h' cannot be combined with a shift"),
-        ({"act": "reschedule", "when": "1h", "spread": "wide"}, "'wide' is not a length of time"),
+        ({"act": "reschedule", "when": "1h", "spread": "wide"}, "'wide' is not a duration"),
         ({"act": "purge"}, "a purge deletes all messages of a state"),
         ({"act": "purge", "all": "1", "ids": []}, "the form lacks the number of messages"),
         ({"act": "cancel", "once": ""}, "the form has an invalid field once"),

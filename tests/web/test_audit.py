@@ -41,7 +41,7 @@ REFUSED: dict[str, tuple[str, dict[str, str], dict[str, str]]] = {
     "an invalid time": (
         "/run",
         {"act": "reschedule", "ids": "m", "when": "soon", "once": "o"},
-        {"action": "reschedule", "outcome": "refused: 'soon' is neither a length of time"},
+        {"action": "reschedule", "outcome": "refused: 'soon' is not a duration, such as"},
     ),
     "a form without its once": (
         "/examine",
@@ -65,7 +65,7 @@ REFUSED: dict[str, tuple[str, dict[str, str], dict[str, str]]] = {
     "a message at an invalid time": (
         "/send",
         {"payload": "1", "when": "soon", "once": "o"},
-        {"action": "send", "outcome": "refused: 'soon' is neither a length of time"},
+        {"action": "send", "outcome": "refused: 'soon' is not a duration, such as"},
     ),
     "an invalid schedule": (
         "/new-schedule",

@@ -100,5 +100,5 @@ def test_invalid_field_has_the_focus_and_keeps_its_text(serve: Serve, queue: Que
     expect(field).to_be_focused()
     expect(field).to_have_value("soon")
     expect(field).to_have_accessible_description(
-        "'soon' is not a length of time, 0 or more: write it as in 500ms, 10s, 1h30m or 2d"
+        "'soon' is not a duration of 0 or more: write it as 500ms, 10s, 1h30m or 2d"
     )

@@ -112,7 +112,7 @@ def test_existing_group_keeps_its_position(enter: Enter, topic: Topic):
     [
         ({"group": " ", "where": "end"}, "group", "a group name must not be empty"),
         ({"group": "b", "where": "id", "position": "x"}, "position", "position 'x' is not an id of a record"),
-        ({"group": "b", "where": "time", "position": "soon"}, "position", "'soon' is neither a length of time"),
+        ({"group": "b", "where": "time", "position": "soon"}, "position", "'soon' is not a duration, such as"),
     ],
 )
 def test_refused_group_form_comes_back_with_the_reason(
@@ -238,7 +238,7 @@ def test_trim_first_shows_how_many_records_are_deleted(
     [
         ({"how": "length", "keep": "-1"}, "'-1' is not a number of records, 0 or more"),
         ({"how": "length", "keep": "10"}, "no record would be deleted: topic orders keeps the newest 10"),
-        ({"how": "age", "keep": "soon"}, "'soon' is neither a length of time"),
+        ({"how": "age", "keep": "soon"}, "'soon' is not a duration, such as"),
     ],
 )
 def test_invalid_trim_comes_back_with_the_reason(enter: Enter, topic: Topic, fields: dict[str, str], told: str):

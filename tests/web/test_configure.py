@@ -111,13 +111,13 @@ def test_preview_says_how_many_dead_letters_are_purged(client: Client, queue: Qu
 @pytest.mark.parametrize(
     ("name", "value", "told"),
     [
-        ("rate", "100", "names no time"),
+        ("rate", "100", "has no unit of time"),
         ("concurrency", "many", "'many' is not a whole number: write 1 to 1,000,000"),
         ("concurrency_per_key", "0", "is not a whole number from 1 to 1000000"),
         ("max_retries", "2000000", "is not a whole number from 0 to 1000000"),
         ("backoff", "often", "'often'"),
         ("max_dead", "-1", "is not a whole number"),
-        ("events", "0", "a number of entries from 1 to 10000000"),
+        ("events", "0", "a whole number from 1 to 10000000"),
     ],
 )
 def test_invalid_setting_comes_back_with_the_reason(client: Client, queue: Queue, name: str, value: str, told: str):

@@ -45,7 +45,7 @@ def test_invalid_pause_comes_back_on_the_page_of_the_queue(enter: Enter, queue: 
     answer = send(enter(), f"{QUEUE}/pause?span=day", **{"for": "soon"})
     assert (answer.status_code, typed(answer.text, "for")) == (400, "soon")
     assert wrong(answer.text)[0] == "for"
-    assert "'soon' is not a length of time" in wrong(answer.text)[1]
+    assert "'soon' is not a duration" in wrong(answer.text)[1]
     assert "History" in words(answer.text)
     assert re.search('aria-current="true">Last day<', answer.text)
 

@@ -156,13 +156,13 @@ def test_unreachable_server_is_shown_beside_the_other(enter: Enter, queue: Queue
     queue.send("hello")
     both = enter(servers={"away": "redis://127.0.0.1:1", "main": redis_server.url}).get("/")
     assert both.status_code == 200
-    assert "check that the server runs, and the URL" in both.text
+    assert "check that the server is running, and check the URL" in both.text
     assert "/main/queues/emails" in both.text
     alone = enter(servers={"away": "redis://127.0.0.1:1"})
     assert alone.get("/").status_code == 503
     failed = alone.get("/away/queues/emails")
     assert (failed.status_code, failed.headers["retry-after"]) == (503, "5")
-    assert "check that the server runs, and the URL" in failed.text
+    assert "check that the server is running, and check the URL" in failed.text
 
 
 def test_unknown_names_are_reported(enter: Enter):

@@ -140,7 +140,7 @@ def test_server_that_returns_is_shown_again(serve: Serve, follow: Follow, own_se
     follower = follow(f"{url}/main/live")
     assert follower.has_seen(ONE)
     own_server.kill()
-    assert follower.has_seen("check that the server runs")
+    assert follower.has_seen("check that the server is running")
     before = follower.text.count(ONE)
     own_server.start()
     assert eventually(lambda: follower.text.count(ONE) > before)

@@ -1,4 +1,4 @@
-"""Act on any number of messages, and say in a word what became of each."""
+"""Act on any number of messages, with a result word for each."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from delayq.protocol.operation import Operation, execute, unwrap
 from delayq.protocol.queue_commands import MAX_MOVED, QueueCommands
 
 Act: TypeAlias = Callable[[QueueCommands, Sequence[str]], Operation[list[str]]]
-"""Does something with up to 250 messages of a shard; returns a word for each, in their order."""
+"""Acts on up to 250 messages of a shard; returns a word for each, in their order."""
 
 
 Due: TypeAlias = Callable[[str, float], int]
-"""Returns the due time that a message is to have, ms, by its id and the one that it has."""
+"""Returns the new due time of a message, ms, from its id and its present due time."""
 
 
 def cancelling(scripts: QueueCommands, ids: Sequence[str]) -> Operation[list[str]]:
-    """Withdraw messages: "cancelled", "in_flight" or "unknown"."""
+    """Cancel messages: "cancelled", "in_flight" or "unknown"."""
     return [unwrap(told) for told in (yield [scripts.cancel(message_id) for message_id in ids])]
 
 
 def burying(scripts: QueueCommands, ids: Sequence[str]) -> Operation[list[str]]:
-    """Put messages that wait among the dead letters: "buried", "in_flight", "dead" or "unknown"."""
+    """Move waiting messages to the dead letters: "buried", "in_flight", "dead" or "unknown"."""
     return [unwrap(told) for told in (yield [scripts.bury(message_id, BURIED) for message_id in ids])]
 
 
 def rescheduling(due: Raw) -> Act:
-    """Give waiting messages another due time: "rescheduled", "in_flight", "dead" or "unknown"."""
+    """Give waiting messages a new due time: "rescheduled", "in_flight", "dead" or "unknown"."""
 
     def act(scripts: QueueCommands, ids: Sequence[str]) -> Operation[list[str]]:
         return [unwrap(told) for told in (yield [scripts.reschedule(message_id, due) for message_id in ids])]
@@ -43,7 +43,7 @@ def rescheduling(due: Raw) -> Act:
 
 
 def retiming(due: Due) -> Act:
-    """Give each waiting message a due time of its own; the words are those of `rescheduling`."""
+    """Give each waiting message its own due time; the words are those of `rescheduling`."""
 
     def act(scripts: QueueCommands, ids: Sequence[str]) -> Operation[list[str]]:
         keys = [scripts.keys.state(state) for state in WAITING]
@@ -60,12 +60,12 @@ def retiming(due: Due) -> Act:
 
 
 def shifted(by_ms: int) -> Due:
-    """Return what moves a due time."""
+    """Return a function that moves due times by `by_ms`."""
     return lambda _, at: _bounded(int(at) + by_ms)
 
 
 def spread(start_ms: int, over_ms: int) -> Due:
-    """Return what gives each message a due time of its own from a start on, by its id: always the same one."""
+    """Return a function that spreads due times over `over_ms` from a start; a message always gets the same one."""
     return lambda message_id, _: _bounded(
         start_ms + zlib.crc32(message_id.encode(errors="surrogateescape")) * over_ms // 2**32
     )
@@ -80,7 +80,7 @@ def _score(reply: bytes | None) -> float | None:
 
 
 def requeueing(due: Raw) -> Act:
-    """Bring dead letters back: "requeued", or "left" where one is not dead any more, or its payload is gone."""
+    """Requeue dead letters: "requeued", or "left" if a message is no longer dead or its payload is gone."""
 
     def act(scripts: QueueCommands, ids: Sequence[str]) -> Operation[list[str]]:
         moved = yield from execute(scripts.requeue(ids, due))
@@ -90,7 +90,7 @@ def requeueing(due: Raw) -> Act:
 
 
 def each(context: QueueContext, act: Act, ids: Sequence[str]) -> Operation[dict[str, str]]:
-    """Do it with these messages; return the word for each."""
+    """Apply `act` to these messages; return the word for each."""
     yield from context.opened()
     told: dict[str, str] = {}
     unique = list(dict.fromkeys(ids))

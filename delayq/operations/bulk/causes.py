@@ -1,4 +1,4 @@
-"""Causes: of what the dead letters died, grouped."""
+"""Causes: why dead letters died, in groups."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ _Died: TypeAlias = tuple[str, float, str | None, str | None]  # id, time of deat
 
 
 class Cause(msgspec.Struct, frozen=True, kw_only=True):
-    """Dead letters that died of the same.
+    """Dead letters that died for the same reason, with the same kind of error.
 
     Attributes:
         reason: why they died, or None.
-        error: the first line of their last errors, at most 200 characters, each number as ``#``; None where none is.
-        count: how many.
+        error: the first line of their last error, at most 200 characters, with each number as ``#``; None without one.
+        count: how many there are.
         first_at, last_at: when the first and the last of them died.
         example: the id of the last one.
-        last_hour, hour_before: how many of them died within the last hour, and within the one before; 0 unless a time
-            was given to count from.
+        last_hour, hour_before: how many of them died in the last hour, and in the hour before; 0 if no time was given
+            to count back from.
     """
 
     reason: str | None
@@ -52,17 +52,17 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """Both in one text."""
+        """The reason and the error as one text."""
         return cause(self.reason, self.error)
 
 
 class Causes(msgspec.Struct, frozen=True, kw_only=True):
-    """Of what the dead letters died.
+    """The causes of a queue's dead letters.
 
     Attributes:
         total: how many dead letters there are.
-        looked_at: how many of them were looked at, those that died last.
-        causes: the most frequent first.
+        looked_at: how many of them were read, the latest first.
+        causes: the causes, the most frequent first.
     """
 
     total: int
@@ -73,11 +73,11 @@ class Causes(msgspec.Struct, frozen=True, kw_only=True):
 def causes(
     context: QueueContext, most: int, shown: Callable[[str], str] = str, now_ms: float = math.inf
 ) -> Operation[Causes]:
-    """Group up to `most` dead letters, those that died last.
+    """Group up to `most` of the latest dead letters by cause.
 
     Args:
-        now_ms: from when the last hour is counted back.
-        shown: returns what is told of an error or a reason; those that look the same then are of one group.
+        now_ms: the end of the last hour.
+        shown: returns the visible form of an error or a reason, such as without secrets; equal forms make one group.
     """
     check_limit(most, "most")
     total = yield from count(context, ["dead"])
@@ -85,7 +85,7 @@ def causes(
     share = -(-most // len(shards))
     found = yield from gather(*(_died(scripts, share) for scripts in shards))
     died = (each for page in found for each in unwrap(page))
-    latest = sorted(died, key=lambda each: each[1::-1], reverse=True)[:most]  # by time, then by id as Redis has them
+    latest = sorted(died, key=lambda each: each[1::-1], reverse=True)[:most]  # by time, then by id, as in Redis
     groups: dict[tuple[str | None, str | None], list[_Died]] = {}
     for each in latest:
         _, _, reason, error = each
@@ -94,7 +94,7 @@ def causes(
 
 
 def kind_of(error: str | None) -> str | None:
-    """Return the first line of an error without what differs from one message to the next: each number is a ``#``."""
+    """Return the first line of an error with each number as ``#``, so that it is the same for similar messages."""
     if not error:
         return None
     line = error.partition("\n")[0]
@@ -102,10 +102,10 @@ def kind_of(error: str | None) -> str | None:
 
 
 def like(reason: str | None, kind: str | None) -> Choice:
-    """Return what chooses the messages of a cause."""
+    """Return a choice of the messages with a cause."""
     if kind is None:
         return Choice(reason=reason, bare=True)
-    # A number is matched whole or not at all: else many a # in a row would be tried in as many ways as it has digits.
+    # Match a number as a whole or not at all: otherwise several # in a row would backtrack over all digits.
     pattern = r"(?:\d++|#)".join(map(re.escape, kind.split("#")))
     end = "" if len(kind) >= MAX_KIND else r"(?:\n|\Z)"
     return Choice(reason=reason, error=re.compile(rf"\A{pattern}{end}"))
@@ -138,6 +138,6 @@ def _died(scripts: QueueCommands, most: int) -> Operation[list[_Died]]:
         fields: list[Any] = [Command(key, ("HMGET", key, *words), list) for key in (keys.reasons, keys.errors)]
         reasons, errors = map(unwrap, (yield fields))
         for (message_id, score), reason, error in zip(rows, reasons, errors, strict=True):
-            # Once, though others come and go.
+            # By id, so that each is counted once while others come and go.
             found[message_id] = message_id, float(score), decode_text(reason), decode_text(error)
     return list(found.values())

@@ -1,4 +1,4 @@
-"""Edit dead letters: each goes back with what it should have held."""
+"""Edit dead letters: requeue each with a corrected payload, headers or timeout."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ def edit(
     died_at: dt.datetime | None = None,
     timeout: Any = msgspec.UNSET,
 ) -> Operation[bool]:
-    """Bring a dead letter back with another payload (UNSET for its own), headers or timeout (UNSET for its own).
+    """Requeue a dead letter with another payload (UNSET to keep it), headers or timeout (UNSET to keep it).
 
     Args:
-        died_at: of the dead letter that the caller has looked at; None for that which is there now.
+        died_at: when the dead letter that the caller saw died; None for any.
 
     Returns:
-        False when it is not dead (any more), or has died again: nothing was changed.
+        False if it is not dead (any more), or has died again. Then nothing was changed.
 
     Raises:
-        InvalidInput: none of payload, headers and timeout is given, or one is out of range; or the payload is gone,
-            and no other was given.
+        InvalidInput: payload, headers and timeout are all missing, or one is out of range; or the payload is gone and
+            no new one was given.
     """
     check_id(message_id)
     if payload is msgspec.UNSET and headers is None and timeout is msgspec.UNSET:
-        raise InvalidInput("edit needs payload=, headers= or timeout=: requeue brings a dead letter back as it is")
+        raise InvalidInput("edit needs payload=, headers= or timeout=: requeue brings a dead letter back unchanged")
     due, settings = due_word(delay, None), context.settings
     timeout_ms = None if timeout in (None, msgspec.UNSET) else lease_ms(timeout, "timeout")
     kept = payload is msgspec.UNSET
     new = b"" if kept else payload
-    encode_envelope(new, context.max_retries, None, headers, settings.max_payload)  # to check it, before all else
+    encode_envelope(new, context.max_retries, None, headers, settings.max_payload)  # checks them before anything else
     yield from context.opened()
     scripts = context.shard(message_id)
     found = yield from execute(scripts.get(message_id))

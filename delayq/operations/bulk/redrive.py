@@ -1,4 +1,4 @@
-"""Redrive dead letters: requeue those that are selected, page by page, at a bounded rate."""
+"""Redrive dead letters: requeue selected ones, page by page, at a limited rate."""
 
 from __future__ import annotations
 
@@ -19,20 +19,21 @@ from delayq.protocol.command import Command
 from delayq.protocol.operation import Operation, execute, unwrap
 from delayq.protocol.queue_commands import MAX_MOVED, QueueCommands
 
-BURSTS = 10  # a second: what comes back within a tenth of one may come back at once
+BURSTS = 10  # a second: messages for one tenth of a second may come back at once
 
 
 class Redriven(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a redrive has come, or what became of it.
+    """The progress or the result of a redrive.
 
     Attributes:
-        after: what died then or before is not meant; None where no bound was given.
-        up_to: what died later is not meant: a redrive that was interrupted goes on with `older_than=up_to`.
-        total: the dead letters that there were at the start.
-        looked_at: how many of them were held against the filters; those too old or too young need no look.
-        matched: how many of these are meant.
-        moved: how many are pending again. Less than `matched` in a dry run, while it goes on, and where a payload is
-            gone or somebody else was faster.
+        after: only dead letters that died after this are selected; None if no bound was given.
+        up_to: only dead letters that died by then are selected. To continue an interrupted redrive, start one with
+            `older_than=up_to`.
+        total: how many dead letters there were at the start.
+        looked_at: how many of them were compared with the filters; those too old or too young are left out.
+        matched: how many of these are selected.
+        moved: how many are pending again. This is less than `matched` in a dry run, during a redrive, and if a payload
+            is gone or another program was faster.
     """
 
     after: dt.datetime | None
@@ -44,23 +45,23 @@ class Redriven(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Redrive:
-    """A redrive, a step at a time, so that whoever runs it can wait in between, tell how far it is, and stop.
+    """A redrive in steps, so that the caller can wait in between, show progress, and stop.
 
         while not redrive.done:
             told = queue.execute(redrive.step)
             time.sleep(redrive.pause)
 
-    Nothing of it is kept anywhere: what it has not reached when it stops is as dead as before.
+    It stores no state: if it stops, the messages that it has not reached stay dead.
 
     Args:
-        delay: until they are due, from when they come back.
-        rate: how many come back, at most: a number a second, or as in "100/s", "5/10s", "30/min"; None is no limit.
-        dry_run: change nothing, and count those that are meant.
+        delay: how long after their return the messages are due.
+        rate: the most messages that come back: a number a second, or "100/s", "5/10s", "30/min"; None for no limit.
+        dry_run: count the selected messages and change nothing.
 
     Attributes:
         done: whether there is nothing left to do.
         pause: seconds to wait before the next step.
-        told: how far it is.
+        told: the progress.
 
     Raises:
         InvalidInput: from the constructor.
@@ -78,7 +79,7 @@ class Redrive:
         self._rate = None if rate is None else per_second(rate)
         self._burst = MAX_MOVED if self._rate is None else max(1, min(MAX_MOVED, int(self._rate / BURSTS)))
         self._dry_run = dry_run
-        self._left: list[tuple[QueueCommands, Walk, int]] = []  # of each shard: up to which time of death
+        self._left: list[tuple[QueueCommands, Walk, int]] = []  # for each shard, with the latest time of death
         self._found: list[str] = []  # in the first of them
         self._next = 0.0  # on the monotonic clock
         self.done = False
@@ -87,7 +88,7 @@ class Redrive:
         self._begun = False
 
     def step(self, context: QueueContext) -> Operation[Redriven]:
-        """Go a step further, over a page or less, and return how far it is."""
+        """Do one step, over a page or less, and return the progress."""
         self.pause = 0.0
         if not self._begun:
             yield from self._begin(context)
@@ -103,7 +104,7 @@ class Redrive:
         return self.told
 
     def _begin(self, context: QueueContext) -> Operation[None]:
-        """Ask each shard for its time before the first message comes back, which may die anew."""
+        """Ask each shard for its time before the first message comes back, as that may die again."""
         shards = yield from context.opened()
         told = [unwrap(result) for result in (yield [scripts.stats() for scripts in shards])]
         bounds = [self._choice.bounds(now.now_ms) for now in told]
@@ -142,7 +143,7 @@ class Redrive:
         walk.removed(moved)
         self._tell(moved=moved)
         if self._rate is not None and moved:
-            earliest = began - 1 / BURSTS if self._next else began  # so much of the time that reading takes is made up
+            earliest = began - 1 / BURSTS if self._next else began  # makes up for that much of the time spent reading
             self._next = max(self._next, earliest) + moved / self._rate
             self.pause = max(0.0, self._next - time.monotonic())
 

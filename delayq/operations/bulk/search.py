@@ -1,4 +1,4 @@
-"""Search a state for selected messages, a step at a time, from where an earlier search stopped."""
+"""Search a state for selected messages in steps, from where an earlier search stopped."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from delayq.operations.walk import BEGINNING, Place, Row, Walk, place
 from delayq.protocol.operation import Operation, execute
 from delayq.protocol.queue_commands import MAX_MOVED, QueueCommands
 
-LARGE_PAGE = 20  # messages whose envelopes a step backwards reads
-STEP_BYTES = 1024 * 1024  # of envelopes that a step reads: to open them takes some milliseconds
+LARGE_PAGE = 20  # messages whose envelopes one backward step reads
+STEP_BYTES = 1024 * 1024  # of envelopes that one step reads: opening them takes some milliseconds
 
 
 class Search:
-    """A search, a step at a time: whoever runs it decides how long, and may go on in another one behind `cursor`.
+    """A search in steps: the caller decides how long, and another search may continue after `cursor`.
 
         while not search.done:
             rows = queue.execute(search.step)
 
-    What comes and goes while it looks may be missed; what is there all the while is looked at once.
+    It may miss messages that come or go during the search; it looks once at each message that stays.
 
     Args:
         after: `cursor` of an earlier search; None for the beginning.
-        up_to: of each shard, the last place to look at; None for the end.
+        up_to: the last place to look at in each shard; None for the end.
 
     Attributes:
         done: whether there is nothing left to look at.
         looked_at: how many messages this search has looked at.
-        cursor: behind what it has looked at last; None at the beginning.
+        cursor: the place after the last message it looked at; None at the beginning.
         shard: the number of the shard that the next step looks at.
     """
 
@@ -52,15 +52,15 @@ class Search:
         self._up_to = up_to
         self.shard, self._behind = (0, BEGINNING) if after is None else _read(after)
         self._walk: Walk | None = None
-        self._rows: list[Row] = []  # that are still to be looked at
+        self._rows: list[Row] = []  # not looked at yet
         self._sizes: dict[str, int] = {}
-        self._span: tuple[float, float] | None = None  # of the times of death that are meant
+        self._span: tuple[float, float] | None = None  # of the selected times of death
         self.cursor = after
         self.looked_at = 0
         self.done = False
 
     def step(self, context: QueueContext) -> Operation[list[Row]]:
-        """Look at a page or less, and return the rows of what is meant: ids and scores, lowest score first."""
+        """Look at a page or less, and return the selected rows: ids and scores, lowest score first."""
         shards = yield from context.opened()
         if self.shard >= len(shards):
             self.done = True
@@ -82,12 +82,12 @@ class Search:
         return [row for row in rows if row[0] in meant and after < float(row[1]) <= up_to]
 
     def removed(self, count: int) -> None:
-        """Tell that so many of the rows that were returned have been taken away."""
+        """Note that `count` of the returned rows have been removed."""
         if self._walk is not None:
             self._walk.removed(count)
 
     def _died(self, scripts: QueueCommands) -> Operation[tuple[float, float]]:
-        """Return after which time of death and up to which they are meant, ms; any where there is none."""
+        """Return the bounds of the selected times of death, ms: after the first, up to the second."""
         choice = self._choice
         if self._span is None:
             self._span = -math.inf, math.inf
@@ -113,7 +113,7 @@ class Search:
             self._sizes = yield from scan.sizes(scripts, [row[0] for row in self._rows])
 
     def _next(self) -> tuple[list[Row], dict[str, int] | None]:
-        """Take the next rows, with the sizes of their envelopes where these are to be read."""
+        """Take the next rows, with the sizes of their envelopes if these must be read."""
         if not self._choice.is_of_envelopes:
             rows, self._rows = self._rows, []
             return rows, None
@@ -128,7 +128,7 @@ class Search:
 
 
 class BackwardSearch:
-    """A search from the highest score to the lowest: a message that is given a later time meanwhile is not met again.
+    """A search from the highest score to the lowest, which does not meet a message again that is moved to a later time.
 
     Its attributes are those of `Search`.
     """
@@ -137,14 +137,14 @@ class BackwardSearch:
         check_state(state)
         self._state: State = state
         self._choice = choice
-        self._at: Place | None = None  # of what was looked at last
+        self._at: Place | None = None  # of the last message looked at
         self._size = LARGE_PAGE if choice.is_of_envelopes else MAX_MOVED
         self.shard = 0
         self.looked_at = 0
         self.done = False
 
     def step(self, context: QueueContext) -> Operation[list[Row]]:
-        """Look at a page, and return the rows of what is meant."""
+        """Look at a page, and return the selected rows."""
         shards = yield from context.opened()
         scripts = shards[self.shard]
         since, until = self._choice.span
@@ -165,5 +165,5 @@ class BackwardSearch:
 def _read(after: str) -> tuple[int, Place]:
     number, _, rest = after.partition(" ")
     if not number.isdecimal():
-        raise InvalidInput(f"{after!r} is not where a search has stopped: give its `cursor` as it is")
+        raise InvalidInput(f"{after!r} is not the cursor of a search: give `cursor` unchanged")
     return int(number), read_cursor(rest)

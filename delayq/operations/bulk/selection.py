@@ -1,4 +1,4 @@
-"""Select messages by what is known of them."""
+"""Select messages by their errors, reasons, headers, payloads, ids and times."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from delayq.protocol.queue_commands import QueueCommands
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which messages are meant: those to which all that is given applies.
+    """Filters for messages. A message is selected if all given filters match.
 
     Attributes:
-        older_than: dead letters that died so long ago or longer; or at this moment or before.
-        newer_than: dead letters that died less than so long ago; or after this moment.
-        error: their last error has this in it, upper and lower case as it is; or a compiled pattern is found in it.
-        reason: they died for this reason, literally.
-        bare: nothing is known of an error of theirs.
-        headers: they have all of these, with these values. A string also stands for a number, a boolean or bytes that
-            read like it.
-        payload: it has this in it, as text or bytes, upper and lower case as it is.
-        id_prefix: their ids begin with this.
-        since, until: their time is this moment or later, or earlier. It is when they are due; of those that run, when
-            the lease ends; of dead letters, when they died.
-        shown: returns what is known of an error or a reason; `error` and `reason` are looked for in that.
-        shown_headers: returns what is known of headers; `headers` are looked for in that.
+        older_than: dead letters that died at least this long ago, or at or before this moment.
+        newer_than: dead letters that died less than this long ago, or after this moment.
+        error: text that their last error contains (case-sensitive), or a compiled pattern that is found in it.
+        reason: the exact reason for which they died.
+        bare: whether they have no error.
+        headers: headers that they all have, with these values. A string also matches a number, a boolean or bytes that
+            read the same.
+        payload: text or bytes that the payload contains (case-sensitive).
+        id_prefix: the beginning of their ids.
+        since, until: their time is at or after `since` and before `until`. It is the due time; for running messages,
+            the end of the lease; for dead letters, the time of death.
+        shown: returns the visible form of an error or a reason, in which `error` and `reason` are searched.
+        shown_headers: returns the visible form of headers, in which `headers` are searched.
     """
 
     older_than: Seconds | dt.datetime | None = None
@@ -57,44 +57,42 @@ class Choice:
         self.bounds(0)
         pattern = self.error.pattern if isinstance(self.error, re.Pattern) else self.error
         if pattern is not None and not (isinstance(pattern, str) and pattern):
-            raise InvalidInput(
-                f"error {self.error!r} is neither some text of the error, nor a compiled pattern of text"
-            )
+            raise InvalidInput(f"error {self.error!r} is not a non-empty string or compiled pattern of str")
         if self.reason is not None and not isinstance(self.reason, str):
             raise InvalidInput(f"reason {self.reason!r} is not a string")
         if self.headers is not None and not (
             isinstance(self.headers, Mapping) and all(isinstance(name, str) for name in self.headers)
         ):
-            raise InvalidInput(f"headers {self.headers!r} are not a mapping: give a dict of names and values")
+            raise InvalidInput(f"headers {self.headers!r} is not a mapping: give a dict of names and values")
         if self.payload is not None and not (isinstance(self.payload, str | bytes) and self.payload):
-            raise InvalidInput(f"payload {self.payload!r} is not some text or bytes of a payload")
+            raise InvalidInput(f"payload {self.payload!r} is not text or bytes: give a part of the payload")
         since, until = self.span
         if since > until:
-            raise InvalidInput(f"nothing is from {self.since} until {self.until}: give an end that is later")
+            raise InvalidInput(f"the time span from {self.since} until {self.until} is empty: give a later end")
 
     @property
     def is_of_envelopes(self) -> bool:
-        """Whether the stored envelope decides, too."""
+        """Whether a filter needs the stored envelope."""
         return bool(self.headers) or self.payload is not None
 
     @property
     def is_of_all(self) -> bool:
-        """Whether there is nothing that would keep a message out, but for its id and its time."""
+        """Whether only the id and the time of a message decide."""
         return self.error is None and self.reason is None and not (self.bare or self.is_of_envelopes)
 
     @property
     def span(self) -> tuple[float, float]:
-        """The lowest and the highest time of those that are meant, ms; infinite where there is no bound."""
+        """The lowest and the highest selected time, ms; infinite without a bound."""
         since = -math.inf if self.since is None else timestamp_ms(self.since, "since")
         return since, math.inf if self.until is None else timestamp_ms(self.until, "until")
 
     def has_place(self, row: Row) -> bool:
-        """Whether a message is meant by its id and its time, as far as `since` and `until` say."""
+        """Whether a message is selected by its id, `since` and `until`."""
         since, until = self.span
         return row[0].startswith(self.id_prefix or "") and since <= float(row[1]) <= until
 
     def bounds(self, now_ms: int) -> tuple[int | None, int]:
-        """Return after which time of death, if any, and up to which one they are meant, ms.
+        """Return the bounds of the selected times of death, ms: after the first, if any, and up to the second.
 
         Raises:
             InvalidTime: either is out of range.
@@ -104,7 +102,7 @@ class Choice:
         return after, up_to
 
     def means(self, error: str | None, reason: str | None, stored: bytes | None) -> bool:
-        """Whether a message is meant, by what is known of it."""
+        """Whether a message is selected by its error, its reason and its stored envelope."""
         if self.shown is not None:
             error, reason = (text and self.shown(text) for text in (error, reason))
         if isinstance(self.error, str) and self.error not in (error or ""):
@@ -140,7 +138,7 @@ def _has(headers: Headers, wanted: Headers) -> bool:
 
 
 def _is(value: Any, wanted: Any) -> bool:
-    """Whether a header's value is the one that is wanted."""
+    """Whether a header's value matches the wanted one."""
     if not isinstance(wanted, str):
         return type(value) is type(wanted) and bool(value == wanted)
     if isinstance(value, bool):
@@ -151,10 +149,10 @@ def _is(value: Any, wanted: Any) -> bool:
 def meant(
     scripts: QueueCommands, choice: Choice, ids: Sequence[str], sized: dict[str, int] | None = None
 ) -> Operation[list[str]]:
-    """Return those of `ids`, of one shard, that are meant.
+    """Return those of `ids`, all in one shard, that are selected.
 
     Args:
-        sized: the sizes of their envelopes, in bytes, where they are known already.
+        sized: the sizes of their envelopes in bytes, if already known.
     """
     if not ids or choice.is_of_all:
         return list(ids)

@@ -1,4 +1,4 @@
-"""Do the same with every selected message of a state, a step at a time."""
+"""Apply one action to every selected message of a state, in steps."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from delayq.protocol.operation import Operation, unwrap
 
 
 class Swept(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a sweep has come, or what became of it.
+    """The progress or the result of a sweep.
 
     Attributes:
         total: how many messages the state held at the start.
-        looked_at: how many were held against the choice.
-        matched: how many of these are meant.
-        outcomes: what became of them, as the act tells it: a word to a number; empty in a dry run.
+        looked_at: how many were compared with the filters.
+        matched: how many of these are selected.
+        outcomes: how many messages have each result word of the action; empty in a dry run.
     """
 
     total: int = 0
@@ -34,22 +34,22 @@ class Swept(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sweep:
-    """A sweep, a step at a time, so that whoever runs it can tell how far it is, and stop.
+    """A sweep in steps, so that the caller can show progress and stop.
 
         while not sweep.done:
             told = queue.execute(sweep.step)
 
-    Nothing of it is kept anywhere: what it has not reached when it stops is as before. What comes behind all that was
-    there at the start is not touched.
+    It stores no state: if it stops, the messages that it has not reached stay unchanged. It does not touch messages
+    that come after all those that were there at the start.
 
     Args:
-        act: what to do; None for a dry run, which counts those that are meant.
-        due: where the act is to give them this due time, ms, or what this returns: those that have it are left out.
-        backwards: whether the last ones come first, so that those that are given a later time are not met again.
+        act: the action; None for a dry run, which counts the selected messages.
+        due: the due time, ms, that the action sets, or a function that returns it; messages that have it are left out.
+        backwards: whether to start with the last ones, so that messages moved to a later time are not met again.
 
     Attributes:
         done: whether there is nothing left to do.
-        told: how far it is.
+        told: the progress.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Sweep:
         self.done = False
 
     def step(self, context: QueueContext) -> Operation[Swept]:
-        """Go a step further, over a page or less, and return how far it is."""
+        """Do one step, over a page or less, and return the progress."""
         if self._search is None:
             self._search = yield from self._begun(context)
         shards, shard = context.shards, self._search.shard

@@ -1,1 +1,1 @@
-"""What a topic and its groups do, as generators that yield commands."""
+"""The operations of a topic and its groups, as generators that yield commands."""

@@ -1,4 +1,4 @@
-"""Dead letters of a group: records that nobody is handed any more, until they are brought back."""
+"""Dead letters of a group: records that are not delivered any more until they are requeued."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from delayq.protocol.topic_commands import MAX_LOOKED_AFTER, MAX_RECORDS, Entry,
 
 
 class DeadPage(NamedTuple):
-    """A page of dead letters, the longest dead first, and the place behind which the next page begins, if any."""
+    """A page of dead letters, the longest dead first, and the place after which the next page begins, or None."""
 
     letters: list[DeadRecord]
     after: Place | None
@@ -29,7 +29,7 @@ class DeadPage(NamedTuple):
 def dead_letter(
     context: TopicContext, group: str, consumer: str, record: Record, reason: str, error: object
 ) -> Operation[bool]:
-    """Let a record that a consumer holds become a dead letter; return whether it did."""
+    """Make a record that a consumer holds a dead letter; return whether it became one."""
     shards = yield from context.opened()
     check_record(context, record)
     said = one_line(error) if error is not None else ""
@@ -37,7 +37,7 @@ def dead_letter(
 
 
 def one_line(error: object) -> str:
-    """Return what an error says as one line, with its end."""
+    """Return an error as one line, keeping its end if it is cut."""
     return " ".join(error_text(error).split()) + "\n"
 
 
@@ -49,7 +49,7 @@ def dead(context: TopicContext, group: str, count: int) -> Operation[list[DeadRe
         read = partial(_dead_records, context.name, number)
         found += yield from pages(scripts, "-", "+", count - len(found), read, stream=scripts.keys.buried(group))
     if not found:
-        yield from consumers(context, group)  # raises when there is no such group
+        yield from consumers(context, group)  # raises if there is no such group
     return found
 
 
@@ -69,7 +69,7 @@ def page(context: TopicContext, group: str, after: Place | None, count: int) -> 
 
 
 def get(context: TopicContext, group: str, place: Place) -> Operation[DeadRecord | None]:
-    """Read one dead letter of a group; None when there is none (any more)."""
+    """Read one dead letter of a group; None if it does not exist (any more)."""
     shards = yield from context.opened()
     if place.shard >= len(shards):
         return None
@@ -79,9 +79,9 @@ def get(context: TopicContext, group: str, place: Place) -> Operation[DeadRecord
 
 
 def place_of(letter: DeadRecord) -> Place:
-    """Return where a dead letter is; raises InvalidInput for what is none."""
+    """Return where a dead letter is; raises InvalidInput for anything else."""
     if not isinstance(letter, DeadRecord):
-        raise InvalidInput(f"{letter!r} is not a dead letter of this group: give them as dead() returned them")
+        raise InvalidInput(f"{letter!r} is not a dead letter of this group: give those that dead() returned")
     return Place(letter.record.shard, letter.id)
 
 
@@ -98,11 +98,11 @@ def _dead_record(topic: str, entry_id: str, fields: Sequence[bytes], shard: int)
 
 
 def requeue(context: TopicContext, group: str, consumer: str, places: Iterable[Place]) -> Operation[int]:
-    """Let a group handle dead letters once more; return how many there were."""
+    """Requeue dead letters, so that the group handles them again; return how many there were."""
     back = 0
     for scripts, ids in (yield from _by_shard(context, places)):
         done = 0
-        while done < len(ids):  # of large ones, a call takes a part
+        while done < len(ids):  # a call takes only some of them if they are large
             results = yield from execute(scripts.requeue_dead(group, consumer, ids[done : done + MAX_LOOKED_AFTER]))
             back += sum(results)
             done += len(results)
@@ -125,20 +125,20 @@ def count(context: TopicContext, group: str) -> Operation[int]:
 
 
 def last_ms(context: TopicContext, group: str) -> Operation[int]:
-    """Return when the last dead letter of a group died, ms; 0 when there is none."""
+    """Return when the last dead letter of a group died, ms; 0 if there is none."""
     shards = yield from context.opened()
     pages = yield [scripts.range("-", "+", 1, True, scripts.keys.buried(group)) for scripts in shards]
     return max((order(entry_id)[0] for page in map(unwrap, pages) for entry_id, _ in page.entries), default=0)
 
 
 class DeadSweep:
-    """Brings back, or deletes, all dead letters of a group that died until a moment: a call a step.
+    """Requeues or deletes all dead letters of a group that died by a given moment, one call a step.
 
     Args:
-        until_ms: those that die later stay, also when they were brought back by this sweep.
+        until_ms: dead letters that die later stay, even if this sweep requeued them before.
 
     Attributes:
-        count: how many it has brought back or deleted.
+        count: how many it has requeued or deleted.
         done: whether there is nothing left to do.
     """
 
@@ -151,7 +151,7 @@ class DeadSweep:
         self._shard = 0
 
     def step(self, context: TopicContext) -> Operation[int]:
-        """Do it with some of them; return how many it has done in all."""
+        """Requeue or delete some of them; return the total so far."""
         shards = yield from context.opened()
         done, more = yield from self._step(shards[self._shard])
         self.count += done
@@ -179,4 +179,4 @@ def _by_shard(context: TopicContext, places: Iterable[Place]) -> Operation[list[
 
 
 REQUEUED = "delayq-requeued"
-"""The consumer that holds dead letters which were brought back, until they are taken over."""
+"""The consumer that holds requeued dead letters until others take them over."""

@@ -33,13 +33,13 @@ def why(context: TopicContext, record_id: str) -> Operation[str]:
     if _is_id(record_id):
         return f"{subject} is not in topic {context.name}: it was never published, or was trimmed or deleted"
     return (
-        f"{subject} does not wait in topic {context.name}: it was appended when it was due, under an id of its own, or "
-        "was cancelled, or never published"
+        f"{subject} is not waiting in topic {context.name}: it was appended when it was due, with a new id, or was "
+        "cancelled, or was never published"
     )
 
 
 def waiting(context: TopicContext) -> Operation[int]:
-    """Count the records that wait for their time."""
+    """Count the records that wait until they are due."""
     shards = yield from context.opened()
     keys = [scripts.keys.pending for scripts in shards]
     return sum(map(unwrap, (yield [Command(key, ("ZCARD", key), int) for key in keys])))
@@ -55,7 +55,7 @@ def _waiting(context: TopicContext, due_ms: float) -> Operation[str]:
     due = show_moment(from_ms(due_ms), now)
     if from_ms(due_ms) > now:
         return f"is not due until {due}, when it is appended to topic {context.name}"
-    return f"has been due since {due}, and is appended as soon as somebody reads topic {context.name}"
+    return f"has been due since {due}, and is appended as soon as a group reads topic {context.name}"
 
 
 def _is_id(record_id: str) -> bool:
@@ -80,7 +80,7 @@ def _by_group(row: dict[str, Any], record_id: str, unacked: Sequence[Any]) -> st
     if unacked and text_of(unacked[0][0]) == record_id:
         _, consumer, idle_ms, deliveries = unacked[0]
         ago, holder = show_duration(idle_ms / 1000), printable_id(text_of(consumer))
-        return f"has not acked it: {holder} was handed it {ago} ago, delivery {deliveries}"
+        return f"has not acked it: {holder} received it {ago} ago, delivery {deliveries}"
     if order(text_of(row["last-delivered-id"])) < order(record_id):
-        return "was not handed it yet"
-    return "is past it: it has acked it, has made it a dead letter, or began behind it"
+        return "has not received it yet"
+    return "is past it: it acked it, made it a dead letter, or started after it"

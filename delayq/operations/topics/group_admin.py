@@ -1,4 +1,4 @@
-"""Groups of a topic: made, moved, removed, and told of."""
+"""Create, move, remove and describe the groups of a topic."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from delayq.protocol.topic_commands import TopicCommands
 
 
 def make(context: TopicContext, group: str, start: Position) -> Operation[bool]:
-    """Let a topic have a group; return whether it is new."""
+    """Create a group if it does not exist; return whether it is new."""
     first = beginning(start)
     shards = yield from context.opened(create=True)
     return any(list(map(unwrap, (yield [scripts.make_group(group, first) for scripts in shards]))))
 
 
 def move(context: TopicContext, group: str, position: Position) -> Operation[None]:
-    """Let a group go on from elsewhere; what it has unacked stays so."""
+    """Move a group to another position; its unacked records stay unacked."""
     first = beginning(position, "position")
     shards = yield from context.opened()
     for each in (yield [scripts.make_group(group, first, move=True) for scripts in shards]):
@@ -29,12 +29,12 @@ def move(context: TopicContext, group: str, position: Position) -> Operation[Non
 
 
 class Move(NamedTuple):
-    """What a move of a group would do.
+    """The effect of moving a group.
 
     Attributes:
-        again: records that it was handed already, and would be handed once more.
-        skipped: records that it was not handed yet, and would not be handed any more.
-        at_least: there may be more of both: they are counted up to 10,000 of each shard.
+        again: records that it has already received and would receive again.
+        skipped: records that it has not received yet and would never receive.
+        at_least: whether there may be more of both: up to 10,000 are counted in each shard.
     """
 
     again: int
@@ -43,7 +43,7 @@ class Move(NamedTuple):
 
 
 def foresee_move(context: TopicContext, group: str, position: Position) -> Operation[Move]:
-    """Count what a move of a group would do; raises UnknownGroup."""
+    """Count the effect of moving a group; raises UnknownGroup."""
     first = beginning(position, "position")
     again, skipped, at_least, is_known = 0, 0, False, False
     for scripts in (yield from context.opened()):
@@ -64,20 +64,20 @@ def _id(parts: tuple[int, int]) -> str:
 
 
 def destroy(context: TopicContext, group: str) -> Operation[bool]:
-    """Take a group away, with its unacked list and dead letters; return whether there was one."""
+    """Remove a group with its unacked list and dead letters; return whether there was one."""
     shards = yield from context.opened()
     return any(list(map(unwrap, (yield [scripts.destroy(group) for scripts in shards]))))
 
 
 def remove_consumer(context: TopicContext, group: str, consumer: str, to: str | None) -> Operation[int]:
-    """Remove a consumer, after what it holds was handed over; return how many records that were."""
+    """Remove a consumer after handing over the records that it holds; return how many there were."""
     if to is not None:
         check_group_name(to, "consumer name")
     if to == consumer:
-        raise InvalidInput(f"to={to!r} is the consumer that is to be removed: name another one")
+        raise InvalidInput(f"to={to!r} is the consumer to remove: name another one")
     shards, moved = (yield from context.opened()), 0
     unknown: list[UnknownConsumer] = []
-    if to is None and len(shards) > 1:  # where it holds records comes first: it is refused before it has left a shard
+    if to is None and len(shards) > 1:  # start with shards where it holds records, to refuse before it leaves any
         rows = yield [scripts.unacked(group, consumer, 0, "", 1) for scripts in shards]
         shards = [shards[place] for place in sorted(range(len(shards)), key=lambda place: not unwrap(rows[place]))]
     for scripts in shards:
@@ -86,7 +86,7 @@ def remove_consumer(context: TopicContext, group: str, consumer: str, to: str | 
             while not done:
                 count, done = yield from execute(scripts.remove_consumer(group, consumer, to or ""))
                 moved += count
-        except UnknownConsumer as error:  # a shard knows it that has served it, and that it has not left before
+        except UnknownConsumer as error:  # only shards that it has read from and not yet left know it
             unknown.append(error)
     if len(unknown) == len(shards):
         raise unknown[0]
@@ -106,14 +106,15 @@ def clear_ghosts(context: TopicContext, group: str) -> Operation[int]:
     return count
 
 
-MAX_LAG_CALLS = 10  # of a thousand records each, or of a few large ones
+MAX_LAG_CALLS = 10  # each counts a thousand records, or a few large ones
 
 
 def groups(context: TopicContext, most_calls: int = MAX_LAG_CALLS) -> Operation[list[GroupInfo]]:
     """List a topic's groups, by name.
 
     Args:
-        most_calls: that count a lag which the server does not know, of each group and shard; 1 for what is read often.
+        most_calls: the most calls, for each group and shard, to count a lag that the server does not know; use 1 if
+            this is called often.
     """
     found: dict[str, GroupInfo] = {}
     for scripts in (yield from context.opened()):
@@ -123,12 +124,12 @@ def groups(context: TopicContext, most_calls: int = MAX_LAG_CALLS) -> Operation[
         for told, buried in zip(tables, map(unwrap, dead), strict=True):
             name, position = text_of(told["name"]), text_of(told["last-delivered-id"])
             lag = told.get("lag")
-            if lag is None and told.get("entries-read") is not None:  # it has lost count by deletions: a bit too many
+            if lag is None and told.get("entries-read") is not None:  # deletions made it lose count: a bit too high
                 lag = extent.added - told["entries-read"] if extent.added is not None else None
             at_least = False
             if lag is None:
                 lag, at_least = yield from count_between(scripts, position, "+", most_calls)
-            lag = min(lag, extent.length)  # Redis 7.0 counts what was trimmed before the group was handed it
+            lag = min(lag, extent.length)  # Redis 7.0 counts records that were trimmed before the group received them
             info = GroupInfo(name, told["consumers"], told["pending"], lag, position, at_least, buried)
             before = found.get(name)
             found[name] = info if before is None else _merged(before, info)
@@ -148,7 +149,7 @@ def _merged(first: GroupInfo, second: GroupInfo) -> GroupInfo:
 
 
 def count_between(scripts: TopicCommands, after: str, to: str, most_calls: int) -> Operation[tuple[int, bool]]:
-    """Count the records from behind an id up to a bound; return how many, and whether there may be more."""
+    """Count the records after an id up to a bound; return how many, and whether there may be more."""
     total, last = 0, after
     for _ in range(most_calls):
         count, found, more = yield from execute(scripts.lag(last, to=to))
@@ -160,7 +161,7 @@ def count_between(scripts: TopicCommands, after: str, to: str, most_calls: int) 
 
 
 def info(context: TopicContext, group: str, most_calls: int = MAX_LAG_CALLS) -> Operation[GroupInfo]:
-    """Return what is known of a group, as `groups` does; raises UnknownGroup."""
+    """Return one group, as `groups` does; raises UnknownGroup."""
     for each in (yield from groups(context, most_calls)):
         if each.name == group:
             return each

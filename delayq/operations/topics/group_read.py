@@ -1,4 +1,4 @@
-"""Groups of a topic: each is handed every record, one consumer of it each."""
+"""Read a topic as a group: each group receives every record, and each record goes to one of its consumers."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ MAX_POLLED = 10_000
 
 
 class PolledRecords(NamedTuple):
-    """What a poll has brought.
+    """The result of a poll.
 
     Attributes:
-        lasts: of each shard, the id behind which the next record comes.
-        came_due: whether the next poll may bring some that have come due just now.
-        more: whether it may bring any: these, or some behind a page of others that are not for the group.
+        lasts: for each shard, the id after which the next record comes.
+        came_due: whether the next poll may bring records that have just come due.
+        more: whether it may bring any records: these, or some after a page of records for other groups.
     """
 
     records: list[Record]
@@ -37,9 +37,9 @@ class PolledRecords(NamedTuple):
 
 
 def poll(context: TopicContext, group: str, consumer: str, count: int) -> Operation[PolledRecords]:
-    """Hand up to `count` records that nobody of the group was handed yet to a consumer; append a page of what is due.
+    """Hand up to `count` new records of the group to a consumer; append a page of due records.
 
-    Those who poll look after old dead letters, too.
+    Polling also deletes old dead letters.
     """
     check_limit(count, "count", most=MAX_POLLED)
     return (yield from upkeep.beside(context, group, _poll(context, group, consumer, count)))
@@ -50,7 +50,7 @@ def _poll(context: TopicContext, group: str, consumer: str, count: int) -> Opera
     came_due = more = False
     shards = yield from context.opened()
     lasts = ["$"] * len(shards)
-    context.next_shard += 1  # begin with another shard each time, so that none is served last for ever
+    context.next_shard += 1  # start with another shard each time, so that none is always last
     for number in range(len(shards)):
         place = (context.next_shard + number) % len(shards)
         try:
@@ -60,13 +60,13 @@ def _poll(context: TopicContext, group: str, consumer: str, count: int) -> Opera
                 found += records(context, shards[place], entries, deliveries=1)
                 if next_ms == 0:
                     page = yield from execute(shards[place].due())
-                    if page.ids:  # else somebody else was quicker
+                    if page.ids:  # otherwise another client was faster
                         yield from append(context, shards[place], page.ids)
                 came_due = came_due or next_ms == 0
                 more = more or came_due or not (entries or lasts[place])
-                if len(entries) < limit:  # of large ones, a call brings a part
+                if len(entries) < limit:  # a call brings only some of them if they are large
                     break
-        except DelayqError:  # of another shard, or without memory: what was handed out must not be forgotten
+        except DelayqError:  # on another shard, or out of memory: return the records already handed out
             if not found:
                 raise
             break
@@ -74,7 +74,7 @@ def _poll(context: TopicContext, group: str, consumer: str, count: int) -> Opera
 
 
 def own_unacked(context: TopicContext, group: str, consumer: str, count: int) -> Operation[list[Record]]:
-    """Read again what a consumer holds, as after a restart under the same name; ghosts are left out."""
+    """Read again the records that a consumer holds, as after a restart with the same name, without ghosts."""
     check_limit(count, "count", most=MAX_POLLED)
     found: list[Record] = []
     for scripts in (yield from context.opened()):
@@ -88,26 +88,26 @@ def own_unacked(context: TopicContext, group: str, consumer: str, count: int) ->
             for record in records(context, scripts, entries, deliveries=1):
                 record.deliveries = times.get(record.id, 1)
                 found.append(record)
-            if not entries:  # of large ones, a call brings a part
+            if not entries:  # a call brings only some of them if they are large
                 break
             after = entries[-1][0]
     return found
 
 
 def ack(context: TopicContext, group: str, given: Record | str | Iterable[Record | str]) -> Operation[int]:
-    """Let records leave a group's unacked list; return how many were on it; raises UnknownGroup."""
+    """Remove records from a group's unacked list; return how many were on it; raises UnknownGroup."""
     yield from context.opened()
     calls = [
         scripts.ack(group, part) for scripts, ids in by_shard(context, given).items() for part in cut(ids, MAX_RECORDS)
     ]
     count = sum(map(unwrap, (yield calls))) if calls else 0
     if not count:
-        yield from consumers(context, group)  # which raises, as XACK does not, when there is no such group
+        yield from consumers(context, group)  # raises if there is no such group, unlike XACK
     return count
 
 
 def by_shard(context: TopicContext, given: Record | str | Iterable[Record | str]) -> dict[TopicCommands, list[str]]:
-    """Sort the ids of records by their shards; raises InvalidInput for what is no record of this topic."""
+    """Group the ids of records by shard; raises InvalidInput for anything but records of this topic."""
     if not isinstance(given, Record | str | Iterable):
         raise no_record(given)
     found: dict[TopicCommands, list[str]] = {}
@@ -116,8 +116,8 @@ def by_shard(context: TopicContext, given: Record | str | Iterable[Record | str]
             found.setdefault(context.shards[0], []).append(known_id(each))
         elif isinstance(each, str):
             raise InvalidInput(
-                f"topic {context.name} has {len(context.shards)} shards, and id {each[:64]!r} does not tell which: "
-                "give records as they were read"
+                f"topic {context.name} has {len(context.shards)} shards, and id {each[:64]!r} does not say which: "
+                "give the records that were read, not their ids"
             )
         else:
             checked = check_record(context, each)
@@ -133,18 +133,18 @@ def check_record(context: TopicContext, record: object) -> Record:
 
 
 def no_record(given: object) -> InvalidInput:
-    """Return the error for what is no record of a topic."""
-    return InvalidInput(f"{given!r} is not a record of this topic: give records as poll returned them")
+    """Return the error for an object that is not a record of the topic."""
+    return InvalidInput(f"{given!r} is not a record of this topic: give records that poll returned")
 
 
 def renew(
     context: TopicContext, group: str, consumer: str, given: Sequence[Record]
 ) -> Operation[tuple[list[Record], list[Record]]]:
-    """Let records count as handed out just now.
+    """Reset the idle time of records.
 
     Returns:
-        those that the consumer holds, and those that it does not hold any more; those of a shard that does not serve
-        are in neither list: they are asked for again at the next heartbeat.
+        those that the consumer holds, and those that it no longer holds. Records on an unavailable shard are in neither
+        list and are asked for again at the next heartbeat.
     """
     parts: list[Sequence[Record]] = []
     for number in range(len(context.shards)):
@@ -161,7 +161,7 @@ def renew(
 def unacked(
     context: TopicContext, group: str, consumer: str | None, idle: Seconds, count: int
 ) -> Operation[list[Unacked]]:
-    """List up to `count` records that a group, or one of its consumers, was handed and has not acked.
+    """List up to `count` records that a group, or one of its consumers, has received and not acked.
 
     Raises:
         UnknownConsumer: nothing was found, and there is no such consumer.
@@ -187,16 +187,16 @@ def unacked(
 def own_page(
     context: TopicContext, group: str, consumer: str, places: dict[int, str]
 ) -> Operation[tuple[list[Record], dict[int, str]]]:
-    """List a page a shard of the records that a consumer holds, without their fields.
+    """List a page, on each shard, of the records that a consumer holds, without their fields.
 
     Args:
-        places: the shards to be looked through, each with the id behind which to begin.
+        places: the shards to search, each with the id after which to begin.
 
     Returns:
         the records, and the places of the shards that have more.
     """
     shards = yield from context.opened()
-    numbers = [number for number in places if number < len(shards)]  # else the topic was made again, with fewer
+    numbers = [number for number in places if number < len(shards)]  # otherwise the topic was created again, with fewer
     found: list[Record] = []
     left: dict[int, str] = {}
     replies = yield [shards[number].unacked(group, consumer, 0, places[number], MAX_RECORDS) for number in numbers]

@@ -16,7 +16,7 @@ class LedgerContext(TopicContext):
     """The ledger of one queue.
 
     Args:
-        queue: it is opened as the queue is.
+        queue: the queue, whose settings are used to open it.
     """
 
     def __init__(self, queue: QueueContext) -> None:
@@ -25,7 +25,7 @@ class LedgerContext(TopicContext):
         super().__init__(f"{queue.name}:events", lambda shard: self._shards()[shard], None, settings)
 
     def opened(self, create: bool = False) -> Operation[list[TopicCommands]]:
-        """Return the shards, after the queue has made sure of its own."""
+        """Return the shards, after the queue has checked its own."""
         yield from self._queue.opened(create)
         if len(self.shards) != len(self._queue.shards):
             self.shards = [TopicCommands(keys) for keys in self._shards()]
@@ -36,5 +36,5 @@ class LedgerContext(TopicContext):
 
 
 def refuse_to_publish(queue: str) -> NoReturn:
-    """Raise InvalidInput: a queue itself writes its ledger."""
-    raise InvalidInput(f"the ledger of queue {queue} is written by the queue itself: publish to a Topic of your own")
+    """Raise InvalidInput: only the queue writes its ledger."""
+    raise InvalidInput(f"only queue {queue} itself writes its ledger: publish to a Topic of your own")

@@ -1,4 +1,4 @@
-"""Publish records to a topic, now or when their time comes."""
+"""Publish records to a topic, now or when they are due."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ class NewRecord(_RecordPayload, frozen=True, kw_only=True):
     """A record to publish, with the options that `Topic.publish` takes.
 
     Args:
-        payload: bytes, which arrive as they are, or anything that JSON can hold, as in a message of a queue.
-        delay: seconds (0 or more) or a timedelta until it is appended; without `delay` and `at` that is at once.
+        payload: bytes, which arrive unchanged, or anything that JSON can hold, as in a message of a queue.
+        delay: seconds (0 or more) or a timedelta until it is appended; at once without `delay` and `at`.
         at: an aware datetime at which it is appended, instead of `delay`.
-        id: of a record that is appended at once: its own id, greater than that of the last record, as in
-            "1700000000000-0"; of one that waits: 1 to 256 bytes, by which it can be cancelled, and which is left as it
-            is when it is published again. The server's, or a random one, when None.
-        key: records of one key keep their order in a topic of several shards; no matter in one of a single shard. It
-            decides the shard, in which `id` is looked for: give a record that waits its id with the same key each time.
-        headers: names to strings, bytes, numbers, booleans or None.
+        id: for a record that is appended at once, an id greater than that of the last record, such as
+            "1700000000000-0". For a record that waits, 1 to 256 bytes: use it to cancel the record; publishing it again
+            changes nothing. None for the server's id, or a random one.
+        key: records with the same key keep their order in a topic with several shards; it has no effect with one shard.
+            It decides the shard in which `id` is searched, so always give a waiting record's id with the same key.
+        headers: a dict of names and strings, bytes, numbers, booleans or None.
     """
 
     delay: Seconds | None = None
@@ -56,7 +56,7 @@ class NewRecord(_RecordPayload, frozen=True, kw_only=True):
 
     @property
     def waits(self) -> bool:
-        """Whether it is to wait for its time."""
+        """Whether it has to wait until it is due."""
         return self.at is not None or bool(self.delay)
 
 
@@ -68,10 +68,10 @@ class _EncodedRecord(NamedTuple):
 def publish(
     context: TopicContext, records: Iterable[NewRecord], max_length: int | None, exact: bool | None
 ) -> Operation[list[Published]]:
-    """Publish records, in batches; all are checked before the first is stored.
+    """Publish records in batches; all are checked before the first is stored.
 
     Raises:
-        InvalidInput: for any of them; RecordOrder: an own id does not come after that of the last record.
+        InvalidInput: for any of them; RecordOrder: a given id is not greater than that of the last record.
     """
     if isinstance(records, str | bytes) or not isinstance(records, Iterable):
         raise InvalidInput(f"{records!r} is not a list: give publish_many a list of NewRecord(payload, …)")
@@ -87,7 +87,7 @@ def publish(
     for scripts, encoded in later.items():
         calls += [(scripts.publish_later([each.words for each in part]), part) for part in _parts(encoded)]  # type: ignore[misc]
     owned = any(each.id is not None and not each.waits for each in chosen)
-    size = 1 if owned else TRIP_CALLS  # one that is refused must keep the greater ids behind it from being stored
+    size = 1 if owned else TRIP_CALLS  # if a given id is refused, the greater ones after it must not be stored
     for trip in range(0, len(calls), size):
         replies = yield [call for call, _ in calls[trip : trip + size]]
         for (_, part), reply in zip(calls[trip : trip + size], replies, strict=True):
@@ -99,10 +99,10 @@ def publish(
 def _encoded(
     context: TopicContext, records: Sequence[NewRecord]
 ) -> tuple[dict[TopicCommands, list[_EncodedRecord]], dict[TopicCommands, list[_EncodedRecord]]]:
-    """Check records; return those to be appended at once, and those that wait, by their shards."""
+    """Check records; return those to append at once and those that wait, by shard."""
     now: dict[TopicCommands, list[_EncodedRecord]] = defaultdict(list)
     later: dict[TopicCommands, list[_EncodedRecord]] = defaultdict(list)
-    places: dict[str, TopicCommands] = {}  # of those that wait, by their ids
+    places: dict[str, TopicCommands] = {}  # of waiting records, by id
     for position, record in enumerate(records):
         if not isinstance(record, NewRecord):
             raise InvalidInput(f"{record!r} is not a NewRecord: give publish_many a list of NewRecord(payload, …)")
@@ -114,7 +114,7 @@ def _encoded(
             named = new_id() if record.id is None else check_id(record.id)
             scripts = context.shard_for(record.key or named)
             if places.setdefault(named, scripts) is not scripts:
-                raise InvalidInput(f"id {named!r} comes with keys of several shards: give it the same key each time")
+                raise InvalidInput(f"id {named!r} is given with keys of several shards: always give it the same key")
             later[scripts].append(_EncodedRecord(position, (named, due, envelope)))
         else:
             own = "*" if record.id is None else own_id(record.id)
@@ -127,14 +127,14 @@ def _encoded(
 def _check_order(ids: Sequence[str]) -> None:
     own = [each for each in ids if each != "*"]
     if own and len(own) < len(ids):
-        raise InvalidInput("some records have an id of their own and some have none: give all of them one, or none")
+        raise InvalidInput("some records have an id and some have none: give all of them an id, or none")
     for first, second in pairwise(own):
         if order(second) <= order(first):
-            raise InvalidInput(f"record id {second!r} does not come after {first!r}: own ids must strictly rise")
+            raise InvalidInput(f"record id {second!r} does not come after {first!r}: ids must strictly rise")
 
 
 def _parts(encoded: Sequence[_EncodedRecord]) -> list[Sequence[_EncodedRecord]]:
-    """Cut records into what a call may take: so many, and so many bytes."""
+    """Group records into calls, bounded in number and bytes."""
     parts: list[Sequence[_EncodedRecord]] = []
     part: list[_EncodedRecord] = []
     size = 0
@@ -154,11 +154,11 @@ def _published(encoded: _EncodedRecord, told: Any) -> Published:
 
 
 class Waiting(NamedTuple):
-    """What there is to wait for.
+    """What to wait for.
 
     Attributes:
-        next_ms: until the next record is to be appended; None when none waits.
-        seen: the id, a shard, behind which the key is to be read that tells of an earlier one.
+        next_ms: milliseconds until the next record is appended; None if none waits.
+        seen: for each shard, the id after which to read the key that announces an earlier record.
     """
 
     next_ms: int | None
@@ -166,7 +166,7 @@ class Waiting(NamedTuple):
 
 
 def append_due(context: TopicContext) -> Operation[Waiting]:
-    """Append a page a shard of the records whose time has come; return what there is to wait for."""
+    """Append a page of due records on each shard; return what to wait for."""
     shards = yield from context.opened()
     waits: list[int | None] = []
     seen: list[str] = []
@@ -181,7 +181,7 @@ def append_due(context: TopicContext) -> Operation[Waiting]:
 
 
 def append(context: TopicContext, scripts: TopicCommands, ids: Sequence[str]) -> Operation[None]:
-    """Append a page of a shard's records, whose time has come."""
+    """Append a page of a shard's due records."""
     lost = yield from execute(scripts.append(ids, context.settings.max_length, context.settings.exact))
     if lost:
         log.error(
@@ -193,13 +193,13 @@ def append(context: TopicContext, scripts: TopicCommands, ids: Sequence[str]) ->
 
 
 def append_all_due(context: TopicContext) -> Operation[None]:
-    """Append all records whose time has come."""
+    """Append all due records."""
     while (yield from append_due(context)).next_ms == 0:
         pass
 
 
 def cancel(context: TopicContext, record_id: str) -> Operation[bool]:
-    """Let a record that waits not be appended; return whether it waited."""
+    """Cancel a waiting record; return whether it was waiting."""
     check_id(record_id)
     shards = yield from context.opened()
     return any(map(unwrap, (yield [scripts.cancel(record_id) for scripts in shards])))

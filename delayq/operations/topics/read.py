@@ -19,14 +19,14 @@ T = TypeVar("T")
 
 
 def is_for_one_group(fields: Sequence[bytes]) -> bool:
-    """Whether a record was appended again for one group alone: its last field says so."""
+    """Whether a record was appended again for only one group, as its last field says."""
     return fields[-2:-1] == [b"delayq:group"]
 
 
 def records_range(
     context: TopicContext, start: Position, end: Position, count: int, reverse: bool
 ) -> Operation[list[Record]]:
-    """Read up to `count` records between two ids or times, of several shards in the order of their ids."""
+    """Read up to `count` records between two ids or times, with those of several shards ordered by id."""
     check_limit(count, "count")
     first, last = bound(start, "start"), bound(end, "end")
     shards = yield from context.opened()
@@ -39,11 +39,11 @@ def records_range(
 
 
 def records_before(context: TopicContext, before: Place | None, count: int) -> Operation[list[Record]]:
-    """Read up to `count` records, the newest first: those that `records_range` has behind one, or all."""
+    """Read up to `count` records, newest first, before a place or from the end."""
     if before is None:
         return (yield from records_range(context, "-", "+", count, True))
     found = yield from records_range(context, "-", before.id, count + before.shard + 1, True)
-    at = order(before.id)  # records of several shards may have one id: these are in the order of their shards
+    at = order(before.id)  # records of several shards with the same id are in the order of their shards
     older = [each for each in found if order(each.id) < at or (order(each.id) == at and each.shard > before.shard)]
     return older[:count]
 
@@ -57,7 +57,7 @@ def pages(
     reverse: bool = False,
     stream: str = "",
 ) -> Operation[list[T]]:
-    """Read up to `count` of what `read` makes of entries between two ids, of a shard or of another of its streams."""
+    """Read up to `count` values that `read` makes from the entries between two ids of a shard, or of `stream`."""
     found: list[T] = []
     more = True
     while more and len(found) < count:
@@ -74,7 +74,7 @@ def pages(
 def records(
     context: TopicContext, scripts: TopicCommands, entries: Sequence[Entry], deliveries: int = 0
 ) -> list[Record]:
-    """Make records of entries, but for those that are gone."""
+    """Make records from entries, without those that are gone."""
     shard = context.number(scripts) if len(context.shards) > 1 else 0
     return [
         Record(context.name, record_id, fields, deliveries, shard)
@@ -95,10 +95,10 @@ def server_time(context: TopicContext) -> Operation[dt.datetime]:
 
 
 class Tail:
-    """A reader's place in a topic: what it has seen, shard by shard.
+    """A reader's place in each shard of a topic.
 
     Args:
-        start: "$" for what comes from now on, "0" for all, an id or a time.
+        start: "$" for new records, "0" for all, an id or a time.
     """
 
     def __init__(self, context: TopicContext, start: Position) -> None:
@@ -108,7 +108,7 @@ class Tail:
 
     @property
     def seen(self) -> list[str]:
-        """The id behind which each shard is to be read."""
+        """The id after which to read each shard."""
         return self._seen
 
     def begin(self) -> Operation[None]:
@@ -120,14 +120,14 @@ class Tail:
             self._seen = [unwrap(last)[0][0] if unwrap(last) else "0-0" for last in lasts]
 
     def more(self) -> Operation[list[Record]]:
-        """Read what has come since the last time, a page of each shard, in the order of their ids."""
+        """Read new records since the last call, a page of each shard, ordered by id."""
         shards = yield from self._context.opened()
-        # All is new in what was made since the place was found, with more shards than were known of.
+        # If the topic was created again with more shards, all records in the additional ones are new.
         self._seen += ["0-0" if self._start == "$" else self._start] * (len(shards) - len(self._seen))
         del self._seen[len(shards) :]
         found: list[Record] = []
         is_over = False
-        while not (found or is_over):  # a page may have nothing but records that are for one group alone
+        while not (found or is_over):  # a page may contain only records for one group
             limit = max(1, MAX_RECORDS // len(shards))
             replies = yield [
                 scripts.range(f"({seen}", "+", limit) for scripts, seen in zip(shards, self._seen, strict=True)

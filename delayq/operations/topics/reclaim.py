@@ -1,4 +1,4 @@
-"""Reclaim what other consumers of a group have left unacked for long."""
+"""Reclaim records that other consumers of a group have left unacked for long."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from delayq.protocol.topic_commands import MAX_LOOKED_AFTER
 
 
 class Reclaimed:
-    """What was taken over: records, how many were buried, how many ghosts were cleared, and what went wrong.
+    """The result: the records taken over, how many were buried, how many ghosts were cleared, and what went wrong.
 
     Attributes:
-        trouble: what kept it from looking at all shards, if anything.
+        trouble: the error that kept it from checking all shards, or None.
     """
 
     def __init__(self) -> None:
@@ -32,10 +32,10 @@ def reclaim(
 ) -> Operation[Reclaimed]:
     """Hand up to `count` records that were unacked for `ack_timeout` to a consumer, oldest first.
 
-    What was taken is returned, whatever comes after it; an error is raised only when nothing was.
+    Records that were taken are always returned; an error is raised only if there are none.
 
     Args:
-        most: deliveries of a record, after which it is a dead letter of the group; None for any number.
+        most: the deliveries after which a record becomes a dead letter of the group; None for no limit.
     """
     check_limit(count, "count", most=MAX_POLLED)
     check_deliveries(most)
@@ -62,14 +62,14 @@ def reclaim_page(
     places: dict[int, str],
     done: Reclaimed,
 ) -> Operation[None]:
-    """Do a page of the same, one call a shard, and add to what is done.
+    """Reclaim a page, with one call a shard, and add to the result.
 
     Args:
-        places: the shards that are still to be looked through, each with the id behind which to go on. When there are
-            none, it begins with all of them. It is brought up to date.
+        places: the shards that are left, each with the id after which to continue. If empty, it begins with all of
+            them. It is updated.
     """
     idle, shards = milliseconds(ack_timeout, "ack_timeout"), (yield from context.opened())
-    if not places:  # begin with another shard each time: one that fails keeps nobody from the others for ever
+    if not places:  # start with another shard each time, so that a failing one does not block the others for ever
         context.reclaims += 1
         places.update(((context.reclaims + number) % len(shards), "") for number in range(len(shards)))
     for number, after in list(places.items()):
@@ -77,12 +77,12 @@ def reclaim_page(
         if limit <= 0:
             return
         del places[number]
-        if number >= len(shards):  # the topic was made again, with fewer
+        if number >= len(shards):  # the topic was created again, with fewer shards
             continue
         scripts = shards[number]
         try:
             found = yield from execute(scripts.reclaim(group, consumer, idle, after, limit, most))
-        except DelayqError as error:  # what was taken before must not be forgotten
+        except DelayqError as error:  # return the records already taken
             done.trouble = error
             return
         done.buried += found.buried

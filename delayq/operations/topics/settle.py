@@ -1,4 +1,4 @@
-"""What becomes of the records that a group's consumer was handed, once it has handled them, or will not."""
+"""Settle the records of a group's consumer: ack, retry, bury or hand them back."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Settled = Sequence[tuple[Record, oc.Outcome]]
 
 
 def settle(context: TopicContext, group: str, consumer: str, settled: Settled) -> Operation[list[bool | DelayqError]]:
-    """Ack what is done, keep what a failure has said, bury what is dead, all in one round trip.
+    """Ack records that are done, store the errors of failures, and bury dead records, all in one round trip.
 
     Returns:
-        a record, in their order: whether it was still the consumer's (an ack does not tell, and counts all the same),
-        or the error of its call.
+        for each record, in order, whether the consumer still held it (an ack cannot say and returns True), or the error
+        of its call.
     """
     results: list[bool | DelayqError] = [True] * len(settled)
     calls: list[Command[int]] = []
@@ -59,16 +59,16 @@ def _settlement(scripts: TopicCommands, group: str, consumer: str, record: Recor
 def redeliver(
     context: TopicContext, group: str, consumer: str, records: Sequence[Record], counts: bool
 ) -> Operation[tuple[list[Record], list[Record]]]:
-    """Hand records to the consumer that holds them once more, in one call a shard.
+    """Deliver records again to the consumer that holds them, in one call a shard.
 
-    One that was trimmed or deleted meanwhile leaves the unacked list.
+    Records that were trimmed or deleted meanwhile leave the unacked list.
 
     Args:
-        records: 250 of a shard at most.
-        counts: whether this is another delivery.
+        records: at most 250 of a shard.
+        counts: whether this counts as another delivery.
 
     Returns:
-        those that it does hold, as they are now; and those that were not looked at, as the ones before them are large.
+        the records that it holds, as they are now, and those that were not checked because earlier ones are large.
     """
     ours: list[Record] = []
     left: list[Record] = []
@@ -88,10 +88,10 @@ def redeliver(
 def hand_back(
     context: TopicContext, group: str, consumer: str, keeper: str, records: Sequence[tuple[Record, bool]]
 ) -> Operation[None]:
-    """Let others reclaim the records of a consumer that ends, at once.
+    """Let others reclaim the records of an ending consumer at once.
 
     Args:
-        records: each with whether its last delivery counts: it has failed.
+        records: each with whether its last delivery counts, because it failed.
     """
     calls: list[Command[list[int]]] = []
     for number, scripts in enumerate((yield from context.opened())):
@@ -104,19 +104,20 @@ def hand_back(
 def leave(context: TopicContext, group: str, consumer: str) -> Operation[None]:
     """Remove a consumer from a group, if it holds nothing."""
     for reply in (yield [scripts.remove_consumer(group, consumer, "") for scripts in (yield from context.opened())]):
-        if not isinstance(reply, TopicError):  # it holds something, or has gone before
+        if not isinstance(reply, TopicError):  # it still holds records, or is already gone
             unwrap(reply)
 
 
-# Before 7.2, Redis hears of a consumer only when there is something for it: one that lives is made anew, at no loss.
+# Before 7.2, Redis notices a consumer only if there are records for it. Removing a live one does no harm: it is created
+# again.
 FORGOTTEN_MS = 3_600_000
-NAMELESS = r"-%d+-%x%x%x%x%x%x$"  # what `Lifecycle` puts behind the name of the host
+NAMELESS = r"-%d+-%x%x%x%x%x%x$"  # the suffix that `Lifecycle` adds to the host's name
 
 
 def drop_idle_consumers(context: TopicContext, group: str) -> Operation[int]:
-    """Remove the consumers without a name of their own that were killed, once nothing is left of them to be taken over.
+    """Remove killed consumers with generated names once they hold no records.
 
-    One that left its group in good order has removed itself.
+    A consumer that leaves its group in order removes itself.
     """
     shards = yield from context.opened()
     return sum(map(unwrap, (yield [scripts.drop_idle_consumers(group, FORGOTTEN_MS, NAMELESS) for scripts in shards])))

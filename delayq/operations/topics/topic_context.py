@@ -20,18 +20,18 @@ from delayq.protocol.topic_keys import TopicKeys
 
 T = TypeVar("T")
 
-PURGE_SECONDS = 60.0  # between two looks for old dead letters
+PURGE_SECONDS = 60.0  # between two searches for old dead letters
 
 
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
-    """What a client of a topic may choose for itself.
+    """The settings that each client of a topic chooses for itself.
 
     Attributes:
-        max_length: records of a shard that `publish` keeps, or None for all.
-        exact: keep no more than that; else up to about a hundred more, at much less cost.
+        max_length: records that `publish` keeps in each shard; None for all.
+        exact: whether to keep exactly that many. Otherwise up to about a hundred more stay, at much lower cost.
         max_payload: bytes.
-        dead_retention: how long the dead letters of groups are kept, or None for ever.
+        dead_retention: how long the dead letters of groups are kept; None for ever.
     """
 
     max_length: int | None = None
@@ -42,23 +42,23 @@ class TopicSettings:
     def __post_init__(self) -> None:
         check_length(self.max_length)
         if not is_whole(self.max_payload) or self.max_payload < 1:
-            raise InvalidInput(f"max_payload {self.max_payload!r} is not a number of bytes, 1 or more")
+            raise InvalidInput(f"max_payload {self.max_payload!r} is not a whole number of bytes, 1 or more")
         if self.dead_retention is not None:
             milliseconds(self.dead_retention, "dead_retention")
 
 
 class TopicContext:
-    """One topic: its shards, and the check that they are what this client believes.
+    """One topic: its shards, and the check that they match what this client expects.
 
     Args:
         keys: makes the keys of a shard.
-        shards: 1 to 1,024, or None to take what Redis has recorded.
-        clock: the time, ms, that delayed records are to go by, or '' for the server's own.
+        shards: 1 to 1,024, or None for the recorded number.
+        clock: the time, ms, that delayed records use, or '' for the server's own.
 
     Attributes:
         next_shard: counts records without a key: each goes to the next shard.
-        purging: of a group, when old dead letters are to be deleted.
-        reclaims: counts looks at what others have left: each begins with the next shard.
+        purging: for each group, when to delete old dead letters.
+        reclaims: counts reclaims: each begins with the next shard.
     """
 
     def __init__(
@@ -83,10 +83,10 @@ class TopicContext:
         self.shards = [TopicCommands(keys(0), clock)]
 
     def opened(self, create: bool = False) -> Operation[list[TopicCommands]]:
-        """Return the shards, after a look at what Redis has recorded of the topic: until it has, and once a minute.
+        """Return the shards, after a check of the topic's record in Redis: until there is one, then once a minute.
 
         Args:
-            create: record a topic that is new.
+            create: record the topic if it is new.
 
         Raises:
             FormatTooNew, ShardsMismatch
@@ -100,7 +100,7 @@ class TopicContext:
         return self.shards
 
     def shard_for(self, key: str | None) -> TopicCommands:
-        """Return the shard for a record: by its key, so that records of one key keep their order; else in turn."""
+        """Return the shard for a record: by its key, so that records with one key keep their order, or else in turn."""
         if len(self.shards) == 1:
             return self.shards[0]
         if key is not None:
@@ -114,21 +114,21 @@ class TopicContext:
 
 
 def check_length(max_length: int | None) -> int | None:
-    """Return a greatest length, 0 or more, or None; or raise InvalidInput."""
+    """Return `max_length` if it is 0 or more, or None; else raise InvalidInput."""
     if max_length is not None and (not is_whole(max_length) or max_length < 0):
         raise InvalidInput(f"max_length {max_length!r} is not a number of records, 0 or more")
     return max_length
 
 
 def check_deliveries(most: int | None) -> int | None:
-    """Return the most deliveries of a record, 1 or more, or None for any number; or raise InvalidInput."""
+    """Return `most` if it is 1 or more, or None for no limit; else raise InvalidInput."""
     if most is not None and not (is_whole(most) and most >= 1):
         raise InvalidInput(f"max_deliveries {most!r} is not a number of deliveries, 1 or more")
     return most
 
 
 def cut(items: Sequence[T], most: int) -> list[Sequence[T]]:
-    """Cut a list into what a call may take."""
+    """Split a list into parts of at most `most` items."""
     return [items[start : start + most] for start in range(0, len(items), most)]
 
 

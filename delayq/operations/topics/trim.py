@@ -1,4 +1,4 @@
-"""Trim a topic: drop what it no longer needs, a bounded number of records a call."""
+"""Trim a topic: drop records that it no longer needs, a bounded number in each call."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from delayq.protocol.topic_commands import MAX_RECORDS
 def trim(context: TopicContext, max_length: int | None, min_id: Position | None, approximate: bool) -> Operation[int]:
     """Keep the newest `max_length` records (of each shard), or those from `min_id` on; return how many were dropped."""
     if (max_length is None) == (min_id is None):
-        raise InvalidInput(f"max_length={max_length!r} and min_id={min_id!r}: give one of them")
+        raise InvalidInput(f"max_length={max_length!r} and min_id={min_id!r} were given: give one of them")
     least = None if min_id is None else bound(min_id, "min_id")
     if least is not None and not least[0].isdigit():
         raise InvalidInput(
-            f"min_id {min_id!r} is not an id of a record: give the id of the oldest one to keep, or a time"
+            f"min_id {min_id!r} is not an id of a record: give the id of the oldest record to keep, or a time"
         )
     check_length(max_length)
     how, limit = ("MAXLEN", str(max_length)) if least is None else ("MINID", str(least))
@@ -34,14 +34,14 @@ def trim(context: TopicContext, max_length: int | None, min_id: Position | None,
 
 
 class TrimPlan(NamedTuple):
-    """What is to be kept of a topic: the newest `length` records of each shard, or those from `since_ms` on."""
+    """What to keep of a topic: the newest `length` records of each shard, or those from `since_ms` on."""
 
     length: int | None = None
     since_ms: int | None = None
 
 
 def foresee(context: TopicContext, plan: TrimPlan) -> Operation[tuple[int, bool]]:
-    """Count what a trim would drop, by time up to 10,000 of each shard; return also whether there may be more."""
+    """Count what a trim would drop (by time, up to 10,000 in each shard), and whether there may be more."""
     count, at_least = 0, False
     for scripts in (yield from context.opened()):
         if plan.length is not None:
@@ -67,7 +67,7 @@ class TrimSweep:
         self._shard = 0
 
     def step(self, context: TopicContext) -> Operation[int]:
-        """Drop some of them; return how many it has dropped in all."""
+        """Drop some of them; return the total so far."""
         shards = yield from context.opened()
         how, bound = self._how
         dropped, more = yield from execute(shards[self._shard].trim(how, str(bound), exact=True))
@@ -78,7 +78,7 @@ class TrimSweep:
 
 
 def _drop_all(command: Command[list[Any]]) -> Operation[list[Any]]:
-    """Run a command that drops a page until nothing is left to drop; return its last reply, with the sum in front."""
+    """Repeat a command that drops a page until nothing is left; return its last reply, with the total in front."""
     total, reply = 0, [0, 1]
     while reply[-1]:
         reply = yield from execute(command)
@@ -96,7 +96,7 @@ def delete(context: TopicContext, given: Record | str | Iterable[Record | str]) 
 
 
 def trim_acked(context: TopicContext) -> Operation[Trimmed]:
-    """Drop what every group has acknowledged."""
+    """Drop records that every group has acked."""
     count, slowest, oldest = 0, None, None
     for scripts in (yield from context.opened()):
         dropped, group, needs, _ = yield from _drop_all(scripts.trim_acked())
@@ -107,7 +107,7 @@ def trim_acked(context: TopicContext) -> Operation[Trimmed]:
 
 
 def shrink(context: TopicContext) -> Operation[int]:
-    """Keep what came since the last call; return how many records were dropped."""
+    """Keep the records added since the last call; return how many were dropped."""
     count = 0
     for scripts in (yield from context.opened()):
         count += (yield from _drop_all(scripts.shrink(context.name)))[0]

@@ -1,4 +1,4 @@
-"""What keeps a group tidy. Those who take its records do it: consumers, and programs that call `poll`."""
+"""Upkeep of a group, done by those who take its records: consumers, and programs that call `poll`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def beside(context: TopicContext, group: str, polling: Operation[T]) -> Operation[T]:
-    """Run a poll; once a minute, let it share its round trips with a page of old dead letters that are deleted."""
+    """Run a poll; once a minute, also delete a page of old dead letters in its round trips."""
     purging = context.purging[group]
     if not purging.due():
         return (yield from polling)
@@ -26,7 +26,7 @@ def beside(context: TopicContext, group: str, polling: Operation[T]) -> Operatio
 
 
 def purge_old(context: TopicContext, group: str) -> Operation[bool]:
-    """Delete some of the dead letters that are older than the topic keeps them; return whether there may be more."""
+    """Delete some of the dead letters that are past the topic's retention; return whether there may be more."""
     retention = context.settings.dead_retention
     if retention is None:
         return False

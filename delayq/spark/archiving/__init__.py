@@ -1,1 +1,1 @@
-"""Tables of Parquet that grow batch by batch, each row in them once for any reader."""
+"""Parquet tables that grow batch by batch, with each row exactly once for any reader."""

@@ -1,14 +1,14 @@
-"""A table of Parquet files that grows by the batches of a stream, and holds each batch once for whoever reads it.
+"""A table of Parquet files that grows by the batches of a stream, with each batch exactly once for any reader.
 
-    PATH/TABLE/queue=…/date=…/*.parquet   the table: nothing else ever lies in it
-    PATH/_work/queue=…/checkpoint/        how far Spark is
-    PATH/_work/queue=…/staging/           the files of a batch that are being written
-    PATH/_work/queue=…/table              which table both are of
+    PATH/TABLE/queue=…/date=…/*.parquet   the table, which never contains anything else
+    PATH/_work/queue=…/checkpoint/        Spark's progress
+    PATH/_work/queue=…/staging/           the files of the batch that is being written
+    PATH/_work/queue=…/table              the name of the table that these belong to
 
-Spark writes the files of a batch in `staging`, and the driver alone moves them into the table, under names that tell
-the batch's number. What is killed on the way is done again, since Spark then gives the batch its number and its rows
-again: what of it is in the table stays, and the rest is added. So a row is at no moment in the table twice, none that
-was there goes, and a task that lives on while its driver is dead changes nothing.
+Spark writes the files of a batch in `staging`. Only the driver moves them into the table, under names with the batch's
+number. A killed batch is repeated, with the same number and the same rows: files that are already in the table stay,
+and the rest is added. So no row is ever in the table twice, none disappears, and a task that outlives its driver
+changes nothing.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from delayq.spark.archiving import folders
 WORK = "_work"
 PARTITION = "queue="
 LONGEST_NAME = 255
-# In UTC, whatever the zone of the session.
+# In UTC, regardless of the session's time zone.
 _DAY = "date_from_unix_date(cast(unix_micros({}) div 86400000000 as int))"
 _FILE = re.compile(r"(?:batch|merged)-(\d{10})-[0-9a-f]+\.parquet", re.ASCII)
 
 
 class StoredBatch(NamedTuple):
-    """What a batch has added to a table."""
+    """The rows and files that a batch added to a table."""
 
     queue: str
     number: int
@@ -51,12 +51,12 @@ class AppendTable:
     """The part of a table that belongs to a queue.
 
     Attributes:
-        path: of the folder that the table is in.
+        path: the folder that contains the table.
         table: its name there.
-        queue: whose part it is.
-        moment: the column of the rows' time, whose day in UTC is the partition `date`.
-        schema: of the files: all columns but the queue and the date, which the folders tell.
-        key: the columns that tell a row from all others.
+        queue: the queue.
+        moment: the column with the rows' time, whose day in UTC is the partition `date`.
+        schema: of the files: all columns except the queue and the date, which are in the folders' names.
+        key: the columns that identify a row.
     """
 
     path: str
@@ -68,63 +68,62 @@ class AppendTable:
 
     @property
     def folder(self) -> str:
-        """Where its files are."""
+        """The folder of its files."""
         return f"{self.path}/{self.table}/{self.partition}"
 
     @property
     def work(self) -> str:
-        """Where what is no part of the table is kept."""
+        """The folder of files that do not belong to the table."""
         return f"{self.path}/{WORK}/{self.partition}"
 
     @property
     def partition(self) -> str:
         """The folder of the queue in any table."""
-        # As Hive writes it; and thus a queue may be called "..", too.
+        # In Hive's form, which also allows a queue named "..".
         name = f"{PARTITION}{quote(self.queue, safe='')}"
         if len(name) > LONGEST_NAME:
             raise InvalidInput(
-                f"queue {self.queue!r} cannot be the name of a folder: with all but letters and digits escaped it has "
-                f"{len(name)} characters, and at most {LONGEST_NAME} are allowed"
+                f"queue {self.queue!r} cannot be used as a folder name: with all but letters and digits escaped, it "
+                f"has {len(name)} characters, and at most {LONGEST_NAME} are allowed"
             )
         return name
 
     @property
     def checkpoint(self) -> str:
-        """Where Spark keeps how far it is."""
+        """The folder with Spark's progress."""
         return f"{self.work}/checkpoint"
 
     def check(self) -> None:
-        """Refuse a table whose checkpoint is gone: all that it holds would be added again; or is another table's.
+        """Check that the checkpoint exists and belongs to this table; otherwise all rows would be added again.
 
         Raises:
-            LakeMismatch: that is so.
+            LakeMismatch: the checkpoint is gone, or belongs to another table.
         """
         if folders.files(self.folder) and not folders.exists(self.checkpoint):
             raise LakeMismatch(
-                f"{self.folder} has files, and {self.checkpoint} is gone, which tells how far they go: restore it, or "
-                "begin in another folder"
+                f"{self.folder} has files, but its {self.checkpoint} is gone: restore it, or begin in another folder"
             )
         noted = f"{self.work}/table"
         if not folders.exists(noted):
             write_bytes(noted, self.table.encode())
         elif (other := folders.read(noted).decode()) != self.table:
             raise LakeMismatch(
-                f"{self.path} has the {other} of queue {self.queue}, and {self.checkpoint} tells how far those go: "
+                f"{self.path} has the {other} of queue {self.queue}, and {self.checkpoint} belongs to those: "
                 f"keep its {self.table} in another folder"
             )
 
     def of_batch(self, number: int) -> list[str]:
-        """Return the files of a batch, which is the last one.
+        """Return the files of the last batch.
 
         Raises:
-            LakeMismatch: the table has later batches: the checkpoint is an old copy.
+            LakeMismatch: the table has later batches, so the checkpoint is an old copy.
         """
         numbers = {name: batch_of(name) for name in folders.files(self.folder)}
         last = max(numbers.values(), default=0)
         if last > number:
             raise LakeMismatch(
-                f"{self.folder} has batches up to {last}, and {self.checkpoint} goes on at {number}: it is an old "
-                "copy; bring back the one that was there last"
+                f"{self.folder} has batches up to {last}, but {self.checkpoint} continues at {number}: it is an old "
+                "copy; restore the latest one"
             )
         return [name for name, each in numbers.items() if each == number]
 
@@ -132,11 +131,11 @@ class AppendTable:
         """Add the rows of a batch.
 
         Args:
-            again: it may have been tried before. What is there of it stays: it may no longer be there to be read.
+            again: whether it may have been tried before. Its rows in the table stay, as its source may be gone.
         """
         folders.remove_folder(f"{self.work}/staging")
         staging = f"{self.work}/staging/{uuid.uuid4().hex}"
-        # Else Spark writes times in a way of its own. The session is the query's, not the user's.
+        # Otherwise Spark writes times in its own format. The session is the query's, not the user's.
         frame.sparkSession.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
         rows = frame.select(*self.schema.names, f.expr(_DAY.format(self.moment)).alias("date"))
         there = self.of_batch(number) if again else []
@@ -146,7 +145,7 @@ class AppendTable:
         return self.take_in(staging, number, len(there))
 
     def _without(self, rows: DataFrame, files: Sequence[str]) -> DataFrame:
-        """Leave out the rows that are in some files of the table."""
+        """Leave out rows that are already in these files of the table."""
         paths = [folders.for_spark(f"{self.folder}/{name}") for name in files]
         known = rows.sparkSession.read.parquet(*paths).select(
             *(f.col(name).alias(f"known_{name}") for name in self.key)
@@ -155,10 +154,10 @@ class AppendTable:
         return rows.join(known, reduce(Column.__and__, same), "left_anti")
 
     def take_in(self, staging: str, number: int, there: int = 0) -> StoredBatch:
-        """Move files of a batch from where they were written into the table.
+        """Move the files of a batch from staging into the table.
 
         Args:
-            there: files of the batch are in the table already.
+            there: how many files of the batch are already in the table.
         """
         files = folders.files(staging)
         count = sum(folders.rows(f"{staging}/{name}") for name in files)
@@ -171,17 +170,17 @@ class AppendTable:
 
 
 def queues_of(path: str) -> list[str]:
-    """Return the queues that have a part of a table in a folder, in order."""
+    """Return the queues that have a part of a table in a folder, sorted."""
     return [unquote(name.removeprefix(PARTITION)) for name in folders.names(f"{path}/{WORK}")]
 
 
 def batch_of(name: str) -> int:
-    """Return the number of the batch that a file is of; of merged ones, the last.
+    """Return the number of a file's batch; of a merged file, the last one.
 
     Raises:
-        LakeMismatch: no such file belongs in a table.
+        LakeMismatch: the file does not belong in a table.
     """
     found = _FILE.fullmatch(name.rpartition("/")[2])
     if found is None:
-        raise LakeMismatch(f"the file {name!r} is not one of delayq's: move it out of the table")
+        raise LakeMismatch(f"delayq did not write the file {name!r}: move it out of the table")
     return int(found[1])

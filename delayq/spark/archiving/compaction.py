@@ -1,13 +1,12 @@
-"""Compaction: the small files of a day become one.
+"""Compaction: merge the small files of a day into one.
 
-No file system changes several files at once, so a reader could see the rows of a merge twice, or not at all, for an
-instant. It is the latter: the small files go first, and the large one, which is complete by then, is moved in. That
-takes as long as it takes to remove them, a millisecond for some dozens on a disk. A reader that has listed the folder
-before fails, since files are gone that it was to read. Days that are still written to are therefore left alone unless
-that is asked for.
+No file system changes several files at once, so for an instant a reader sees the rows of a merge either twice or not at
+all. This uses the second way: it removes the small files, then moves in the large one, which is complete by then. The
+gap is as long as it takes to remove the files, a millisecond for some dozens on a disk. A reader that listed the folder
+before fails, as its files are gone. Days that are still written to are therefore skipped unless you ask for them.
 
-What is to happen is written down before it begins. When it is killed, it is brought to its end by whatever of delayq's
-looks at the archive next; until then, rows may be missing there, and none is there twice.
+The plan is written down before a merge begins. If the merge is killed, the next delayq program that reads the archive
+completes it. Until then rows may be missing, but none is there twice.
 """
 
 from __future__ import annotations
@@ -35,12 +34,12 @@ TARGET_BYTES = 64 * 1024 * 1024
 
 
 class Compacted(NamedTuple):
-    """What became of small files.
+    """The result of a compaction.
 
     Attributes:
-        files: that were merged.
-        into: as many files.
-        rows: that are in them.
+        files: how many files were merged.
+        into: into how many files.
+        rows: how many rows they contain.
     """
 
     files: int = 0
@@ -49,7 +48,7 @@ class Compacted(NamedTuple):
 
 
 class Merge(msgspec.Struct, frozen=True):
-    """Files of a day that become one.
+    """Files of a day to merge into one.
 
     Attributes:
         files: their paths in the table's folder.
@@ -70,16 +69,16 @@ def compact(table: AppendTable, before: dt.date | None = None, target: int = TAR
 
     Args:
         before: only days before this one; None is today, in UTC.
-        target: bytes at which a file is no small one.
+        target: bytes from which a file does not count as small.
 
     Raises:
-        LakeMismatch: another process compacts the table.
+        LakeMismatch: another process is compacting the table.
     """
     day = (before or dt.datetime.now(dt.UTC).date()).isoformat()
     done = Compacted()
     with _alone(table):
         _finish_all(table)
-        folders.remove_folder(_merged(table))  # what was not decided on; only here: a reader may mend at any moment
+        folders.remove_folder(_merged(table))  # merges without a plan; only here, as readers may recover at any time
         for merge in _plan(table, day, target):
             rows = _merge(table, merge)
             done = Compacted(done.files + len(merge.files), done.into + 1, done.rows + rows)
@@ -87,7 +86,7 @@ def compact(table: AppendTable, before: dt.date | None = None, target: int = TAR
 
 
 def recover(table: AppendTable) -> None:
-    """Bring what a killed compaction has left to its end; one that runs sees to that itself."""
+    """Complete what a killed compaction left unfinished; a running one completes itself."""
     if not folders.names(_intents(table)):
         return
     try:
@@ -111,7 +110,7 @@ def _merged(table: AppendTable) -> str:
 
 def _plan(table: AppendTable, day: str, target: int) -> Iterator[Merge]:
     sizes = folders.files(table.folder)
-    # The last batch may not be known to Spark as done: it may be done again, and has to be found then.
+    # Spark may not have recorded the last batch as done: it may repeat it, and must then find its files.
     last = max(map(batch_of, sizes), default=0)
     small = [name for name, size in sizes.items() if size < target and batch_of(name) < last]
     for date, names in groupby(small, lambda name: name.partition("/")[0]):
@@ -140,7 +139,7 @@ def _merge(table: AppendTable, merge: Merge) -> int:
 
 
 def _read(table: AppendTable, files: list[str]) -> tuple[pa.Buffer, int]:
-    """Return files as one."""
+    """Return the contents of the files as one file."""
     system, inner = place(table.folder)
     found = ds.dataset([f"{inner}/{name}" for name in files], table.schema, "parquet", system)
     sink, rows = pa.BufferOutputStream(), 0
@@ -152,25 +151,25 @@ def _read(table: AppendTable, files: list[str]) -> tuple[pa.Buffer, int]:
 
 
 def _finish_all(table: AppendTable) -> None:
-    """Bring each merge that was decided on to its end."""
+    """Complete each planned merge."""
     for name in folders.names(_intents(table)):
         _finish(table, msgspec.json.decode(folders.read(f"{_intents(table)}/{name}"), type=Merge))
 
 
 def _finish(table: AppendTable, merge: Merge) -> None:
-    """Do what is left of a merge: each step may have been done before.
+    """Complete a merge; each step may already be done.
 
     Raises:
-        LakeMismatch: the merged file is nowhere, and the small ones may be all that there is.
+        LakeMismatch: the merged file is missing, and the small ones may hold the only copy.
     """
     if not folders.exists(f"{_merged(table)}/{merge.name}") and not folders.exists(f"{table.folder}/{merge.into}"):
         raise LakeMismatch(
-            f"{_merged(table)}/{merge.name} is gone, which was to take the place of {len(merge.files)} files: remove "
-            f"{_intents(table)}/{merge.name}.json if these are there, else restore it from a backup"
+            f"{_merged(table)}/{merge.name} is gone, which was to replace {len(merge.files)} files: remove "
+            f"{_intents(table)}/{merge.name}.json if these still exist, or else restore it from a backup"
         )
     for name in merge.files:
         folders.remove(f"{table.folder}/{name}")
-    folders.sync(f"{table.folder}/{merge.into.partition('/')[0]}")  # else a loss of power could bring them back
+    folders.sync(f"{table.folder}/{merge.into.partition('/')[0]}")  # or a power failure could bring them back
     merged = f"{_merged(table)}/{merge.name}"
     if folders.exists(merged):
         folders.move(merged, f"{table.folder}/{merge.into}")

@@ -1,6 +1,7 @@
-"""Folders of a lake: which files are in them, and how these move and go.
+"""Folders of a lake: list, move and remove files.
 
-Paths are those of `delayq.lake.object_store`. On a disk of this machine, what has returned outlives a loss of power.
+Paths are those of `delayq.lake.object_store`. On a local disk, a change is durable against power failures when the
+function returns.
 """
 
 from __future__ import annotations
@@ -13,14 +14,13 @@ from pyarrow import fs
 
 from delayq.lake.object_store import place, uri, whole
 
-_JAVAS = {"s3": "s3a", "gcs": "gs"}  # schemes that pyarrow has another name for
+_JAVAS = {"s3": "s3a", "gcs": "gs"}  # schemes with different names in pyarrow and Java
 
 
 def files(folder: str) -> dict[str, int]:
-    """Return the files in a folder and below it: their paths from there, in order, and their sizes in bytes.
+    """Return the files in a folder and below: their relative paths, sorted, and their sizes in bytes.
 
-    Those that Spark and pyarrow pass over, whose names begin with ``.`` or ``_``, are left out. A folder that is not
-    there has none.
+    Names that begin with ``.`` or ``_``, which Spark and pyarrow ignore, are left out. A missing folder has no files.
     """
     system, inner = place(folder)
     found = system.get_file_info(fs.FileSelector(inner, recursive=True, allow_not_found=True))
@@ -33,36 +33,36 @@ def files(folder: str) -> dict[str, int]:
 
 
 def names(folder: str) -> list[str]:
-    """Return what is right in a folder, files and folders, in order; without what is still being written."""
+    """Return the names of files and folders directly in a folder, sorted, without files still being written."""
     system, inner = place(folder)
     found = [info.base_name for info in system.get_file_info(fs.FileSelector(inner, allow_not_found=True))]
     return sorted(name for name in found if not name.startswith("."))
 
 
 def exists(path: str) -> bool:
-    """Whether there is a file or a folder of this path."""
+    """Whether there is a file or a folder with this path."""
     system, inner = place(path)
     return bool(system.get_file_info(inner).type != fs.FileType.NotFound)
 
 
 def read(path: str) -> bytes:
-    """Return what is in a file."""
+    """Return the contents of a file."""
     system, inner = place(path)
     with system.open_input_file(inner) as file:
         return bytes(file.read())
 
 
 def rows(path: str) -> int:
-    """Return how many rows a file of Parquet has."""
+    """Return how many rows a Parquet file has."""
     system, inner = place(path)
     return int(pq.read_metadata(inner, filesystem=system).num_rows)
 
 
 def for_spark(path: str) -> str:
-    """Return a path by which Spark finds what pyarrow finds by it.
+    """Convert a path for pyarrow into one for Spark.
 
-    One without a scheme would be in Java's default file system, which may be a cluster's, or in the folder in which it
-    was started. The keys of a store of objects are left out: Java has them from its settings, and shows paths.
+    A path without a scheme would be in Java's default file system, which may be a cluster's, or in the folder in which
+    it was started. The keys of an object store are left out, as Java has them in its settings and shows paths.
     """
     parts = uri(path)
     if parts is None:
@@ -73,7 +73,7 @@ def for_spark(path: str) -> str:
 
 
 def settle(path: str) -> None:
-    """Let the disk hold what another program has written to a file."""
+    """Flush to disk what another program has written to a file."""
     system, inner = place(path)
     if isinstance(system, fs.LocalFileSystem):
         with Path(inner).open("rb") as file:
@@ -81,7 +81,7 @@ def settle(path: str) -> None:
 
 
 def move(source: str, target: str) -> None:
-    """Move a file, in place of what is there; at once, but for a store of objects, which copies it."""
+    """Move a file and replace the target, atomically except in an object store, which copies it."""
     system, inner = place(target)
     system.create_dir(inner.rpartition("/")[0], recursive=True)
     system.move(place(source)[1], inner)
@@ -89,7 +89,7 @@ def move(source: str, target: str) -> None:
 
 
 def remove(path: str) -> None:
-    """Remove a file, if it is there."""
+    """Remove a file if it exists."""
     system, inner = place(path)
     try:
         system.delete_file(inner)
@@ -98,7 +98,7 @@ def remove(path: str) -> None:
 
 
 def remove_folder(path: str) -> None:
-    """Remove a folder and all that is in it, if it is there."""
+    """Remove a folder and everything in it, if it exists."""
     system, inner = place(path)
     try:
         system.delete_dir(inner)
@@ -107,7 +107,7 @@ def remove_folder(path: str) -> None:
 
 
 def sync(folder: str) -> None:
-    """Let the disk know which files are in a folder."""
+    """Flush a folder's list of files to disk."""
     system, inner = place(folder)
     if not isinstance(system, fs.LocalFileSystem):
         return

@@ -1,9 +1,9 @@
-"""Entries that a ledger dropped before they were archived, or counted: where, and how many, as far as that is known.
+"""Entries that a ledger dropped before they were archived or counted: where, and how many, if known.
 
-    PATH/lost/queue=…/batch-*.parquet   one row per shard of which the batch of this number lacks entries, as `Loss`
+    PATH/lost/queue=…/batch-*.parquet   one row per shard from which this batch lacks entries, as `Loss`
 
-Spark notes how far each batch goes, and Redis, from 7.0 on, how many entries were appended up to there: what a batch
-has fewer of was lost.
+Spark records how far each batch goes, and Redis 7.0 and newer how many entries were appended up to there. If a batch
+has fewer, the difference was lost.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ SCHEMA = pa.schema(
 
 
 class Loss(NamedTuple):
-    """What an archive or a report lacks of a shard: so many of the entries behind `after`, up to and with `until`.
+    """Entries of a shard that an archive or a report lacks: a number of those after `after`, up to and with `until`.
 
     Attributes:
         after: the last entry of the batch before.
-        first: the first one behind it that is there; None for none.
+        first: the first existing entry after it; None if there is none.
         until: the end of the batch.
-        missing: None for an unknown number, perhaps none: the server does not count, or the ledger was made anew.
+        missing: how many are missing; None if unknown, as the server does not count or the ledger was created again.
     """
 
     queue: str
@@ -61,15 +61,15 @@ class Loss(NamedTuple):
 
     def __str__(self) -> str:
         count = "an unknown number" if self.missing is None else f"{self.missing:,}"
-        there = "none of them is there" if self.first is None else f"the first that is there is {self.first}"
-        return f"{count} of the entries behind {self.after} up to {self.until}, in shard {self.shard}; {there}"
+        there = "none of them exists" if self.first is None else f"the first existing one is {self.first}"
+        return f"{count} of the entries after {self.after} up to {self.until}, in shard {self.shard}; {there}"
 
 
 class ShardEntries(NamedTuple):
-    """What there is of a shard in a batch.
+    """The entries of a shard in a batch.
 
     Attributes:
-        rows: how many entries.
+        rows: how many entries there are.
         first: the earliest of them.
     """
 
@@ -78,14 +78,14 @@ class ShardEntries(NamedTuple):
 
 
 FindEntries: TypeAlias = Callable[[int], Mapping[int, ShardEntries]]
-"""Tells of a batch, by its number, what there is of it, by its shards."""
+"""Returns the entries of a batch, by its number, for each shard."""
 OnLoss: TypeAlias = Callable[[Loss], None]
 
 
 def noting_losses(
     server: RedisOptions, table: AppendTable, look: FindEntries, tell: OnBatch, tell_loss: OnLoss
 ) -> OnBatch:
-    """Return what writes down what each batch lacks, before the batch counts as done."""
+    """Return a function that records what each batch lacks, before the batch counts as done."""
 
     def note(stored: StoredBatch) -> None:
         for loss in note_losses(server, table, stored.number, look(stored.number)):
@@ -97,23 +97,23 @@ def noting_losses(
 
 @contextmanager
 def with_remedy(path: str, done: str) -> Iterator[None]:
-    """Let DataLost name the remedy of a job.
+    """Replace the remedy in DataLost by that of a job.
 
     Args:
-        done: what it does with entries, as in "archived".
+        done: what the job does with entries, such as "archived".
     """
     try:
         yield
     except DataLost as error:
         raise DataLost(
-            f"{str(error).removesuffix(REMEDY)}. What is left can be {done} with --skip-lost (skip_lost=True), which "
-            f"notes in {path}/lost what is missing; for the next time, run it more often, or let the ledger keep more, "
-            "by `delayq configure QUEUE --events N`"
+            f"{str(error).removesuffix(REMEDY)}. The remaining entries can be {done} with --skip-lost "
+            f"(skip_lost=True), which records the missing ones in {path}/lost. To avoid this, run it more often, or "
+            "let the ledger keep more with `delayq configure QUEUE --events N`"
         ) from error
 
 
 def note_losses(server: RedisOptions, table: AppendTable, batch: int, there: Mapping[int, ShardEntries]) -> list[Loss]:
-    """Write down what a batch lacks, in place of what was written of it before; return it."""
+    """Record what a batch lacks, replacing an earlier record of it; return it."""
     losses = list(_losses(server, table, batch, there))
     if losses:
         rows = [loss._asdict() for loss in losses]
@@ -125,7 +125,7 @@ def note_losses(server: RedisOptions, table: AppendTable, batch: int, there: Map
 def _losses(server: RedisOptions, table: AppendTable, batch: int, there: Mapping[int, ShardEntries]) -> Iterator[Loss]:
     noted = _noted(table, batch)
     starts, ends = at.load(_noted(table, batch - 1)) if batch else at.begun(noted), at.load(noted)
-    if starts is None:  # noted by a version that did not know where it began
+    if starts is None:  # written by a version that did not record where it began
         return
     extents = _extents(server, table.queue)
     for shard, end in sorted(at.ahead(ends, starts).items()):
@@ -138,18 +138,18 @@ def _losses(server: RedisOptions, table: AppendTable, batch: int, there: Mapping
 def _missing(start: Offset, end: Offset, found: int, extent: Extent) -> int | None:
     if start.entries is not None and end.entries is not None:
         missing = end.entries - start.entries - found
-        return missing if missing >= 0 else None  # fewer than before were appended: to another stream
+        return missing if missing >= 0 else None  # the count went down, so it is another stream
     return 0 if at.missing(start, extent) is None else None
 
 
 def _noted(table: AppendTable, batch: int) -> dict[str, Any]:
-    """Return what Spark has noted of a batch: how far it goes, in the last line."""
+    """Return Spark's record of a batch, whose last line says how far it goes."""
     noted: dict[str, Any] = msgspec.json.decode(folders.read(f"{table.checkpoint}/offsets/{batch}").splitlines()[-1])
     return noted
 
 
 def in_table(table: AppendTable, batch: int) -> dict[int, ShardEntries]:
-    """Return what of a batch is in a table of entries, by their shards."""
+    """Return the entries of a batch in a table, by shard."""
     system, inner = place(table.folder)
     files = [f"{inner}/{name}" for name in table.of_batch(batch)]
     rows = ds.dataset(files, table.schema, "parquet", system).to_table(["shard", "entry"])

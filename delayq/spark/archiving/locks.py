@@ -15,13 +15,13 @@ from delayq.lake.object_store import place
 
 @contextmanager
 def exclusive_lock(path: str, what: str) -> Iterator[None]:
-    """Hold a lock while the block runs; it ends with the process, also when that is killed.
+    """Hold a lock while the block runs; it is released when the process ends, even if it is killed.
 
-    Stores of objects have no locks: there, whoever starts the jobs sees to it that no two of them do the same.
+    Object stores have no locks: there, the user must not start two jobs for the same data.
 
     Args:
-        path: of the lock, a file beside the data.
-        what: is done, for the error.
+        path: the lock file, beside the data.
+        what: what the process is doing, for the error.
 
     Raises:
         LakeMismatch: another process holds the lock.
@@ -35,5 +35,5 @@ def exclusive_lock(path: str, what: str) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise LakeMismatch(f"another process is {what}: let it end, or stop it, before this one starts") from error
+            raise LakeMismatch(f"another process is {what}: wait until it ends, or stop it, and start again") from error
         yield

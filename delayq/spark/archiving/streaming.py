@@ -1,4 +1,4 @@
-"""Streaming queries of Spark: run until they are done or are to stop, and failing with delayq's errors."""
+"""Streaming queries of Spark that run until they are done or stopped, and fail with delayq's errors."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ OnBatch = Callable[[StoredBatch], None]
 
 
 MakeRows: TypeAlias = Callable[[DataFrame, int], AbstractContextManager[DataFrame]]
-"""Makes the rows that a batch, of a number, adds to a table of the batch that was read."""
+"""Makes the rows that a batch adds to a table, from the rows that were read and the batch's number."""
 
 
 def unchanged(frame: DataFrame, _: int) -> AbstractContextManager[DataFrame]:
-    """Add what was read."""
+    """Add the rows that were read."""
     return nullcontext(frame)
 
 
 def ignore(_: StoredBatch) -> None:
-    """Tell nobody of a batch."""
+    """Ignore a finished batch."""
 
 
 class AppendQuery:
-    """What a query does with its batches: each goes into a table, and is told of then."""
+    """Adds each batch of a query to a table, and then reports it."""
 
     def __init__(self, table: AppendTable, tell: OnBatch = ignore, make: MakeRows = unchanged) -> None:
         self.queue = table.queue
@@ -47,7 +47,7 @@ class AppendQuery:
         self.error: Exception | None = None
 
     def __call__(self, frame: DataFrame, number: int) -> None:
-        """Add a batch; the first may have been tried before."""
+        """Add a batch; the first one may have been tried before."""
         try:
             with translated(), self._make(frame, number) as rows:
                 stored = self._table.add(rows, number, again=self._is_first)
@@ -55,8 +55,8 @@ class AppendQuery:
             self._tell(stored)
         except Exception as error:  # noqa: BLE001  # what it was is raised where the queries are waited for
             self.error = error
-            # Spark looks through the text of what is raised here, and runs out of its stack when that is long.
-            raise PipelineError(f"queue {self.queue}: batch {number} was not done") from None
+            # Spark parses the text of this error, and overflows its stack if the text is long.
+            raise PipelineError(f"queue {self.queue}: batch {number} failed") from None
 
     def start(self, writer: DataStreamWriter, **trigger: Any) -> StreamingQuery:
         """Start the query."""
@@ -72,13 +72,13 @@ def run(
     stop: threading.Event,
     look: Sequence[Callable[[], None]] = (),
 ) -> None:
-    """Wait until all queries have come to their end, or `stop` is set: then they are stopped.
+    """Wait until all queries have ended; if `stop` is set, stop them.
 
     Args:
-        look: are called again and again meanwhile, and at the end.
+        look: functions that are called repeatedly meanwhile, and at the end.
 
     Raises:
-        DelayqError: one of them has failed; the others were stopped.
+        DelayqError: one of them failed; the others were stopped.
     """
     try:
         while not stop.is_set() and any(query.isActive for query in queries):
@@ -87,7 +87,7 @@ def run(
             _call(look)
         if not stop.is_set():
             for query in queries:
-                query.awaitTermination()  # raises what it has ended with
+                query.awaitTermination()  # raises its error
         _call(look)
     except PySparkException as error:
         raise next((_raised(each) for each in appending if each.error), None) or own(error) from error

@@ -28,7 +28,7 @@ COLUMNS = (
     "queue string, shard int, entry string, id string, event string, at timestamp, attempt int, due_at timestamp, "
     "late double, consumer string, reason string, date date"
 )
-"""Of the table, as `events` returns it: those of the ledger, and the day of `at` in UTC."""
+"""The columns of the table, as `events` returns it: those of the ledger, and the day of `at` in UTC."""
 
 SCHEMA = pa.schema(
     [
@@ -44,13 +44,13 @@ SCHEMA = pa.schema(
         ("reason", pa.string()),
     ]
 )
-"""Of its files."""
+"""The columns of its files."""
 
 KEY = ("shard", "entry")
 
 
 def warn(loss: Loss) -> None:
-    """Log what an archive lacks."""
+    """Log the entries that an archive lacks."""
     log.warning("entries lost before archiving", **loss._asdict())
 
 
@@ -68,21 +68,22 @@ def archive(
     skip_lost: bool = False,
     tell_loss: OnLoss = warn,
 ) -> DataFrame:
-    """Add what is new in the ledgers of queues to their archive; each entry is in it once, for whoever reads it.
+    """Add new entries of queues' ledgers to their archive, which holds each entry exactly once for any reader.
 
-    The archive is ``PATH/events/queue=…/date=…/*.parquet``, by the day in UTC. It may be killed at any point; the next
-    run goes on where this one was.
+    The archive is ``PATH/events/queue=…/date=…/*.parquet``, by the day in UTC. The job may be killed at any point; the
+    next run continues.
 
     Args:
-        path: of the folder of the archive; several runs and queues share it.
-        most: entries of a queue in a batch, which are in memory together.
-        follow: go on with what comes, until `stop` is set; else until all is done that was there at the start.
-        every: seconds from batch to batch, when it follows.
-        stop: ends the run when it is set; a batch that is under way is done by the next run.
-        tell: is called with each batch that is done.
-        skip_lost: go on from the oldest entry there is where a ledger has dropped some before they were archived, and
-            write down, as ``PATH/lost/queue=…/*.parquet``, what is missing.
-        tell_loss: is called with each of these.
+        path: the folder of the archive; several runs and queues share it.
+        most: the most entries of a queue in a batch, which are in memory together.
+        follow: whether to continue with new entries until `stop` is set; otherwise the job ends when everything that
+            was there at the start is archived.
+        every: seconds between batches, if it follows.
+        stop: set it to end the run; the next run completes a batch in progress.
+        tell: called with each finished batch.
+        skip_lost: if a ledger dropped entries before they were archived, continue from the oldest one that exists, and
+            record the missing ones in ``PATH/lost/queue=…/*.parquet``.
+        tell_loss: called with each of these losses.
 
     Returns:
         The archive of these queues, as `events`.
@@ -90,10 +91,10 @@ def archive(
     Raises:
         InvalidInput: a queue keeps no ledger.
         LakeMismatch: another process is archiving one of the queues here, or the archive's own records are gone.
-        DataLost: entries were dropped from a ledger before they were archived, and `skip_lost` is off.
+        DataLost: a ledger dropped entries before they were archived, and `skip_lost` is off.
     """
     if most < 1:
-        raise InvalidInput(f"{most} entries a batch are none: give 1 or more")
+        raise InvalidInput(f"a batch of {most} entries is too small: give 1 or more")
     stop = stop or threading.Event()
     trigger = {"processingTime": f"{every} seconds"} if follow else {"availableNow": True}
     tables = [table_of(path, queue) for queue in dict.fromkeys(queues)]
@@ -105,7 +106,7 @@ def archive(
                 exclusive_lock(f"{table.work}/archiving.lock", f"archiving queue {table.queue} to {path}")
             )
             recover(table)
-        # Those that follow go on side by side. Else one after the other: each has a whole batch in memory.
+        # Queues that are followed run side by side. Otherwise one after the other, as each has a batch in memory.
         for group in [tables] if follow else [[table] for table in tables]:
             if stop.is_set():
                 break
@@ -125,9 +126,9 @@ def archive(
 
 
 def events(spark: SparkSession, path: str, queues: Sequence[str] | None = None) -> DataFrame:
-    """Return an archive: one row per entry of a ledger, with `COLUMNS`; of all queues, or of some.
+    """Return an archive: one row per entry of a ledger, with `COLUMNS`, for all queues or some.
 
-    What a killed compaction has left is put right first.
+    It first completes what a killed compaction left unfinished.
     """
     if not folders.names(f"{path}/{TABLE}"):
         return spark.createDataFrame([], COLUMNS)
@@ -144,7 +145,7 @@ def events(spark: SparkSession, path: str, queues: Sequence[str] | None = None) 
 
 
 def table_of(path: str, queue: str) -> AppendTable:
-    """Return the part of an archive that is a queue's."""
+    """Return a queue's part of an archive."""
     return AppendTable(path.rstrip("/"), TABLE, check_queue_name(queue), "at", SCHEMA, KEY)
 
 
@@ -154,7 +155,7 @@ def tables_of(path: str) -> list[AppendTable]:
 
 
 def check_ledger(server: RedisOptions, name: str) -> None:
-    """Raise InvalidInput when a queue keeps no ledger, and has none from before."""
+    """Raise InvalidInput if a queue keeps no ledger and has none from before."""
     with server.queue(name) as queue:
         if queue.configuration().events is None and not queue.events.length():
             raise InvalidInput(f"queue {name} keeps no ledger: switch it on with `delayq configure {name} --events`")

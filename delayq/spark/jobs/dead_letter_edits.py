@@ -1,4 +1,4 @@
-"""What a task does with dead letters: it has each edited, and brings it back."""
+"""The work of a task on dead letters: edit each and requeue it."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ from delayq.protocol.operation import Operation, execute, gather, unwrap
 from delayq.spark.redis_options import RedisOptions
 
 Edit: TypeAlias = Callable[[dict[str, Any]], Mapping[str, Any] | None]
-"""What is to become of a dead letter.
+"""A function that edits a dead letter.
 
 It is called with the columns of ``dead`` as a dict; payload and headers are as they were sent. It returns a dict with a
-new ``payload``, new ``headers`` or both, or None to send the message again as it is. When it raises, the message stays
+new ``payload``, new ``headers`` or both, or None to send the message again unchanged. If it raises, the message stays
 dead.
 """
 
 SENT, GONE, FAILED = "sent", "gone", "failed"
 AT_ONCE = 100  # in a round trip
-BURSTS = 10  # a second: what comes back within a tenth of one may come back at once
+BURSTS = 10  # a second: messages for one tenth of a second may come back at once
 MOST_REASONS = 10
 
 _CHANGES = {"payload", "headers"}
 
 
 class EditOutcome(NamedTuple):
-    """What became of a dead letter, and why, where its edit failed."""
+    """The result for a dead letter, and the reason if its edit failed."""
 
     outcome: str
     reason: str | None = None
 
 
 class DeadLetterEditor:
-    """Brings the dead letters of a task back. It goes to the tasks.
+    """Requeues the dead letters of a task. It is sent to the tasks.
 
     Args:
-        rate: how many a second, at most; None for as fast as it goes.
+        rate: the most messages a second; None for no limit.
     """
 
     def __init__(self, server: RedisOptions, queue: str, edit: Edit | None, delay: float, rate: float | None) -> None:
@@ -56,7 +56,7 @@ class DeadLetterEditor:
         self._rate = rate
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[list[EditOutcome]]:
-        """Yield what became of each dead letter."""
+        """Yield the result for each dead letter."""
         size = AT_ONCE if self._rate is None else max(1, min(AT_ONCE, int(self._rate / BURSTS)))
         reasons: set[str] = set()
         with self._server.queue(self._queue) as queue:
@@ -97,7 +97,7 @@ class DeadLetterEditor:
 
 
 def _as_sent(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row as the user's function gets it: with the payload and the headers that were sent."""
+    """Return a row for the user's function, with the payload and headers that were sent."""
     stored = row.pop("envelope")
     envelope: Envelope | None = None
     try:
@@ -115,13 +115,13 @@ def _changes(given: object) -> dict[str, Any]:
         raise TypeError(f"the edit returned {type(given).__name__}: return a dict with payload or headers, or None")
     if unknown := set(given) - _CHANGES:
         raise ValueError(
-            f"the edit returned {', '.join(sorted(map(repr, unknown)))}: it can change payload and headers"
+            f"the edit returned {', '.join(sorted(map(repr, unknown)))}: it can only change payload and headers"
         )
     return dict(given)
 
 
 def _with_some(outcomes: Sequence[EditOutcome], reasons: set[str]) -> Iterator[EditOutcome]:
-    """Yield outcomes with no more than some reasons that differ: there may be another one for each."""
+    """Yield outcomes with a bounded number of different reasons, as each message may have another one."""
     for each in outcomes:
         if each.reason is not None and len(reasons) < MOST_REASONS:
             reasons.add(each.reason)

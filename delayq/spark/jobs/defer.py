@@ -1,4 +1,4 @@
-"""defer: a table of messages goes into a lake, where each rests until its hour comes near."""
+"""defer: write a table of messages to a lake, where they stay until shortly before they are due."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from delayq.spark.writing.rows import Rows
 from delayq.spark.writing.sink import TaskEncoder
 
 FILE_ROWS = 100_000
-FILE_BYTES = 64 * 1024 * 1024  # of envelopes: a task holds as much, and a load, too
+FILE_BYTES = 64 * 1024 * 1024  # of envelopes: a task holds this much in memory, and so does a load
 HOUR = "delayq_hour"
 COLUMNS = "hour string, file string, rows bigint"
 
@@ -55,21 +55,21 @@ def defer(
     rejects: str | None = None,
     max_payload: int = MAX_PAYLOAD_BYTES,
 ) -> DataFrame:
-    """Put a table of messages into a lake; Redis is not asked. Another run under the same name doubles nothing.
+    """Write a table of messages to a lake, without Redis. Repeating a run with the same name creates no duplicates.
 
     Args:
         table, columns, delay, table_format, options, payload_format: as in `delayq.spark.jobs.schedule.schedule`. A
-            delay counts from when the run first began.
-        run: what names its files, and the ids of rows without one: 1 to 64 letters, digits, dashes, dots and
-            underscores. A run that has broken off is run again under its name, and replaces what it has left.
-        rejects: a folder for the rows that cannot be sent, with the reason; without it, they fail the job. `row` and
-            `partition` are those of the table as it was sorted by hours.
+            delay counts from the first start of the run.
+        run: names the files, and the ids of rows without one: 1 to 64 letters, digits, dashes, dots and underscores.
+            Repeat an interrupted run under its name; it replaces what it left.
+        rejects: a folder for rows that cannot be sent, with the reason; without it, they fail the job. `row` and
+            `partition` refer to the table sorted by hours.
 
     Returns:
         one row per file that the run has written: hour, file, rows.
 
     Raises:
-        InvalidInput: a column or an argument is not what it should be; nothing was written.
+        InvalidInput: a column or an argument is invalid; nothing was written.
         RowRefused: a row cannot be sent, and there is no `rejects`; the run may be repeated under its name.
     """
     run = layout.check_run(new_id() if run is None else run)
@@ -84,14 +84,14 @@ def defer(
 
 
 def _by_hours(table: DataFrame, created_ms: int) -> DataFrame:
-    """Bring the rows of an hour together, in an order that a rerun finds again."""
+    """Sort the rows by hour, in an order that is the same in a rerun."""
     names = table.columns
     dues: list[Column] = []
     if "due_at" in names:
         dues.append(f.unix_millis("due_at"))
     if "delay" in names:
         dues.append(f.lit(created_ms) + f.col("delay").cast("double") * 1000)
-    hour = (f.coalesce(*dues) / HOUR_MS).try_cast("bigint")  # null for what has no hour: it is refused as it is written
+    hour = (f.coalesce(*dues) / HOUR_MS).try_cast("bigint")  # null without an hour; such rows are refused when written
     first = [f.col("id")] if "id" in names else []
     return (
         table.withColumn(HOUR, hour)
@@ -116,7 +116,7 @@ class TaskFiles(WriterCommitMessage):
 
 
 class DeferWriter(DataSourceArrowWriter):
-    """Writes a table that is sorted by hours. It goes to the tasks."""
+    """Writes a table that is sorted by hours. It is sent to the tasks."""
 
     FORMAT = "delayq-lake"
 
@@ -128,7 +128,7 @@ class DeferWriter(DataSourceArrowWriter):
         self._context = QueueContext(folder.queue, "delayq", None, Settings(max_payload=max_payload))
 
     def source(self) -> type[DataSource]:
-        """Return the format that writes with this: its arguments are in no plan."""
+        """Return a format that writes with this, so that its arguments appear in no plan."""
 
         class Source(DataSource):
             @classmethod
@@ -148,7 +148,7 @@ class DeferWriter(DataSourceArrowWriter):
         wrote = TaskFiles([], 0, 0)
         rejects = None if self._rejects is None else Rejects(self._rejects, self._rows.schema, partition)
         for hour, parts in groupby(_parts(iterator), key=itemgetter(0)):
-            ids = Ids(f"{self._run.run} {hour}", 0)  # an hour is in one task, whose number may be another in a rerun
+            ids = Ids(f"{self._run.run} {hour}", 0)  # an hour is in one task, whose number may differ in a rerun
             task = TaskEncoder(partition, ids, 0, rejects)
             files = _Files(self._folder, self._run.run)
             for _, part in parts:
@@ -168,12 +168,12 @@ class DeferWriter(DataSourceArrowWriter):
             yield DeferredRow(each.id, due_ms, created_ms, each.envelope)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Note what was written, and remove what earlier tries of the run have left."""
+        """Record what was written, and remove what earlier tries of the run left."""
         wrote = [message for message in messages if isinstance(message, TaskFiles)]
         files = sorted(path for each in wrote for path in each.files)
         repeated, rejected = sum(each.repeated for each in wrote), sum(each.rejected for each in wrote)
         run = DeferRun(self._run.run, self._run.created_ms, "writing", files, repeated, rejected)
-        # First: who misses a file that is removed sees that others are in its place, or that the run has none any more.
+        # Before removing files: a reader that misses one then sees its replacement, or that the run has no files.
         self._folder.put_run(run if files else replace(run, state="written"))
         self._remove_all_but(set(files))
         if self._rejects is not None:
@@ -191,20 +191,20 @@ class DeferWriter(DataSourceArrowWriter):
 
 
 class _Files:
-    """Writes messages that come by their ids, as files of bounded size."""
+    """Writes messages, in the order of their ids, to files of bounded size."""
 
     def __init__(self, folder: QueueFolder, run: str) -> None:
         self.written: list[str] = []
         self.repeated = 0
         self._folder = folder
         self._run = run
-        # Of an hour; and of the next one: a part of a millisecond is rounded up.
+        # Of an hour, and of the next one, as parts of a millisecond are rounded up.
         self._rows: dict[str, list[DeferredRow]] = {}
         self._last: str | None = None
         self._count = self._bytes = 0
 
     def add(self, rows: Iterator[DeferredRow]) -> None:
-        """Take messages, and write a file when there are enough."""
+        """Take messages, and write a file if there are enough."""
         for row in rows:
             if row.id == self._last:
                 self.repeated += 1
@@ -217,7 +217,7 @@ class _Files:
                 self.flush()
 
     def flush(self) -> None:
-        """Write what is there."""
+        """Write the remaining messages."""
         for hour, rows in self._rows.items():
             file = self._folder.write(hour, f"{self._run}-{len(self.written)}", rows)
             self.written.append(f"{hour}/{file.name}")
@@ -226,7 +226,7 @@ class _Files:
 
 
 def _parts(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int | None, pa.RecordBatch]]:
-    """Cut batches where an hour ends; yield each part with its hour."""
+    """Split batches where an hour ends; yield each part with its hour."""
     for batch in batches:
         start, rows = 0, batch.drop_columns([HOUR])
         for hour, group in groupby(batch[HOUR].to_pylist()):

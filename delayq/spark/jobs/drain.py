@@ -1,4 +1,4 @@
-"""A whole queue to Parquet: to keep it, or to move it to another server."""
+"""Write a whole queue to Parquet, to keep it or to move it to another server."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ from delayq.spark.redis_options import RedisOptions
 
 TRIES = 3
 
-_LEFT_OUT = ("body",)  # the envelope has it
-_ASIDE = {"collected", "promoted"}  # counters of what changes no message
+_LEFT_OUT = ("body",)  # part of the envelope
+_ASIDE = {"collected", "promoted"}  # counters of events that change no message
 
 
 class Drained(msgspec.Struct, frozen=True):
-    """What was drained, and what became of it in the queue.
+    """The result of a drain.
 
     Attributes:
-        removed: messages that were discarded from the queue.
-        left: messages that were not, since they have changed after they were read.
+        removed: messages that were removed from the queue.
+        left: messages that were not removed, as they changed after they were read.
     """
 
     manifest: DrainManifest
@@ -54,20 +54,20 @@ def drain(
     """Write a queue to a folder: its messages, schedules, configuration and counts.
 
     Args:
-        path: the folder, of this machine or as in ``s3://…``; it holds no drained queue yet.
-        live: read a queue that is in use: each message as it was at some moment, and those that move may be missing.
-        remove: discard from the queue what was written, once that was read again and found to be the same; a message
-            that has changed meanwhile is left.
+        path: the folder, local or such as ``s3://…``, without a drained queue.
+        live: read a queue in use: each message is as it was at some moment, and messages that move may be missing.
+        remove: remove the written messages from the queue, after reading the files again and comparing them; messages
+            that changed meanwhile stay.
 
     Raises:
-        InvalidInput: there is no such queue, or it is not paused, or the folder is taken; nothing was changed.
+        InvalidInput: there is no such queue, it is not paused, or the folder is taken; nothing was changed.
         PipelineError: the queue changed while it was read; nothing was removed.
-        LakeMismatch: what was written is not what the queue holds; nothing was removed.
+        LakeMismatch: the files do not match the queue; nothing was removed.
     """
     if live and remove:
-        raise InvalidInput("live and remove were given: pause a queue that is to be removed, and drain it so")
+        raise InvalidInput("live and remove were given: pause the queue and drain it without live to remove messages")
     if folder.is_written(path):
-        raise InvalidInput(f"{path!r} holds a drained queue already: choose another folder")
+        raise InvalidInput(f"{path!r} already holds a drained queue: choose another folder")
     with server.queue(queue) as opened, translated():
         _check(opened, live)
         folder.begin(path)
@@ -98,32 +98,32 @@ def shards_of(context: QueueContext) -> Operation[int | None]:
 
 
 def _check(queue: Queue, live: bool) -> None:
-    """Refuse what cannot be drained as it is at one instant."""
+    """Refuse a queue that cannot be drained in its state at one instant."""
     if not queue.execute(shards_of):
-        raise InvalidInput(f"there is no queue {queue.name!r} on this server: is its name right, and the prefix?")
+        raise InvalidInput(f"there is no queue {queue.name!r} on this server: check its name and the prefix")
     stats = queue.stats()
     if live:
         return
-    remedy = f"or drain it live, as it is, which is no picture of one instant: `delayq pause {queue.name}`"
+    remedy = f"with `delayq pause {queue.name}`, or drain it live, which does not give its state at one instant"
     if stats.paused_since is None:
-        raise InvalidInput(f"queue {queue.name} is not paused, and would change while it is read: pause it, {remedy}")
+        raise InvalidInput(f"queue {queue.name} is not paused and would change while it is read: pause it {remedy}")
     if stats.paused_until is not None:
-        raise InvalidInput(f"the pause of queue {queue.name} ends by itself: pause it without a time, {remedy}")
+        raise InvalidInput(f"the pause of queue {queue.name} ends by itself: pause it without a time {remedy}")
     if stats.unack:
         raise InvalidInput(
             f"{stats.unack} messages of queue {queue.name} are handed out: wait until they are settled or their leases "
-            "have run out, or drain it live, as it is"
+            "run out, or drain the queue live"
         )
 
 
 def _write(
     spark: SparkSession, server: RedisOptions, queue: Queue, path: str, live: bool
 ) -> tuple[MessageChecksum, QueueStats]:
-    """Write the messages, again where some came or went meanwhile; return what was written, and the counts then."""
+    """Write the messages, again if some came or went meanwhile; return what was written, and the counts then."""
     for _ in range(TRIES):
         before = queue.stats()
         messages = all_messages(spark, server, queue.name)
-        if live:  # one that moves meanwhile may be seen twice
+        if live:  # a message that moves meanwhile may be read twice
             messages = messages.dropDuplicates(["id"])
         written = messages.drop(*_LEFT_OUT).write.mode("overwrite").option("compression", "zstd")
         written.parquet(for_spark(folder.messages_of(path)))
@@ -132,8 +132,8 @@ def _write(
         if live or (_books(before) == _books(after) and found.total == after.inside == _ids(files)):
             return found, after
     raise PipelineError(
-        f"queue {queue.name} has changed each of the {TRIES} times that it was read: stop those who send to it, cancel "
-        "or reschedule, and its consumers; or drain it live, as it is"
+        f"queue {queue.name} changed each of the {TRIES} times that it was read: stop its consumers and the programs "
+        "that send, cancel or reschedule, or drain it live"
     )
 
 
@@ -168,16 +168,16 @@ def _server_version(context: QueueContext) -> Operation[str | None]:
 def _check_again(found: MessageChecksum, again: MessageChecksum, path: str) -> None:
     if (again.total, again.checksum) != (found.total, found.checksum):
         raise LakeMismatch(
-            f"{path!r} has {found.total} messages with checksum {found.checksum}, and the queue now {again.total} with "
-            f"{again.checksum}: nothing was removed; drain it again, into another folder"
+            f"{path!r} has {found.total} messages with checksum {found.checksum}, but the queue now has {again.total} "
+            f"with {again.checksum}: nothing was removed; drain it again into another folder"
         )
 
 
 def discard_drained(spark: SparkSession, server: RedisOptions, queue: str, path: str) -> tuple[int, int]:
-    """Remove from a queue the messages that a folder holds, each if it has not changed since they were read.
+    """Remove the messages in a folder from a queue, except those that changed since they were read.
 
     Returns:
-        how many were removed, and how many left.
+        how many were removed, and how many are left.
     """
     files = spark.read.parquet(for_spark(folder.messages_of(path)))
     due = F.coalesce("due_at", "died_at").alias("at")
@@ -188,7 +188,7 @@ def discard_drained(spark: SparkSession, server: RedisOptions, queue: str, path:
 
 
 class Discarder:
-    """Removes the messages of a task from the queue. It goes to the tasks."""
+    """Removes the messages of a task from the queue. It is sent to the tasks."""
 
     def __init__(self, server: RedisOptions, queue: str) -> None:
         self._server = server

@@ -1,4 +1,4 @@
-"""hydrate: the hours of a lake that fall due soon are loaded by the tasks of a cluster."""
+"""hydrate: the tasks of a cluster load the hours of a lake that fall due soon."""
 
 from __future__ import annotations
 
@@ -40,19 +40,20 @@ def hydrate(
     until: dt.datetime | None = None,
     keep: Seconds | None = KEEP,
 ) -> DataFrame:
-    """Bring what rests in a lake and begins to fall due within the horizon into Redis.
+    """Move the hours of a lake that begin within the horizon into Redis.
 
     Args:
-        queue: all that have something in the lake when None.
-        now: the time to go by, for the scripts, too; the server's when None. For rehearsals.
+        queue: None for all queues in the lake.
+        now: the time to use, also for the scripts; None for the server's. For rehearsals.
         horizon, until, keep: as in `delayq.lake.hydrate.hydrate`.
 
     Returns:
-        one row per file that was loaded: queue, hour, file, rows, and of these sent, existing, cancelled, void, held.
+        one row per file that was loaded: queue, hour, file, rows, and how many of these were sent, existing, cancelled,
+        void and held.
 
     Raises:
-        LakeMismatch: as there.
-        ServerError: a task does not reach Redis; the next run completes what is left.
+        LakeMismatch: as in `delayq.lake.hydrate.hydrate`.
+        ServerError: a task cannot reach Redis; the next run completes the rest.
     """
 
     def hydrate_one(name: str) -> list[HourLoaded]:
@@ -71,7 +72,7 @@ def _count_names() -> list[str]:
 
 
 class TaskLoader:
-    """Loads files of one queue. It goes to the tasks."""
+    """Loads files of one queue. It is sent to the tasks."""
 
     FORMAT = "delayq-loads"
 
@@ -82,12 +83,12 @@ class TaskLoader:
         self._now_ms = None if now is None else timestamp_ms(now, "now")
 
     def queue(self) -> Queue:
-        """Return the queue, which goes by the given time."""
+        """Return the queue, which uses the given time."""
         now_ms = self._now_ms
         return self._server.queue(self._queue, **({} if now_ms is None else {"clock": lambda: now_ms}))
 
     def run(self, spark: SparkSession, tasks: Sequence[LoadTask]) -> list[Loaded]:
-        """Load files, some of an hour in a task of Spark; return what became of them, in their order."""
+        """Load files, several of an hour in one Spark task; return the results in their order."""
         spark.dataSource.register(self._source(tasks))
         with translated():
             rows = spark.read.format(self.FORMAT).load().collect()
@@ -95,7 +96,7 @@ class TaskLoader:
         return [msgspec.json.decode(results[task.hour, task.file], type=Loaded) for task in tasks]
 
     def load(self, tasks: Sequence[LoadTask]) -> Iterator[tuple[str, str, str]]:
-        """Load files, and tell of each."""
+        """Load files, and yield the result of each."""
         with self.queue() as queue:
             snapshots = ChangeSnapshots(queue, self._folder)
             for task in tasks:
@@ -103,7 +104,7 @@ class TaskLoader:
                 yield task.hour, task.file, msgspec.json.encode(loaded).decode()
 
     def _source(self, tasks: Sequence[LoadTask]) -> type[DataSource]:
-        """Return the format whose reading is the load: what it is told, and its secrets, are in no plan."""
+        """Return a format whose read is the load, so that its arguments and secrets appear in no plan."""
 
         class Reader(DataSourceReader):
             def partitions(self) -> list[InputPartition]:
@@ -128,7 +129,7 @@ class TaskLoader:
 
 
 def _divided(tasks: Sequence[LoadTask]) -> Iterator[list[LoadTask]]:
-    """Divide files among tasks of Spark: those of an hour go together until they are worth a task."""
+    """Divide files among Spark tasks: files of an hour share a task until they are large enough for one."""
     for _, of_hour in groupby(tasks, key=lambda task: task.hour):
         some: list[LoadTask] = []
         for task in of_hour:

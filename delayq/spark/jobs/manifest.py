@@ -1,8 +1,8 @@
-"""What a drained queue is on disk: its messages and schedules in Parquet, and a manifest that vouches for them.
+"""A drained queue on disk: its messages and schedules in Parquet, and a manifest with their checksum.
 
 - ``messages/*.parquet``: one row per message;
-- ``schedules.parquet``: one row per schedule, when there are any;
-- ``manifest.json``: written last; a folder without one is a drain that did not come to its end.
+- ``schedules.parquet``: one row per schedule, if there are any;
+- ``manifest.json``: written last; a folder without it is an unfinished drain.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from delayq.operations.backup import KeptSchedule
 from delayq.spark.archiving import folders
 
 FORMAT = 1
-"""The version of the folder; a newer one is refused."""
+"""The version of the folder; newer ones are refused."""
 
 _MANIFEST = "manifest.json"
 _BEGUN = "_draining"
@@ -35,13 +35,13 @@ _COLUMNS = pa.schema([("name", pa.string()), ("record", pa.binary()), ("slot_ms"
 
 
 class MessageChecksum(NamedTuple):
-    """What tells one set of messages from another, in whatever order they come.
+    """A checksum over a set of messages, independent of their order.
 
     Attributes:
-        rows: in each state; those without any are left out.
+        rows: messages in each state; empty states are left out.
         checksum: the sum, in hexadecimal, of the first 64 bits of the SHA-256 of each message: its id, a zero byte, its
-            time in decimal milliseconds, a zero byte, and its envelope without the stamp. The time is when it is due,
-            when its lease runs out if it is handed out, or when it died.
+            time in decimal milliseconds, a zero byte, and its envelope without the stamp. The time is the due time, the
+            end of the lease if it is handed out, or the time of death.
     """
 
     rows: dict[str, int]
@@ -49,19 +49,19 @@ class MessageChecksum(NamedTuple):
 
     @property
     def total(self) -> int:
-        """All messages."""
+        """The number of messages."""
         return sum(self.rows.values())
 
 
 class DrainManifest(msgspec.Struct, frozen=True, kw_only=True):
-    """What was drained.
+    """The manifest of a drained queue.
 
     Attributes:
         version: of the folder.
-        live: the queue was in use: this is no picture of one instant.
-        server: the version of Redis, None where it does not tell.
-        rows, checksum: of the messages; see `Measure`.
-        stats: the counts of the queue, as `QueueStats` names them.
+        live: whether the queue was in use, so that this is not the state at one instant.
+        server: the version of Redis, or None if unknown.
+        rows, checksum: of the messages; see `MessageChecksum`.
+        stats: the counts of the queue, with the names in `QueueStats`.
     """
 
     version: int = FORMAT
@@ -78,12 +78,12 @@ class DrainManifest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def measure(self) -> MessageChecksum:
-        """Of its messages."""
+        """The checksum of its messages."""
         return MessageChecksum(self.rows, self.checksum)
 
 
 def measure(messages: DataFrame) -> MessageChecksum:
-    """Measure messages: one row per message, with id, state, times and envelope."""
+    """Compute the checksum of messages: one row per message, with id, state, times and envelope."""
     at = "CASE state WHEN 'unack' THEN lease_until ELSE coalesce(due_at, died_at) END"
     ms = f"coalesce(cast(unix_millis({at}) AS string), '')"
     content = F.expr(f"concat(cast(id AS binary), X'00', cast({ms} AS binary), X'00', coalesce(envelope, X''))")
@@ -93,23 +93,23 @@ def measure(messages: DataFrame) -> MessageChecksum:
 
 
 def messages_of(path: str) -> str:
-    """Return where the messages of a drained queue are."""
+    """Return the folder with the messages of a drained queue."""
     return f"{whole(path)}/{_MESSAGES}"
 
 
 def begin(path: str) -> None:
-    """Note that a queue is being drained into a folder, whose `messages` may be written over from then on.
+    """Note that a queue is being drained into a folder, whose `messages` may be overwritten from then on.
 
     Raises:
-        InvalidInput: somebody else's `messages` are there.
+        InvalidInput: there are `messages` that do not belong to a drained queue.
     """
     if folders.files(messages_of(path)) and not folders.exists(f"{whole(path)}/{_BEGUN}"):
-        raise InvalidInput(f"{messages_of(path)} holds files that are no drained queue's: choose another folder")
+        raise InvalidInput(f"{messages_of(path)} holds files of something else: choose another folder")
     write_json(f"{whole(path)}/{_BEGUN}", {})
 
 
 def settle_messages(path: str) -> None:
-    """Let the disk hold what Spark has written: it leaves that to the system, which may take half a minute."""
+    """Flush to disk what Spark has written; otherwise the system may take half a minute."""
     for name in folders.files(messages_of(path)):
         folders.settle(f"{messages_of(path)}/{name}")
     folders.sync(messages_of(path))
@@ -117,13 +117,13 @@ def settle_messages(path: str) -> None:
 
 
 def is_written(path: str) -> bool:
-    """Whether a folder holds a drained queue, wholly."""
+    """Whether a folder holds a complete drained queue."""
     system, inner = place(_manifest_of(path))
     return bool(system.get_file_info(inner).type == fs.FileType.File)
 
 
 def write(path: str, manifest: DrainManifest) -> None:
-    """Write the manifest: from now on the folder holds a drained queue."""
+    """Write the manifest, which completes the drained queue."""
     write_json(_manifest_of(path), manifest)
     folders.remove(f"{whole(path)}/{_BEGUN}")
 
@@ -132,25 +132,25 @@ def read(path: str) -> DrainManifest:
     """Return the manifest of a drained queue.
 
     Raises:
-        InvalidInput: there is none, or a newer delayq has written it.
+        InvalidInput: there is none, or a newer delayq wrote it.
         LakeMismatch: it cannot be read.
     """
     if not is_written(path):
-        raise InvalidInput(f"{path!r} holds no drained queue: there is no {_MANIFEST}, which a drain writes at its end")
+        raise InvalidInput(f"{path!r} holds no drained queue: {_MANIFEST}, which a drain writes at its end, is missing")
     system, inner = place(_manifest_of(path))
     with system.open_input_stream(inner) as stream:
         text = stream.readall()
     try:
         version = msgspec.json.decode(text)["version"]
         if version > FORMAT:
-            raise InvalidInput(f"{path!r} has version {version}, and this delayq reads up to {FORMAT}: use a newer one")
+            raise InvalidInput(f"{path!r} has version {version}, but this delayq reads up to {FORMAT}: use a newer one")
         return msgspec.json.decode(text, type=DrainManifest)
     except (msgspec.MsgspecError, KeyError, TypeError) as error:
         raise LakeMismatch(f"{_manifest_of(path)} is not a manifest of a drained queue: {error}") from error
 
 
 def write_schedules(path: str, kept: Sequence[KeptSchedule]) -> None:
-    """Write the schedules of a queue; no file when there are none."""
+    """Write the schedules of a queue; no file if there are none."""
     if kept:
         columns = [list(column) for column in zip(*kept, strict=True)]
         write_table(_schedules_of(path), pa.table(columns, schema=_COLUMNS))
@@ -170,7 +170,7 @@ def read_schedules(path: str, manifest: DrainManifest) -> list[KeptSchedule]:
         except (OSError, pa.ArrowException, TypeError) as error:
             raise LakeMismatch(f"{_schedules_of(path)} cannot be read: {error}") from error
     if len(found) != manifest.schedules:
-        raise LakeMismatch(f"{path!r} has {len(found)} schedules, and its manifest says {manifest.schedules}")
+        raise LakeMismatch(f"{path!r} has {len(found)} schedules, but its manifest says {manifest.schedules}")
     return found
 
 

@@ -12,16 +12,16 @@ from pyspark.sql import functions as F  # noqa: N812  # as all who write Spark k
 from pyspark.sql.pandas.functions import ArrowUDFType
 
 TaskWork: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Iterator[Sequence[Sequence[Any]]]]
-"""Is called once a task, and yields for each batch what it has to say of its rows: a tuple of cells for each."""
+"""Called once in each task; yields, for each batch, a tuple of cells for each of its rows."""
 
 
 def in_tasks(table: DataFrame, work: TaskWork, returns: str) -> DataFrame:
-    """Return what `work` says of each row of a table: one row per row.
+    """Return the result of `work` for each row of a table, as one row each.
 
-    It runs when the table that is returned is used, each time; and a task that fails runs again.
+    It runs each time the returned table is used, and again if a task fails.
 
     Args:
-        returns: the columns, as Spark's DDL; their names as in ``"id string, done boolean"``.
+        returns: the columns as Spark's DDL, such as ``"id string, done boolean"``.
     """
     names = list(table.columns)
     fields = [part.split()[0] for part in returns.split(", ")]
@@ -32,7 +32,7 @@ def in_tasks(table: DataFrame, work: TaskWork, returns: str) -> DataFrame:
             cells = list(zip(*said, strict=True)) or [()] * len(fields)
             yield pa.StructArray.from_arrays(list(map(pa.array, cells)), names=fields)
 
-    with warnings.catch_warnings():  # the way by type hints needs pandas, as mapInArrow does
+    with warnings.catch_warnings():  # the variant with type hints needs pandas, like mapInArrow
         warnings.simplefilter("ignore", UserWarning)
         function = F.arrow_udf(run, returns, ArrowUDFType.SCALAR_ITER)  # type: ignore[attr-defined]  # its stubs lag
         column = function.asNondeterministic()

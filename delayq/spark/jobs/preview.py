@@ -1,4 +1,4 @@
-"""What a table of messages would become: looked at, and nothing changed."""
+"""Preview what a table of messages would become, without changing anything."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from delayq.spark.redis_options import RedisOptions, ServerClock
 from delayq.spark.writing.rows import Rows, TableRow
 
 MOST_REASONS = 10
-MOST_HOURS = 100_000  # eleven years of them
+MOST_HOURS = 100_000  # eleven years
 
 Checked: TypeAlias = tuple[dt.datetime | None, str | None]
 """When a row would be due, or why it cannot be sent."""
@@ -35,11 +35,11 @@ class Preview(msgspec.Struct, frozen=True):
     """What a table of messages would become.
 
     Attributes:
-        sendable: rows that would be sent, or rest in a lake, unless their ids exist.
+        sendable: rows that would be sent, or written to a lake, unless their ids exist.
         refused: rows that cannot be sent.
-        reasons: why, the most frequent first, with how many rows; ten at most.
-        earliest, latest: due times; None when there is nothing to send.
-        hours: messages by the hour in which they are due, earliest first; those without any are left out.
+        reasons: why not, with the number of rows, the most frequent first; at most ten.
+        earliest, latest: due times; None if there is nothing to send.
+        hours: the number of messages due in each hour, earliest first; empty hours are left out.
     """
 
     sendable: int
@@ -62,14 +62,14 @@ def preview(
     options: Mapping[str, str] | None = None,
     payload_format: str = "text",
 ) -> Preview:
-    """Return what `schedule` or `defer` would do; nothing is changed.
+    """Return what `schedule` or `defer` would do, without changing anything.
 
     Args:
-        server: by whose clock delays count; None for each machine's own, as for a lake.
-        table, queue, columns, delay, table_format, options, payload_format: as in these.
+        server: the server whose clock delays count by; None for each machine's own, as for a lake.
+        table, queue, columns, delay, table_format, options, payload_format: as in `schedule` and `defer`.
 
     Raises:
-        InvalidInput: as they do.
+        InvalidInput: as in `schedule` and `defer`.
     """
     messages = read_messages(spark, table, columns, delay, table_format, options, payload_format)
     with translated():
@@ -81,7 +81,7 @@ def preview(
 
 
 def _checks(messages: DataFrame, server: RedisOptions | None, queue: str, payload_format: str) -> DataFrame:
-    """Return one row per row of a table of messages: `due_at`, or the `reason` why it cannot be sent; one is null."""
+    """Return `due_at` of each row of a table of messages, or the `reason` why it cannot be sent; the other is null."""
     schema = messages.schema
 
     def check(batches: Iterator[pa.RecordBatch]) -> Iterator[list[Checked]]:
@@ -96,7 +96,7 @@ def _checks(messages: DataFrame, server: RedisOptions | None, queue: str, payloa
 
 @contextmanager
 def _opened(server: RedisOptions | None, queue: str) -> Iterator[tuple[QueueContext, Callable[[], dt.datetime]]]:
-    """Yield what messages are encoded with, and what tells the time."""
+    """Yield the context to encode messages with, and a function that returns the time."""
     if server is None:
         yield QueueContext(queue, "delayq", None, Settings()), partial(dt.datetime.now, dt.UTC)
         return
@@ -139,5 +139,5 @@ def _summed_up(rows: DataFrame) -> Preview:
 
 
 def _moment(micros: int | None) -> dt.datetime | None:
-    """Return a moment as Spark counts it; its own way to one goes by the zone of this process."""
+    """Return a moment from Spark's microseconds; Spark's own conversion uses this process's time zone."""
     return None if micros is None else dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=micros)

@@ -1,4 +1,4 @@
-"""Dead letters that a condition in SQL chooses, edited by a function of the user's, and sent again."""
+"""Send dead letters again: those selected by a condition in SQL, edited by a function of the user."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ MOST_ERRORS = 20
 
 
 class RedriveSummary(msgspec.Struct, frozen=True):
-    """What became of the dead letters that were chosen.
+    """The result for the selected dead letters.
 
-    What a task has sent before it failed, and was done again, is pending again and not counted here.
+    Messages that a task sent before it failed and was repeated are pending again but not counted here.
 
     Attributes:
         sent: pending again.
-        gone: not dead any more, or died again since they were read; or the payload is gone.
-        failed: left dead, since their edit failed.
-        reasons: why edits failed, with how often, the most frequent first; each task tells ten of them at most.
+        gone: no longer dead, or died again since they were read; or the payload is gone.
+        failed: still dead, as their edit failed.
+        reasons: why edits failed and how often, the most frequent first; each task reports at most ten.
     """
 
     sent: int = 0
@@ -43,15 +43,15 @@ class RedriveSummary(msgspec.Struct, frozen=True):
 
     @property
     def chosen(self) -> int:
-        """All of them."""
+        """The number of selected dead letters."""
         return self.sent + self.gone + self.failed
 
 
 def dead_letters(spark: SparkSession, server: RedisOptions, queue: str, where: str | None = None) -> DataFrame:
-    """Return one row per dead letter to which a condition applies, with the columns of ``dead``.
+    """Return one row per dead letter that matches a condition, with the columns of ``dead``.
 
     Args:
-        where: in Spark SQL, over these columns; None for all.
+        where: a condition in Spark SQL over these columns; None for all.
 
     Raises:
         InvalidInput: Spark does not understand the condition.
@@ -66,9 +66,9 @@ def dead_letters(spark: SparkSession, server: RedisOptions, queue: str, where: s
 
 
 def count_errors(letters: DataFrame) -> tuple[int, dict[str, int]]:
-    """Return how many dead letters these are, and how many have which error, or else reason.
+    """Count dead letters, in total and by their error or else their reason.
 
-    The most frequent ones come first; there are 20 of them at most.
+    At most 20 errors are returned, the most frequent first.
     """
     error = F.coalesce("error", "reason", F.lit("")).alias("error")
     with translated():
@@ -91,16 +91,15 @@ def redrive(
     delay: float = 0,
     rate: float | str | None = None,
 ) -> RedriveSummary:
-    """Send dead letters again, each only if it is still the one that was chosen.
+    """Send dead letters again, each only if it has not changed since it was selected.
 
-    It may be interrupted at any point: what has come back is back, all else is dead as before, and a second call goes
-    on.
+    It may be interrupted at any point: messages not sent yet stay dead, and a second call continues.
 
     Args:
-        where: which ones, in Spark SQL over the columns of ``dead``; None for all.
-        edit: changes each before it comes back; see `Edit`. None leaves them as they are.
-        delay: seconds until they are due, from when they come back.
-        rate: how many come back, at most: 100 or "100/s", "5/10s"; one task then does it all.
+        where: a condition in Spark SQL over the columns of ``dead``; None for all.
+        edit: changes each before it is sent; see `Edit`. None leaves them unchanged.
+        delay: seconds from then until they are due.
+        rate: the most messages to send: 100 a second, or "100/s", "5/10s"; a single task then does all the work.
 
     Raises:
         InvalidInput: an argument is out of range, or Spark does not understand the condition; nothing was changed.
@@ -125,7 +124,7 @@ def redrive(
 
 @contextmanager
 def _by_value(edit: Edit | None) -> Iterator[None]:
-    """Let a function of the user's go to the tasks as it is: they need not be able to import its module."""
+    """Send the user's function to the tasks by value, so that they need not import its module."""
     module = sys.modules.get(getattr(edit, "__module__", None) or "")
     if module is None or module.__name__ in {"__main__", "builtins"}:
         yield

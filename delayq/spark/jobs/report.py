@@ -1,4 +1,4 @@
-"""The job `report`: the figures of queues, from an archive or from the ledgers in Redis, and a page that shows them."""
+"""The job `report`: figures of queues, from an archive or the ledgers in Redis, and a page that shows them."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def report(
 
     Args:
         source: the path of an archive, or events with its columns, as `ledgers` returns them; they are read once.
-        since: what was before is not counted; what ends a delivery has its time, though that was up to a week before.
-        until: nor is what was at this time, or later.
+        since: leave out earlier events. Deliveries up to a week earlier still give their acks and nacks a time.
+        until: leave out events at this time or later.
     """
     found = events(spark, source) if isinstance(source, str) else source
     if until is not None:
@@ -63,7 +63,7 @@ def report(
 
 
 def ledgers(spark: SparkSession, server: RedisOptions, queues: Sequence[str]) -> DataFrame:
-    """Return what the ledgers of queues hold now: one row per entry.
+    """Return the present contents of queues' ledgers: one row per entry.
 
     Raises:
         InvalidInput: a queue keeps no ledger.
@@ -77,13 +77,13 @@ def ledgers(spark: SparkSession, server: RedisOptions, queues: Sequence[str]) ->
 
 @translated()
 def save(figures: Figures, path: str) -> None:
-    """Write figures to a folder: ``figures/NAME.parquet``, a file each, and ``report.html``, which shows them.
+    """Write figures to a folder: ``figures/NAME.parquet``, one file each, and ``report.html``, which shows them.
 
-    Each file is replaced as a whole; of the page, nothing is loaded from elsewhere.
+    Each file is replaced atomically. The page loads nothing from elsewhere.
 
     Raises:
-        ServerError: a task does not reach Redis.
-        PipelineError: Spark cannot read what the figures are of.
+        ServerError: a task cannot reach Redis.
+        PipelineError: Spark cannot read the source of the figures.
     """
     tables = {name: frame.toArrow() for name, frame in figures.tables().items()}
     step = step_of(tables["minutes"])
@@ -98,27 +98,27 @@ def follow(
     spark: SparkSession, server: RedisOptions, queues: Sequence[str], path: str, *, stop: threading.Event | None = None,
     until_now: bool = False, skip_lost: bool = False, tell_loss: OnLoss = warn,
 ) -> Figures:  # fmt: skip
-    """Keep figures up to date while queues go on, as `save` writes them: of the minutes that are over.
+    """Keep figures, as `save` writes them, up to date while queues run, for the minutes that are over.
 
-    Of these, all numbers are those of `report`; but what takes longer than a week from its delivery to its ack or nack
-    has no time. It may be killed at any point; the next run goes on where this one was. What comes when its minute is
-    over already, since a clock was set back, say, is logged and left out.
+    The numbers for these minutes are those of `report`, except that an ack or nack more than a week after its delivery
+    has no time. The job may be killed at any point; the next run continues. Events that come after their minute is
+    over, for example because a clock was set back, are logged and left out.
 
     Args:
-        path: of the folder of the report; ``PATH/counts`` is what it is made of.
-        stop: ends the run when it is set.
-        until_now: end when all is counted that was there at the start.
-        skip_lost: go on from the oldest entry there is where a ledger has dropped some before they were counted, and
-            write down, as ``PATH/lost/queue=…/*.parquet``, what is missing.
-        tell_loss: is called with each of these.
+        path: the folder of the report; ``PATH/counts`` holds its source data.
+        stop: set it to end the run.
+        until_now: whether to end when everything that was there at the start is counted.
+        skip_lost: if a ledger dropped entries before they were counted, continue from the oldest one that exists, and
+            record the missing ones in ``PATH/lost/queue=…/*.parquet``.
+        tell_loss: called with each of these losses.
 
     Returns:
-        The figures as they are at the end.
+        The figures at the end.
 
     Raises:
         InvalidInput: a queue keeps no ledger.
-        LakeMismatch: another process follows one of the queues here, or the folder's own records are gone.
-        DataLost: entries were dropped from a ledger before they were counted, and `skip_lost` is off.
+        LakeMismatch: another process is following one of the queues here, or the folder's own records are gone.
+        DataLost: a ledger dropped entries before they were counted, and `skip_lost` is off.
     """
     stop = stop or threading.Event()
     tables = [AppendTable(path.rstrip("/"), TABLE, queue, "minute", SCHEMA, KEY) for queue in dict.fromkeys(queues)]
@@ -145,14 +145,14 @@ def follow(
 
 
 def _reading(spark: SparkSession, server: RedisOptions, queue: str, fails: bool) -> DataFrame:
-    # No bound on a batch: each takes all shards to their ends. Else one of them could be an hour behind the others, and
-    # what it tells then would count as too late.
+    # No limit on a batch, so that each reads all shards to their ends. Otherwise one shard could be an hour behind the
+    # others, and its events would count as too late.
     options = server.options(events=queue, failOnDataLoss=fails)
     return spark.readStream.format("delayq").options(**options).load()
 
 
 class _ReportKeeper:
-    """Writes the report at the start, and anew after each batch that has closed a minute."""
+    """Writes the report at the start, and again after each batch that completes a minute."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         self._spark = spark
@@ -166,7 +166,7 @@ class _ReportKeeper:
             self._has_news.set()
 
     def look(self) -> None:
-        """Write the report, if there is news."""
+        """Write the report if there is anything new."""
         if self._has_news.is_set():
             self._has_news.clear()
             save(self.figures(), self._path)

@@ -1,4 +1,4 @@
-"""A drained queue back into Redis: on the same server or another one, under its name or another one."""
+"""Restore a drained queue into Redis: on the same or another server, under the same or another name."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from delayq.spark.redis_options import RedisOptions
 
 
 class Restored(msgspec.Struct, frozen=True):
-    """What became of a drained queue.
+    """The result of a restore.
 
     Attributes:
-        queue: where it is now.
-        restored: messages that were put back.
-        existing: messages that were there: an earlier run had put them back.
-        schedules: those that were put back.
+        queue: the name of the restored queue.
+        restored: messages that were restored.
+        existing: messages that an earlier run had already restored.
+        schedules: schedules that were restored.
     """
 
     queue: str
@@ -53,21 +53,21 @@ def restore(
     shards: int | None = None,
     resume: bool = False,
 ) -> Restored:
-    """Put a drained queue back: its messages as they were, its schedules and its configuration.
+    """Restore a drained queue: its messages as they were, its schedules and its configuration.
 
-    The queue is paused first, and stays so. A run that was interrupted is simply run again. Ids that were reserved
-    (`unique_for`) are not any more, and the ledger is not brought back: it has an entry for each message.
+    The queue is paused first and stays paused. If a run is interrupted, run it again. Reserved ids (`unique_for`) are
+    not restored, and neither is the ledger, which gets an entry for each restored message.
 
     Args:
         path: the folder that `drain` has written.
-        queue: another name than it had.
-        shards: of a queue that is new, if not as many as it had.
-        resume: let the queue go on, once all of it is there and was verified.
+        queue: a name other than the original one.
+        shards: the number of shards of a new queue; None for the original number.
+        resume: whether to resume the queue once everything is restored and verified.
 
     Raises:
         InvalidInput: there is no drained queue, or the queue holds other messages; no message was changed.
-        LakeMismatch: the folder is not what its manifest says, and nothing was changed; or, at the end, the queue does
-            not hold what the folder does.
+        LakeMismatch: the folder does not match its manifest, and nothing was changed; or, at the end, the queue does
+            not match the folder.
     """
     manifest = folder.read(path)
     name = queue or manifest.queue
@@ -102,13 +102,13 @@ def _shards(server: RedisOptions, name: str) -> int | None:
 
 
 def _read(spark: SparkSession, path: str, manifest: DrainManifest) -> DataFrame:
-    """Return the messages of a drained queue, if they are what the manifest says."""
+    """Return the messages of a drained queue, if they match the manifest."""
     messages = spark.read.schema(_COLUMNS).parquet(for_spark(folder.messages_of(path)))
     found = measure(messages)
     if found != manifest.measure:
         raise LakeMismatch(
-            f"{path!r} has {found.total} messages with checksum {found.checksum}, and its manifest says "
-            f"{manifest.measure.total} with {manifest.checksum}: these are not the files that were written. Nothing "
+            f"{path!r} has {found.total} messages with checksum {found.checksum}, but its manifest says "
+            f"{manifest.measure.total} with {manifest.checksum}: these are not the files that were written; nothing "
             "was changed"
         )
     return messages
@@ -121,14 +121,14 @@ _COLUMNS = (
 
 
 def _as_restored(messages: DataFrame, renamed: Mapping[str, str]) -> DataFrame:
-    """Return messages as they will be: what was cancelled in flight is gone, an occurrence has the id of its shard."""
+    """Return messages as they will be: without those cancelled in flight, and with new ids of occurrences."""
     found = messages.where("NOT coalesce(cancelled, false)")
     new_ids: dict[Any, Any] = dict(renamed)
     return found.replace(new_ids, subset=["id"]) if renamed else found
 
 
 def _check_empty(there: DataFrame, messages: DataFrame, queue: Queue) -> None:
-    """Refuse a queue that holds anything but what an earlier run has put back."""
+    """Refuse a queue that holds messages which an earlier run did not restore."""
     if not queue.stats().inside:
         return
     same = ["id", "envelope", "created_at"]
@@ -138,27 +138,28 @@ def _check_empty(there: DataFrame, messages: DataFrame, queue: Queue) -> None:
     if ids:
         raise InvalidInput(
             f"queue {queue.name} holds messages that are not among the drained ones, such as {', '.join(ids)}: restore "
-            "into a queue that is empty, or under another name"
+            "into an empty queue, or under another name"
         )
 
 
 def _verify(expected: MessageChecksum, found: MessageChecksum, queue: Queue) -> None:
     if (found.total, found.checksum) != (expected.total, expected.checksum):
         raise LakeMismatch(
-            f"queue {queue.name} holds {found.total} messages with checksum {found.checksum}, and should hold "
-            f"{expected.total} with {expected.checksum}: others use it; it is still paused. Purge it, and restore again"
+            f"queue {queue.name} holds {found.total} messages with checksum {found.checksum}, but should hold "
+            f"{expected.total} with {expected.checksum}: other programs use it. It is still paused: purge it and "
+            "restore again"
         )
 
 
 class Restorer:
-    """Puts the messages of a task back. It goes to the tasks."""
+    """Restores the messages of a task. It is sent to the tasks."""
 
     def __init__(self, server: RedisOptions, queue: str) -> None:
         self._server = server
         self._queue = queue
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[list[tuple[bool]]]:
-        """Yield which were not there."""
+        """Yield which messages did not exist."""
         with self._server.queue(self._queue) as queue:
             for batch in batches:
                 messages = list(map(kept, batch.to_pylist()))
@@ -166,7 +167,7 @@ class Restorer:
 
 
 def kept(row: Mapping[str, Any]) -> tuple[State, KeptMessage]:
-    """Return a row as a message to be put back. What was in flight is a delivery that was lost."""
+    """Return a row as a message to restore. A message in flight counts as a lost delivery."""
     state, deliveries, at = row["state"], row["deliveries"] or "", row["due_at"] or row["died_at"]
     if state == "unack":
         past = Deliveries.read(row["deliveries"])

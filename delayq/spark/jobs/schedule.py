@@ -1,4 +1,4 @@
-"""Bulk sends: each row of a table becomes a message, once, also when the job is run again."""
+"""Bulk sends: each row of a table becomes one message, even if the job runs again."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ def schedule(
     """Send each row of a table.
 
     Args:
-        table: a DataFrame, or where it is, as in `read_table`.
-        columns: from columns of a message (payload, due_at, delay, id, headers, max_retries, expires_at, timeout) to
-            expressions of Spark SQL; when None, the table has them under these names.
-        delay: seconds until all of them are due.
-        payload_format: what a payload that is a string is: "text", or the text of a "json" document.
-        unique_for: seconds for which a sent id keeps others of its name out, 0 for none.
-        run: a name for this work: rows without an id get the same one whenever it is done again under this name.
-        rejects: a folder for the rows that cannot be sent; when None, the first of them ends the job.
+        table: a DataFrame, or its place, as in `read_table`.
+        columns: expressions of Spark SQL for columns of a message (payload, due_at, delay, id, headers, max_retries,
+            expires_at, timeout); None if the table has columns with these names.
+        delay: seconds until all messages are due.
+        payload_format: what a string payload is: "text", or the text of a "json" document.
+        unique_for: seconds for which a sent id stays reserved; 0 for none.
+        run: a name for this job: rows without an id get the same one each time the job runs with this name.
+        rejects: a folder for rows that cannot be sent; if None, the first such row ends the job.
 
     Raises:
-        InvalidInput: naming what is wrong with the table, or an argument; nothing was sent.
-        RowRefused: a row cannot be sent, and there is no `rejects`; others may have been.
+        InvalidInput: says what is wrong with the table or an argument; nothing was sent.
+        RowRefused: a row cannot be sent, and there is no `rejects`; others may have been sent.
     """
     messages = read_messages(spark, table, columns, delay, table_format, options, payload_format)
     with tempfile.TemporaryDirectory() as folder, _steady(spark), put_aside_by("rejects=FOLDER"), translated():
@@ -70,9 +70,9 @@ def schedule(
 
 @contextmanager
 def _steady(spark: SparkSession) -> Iterator[None]:
-    """Let files be divided among tasks in a way that does not depend on this machine's cores.
+    """Make the division of files among tasks independent of this machine's cores.
 
-    An id that a row is given names its task: a rerun elsewhere would send it again.
+    A generated id depends on the task, so a rerun with other tasks would send the row again.
     """
     before = spark.conf.get(_SPLITS, None)
     spark.conf.set(_SPLITS, before or _FIXED_SPLITS)

@@ -1,4 +1,4 @@
-"""Tables from which messages are made: where they are, and which of their columns become what."""
+"""Tables to make messages from: their places, and the mapping of their columns."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from delayq.spark.errors import checked
 from delayq.spark.writing.rows import COLUMNS, Rows
 
 FORMATS = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".orc": "orc"}
-"""By the end of a file's name; a further ``.gz`` and the like is of no account."""
+"""Formats by the end of a file's name; a further ``.gz`` or similar is ignored."""
 
 TABLE = "table"
-"""The format of a table that the session knows by its name."""
+"""The format of a table that the session knows by name."""
 
 _DEFAULTS = {"csv": {"header": "true"}}
 _PACKED = {".gz", ".bz2", ".zst", ".snappy", ".lz4"}
@@ -32,24 +32,24 @@ def read_table(
     """Return a table.
 
     Args:
-        place: a file, a folder, a pattern of such, or the name of a table. What this machine has not is looked for in
-            Spark's default file system.
-        table_format: parquet, csv, json (a document a line), another one that Spark reads, or "table"; None goes by
-            the file's name.
-        options: of the format, such as ``{"sep": ";"}``. The first line of CSV has the names of the columns, unless
+        place: a file, a folder, a pattern of these, or the name of a table. If it is not on this machine, it is
+            searched in Spark's default file system.
+        table_format: parquet, csv, json (one document a line), another format that Spark reads, or "table"; None to
+            use the file's name.
+        options: of the format, such as ``{"sep": ";"}``. The first line of CSV contains the column names, unless
             `header` is "false".
 
     Raises:
-        InvalidInput: the format is not known, or there is no such table.
+        InvalidInput: the format is unknown, or there is no such table.
     """
     chosen = table_format or _format_of(place)
-    with checked("the table", place, "Give a path or a name that there is, and its format"):
+    with checked("the table", place, "Give an existing path or name, and its format"):
         reader = spark.read.options(**_DEFAULTS.get(chosen.lower(), {})).options(**dict(options or {}))
         return reader.table(place) if chosen == TABLE else reader.format(chosen).load(_path(place))
 
 
 def _path(place: str) -> str:
-    """Return where a table is, to Spark; what is not on this machine may be in its default file system."""
+    """Return the path of a table for Spark; if it is not on this machine, it may be in Spark's default file system."""
     is_known = "://" in place or Path(place).exists() or bool(glob(place))  # noqa: PTH207  # of any folder
     return folders.for_spark(place) if is_known else place
 
@@ -61,8 +61,8 @@ def _format_of(place: str) -> str:
     found = FORMATS.get(path.suffix.lower())
     if found is None:
         raise InvalidInput(
-            f"the table {place!r} does not say what it is by its name: give the format, parquet, csv, json or "
-            f'"{TABLE}" for one that Spark knows by its name'
+            f"the format of table {place!r} is not clear from its name: give parquet, csv, json, or "
+            f'"{TABLE}" for a table that Spark knows by name'
         )
     return found
 
@@ -76,15 +76,15 @@ def read_messages(
     options: Mapping[str, str] | None = None,
     payload_format: str = "text",
 ) -> DataFrame:
-    """Return a table of messages, and say here what is wrong with its columns, rather than in a task.
+    """Return a table of messages, and report errors in its columns here rather than in a task.
 
     Args:
-        table: a DataFrame, or where it is, with `table_format` and `options` as in `read_table`.
+        table: a DataFrame, or its place, with `table_format` and `options` as in `read_table`.
         columns, delay: as in `as_messages`.
-        payload_format: what a payload that is a string is: "text", or the text of a "json" document.
+        payload_format: what a string payload is: "text", or the text of a "json" document.
 
     Raises:
-        InvalidInput: naming what is wrong with the table, or an argument.
+        InvalidInput: says what is wrong with the table or an argument.
     """
     found = read_table(spark, table, table_format, options) if isinstance(table, str) else table
     messages = as_messages(found, columns, delay)
@@ -93,11 +93,11 @@ def read_messages(
 
 
 def as_messages(table: DataFrame, columns: Mapping[str, str] | None = None, delay: float | None = None) -> DataFrame:
-    """Return a table with the columns of messages, and no others.
+    """Return a table with only the columns of messages.
 
     Args:
-        columns: from the name of a message's column to an expression of Spark SQL; the table's own columns of these
-            names when empty.
+        columns: expressions of Spark SQL by the names of a message's columns; if empty, the table's own columns with
+            these names.
         delay: seconds, for every row.
 
     Raises:
@@ -110,7 +110,7 @@ def as_messages(table: DataFrame, columns: Mapping[str, str] | None = None, dela
     found = table.select([F.expr(each).alias(name) for name, each in chosen.items()]) if chosen else table
     if delay is not None:
         if twice := {"due_at", "delay"} & set(found.columns):
-            raise InvalidInput(f"the delay {delay:g} is given, and a column {twice.pop()}: choose one of them")
+            raise InvalidInput(f"the delay {delay:g} and a column {twice.pop()} were given: give one of them")
         found = found.withColumn("delay", F.lit(float(delay)))
     for field in found.schema.fields:
         if field.name in _TIMES:
@@ -120,18 +120,18 @@ def as_messages(table: DataFrame, columns: Mapping[str, str] | None = None, dela
 
 def _check_expression(table: DataFrame, name: str, expression: str) -> None:
     if name not in COLUMNS:
-        raise InvalidInput(f"a message has no {name!r}: map one of {', '.join(COLUMNS)}")
+        raise InvalidInput(f"a message has no column {name!r}: map one of {', '.join(COLUMNS)}")
     with checked(f"the expression for {name}", expression, f"The table has {', '.join(table.columns) or 'no columns'}"):
         table.select(F.expr(expression).alias(name))
 
 
 def _check_time(field: t.StructField, columns: Mapping[str, str]) -> None:
-    """Refuse what would be read by some zone that nobody has named."""
+    """Refuse times that would be read in a time zone that was not given."""
     name, kind = field.name, field.dataType
     found = columns[name]
     if isinstance(kind, t.TimestampNTZType | t.DateType):
         hour = "09:00:00 " if isinstance(kind, t.DateType) else ""
-        wrong = f"{kind.simpleString()}, which is naive: say whose clock it is"
+        wrong = f"{kind.simpleString()}, which has no time zone: give one"
         remedies = [f"to_timestamp(concat({found}, ' {hour}Europe/Berlin'))"]
     elif isinstance(kind, t.StringType):
         wrong, remedies = "a string: make it a timestamp", [f"to_timestamp({found})"]

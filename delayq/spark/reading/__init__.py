@@ -1,4 +1,4 @@
-"""What the data source reads: which of its readers the options mean, and which columns it has."""
+"""Reading with the data source: the reader for the options, and its columns."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from delayq.spark.reading.options import SourceOptions, check_known, chosen
 from delayq.spark.reading.schema import arrow_schema, ddl
 
 Options: TypeAlias = Mapping[str, str]
-"""As Spark hands them over; to a reader, as `SourceOptions`."""
+"""Options as Spark passes them; readers get them as `SourceOptions`."""
 
 
 class SourceTable(NamedTuple):
-    """Something that can be read.
+    """A kind of table that can be read.
 
     Attributes:
         columns: their names and types.
-        reader: of what is there now.
-        options: that it has beside those which all have.
+        reader: reads what is there now.
+        options: its own options, besides the common ones.
     """
 
     columns: dict[str, str]
@@ -46,27 +46,27 @@ QUEUE = {
     "stats": SourceTable(single_partition.STATS, single_partition.StatsReader),
     "schedules": SourceTable(single_partition.SCHEDULES, single_partition.SchedulesReader),
 }
-"""What can be read of a queue: the values of the option `read`."""
+"""The tables of a queue: the values of the option `read`."""
 
 STREAMS = {
     "events": SourceTable(ledger_rows.COLUMNS, EntriesReader, _BATCH),
     "topic": SourceTable(records.COLUMNS, EntriesReader, _BATCH),
 }
-"""What can be read as it grows: options that name it."""
+"""The options that name a stream."""
 
 
 def columns(options: Options) -> str:
-    """Return the columns of what the options mean, as DDL; the option `columns` chooses some of them."""
+    """Return the columns for the options, as DDL; the option `columns` selects some of them."""
     options = SourceOptions(options)
     _, table = _table(options)
     return ddl(table.columns, chosen(options, "columns", table.columns, table.columns))
 
 
 def reader(options: Options, schema: StructType) -> DataSourceReader:
-    """Return what reads all that is there now.
+    """Return a reader of everything that is there now.
 
     Raises:
-        InvalidInput: naming the option, its value, and what it may be.
+        InvalidInput: names the option, its value, and the allowed values.
     """
     options = SourceOptions(options)
     name, table = _table(options)
@@ -76,16 +76,16 @@ def reader(options: Options, schema: StructType) -> DataSourceReader:
 
 
 def stream_reader(options: Options, schema: StructType) -> DataSourceStreamReader:
-    """Return what reads a ledger or a topic as it grows.
+    """Return a reader of a ledger or a topic as it grows.
 
     Raises:
-        InvalidInput: as `reader`; or the options mean something that does not grow.
+        InvalidInput: as for `reader`; or the options name something that cannot be streamed.
     """
     options = SourceOptions(options)
     name, table = _table(options)
     if name not in STREAMS:
         raise InvalidInput(
-            f"{name} of a queue cannot be streamed: they change, and do not grow; stream its ledger with "
+            f"{name} of a queue cannot be streamed: stream its ledger with "
             f'.option("events", {options["queue"]!r}), or read them with spark.read'
         )
     check_known(options, (name, *_STREAM, *_ALL), f"a stream of {name}")

@@ -1,4 +1,4 @@
-"""Reading what there is now of a ledger, one row per event, or of a topic, one row per record."""
+"""Read the present contents of a ledger, one row per event, or of a topic, one row per record."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from delayq.topic import Topic
 
 PARTITIONS = 8
 MOST_PARTITIONS = 10_000
-LEAST_ENTRIES = 5000  # of a task, unless more tasks are asked for: to start one takes as long as to read some hundred
+LEAST_ENTRIES = 5000  # in a task, unless more tasks are requested: starting one takes as long as reading some hundred
 
 EARLIEST, LATEST = "earliest", "latest"
 _ID = re.compile(r"\d+(-\d+)?", re.ASCII)
 
 
 class EntryStreams:
-    """The streams of a ledger or of a topic, one a shard, and the columns of their entries. It goes to the tasks.
+    """The streams of a ledger or of a topic, one a shard, and the columns of their entries. It is sent to the tasks.
 
     Args:
-        schema: the columns that are wanted.
+        schema: the wanted columns.
     """
 
     def __init__(self, options: Mapping[str, str], schema: pa.Schema) -> None:
@@ -52,7 +52,7 @@ class EntryStreams:
 
     @contextmanager
     def opened(self) -> Iterator[Topic]:
-        """Connect, and let go of the connection at the end."""
+        """Connect, and close the connection at the end."""
         if self._is_ledger:
             with self._server.queue(self.name) as queue:
                 yield queue.events
@@ -61,10 +61,10 @@ class EntryStreams:
                 yield topic
 
     def extents(self, topic: Topic, report: bool = False) -> list[tuple[TopicCommands, Extent]]:
-        """Return the shards; what is due is appended to those of a topic first, as for any other reader.
+        """Return the shards; due records of a topic are appended first, as for any other reader.
 
         Args:
-            report: when nothing was ever appended, which may be a mistyped name.
+            report: whether to report if nothing was ever appended, as the name may be mistyped.
         """
         if not self._is_ledger:
             topic.execute(publish.append_all_due)
@@ -77,10 +77,10 @@ class EntryStreams:
     def partitions(
         self, topic: Topic, shard: int, scripts: TopicCommands, low: str, high: str, count: int
     ) -> list[StreamPartition]:
-        """Cut what lies between two bounds of a range for the tasks.
+        """Divide the entries between two bounds among tasks.
 
         Args:
-            count: how many entries that are, or more.
+            count: how many entries there are, at most.
         """
         shards = len(topic.execute(opened))
         wanted = self._partitions or min(PARTITIONS, shards * (1 + count // LEAST_ENTRIES))
@@ -100,19 +100,19 @@ class EntryStreams:
 class EntriesReader(DataSourceReader):
     """One row per entry, from `start` to `end`, both inclusive: earliest, latest, an id or a time in ISO 8601.
 
-    It reads what is there: what is trimmed before a task comes to it is left out.
+    Entries that are trimmed before a task reads them are left out.
     """
 
     def __init__(self, options: Mapping[str, str], schema: pa.Schema) -> None:
         self._streams = EntryStreams(options, schema)
         start, end = position(options, "start", EARLIEST), position(options, "end", LATEST)
         if start == LATEST or end == EARLIEST:
-            raise InvalidInput(f"from start={start} to end={end} there is nothing: leave out the one or the other")
+            raise InvalidInput(f"the range from start={start} to end={end} is empty: leave out one of them")
         self._low = "-" if start == EARLIEST else start
         self._high = "+" if end == LATEST else end
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Divide what is there now among tasks."""
+        """Divide the present entries among tasks."""
         partitions: list[InputPartition] = []
         with self._streams.opened() as topic:
             for number, (scripts, extent) in enumerate(self._streams.extents(topic, report=True)):
@@ -126,10 +126,10 @@ class EntriesReader(DataSourceReader):
 
 
 def position(options: Mapping[str, str], name: str, default: str) -> str:
-    """Return where to begin or to end: "earliest", "latest" or an id; a time as the id that begins with it.
+    """Return where to begin or to end: "earliest", "latest" or an id; a time becomes the id that begins with it.
 
     Raises:
-        InvalidInput: it is none of these.
+        InvalidInput: the option is something else.
     """
     text = options.get(name, default)
     if text in (EARLIEST, LATEST):

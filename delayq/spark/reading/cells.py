@@ -1,4 +1,4 @@
-"""Cells of what was sent: payloads and headers as columns hold them."""
+"""Payloads and headers as cells of columns."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HeaderCell: TypeAlias = list[tuple[str, str | None]]
 
 
 def payload_cell(envelope: Envelope) -> str | None:
-    """Return the JSON text of a payload; null for one of raw bytes, and for bytes that are no text."""
+    """Return the JSON text of a payload; null for raw bytes, and for bytes that are not text."""
     if envelope.kind != JSON:
         return None
     try:
@@ -23,12 +23,12 @@ def payload_cell(envelope: Envelope) -> str | None:
 
 
 def headers_cell(headers: Mapping[str, Any] | None) -> HeaderCell:
-    """Return headers as text: text as it is, bytes as base64, numbers and booleans as in JSON; None is null."""
+    """Return headers as text: strings unchanged, bytes as base64, numbers and booleans as in JSON; None is null."""
     return [(name, _text(value)) for name, value in headers.items()] if headers else []
 
 
 def value_cell(value: Any) -> str | None:
-    """Return a payload that was opened as JSON text; null for raw bytes."""
+    """Return a decoded payload as JSON text; null for raw bytes."""
     return None if isinstance(value, bytes) else msgspec.json.encode(value).decode()
 
 

@@ -1,6 +1,6 @@
-"""Filters of a query as bounds of what is fetched, where the option `pushFilters` lets Spark push them down.
+"""A query's filters as bounds of what is fetched, if the option `pushFilters` lets Spark push them down.
 
-The classes of filters came with Spark 4.1. Before, none are pushed down, and nothing here is called.
+The classes of filters came with Spark 4.1. Older versions push down nothing and call nothing here.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _MICROSECOND = dt.timedelta(microseconds=1)
 
 
 class Wanted(NamedTuple):
-    """Which messages are read.
+    """Which messages to read.
 
     Attributes:
-        states: in which they are.
-        after, before: bounds of their scores, ms: from the one on, until before the other.
+        states: the states that they are in.
+        after, before: bounds of their scores, ms: from `after` on, until before `before`.
         ids: None for all.
     """
 
@@ -35,7 +35,7 @@ class Wanted(NamedTuple):
 
 
 def narrowed(wanted: Wanted, condition: spark.Filter) -> Wanted | None:
-    """Return what is wanted of that when a filter holds; None when Spark has to apply it."""
+    """Return what is wanted if a filter holds; None if Spark has to apply the filter."""
     if isinstance(condition, spark.Not):
         return _without(wanted, condition.child)
     column = _column(condition)
@@ -50,7 +50,7 @@ def narrowed(wanted: Wanted, condition: spark.Filter) -> Wanted | None:
         return None
     if column == "state":
         return wanted._replace(states=[state for state in wanted.states if state in texts])
-    if any("\\" in text for text in texts):  # as ids that are not text are shown: they cannot be looked up by that
+    if any("\\" in text for text in texts):  # the display form of ids that are not text, which cannot be looked up
         return None
     return wanted._replace(ids=texts if wanted.ids is None else texts & wanted.ids)
 
@@ -75,8 +75,8 @@ def _bounds(condition: spark.Filter) -> tuple[float, float] | None:
     if not isinstance(value, dt.datetime) or value.tzinfo is None:
         return None
     micros = (value - _EPOCH) // _MICROSECOND
-    at, behind = -(-micros // 1000), micros // 1000 + 1  # the first ms from the time on, and the first one behind it
-    if not 0 < at < MAX_TIME_MS:  # where cells show the end of the calendar for what is outside
+    at, behind = -(-micros // 1000), micros // 1000 + 1  # the first ms at or after the time, and the first one after it
+    if not 0 < at < MAX_TIME_MS:  # cells show the nearest end for times outside the calendar
         return None
     kinds: dict[type[spark.Filter], tuple[float, float]] = {
         spark.EqualTo: (at, behind),
@@ -94,7 +94,7 @@ def _column(condition: spark.Filter) -> str:
 
 
 def _texts(condition: spark.Filter) -> frozenset[str] | None:
-    """Return what a column is to be one of; None for another kind of filter."""
+    """Return the values that a column must be one of; None for another kind of filter."""
     values: tuple[Any, ...] = ()
     if isinstance(condition, spark.In):
         values = condition.value

@@ -35,10 +35,10 @@ _WORD = r"^[a-z][a-z_]{0,63}$"
 
 
 class LedgerRows:
-    """Entries of a ledger. One that is not as delayq writes it is left out, and counted.
+    """Entries of a ledger. Those that delayq did not write are left out and counted.
 
     Args:
-        schema: the columns that are wanted.
+        schema: the wanted columns.
     """
 
     def __init__(self, queue: str, schema: pa.Schema) -> None:
@@ -69,11 +69,11 @@ class LedgerRows:
 
 
 class _Unusual(Exception):
-    """Not all of the entries are as delayq writes them."""
+    """Some of the entries were not written by delayq."""
 
 
 def _plain(entries: Sequence[Entry]) -> dict[str, pa.Array]:
-    """Read entries, as `ledger.read` does, a column at a time; raises when some are not plain."""
+    """Read entries like `event.read`, a column at a time; raises _Unusual if some were not written by delayq."""
     for _, fields in entries:
         if fields is None or fields[::2] != _NAMES:
             raise _Unusual

@@ -1,4 +1,4 @@
-"""Reading the messages of a queue: one row per message."""
+"""Read the messages of a queue: one row per message."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 INSIDE: list[State] = [state for state in STATES if state != "garbage"]
 PARTITIONS = 8
 MOST_PARTITIONS = 10_000
-LEAST_MESSAGES = 1000  # of a task, unless more tasks are asked for: to start one takes as long as to read some hundred
+LEAST_MESSAGES = 1000  # in a task, unless more tasks are requested: starting one takes as long as reading some hundred
 
 
 class QueuePartition(InputPartition):
-    """What a task reads."""
+    """The part that a task reads."""
 
     def __init__(self, ranges: Sequence[ScoreRange]) -> None:
         super().__init__(list(ranges))
@@ -40,16 +40,16 @@ class QueuePartition(InputPartition):
 class MessagesReader(DataSourceReader):
     """One row per message of a queue, as the states hold them while they are read.
 
-    That is no snapshot of one instant. What stays in its place all the while is read exactly once. What moves from one
-    state to another, or is given another due time, may be read twice, once with each, or not at all; what is sent after
-    the read has begun may be left out, and what has left the queue before it is fetched is left out.
+    This is not a snapshot of one instant. Messages that stay in place are read exactly once. Messages that move from
+    one state to another, or get another due time, may be read twice (once with each) or not at all. Messages sent after
+    the read began may be left out, and messages that leave the queue before they are fetched are left out.
 
-    The bounds `after` and `before` are of the score: the due time of what waits, the end of the lease of what runs, the
-    time of death of what is dead; from the first on, until before the second.
+    The bounds `after` (inclusive) and `before` (exclusive) apply to the score: the due time of a waiting message, the
+    end of the lease of a running one, the time of death of a dead one.
 
     Args:
-        schema: the columns that are wanted; only what these need is fetched.
-        states: which are read when the option `states` does not say.
+        schema: the wanted columns; only what these need is fetched.
+        states: the states to read without the option `states`.
     """
 
     def __init__(self, options: Mapping[str, str], schema: pa.Schema, states: Sequence[State] = INSIDE) -> None:
@@ -66,7 +66,7 @@ class MessagesReader(DataSourceReader):
         self._must_exist = switch(options, "failOnMissing", False)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Divide what is there now among tasks, about evenly; what is read by its ids takes one."""
+        """Divide the present messages about evenly among tasks; a read by ids takes one task."""
         states, after, before, ids = self._wanted
         most, least = (self._partitions, 1) if self._partitions else (PARTITIONS, LEAST_MESSAGES)
         with self._server.queue(self._queue) as queue:
@@ -100,14 +100,14 @@ class MessagesReader(DataSourceReader):
 
 
 class FilteredMessagesReader(MessagesReader):
-    """The same, for the rows that pass the query's filters by `state` and `id`, and by the times of the score.
+    """The same, for rows that pass the query's filters on `state`, `id` and the times of the score.
 
-    Spark 4.1 to 4.3 keep one plan of a read for all queries on a DataFrame: one that filters would leave other rows
-    out of the others. So the user has to ask for this reader.
+    Spark 4.1 to 4.3 keep one plan of a read for all queries on a DataFrame, so one query's filter would also remove
+    rows from the others. So users must ask for this reader.
     """
 
     def pushFilters(self, filters: Iterable[Filter]) -> Iterator[Filter]:  # noqa: N802  # Spark's name
-        """Take over the filters that bound what is read; yield those that are left to Spark."""
+        """Take over the filters that bound the read; yield those that Spark must apply."""
         for condition in filters:
             wanted = narrowed(self._wanted, condition)
             if wanted is None:
@@ -119,6 +119,6 @@ class FilteredMessagesReader(MessagesReader):
 def messages_reader(
     options: Mapping[str, str], schema: pa.Schema, states: Sequence[State] = INSIDE
 ) -> DataSourceReader:
-    """Return the reader that the option `pushFilters` chooses."""
+    """Return the reader for the option `pushFilters`."""
     kind = FilteredMessagesReader if switch(options, "pushFilters", False) else MessagesReader
     return kind(options, schema, states)

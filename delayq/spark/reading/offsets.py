@@ -1,4 +1,4 @@
-"""How far a stream has been read, shard by shard, and what was trimmed before it was."""
+"""How far a stream has been read in each shard, and what was trimmed before it was read."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Offset(NamedTuple):
     """A place in a shard.
 
     Attributes:
-        id: of the last entry that was read.
-        entries: how many had been appended when that one was; None where nobody knows, as on Redis 6.2.
+        id: the id of the last entry that was read.
+        entries: how many entries had been appended up to that one; None if unknown, as on Redis 6.2.
     """
 
     id: str
@@ -25,60 +25,60 @@ class Offset(NamedTuple):
 
 
 Offsets: TypeAlias = dict[int, Offset]
-"""By the numbers of the shards. A shard that has none is read from its beginning: it came later."""
+"""Offsets by the number of the shard. A shard without one was added later and is read from its beginning."""
 
 BEGINNING = Offset("0-0", 0)
 _SINCE = "since"
 
 
 def dump(offsets: Offsets, since: Offsets | None = None) -> dict[str, Any]:
-    """Return offsets as Spark keeps them.
+    """Return offsets in the form that Spark stores.
 
     Args:
-        since: of the end of a first batch, where that begins. Spark does not keep it, and asks for the beginning anew
-            when the batch is done again.
+        since: for the end of a first batch, where the batch begins. Spark does not store that, and asks for the
+            beginning again when it repeats the batch.
     """
     stored: dict[str, Any] = {str(shard): offset._asdict() for shard, offset in offsets.items()}
     return stored if since is None else stored | {_SINCE: dump(since)}
 
 
 def load(stored: Mapping[str, Any]) -> Offsets:
-    """Read what `dump` has returned."""
+    """Read offsets that `dump` returned."""
     return {int(shard): Offset(**offset) for shard, offset in stored.items() if shard != _SINCE}
 
 
 def begun(stored: Mapping[str, Any]) -> Offsets | None:
-    """Return where the batch begins whose end was stored, of the first one; None of others."""
+    """Return where the first batch begins, from its stored end; None for other batches."""
     return load(stored[_SINCE]) if _SINCE in stored else None
 
 
 def end(extent: Extent) -> Offset:
-    """Return the place behind all that was ever appended."""
+    """Return the place after everything that was ever appended."""
     return Offset(extent.last, extent.added)
 
 
 def before(entry: int, extent: Extent) -> Offset:
-    """Return the place in front of an entry with this number, which need not be there."""
+    """Return the place before an entry with this number, which need not exist."""
     behind = max(0, entry - 1)
     if extent.first and number(extent.first) <= behind:
         return Offset(id_of(behind), None)
     if extent.added is not None:
         return Offset(id_of(behind), extent.added - extent.length)
-    # What was trimmed between the place and what is there would, by its id, seem to have been so later.
+    # Otherwise entries trimmed between this place and the first existing one would seem to have been trimmed later.
     if extent.first:
         return Offset(id_of(number(extent.first) - 1), None)
     return Offset(BEGINNING.id if behind < number(extent.last) else id_of(behind), None)
 
 
 def missing(offset: Offset, extent: Extent) -> str | None:
-    """Say how many of the entries behind a place have been trimmed; None for none of them.
+    """Say how many of the entries after a place were trimmed; None if none were.
 
-    A server that counts what was appended is believed. Without counts, those are taken for missing that may be: the
-    place itself is no longer there, and something was appended behind it.
+    If the server counts appended entries, its count is used. Otherwise entries count as missing if they may be: the
+    place itself no longer exists, and something was appended after it.
     """
     if offset.entries is not None and extent.added is not None:
         if extent.added < offset.entries:
-            return "all, for the stream was made anew,"
+            return "all, as the stream was created again,"
         count = extent.added - extent.length - offset.entries
         return f"{count}" if count > 0 and not _is_held(offset, extent) else None
     may_be = offset.id != BEGINNING.id and number(extent.last) > number(offset.id) and not _is_held(offset, extent)
@@ -86,14 +86,14 @@ def missing(offset: Offset, extent: Extent) -> str | None:
 
 
 def _is_held(offset: Offset, extent: Extent) -> bool:
-    """Whether nothing behind a place can have been trimmed: what is there begins in front of it, or right behind it."""
+    """Whether nothing after a place can have been trimmed, as the stream begins before it or right after it."""
     return bool(extent.first) and number(extent.first) <= number(offset.id) + 1
 
 
 def advance(
     _: object, scripts: TopicCommands, offset: Offset, until: Offset, most: int
 ) -> Operation[tuple[Offset, int]]:
-    """Go on by at most `most` entries, to `until` at the farthest; return the place, and how many entries that were."""
+    """Advance by at most `most` entries, up to `until`; return the new place, and how many entries that were."""
     extent = yield from execute(scripts.extent())
     passed, at = 0, offset.id
     while passed < most:
@@ -104,11 +104,11 @@ def advance(
         at = last.decode()
     known = offset.entries
     if extent.added is not None and not _is_held(offset, extent):
-        known = extent.added - extent.length  # and those that were trimmed are behind us, too
+        known = extent.added - extent.length  # trimmed entries count as passed
     return Offset(at, None if known is None else known + passed), passed
 
 
 def ahead(ends: Mapping[int, Offset], offsets: Offsets) -> Offsets:
-    """Return the ends of the shards in which there is something behind the offsets, what is farthest behind first."""
+    """Return the ends of the shards that have entries after the offsets, those with the largest backlog first."""
     left = {shard: last for shard, last in ends.items() if number(last.id) > number(offsets.get(shard, BEGINNING).id)}
     return dict(sorted(left.items(), key=lambda each: number(offsets.get(each[0], BEGINNING).id)))

@@ -1,4 +1,4 @@
-"""What the options of a read or a write say. Spark hands them over as text, by names in lower case."""
+"""The options of a read or a write. Spark passes them as text, with names in lower case."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _SWITCH = {"true": True, "false": False}
 
 
 class SourceOptions(Mapping[str, str]):
-    """Options by names without regard to case and underscores: `uniqueFor` is `unique_for`.
+    """Options whose names ignore case and underscores: `uniqueFor` is `unique_for`.
 
-    What `load` and `save` are called with, which Spark hands over as `path`, is the queue.
+    The argument of `load` and `save`, which Spark passes as `path`, is the queue.
 
     Raises:
-        InvalidInput: two of them have one name, and different values.
+        InvalidInput: two options have the same name and different values.
     """
 
     def __init__(self, given: Mapping[str, str]) -> None:
@@ -31,7 +31,7 @@ class SourceOptions(Mapping[str, str]):
         for name, value in given.items():
             other, kept = self._given.setdefault(_key(name), (name, value))
             if kept != value:
-                raise InvalidInput(f'the options "{other}" ({kept}) and "{name}" ({value}) are the same one: give one')
+                raise InvalidInput(f'the options "{other}" ({kept}) and "{name}" ({value}) mean the same: give one')
 
     def __getitem__(self, name: str) -> str:
         return self._given[_key(name)][1]
@@ -44,7 +44,7 @@ class SourceOptions(Mapping[str, str]):
 
 
 def check_known(options: Mapping[str, str], known: Iterable[str], what: str) -> None:
-    """Raise InvalidInput for an option that `what` does not have: a slip of the pen would be left out."""
+    """Raise InvalidInput for an option that `what` does not have, as a mistyped one would be ignored."""
     names = list(known)
     keys = set(map(_key, names))
     for name in options:
@@ -53,7 +53,7 @@ def check_known(options: Mapping[str, str], known: Iterable[str], what: str) -> 
 
 
 def whole(options: Mapping[str, str], name: str, most: int) -> int | None:
-    """Return an option that is a whole number, 1 to `most`; None where it is left out."""
+    """Return an option that is a whole number, 1 to `most`; None if it is left out."""
     text = options.get(name)
     if text is None:
         return None
@@ -73,7 +73,7 @@ def switch(options: Mapping[str, str], name: str, default: bool) -> bool:
 
 
 def chosen(options: Mapping[str, str], name: str, among: Iterable[T], default: Iterable[T]) -> list[T]:
-    """Return the words of a list with commas, each once and, but for its case, one of those it may be."""
+    """Return the words of a list with commas, each once; each must be one of the allowed words, in any case."""
     text = options.get(name)
     if text is None:
         return list(default)
@@ -81,12 +81,12 @@ def chosen(options: Mapping[str, str], name: str, among: Iterable[T], default: I
     words = list(dict.fromkeys(word.strip().lower() for word in text.split(",")))
     for word in words:
         if word not in allowed:
-            raise InvalidInput(f'the option "{name}" has {word!r}: give some of {", ".join(allowed)}, with commas')
+            raise InvalidInput(f'the option "{name}" has {word!r}: give any of {", ".join(allowed)}, with commas')
     return [allowed[word] for word in words]
 
 
 def bound_ms(options: Mapping[str, str], name: str) -> int | None:
-    """Return an option that is a time as milliseconds since 1970: it is these, or as `moment_ms` takes it."""
+    """Return an option that is a time as milliseconds since 1970; it is given as these, or as for `moment_ms`."""
     text = options.get(name)
     if text is None:
         return None
@@ -102,19 +102,19 @@ def moment_ms(text: str, name: str, forms: str) -> int:
         forms: what the option may be, for the error.
 
     Raises:
-        InvalidInput: it is none, lacks its zone, or is before 1970.
+        InvalidInput: the text is not a time, has no zone, or is before 1970.
     """
     try:
         moment = dt.datetime.fromisoformat(text)
     except ValueError as error:
         raise InvalidInput(f'the option "{name}" is {text!r}: give {forms} as in 2026-12-24T18:00:00+01:00') from error
     if moment.utcoffset() is None:
-        raise InvalidInput(f'the option "{name}" is {text!r}, which lacks its time zone: add one, as in {text}+00:00')
+        raise InvalidInput(f'the option "{name}" is {text!r}, which has no time zone: add one, as in {text}+00:00')
     return timestamp_ms(moment, name)
 
 
 def report_missing(what: str, fails: bool) -> None:
-    """Warn that what a read names does not exist; when the option `failOnMissing` is on, raise InvalidInput."""
+    """Warn that the source of a read does not exist, or raise InvalidInput if the option `failOnMissing` is on."""
     if fails:
         raise InvalidInput(f"{what} does not exist: check its name and the options url and prefix")
     log.warning("nothing to read", what=what)

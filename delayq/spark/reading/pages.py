@@ -1,4 +1,4 @@
-"""Pages of messages: what Redis holds of some that follow each other in a state, as columns."""
+"""Pages of messages: consecutive messages of a state, as columns."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ SCORES = {"pending": "due_at", "ready": "due_at", "retry": "due_at", "unack": "l
 
 
 class StatePage:
-    """Messages of a state with their scores, and what was looked up of them.
+    """Messages of a state with their scores, and the data that was looked up.
 
     Args:
-        known: by column, what Redis holds; the whole stored envelope under "envelope". A column that was not looked up
-            is null.
+        known: the data from Redis by column, with the whole stored envelope under "envelope". A column that was not
+            looked up is null.
     """
 
     def __init__(self, queue: str, state: State, rows: Sequence[Row], known: Mapping[str, Sequence[Any]]) -> None:
@@ -64,51 +64,51 @@ class StatePage:
         self.known = known
 
     def batch(self, schema: pa.Schema) -> pa.RecordBatch:
-        """Return the columns that a schema names."""
+        """Return the columns of a schema."""
         cells = [pa.array(_CELLS[field.name.lower()](self), field.type) for field in schema]
         return pa.RecordBatch.from_arrays(cells, schema=schema)
 
     @property
     def ids(self) -> list[str]:
-        """The ids; one that is no UTF-8, which another program has written, as it can be printed."""
+        """The ids; one that is not UTF-8, written by another program, in a printable form."""
         ids = [message_id for message_id, _ in self.rows]
         return list(map(printable_id, ids)) if is_foreign_id("".join(ids)) else ids
 
     def same(self, value: Any) -> list[Any]:
-        """Return a column in which all cells are the same."""
+        """Return a column with the same value in all cells."""
         return [value] * len(self.rows)
 
     def scores(self, column: str) -> list[int | None]:
-        """Return the scores, as times, when that is what they mean in this state."""
+        """Return the scores as times, if the column shows the score in this state."""
         is_meant = SCORES.get(self.state) == column
         return [micros(float(score)) for _, score in self.rows] if is_meant else self.same(None)
 
     def looked_up(self, column: str) -> Sequence[Any]:
-        """Return what Redis holds."""
+        """Return the data from Redis."""
         return self.known.get(column, self.same(None))
 
     def attempts(self) -> list[int | None]:
-        """Return the deliveries that counted, the running one included."""
+        """Return the deliveries that counted, including the running one."""
         running = int(self.state == "unack")
         stored = self.looked_up("attempts")
         return [int32(Deliveries.read(decode_deliveries(each)).past + running) if each else running for each in stored]
 
     @cached_property
     def opened(self) -> list[tuple[int, Envelope] | None]:
-        """When each was sent, ms, and its envelope; None where that is gone or unreadable."""
+        """When each was sent, ms, and its envelope; None if that is gone or unreadable."""
         return list(map(_opened, self.looked_up("envelope")))
 
     def of_envelopes(self, cell: Callable[[Envelope], Any]) -> list[Any]:
-        """Return a column of what envelopes hold."""
+        """Return a column from the envelopes."""
         return [None if each is None else cell(each[1]) for each in self.opened]
 
 
 def look_up(
     context: QueueContext, scripts: QueueCommands, state: State, rows: Sequence[Row], columns: Collection[str]
 ) -> Operation[StatePage]:
-    """Look up of some messages, one of the parts that `cut` returns, what these columns need.
+    """Look up the data that these columns need, for one of the parts that `cut` returns.
 
-    Those that have left the queue since they were seen in this state are left out, where envelopes are needed.
+    If envelopes are needed, messages that left the queue since they were seen in this state are left out.
     """
     ids = [message_id for message_id, _ in rows]
     calls = _calls(scripts, state, ids, columns)
@@ -125,7 +125,7 @@ def look_up(
 def cut(
     _: QueueContext, scripts: QueueCommands, rows: list[Row], columns: Collection[str]
 ) -> Operation[list[list[Row]]]:
-    """Cut messages into parts whose envelopes, where these columns need them, are fetched at once."""
+    """Divide messages into parts whose envelopes, if these columns need them, are fetched at once."""
     if not _SENT.intersection(columns):
         return [rows]
     known = yield from sizes(scripts, [message_id for message_id, _ in rows])

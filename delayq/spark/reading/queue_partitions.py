@@ -1,4 +1,4 @@
-"""Dividing the states of a queue among tasks: by places, which stay where they are while messages come and go."""
+"""Divide the states of a queue among tasks, by places that stay the same while messages come and go."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from delayq.protocol.queue_commands import MAX_IDS, QueueCommands
 
 
 class ScoreRange(NamedTuple):
-    """A stretch of a state of a shard: what lies behind a place, up to another one."""
+    """A range of a state of a shard: after one place, up to another one."""
 
     shard: int
     state: State
@@ -25,7 +25,7 @@ class ScoreRange(NamedTuple):
 
 
 class RankRange(NamedTuple):
-    """Some of what is numbered from 0: from `first` until before `end`, of the structure of number `which`."""
+    """The ranks from `first` until before `end`, in structure number `which`; both are numbered from 0."""
 
     which: int
     first: int
@@ -41,14 +41,14 @@ def exists(context: QueueContext) -> Operation[bool]:
 def plan(
     context: QueueContext, states: Sequence[State], after_ms: float, before_ms: float, most: int, least: int = 1
 ) -> Operation[list[list[ScoreRange]]]:
-    """Divide what is there now into at most `most` parts of about equal size; none when nothing is there.
+    """Divide the present messages into at most `most` parts of about equal size; none if there are no messages.
 
-    A part may be of several states and shards, so that small ones do not take a task each. What comes behind the last
-    message of a state later is in no part: there is an end, however fast others send.
+    A part may contain several states and shards, so that small ones do not need a task each. Messages that come later
+    after the last one of a state are in no part, so the read ends however fast others send.
 
     Args:
-        after_ms, before_ms: the scores: from the one on, until before the other.
-        least: messages of a part, where there are several.
+        after_ms, before_ms: the scores: from `after_ms` on, until before `before_ms`.
+        least: the least messages in a part, if there are several parts.
     """
     shards = yield from context.opened()
     where = [(number, state) for number in range(len(shards)) for state in states]
@@ -61,7 +61,7 @@ def plan(
     calls = []
     for each in (each for part in parts for each in part):
         number, state = where[each.which]
-        if each.end == sizes[each.which]:  # by its rank it would be another one, were messages sent in front meanwhile
+        if each.end == sizes[each.which]:  # messages sent before it meanwhile would give its rank to another one
             calls.append(shards[number].last(state, _until(before_ms)))
         else:
             calls.append(shards[number].ranked_page(state, 1, skipped[each.which] + each.end - 1))
@@ -70,7 +70,7 @@ def plan(
 
     def score_range(which: int, last: list[Row]) -> ScoreRange:
         behind = reached[which]
-        # No last one: others have taken so many messages away meanwhile that the end is nearer.
+        # There is no last one if many messages were removed meanwhile, so that the end has moved.
         reached[which] = max(behind, place(last[0]) if last else (float(before_ms), b""))
         return ScoreRange(*where[which], behind, reached[which])
 
@@ -78,7 +78,7 @@ def plan(
 
 
 def divide(counts: Sequence[int], most: int) -> list[list[RankRange]]:
-    """Divide structures of these sizes into at most `most` parts that differ by one at most."""
+    """Divide structures of these sizes into at most `most` parts whose sizes differ by at most one."""
     total = sum(counts)
     bounds = [total * number // min(most, total) for number in range(min(most, total) + 1)] if total else []
     parts: list[list[RankRange]] = []
@@ -94,7 +94,7 @@ def divide(counts: Sequence[int], most: int) -> list[list[RankRange]]:
 
 
 def walk(context: QueueContext, part: ScoreRange) -> Operation[Walk]:
-    """Find where a range begins, in log n steps also where a million messages share a score."""
+    """Find where a range begins, in log n steps even if a million messages share a score."""
     scripts = (yield from context.opened())[part.shard]
     score, _ = part.behind
     key = scripts.keys.state(part.state)
@@ -121,10 +121,10 @@ def page(_: QueueContext, walk: Walk, part: ScoreRange) -> Operation[list[Row]]:
 def find(
     context: QueueContext, ids: Iterable[str], states: Sequence[State], after_ms: float, before_ms: float
 ) -> Operation[list[tuple[QueueCommands, State, list[Row]]]]:
-    """Return those of some messages that are in one of the states, with scores between the bounds, as `plan` has them.
+    """Return those of some messages that are in one of the states, with scores within the bounds as in `plan`.
 
     Returns:
-        pages of a shard and a state; a message is in one of them.
+        pages for each shard and state; a message is in only one of them.
     """
     yield from context.opened()
     wanted = sorted(ids)

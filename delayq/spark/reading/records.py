@@ -28,7 +28,7 @@ COLUMNS = {
 
 
 class _PublishedCells(NamedTuple):
-    """The cells of what a publisher has given."""
+    """The cells with the publisher's data."""
 
     headers: HeaderCell | None = None
     payload: str | None = None
@@ -38,11 +38,11 @@ class _PublishedCells(NamedTuple):
 class Records:
     """Records of a topic.
 
-    Of an entry that another program has appended, the payload is its fields, as a JSON object, and the body null. One
-    whose envelope cannot be read has neither headers, payload nor body, and is counted.
+    For an entry that another program appended, the payload is its fields as a JSON object, and the body is null. An
+    entry with an unreadable envelope has no headers, payload and body, and is counted.
 
     Args:
-        schema: the columns that are wanted.
+        schema: the wanted columns.
     """
 
     def __init__(self, topic: str, schema: pa.Schema) -> None:

@@ -1,4 +1,4 @@
-"""The columns of what can be read, as Spark's DDL and as Arrow know them."""
+"""The columns that can be read, in Spark's DDL and in Arrow."""
 
 from __future__ import annotations
 
@@ -30,32 +30,32 @@ BATCH_BYTES = 16 * 1024 * 1024
 
 
 def ddl(columns: Mapping[str, str], names: Iterable[str]) -> str:
-    """Return the columns of these names as DDL."""
+    """Return the columns with these names as DDL."""
     return ", ".join(f"`{name}` {columns[name]}" for name in names)
 
 
 def arrow_schema(columns: Mapping[str, str], schema: StructType) -> pa.Schema:
-    """Return what Spark expects, for Arrow: it may be fewer columns than there are, in another order or another case.
+    """Return the schema that Spark expects, for Arrow: it may have fewer columns, in another order or case.
 
     Raises:
-        InvalidInput: a column that there is not, or that is of another type.
+        InvalidInput: a column does not exist, or has another type.
     """
     for field in schema.fields:
         wanted = columns.get(field.name.lower())
         if wanted is None:
-            raise InvalidInput(f"there is no column {field.name!r}: choose among {', '.join(columns)}")
+            raise InvalidInput(f"unknown column {field.name!r}; expected one of {', '.join(columns)}")
         if field.dataType.simpleString() != wanted:
             raise InvalidInput(f"column {field.name!r} is {wanted}, not {field.dataType.simpleString()}")
     return pa.schema([pa.field(each.name, ARROW[columns[each.name.lower()]], each.nullable) for each in schema.fields])
 
 
 def column_names(schema: pa.Schema) -> list[str]:
-    """Return the columns of a schema by their own names."""
+    """Return the original names of a schema's columns."""
     return [name.lower() for name in schema.names]
 
 
 def gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the same rows in larger batches: each costs Spark as much as some hundred rows."""
+    """Yield the same rows in larger batches, as each batch costs Spark as much as some hundred rows."""
     kept: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
@@ -73,10 +73,10 @@ def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def micros(ms: float) -> int:
-    """Return milliseconds since 1970 as a cell of a timestamp; what is outside of the calendar, as its end."""
+    """Return milliseconds since 1970 as a cell of a timestamp; values out of range become the nearest end."""
     return int(ms) * 1000 if 0 <= ms <= MAX_TIME_MS else 0 if ms < 0 else MAX_TIME_MS * 1000
 
 
 def int32(value: int | None) -> int | None:
-    """Return a number as a cell of an int; null where another program has stored one that is too large."""
+    """Return a number as a cell of an int; null if another program stored one that is too large."""
     return value if value is not None and -(2**31) <= value < 2**31 else None

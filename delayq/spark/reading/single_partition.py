@@ -1,4 +1,4 @@
-"""Reading what is small: the counts of a queue, and its schedules. A single task reads it."""
+"""Read small tables in a single task: the counts of a queue, and its schedules."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ SCHEDULES = {
 
 
 class _SinglePartitionReader(DataSourceReader):
-    """Rows of a queue that one call tells."""
+    """Rows of a queue that one call returns."""
 
     def __init__(self, options: Mapping[str, str], schema: pa.Schema) -> None:
         self._server = RedisOptions.of(options)
@@ -75,7 +75,7 @@ class _SinglePartitionReader(DataSourceReader):
 
 
 class StatsReader(_SinglePartitionReader):
-    """One row: what `Queue.stats` counts."""
+    """One row with the counts of `Queue.stats`."""
 
     def _rows(self, queue: Queue) -> list[dict[str, Any]]:
         row = msgspec.structs.asdict(queue.stats())
@@ -83,7 +83,7 @@ class StatsReader(_SinglePartitionReader):
 
 
 class SchedulesReader(_SinglePartitionReader):
-    """One row per schedule, as `Queue.schedules.list` tells of it. A payload of raw bytes is null."""
+    """One row per schedule, as `Queue.schedules.list` returns it. A payload of raw bytes is null."""
 
     def _rows(self, queue: Queue) -> list[dict[str, Any]]:
         rows = [msgspec.structs.asdict(each) for each in queue.schedules.list()]

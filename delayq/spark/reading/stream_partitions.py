@@ -1,4 +1,4 @@
-"""Cutting a stream into partitions for tasks, and reading one of them."""
+"""Divide a stream into partitions for tasks, and read one of them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from delayq.protocol.topic_keys import TopicKeys
 from delayq.topic import Topic
 
 OnTrimmed: TypeAlias = Callable[[str], None]
-"""Called with an id from which on entries have been trimmed before they were read."""
+"""Called with the id from which on entries were trimmed before they were read."""
 
 _COUNTER_BITS = 64
 
 
 class StreamPartition(InputPartition):
-    """Entries of a shard that follow each other; the first and the last were there when it was cut."""
+    """Consecutive entries of a shard; the first and the last existed when the stream was divided."""
 
     def __init__(self, shard: int, stream: str, first: str, last: str) -> None:
         super().__init__(stream)
@@ -33,8 +33,8 @@ class StreamPartition(InputPartition):
     def pages(self, topic: Topic, trimmed: OnTrimmed) -> Iterator[list[Entry]]:
         """Yield the entries.
 
-        Each page begins with the last entry of the one before. While that is there, no entry behind it has been
-        trimmed: streams are trimmed from their beginning.
+        Each page begins with the last entry of the page before. As long as that exists, no entry after it has been
+        trimmed, because streams are trimmed from the beginning.
         """
         scripts = TopicCommands(TopicKeys(self.value))
         at, seen, more = self.first, 0, True
@@ -51,10 +51,10 @@ class StreamPartition(InputPartition):
 
 
 def split(_: object, scripts: TopicCommands, low: str, high: str, most: int) -> Operation[list[tuple[str, str]]]:
-    """Cut what lies between two bounds of a range into at most `most` partitions; none when there is nothing.
+    """Divide the entries between two bounds into at most `most` partitions; none if there are no entries.
 
-    A stream cannot be asked for its middle entry. So the partition of the longest time is halved again and again;
-    each ends where its entries do, and no partition is lost on times in which nothing was written.
+    A stream cannot return its middle entry. So the partition that spans the longest time is halved repeatedly. Each
+    partition ends at its last entry, so none is spent on times in which nothing was written.
 
     Returns:
         the first and the last id of each.
@@ -72,20 +72,20 @@ def split(_: object, scripts: TopicCommands, low: str, high: str, most: int) -> 
             scripts.entries(id_of(middle + 1), id_of(end), 1),
         ]
         left, right = map(unwrap, halves)
-        # One that was trimmed meanwhile stands for itself, so that it is missed by who reads the partition.
+        # Keep an entry that was trimmed meanwhile, so that the reader of the partition notices that it is missing.
         heapq.heappush(partitions, _spanning(begin, number(left[0][0]) if left else begin))
         heapq.heappush(partitions, _spanning(number(right[0][0]) if right else end, end))
     return [(id_of(begin), id_of(end)) for _, begin, end in sorted(partitions, key=lambda part: part[1])]
 
 
 def number(entry: str) -> int:
-    """Return an id as a number; these lie as far from each other as the times do."""
+    """Return an id as a number; the distances between numbers correspond to those between times."""
     ms, counter = order(entry)
     return (ms << _COUNTER_BITS) + counter
 
 
 def id_of(number: int) -> str:
-    """Return the id of a number."""
+    """Return the id for a number."""
     return f"{number >> _COUNTER_BITS}-{number & ((1 << _COUNTER_BITS) - 1)}"
 
 

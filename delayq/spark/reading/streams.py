@@ -1,4 +1,4 @@
-"""Reading a ledger or a topic as it grows."""
+"""Read a ledger or a topic as it grows."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from delayq.spark.reading.stream_partitions import StreamPartition, number
 from delayq.topic import Topic
 
 MOST_ENTRIES = 10**12
-REMEDY = '; let it keep more, and read on with .option("failOnDataLoss", "false") or from a new checkpoint'
+REMEDY = '; let it keep more, and continue with .option("failOnDataLoss", "false") or from a new checkpoint'
 _GONE = Extent(0, "", "0-0", 0)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """One row per entry, from `start` on, each in one batch and, when that is done again, in that one again.
+    """One row per entry, from `start` on, each in exactly one batch; a repeated batch has the same entries.
 
-    The entries of a shard come in their order, those of several shards side by side. What was trimmed before it was
-    read fails the query with DataLost or, by the option `failOnDataLoss`, is logged and left out. Single records that
-    were deleted from a topic may count as trimmed, once all that stood in front of them is.
+    The entries of a shard come in their order, those of several shards side by side. If entries were trimmed before
+    they were read, the query fails with DataLost or, with the option `failOnDataLoss` off, logs this and leaves them
+    out. Single records that were deleted from a topic may count as trimmed once all earlier ones are trimmed.
     """
 
     def __init__(self, options: Mapping[str, str], schema: pa.Schema) -> None:
@@ -54,7 +54,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if self._most is None else ReadMaxRows(self._most)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Note what is there now: this query ends with it."""
+        """Note what is there now, as this query ends with it."""
         self._until = {shard: at.end(extent) for shard, extent in self._extents().items()}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
@@ -68,20 +68,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             reached = self._within(limit.max_rows, reached, offsets)
         self._report = self._progress(offsets | reached, extents)
         if not reached:
-            return start  # as it is: Spark takes whatever differs for a batch
+            return start  # unchanged, as Spark takes any difference for a batch
         return at.dump(offsets | reached, since=offsets if offsets == self._beginning else None)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """Return what the progress of a query shows as `latestOffset`.
 
-        That is the source, its backlog (how many entries are left behind the batch) and its end, shard by shard.
+        It is the source, its backlog (how many entries are left after the batch), and the end of each shard.
         """
         return self._report
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Divide a batch among tasks."""
         topic, extents = self._topic, self._extents()
-        first = at.begun(end) if start != end else None  # from one end to itself, to move a watermark, nothing is read
+        first = at.begun(end) if start != end else None  # a batch that only moves a watermark reads nothing
         offsets, ends = first or at.load(start), at.load(end)
         behind = {shard: offsets.get(shard, BEGINNING) for shard in at.ahead(ends, offsets)}
         partitions: list[InputPartition] = []
@@ -89,7 +89,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for shard in sorted(behind.keys() & extents.keys()):
             scripts, count = shards[shard], _between(behind[shard], ends[shard], extents[shard])
             partitions += self._streams.partitions(topic, shard, scripts, f"({behind[shard].id}", ends[shard].id, count)
-        self._look_for_gaps(behind, self._extents())  # last: what is trimmed from now on, the tasks will miss
+        self._look_for_gaps(behind, self._extents())  # last, as the tasks notice what is trimmed from now on
         return partitions
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -97,12 +97,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert isinstance(partition, StreamPartition)
 
         def trimmed(entry: str) -> None:
-            self._lost(partition.shard, f"some entries from {entry} on have been trimmed while they were read")
+            self._lost(partition.shard, f"some entries from {entry} on were trimmed while they were being read")
 
         return self._streams.read(partition, trimmed)
 
     def stop(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         if self._open is not None:
             self._open[0].close()
             self._open = None
@@ -129,7 +129,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"source": str(self._streams), "backlog": backlog} | at.dump(ends)
 
     def _within(self, most: int, ends: Offsets, offsets: Offsets) -> Offsets:
-        """Shorten the way to these ends to so many entries, of which each shard has its share."""
+        """Shorten the batch to `most` entries, divided among the shards."""
         reached: Offsets = {}
         shards = self._topic.execute(opened)
         for waiting, (shard, last) in zip(range(len(ends), 0, -1), ends.items(), strict=True):
@@ -143,7 +143,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _look_for_gaps(self, offsets: Offsets, extents: dict[int, Extent]) -> None:
         for shard, offset in offsets.items():
             if count := at.missing(offset, extents.get(shard, _GONE)):
-                self._lost(shard, f"{count} of the entries behind {offset.id} have been trimmed before they were read")
+                self._lost(shard, f"{count} of the entries after {offset.id} were trimmed before they were read")
 
     def _lost(self, shard: int, what: str) -> None:
         if self._fails:

@@ -1,1 +1,1 @@
-"""Figures of what queues have done, from their ledgers, and a page that shows them."""
+"""Figures about queues, from their ledgers, and a page that shows them."""

@@ -1,4 +1,4 @@
-"""Charts as the shapes of SVG: the template draws them."""
+"""Charts as SVG shapes, which the template draws."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ LEFT, RIGHT, TOP, BOTTOM = 58, 12, 10, 26
 
 
 class Series(NamedTuple):
-    """Values over time; None where there is none."""
+    """Values over time; None for a missing value."""
 
     name: str
     values: Sequence[float | None]
 
 
 class SeriesPath(NamedTuple):
-    """A line: its name, its number (which gives it colour and dashes), and its shape."""
+    """A line: its name, its number (which decides its colour and dashes), and its shape."""
 
     name: str
     number: int
@@ -31,14 +31,14 @@ class SeriesPath(NamedTuple):
 
 
 class GridLine(NamedTuple):
-    """A line across the chart, with its label: where it is, in units of the picture."""
+    """A line across the chart, with its label and its position in units of the picture."""
 
     at: float
     label: str
 
 
 class HoverStrip(NamedTuple):
-    """A strip of the chart that tells the values of its time."""
+    """A strip of the chart that shows the values of its time."""
 
     left: float
     width: float
@@ -47,12 +47,12 @@ class HoverStrip(NamedTuple):
 
 @dataclass(frozen=True)
 class LineChart:
-    """Lines over time, side by side with the same figures as a table.
+    """Lines over time, with the same figures as a table beside them.
 
     Attributes:
-        title: what it shows.
-        summary: the same in a sentence, for who does not see it.
-        times: of the values; each is where a span of `step` begins.
+        title: the title.
+        summary: the content in one sentence, for readers who cannot see the chart.
+        times: of the values; each is the beginning of a span of `step`.
         series: the lines.
         scale: of the values.
     """
@@ -74,7 +74,7 @@ class LineChart:
 
     @cached_property
     def paths(self) -> list[SeriesPath]:
-        """The lines; where values are missing, or a span is, they have a gap. A value alone is as long as its span."""
+        """The lines, with gaps where values or spans are missing. A single value is as long as its span."""
         return [
             SeriesPath(series.name, number, self._shape(series.values)) for number, series in enumerate(self.series)
         ]
@@ -91,7 +91,7 @@ class LineChart:
 
     @cached_property
     def spots(self) -> list[HoverStrip]:
-        """Strips, one a time."""
+        """Strips, one for each time."""
         xs = list(map(self._middle, self.times))
         edges = [self.left, *((a + b) / 2 for a, b in pairwise(xs)), self.right]
         return [
@@ -100,7 +100,7 @@ class LineChart:
 
     @cached_property
     def table(self) -> list[tuple[str, list[str]]]:
-        """The figures: a time, and the values of each line then."""
+        """The figures: each time, with the values of each line."""
         return [
             (f"{time:%Y-%m-%d %H:%M}", [self._text(series.values[i]) for series in self.series])
             for i, time in enumerate(self.times)

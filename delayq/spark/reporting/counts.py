@@ -1,4 +1,4 @@
-"""Events counted by the minute: all that the figures are made of, and what a stream can count as well."""
+"""Events counted by the minute, the source of all figures; a stream can count them too."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _IDS = "|".join(
     (
         r"0x[0-9a-fA-F]+",
         _WORD % r"[0-9a-fA-F]{8}(-?[0-9a-fA-F]{4,}){2,}",
-        _WORD % r"(?=[A-Za-z]*[0-9])[0-9A-Za-z]{10,}",  # as most of those that delayq makes
+        _WORD % r"(?=[A-Za-z]*[0-9])[0-9A-Za-z]{10,}",  # matches most ids that delayq generates
         r"[0-9]{4,}",
     )
 )
 
 
 def timed(events: DataFrame) -> DataFrame:
-    """Add `took`, seconds: of delivered how late it was, of acked and nacked the time since the delivery that they end.
+    """Add `took`, in seconds: the lateness for delivered, and the time since the delivery for acked and nacked.
 
-    It is null where the ledger no longer has that delivery.
+    It is null if the ledger no longer has that delivery.
     """
     before = _attempts()
     is_end = f.col("event").isin("acked", "nacked") & (f.lag("event").over(before) == "delivered")
@@ -37,13 +37,13 @@ def timed(events: DataFrame) -> DataFrame:
 
 
 def unended(events: DataFrame) -> DataFrame:
-    """Return the deliveries after which nothing was told of their attempt: `timed` needs them for what comes."""
+    """Return the deliveries whose attempt has no later event; `timed` needs them for events to come."""
     following = events.withColumn("then", f.lead("event").over(_attempts()))
     return following.where((f.col("event") == "delivered") & f.col("then").isNull()).drop("then")
 
 
 def place_of(entry: str) -> list[Column]:
-    """Return by what entries are in order: the two numbers of their ids."""
+    """Return the sort keys of entries: the two numbers of their ids."""
     return [f.split(entry, "-").getItem(i).cast("bigint") for i in (0, 1)]
 
 
@@ -51,10 +51,10 @@ def counts(events: DataFrame) -> DataFrame:
     """Count events: one row per queue, minute, event, attempt, error and bucket of `took`, with `COLUMNS`.
 
     Args:
-        events: of ledgers, with `took`, as `timed` adds it.
+        events: of ledgers, with `took` as added by `timed`.
 
     Returns:
-        `error` is why messages have died, with long numbers and ids as ``…``, else null; `longest` is of `took`.
+        `error` is why messages died, with long numbers and ids as ``…``, else null; `longest` is the longest `took`.
     """
     error = f.when(f.col("event") == "died", like(f.col("reason")))
     keyed = events.select(
@@ -70,19 +70,19 @@ def counts(events: DataFrame) -> DataFrame:
 
 
 def summed(counts: DataFrame) -> DataFrame:
-    """Add counts up that are of the same minute, event, attempt, error and bucket."""
+    """Add up counts with the same minute, event, attempt, error and bucket."""
     keys = ("queue", "minute", *_KEYS[1:])
     return counts.groupBy(*keys).agg(f.sum("n").alias("n"), f.max("longest").alias("longest"))
 
 
 def like(reason: Column) -> Column:
-    """Return what errors of a kind have in common: all but their ids, and of those that are long the beginning."""
+    """Return the common part of errors of one kind: without ids and, if it is long, only the beginning."""
     return f.substring(f.regexp_replace(f.coalesce(reason, f.lit("")), _IDS, "…"), 1, _ERROR_LENGTH)
 
 
 def _attempts() -> WindowSpec:
-    # By shards: what an ack sends lives where the acked message did, so an id may come back on another one, whose
-    # entries need not be known as far, nor be in order with those of the first.
+    # By shard: an ack's `then` messages are on the acked message's shard, so an id may appear again on another shard,
+    # whose entries may be known only up to another time and are not in order with those of the first.
     return Window.partitionBy("queue", "shard", "id", "attempt").orderBy(*place_of("entry"))
 
 

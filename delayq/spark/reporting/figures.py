@@ -1,4 +1,4 @@
-"""The figures of queues."""
+"""Figures about queues."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ EVENTS = (
     *("sent", "replaced", "promoted", "delivered", "acked", "nacked", "lease_lost", "released", "held_back", "died"),
     *("requeued", "rescheduled", "expired", "cancelled", "purged"),
 )
-"""Each a counter of `QueueStats`, which counts what is held back as released, too."""
+"""The events that are counted, each with a counter in `QueueStats`, where held_back also counts as released."""
 
 
 @dataclass(frozen=True)
 class Figures:
-    """What queues have done. Times are in UTC, lengths of time in seconds.
+    """Figures about queues. Times are in UTC, durations in seconds.
 
     Attributes:
         queues: one row per queue: queue, first_at and last_at (minutes), a count of each of `EVENTS`, retried (nacked
-            and lease_lost), and late_p50, late_p90, late_p99, late_max, took_p50, … took_max: how late messages were
-            delivered, and how long it took from there to their ack or nack.
-        minutes: the same, one row per queue and minute in which something has happened.
-        attempts: one row per queue and number of an attempt: delivered, acked, nacked, lease_lost, died; share, of the
-            messages that were acked or have died those that this attempt has acked; reached, the same of this attempt
-            and those before it.
-        deaths: one row per queue and error: deaths, first_at, last_at; those that many have died of first.
-        lateness: one row per queue and bucket (`QueueStats.lateness` has them): below_ms, deliveries.
-        counts: what these are made of, as `delayq.spark.reporting.counts` tells.
+            and lease_lost), and late_p50, late_p90, late_p99, late_max, took_p50, … took_max: the lateness of
+            deliveries, and the time from delivery to ack or nack.
+        minutes: the same, one row per queue and minute with events.
+        attempts: one row per queue and attempt number: delivered, acked, nacked, lease_lost, died; share, which is the
+            part of the messages acked or dead that this attempt acked; reached, the same for this attempt and earlier
+            ones together.
+        deaths: one row per queue and error: deaths, first_at, last_at; the most frequent errors first.
+        lateness: one row per queue and bucket (those of `QueueStats.lateness`): below_ms, deliveries.
+        counts: the source of these figures; see `delayq.spark.reporting.counts`.
     """
 
     queues: DataFrame
@@ -43,7 +43,7 @@ class Figures:
 
     @classmethod
     def of(cls, counts: DataFrame) -> Figures:
-        """Return the figures that counts come to."""
+        """Compute the figures from counts."""
         span = (f.min("minute").alias("first_at"), f.max("minute").alias("last_at"))
         return cls(
             queues=_totals(counts, ["queue"], *span).orderBy("queue"),
@@ -55,12 +55,12 @@ class Figures:
         )
 
     def tables(self) -> dict[str, DataFrame]:
-        """Return them by their names, without the counts."""
+        """Return the tables by name, without the counts."""
         return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "counts"}
 
 
 def by_step(counts: DataFrame, minutes: int) -> DataFrame:
-    """Return figures as `Figures.minutes`, of spans of so many minutes; `minute` is where one begins."""
+    """Return figures like `Figures.minutes` for spans of `minutes` minutes; `minute` is the beginning of a span."""
     seconds = 60 * minutes
     start = (f.floor(f.col("minute").cast("bigint") / seconds) * seconds).cast("timestamp")
     return _totals(counts.withColumn("minute", start), ["queue", "minute"]).orderBy("queue", "minute")
@@ -106,7 +106,7 @@ def _deaths(counts: DataFrame) -> DataFrame:
 
 
 def _lateness(counts: DataFrame) -> DataFrame:
-    # 0 ms is below 1, 1 below 2, 2 and 3 below 4: as frexp has it, by which the queue counts.
+    # 0 ms is below 1, 1 below 2, 2 and 3 below 4, as in frexp, which the queue uses.
     digits = f.when(f.col("bucket") > 0, f.length(f.bin("bucket"))).otherwise(0)
     below = f.call_function("shiftleft", f.lit(1).cast("bigint"), digits)
     return (

@@ -1,8 +1,8 @@
-"""Lengths of time in fixed buckets: counts of several minutes, or of several runs, add up to exact shares.
+"""Durations in fixed buckets, so that counts of several minutes or runs can be added up exactly.
 
-Up to 63 ms each millisecond is a bucket of its own; from there on each power of two is cut into 32. So a percentile is
-exact to a millisecond, or to a 32nd. A bucket is named by its lower end, and none crosses a power of two: those of
-`QueueStats.lateness` are made of them.
+Up to 63 ms each millisecond is a bucket; above that, each power of two is divided into 32. So a percentile is exact to
+a millisecond or a 32nd. A bucket is named by its lower end, and none crosses a power of two, so the buckets of
+`QueueStats.lateness` are unions of these.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ PERCENTS = (50, 90, 99)
 
 
 def bucket_of(ms: Column) -> Column:
-    """Return the lower end of the bucket of a number of milliseconds; null for null."""
-    whole = f.greatest(ms.cast("bigint"), f.lit(0).cast("bigint"))  # which takes null for less than anything
+    """Return the lower end of the bucket for a number of milliseconds; null for null."""
+    whole = f.greatest(ms.cast("bigint"), f.lit(0).cast("bigint"))  # which treats null as the least value
     return f.when(ms.isNotNull(), whole - f.pmod(whole, _width(whole)))
 
 
@@ -28,17 +28,17 @@ def top_of(bucket: Column) -> Column:
 
 
 def _width(ms: Column) -> Column:
-    # The digits of the number, not its logarithm: that is off by one at some powers of two.
+    # Use the digits of the number, as its logarithm is off by one at some powers of two.
     power = f.greatest(f.length(f.bin(ms)) - 1 - CUTS, f.lit(0))
     return f.call_function("shiftleft", f.lit(1).cast("bigint"), power)
 
 
 def percentiles(histogram: DataFrame, keys: Sequence[str], name: str) -> DataFrame:
-    """Return what share of the times was no longer than what: one row per key.
+    """Return percentiles of the times: one row per key.
 
     Args:
         histogram: `keys`, bucket, n, longest (seconds); several rows may have the same bucket.
-        name: what the columns begin with.
+        name: the prefix of the columns.
 
     Returns:
         The keys, and ``NAME_p50``, ``NAME_p90``, ``NAME_p99`` and ``NAME_max``, in seconds.

@@ -1,9 +1,9 @@
-"""Counting the events of a queue as they come, a batch at a time: minutes that are over are counted once and for all.
+"""Count the events of a queue batch by batch; minutes that are over are counted once and for all.
 
-    PATH/_work/queue=…/tally/41/open.parquet      deliveries that had not ended when batch 41 did
-                                waiting.parquet   counts of minutes that were not over; which ones, says its schema
+    PATH/_work/queue=…/tally/41/open.parquet      deliveries that had not ended at the end of batch 41
+                                waiting.parquet   counts of minutes that were not over, which its schema names
 
-With what one batch has left begins the next, which may be done again: so it stays until that one is done.
+A batch begins with what the previous one left. As a batch may be repeated, these files stay until it is done.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from delayq.spark.archiving.gaps import ShardEntries
 from delayq.spark.reporting import counts as counting
 
 LATEST = dt.timedelta(seconds=10)
-"""An event that is so much older than the last one known may still come: shards have clocks of their own."""
+"""An event may come this much later than newer ones, as shards have their own clocks."""
 
 LONGEST = dt.timedelta(days=7)
-"""A delivery is waited for: what ends later than that has no time, as the end of one that the ledger does not have."""
+"""How long to keep a delivery: an ack or nack after this has no time, like one whose delivery is not in the ledger."""
 
 MINUTE = dt.timedelta(minutes=1)
 BEGINNING = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -48,20 +48,20 @@ class IncrementalCounts:
         self._commits = f"{table.checkpoint}/commits"
 
     def check(self) -> None:
-        """Refuse to go on from batches that have left nothing here: a version without tallies has counted them, say.
+        """Refuse to continue after batches that left nothing here, such as those of a version without tallies.
 
         Raises:
-            LakeMismatch: that is so.
+            LakeMismatch: the last batch left nothing.
         """
         if folders.names(self._commits) and not folders.names(self._folder):
             raise LakeMismatch(
-                f"{self._folder} has nothing to go on with behind the last batch of {self._commits}: restore it, or "
+                f"{self._folder} has nothing to continue from after the last batch of {self._commits}: restore it, or "
                 "begin in another folder"
             )
 
     @contextmanager
     def __call__(self, frame: DataFrame, number: int) -> Iterator[DataFrame]:
-        """Yield the counts of the minutes that are over with a batch, with `counting.COLUMNS`."""
+        """Yield the counts of the minutes that are over with a batch, with `COLUMNS`."""
         over = self._begin(number)
         events = frame.persist()
         until = self._note(events, over)
@@ -81,7 +81,7 @@ class IncrementalCounts:
             events.unpersist()
 
     def _begin(self, number: int) -> dt.datetime:
-        """Remove what is needed no more, and return until when minutes are over."""
+        """Remove what is no longer needed, and return until when minutes are over."""
         for name in folders.names(self._folder):
             if int(name) < number - 1:
                 folders.remove_folder(f"{self._folder}/{name}")
@@ -96,11 +96,11 @@ class IncrementalCounts:
         return dt.datetime.fromisoformat(pq.read_schema(inner, filesystem=system).metadata[_OVER].decode())
 
     def found(self, _: int) -> Mapping[int, ShardEntries]:
-        """Return which events the last batch had, by their shards."""
+        """Return which events the last batch had, by shard."""
         return self._there
 
     def _note(self, events: DataFrame, over: dt.datetime) -> dt.datetime:
-        """Note which events there are, and return until when minutes are over with them."""
+        """Note the events of a batch, and return until when minutes are over with them."""
         place_of = f.struct(*counting.place_of("entry"))
         late = f.count(f.when(f.col("at") < over, 1))
         shards = events.groupBy("shard").agg(f.count("*"), f.min_by("entry", place_of), f.max("at"), late).collect()
@@ -111,7 +111,7 @@ class IncrementalCounts:
         return max(over, last - (last - BEGINNING) % MINUTE)
 
     def _read(self, spark: SparkSession, number: int, name: str, columns: str) -> DataFrame:
-        """Return what the batch before has left."""
+        """Return what the previous batch left."""
         if number == 0:
             return spark.createDataFrame([], columns)
         return spark.read.schema(columns).parquet(folders.for_spark(self._path(number - 1, name)))

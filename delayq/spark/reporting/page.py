@@ -1,4 +1,4 @@
-"""The page that shows the figures: one file that needs nothing else, and on which no text of a message can run."""
+"""The page that shows the figures: a single, self-contained file in which no message text can run as a script."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from delayq.spark.reporting.charts import LineChart, Series
 from delayq.spark.reporting.scales import CountScale, DurationScale, Scale, length
 
 POINTS = 200
-"""Spans of a chart at the most: more would be finer than a screen."""
+"""The most spans in a chart; more would be finer than a screen."""
 
 MOST_QUEUES = 30
-"""So many queues, those of most deliveries, get charts."""
+"""How many queues get charts: those with the most deliveries."""
 
 MOST_ERRORS = 20
 _STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 240, 360, 720, 1440, 10_080, 43_200)
@@ -33,8 +33,8 @@ def page(tables: Mapping[str, pa.Table], spans: pa.Table, step: int, title: str 
     """Return the page that shows figures, as HTML.
 
     Args:
-        tables: those of `Figures`, by their names.
-        spans: figures as `Figures.minutes`, of spans of `step` minutes.
+        tables: those of `Figures`, by name.
+        spans: figures like `Figures.minutes`, for spans of `step` minutes.
 
     Raises:
         InvalidInput: jinja2 is missing.
@@ -51,7 +51,7 @@ def page(tables: Mapping[str, pa.Table], spans: pa.Table, step: int, title: str 
 
 
 class ReportView:
-    """What the template shows."""
+    """The data for the template."""
 
     def __init__(self, tables: Mapping[str, pa.Table], spans: pa.Table, step: int) -> None:
         self.queues = _rows(tables["queues"])
@@ -64,7 +64,7 @@ class ReportView:
 
     @cached_property
     def sections(self) -> list[Section]:
-        """What is shown of a queue each."""
+        """The sections, one for each queue."""
         return [
             Section(
                 row, self._step, *(each.get(row["queue"], []) for each in (self._spans, self._attempts, self._deaths))
@@ -80,17 +80,17 @@ class ReportView:
 
     @property
     def first_at(self) -> dt.datetime | None:
-        """The first minute in which something has happened."""
+        """The first minute with events."""
         return min((row["first_at"] for row in self.queues), default=None)
 
     @property
     def last_at(self) -> dt.datetime | None:
-        """The last one."""
+        """The last minute with events."""
         return max((row["last_at"] for row in self.queues), default=None)
 
 
 class Section:
-    """What is shown of a queue."""
+    """The section of a queue."""
 
     def __init__(
         self, totals: Row, step: int, spans: Sequence[Row], attempts: Sequence[Row], deaths: Sequence[Row]
@@ -106,7 +106,7 @@ class Section:
 
     @cached_property
     def charts(self) -> list[LineChart]:
-        """What has happened, what went wrong, how late, and how long."""
+        """The charts: sent and acked, retried and dead, lateness, and duration."""
         per = f"per {_span(self._step)}"
         return [
             self._counts(f"Sent, delivered and acked, {per}", ("sent", "delivered", "acked")),
@@ -119,7 +119,7 @@ class Section:
         times = _without_gaps([row["minute"] for row in self._spans], self._step)
         found = {row["minute"]: row for row in self._spans}
         most = max((row[name] for row in self._spans for name in names), default=0)
-        times = times if most else []  # zeros alone are nothing to draw
+        times = times if most else []  # if all are zero, there is nothing to draw
         series = [Series(name, [found[time][name] if time in found else 0 for time in times]) for name in names]
         summary = ", ".join(f"{name} {self.totals[name]:,}" for name in names) + " in all"
         return self._chart(title, summary, times, series, CountScale(most))
@@ -139,7 +139,7 @@ class Section:
 
 
 def step_of(minutes: pa.Table) -> int:
-    """Return the minutes of a span, so that all of the time of `Figures.minutes` has no more than `POINTS` of them."""
+    """Return the minutes in a span, so that the whole time of `Figures.minutes` has at most `POINTS` spans."""
     if not len(minutes):
         return 1
     ends = pc.min_max(minutes["minute"]).as_py()

@@ -1,4 +1,4 @@
-"""Scales of charts: where a value is, and which values get a line and a label."""
+"""Scales of charts: the positions of values, and which values get a line and a label."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-SHORTEST = 0.001  # seconds: what is shorter is drawn there, since a logarithm has no 0
+SHORTEST = 0.001  # seconds; shorter times are drawn here, as a logarithmic scale has no 0
 _UNITS = ((86_400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 _LOG_TICKS = (0.001, 0.01, 0.1, 1.0, 10.0, 60.0, 600.0, 3600.0, 36_000.0, 86_400.0, 864_000.0, 8_640_000.0)
 _TIME_STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1440, 2880, 7200, 10_080, 20_160, 43_200, 129_600)
 
 
 class Tick(NamedTuple):
-    """A value that is labelled: where it is, from 0 to 1, and how it is written."""
+    """A labelled value: its position, from 0 to 1, and its text."""
 
     at: float
     label: str
 
 
 class Scale(Protocol):
-    """Where values are on an axis."""
+    """The positions of values on an axis."""
 
     @property
     def ticks(self) -> Sequence[Tick]: ...
@@ -34,7 +34,7 @@ class Scale(Protocol):
 
 @dataclass(frozen=True)
 class CountScale:
-    """From 0 to a round number that is no less than `most`."""
+    """From 0 to a round number that is at least `most`."""
 
     most: float
 
@@ -55,7 +55,7 @@ class CountScale:
         return [Tick(i / count, short(i * self._step)) for i in range(count + 1)]
 
     def at(self, value: float) -> float:
-        """Return the place of a number."""
+        """Return the position of a number."""
         return value / self._top
 
     def text(self, value: float) -> str:
@@ -65,7 +65,7 @@ class CountScale:
 
 @dataclass(frozen=True)
 class DurationScale:
-    """Lengths of time, seconds, by their logarithm."""
+    """Durations in seconds, on a logarithmic scale."""
 
     least: float
     most: float
@@ -83,22 +83,22 @@ class DurationScale:
         return [Tick(self.at(tick), length(tick)) for tick in _LOG_TICKS if low <= tick <= high]
 
     def at(self, value: float) -> float:
-        """Return the place of a length of time."""
+        """Return the position of a duration."""
         low, high = self._ends
         return math.log(max(value, low) / low) / math.log(high / low)
 
     def text(self, value: float) -> str:
-        """Write a length of time."""
+        """Write a duration."""
         return length(value)
 
 
 @dataclass(frozen=True)
 class TimeAxis:
-    """Moments of UTC, evenly.
+    """Times in UTC, on a linear scale.
 
     Attributes:
         first, last: the ends.
-        most: labels, at the most.
+        most: the most labels.
     """
 
     first: dt.datetime
@@ -106,12 +106,12 @@ class TimeAxis:
     most: int = 7
 
     def at(self, moment: dt.datetime) -> float:
-        """Return the place of a moment."""
+        """Return the position of a moment."""
         return (moment - self.first) / max(self.last - self.first, dt.timedelta(minutes=1))
 
     @property
     def ticks(self) -> list[Tick]:
-        """Round moments: the first of a day has its date."""
+        """Return round times; the first one of a day includes the date."""
         minutes = (self.last - self.first) / dt.timedelta(minutes=1)
         step = next((each for each in _TIME_STEPS if minutes / each <= self.most), math.ceil(minutes / self.most))
         moment = dt.datetime.fromtimestamp(math.ceil(self.first.timestamp() / (60 * step)) * 60 * step, dt.UTC)
@@ -132,7 +132,7 @@ class TimeAxis:
 
 
 def length(seconds: float) -> str:
-    """Write a length of time with three digits at the most, as in 12 ms, 1.25 s, 3.5 min."""
+    """Write a duration with at most three digits, such as 12 ms, 1.25 s, 3.5 min."""
     seconds = float(f"{seconds:.3g}")
     if seconds < 1:
         return f"{_digits(seconds * 1000)} ms"
@@ -141,7 +141,7 @@ def length(seconds: float) -> str:
 
 
 def short(number: float) -> str:
-    """Write a count shortly, as in 950, 1.2k, 3M."""
+    """Write a count in short form, such as 950, 1.2k, 3M."""
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if number >= size:
             return f"{_digits(number / size)}{unit}"

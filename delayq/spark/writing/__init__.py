@@ -1,1 +1,1 @@
-"""Writing: each row of a table or of a stream becomes a message, once."""
+"""Writing: each row of a table or of a stream becomes exactly one message."""

@@ -1,4 +1,4 @@
-"""Cells of a table as values of Python, converted a column at a time: pyarrow's own way costs ten times as much."""
+"""Cells of a table as Python values, converted a column at a time: pyarrow itself takes ten times as long."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from delayq.model.envelope import CheckedJson
 
 UTC_TIMES = pa.timestamp("us", "UTC")
 
-_SLICE_ROWS = 1000  # a payload's objects are gone again before the next ones are made
+_SLICE_ROWS = 1000  # the objects of a slice's payloads are freed before the next ones are made
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _NAIVE_EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001  # of times without a zone
 _YEAR_SECONDS = 31_556_952
@@ -33,11 +33,11 @@ class Column:
     """The cells of a column of a batch.
 
     Args:
-        read: returns the values of a column or of a part of one, and raises InvalidInput where it cannot.
+        read: returns the values of a column or of a part of one, or raises InvalidInput.
 
     Attributes:
-        values: in the order of the rows; None for a null, and for what cannot be read.
-        errors: of the latter, by their positions.
+        values: in the order of the rows; None for a null, and for a value that cannot be read.
+        errors: for values that cannot be read, by their positions.
     """
 
     def __init__(self, array: pa.Array, read: Callable[[pa.Array], list[Any]]) -> None:
@@ -60,10 +60,10 @@ class Column:
 
 
 def documents(array: pa.Array, kind: t.DataType, name: str) -> list[CheckedJson | None]:
-    """Return the values of a column as JSON, byte for byte as `encode_envelope` makes it of what `cells` returns.
+    """Return the values of a column as JSON, byte for byte what `encode_envelope` makes from the result of `cells`.
 
     Raises:
-        InvalidInput: as `cells` does.
+        InvalidInput: as for `cells`.
     """
     lines = _encode_lines(cells(array, kind, name)).split(b"\n")
     return _with_nulls(array, list(map(CheckedJson, lines[:-1])))
@@ -73,10 +73,10 @@ def cells(array: pa.Array, kind: t.DataType, name: str) -> list[Any]:
     """Return the values of a column: a struct as an object that msgspec encodes as JSON, a variant as its JSON.
 
     Args:
-        name: of the column, or the path to what is within it.
+        name: of the column, or the path of a nested value.
 
     Raises:
-        InvalidInput: one of them has no value in Python or in JSON, or a map two equal keys.
+        InvalidInput: a value cannot be represented in Python or in JSON, or a map has two equal keys.
     """
     read = next((read for type_, read in _READERS if isinstance(kind, type_)), _plain)
     return read(array, kind, name)
@@ -86,14 +86,14 @@ def _plain(array: pa.Array, _kind: t.DataType, name: str) -> list[Any]:
     try:
         return array.to_pylist()  # type: ignore[no-any-return]
     except (ArithmeticError, LookupError, TypeError, ValueError, pa.ArrowException) as error:
-        raise InvalidInput(f"{name} holds a value that Python has no form for: {error}") from error
+        raise InvalidInput(f"{name} has a value that Python cannot represent: {error}") from error
 
 
 def _floats(array: pa.Array, _kind: t.DataType, name: str) -> list[Any]:
     values: list[Any] = array.to_pylist()
     for value in values:
         if value is not None and not math.isfinite(value):
-            raise InvalidInput(f"{name} is {value}, which JSON lacks: send null, or a string")
+            raise InvalidInput(f"{name} is {value}, which JSON cannot hold: send null or a string")
     return values
 
 
@@ -107,7 +107,7 @@ def _structs(array: pa.StructArray, kind: t.StructType, name: str) -> list[Any]:
 
 @cache
 def _object(names: tuple[str, ...]) -> Callable[..., object]:
-    """Return what makes an object of JSON with these names: a Struct takes a fifth of the time of a dict."""
+    """Return a function that makes JSON objects with these names; a Struct takes a fifth of a dict's time."""
     fields = [f"_{number}" for number in range(len(names))]
     try:
         return msgspec.defstruct("Row", fields, rename=dict(zip(fields, names, strict=True)), gc=False)
@@ -129,7 +129,7 @@ def _maps(array: pa.MapArray, kind: t.MapType, name: str) -> list[Any]:
     for start, end in pairwise(ends):
         row = dict(zip(islice(keys, end - start), islice(values, end - start), strict=True))
         if len(row) != end - start:
-            raise InvalidInput(f"{name} has the same key more than once among {', '.join(map(repr, row))}")
+            raise InvalidInput(f"{name} has the same key more than once: {', '.join(map(repr, row))}")
         rows.append(row)
     return _with_nulls(array, rows)
 
@@ -141,7 +141,7 @@ def _with_nulls(array: pa.Array, values: list[Any]) -> list[Any]:
 
 
 def _times(array: pa.TimestampArray, _kind: t.DataType, name: str) -> list[Any]:
-    """Return times in the zone that the column names, or naive ones when it names none."""
+    """Return times in the column's time zone, or naive ones if it has none."""
     zone = pa.scalar(0, array.type).as_py().tzinfo
     epoch = _NAIVE_EPOCH if zone is None else _EPOCH
     values: list[Any] = []
@@ -155,7 +155,7 @@ def _times(array: pa.TimestampArray, _kind: t.DataType, name: str) -> list[Any]:
     try:
         return [None if value is None else value.astimezone(zone) for value in values]
     except OverflowError as error:
-        raise InvalidInput(f"{name} is past the year 9999, or before the year 1, in the zone {zone}") from error
+        raise InvalidInput(f"{name} is not between the years 1 and 9999 in the zone {zone}") from error
 
 
 def _out_of_range(name: str, micros: int) -> str:
@@ -165,8 +165,8 @@ def _out_of_range(name: str, micros: int) -> str:
         return text
     meant = dt.datetime.fromtimestamp(seconds // 1000, dt.UTC)
     return (
-        f"{text}: it looks like milliseconds that were taken for seconds, of {meant:%Y-%m-%dT%H:%M:%SZ}; divide by "
-        "1000, or use timestamp_millis"
+        f"{text}: it looks like milliseconds read as seconds, for {meant:%Y-%m-%dT%H:%M:%SZ}; divide by 1000, or use "
+        "timestamp_millis"
     )
 
 
@@ -178,9 +178,9 @@ def _variants(array: pa.StructArray, _kind: t.DataType, name: str) -> list[Any]:
 def _variant(value: bytes, metadata: bytes, name: str) -> msgspec.Raw:
     try:
         text = t.VariantVal(value, metadata).toJson().encode()
-        msgspec.json.decode(text)  # Spark writes nan and inf, too
+        msgspec.json.decode(text)  # Spark also writes nan and inf
     except (PySparkException, RecursionError, ValueError) as error:
-        raise InvalidInput(f"{name} is a variant that has no JSON: {error}") from error
+        raise InvalidInput(f"{name} is a variant that JSON cannot hold: {error}") from error
     return msgspec.Raw(text)
 
 

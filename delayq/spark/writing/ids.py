@@ -1,4 +1,4 @@
-"""Ids of rows that have none: the same whenever the same task runs again."""
+"""Ids for rows without one, which stay the same if a task runs again."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _BYTES = 15  # 20 characters: two of a trillion ids are the same once in 10^12 r
 class Ids:
     """Makes the ids of one task.
 
-    A task that runs again may get its rows in another order, so an id is made of what the row says, and of how many
-    rows of the task said the same before it.
+    A repeated task may get its rows in another order, so an id is made from the row's content and the number of
+    identical rows before it in the task.
 
     Args:
-        run: of the job; another run makes other ids.
+        run: the name of the run; other runs make other ids.
         partition: of the task.
     """
 
@@ -31,7 +31,7 @@ class Ids:
         """Return the id for a row.
 
         Args:
-            encoded: the row, without its expiry: that is stored as a time from now, which is another one in each try.
+            encoded: the row, without its expiry, which is stored as a time from now and so differs in each try.
         """
         hasher = hashlib.blake2b(f"{encoded.due!r} {expires_at} ".encode(), key=self._key, digest_size=_BYTES)
         hasher.update(encoded.envelope)

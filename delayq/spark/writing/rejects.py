@@ -20,14 +20,14 @@ _OWN = [
     pa.field("reason", pa.string()),
 ]
 
-# Spark 4.3 is to be told what older ones take by themselves.
+# Spark 4.3 must be told what older versions assume.
 _ZONE: dict[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
 
 
 class Rejects:
-    """The rows of a task that cannot be sent, as they stood in the table, and why.
+    """The rows of a task that cannot be sent, as they were in the table, with the reasons.
 
-    They are kept packed, as the file that they will be: these may be all rows of the task.
+    They are kept in the compressed form of the file, as they may be all rows of the task.
 
     Args:
         folder: where the file goes.
@@ -49,7 +49,7 @@ class Rejects:
         self._rows: list[tuple[int, int, str]] = []
 
     def add(self, batch: pa.RecordBatch, position: int, number: int, reason: str) -> None:
-        """Take the row at a position of a batch, which has this number in its partition."""
+        """Add the row at a position of a batch; `number` is its number in the partition."""
         if batch is not self._batch:
             self._keep()
             self._batch = batch
@@ -57,11 +57,11 @@ class Rejects:
         self._rows.append((position, number, reason))
 
     def write(self, run: str, even_none: bool = True) -> None:
-        """Write one file of Parquet, in place of what an earlier try of the task has left.
+        """Write one Parquet file, replacing that of an earlier try of the task.
 
         Args:
-            even_none: write it without rows, too, so that the table can be read. A stream would leave one for each
-                task of each batch.
+            even_none: whether to write it even without rows, so that the table can be read. A stream would leave an
+                empty file for each task of each batch.
         """
         path = f"{self._folder}/{run}-{self._partition}.parquet"
         self._keep()
@@ -87,10 +87,10 @@ class Rejects:
 
 
 def forget_rejects(folder: str, run: str, tasks: int) -> None:
-    """Remove what an earlier try of a job has left of tasks that it no longer has.
+    """Remove files of tasks that an earlier try of a job had and this one does not.
 
     Args:
-        tasks: as many has it now.
+        tasks: how many tasks it has now.
     """
     own = re.compile(rf"{re.escape(run)}-(\d+)\.parquet", re.ASCII)
     for name in names(folder):

@@ -30,7 +30,7 @@ COLUMNS: dict[str, tuple[tuple[type[t.DataType], ...], str]] = {
     "expires_at": ((t.TimestampType,), "a timestamp"),
     "timeout": ((t.IntegralType, t.FractionalType), "a number of seconds"),
 }
-"""The columns of a table of messages, the types that each may have, and these in words."""
+"""The columns of a table of messages, with the types that each may have, and a description of these."""
 
 TIMES = ("due_at", "expires_at")
 _NUMBERS = ("delay", "max_retries", "timeout")
@@ -41,13 +41,13 @@ _NO_KEYS = (*NESTED, t.BooleanType, t.NullType)
 
 
 class TableRow(NamedTuple):
-    """A row, and the message that it is to be: an `Outgoing`, or the reason why it is none.
+    """A row with its message, an `Outgoing`, or the reason why it cannot be one.
 
     Attributes:
-        batch, position: where it stands.
+        batch, position: its place.
         number: within its partition, from 0.
-        id: as the table has it, or None.
-        expires_at: likewise; the message has it as a time from now.
+        id: as in the table, or None.
+        expires_at: as in the table, or None; the message has it as a time from now.
     """
 
     batch: pa.RecordBatch
@@ -62,11 +62,11 @@ class Rows:
     """Reads a table of messages.
 
     Args:
-        schema: of the table; the case of its columns does not matter.
+        schema: of the table; the case of column names does not matter.
         payload_format: what a string in `payload` is: "text", or the text of a "json" document.
 
     Raises:
-        InvalidInput: naming the column that is missing, unknown or of another type.
+        InvalidInput: names the column that is missing, unknown or of another type.
     """
 
     def __init__(self, schema: t.StructType, payload_format: str = "text") -> None:
@@ -99,7 +99,7 @@ class Rows:
             yield TableRow(batch, position, first + position, row.get("id"), row.get("expires_at"), message)
 
     def _column(self, name: str, array: pa.Array) -> Column:
-        if name in _NUMBERS:  # which are no JSON: the message says what NaN may not be
+        if name in _NUMBERS:  # not JSON; encoding the message refuses NaN
             return Column(array, pa.Array.to_pylist)
         read = documents if name in self._documents else cells
         return Column(
@@ -113,15 +113,13 @@ class Rows:
         if due_at is None and delay is None:
             raise InvalidInput(f"{' and '.join(name for name in ('due_at', 'delay') if name in row)} is null")
         if due_at is not None and delay is not None:
-            raise InvalidInput(f"due_at is {due_at} and delay is {delay}: let one of them be null")
+            raise InvalidInput(f"due_at is {due_at} and delay is {delay}: one of them must be null")
         if due_at is not None and due_at < _EPOCH:
-            raise InvalidInput(f"due_at is {due_at}, which is before 1970: give the time when the message is due")
+            raise InvalidInput(f"due_at is {due_at}, which is before 1970: give the time at which the message is due")
         expires_at, timeout = row.get("expires_at"), row.get("timeout")
         expires_in = None if expires_at is None else (expires_at - now).total_seconds()
         if expires_in is not None and expires_in <= (delay or 0):
-            raise InvalidInput(
-                f"expires_at is {expires_at}, which is over before the message is due: give a later time"
-            )
+            raise InvalidInput(f"expires_at is {expires_at}, which is before the message is due: give a later time")
         return Outgoing(
             _json(payload) if self._is_json else payload,
             at=due_at,
@@ -147,17 +145,17 @@ def _check(schema: t.StructType) -> None:
         _check_within(field.dataType, field.name)
     names = set(schema.names)
     if len(names) < len(schema.names):
-        raise InvalidInput(f"two of the columns {', '.join(schema.names)} differ by their case alone: drop one")
+        raise InvalidInput(f"two of the columns {', '.join(schema.names)} differ only in case: drop one")
     if "payload" not in names:
         raise InvalidInput(f"there is no column payload among {', '.join(schema.names)}")
     if not names & {"due_at", "delay"}:
-        raise InvalidInput(f"there is neither due_at nor delay among {', '.join(schema.names)}: when are they due?")
+        raise InvalidInput(f"there is no column due_at or delay among {', '.join(schema.names)}: add one of them")
 
 
 def _check_within(kind: t.DataType, path: str) -> None:
-    """Refuse what no row of a table could be sent with."""
+    """Refuse types with which no row could be sent."""
     if isinstance(kind, t.YearMonthIntervalType):
-        raise InvalidInput(f"{path} is {kind.simpleString()}, for which JSON has no form: cast it to a string")
+        raise InvalidInput(f"{path} is {kind.simpleString()}, which JSON cannot hold: cast it to a string")
     if isinstance(kind, t.StructType):
         if twice := [name for name, count in Counter(kind.names).items() if count > 1]:
             raise InvalidInput(f"{path} has more than one field {twice[0]!r}: rename them, or drop all but one")
@@ -168,8 +166,8 @@ def _check_within(kind: t.DataType, path: str) -> None:
     elif isinstance(kind, t.MapType):
         if isinstance(kind.keyType, _NO_KEYS):
             raise InvalidInput(
-                f"{path} is a map whose keys are {kind.keyType.simpleString()}, and those of JSON are text: make them "
-                "strings, as transform_keys does"
+                f"{path} is a map whose keys are {kind.keyType.simpleString()}, but JSON keys are strings: convert "
+                "them, for example with transform_keys"
             )
         _check_within(kind.keyType, f"the keys of {path}")
         _check_within(kind.valueType, f"{path}[]")
@@ -179,5 +177,5 @@ def _json(text: str) -> CheckedJson:
     try:
         msgspec.json.decode(text)
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
-        raise InvalidInput(f"payload is no JSON: {error}") from error
+        raise InvalidInput(f"payload is not JSON: {error}") from error
     return CheckedJson(text.encode())

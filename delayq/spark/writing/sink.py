@@ -1,4 +1,4 @@
-"""Writing: each row of a table becomes a message, once, however often its task or its job runs."""
+"""Writing: each row of a table becomes exactly one message, however often its task or its job runs."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ from delayq.spark.writing.rows import Rows, TableRow
 DAY = 86_400.0
 MODES = ("FAILFAST", "PERMISSIVE")
 OPTIONS = ("url", "prefix", "queue", "payloadFormat", "uniqueFor", "run", "mode", "rejects", "summary")
-_SPARKS = ("checkpointlocation", "queryname")  # which Spark passes on with those of a stream
+_SPARKS = ("checkpointlocation", "queryname")  # options of Spark that it passes along for a stream
 
 
 class Summary(msgspec.Struct, frozen=True):
-    """What became of the rows of a table.
+    """The result for the rows of a table.
 
     Attributes:
         sent: new messages.
-        existing: whose id was there, or reserved: sent by an earlier run, or an earlier try of a task.
-        rejected: could not be sent; mode PERMISSIVE.
+        existing: rows whose id existed or was reserved, as an earlier run or an earlier try of a task sent them.
+        rejected: rows that could not be sent, in mode PERMISSIVE.
     """
 
     sent: int = 0
@@ -59,7 +59,7 @@ class TaskSummary(WriterCommitMessage):
 
 
 class WriteTask:
-    """The options of a write, and what a task does by them. It goes to the tasks."""
+    """The options of a write, and the work of a task. It is sent to the tasks."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         options = SourceOptions(options)
@@ -92,7 +92,7 @@ class WriteTask:
         return TaskSummary(summary + Summary(rejected=rejects.count))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batch: int | None = None) -> None:
-        """Tell what all tasks together have done."""
+        """Log the total of all tasks."""
         total = sum((message.summary for message in messages if isinstance(message, TaskSummary)), Summary())
         counts: dict[str, Any] = msgspec.structs.asdict(total) | ({} if batch is None else {"batch": batch})
         log.info("rows sent", queue=self._queue, **counts)
@@ -100,18 +100,18 @@ class WriteTask:
             write_json(self._summary, {"queue": self._queue} | counts)
 
     def forget(self, run: str, tasks: int) -> None:
-        """Remove the rejects of an earlier try of a run that had more tasks."""
+        """Remove the rejects of an earlier try of the run with more tasks."""
         if self._rejects is not None:
             forget_rejects(self._rejects, run, tasks)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Tell that the job has failed: what was sent stays, and a rerun under the same ids leaves it."""
+        """Log that the job failed. Sent messages stay, and a rerun with the same ids does not send them again."""
         done = sum(message is not None for message in messages)
         log.warning("write failed", queue=self._queue, finished_tasks=done)
 
 
 class TaskEncoder:
-    """What a task knows of its rows.
+    """Encodes the rows of a task.
 
     Attributes:
         rows: how many it has seen.
@@ -126,14 +126,14 @@ class TaskEncoder:
 
     def send(self, context: QueueContext, rows: Iterable[TableRow]) -> Operation[list[bool]]:
         """Send rows; return which of them are new."""
-        yield from context.opened()  # the queue's retries are stored there
+        yield from context.opened()  # reads the queue's stored retries
         return (yield from send_new(context, list(self.encode(context, rows))))
 
     def encode(self, context: QueueContext, rows: Iterable[TableRow]) -> Iterator[EncodedMessage]:
-        """Yield the messages that the rows are to be, under the ids that they have in each try.
+        """Yield the messages of the rows, with ids that are the same in each try.
 
         Raises:
-            RowRefused: one cannot be sent, and rejects are not kept.
+            RowRefused: a row cannot be sent, and rejects are not kept.
         """
         for row in rows:
             self.rows += 1
@@ -161,13 +161,14 @@ class TaskEncoder:
             named = "" if row.id is None else f" (id {row.id!r})"
             raise RowRefused(
                 f"row {row.number} of partition {self._partition}{named} cannot be sent: {error}. Rows before it may "
-                f'have been: a rerun under the same ids leaves those. {ASIDE}.option("mode", "PERMISSIVE")'
+                "have been sent: a rerun with the same ids does not send them again. "
+                f'{ASIDE}.option("mode", "PERMISSIVE")'
             ) from error
         self._rejects.add(row.batch, row.position, row.number, str(error))
 
 
 class Sink(DataSourceArrowWriter):
-    """Sends a table, each row once."""
+    """Sends a table, each row exactly once."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self._task = WriteTask(options, schema)
@@ -178,12 +179,12 @@ class Sink(DataSourceArrowWriter):
         return self._task.run(iterator, self._run)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Tell what was sent."""
+        """Log what was sent."""
         self._task.forget(self._run, len(messages))
         self._task.commit(messages)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Tell that the job has failed."""
+        """Log that the job failed."""
         self._task.abort(messages)
 
 

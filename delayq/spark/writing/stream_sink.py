@@ -1,4 +1,4 @@
-"""Writing a stream, with classes that came with Spark 4.1."""
+"""Write a stream, with classes that came with Spark 4.1."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from delayq.spark.writing.sink import WriteTask
 
 
 class StreamSink(DataSourceStreamArrowWriter):
-    """Sends a stream of tables, each row of each batch once, also when a batch is done again."""
+    """Sends a stream of tables, each row of each batch exactly once, even if a batch is repeated."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self._task = WriteTask(options, schema)
@@ -23,7 +23,7 @@ class StreamSink(DataSourceStreamArrowWriter):
         """Send the rows of a task."""
         context = TaskContext.get()
         assert context is not None, "a stream is written by tasks"
-        # A batch that is done again has its number again, and so have its rows.
+        # A repeated batch has the same number, and so do its rows.
         query = self._run or context.getLocalProperty("sql.streaming.queryId")
         batch = context.getLocalProperty("streaming.sql.batchId")
         assert query is not None, "Spark tells each task its query"
@@ -31,9 +31,9 @@ class StreamSink(DataSourceStreamArrowWriter):
         return self._task.run(iterator, f"{query}-{batch}", even_none=False)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's
-        """Tell what was sent."""
+        """Log what was sent."""
         self._task.commit(messages, batchId)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002
-        """Tell that the batch has failed."""
+        """Log that the batch failed."""
         self._task.abort(messages)

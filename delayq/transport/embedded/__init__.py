@@ -1,14 +1,14 @@
-"""The embedded store: a real redis-server on a folder, started with its first user and stopped after its last.
+"""The embedded store: a real redis-server with its data in a folder, started by its first user, stopped after its last.
 
 `open_store` returns a client of it. All processes that open the same folder share one server, which writes every change
-to an append-only file there. A user needs no setting, no port and no daemon, and kills nothing when it is killed:
+to an append-only file there. It needs no setting, no port and no daemon, and a killed user does no damage:
 
     process ──── shared lock on users.lock ────┐
     process ──── shared lock on users.lock ────┼─── keeper (waits for that lock) ─── redis-server ─── appendonlydir/
     process ──── shared lock on users.lock ────┘
 
-A process that was forked counts as a user as long as it lives, for it holds the clients of its parent.
-The folder belongs on a local disk: it needs file locks.
+A forked process counts as a user as long as it lives, because it holds the clients of its parent. The folder must be on
+a local disk, as it needs file locks.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ __all__ = ["default_folder", "open_store"]
 
 
 def open_store(folder: Path | None = None) -> redis.Redis:
-    """Return a client of the store in `folder`, made if missing; None means DELAYQ_HOME, or else ``./.delayq``.
+    """Return a client of the store in `folder`, created if missing; None means DELAYQ_HOME, or else ``./.delayq``.
 
-    The store is in use until the client is closed, and each call opens it anew: a closed client may be used again.
+    The store is in use until the client is closed. Using a closed client opens the store again.
 
     Raises:
         InvalidURL: DELAYQ_REQUIRE_URL is set, and `folder` is None.
         NoEmbeddedServer: no redis-server fits this machine.
-        StoreTooNew: a newer server wrote the store than there is here.
+        StoreTooNew: a newer server than this machine's wrote the store.
         StoreError: the folder cannot be used, or the server does not start on it.
     """
     if sys.platform == "win32":
-        raise NoEmbeddedServer("the embedded store needs Linux or macOS: set DELAYQ_URL to a server that runs")
+        raise NoEmbeddedServer("the embedded store needs Linux or macOS: set DELAYQ_URL to a running server")
     from delayq.transport.embedded.connection import client  # noqa: PLC0415  # Windows has no fcntl
     from delayq.transport.embedded.store import Store  # noqa: PLC0415
 
@@ -47,10 +47,10 @@ def open_store(folder: Path | None = None) -> redis.Redis:
 
 
 def default_folder() -> Path:
-    """Return where the store is when nothing else is said: DELAYQ_HOME, or else ``./.delayq``.
+    """Return the default folder of the store: DELAYQ_HOME, or else ``./.delayq``.
 
     Raises:
-        InvalidURL: DELAYQ_REQUIRE_URL says that there is to be none, as where the disk does not last.
+        InvalidURL: DELAYQ_REQUIRE_URL forbids a default store, for example because the disk is not permanent.
     """
     home = Path(os.environ.get("DELAYQ_HOME") or ".delayq")
     if os.environ.get("DELAYQ_REQUIRE_URL", "0") not in ("", "0"):

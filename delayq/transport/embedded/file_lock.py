@@ -1,4 +1,4 @@
-"""A lock on a file that ends with its holder, however that ends."""
+"""A file lock that is released when its holder ends, even if it is killed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import ClassVar, Self
 
 
 class FileLock:
-    """A lock on a file, held until `close`, or until the last process is gone that inherited it.
+    """A lock on a file, held until `close`, or until the last process that inherited it is gone.
 
     Raises:
         BlockingIOError: another process holds it.
@@ -22,7 +22,7 @@ class FileLock:
         self.path = path
         self.file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         self.close = weakref.finalize(self, os.close, self.file)
-        self.close.atexit = False  # what runs at exit may still use the store: the kernel closes later
+        self.close.atexit = False  # exit handlers may still use the store, and the kernel closes the file later
         try:
             fcntl.flock(self.file, kind | fcntl.LOCK_NB)
         except BaseException:
@@ -39,7 +39,7 @@ class FileLock:
 
     @property
     def is_astray(self) -> bool:
-        """Whether the file is no longer where it was: it was moved or deleted, and another may have its name."""
+        """Whether the file was moved or deleted; another file may have its name now."""
         try:
             there = self.path.stat()
         except OSError:
@@ -48,7 +48,7 @@ class FileLock:
 
     @classmethod
     def forget_in_child(cls) -> None:
-        """A process forked by another thread while the keeper starts would hold the keeper's lock, for no use."""
+        """Close exclusive locks in a forked child, which would otherwise hold the lock of a starting keeper."""
         for lock in list(cls.exclusive):
             lock.close()
 

@@ -2,16 +2,16 @@
 
     python -I -S keeper.py FOLDER SERVER VERSION STALE_SOCKET [SETTING …]
 
-It is run as a plain file, without delayq on its path, and imports the standard library alone. In the store's folder are
+It runs as a plain file, without delayq on its path, and imports only the standard library. The store's folder contains
 
-    users.lock    locked, shared, by every process that has the store open; the kernel unlocks for one that is killed
-    keeper.lock   locked by the keeper; it inherits the lock from the process that starts it, so there is never a second
-    server.lock   locked by the keeper, and inherited by its server: no two servers ever write the same files
-    server.json   where the server listens that is ready
-    server.log    what server and keeper have to say
+    users.lock    share-locked by every process that has the store open; the kernel unlocks it if one is killed
+    keeper.lock   locked by the keeper; it inherits the lock from the process that starts it, so there is only one
+    server.lock   locked by the keeper, and inherited by its server, so that two servers never write the same files
+    server.json   the address of the server once it is ready
+    server.log    the output of server and keeper
 
-The keeper waits for a lock on users.lock that it need not share. When it gets it, the last user is gone. Whoever comes
-now waits until the server has ended in good order, and starts another.
+The keeper waits for an exclusive lock on users.lock. When it gets the lock, the last user is gone. A new user then
+waits until the server has shut down, and starts another.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ CONFIG = {
     "port": "0",
     "unixsocketperm": "700",
     "appendonly": "yes",
-    # What was answered is on the disk. With "everysec", Redis holds writes back while the disk is busy, but answers:
-    # of 25 kills of the server on a busy disk, 2 lost up to 5,624 writes.
+    # A write is on the disk before it is answered. With "everysec", Redis delays writes while the disk is busy, but
+    # answers: of 25 kills of the server on a busy disk, 2 lost up to 5,624 writes.
     "appendfsync": "always",
     "save": "",
     "maxmemory": "0",
     "maxmemory-policy": "noeviction",
 }
 SIGNALS = {signal.SIGTERM, signal.SIGCHLD}
-STRAY_SECONDS = 30.0  # until the server of a keeper that was killed must be gone
-STOP_SECONDS = 30.0  # until the own server must be gone; then it is killed
-STABLE_SECONDS = 1.0  # a server that ends sooner is restarted ever more slowly, so that it does not eat the machine
+STRAY_SECONDS = 30.0  # until the server of a killed keeper must be gone
+STOP_SECONDS = 30.0  # until its own server must be gone; then it is killed
+STABLE_SECONDS = 1.0  # a server that ends sooner is restarted more and more slowly, to save the machine's resources
 LONGEST_PAUSE = 1.0
-# A server that took longer than this to load waits a while for another user, so that a loop of commands loads it once.
+# A server that took longer than this to load waits for another user, so that a loop of commands loads it only once.
 QUICK_SECONDS = 0.1
-LINGER = 10  # times as long as it took longer
+LINGER = 10  # times the additional load time
 LONGEST_LINGER = 10.0
 
 
@@ -64,10 +64,10 @@ class Keeper:
 
     Args:
         folder: the store.
-        program: the server.
-        version: its version, told to those who open the store.
-        stale: the socket of the server before, when its keeper was killed; or "".
-        settings: further words for the server.
+        program: the server program.
+        version: its version, announced to those who open the store.
+        stale: the socket of the previous server if its keeper was killed; or "".
+        settings: further arguments of the server.
     """
 
     def __init__(self, folder: Path, program: str, version: str, stale: str, *settings: str) -> None:
@@ -80,8 +80,8 @@ class Keeper:
         self.load_seconds = 0.0
 
     def run(self) -> None:
-        """Serve until the last user is gone, or until SIGTERM; exit at once when the server does not start."""
-        for number in SIGNALS:  # a signal that has no handler may be dropped before it is waited for
+        """Serve until the last user is gone, or until SIGTERM; exit at once if the server does not start."""
+        for number in SIGNALS:  # a signal without a handler may be dropped before the wait begins
             signal.signal(number, lambda *_: None)
         signal.pthread_sigmask(signal.SIG_SETMASK, SIGNALS)
         self.lock = self.lock_server()
@@ -94,13 +94,13 @@ class Keeper:
             remove_socket(self.socket, self.folder)
 
     def lock_server(self) -> int:
-        """Wait until the server of a killed keeper is gone: on Linux the kernel tells it to end, elsewhere we do."""
+        """Wait until the server of a killed keeper is gone. On Linux the kernel stops it; elsewhere this asks it to."""
         lock = os.open(self.folder / SERVER_LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         deadline = time.monotonic() + STRAY_SECONDS
         while not try_lock(lock):
             ask(self.stale, "SHUTDOWN NOSAVE")
             if time.monotonic() > deadline:
-                sys.exit(f"the server of an earlier keeper holds {SERVER_LOCK} and does not end: end it by hand")
+                sys.exit(f"the server of an earlier keeper holds {SERVER_LOCK} and does not stop: stop it by hand")
             time.sleep(0.01)
         if self.stale:
             remove_socket(Path(self.stale), self.folder)
@@ -108,16 +108,16 @@ class Keeper:
 
     def choose_socket(self) -> Path:
         for place in self.places():
-            path = place / f"server-{os.getpid()}.sock"  # no other keeper's: its end must not remove the next one's
+            path = place / f"server-{os.getpid()}.sock"  # unique, as an ending keeper removes its own
             with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
                 probe.bind(str(path))
                 path.unlink()
                 return path
-        sys.exit(f"no socket can be made in {self.folder}, nor in {tempfile.gettempdir()}")
+        sys.exit(f"no socket can be created in {self.folder} or in {tempfile.gettempdir()}")
 
     def places(self) -> Iterator[Path]:
         yield self.folder
-        # Its path is too long for a socket, or its file system has none.
+        # The folder's path is too long for a socket, or its file system has no sockets.
         for place in (tempfile.gettempdir(), "/tmp"):
             private = Path(tempfile.mkdtemp(prefix="delayq-", dir=place))
             yield private
@@ -145,8 +145,8 @@ class Keeper:
             if self.is_closing():
                 return
             if not ready:
-                sys.exit(f"the server did not start: it ended with {code}")
-            say(f"the server ended with {code}: starting it again")
+                sys.exit(f"the server did not start: it exited with {code}")
+            say(f"the server exited with {code}: starting it again")
             pause = 0.0 if time.monotonic() - started > STABLE_SECONDS else min(2 * pause + 0.05, LONGEST_PAUSE)
 
     def start(self) -> subprocess.Popen[bytes]:
@@ -160,7 +160,7 @@ class Keeper:
         )
 
     def await_ready(self, server: subprocess.Popen[bytes]) -> bool:
-        """Return whether the server has loaded what it holds; announce it then."""
+        """Return whether the server has loaded its data; if so, announce it."""
         started = time.monotonic()
         while server.poll() is None and not self.is_closing():
             if ask(str(self.socket), "PING").startswith(b"+PONG"):
@@ -179,7 +179,7 @@ class Keeper:
         try:
             return server.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
-            say("the server does not end: killing it")
+            say("the server does not stop: killing it")
             server.kill()
             return server.wait()
 
@@ -194,7 +194,7 @@ class Keeper:
         new.replace(self.folder / ADDRESS)
 
     def withdraw(self) -> None:
-        """Remove the address, unless the folder was deleted and made anew, and it is another keeper's."""
+        """Remove the address, unless the folder was deleted and created again and it belongs to another keeper."""
         path = self.folder / ADDRESS
         with contextlib.suppress(OSError, ValueError):
             if json.loads(path.read_text())["keeper"] == os.getpid():
@@ -210,7 +210,7 @@ def try_lock(file: int) -> bool:
 
 
 def ask(path: str, command: str) -> bytes:
-    """The beginning of the server's reply; empty when it gives none."""
+    """Return the beginning of the server's reply; empty if there is none."""
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(1)
         connection.connect(path)
@@ -220,7 +220,7 @@ def ask(path: str, command: str) -> bytes:
 
 
 def end_with_parent() -> Callable[[], None]:
-    """What the server does before it starts: on Linux, ask for SIGTERM when the keeper dies, by kill -9 too."""
+    """Return what the server runs before it starts: on Linux, request SIGTERM when the keeper dies, even by kill -9."""
     prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
     keeper = os.getpid()
 
@@ -235,7 +235,7 @@ def end_with_parent() -> Callable[[], None]:
 
 
 def remove_socket(path: Path, folder: Path) -> None:
-    """Remove a socket, and the private folder that was made for it."""
+    """Remove a socket, and the private folder made for it."""
     path.unlink(missing_ok=True)
     if path.parent != folder:
         with contextlib.suppress(OSError):
@@ -248,7 +248,7 @@ def say(what: str) -> None:
 
 
 def main(folder: str, program: str, version: str, stale: str, *settings: str) -> None:
-    """Leave the process that started us, so that it has no child to wait for, and run."""
+    """Detach from the parent process, so that it has no child to wait for, and run."""
     if os.fork() == 0:
         Keeper(Path(folder), program, version, stale, *settings).run()
 

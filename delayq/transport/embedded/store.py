@@ -1,4 +1,4 @@
-"""A process's side of an embedded store: its lock, and the start of the keeper."""
+"""The embedded store as a process uses it: its lock, and the start of the keeper."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from delayq.transport.embedded.binaries import find_server, read_version, write_
 from delayq.transport.embedded.file_lock import FileLock
 
 START_SECONDS = 60.0  # 20 million messages load in that time; a new store starts in a twentieth of a second
-LEAVE_SECONDS = 90.0  # for a keeper that is stopping; it kills a server that hangs after 30 s
+LEAVE_SECONDS = 90.0  # for a stopping keeper, which kills a hanging server after 30 s
 GO_SECONDS = 1.0
-CONTAINER_FILES = (Path("/.dockerenv"), Path("/run/.containerenv"))  # of Docker, and of Podman
+CONTAINER_FILES = (Path("/.dockerenv"), Path("/run/.containerenv"))  # of Docker and Podman
 LONGEST_LOG = 1_000_000  # bytes
-LOG_LINES = 5  # of them in an error
-NEEDED_BYTES = 65_536  # of a disk that is not full
-LOOK_SECONDS = 1.0  # between two looks at whether the folder is still in its place
+LOG_LINES = 5  # lines of it in an error
+NEEDED_BYTES = 65_536  # free on the disk, or it counts as full
+LOOK_SECONDS = 1.0  # between two checks that the folder is still in its place
 
 
 class Address(NamedTuple):
@@ -43,11 +43,11 @@ class Address(NamedTuple):
 
 
 class Store:
-    """A folder with a server of its own. Making the object touches nothing yet.
+    """A folder with its own server. Creating the object does not touch the folder.
 
     Args:
         folder: the store.
-        is_converted: start the server on it also where Redis wrote what Valkey reads only when told to.
+        is_converted: start the server even if Redis wrote files that Valkey reads only with an option.
     """
 
     def __init__(self, folder: Path, is_converted: bool = False) -> None:
@@ -61,7 +61,7 @@ class Store:
         return f"<Store {self.folder}>"
 
     def join(self) -> None:
-        """Be a user of the store, and keep its server running. A second time changes nothing."""
+        """Become a user of the store, which keeps its server running. A second call changes nothing."""
         self._look_at = 0.0
         self.look()
         if self._users is None or self._is_astray:
@@ -71,7 +71,7 @@ class Store:
                 self._is_astray = False
 
     def look(self) -> None:
-        """Log when the folder was moved or deleted while it is in use: others who open it then find another store."""
+        """Log an error if the folder was moved or deleted while in use: others who open it then find another store."""
         users = self._users  # another thread may leave
         if users is None or self._is_astray or time.monotonic() < self._look_at:
             return
@@ -81,9 +81,9 @@ class Store:
             log.error("embedded store moved or deleted", path=str(self.folder))
 
     def leave(self) -> None:
-        """Be no user any more; a process that was forked from this one still is.
+        """Stop being a user; a process forked from this one still is one.
 
-        The last user waits for the server's end, a second at most: who closes a store may want to remove its folder.
+        The last user waits up to a second for the server to end, as the caller may want to remove the folder.
         """
         users, self._users = self._users, None
         if users is not None:
@@ -93,15 +93,15 @@ class Store:
                 time.sleep(0.002)
 
     def address(self) -> Address | None:
-        """Where the server listens that was last ready; None before that, or when it has ended in good order."""
+        """The address of the server that was last ready; None before that, or after an orderly shutdown."""
         try:
             told = json.loads((self.folder / keeper.ADDRESS).read_text())
             return Address(told["socket"], told["server"], told["pid"])
-        except (FileNotFoundError, ValueError, KeyError, TypeError):  # a machine that crashed may leave half of it
+        except (FileNotFoundError, ValueError, KeyError, TypeError):  # a crashed machine may leave half a file
             return None
 
     def start(self) -> Address:
-        """Return where the server listens, started if there is none, however many do so at once.
+        """Return the server's address; start a server if there is none. Several processes may do so at once.
 
         Raises:
             NoEmbeddedServer, StoreTooNew, StoreError
@@ -111,10 +111,10 @@ class Store:
         while time.monotonic() < deadline:
             with self._explained():
                 lock = self._lock_keeper()
-                if lock is not None:  # no keeper runs, and nobody else is starting one
+                if lock is not None:  # no keeper is running or being started
                     with lock:
                         if log_begin is not None:
-                            full = "" if self._has_room() else " as no space is left on its disk: make room there"
+                            full = "" if self._has_room() else " because its disk is full: make room"
                             raise StoreError(
                                 f"the server of the store {self.folder} ended{full}:\n{self._log_from(log_begin)}"
                             )
@@ -124,12 +124,12 @@ class Store:
                 return address
             time.sleep(0.005)
         raise StoreError(
-            f"the server of the store {self.folder} is not ready after {START_SECONDS:.0f} s, perhaps because it still "
-            f"loads: look into {keeper.LOG} there, and try again"
+            f"the server of the store {self.folder} is not ready after {START_SECONDS:.0f} s, perhaps because it is "
+            f"still loading: check {keeper.LOG} there, and try again"
         )
 
     def _is_ending(self) -> bool:
-        """Whether the keeper is at work, and nobody uses the store."""
+        """Whether the keeper is running and the store has no users."""
         if not self.folder.is_dir():
             return False
         keepers = self._lock_keeper()
@@ -156,7 +156,7 @@ class Store:
                 return FileLock(self.folder / keeper.USERS_LOCK, fcntl.LOCK_SH)
             time.sleep(0.002)  # the last user is gone, and the server is ending
         raise StoreError(
-            f"the keeper of the store {self.folder} stops its server, and does not come to an end: end both"
+            f"the keeper of the store {self.folder} is stopping its server, but does not finish: stop both by hand"
         )
 
     def _lock_keeper(self) -> FileLock | None:
@@ -166,7 +166,7 @@ class Store:
             return None
 
     def _start_keeper(self, lock: FileLock) -> int:
-        """Start the keeper, which inherits the lock; return where its part of the log begins."""
+        """Start the keeper, which inherits the lock; return where its log begins."""
         written = read_version(self.folder)
         server = find_server(self.folder, None if self._is_converted else written)
         if server.version != written and not self._is_converted:
@@ -175,7 +175,7 @@ class Store:
             log.warning(
                 "new embedded store in a container",
                 path=str(self.folder),
-                remedy="set DELAYQ_URL to a server, or DELAYQ_HOME to a folder of a volume",
+                remedy="set DELAYQ_URL to a server, or DELAYQ_HOME to a folder on a volume",
             )
         stale = self.address()
         (self.folder / keeper.ADDRESS).unlink(missing_ok=True)
@@ -197,7 +197,7 @@ class Store:
         return begin
 
     def _is_lost_with_container(self) -> bool:
-        """Whether this is a container, and nobody has said where the store is to be."""
+        """Whether this is a container and the store's folder is not configured."""
         if os.environ.get("DELAYQ_HOME") or self.folder != Path(".delayq").absolute():
             return False
         return "KUBERNETES_SERVICE_HOST" in os.environ or any(path.exists() for path in CONTAINER_FILES)
@@ -214,7 +214,7 @@ class Store:
             return "\n".join(file.read().decode(errors="replace").splitlines()[-LOG_LINES:])
 
     def _has_room(self) -> bool:
-        """Whether the disk takes something: a server that ends because it does not, cannot write so into its log."""
+        """Whether the disk has free space; a server that ends because it has none cannot write that into its log."""
         try:
             with tempfile.TemporaryFile(dir=self.folder) as file:
                 file.write(bytes(NEEDED_BYTES))
@@ -227,7 +227,7 @@ class Store:
         try:
             yield
         except OSError as error:
-            where = "a folder on a local disk that you may write"
+            where = "a folder on a local disk that you can write to"
             raise StoreError(
                 f"the store {self.folder} cannot be used: {error}; name {where}, in DELAYQ_HOME or as embedded:///path"
             ) from error
@@ -242,7 +242,7 @@ def _accepts(path: str) -> bool:
 
 @functools.cache
 def _python() -> str:
-    """The interpreter. Programs that embed one name themselves in sys.executable, and would start a second time."""
+    """Return the interpreter. In programs that embed Python, sys.executable is the program itself."""
     if "python" in Path(sys.executable or "").name or "pypy" in Path(sys.executable or "").name:
         return sys.executable
     found = shutil.which(
