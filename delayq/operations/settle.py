@@ -100,7 +100,7 @@ def _settlements(
                     call = _settlement(context, context.shard(message.id), message, outcome)
                 except InvalidInput as error:
                     results[position] = error
-                except Exception as error:  # noqa: BLE001  # what follows is made of the handler's objects
+                except Exception as error:  # noqa: BLE001  # `then` contains the handler's objects
                     results[position] = InvalidInput(f"the messages in then= cannot be sent: {oc.error_text(error)}")
                 else:
                     yield call, [position]
@@ -149,7 +149,7 @@ def _chain(context: QueueContext, scripts: QueueCommands, message: Delivery, out
 def _backoff_ms(context: QueueContext, message: Delivery, cause: BaseException | None) -> int:
     try:
         return delay_ms(context.backoff(message.retries_used + 1, cause), "backoff")
-    except Exception as error:  # noqa: BLE001  # it is the user's function: the message must not hang on it
+    except Exception as error:  # noqa: BLE001  # it is the user's function, which must not block the message
         log_of(message).warning("backoff failed", error=oc.error_text(error))
         return delay_ms(DEFAULT_BACKOFF(message.retries_used + 1))
 

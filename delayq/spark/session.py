@@ -71,7 +71,7 @@ def running() -> SparkSession | None:
     except PySparkRuntimeError:
         return None
     context = getattr(found, "_sc", None)  # a session of Spark Connect has none
-    was_stopped = context is not None and context._jsc is None  # noqa: SLF001  # Spark tells it by nothing else
+    was_stopped = context is not None and context._jsc is None  # noqa: SLF001  # Spark shows it in no other way
     return None if was_stopped else found
 
 

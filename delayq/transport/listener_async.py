@@ -114,7 +114,7 @@ class BellListener:
                 await asyncio.wait({self.reading}, timeout=_CROSSED_SECONDS if unblocked else 0.001)
             if self.reading.done():
                 return await self._read()
-        except Exception:  # noqa: BLE001  # no right to unblock, or no connection: the fallback poll heals a lost token
+        except Exception:  # noqa: BLE001  # no right to unblock, or no connection: a lost token is found by the fallback poll
             pass
         await self.close()
         heed_cancels(asked)

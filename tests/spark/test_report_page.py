@@ -124,7 +124,7 @@ def test_light_and_dark_themes_set_the_same_colours(html: str):
 
 def test_empty_report_says_so(spark: SparkSession, tmp_path: Path):
     save(report(spark, frame(spark, [event("sent")]).where("false")), str(tmp_path))
-    assert "no event was found" in (tmp_path / "report.html").read_text()
+    assert "no events were found" in (tmp_path / "report.html").read_text()
 
 
 def test_saved_report_is_a_page_and_one_file_per_table(saved: Path):

@@ -55,7 +55,7 @@ def foresee_move(context: TopicContext, group: str, position: Position) -> Opera
         again, skipped = (again + count, skipped) if target < at else (again, skipped + count)
         at_least = at_least or more
     if not is_known:
-        yield from consumers(context, group)  # raises what the server says of it
+        yield from consumers(context, group)  # raises the error of the server
     return Move(again, skipped, at_least)
 
 
@@ -165,7 +165,7 @@ def info(context: TopicContext, group: str, most_calls: int = MAX_LAG_CALLS) -> 
     for each in (yield from groups(context, most_calls)):
         if each.name == group:
             return each
-    yield from consumers(context, group)  # raises what the server says of it
+    yield from consumers(context, group)  # raises the error of the server
     raise InvalidInput(f"topic {context.name} has no group {group!r}")
 
 

@@ -53,7 +53,7 @@ class AppendQuery:
                 stored = self._table.add(rows, number, again=self._is_first)
             self._is_first = False
             self._tell(stored)
-        except Exception as error:  # noqa: BLE001  # what it was is raised where the queries are waited for
+        except Exception as error:  # noqa: BLE001  # its cause is raised where the queries are awaited
             self.error = error
             # Spark parses the text of this error, and overflows its stack if the text is long.
             raise PipelineError(f"queue {self.queue}: batch {number} failed") from None

@@ -23,7 +23,7 @@ from delayq.spark.redis_options import RedisOptions
 
 TABLE = "events"
 MOST = 500_000
-EVERY = 60.0  # seconds: a batch is a file or more
+EVERY = 60.0  # seconds: each batch writes at least one file
 COLUMNS = (
     "queue string, shard int, entry string, id string, event string, at timestamp, attempt int, due_at timestamp, "
     "late double, consumer string, reason string, date date"

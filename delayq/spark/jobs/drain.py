@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812  # as all who write Spark know it
+from pyspark.sql import functions as F  # noqa: N812  # Spark's usual name
 
 from delayq.errors import InvalidInput, LakeMismatch, PipelineError
 from delayq.model.envelope import STAMP

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812  # as all who write Spark know it
+from pyspark.sql import functions as F  # noqa: N812  # Spark's usual name
 
 from delayq.errors import InvalidInput, LakeMismatch
 from delayq.lake.object_store import place, whole, write_json, write_table

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812  # as all who write Spark know it
+from pyspark.sql import functions as F  # noqa: N812  # Spark's usual name
 from pyspark.sql.pandas.functions import ArrowUDFType
 
 TaskWork: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Iterator[Sequence[Sequence[Any]]]]

@@ -11,7 +11,7 @@ from typing import TypeAlias
 import msgspec
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812  # as all who write Spark know it
+from pyspark.sql import functions as F  # noqa: N812  # Spark's usual name
 
 from delayq.errors import InvalidInput
 from delayq.model.validation import check_queue_name

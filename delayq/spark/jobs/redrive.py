@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import msgspec
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812  # as all who write Spark know it
+from pyspark.sql import functions as F  # noqa: N812  # Spark's usual name
 
 from delayq.errors import InvalidInput
 from delayq.model.configuration import per_second

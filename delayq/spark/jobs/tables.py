@@ -7,7 +7,7 @@ from glob import glob
 from pathlib import Path, PurePath
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812  # as all who write Spark know it
+from pyspark.sql import functions as F  # noqa: N812  # Spark's usual name
 from pyspark.sql import types as t
 
 from delayq.errors import InvalidInput

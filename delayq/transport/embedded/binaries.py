@@ -137,7 +137,7 @@ def _probe(path: Path) -> ServerBinary | str:
     """Return the server at `path`, or why it cannot be used."""
     try:
         run = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=PROBE_SECONDS, check=True)
-    except subprocess.CalledProcessError as error:  # such as a shared library that is missing
+    except subprocess.CalledProcessError as error:  # such as a missing shared library
         return f"does not run: {error.stderr.strip() or f'it exited with {error.returncode}'}"
     except (OSError, subprocess.SubprocessError) as error:
         return f"does not run: {error}"
