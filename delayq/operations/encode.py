@@ -135,7 +135,7 @@ def _unique_id(message: Outgoing) -> str:
     if message.id is None:
         raise InvalidInput(f"unique_for={message.unique_for!r} needs an id to reserve: give id=")
     if message.on_conflict == "replace":
-        raise InvalidInput('unique_for= and on_conflict="replace" exclude each other: give one of them')
+        raise InvalidInput('unique_for and on_conflict="replace" exclude each other: give one of them')
     return check_id(message.id)
 
 
