@@ -142,7 +142,7 @@ def _of_ledger(found: dict[str, Any]) -> Table:
 
 def _of_metrics(found: dict[str, Any]) -> Table:
     row = [
-        "a consumer drains",
+        "consume",
         _figure(found["per_second"], ",.0f"),
         _figure(found["bare_per_second"], ",.0f"),
         f"{1 - found['ratio']:.1%}",

@@ -97,7 +97,7 @@ def test_topics_are_compared_with_plain_redis_commands(results: dict[str, Any]):
 
 def test_cost_of_a_ledger_has_a_table(results: dict[str, Any]):
     found = table(results, "With a ledger, and without")
-    assert found.rows == [["a consumer drains", "90 (80–100)", "100 (1–2)", "20%", "12.3", "7.0", "1%"]]
+    assert found.rows == [["consume", "90 (80–100)", "100 (1–2)", "20%", "12.3", "7.0", "1%"]]
 
 
 def test_markdown_has_each_table_the_machine_and_the_settings(results: dict[str, Any]):

@@ -86,5 +86,5 @@ def test_rate_of_a_drain_leaves_out_the_first_tenth():
 
 
 def test_lost_messages_make_a_run_void():
-    with pytest.raises(ValueError, match="9 of 10 messages came"):
+    with pytest.raises(ValueError, match="9 of 10 messages arrived"):
         complete({"messages": 9}, 10)

@@ -22,7 +22,7 @@ def test_ratio_may_fall_by_a_fifth(ratio: float, fell: bool):
 
 @pytest.mark.parametrize("recorded", [{}, {"drain": 0.5, "pull": 0.5}, {"pull": 0.5}], ids=str)
 def test_measures_that_differ_from_the_recorded_ones_are_an_error(recorded: dict[str, float]):
-    with pytest.raises(ValueError, match="record them anew"):
+    with pytest.raises(ValueError, match="record the ratios again"):
         short.compare({"drain": 0.5}, recorded)
 
 
