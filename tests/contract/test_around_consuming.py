@@ -129,7 +129,7 @@ def test_queue_with_only_cron_functions_fails_other_messages(queue: Queue, drain
     assert drain(queue, None) == 1
     assert seen == [HandlerMissing]
     (info,) = queue.peek("retry")
-    assert "has only handlers of schedules here" in str(info.error)
+    assert "has no handler here" in str(info.error)
 
 
 def test_schedule_name_can_have_only_one_function(queue: Queue):

@@ -633,10 +633,10 @@ def test_doctor_finds_nothing_on_a_queue_with_schedules(queue: Queue, now: Now):
 
 
 WOUNDS: dict[str, Callable[[Any, Any], object]] = {
-    "has no record": lambda client, keys: client.hdel(keys.schedules, "tick"),
+    "has a next slot but no definition": lambda client, keys: client.hdel(keys.schedules, "tick"),
     "cannot be read": lambda client, keys: client.hset(keys.schedules, "tick", "junk"),
-    "is not armed": lambda client, keys: client.zrem(keys.armed, "tick"),
-    "has lost its occurrence": lambda client, keys: client.zadd(keys.armed, {"tick": 1_600_000_000_000}),
+    "has no next slot": lambda client, keys: client.zrem(keys.armed, "tick"),
+    "has lost its next occurrence": lambda client, keys: client.zadd(keys.armed, {"tick": 1_600_000_000_000}),
 }
 
 
