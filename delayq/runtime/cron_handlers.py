@@ -86,7 +86,9 @@ class CronHandlers:
         def refuse(message: Delivery[Any]) -> None:
             name = message.headers.get(NAME)
             if name is None:
-                raise HandlerMissing(f"queue {queue} has no handler here, only handlers of schedules: see @queue.handler")
+                raise HandlerMissing(
+                    f"queue {queue} has no handler here, only handlers of schedules: see @queue.handler"
+                )
             remove = shlex.join(["delayq", "cron", "remove", queue, str(name)])
             raise HandlerMissing(
                 f"schedule {name!r} has no handler here: this consumer lacks its @queue.cron function; if that was "
