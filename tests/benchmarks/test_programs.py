@@ -122,7 +122,7 @@ def test_consumer_is_awaited_until_ready_and_killed_at_the_end(tmp_path: Path):
 
 def test_consumer_that_prints_anything_but_ready_has_failed(tmp_path: Path):
     consuming = peer(tmp_path, "print('hello')")
-    with Program(consuming, "consume", "redis://h") as program, pytest.raises(PeerFailed, match="said 'hello'"):
+    with Program(consuming, "consume", "redis://h") as program, pytest.raises(PeerFailed, match="printed 'hello'"):
         program.wait_ready(PATIENCE)
 
 
