@@ -66,12 +66,12 @@ def _gone(known: Known) -> str:
         return f"{_ENDS[last.event]} at {at}{by}" + (f", because {_short(last.reason)}" if last.reason else "")
     if known.info is not None:
         return f"is gone from queue {known.queue}: it was cancelled or purged, or it expired"
-    never = f"is not in queue {known.queue}: it was never sent, or is gone"
+    never = f"is not in queue {known.queue}: it was never sent, or"
     if known.limits.events is None:
-        return f"{never}; the ledger would say how, but it is off"
+        return f"{never} is gone; the ledger would say how, but it is off"
     if known.ledger is None:
-        return f"{never}; the ledger would say how, but it cannot be read"
-    return f"{never} for longer than the ledger reaches back"
+        return f"{never} is gone; the ledger would say how, but it cannot be read"
+    return f"{never} has been gone for longer than the ledger reaches back"
 
 
 _ENDS = {"acked": "was acked", "cancelled": "was cancelled", "expired": "expired", "purged": "was purged"}

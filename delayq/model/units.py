@@ -32,7 +32,7 @@ def milliseconds(seconds: Seconds, what: str = "delay") -> int:
     if not value >= 0:
         raise InvalidTime(f"{what} {seconds!r} is not 0 or more seconds")
     if value * 1000 > MAX_TIME_MS:
-        raise InvalidTime(f"{what} {seconds!r} leads past the year 9999")
+        raise InvalidTime(f"{what} {seconds!r} is past the year 9999")
     # A float such as 0.07 is 70.00000000000001 ms: ignore a nanosecond, or the last digit of a float.
     ms = value * 1000
     return round(ms) if abs(ms - round(ms)) <= max(1e-6, math.ulp(ms)) else math.ceil(ms)
@@ -42,7 +42,7 @@ def delay_ms(delay: Seconds, what: str = "delay") -> int:
     """Return a delay from now as milliseconds; raises InvalidTime as `milliseconds` does."""
     ms = milliseconds(delay, what)
     if ms > _PLAIN_SECONDS * 1000 and ms + time.time() * 1000 > MAX_TIME_MS:
-        raise InvalidTime(f"{what} {delay!r} leads past the year 9999")
+        raise InvalidTime(f"{what} {delay!r} is past the year 9999")
     return ms
 
 
@@ -150,7 +150,7 @@ def parse_duration(text: str) -> float:
     except Overflow:  # a million digits
         ms = Decimal("Infinity")
     if ms > MAX_TIME_MS:
-        raise InvalidTime(f"{text!r} leads past the year 9999")
+        raise InvalidTime(f"{text!r} is past the year 9999")
     return float(ms / 1000)
 
 

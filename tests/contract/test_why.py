@@ -243,7 +243,7 @@ def test_why_uses_the_ledger_for_finished_messages(watched: Queue, take: Take, n
     watched.send("x", id="d", delay=5)
     watched.purge()
     assert told(watched, "d") == "d was purged at <0ms ago>"
-    assert told(watched, "e").endswith("it was never sent, or is gone for longer than the ledger reaches back")
+    assert told(watched, "e").endswith("it was never sent, or has been gone for longer than the ledger reaches back")
 
 
 def test_why_uses_the_ledger_to_name_the_holder(watched: Queue, drain: Drain, kind: str, client: redis.Redis, now: Now):

@@ -91,7 +91,7 @@ GONE = [
     ),
     (
         sentence(None, LEDGER, ledger=[]),
-        f"{NEVER} for longer than the ledger reaches back",
+        "is not in queue jobs: it was never sent, or has been gone for longer than the ledger reaches back",
     ),
     (sentence(None, LEDGER), f"{NEVER}; the ledger would say how, but it cannot be read"),
     (sentence(info("garbage")), "is gone from queue jobs: it was cancelled or purged, or it expired"),

@@ -144,7 +144,7 @@ def test_invalid_text_is_named():
     array = pa.array([b"fine", b"\xff"]).view(pa.string())
     read = Column(array, lambda part: cells(part, t.StringType(), "payload"))
     assert (read.values, list(read.errors)) == (["fine", None], [1])
-    assert str(read.errors[1]).startswith("payload has a value that Python cannot represent:  'utf-8' codec")
+    assert str(read.errors[1]).startswith("payload has a value that Python cannot represent: 'utf-8' codec")
 
 
 def test_long_column_keeps_each_error_at_its_row():

@@ -134,7 +134,7 @@ def test_folder_of_an_older_version_without_tallies_is_refused_at_once(
     with server.queue("jobs") as queue:
         queue.configure(events=True)
     write_bytes(f"{table.checkpoint}/commits/0", b"v1\n{}")
-    with pytest.raises(LakeMismatch, match=r"tally has nothing to go on with .* begin in another folder"):
+    with pytest.raises(LakeMismatch, match=r"tally has nothing to continue from .* begin in another folder"):
         follow(spark, server, ["jobs"], table.path, until_now=True)
     assert folders.names(table.checkpoint) == ["commits"]
 
@@ -165,7 +165,7 @@ def test_entries_dropped_before_they_were_counted_are_an_error_until_skipped(
         with pytest.raises(PipelineError, match="Killed"):
             Killing([(folders, "remove_folder")], 0).run(lambda: follow(spark, server, ["jobs"], path, until_now=True))
         queue.events.trim(max_length=2, approximate=False)
-    with pytest.raises(DataLost, match=r"6 of the entries .* What is left can be counted with --skip-lost"):
+    with pytest.raises(DataLost, match=r"6 of the entries .* The remaining entries can be counted with --skip-lost"):
         follow(spark, server, ["jobs"], path, until_now=True)
     told: list[Loss] = []
     follow(spark, server, ["jobs"], path, until_now=True, skip_lost=True, tell_loss=told.append)

@@ -390,11 +390,11 @@ def test_sizes_are_split_into_even_parts():
     ("option", "told"),
     [
         ({"read": "message"}, "'message': give one of messages, dead, stats, schedules"),
-        ({"states": "pending,gone"}, "'gone': give some of pending"),
+        ({"states": "pending,gone"}, "'gone': give any of pending"),
         ({"read": "dead", "states": "dead"}, '"states" for a batch of dead'),
         ({"after": "yesterday"}, "'yesterday': give milliseconds since 1970, or a time"),
         ({"before": "2026-01-01T00:00:00"}, "has no time zone"),
-        ({"columns": "id,size"}, "'size': give some of id, queue"),
+        ({"columns": "id,size"}, "'size': give any of id, queue"),
         ({"partitions": "0"}, "'0': give a whole number from 1"),
         ({"befor": "0"}, 'unknown option "befor" for'),
         ({"events": "mail"}, "queue and events to read: give one of"),

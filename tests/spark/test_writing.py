@@ -276,7 +276,7 @@ UTC_TIME = pa.timestamp("us", "UTC")
     ("columns", "told"),
     [
         ({"delay": pa.array([float("nan")])}, "delay nan is not 0 or more seconds"),
-        ({"delay": pa.array([float("inf")])}, "delay inf leads past the year 9999"),
+        ({"delay": pa.array([float("inf")])}, "delay inf is past the year 9999"),
         ({"delay": pa.array([60]), "timeout": pa.array([float("nan")])}, "timeout nan is not "),
         (
             {"delay": pa.array([60]), "due_at": pa.array([DUE], UTC_TIME)},

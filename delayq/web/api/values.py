@@ -136,7 +136,7 @@ def check_confirmed(confirm: str, kind: str, name: str) -> None:
 
 
 def check_times(**seconds: float | None) -> None:
-    """Raise InvalidInput, naming the field, if a duration leads past the year 9999."""
+    """Raise InvalidInput, naming the field, if a duration is past the year 9999."""
     for name, given in seconds.items():
         with field(name):
             delay_ms(given or 0, name)
