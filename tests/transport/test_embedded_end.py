@@ -220,7 +220,7 @@ def test_full_disk_that_ends_a_server_is_named(folder: Path, monkeypatch: pytest
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr("tempfile.TemporaryFile", refuse)
-    with pytest.raises(StoreError, match=rf"(?s){folder} ended as no space is left on its disk: .*DB loaded"):
+    with pytest.raises(StoreError, match=rf"(?s){folder} ended because its disk is full: .*DB loaded"):
         open_store(folder)
 
 

@@ -68,7 +68,8 @@ def test_folder_that_cannot_be_created_is_reported(folder: Path, spoil: Callable
 
 
 @pytest.mark.parametrize(
-    ("said", "reason"), [("Redis server v=6.0.16 sha=0", "is redis 6.0.16, older than 6.2"), ("hello", "says 'hello'")]
+    ("said", "reason"),
+    [("Redis server v=6.0.16 sha=0", "is redis 6.0.16, older than 6.2"), ("hello", "reports its version as 'hello'")],
 )
 def test_unsuitable_program_is_reported(folder: Path, monkeypatch: pytest.MonkeyPatch, said: str, reason: str):
     monkeypatch.setenv("DELAYQ_REDIS_SERVER", script(folder.parent, said))
