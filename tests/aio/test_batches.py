@@ -128,7 +128,7 @@ def test_batch_that_outlasts_the_shutdown_timeout_is_cancelled_and_handed_back(r
         async with Queue("jobs", url=url, max_retries=0) as queue:
             began, cancelled = asyncio.Event(), asyncio.Event()
 
-            @queue.batch_handler(max_messages=2)
+            @queue.batch_handler(max_messages=2, max_wait=3600)
             async def handle(_: list[Message]) -> None:
                 began.set()
                 try:

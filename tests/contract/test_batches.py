@@ -57,7 +57,7 @@ def test_batch_can_be_larger_than_one_claim(queue: Queue, drain: Drain):
 
 def test_batches_are_handled_concurrently(queue: Queue, drain: Drain):
     sizes: list[int] = []
-    registered(queue, queue.batch_handler(max_messages=10), lambda batch: sizes.append(len(batch)))
+    registered(queue, queue.batch_handler(max_messages=10, max_wait=3600), lambda batch: sizes.append(len(batch)))
     queue.send_many(Outgoing(n) for n in range(95))
     assert drain(queue, None, concurrency=4) == 95
     assert sorted(sizes) == [5, *[10] * 9]

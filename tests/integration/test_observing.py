@@ -160,7 +160,7 @@ def test_handlers_in_processes_are_counted(queue: Queue):
 
 
 def test_batch_counts_as_one_handler_run(queue: Queue):
-    @queue.batch_handler(max_messages=10)
+    @queue.batch_handler(max_messages=10, max_wait=3600)
     def all_of(_: Any) -> None: ...
 
     queue.send_many([Outgoing(n) for n in range(10)])
