@@ -184,7 +184,9 @@ def test_failing_on_dead_is_logged_and_the_other_hooks_still_run(queue: Queue, d
 
 
 def test_on_dead_is_called_for_a_message_in_a_batch(queue: Queue, drain: Drain, told: list[MessageInfo]):
-    registered(queue, queue.batch_handler(max_messages=10, max_wait=3600), lambda batch: {batch[0].id: Reject("unwanted")})
+    registered(
+        queue, queue.batch_handler(max_messages=10, max_wait=3600), lambda batch: {batch[0].id: Reject("unwanted")}
+    )
     for n in range(3):
         queue.send(n)
     assert drain(queue, None) == 3
