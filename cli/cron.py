@@ -82,7 +82,7 @@ name_argument = click.argument("schedule_name", metavar="NAME")
     type=JITTER,
     default=0,
     metavar="TIME",
-    help="Delay each slot by up to this time; the delay of a slot is always the same.",
+    help="Delay each slot by less than this; the same slot always gets the same delay.",
 )
 @retries_option
 @timeout_option

@@ -36,9 +36,9 @@ def doctor(server: ServerOptions, names: Sequence[str], lake: str | None, repair
     """
     logging.getLogger("delayq").setLevel(logging.ERROR)  # the report has these warnings
     healthy = True
-    in_lake = [] if lake is None else lakes.queues(lake)
+    in_lake = [] if lake is None else lakes.check(lake)
     if lake is not None and not in_lake:
-        note(f"the lake {lake} does not exist or holds no messages")
+        note(f"the lake {lake} holds no messages")
     known_names = sorted({*server.queue_names(), *in_lake})
     chosen = names or known_names
     if not chosen:

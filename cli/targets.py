@@ -63,7 +63,7 @@ def load_queue(target: str) -> Queue | AsyncQueue:
     for name in path.split("."):
         queue = getattr(queue, name, None)
     if not isinstance(queue, Queue | AsyncQueue):
-        what = f"is a {type(queue).__name__}, not a Queue" if queue is not None else "does not exist"
+        what = f"is of type {type(queue).__name__}, not a Queue" if queue is not None else "does not exist"
         raise click.UsageError(f"{target} {what}: {_queues_of(module)}")
     if not queue.handlers:
         raise click.UsageError(f"{target} has no handler: decorate a function with @{path}.handler")
@@ -83,7 +83,7 @@ def load_function(target: str) -> Callable[..., Any]:
     for name in path.split("."):
         function = getattr(function, name, None)
     if not callable(function):
-        what = f"is a {type(function).__name__}, not a function" if function is not None else "does not exist"
+        what = "does not exist" if function is None else f"is of type {type(function).__name__}, not a function"
         raise click.UsageError(f"{target} {what}: with --topic, give a function that takes a Record")
     return function  # type: ignore[no-any-return]
 

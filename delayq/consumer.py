@@ -29,8 +29,7 @@ from delayq.runtime.time_limit import TimeLimit
 class Consumer(Lifecycle):
     """Takes the messages of queues as they fall due and runs a handler for each.
 
-    It survives exceptions of handlers and restarts of the server.
-    Leases are renewed while handlers run.
+    It survives exceptions of handlers and restarts of the server. Leases are renewed while handlers run.
 
     Args:
         queue: one queue, or several: backlogged queues in a list share the handlers equally, those in a dict by
@@ -41,15 +40,14 @@ class Consumer(Lifecycle):
         strict: start a queue's messages only while no queue before it in the list has any waiting here.
         concurrency: handlers, or batches, that run at the same time, over all queues: 1 to 10,000. Default: 8, or
             with processes one per core.
-        shutdown_timeout: how long running handlers may take at the end, seconds (0 or more) or a timedelta. Then
-            their messages are handed back without using a retry.
+        shutdown_timeout: how long running handlers may take at the end, seconds (0 or more) or a timedelta. Then their
+            messages are handed back without using a retry.
         timeout: time limit of a handler with its middleware, seconds (0.001 to 86,400) or a timedelta; None for no
-            limit. A message sent with a `timeout` has that instead.
-            A thread cannot be stopped.
-            It is logged and counted, and continues under its lease. A process is killed, which fails the delivery.
+            limit. A message sent with a `timeout` has that instead. A process that takes longer is killed, which fails
+            the delivery. A thread cannot be stopped: it is logged and counted, and continues under its lease.
         pool: "thread", or "process" for CPU-bound handlers, which then run in `concurrency` processes. The handler must
-            be a plain top-level function of a module, as must the middleware and the functions of schedules, since
-            each process imports them.
+            be a plain top-level function of a module, as must the middleware and the functions of schedules, since each
+            process imports them.
         initializer: with pool="process": a top-level function that is called first in each process.
         name: of this consumer; None for host, process and a random part.
 
@@ -102,7 +100,7 @@ class Consumer(Lifecycle):
 
     @property
     def handler(self) -> Callable[[Message], Any]:
-        """The function that is called with each message, of several queues, the first."""
+        """The function that is called with each message; of several queues, the first."""
         return self._stacks[0].handler
 
     @property
@@ -121,8 +119,8 @@ class Consumer(Lifecycle):
     def run(self, *, burst: bool = False, max_messages: int | None = None) -> int:
         """Consume until `stop`, SIGTERM or SIGINT; then finish running handlers and hand back what has not started.
 
-        A second signal ends it at once: running messages are redelivered when their leases end. (Signals are handled
-        in the main thread only.)
+        A second signal ends it at once: running messages are redelivered when their leases end. (Signals are handled in
+        the main thread only.)
 
         Args:
             burst: return when no message is due.

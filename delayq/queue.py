@@ -317,8 +317,8 @@ class Queue:
         annotated as Order, it gets the payload. A payload that does not match makes its message a dead letter.
 
         Raises:
-            InvalidInput: it is not callable; it is a coroutine or generator function; its annotation cannot be
-                resolved or is not a type for payloads; or the queue already has a handler.
+            InvalidInput: it is not callable; it is a coroutine or generator function; its annotation cannot be resolved
+                or is not a type for payloads; or the queue already has a handler.
         """
         if function is ...:
             return self.handler
@@ -381,8 +381,8 @@ class Queue:
     ) -> Callable[[Handler], Handler]:
         """Register a function that a `Consumer` of this queue calls at the slots of a schedule (a decorator).
 
-        A consumer stores the schedule when it starts; the options are those of `Schedules.add`.
-        Its result or error means the same as in `handler`.
+        A consumer stores the schedule when it starts; the options are those of `Schedules.add`. Its result or error
+        means the same as in `handler`.
 
         Args:
             name: of the schedule; the function's own when None.
@@ -528,7 +528,7 @@ class Queue:
         return self._executor.execute(garbage.collect(self._context))
 
     def stats(self) -> QueueStats:
-        """Count everything."""
+        """Return the counts of the queue."""
         return self._executor.execute(inspect.stats(self._context))
 
     def sample(self) -> bool:

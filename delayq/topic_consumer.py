@@ -37,19 +37,18 @@ class TopicConsumer(Lifecycle):
     Args:
         group: from `Topic.group`. Close its topic only after the consumer has ended.
         handler: called with each `Record`, or with its payload if it is annotated with the payload's type (see
-            `Queue.handler`); on a thread. When it returns, the
-            record is acked. Returning False or raising retries the record after the backoff; after `max_deliveries`
-            deliveries, it becomes a dead letter of the group. Reject makes it one at once, RetryAfter sets the wait.
+            `Queue.handler`). When it returns, the record is acked. Returning False or raising retries the record after
+            the backoff; after `max_deliveries` deliveries, it becomes a dead letter of the group. Reject makes it one
+            at once, RetryAfter sets the wait.
         concurrency: handlers that run at the same time: 1 to 10,000.
         ack_timeout: seconds (0.001 to 86,400) or a timedelta after which others take over the records of a dead
             consumer; live consumers renew theirs three times as often.
         backoff: a function that returns how long a record waits after a failure. It gets the number of the delivery
             and, if it takes a second argument, the error that was raised (or None). None for an exponential one.
-        shutdown_timeout: how long running handlers may take at the end, seconds or a timedelta. Then their records
-            are handed back without counting a delivery.
+        shutdown_timeout: how long running handlers may take at the end, seconds or a timedelta. Then their records are
+            handed back without counting a delivery.
         timeout: time limit of a handler with its middleware, seconds (0.001 to 86,400) or a timedelta; None for no
-            limit. A thread cannot be
-            stopped: it is logged and counted, and continues while its record is renewed.
+            limit. A thread cannot be stopped: it is logged and counted, and continues while its record is renewed.
         middleware: its functions for deliveries run around the handler and get the record; its functions for the start
             and the stop of a consumer run, too.
         name: of this consumer, 1 to 256 bytes, unique within the group: when it comes back, it first handles what

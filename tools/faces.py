@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from functools import partial
+import textwrap
 from pathlib import Path
 
 import click
@@ -36,7 +36,7 @@ MADE = {
 """The modules of the async API, and the module generated from each, in ``delayq``."""
 
 EXCHANGES = (
-    (r" of the async face\b", ""),
+    (r" of the async API\b", ""),
     (r": `delayq\.\w+`, awaited\.$", "."),
     (r"<aio\.", "<"),
     (r"\basync (?=def|with|for)", ""),
@@ -63,11 +63,10 @@ TEXTS: dict[str, dict[str, str]] = {
         "to wait without `await`.": "Leases are renewed while handlers run.",
         "An async one runs on the event loop, a plain one in a thread.": "",
         "Async handlers are cancelled.": "",
-        "An async handler that takes longer is cancelled and a process is killed, which fails the delivery. A": "A",
-        "It is logged and counted, and continues under its lease.": "It is logged and counted, and continues under its "
-        "lease. A process is killed, which fails the delivery.",
-        "Its messages are then those of the sync face.": "",
-        "and awaited if async; of": "of",
+        "An async handler that takes longer is cancelled and a process is killed, which": "A process that takes longer "
+        "is killed, which",
+        "Its messages are then those of the sync API.": "",
+        ", and awaited if async;": ";",
         "If the awaiting task is cancelled, the handlers are cancelled too, and their messages are handed back.": "",
     },
     "aio/dead_letters": {"It is a plain function.": ""},
@@ -80,7 +79,7 @@ TEXTS: dict[str, dict[str, str]] = {
     },
     "aio/topic": {"A topic belongs to one event loop.": "A topic may be used by several threads."},
     "aio/topic_consumer": {
-        "an async one runs on the event loop, a plain one on a thread.": "on a thread.",
+        "An async one runs on the event loop, a plain one in a thread.": "",
         "Async handlers are cancelled.": "",
         "An async handler that takes longer is cancelled, which fails its delivery. A": "A",
     },
@@ -91,6 +90,13 @@ TEXTS: dict[str, dict[str, str]] = {
     },
 }
 """Sentences of a module that are true for only one of the two APIs."""
+
+MARK = "\0"
+"""Marks the paragraphs with a replaced sentence, which are wrapped again."""
+
+ITEM = re.compile(r" *\w[\w, ]*: ")
+SECTION = re.compile(r" *\w+:")
+WIDTH = 120
 
 HEAD = "# Made from delayq/{name}.py by `make faces`: change that file.\n"
 
@@ -104,18 +110,46 @@ def made(name: str) -> str:
     text = (PACKAGE / f"{name}.py").read_text()
     for theirs, ours in TEXTS.get(name, {}).items():
         sentence = r"\s+".join(map(re.escape, theirs.split()))  # which may be broken over lines anywhere
-        text, count = re.subn(sentence if ours else rf"\s*{sentence}", partial(_exchanged, ours), text)
+        text, count = re.subn(sentence if ours else rf"\s*{sentence}", MARK + ours, text)
         if not count:
             raise ValueError(f"delayq/{name}.py no longer says {theirs!r}: change TEXTS in tools/faces.py")
+    text = _wrapped(text)
     for pattern, replacement in EXCHANGES:
         text = re.sub(pattern, replacement, text, flags=re.MULTILINE)
     return _formatted(HEAD.format(name=name) + text, target(name))
 
 
-def _exchanged(ours: str, match: re.Match[str]) -> str:
-    """Return the replacement of a sentence, on its own line if the sentence was broken over lines."""
-    breaks: list[str] = re.findall(r"\n *", match[0]) if ours else []
-    return "".join(breaks[-1:]) + ours
+def _wrapped(text: str) -> str:
+    """Wrap the paragraphs that contain a mark, and remove the marks."""
+    paragraphs: list[list[str]] = []
+    above = ""
+    for line in text.split("\n"):
+        if not paragraphs or _begins(line, above, paragraphs[-1][0]):
+            paragraphs.append([])
+        paragraphs[-1].append(line)
+        above = line
+    return "\n".join(_filled(each) if any(MARK in line for line in each) else "\n".join(each) for each in paragraphs)
+
+
+def _begins(line: str, above: str, first: str) -> bool:
+    """Return whether a line of a docstring begins a paragraph or an item, after one that begins with `first`."""
+    is_item = ITEM.match(line) is not None and _indent(line) == _indent(first)
+    is_aside = not above.strip() or not line.strip() or '"""' in line or above.endswith('"""')
+    is_first = SECTION.fullmatch(above) is not None or len(_indent(line)) < len(_indent(above))
+    return is_aside or is_first or is_item
+
+
+def _filled(lines: list[str]) -> str:
+    indent = _indent(lines[0])
+    rest = _indent(lines[1]) if lines[1:] else indent + " " * 4 * bool(ITEM.match(lines[0]))
+    words = " ".join(" ".join(lines).replace(MARK, "").split())
+    return textwrap.fill(
+        words, WIDTH, initial_indent=indent, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
+    )
+
+
+def _indent(line: str) -> str:
+    return line[: len(line) - len(line.lstrip())]
 
 
 def target(name: str) -> Path:

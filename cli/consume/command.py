@@ -149,8 +149,8 @@ def consume(
       environment  DELAYQ_ID, DELAYQ_QUEUE, DELAYQ_ATTEMPT (deliveries of this ID
                    so far), DELAYQ_MAX_RETRIES, DELAYQ_DUE_AT, and
                    DELAYQ_HEADER_NAME for each header
-      exit code    0 acks; 65 (EX_DATAERR) makes it a dead letter at once;
-                  75 (EX_TEMPFAIL), any other code or a signal: retried later
+      exit code    0 acks it; 65 (EX_DATAERR) makes it a dead letter at once;
+                  75 (EX_TEMPFAIL), any other code or a signal retries it later
       stdout       passes through
       stderr       is logged line by line; its end is kept as the error
     """  # noqa: D301  # click wants the character

@@ -96,8 +96,8 @@ def tell_loaded(files: Sequence[dict[str, Any]], as_json: bool) -> None:
     say(f"{loaded}; {others}" if others else loaded)
 
 
-def check(lake: str, queue: str | None) -> None:
-    """Refuse a lake that does not exist; an empty lake is one to which nothing was sent yet.
+def check(lake: str, queue: str | None = None) -> list[str]:
+    """Refuse a lake that does not exist, or return the names of its queues; it is empty if nothing was sent to it yet.
 
     A queue that is not in the lake may not have deferred anything yet: print a note to stderr.
     """
@@ -110,6 +110,7 @@ def check(lake: str, queue: str | None) -> None:
     known = queues(lake)
     if queue is not None and queue not in known:
         note(f"the lake {lake} holds nothing of queue {queue}; it has {', '.join(known) or 'no queues'}")
+    return known
 
 
 def queues(lake: str) -> list[str]:

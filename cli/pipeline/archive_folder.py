@@ -19,6 +19,6 @@ def check_archive(path: str, queues: Sequence[str] = ()) -> None:
     known = sorted(parts | set(queues_of(path)))
     if unknown := [name for name in queues if name not in known]:
         raise InvalidInput(
-            f"queue {', '.join(unknown)} is not in the archive {path!r}, which has {', '.join(known) or 'none'}: "
+            f"the archive {path!r} has no queue {' or '.join(unknown)}; it has {', '.join(known) or 'none'}: "
             "add a queue with delayq pipeline archive"
         )

@@ -65,7 +65,7 @@ def open_journal(queue: Queue, name: str, stream: IO[bytes], resume: bool) -> Ch
     """
     journal = CheckpointExecutor(queue, _identity(name, stream))
     if resume and journal.known_run is None:
-        note(f"{name} was not sent to {queue.name} before: starting with line 1")
+        note(f"no earlier send of {name} to {queue.name} is known: starting with line 1")
     elif resume:
         notes = journal.current
         if _holds(name, stream, notes):

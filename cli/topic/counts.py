@@ -13,7 +13,7 @@ from delayq.operations.topics import explain, read
 
 from ..connection import ServerOptions
 from ..options import ExampledCommand, example, json_option, server_options
-from ..output import note, print_fields, print_json, print_table
+from ..output import note, plural, print_fields, print_json, print_table
 
 
 def topic_counts(server: ServerOptions, name: str) -> dict[str, Any]:
@@ -70,7 +70,8 @@ def print_topics(counts: Sequence[dict[str, Any]]) -> None:
 
 
 def _of_group(group: GroupInfo) -> str:
-    return f"lag {lag_text([group])}, {group.unacked:,} unacked, {group.dead:,} dead, {group.consumers:,} consumers"
+    consumers = plural(group.consumers, "consumer")
+    return f"lag {lag_text([group])}, {group.unacked:,} unacked, {group.dead:,} dead, {consumers}"
 
 
 @click.command(

@@ -87,7 +87,9 @@ def ack(group: Group, ids: Sequence[str], as_json: bool) -> None:
     else:
         say(f"acked {plural(acked, 'record')}")
     if left := len(set(ids)) - acked:
-        raise click.ClickException(f"not acked: {left} of {len(set(ids))}, which are not unacked in group {group.name}")
+        raise click.ClickException(
+            f"not acked: {left} of {len(set(ids))}, not in the unacked list of group {group.name}"
+        )
 
 
 @group.command(
@@ -183,4 +185,4 @@ def _report(done: str, count: int, wanted: int, as_json: bool) -> None:
     else:
         say(f"{done} {plural(count, 'record')}")
     if wanted > count:
-        raise click.ClickException(f"unchanged: {wanted - count} of {wanted}, which are not dead")
+        raise click.ClickException(f"unchanged: {wanted - count} of {wanted}, not dead")

@@ -131,7 +131,9 @@ def claim(
     # Not with `fetch_not_acked`: a person at a terminal also wants to know what was buried and cleared.
     done = topic.execute(reclaim.reclaim, group_name, consumer, idle, limit, max_deliveries)
     if done.records or not (done.buried or done.ghosts):
-        print_records(done.records, long, as_json, f"group {group_name} has no records that were unacked for this long")
+        print_records(
+            done.records, long, as_json, f"group {group_name} has no records that have been unacked for that long"
+        )
     tell = note if as_json else say
     if done.buried:
         tell(f"buried {plural(done.buried, 'record')}: see delayq topic group dead")

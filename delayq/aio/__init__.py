@@ -1,4 +1,4 @@
-"""The async face of delayq: the same names, awaited, on redis.asyncio.
+"""The async API of delayq: the same names, awaited, on redis.asyncio.
 
 What is not awaited is shared: `Outgoing`, `SentMessage`, `backoff` and `content_id` of `delayq`, `MessageInfo` and
 `QueueStats` of `delayq.types`, and the errors of `delayq.errors`.

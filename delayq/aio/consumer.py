@@ -1,4 +1,4 @@
-"""The consumer of the async face: runs the handlers of one queue or several on their messages, as they fall due."""
+"""The consumer of the async API: runs the handlers of one queue or several on their messages, as they fall due."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class Consumer(Lifecycle):
             their messages are handed back without using a retry. Async handlers are cancelled.
         timeout: time limit of a handler with its middleware, seconds (0.001 to 86,400) or a timedelta; None for no
             limit. A message sent with a `timeout` has that instead. An async handler that takes longer is cancelled
-            and a process is killed, which fails the delivery. A thread cannot be stopped. It is logged and counted,
+            and a process is killed, which fails the delivery. A thread cannot be stopped: it is logged and counted,
             and continues under its lease.
         pool: "thread", or "process" for CPU-bound handlers, which then run in `concurrency` processes. The handler must
             be a plain top-level function of a module, as must the middleware and the functions of schedules, since
-            each process imports them. Its messages are then those of the sync face.
+            each process imports them. Its messages are then those of the sync API.
         initializer: with pool="process": a top-level function that is called first in each process.
         name: of this consumer; None for host, process and a random part.
 

@@ -1,4 +1,4 @@
-"""The dead letters of a queue of the async face."""
+"""The dead letters of a queue of the async API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The doctor of the async face: checks a queue in use for faults, and repairs what can be repaired.
+"""The doctor of the async API: checks a queue in use for faults, and repairs what can be repaired.
 
 report = await examine(Queue("emails"))
 for finding in report.findings:

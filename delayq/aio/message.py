@@ -1,4 +1,4 @@
-"""Messages as a consumer of the async face receives them."""
+"""Messages as a consumer of the async API receives them."""
 
 from __future__ import annotations
 

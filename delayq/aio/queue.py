@@ -1,4 +1,4 @@
-"""A queue of the async face: sending, receiving and managing."""
+"""A queue of the async API: sending, receiving and managing."""
 
 from __future__ import annotations
 
@@ -528,7 +528,7 @@ class Queue:
         return await self._executor.execute(garbage.collect(self._context))
 
     async def stats(self) -> QueueStats:
-        """Count everything."""
+        """Return the counts of the queue."""
         return await self._executor.execute(inspect.stats(self._context))
 
     async def sample(self) -> bool:

@@ -1,4 +1,4 @@
-"""The queues on a server of the async face."""
+"""The queues on a server of the async API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The schedules of a queue of the async face."""
+"""The schedules of a queue of the async API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A topic of the async face: each of its groups gets every record that is published to it."""
+"""A topic of the async API: each of its groups gets every record that is published to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The consumer of topics of the async face: runs a handler on the records of one of a topic's groups."""
+"""The consumer of topics of the async API: runs a handler on the records of one of a topic's groups."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class TopicConsumer(Lifecycle):
     Args:
         group: from `Topic.group`. Close its topic only after the consumer has ended.
         handler: called with each `Record`, or with its payload if it is annotated with the payload's type (see
-            `Queue.handler`); an async one runs on the event loop, a plain one on a thread. When it returns, the
+            `Queue.handler`). An async one runs on the event loop, a plain one in a thread. When it returns, the
             record is acked. Returning False or raising retries the record after the backoff; after `max_deliveries`
             deliveries, it becomes a dead letter of the group. Reject makes it one at once, RetryAfter sets the wait.
         concurrency: handlers that run at the same time: 1 to 10,000.

@@ -1,4 +1,4 @@
-"""A group of a topic of the async face: its consumers share the topic's records, each going to one of them."""
+"""A group of a topic of the async API: its consumers share the topic's records, each going to one of them."""
 
 from __future__ import annotations
 

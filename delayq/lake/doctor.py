@@ -13,7 +13,7 @@ from delayq.lake import layout
 from delayq.lake.layout import DeferredMessage, File, Loaded, Manifest
 from delayq.lake.load import marks
 from delayq.lake.queue_folder import Hour, QueueFolder, rows_of
-from delayq.model.units import from_ms, show_moment
+from delayq.model.units import from_ms, plural, show_moment
 from delayq.operations.doctor.report import silent
 from delayq.operations.inspect import find_all
 from delayq.operations.queue_context import QueueContext, server_ms
@@ -115,7 +115,7 @@ class _Examination:
         if due:
             since = show_moment(from_ms(min(due)), from_ms(self._now_ms))
             where = f"{self._folder.hour_folder(hour.name)}/{file.name}"
-            text = f"{len(due)} messages of {where} are due, the first since {since}"
+            text = f"{where} still holds {plural(len(due), 'due message')}, the first due since {since}"
             self._tell("lake-left-behind", text, f"run delayq pipeline hydrate {self._queue.name}, and more often")
 
     def _look_for(self, hour: Hour, file: File, loaded: Loaded, table: pa.Table) -> None:
@@ -126,7 +126,7 @@ class _Examination:
         if lost:
             folder = self._folder.hour_folder(hour.name)
             text = (
-                f"{len(lost)} messages of {folder}/{file.name} were loaded, but are not in Redis: "
+                f"Redis does not have {plural(len(lost), 'loaded message')} of {folder}/{file.name}: "
                 f"{', '.join(lost[:NAMED])}{', …' if len(lost) > NAMED else ''}"
             )
             until = from_ms(loaded.reserved_until_ms).isoformat(timespec="minutes")

@@ -176,8 +176,8 @@ def verdicts_of(returned: object, messages: Sequence[Delivery[Any]]) -> list[Any
         return [returned] * len(messages)
     if not isinstance(returned, Mapping):
         raise InvalidInput(
-            f"the batch handler returned a {type(returned).__name__}: return None if all succeeded, or a dict of ids "
-            "and verdicts"
+            f"the batch handler returned a value of type {type(returned).__name__}: return None if all succeeded, or "
+            "a dict of ids and verdicts"
         )
     known = {message.id for message in messages}
     verdicts: dict[str, Any] = {}

@@ -201,6 +201,6 @@ def _check(load: Load) -> None:
         raise InvalidInput(f"{load.server_memory} bytes is too little memory for a server: give 64m or more")
     if load.rate is not None and load.rate < load.mean:
         raise InvalidInput(
-            f"a peak of {load.rate:g} messages a second is below the mean of {load.mean:.4g}, at which "
+            f"a peak of {load.rate:g}/s is below the mean of {load.mean:.4g}/s, at which "
             f"{load.messages:,} messages fall due within {show_duration(load.spread)}: give a higher rate"
         )

@@ -219,7 +219,7 @@ def _checked(headers: Headers | None) -> dict[str, Any] | None:
             raise InvalidInput(f"header name {name!r} is not a string")
         if not isinstance(value, _HEADER_TYPES):
             raise InvalidInput(
-                f"header {name!r} is a {type(value).__name__}: use a string, bytes, a number, a boolean or None"
+                f"header {name!r} is of type {type(value).__name__}: use a string, bytes, a number, a boolean or None"
             )
     checked = dict(headers)
     try:

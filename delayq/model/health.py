@@ -13,7 +13,7 @@ from delayq.model.queue_stats import QueueStats
 from delayq.model.rates import Rates, between
 from delayq.model.record import GroupConsumer, GroupInfo, lag_text
 from delayq.model.text import printable_id
-from delayq.model.units import show_duration, show_moment
+from delayq.model.units import plural, show_duration, show_moment
 
 LATE_SECONDS = 1.024  # the end of a bucket of lateness
 WINDOW = dt.timedelta(minutes=5)  # earlier events are not current trouble
@@ -82,7 +82,7 @@ def _troubles(stats: QueueStats, rates: Rates | None, consumers: Sequence[Consum
         span, least = show_duration(rates.seconds), show_duration(late / 2)
         yield Trouble("late", f"At least 1 % of the hand-outs in the last {span} were more than {least} late.")
     if rates and rates.died:
-        more, span = _counted(rates.died, "message"), show_duration(rates.seconds)
+        more, span = plural(rates.died, "message"), show_duration(rates.seconds)
         yield Trouble("dead-growing", f"{more} died within the last {span}; {stats.dead:,} are dead now.")
     if stats.paused_since is not None:
         until = "" if stats.paused_until is None else f" until {show_moment(stats.paused_until, stats.at)}"
@@ -100,7 +100,7 @@ def _group_troubles(
     if earlier is not None and group.lag > BEHIND_RECORDS and group.lag > earlier.lag:
         yield Trouble("behind", f"{behind}; a few minutes ago it was {lag_text([earlier])}.")
     if group.dead:
-        yield Trouble("dead-letters", f"The group has {_counted(group.dead, 'dead letter')}.")
+        yield Trouble("dead-letters", f"The group has {plural(group.dead, 'dead letter')}.")
 
 
 def _silent(consumers: Sequence[GroupConsumer]) -> str:
@@ -121,9 +121,5 @@ def _absent(consumers: Sequence[ConsumerInfo]) -> str:
 def _unaccounted(missing: int) -> str:
     is_one = abs(missing) == 1
     if missing > 0:
-        return f"{_counted(missing, 'sent message')} {'is' if is_one else 'are'} unaccounted for"
-    return f"{_counted(-missing, 'message')} {'exists that was' if is_one else 'exist that were'} never counted"
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+        return f"{plural(missing, 'sent message')} {'is' if is_one else 'are'} unaccounted for"
+    return f"{plural(-missing, 'message')} {'exists that was' if is_one else 'exist that were'} never counted"

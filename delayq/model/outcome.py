@@ -197,7 +197,7 @@ def of_return(value: Any) -> Outcome:
     if value is None:  # the usual case, without the third of a microsecond for the checks below
         return DONE
     if inspect.isawaitable(value) or inspect.isgenerator(value) or inspect.isasyncgen(value):
-        return Failed(error=f"the handler returned a {type(value).__name__}, which would never run")
+        return Failed(error=f"the handler returned an object of type {type(value).__name__}, which would never run")
     if value is False:
         return Failed(error="the handler returned False")
     return AckAndSend(_listed(value.then)) if isinstance(value, Ack) else DONE

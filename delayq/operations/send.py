@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from delayq.errors import DelayqError, DuplicateMessage, InvalidInput, NotReplicated
 from delayq.model.delivery import Outgoing, SentMessage
 from delayq.model.middleware import Sending
-from delayq.model.units import from_ms
+from delayq.model.units import from_ms, plural
 from delayq.operations import configure
 from delayq.operations.byte_budget import UP_BYTES, trips
 from delayq.operations.encode import EncodedMessage, encode_all, listed, no_outgoing
@@ -61,7 +61,8 @@ def send_many(
         with context.middleware.sending(sending):
             if len(sending.messages) != count:
                 raise InvalidInput(
-                    f"middleware turned {count} messages into {len(sending.messages)}: replace each by exactly one"
+                    f"middleware turned {plural(count, 'message')} into {len(sending.messages)}: replace each by "
+                    "exactly one"
                 )
             sent = yield from send(context, (yield from _encoded(context, sending.messages)), wait_replicas)
             sending.sent = list(sent)

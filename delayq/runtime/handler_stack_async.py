@@ -1,4 +1,4 @@
-"""How the messages of a queue of the async face are handled: by which function, and in which kind of pool."""
+"""How the messages of a queue of the async API are handled: by which function, and in which kind of pool."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How consumers of the async face run: in the caller's task or in their own, until they are stopped."""
+"""How consumers of the async API run: in the caller's task or in their own, until they are stopped."""
 
 from __future__ import annotations
 

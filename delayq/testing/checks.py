@@ -10,7 +10,7 @@ from delayq.errors import InvalidInput
 from delayq.model.envelope import encode_envelope, open_body, parse
 from delayq.model.message_info import MessageInfo
 from delayq.model.queue_stats import QueueStats
-from delayq.model.units import Seconds, milliseconds
+from delayq.model.units import Seconds, milliseconds, plural
 from delayq.testing.sent import STATES, SentInfo
 
 ANY: Any = type("Any", (), {"__repr__": lambda _: "anything"})()
@@ -64,7 +64,7 @@ class Wanted:
         __tracebackhide__ = True
         found = [message for message in messages if self.fits(message)]
         if not found or (count is not None and len(found) != count):
-            how_many = "no message" if not found else f"{len(found)} messages, not {count}"
+            how_many = "no message" if not found else f"{plural(len(found), 'message')}, not {count}"
             raise AssertionError(_described(f"{how_many} with {self} in what was sent to {queue}", messages))
         return found[0]
 

@@ -20,8 +20,8 @@ class Clock(BaseClock):
     """The time of queues in memory: it stands still until the test moves it.
 
     `advance` lets time pass without a consumer, `run_for` and `run_until` let it pass with a consumer at work, and
-    `run_due` runs a consumer while time stands still.
-    Handlers run in the test's thread, one at a time, and messages are acked, retried or buried as in production.
+    `run_due` runs a consumer while time stands still. Handlers run in the test's thread, one at a time, and messages
+    are acked, retried or buried as in production.
 
     Args:
         start: an aware datetime; None for now, in whole milliseconds.

@@ -29,7 +29,7 @@ called = awaited  # in a handler's place: a plain one runs in a thread, as in pr
 
 
 async def run(program: Generator[Callable[[], Any], Any, T]) -> T:
-    """Make the calls that a program yields, await those of the async face, and return what the program returns."""
+    """Make the calls that a program yields, await those of the async API, and return what the program returns."""
     return await trampoline.run_async(program, _call)
 
 

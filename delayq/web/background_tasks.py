@@ -218,7 +218,7 @@ def word_of(form: Mapping[str, str]) -> str:
     """Return the word that makes a form unique; raises InvalidInput."""
     word = form.get("once", "")
     if not word or len(word) > MOST_WORD:
-        raise InvalidInput(f"the form has an invalid field once ({word[:MOST_WORD]!r}): reload its page")
+        raise InvalidInput(f"the form's field once is invalid ({word[:MOST_WORD]!r}): reload its page")
     return word
 
 

@@ -185,7 +185,7 @@ def _known(field: str, value: str, values: tuple[T, ...]) -> T:
     for each in values:
         if each == value:
             return each
-    raise InvalidInput(f"unknown {field} {value!r}: expected one of {', '.join(values)}")
+    raise InvalidInput(f"unknown {field} {value!r}; expected one of {', '.join(values)}")
 
 
 class SingleQueue(msgspec.Struct, frozen=True):

@@ -118,7 +118,7 @@ BAD = [
     (["consume", "emails:"], "'emails:' is not MODULE:QUEUE"),
     (["consume", "nowhere:emails"], "no module named 'nowhere'"),
     (["consume", "json:nothing"], "json:nothing does not exist: json has no queues"),
-    (["consume", "json:dumps"], "json:dumps is a function, not a Queue"),
+    (["consume", "json:dumps"], "json:dumps is of type function, not a Queue"),
     (["consume", "json:dumps", "--lease", "5s"], "--lease needs --exec"),
     (["consume", "json:dumps", "--prefix", "p"], "--prefix needs --exec"),
     (["consume", "emails", "--exec", "cat", "--concurrency", "0"], "0"),

@@ -205,7 +205,7 @@ def test_signal_during_the_start_is_not_lost(start: Start):
 
 UNUSABLE: list[tuple[str, str | None, str]] = [
     ("tasks:nothing", None, "tasks:nothing does not exist: the queues of tasks are emails, orders, unhandled"),
-    ("tasks:not_a_queue", None, "tasks:not_a_queue is a dict, not a Queue: the queues of tasks are emails"),
+    ("tasks:not_a_queue", None, "tasks:not_a_queue is of type dict, not a Queue: the queues of tasks are emails"),
     ("tasks:unhandled", None, "tasks:unhandled has no handler: decorate a function with @unhandled.handler"),
     ("taks:emails", None, "no module named 'taks' is in "),
     ("tasks.sub:emails", None, "no module named 'tasks.sub' is in "),

@@ -203,7 +203,7 @@ REFUSED = [
     (["--topic", "orders", "--group", "g", "bills:bill", "bills:mail"], "takes only one TARGET"),
     (["--topic", "orders", "--group", "g", "bills"], "is not MODULE:HANDLER"),
     (["--topic", "orders", "--group", "g", "bills:nobody"], "bills:nobody does not exist"),
-    (["--topic", "orders", "--group", "g", "bills:number"], "is a int, not a function"),
+    (["--topic", "orders", "--group", "g", "bills:number"], "is of type int, not a function"),
     (["--topic", "orders", "--group", "g", "absent:bill"], "no module named 'absent' is in"),
     (["--topic", "orders", "--group", "g", "--start", "noon", "bills:bill"], "noon"),
     (["--topic", "or{ders", "--group", "g", "bills:bill"], "or{ders"),

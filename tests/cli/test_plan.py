@@ -49,7 +49,7 @@ def test_more_servers_than_shards_get_a_note(invoke: Invoke):
         (["--payload", "2m"], "a payload of 2097152 bytes is not between 0 and 1048576"),
         (["--spread", "soon"], "'soon' is not a duration"),
         (["--spread", "0"], "a spread of 0 s is not between 1 s and"),
-        (["--rate", "1/s"], "a peak of 1 messages a second is below the mean of 31.71"),
+        (["--rate", "1/s"], "a peak of 1/s is below the mean of 31.71/s"),
         (["--server-memory", "1k"], "1024 bytes is too little memory for a server: give 64m or more"),
     ],
 )

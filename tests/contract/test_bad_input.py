@@ -109,7 +109,7 @@ OTHERS: dict[str, tuple[Call, type[errors.InvalidInput], str]] = {
     "header-value": (
         lambda q: q.send("x", headers={"a": [1]}),
         errors.InvalidInput,
-        "header 'a' is a list: use a string",
+        "header 'a' is of type list: use a string",
     ),
     "replicas": (
         lambda q: q.send("x", wait_replicas=-1),
@@ -175,7 +175,7 @@ OTHERS: dict[str, tuple[Call, type[errors.InvalidInput], str]] = {
     "edit-headers": (
         lambda q: q.dead.edit("held", headers={"a": []}),
         errors.InvalidInput,
-        "header 'a' is a list",
+        "header 'a' is of type list",
     ),
     "upcoming-no-window": (lambda q: q.upcoming(0), errors.InvalidInput, "makes 0 buckets, not 1 to 500"),
     "upcoming-no-bucket": (lambda q: q.upcoming(60, 0), errors.InvalidInput, "bucket 0 is not 0.001 seconds or more"),

@@ -151,8 +151,8 @@ def test_returning_false_fails_the_whole_batch(queue: Queue, drain: Drain):
         ({"zzz": False}, "'zzz', which was not in its batch"),
         ({"a": "fine"}, "'fine' for 'a': return"),
         ({"a": Reject}, "for 'a': return"),
-        (["a"], "returned a list"),
-        (Ack(), "returned a Ack"),
+        (["a"], "returned a value of type list"),
+        (Ack(), "returned a value of type Ack"),
     ],
 )
 def test_invalid_return_value_fails_the_whole_batch_and_is_named(

@@ -144,7 +144,7 @@ def test_middleware_cannot_drop_or_add_messages(queue: Queue, messages: list[Out
         sending.messages = messages
         yield
 
-    with pytest.raises(InvalidInput, match=rf"middleware turned 1 messages into {len(messages)}"):
+    with pytest.raises(InvalidInput, match=rf"middleware turned 1 message into {len(messages)}"):
         queue.send("x")
     assert queue.stats().sent == 0
 

@@ -48,6 +48,11 @@ def test_sync_api_is_up_to_date_with_the_async_one():
     assert stale == [], "regenerate these modules: `make faces`"
 
 
+def test_paragraph_with_a_replaced_sentence_is_wrapped_again():
+    paragraph = "It survives exceptions of handlers and restarts of the server. Leases are renewed while handlers run."
+    assert f"\n    {paragraph}\n" in faces.made("aio/consumer")
+
+
 def test_every_module_of_the_async_api_has_a_sync_one():
     source = {f"aio/{path.stem}" for path in (faces.PACKAGE / "aio").glob("*.py")} - {"aio/__init__"}
     assert source == {name for name in faces.MADE if name.startswith("aio/")}

@@ -63,7 +63,10 @@ def test_coroutine_returned_by_a_handler_is_not_a_success(queue: Queue) -> None:
     loose.close()
     info = queue.get(sent.id)
     assert info is not None
-    assert (info.state, info.error) == ("dead", "the handler returned a coroutine, which would never run")
+    assert (info.state, info.error) == (
+        "dead",
+        "the handler returned an object of type coroutine, which would never run",
+    )
 
 
 class BadReject(Reject):

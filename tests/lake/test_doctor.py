@@ -88,7 +88,7 @@ def test_unloaded_hour_is_found_once_one_of_its_messages_is_due(queue: Queue, la
     clock.later(1)
     (finding,) = examine(queue, str(lake)).findings
     assert (finding.kind, finding.severity) == ("lake-left-behind", "error")
-    assert finding.text.startswith("1 messages of ")
+    assert " still holds 1 due message, the first due since " in finding.text
 
 
 def test_messages_lost_by_redis_are_found_and_can_be_loaded_again(
@@ -99,7 +99,7 @@ def test_messages_lost_by_redis_are_found_and_can_be_loaded_again(
     queue.send("another", id="m3")
     (finding,) = examine(queue, str(lake)).findings
     assert finding.kind == "lake-lost"
-    assert finding.text.startswith("9 messages of ")
+    assert finding.text.startswith("Redis does not have 9 loaded messages of ")
     manifest(files(lake)[0].parent).unlink()
     load(queue, lake, until=clock.now)
     assert kinds(queue, lake) == []
@@ -126,7 +126,14 @@ def test_doctor_prints_what_it_found_in_a_lake_and_exits_with_1(redis_server: Re
     assert "does not match its checksum: restore it from a backup" in sick.stdout
 
 
-def test_doctor_reports_a_missing_lake(redis_server: RedisServer, lake: Path):
+def test_doctor_refuses_a_missing_lake(redis_server: RedisServer, lake: Path):
+    told = CliRunner().invoke(main, ["doctor", "--url", redis_server.url, "--lake", str(lake)])
+    assert (told.exit_code, told.stdout) == (2, "")
+    assert f"the lake '{lake}' does not exist: " in told.stderr
+
+
+def test_doctor_notes_that_a_lake_holds_no_messages(redis_server: RedisServer, lake: Path):
+    lake.mkdir()
     told = CliRunner().invoke(main, ["doctor", "--url", redis_server.url, "--lake", str(lake)])
     assert (told.exit_code, told.stdout) == (0, "")
-    assert f"the lake {lake} does not exist or holds no messages" in told.stderr
+    assert f"the lake {lake} holds no messages" in told.stderr

@@ -63,9 +63,9 @@ def test_deliveries_of_one_id_get_the_same_outcome():
         ({1: True}, "1, which was not in its batch"),
         ({"a": 1}, "1 for 'a': return"),
         ({"a": Reject}, "for 'a': return"),
-        ([True, False], "a list"),
-        (0, "an? int"),
-        ("fine", "a str"),
+        ([True, False], "of type list"),
+        (0, "of type int"),
+        ("fine", "of type str"),
     ],
 )
 def test_invalid_return_value_is_refused(returned: Any, match: str):

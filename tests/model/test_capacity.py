@@ -70,7 +70,7 @@ def test_random_payloads_take_more_room_in_a_lake_than_text():
         ({"spread": 0.0}, "a spread of 0 s is not between 1 s and"),
         ({"horizon": 0.5}, "a horizon of 0.5 s is not between 1 s and"),
         ({"server_memory": 1000}, "1000 bytes is too little memory for a server"),
-        ({"rate": 31.0}, "a peak of 31 messages a second is below the mean of 31.71, at which 1,000,000,000"),
+        ({"rate": 31.0}, "a peak of 31/s is below the mean of 31.71/s, at which 1,000,000,000"),
     ],
 )
 def test_invalid_load_is_refused(changed: dict[str, object], told: str):

@@ -163,8 +163,8 @@ def test_payload_too_large_for_any_server_is_refused_despite_the_limit(monkeypat
     ("headers", "why"),
     [
         ({1: "a"}, "header name 1 is not a string"),
-        ({"a": []}, "header 'a' is a list: use a string, bytes, a number, a boolean or None"),
-        ({"a": dt.timedelta(1)}, "header 'a' is a timedelta: use"),
+        ({"a": []}, "header 'a' is of type list: use a string, bytes, a number, a boolean or None"),
+        ({"a": dt.timedelta(1)}, "header 'a' is of type timedelta: use"),
         (["a"], r"headers \['a'\] is not a mapping"),
         ("a", "headers 'a' is not a mapping"),
         ({"a": 2**64}, "the headers cannot be stored"),

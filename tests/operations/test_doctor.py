@@ -142,7 +142,7 @@ def test_overdue_lease_is_found_and_its_message_taken_back(queue: Queue, redis_c
     now[0] += 1
     assert kinds(examine(queue)) == {("lease-overdue", None)}
     (finding,) = of_queue(examine(queue, repair=True))
-    assert (finding.severity, finding.repaired, finding.remedy) == ("warning", True, "1 messages taken back")
+    assert (finding.severity, finding.repaired, finding.remedy) == ("warning", True, "1 message taken back")
     assert states(redis_client)["unack"] == "retry"
 
 

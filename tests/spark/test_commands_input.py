@@ -52,7 +52,7 @@ def make_archive(*queues: str) -> None:
         ("archive --compact --to typo", "the archive 'typo' does not exist"),
         (
             "report emials --archive archive --to page",
-            "queue emials is not in the archive 'archive', which has emails, jobs",
+            "the archive 'archive' has no queue emials; it has emails, jobs",
         ),
         ("archive --all --to new", "no queue on this server keeps a ledger"),
         ("hydrate --lake lake", "give either --horizon or --until"),

@@ -230,7 +230,7 @@ def unknown(queue: Queue) -> None:
     ("prepare", "why"),
     [
         (unpaused, "emails is not paused.*delayq pause emails"),
-        (handed_out, "1 messages of queue emails are handed out.*live"),
+        (handed_out, "queue emails has 1 running message: .*live"),
         (unknown, "no queue 'emails'"),
     ],
 )

@@ -404,7 +404,7 @@ def test_invalid_form_is_refused(enter: Enter, stocked: Queue, asked: dict[str, 
         ({"act": "reschedule", "when": "1h", "spread": "wide"}, "'wide' is not a duration"),
         ({"act": "purge"}, "a purge deletes all messages of a state"),
         ({"act": "purge", "all": "1", "ids": []}, "the form lacks the number of messages"),
-        ({"act": "cancel", "once": ""}, "the form has an invalid field once"),
+        ({"act": "cancel", "once": ""}, "the form's field once is invalid"),
     ],
 )
 def test_fields_of_the_confirmation_are_checked(enter: Enter, stocked: Queue, more: dict[str, str], refusal: str):

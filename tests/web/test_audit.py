@@ -46,7 +46,7 @@ REFUSED: dict[str, tuple[str, dict[str, str], dict[str, str]]] = {
     "a form without its once": (
         "/examine",
         {},
-        {"action": "examine", "outcome": "refused: the form has an invalid field once"},
+        {"action": "examine", "outcome": "refused: the form's field once is invalid"},
     ),
     "an unknown action on a schedule": (
         "/schedules/nightly",

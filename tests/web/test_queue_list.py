@@ -155,10 +155,10 @@ def test_unknown_order_is_refused_with_the_known_ones(enter: Enter, path: str):
     client = enter()
     answer = client.get(f"{path}?sort=size")
     assert answer.status_code == 400
-    assert "unknown sort 'size': expected one of name, scheduled, due" in unescape(answer.text)
+    assert "unknown sort 'size'; expected one of name, scheduled, due" in unescape(answer.text)
     answer = client.get(f"{path}?sort=dead&order=up")
     assert answer.status_code == 400
-    assert "unknown order 'up': expected one of asc, desc" in unescape(answer.text)
+    assert "unknown order 'up'; expected one of asc, desc" in unescape(answer.text)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from delayq.model.envelope import parse
 from delayq.model.placement import STATES, State
 from delayq.model.queue_stats import Counts, QueueStats
 from delayq.model.text import decode_id, decode_text, encode_id, is_foreign_id, printable_id
-from delayq.model.units import MAX_LEASE_MS, MAX_TIME_MS
+from delayq.model.units import MAX_LEASE_MS, MAX_TIME_MS, plural
 from delayq.operations.doctor import scan
 from delayq.operations.doctor.finding import ATTEMPTS, CLOCK_STEP_MS, WAITING, Finding, ailments, is_time
 from delayq.operations.doctor.report import Report
@@ -217,7 +217,7 @@ class ShardExamination:
             what = f"{self.where}a lease ended {lost / 1000:.0f} s ago, and no consumer has taken the message back"
             remedy = "start a consumer"
             if self.repair:
-                remedy = f"{(yield from self.recover())} messages taken back"
+                remedy = f"{plural((yield from self.recover()), 'message')} taken back"
             self.report.tell(Finding("lease-overdue", None, what, remedy, "warning", self.repair))
         if due > OVERDUE_MS and found.paused_ms is None:
             what = f"{self.where}a message has been due for {due / 1000:.0f} s, and no consumer has taken it"
@@ -236,8 +236,8 @@ class ShardExamination:
         missing = _missing((yield from execute(self.scripts.stats())))
         if not missing or not _missing((yield from execute(self.scripts.stats()))):
             return
-        how = "messages were sent but are missing" if missing > 0 else "more messages are there than were counted"
-        what = f"{self.where}{abs(missing)} {how}"
+        kind = "sent" if missing > 0 else "uncounted"
+        what = f"{self.where}the queue {'lacks' if missing > 0 else 'has'} {plural(abs(missing), f'{kind} message')}"
         remedy = "repair counts them as adjusted"
         if self.repair:
             remedy = f"{(yield from execute(self.scripts.reconcile_stats())):+d} counted as adjusted"

@@ -112,7 +112,9 @@ def _changes(given: object) -> dict[str, Any]:
     if given is None:
         return {}
     if not isinstance(given, Mapping):
-        raise TypeError(f"the edit returned {type(given).__name__}: return a dict with payload or headers, or None")
+        raise TypeError(
+            f"the edit returned a value of type {type(given).__name__}: return a dict with payload or headers, or None"
+        )
     if unknown := set(given) - _CHANGES:
         raise ValueError(
             f"the edit returned {', '.join(sorted(map(repr, unknown)))}: it can only change payload and headers"

@@ -15,7 +15,7 @@ from delayq.errors import InvalidInput, LakeMismatch, PipelineError
 from delayq.model.envelope import STAMP
 from delayq.model.placement import STATES
 from delayq.model.queue_stats import QueueStats
-from delayq.model.units import timestamp_ms
+from delayq.model.units import plural, timestamp_ms
 from delayq.operations import backup
 from delayq.operations.doctor.server import ask
 from delayq.operations.queue_context import QueueContext
@@ -111,8 +111,8 @@ def _check(queue: Queue, live: bool) -> None:
         raise InvalidInput(f"the pause of queue {queue.name} ends by itself: pause it without a time {remedy}")
     if stats.unack:
         raise InvalidInput(
-            f"{stats.unack} messages of queue {queue.name} are handed out: wait until they are settled or their leases "
-            "run out, or drain the queue live"
+            f"queue {queue.name} has {plural(stats.unack, 'running message')}: wait until all are settled or their "
+            "leases have run out, or drain the queue live"
         )
 
 

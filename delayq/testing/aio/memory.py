@@ -1,4 +1,4 @@
-"""Queues of the async face in memory for the time of a test."""
+"""Queues of the async API in memory for the time of a test."""
 
 from __future__ import annotations
 

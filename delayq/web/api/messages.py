@@ -310,7 +310,7 @@ async def _look(request: Request, place: str) -> tuple[list[Event], str]:
 def _id(request: Request) -> str:
     message_id: str = request.path_params["id"]
     if is_foreign_id(message_id):
-        raise HTTPException(404, f"Another program has written {message_id}.")
+        raise HTTPException(404, f"{message_id} is not an id that delayq can show: another program has written it.")
     return message_id
 
 
