@@ -192,7 +192,7 @@ def test_program_without_a_main_guard_ends_and_says_what_is_missing(
 ) -> None:
     assert start("-").wait(120) == 1
     said = capfd.readouterr().err
-    assert "InvalidInput: a process imports the program that has started it" in said
+    assert "InvalidInput: a pool process imports your program" in said
     assert 'under `if __name__ == "__main__":`' in said
     assert "InvalidInput: the handler cannot be run in a process: its process ended with exit code 1" in said
     assert "Exception in thread" not in said
