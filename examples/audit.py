@@ -27,7 +27,7 @@ def charge(message: Message) -> None:
         raise TimeoutError("the bank does not answer")
 
 
-def told(event: Event) -> str:
+def described(event: Event) -> str:
     late = "" if event.late is None else ", on time" if event.late < 1 else f", {event.late:.0f} s late"
     reason = "" if event.reason is None else f": {event.reason}"
     return f"{event.event}{late}{reason}"
@@ -53,7 +53,7 @@ def main() -> int:
             TopicConsumer(audit, watch).drain()
             histories = [queue.history(message.id) for message in sent]
     for name, history in zip(names, histories, strict=True):
-        print(f"{name}: {'; '.join(map(told, history))}")
+        print(f"{name}: {'; '.join(map(described, history))}")
     print(f"alarms: {len(alarms)}, {alarms[0].partition(': ')[2]}")
     return int(len(alarms) != 1 or [history[-1].event for history in histories] != ["acked", "acked", "died"])
 

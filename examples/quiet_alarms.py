@@ -57,7 +57,7 @@ def main() -> int:
         done.append(next(iter(message.payload.values())))
         say(f"{next(iter(message.payload))}: {done[-1]}")
 
-    told = 0
+    alarms = 0
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         os.environ["DELAYQ_HOME"] = folder
         with Queue("example-quiet-alarms") as queue:
@@ -67,13 +67,13 @@ def main() -> int:
                 say(f"{count} keystrokes, and {count} failures of disk 1")
                 for number in range(count):
                     typed(queue, burst if number == count - 1 else burst[: number % len(burst)], pause)
-                    told += failed(queue, 1, silence)
+                    alarms += failed(queue, 1, silence)
                 silent_until = time.monotonic() + silence + 0.1  # 0.1 s more, because the server has its own clock
                 while queue.stats().inside or time.monotonic() < silent_until:
                     time.sleep(0.05)
             consumer.stop()
     print(f"{2 * count} keystrokes: saved {[text for text in done if text.startswith('Dear')]}")
-    print(f"{2 * count} failures: {told} alarms")
+    print(f"{2 * count} failures: {alarms} alarms")
     return int(sorted(done) != ["Dear", "Dear reader", "disk 1 fails", "disk 1 fails"])
 
 

@@ -131,12 +131,12 @@ def run(users: int, days: int, folder: Path) -> int:
     print(f"consumed    {reminded.count:,}, {reminded.wrong:,} of them not at nine")
     figures = report(spark, kept)
     save(figures, str(folder))
-    told = figures.queues.collect()[0]
-    print(f"reported    {told.sent:,} sent, {told.acked:,} acked, at most {told.late_max:g} s late")
+    reported = figures.queues.collect()[0]
+    print(f"reported    {reported.sent:,} sent, {reported.acked:,} acked, at most {reported.late_max:g} s late")
     spark.stop()
     once = reminded.times.count(1)
     print(f"{once:,} of {users:,} users were reminded once, at nine o'clock local time")
-    return int(once != users or reminded.wrong != 0 or told.acked != users)
+    return int(once != users or reminded.wrong != 0 or reported.acked != users)
 
 
 def main() -> int:
