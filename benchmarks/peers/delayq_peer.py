@@ -19,7 +19,7 @@ from delayq import Consumer, Outgoing, Queue
 class DelayqPeer(Peer):
     name = "delayq"
     version = delayq.__version__
-    throughput = "Consumer(queue, handler, concurrency=8), the defaults; send_many of 10,000, which it cuts itself"
+    throughput = "Consumer(queue, handler, concurrency=8), the defaults; send_many of 10,000, which it splits itself"
     latency = "the same"
     bulk_size = 10_000
     options: ClassVar = {"batch": 500, "threads": 8}  # the size of a receive; the threads of send-threads

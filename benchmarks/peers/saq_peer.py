@@ -27,7 +27,7 @@ class SaqPeer(AsyncPeer):
     )
     latency = (
         "concurrency=10, timers={'schedule': 1}: it looks for due jobs once a second, which is the default and "
-        "the most often possible, because the timer is in whole seconds"
+        "the shortest interval possible, because the timer is in whole seconds"
     )
     note = "Jobs that were taken but not yet marked as active may be swept when a worker starts; it logs them."
     no_bulk = "jobs are enqueued one by one; map and apply loop over them, and wait for results"

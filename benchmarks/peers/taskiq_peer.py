@@ -37,7 +37,7 @@ class TaskiqPeer(AsyncPeer):
     )
     latency = (
         "the same, with schedules read again every second instead of every minute; the scheduler sends once a second, "
-        "at the full second, which is the most often possible"
+        "on the second, as often as it can"
     )
     note = (
         "There are two processes: a worker, and a scheduler with ListRedisScheduleSource, as its docs recommend. Each "
