@@ -23,9 +23,7 @@ class HueyPeer(Peer):
         "RedisHuey without results, 2 worker threads, no periodic tasks (docs: more workers for throughput; 1 to 8 "
         "threads, 1 to 16 greenlets and PriorityRedisHuey were not faster)"
     )
-    latency = (
-        "the same, with scheduler_interval=1: the scheduler checks once a second, as often as the docs allow"
-    )
+    latency = "the same, with scheduler_interval=1: the scheduler checks once a second, as often as the docs allow"
     note = "A waiting task is first put into the queue, and a consumer moves it to the schedule. Tasks are not acked."
     no_bulk = "tasks are enqueued one by one; map and group loop over them"
 
