@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from delayq.model.text import printable_id
+from delayq.model.text import plural, printable_id
 from delayq.operations import manage
 from delayq.operations.bulk.redrive import Redrive
 from delayq.operations.bulk.selection import Choice
@@ -31,7 +31,7 @@ from .options import (
     queue_argument,
     yes_option,
 )
-from .output import note, plural, print_json, print_table, say
+from .output import note, print_json, print_table, say
 from .progress import progress, watched
 from .show import limit_option, phase, print_messages, show_message
 

@@ -11,11 +11,12 @@ from typing import Any
 import click
 
 from delayq.errors import DelayqError
+from delayq.model.text import plural
 from delayq.operations.bulk.redrive import Redrive, Redriven
 from delayq.queue import Queue
 
 from .options import AGE, PAIR, PATTERN, Function
-from .output import note, plural, print_json, say
+from .output import note, print_json, say
 from .progress import progress
 
 _FILTERS: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (

@@ -8,12 +8,13 @@ from collections.abc import Callable, Sequence
 import click
 
 from delayq.doctor import Report, Step, examine
+from delayq.model.text import plural
 
 from . import candidates
 from .connection import ServerOptions
 from .lake import options as lakes
 from .options import command, json_option, server_options
-from .output import note, plural, print_json, say
+from .output import note, print_json, say
 from .progress import ProgressBar, progress
 
 

@@ -9,6 +9,7 @@ import click
 
 from delayq.errors import InvalidInput
 from delayq.model.placement import State
+from delayq.model.text import plural
 from delayq.model.units import milliseconds, parse_duration
 from delayq.operations import manage
 from delayq.queue import Queue
@@ -28,7 +29,7 @@ from .options import (
     states_option,
     yes_option,
 )
-from .output import plural, print_json, say
+from .output import print_json, say
 from .progress import progress, watched
 
 NOT_RESCHEDULED = {

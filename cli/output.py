@@ -115,11 +115,6 @@ def print_fields(fields: Iterable[tuple[str, object]]) -> None:
         say(f"{name:<{width}}  {value}")
 
 
-def plural(count: int, noun: str) -> str:
-    """Return a count with its noun."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
 def _is_json(body: bytes) -> bool:
     try:
         msgspec.json.decode(body)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import click
 
+from delayq.model.text import plural
 from delayq.operations import manage
 
 from . import candidates
 from .connection import ServerOptions
 from .options import ExampledCommand, example, json_option, server_options, yes_option
-from .output import note, plural, print_json, say
+from .output import note, print_json, say
 
 SENDS = "delayq send emials hello\n"
 

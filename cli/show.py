@@ -14,7 +14,7 @@ from delayq.model.message_info import MessageInfo
 from delayq.model.outcome import cause
 from delayq.model.placement import STATES, State
 from delayq.model.queue_stats import QueueStats
-from delayq.model.text import printable_id
+from delayq.model.text import plural, printable_id
 from delayq.operations.paging import behind
 from delayq.queue import Queue
 
@@ -26,7 +26,6 @@ from .output import (
     PREVIEW,
     note,
     payload_text,
-    plural,
     print_fields,
     print_json,
     print_table,

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from delayq.errors import InvalidInput
+from delayq.model.text import plural
 from delayq.queue import Queue
 
 from .. import candidates
 from ..connection import ServerOptions
 from ..options import DURATION, MOMENT, Decorator, Function, server_options
-from ..output import note, plural, print_json, say
+from ..output import note, print_json, say
 
 if TYPE_CHECKING:
     from delayq.doctor import Report, Step

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from delayq.errors import InvalidInput
+from delayq.model.text import plural
 from delayq.spark import redis_options
 from delayq.spark.archiving.append_table import StoredBatch
 from delayq.spark.archiving.compaction import Compacted, compact
@@ -20,7 +21,7 @@ from delayq.spark.jobs.archive import archive as run
 from .. import candidates
 from ..connection import ServerOptions
 from ..options import DURATION, command, json_option, server_options
-from ..output import note, plural, print_json, say
+from ..output import note, print_json, say
 from ..progress import progress
 from ..stopping import stopping
 from .archive_folder import check_archive

@@ -9,13 +9,14 @@ import click
 from delayq.lake.layout import check_run
 from delayq.lake.queue_folder import QueueFolder
 from delayq.model.message_ids import new_id
+from delayq.model.text import plural
 from delayq.spark.errors import put_aside_by
 from delayq.spark.jobs import defer as job
 from delayq.spark.jobs.preview import preview
 from delayq.spark.jobs.tables import read_messages
 
 from ..options import command, json_option
-from ..output import note, plural, print_json, say
+from ..output import note, print_json, say
 from .spark_session import OpenSession, spark_options, watched
 from .tables import ASIDE, table_options, tell_preview, tell_rejected
 

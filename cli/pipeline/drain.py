@@ -5,13 +5,14 @@ from __future__ import annotations
 import click
 import msgspec
 
+from delayq.model.text import plural
 from delayq.spark.jobs import drain as job
 from delayq.spark.redis_options import RedisOptions
 
 from .. import candidates
 from ..connection import ServerOptions
 from ..options import command, json_option, server_options
-from ..output import note, plural, print_json, say
+from ..output import note, print_json, say
 from .spark_session import OpenSession, spark_options, watched
 
 

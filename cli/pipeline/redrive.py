@@ -5,13 +5,14 @@ from __future__ import annotations
 import click
 import msgspec
 
+from delayq.model.text import plural
 from delayq.spark.jobs import redrive as job
 from delayq.spark.redis_options import RedisOptions
 
 from .. import candidates
 from ..connection import ServerOptions
 from ..options import RATE, command, delay_option, json_option, server_options
-from ..output import note, plural, print_json, say
+from ..output import note, print_json, say
 from ..targets import load_function
 from .spark_session import OpenSession, spark_options, watched
 

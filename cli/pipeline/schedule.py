@@ -7,6 +7,7 @@ from typing import Any
 import click
 import msgspec
 
+from delayq.model.text import plural
 from delayq.spark.errors import put_aside_by
 from delayq.spark.jobs import schedule as job
 from delayq.spark.jobs.preview import preview
@@ -16,7 +17,7 @@ from delayq.spark.writing.sink import DAY
 from .. import candidates
 from ..connection import ServerOptions
 from ..options import DURATION, command, json_option, server_options
-from ..output import note, plural, print_json, say
+from ..output import note, print_json, say
 from .spark_session import OpenSession, spark_options, watched
 from .tables import ASIDE, table_options, tell_preview, tell_rejected
 

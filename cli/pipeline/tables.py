@@ -8,12 +8,13 @@ from typing import Any
 import click
 import msgspec
 
+from delayq.model.text import plural
 from delayq.model.units import show_moment
 from delayq.spark.jobs.preview import Preview
 from delayq.spark.writing.rows import FORMATS
 
 from ..options import PAIR, Decorator, Function, delay_option
-from ..output import note, plural, print_json, print_table, say
+from ..output import note, print_json, print_table, say
 
 BAR = 40  # characters
 

@@ -15,12 +15,13 @@ from delayq.errors import DuplicateMessage, InvalidInput, ServerError
 from delayq.model.delivery import Outgoing
 from delayq.model.message_ids import new_ids
 from delayq.model.placement import shard_of
+from delayq.model.text import plural
 from delayq.operations import send
 from delayq.operations.byte_budget import UP_BYTES
 from delayq.queue import Queue
 
 from ..json_lines import JsonLine, parse_line, read_lines
-from ..output import note, plural, print_json, say
+from ..output import note, print_json, say
 from ..progress import progress
 from .checkpoint import CheckpointExecutor, Note
 

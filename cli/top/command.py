@@ -13,6 +13,7 @@ import click
 import msgspec
 
 from delayq.errors import DelayqError, InvalidInput
+from delayq.model.text import plural
 from delayq.operations import manage
 from delayq.operations.counts import check_buckets
 from delayq.operations.topics import group_admin, read
@@ -21,7 +22,7 @@ from delayq.queue import Queue
 from ..connection import ServerOptions
 from ..formats import show_duration
 from ..options import DURATION, command, json_option, server_options
-from ..output import WIDE, note, plural, print_json
+from ..output import WIDE, note, print_json
 from ..stats import stats_record
 from ..upcoming import bucket_option, window_option
 from .render import frame, table

@@ -9,12 +9,13 @@ from typing import Any
 
 import click
 
+from delayq.model.text import plural
 from delayq.operations.topics import read as topic_read
 from delayq.topic import Topic
 
 from ..formats import Kind, payload_of, show_moment
 from ..options import DURATION, MOMENT, PAIR, POSITION, ExampledCommand, example, json_option, one_of
-from ..output import note, plural, print_json, say
+from ..output import note, print_json, say
 from ..send.command import read_stdin
 from .counts import list_
 from .file import publish_file

@@ -9,11 +9,12 @@ import click
 
 from delayq.errors import DelayqError, LoginRefused
 from delayq.model.record import GroupInfo, lag_text
+from delayq.model.text import plural
 from delayq.operations.topics import explain, read
 
 from ..connection import ServerOptions
 from ..options import ExampledCommand, example, json_option, server_options
-from ..output import note, plural, print_fields, print_json, print_table
+from ..output import note, print_fields, print_json, print_table
 
 
 def topic_counts(server: ServerOptions, name: str) -> dict[str, Any]:

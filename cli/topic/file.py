@@ -11,13 +11,14 @@ import click
 import msgspec
 
 from delayq.errors import InvalidInput, RecordOrder, ServerError
+from delayq.model.text import plural
 from delayq.model.units import parse_moment
 from delayq.operations.topics.publish import NewRecord
 from delayq.topic import Topic
 
 from ..formats import checked_json
 from ..json_lines import BYTE_ORDER_MARK, JsonLine, read_lines, seconds_of
-from ..output import plural, print_json, say
+from ..output import print_json, say
 from ..progress import progress
 
 BATCH = 500

@@ -9,6 +9,7 @@ import click
 
 from delayq.model.outcome import cause
 from delayq.model.record import DeadRecord, lag_text
+from delayq.model.text import plural
 from delayq.model.validation import check_group_name
 from delayq.operations.topics import group_admin
 from delayq.topic import Topic
@@ -16,7 +17,7 @@ from delayq.topic_group import Group
 
 from ..formats import show_moment
 from ..options import POSITION, ExampledCommand, example, json_option, limit_option, long_option, yes_option
-from ..output import PREVIEW, note, plural, print_json, print_table, say, shortened
+from ..output import PREVIEW, note, print_json, print_table, say, shortened
 from .options import group_argument, record_document, record_text, topic_argument
 
 MADE = """\

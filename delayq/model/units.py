@@ -130,11 +130,6 @@ _NUMBER = re.compile(r"\d+(\.\d+)?", re.ASCII)
 _DURATION = re.compile("".join(rf"(?:(?P<{unit}>\d+(?:\.\d+)?){unit})?" for unit in UNITS), re.ASCII)
 
 
-def plural(count: int, noun: str) -> str:
-    """Return a count and its noun, such as ``1 message`` or ``2,000 messages``."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
 def parse_duration(text: str) -> float:
     """Read a duration such as ``500ms``, ``10s``, ``1h30m``, ``2d`` or ``1.5`` (seconds), and return its seconds.
 

@@ -10,7 +10,8 @@ from typing import Any, TypeAlias
 from delayq.errors import DelayqError, DuplicateMessage, InvalidInput, NotReplicated
 from delayq.model.delivery import Outgoing, SentMessage
 from delayq.model.middleware import Sending
-from delayq.model.units import from_ms, plural
+from delayq.model.text import plural
+from delayq.model.units import from_ms
 from delayq.operations import configure
 from delayq.operations.byte_budget import UP_BYTES, trips
 from delayq.operations.encode import EncodedMessage, encode_all, listed, no_outgoing

@@ -10,7 +10,8 @@ from delayq.errors import InvalidInput
 from delayq.model.envelope import encode_envelope, open_body, parse
 from delayq.model.message_info import MessageInfo
 from delayq.model.queue_stats import QueueStats
-from delayq.model.units import Seconds, milliseconds, plural
+from delayq.model.text import plural
+from delayq.model.units import Seconds, milliseconds
 from delayq.testing.sent import STATES, SentInfo
 
 ANY: Any = type("Any", (), {"__repr__": lambda _: "anything"})()

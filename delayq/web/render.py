@@ -18,7 +18,7 @@ from starlette.responses import HTMLResponse
 import delayq
 from delayq.model.outcome import cause
 from delayq.model.record import lag_text
-from delayq.model.text import printable
+from delayq.model.text import plural, printable
 from delayq.model.units import show_duration
 from delayq.web import states
 from delayq.web.actions import KINDS, verb_of
@@ -115,11 +115,6 @@ def asset(request: Request, file: str) -> str:
 def digest(file: str) -> str:
     """Return the digest of a static file's content."""
     return hashlib.sha256(files("delayq.web").joinpath("static", file).read_bytes()).hexdigest()[:12]
-
-
-def plural(count: int, noun: str) -> str:
-    """Return a count with its noun, such as ``1 queue`` or ``1,200 queues``."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def number(value: float | None, digits: int = 0) -> str:

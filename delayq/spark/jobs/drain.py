@@ -15,7 +15,8 @@ from delayq.errors import InvalidInput, LakeMismatch, PipelineError
 from delayq.model.envelope import STAMP
 from delayq.model.placement import STATES
 from delayq.model.queue_stats import QueueStats
-from delayq.model.units import plural, timestamp_ms
+from delayq.model.text import plural
+from delayq.model.units import timestamp_ms
 from delayq.operations import backup
 from delayq.operations.doctor.server import ask
 from delayq.operations.queue_context import QueueContext

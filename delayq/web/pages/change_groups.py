@@ -16,6 +16,7 @@ from delayq.aio import Topic
 from delayq.errors import InvalidInput, UnknownGroup
 from delayq.model.positions import Position, beginning
 from delayq.model.record import GroupInfo
+from delayq.model.text import plural
 from delayq.model.validation import check_group_name
 from delayq.operations.topics import group_admin
 from delayq.operations.topics.group_admin import Move
@@ -135,7 +136,7 @@ async def confirm_destroy(request: Request) -> Response:
     """Show what would be lost with a group."""
     topic, name = await path_params.topic_of(request), request.path_params["group"]
     info = await _info(topic, name)
-    unacked, dead = render.plural(info.unacked, "unacked record"), render.plural(info.dead, "dead letter")
+    unacked, dead = plural(info.unacked, "unacked record"), plural(info.dead, "dead letter")
     return render.page(
         request,
         "confirm.html",
@@ -175,9 +176,9 @@ def _effects(move: Move) -> list[str]:
     least = "at least " if move.at_least else ""
     told = []
     if move.again:
-        told.append(f"It receives {least}{render.plural(move.again, 'record')} again, acked or not.")
+        told.append(f"It receives {least}{plural(move.again, 'record')} again, acked or not.")
     if move.skipped:
-        told.append(f"It skips {least}{render.plural(move.skipped, 'record')} that it has not received yet.")
+        told.append(f"It skips {least}{plural(move.skipped, 'record')} that it has not received yet.")
     return told or ["It is already there: it neither skips records nor receives any again."]
 
 

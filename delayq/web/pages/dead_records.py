@@ -16,6 +16,7 @@ from delayq.aio import Topic
 from delayq.errors import InvalidInput, UnknownGroup
 from delayq.model.positions import Place
 from delayq.model.record import GroupInfo
+from delayq.model.text import plural
 from delayq.operations.topics import dead_letters, group_admin
 from delayq.operations.topics.dead_letters import DeadSweep
 from delayq.web import audit, forms, path_params, render
@@ -79,7 +80,7 @@ class DeadRecordsRequest(NamedTuple):
         verb = self.act.capitalize()
         if not self.places:
             return f"{verb} all dead letters"
-        return f"{verb} {render.plural(len(self.places), 'dead letter')}"
+        return f"{verb} {plural(len(self.places), 'dead letter')}"
 
     def work(self, topic: Topic, group: str, total: int) -> Work:
         """Return the work of the task."""
@@ -158,7 +159,7 @@ async def confirm(request: Request) -> Response:
         raise InvalidInput(f"group {group} has no dead letters")
     is_all, act = not asked.places, asked.act
     count = info.dead if is_all else len(asked.places)
-    told = f"{render.plural(count, 'dead letter')}. Records that die later stay." if is_all else f"{count:,} selected."
+    told = f"{plural(count, 'dead letter')}. Records that die later stay." if is_all else f"{count:,} selected."
     until = await topic.execute(dead_letters.last_ms, group) if is_all else 0
     return render.page(
         request,
@@ -170,7 +171,7 @@ async def confirm(request: Request) -> Response:
         fields=[("act", act), *asked.which(), ("until", str(until)), ("once", secrets.token_urlsafe(12))],
         action=render.url(request, "run_dead_records", **request.path_params),
         check=("group", group) if is_all and act == "delete" else None,
-        verb=f"{act.capitalize()} {render.plural(count, 'dead letter')}",
+        verb=f"{act.capitalize()} {plural(count, 'dead letter')}",
         is_danger=act == "delete",
         back=render.url(request, "dead_records", **request.path_params),
     )

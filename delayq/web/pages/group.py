@@ -12,6 +12,7 @@ from starlette.routing import Route
 from delayq.aio import Topic
 from delayq.errors import InvalidInput, UnknownGroup
 from delayq.model.health import STALLED_SECONDS
+from delayq.model.text import plural
 from delayq.model.units import parse_duration
 from delayq.model.validation import check_group_name
 from delayq.operations.topics import group_admin, group_read, reclaim
@@ -79,7 +80,7 @@ async def _claimed(topic: Topic, group: str, consumer: str, idle: float) -> str:
     ghosts = f" Trimmed records removed from the list: {done.ghosts:,}." if done.ghosts else ""
     if not done.records:
         return f"No record has been unacked for that long.{ghosts}"
-    records = render.plural(len(done.records), "record")
+    records = plural(len(done.records), "record")
     return f"Claimed {records} for {consumer}, which receives them when it reads its unacked records.{ghosts}"
 
 
