@@ -244,6 +244,7 @@ def test_large_records_are_all_delivered_in_several_calls(make: Make):
     again, left = topic.execute(settle.redeliver, "billing", "a", records, True)
     assert [(record.body[0], record.deliveries) for record in again] == [(0, times + 1)]
     assert left == records[1:]
+    age()
     assert len(group.fetch_not_acked("b", 0)) == 5
     assert group.clear_ghosts() == 0
     for record in group.own_unacked("b"):

@@ -21,7 +21,7 @@ import msgspec
 from delayq import Queue
 from tests.harness.chaos import history
 from tests.harness.chaos.checker import Verdict
-from tests.harness.chaos.clocks import WrongClock
+from tests.harness.chaos.clocks import NotedTimes, WrongClock
 from tests.harness.chaos.history import Event
 from tests.harness.chaos.programs import consume, produce
 from tests.harness.chaos.world import Broken, World
@@ -134,8 +134,13 @@ def early(events: list[Event], suspects: list[str], clock: WrongClock) -> list[s
     """Return the messages that were delivered before the server's clock had ever shown their due time."""
     attempted = {event.id: event.at for event in events if event.kind == "attempted"}
     due = {event.id: event.ms for event in events if event.kind == "sent"}
+    noted = NotedTimes(clock.path)
+
+    def shown(since: float, until: float) -> float:
+        return max(clock.shown(since, until)[1], noted.highest(since, until))
+
     delivered = [event for event in events if event.kind == "delivered" and event.id in set(suspects)]
-    return sorted({each.id for each in delivered if clock.shown(attempted[each.id], each.at)[1] < due[each.id]})
+    return sorted({each.id for each in delivered if shown(attempted[each.id], each.at) < due[each.id]})
 
 
 def longest_wait(events: list[Event], clock: WrongClock) -> float:
