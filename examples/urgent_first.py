@@ -31,7 +31,7 @@ order: list[str] = []
 
 def serve(message: Message) -> None:
     order.append(message.queue)
-    time.sleep(0.01)  # much longer than a fetch: while a queue waits for one, only the other is served
+    time.sleep(0.03)  # much longer than a fetch: while a queue waits for one, only the other is served
 
 
 def main() -> int:

@@ -165,6 +165,8 @@ def test_mails_go_no_faster_than_the_rate_even_after_it_changes(run: Run):
     assert run("rate_limit.py").endswith("at first up to 5 in any half second, then up to 20\n")
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("run", ["server"], indirect=True)
 def test_handler_that_never_ends_or_crashes_fails_only_its_own_message(run: Run):
     counted, *dead = run("pool.py", "--ranges", "10", "--timeout", "9").splitlines()
     assert counted.startswith("5133 primes below 50000, counted in ")

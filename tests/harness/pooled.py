@@ -74,7 +74,7 @@ def stuck_at_first(message: Message) -> None:
     """Never end at the first attempt if the payload says so; otherwise take a little time."""
     note(f"attempt-{message.attempt}", message)
     if message.payload == "stuck" and message.attempt == 1:
-        compute_for_ever()
+        time.sleep(3600)
     if message.payload == "beside":
         time.sleep(0.85)
 

@@ -7,13 +7,13 @@ import time
 from tests.harness.chaos.checker import Verdict
 from tests.harness.chaos.world import Broken, World
 
-CONCURRENCY, WORK = 4, 0.01  # per consumer; seconds that a handler takes
+CONCURRENCY, WORK = 4, 0.02  # per consumer; seconds that a handler takes
 CONSUMERS = 2
 
 
 def run(world: World) -> Verdict:
     """Waiting uses up no retry: each message is delivered once, and no lease ends."""
-    lease, leases = world.pick((12.0, 1.5), (5.0, 20))  # in the short form, a pause of the machine loses no lease
+    lease, leases = world.pick((12.0, 1.2), (5.0, 20))  # in the short form, a pause of the machine loses no lease
     server = world.server()
     queue = world.queue(server.url, lease=lease)
     count = round(leases * lease * CONCURRENCY * CONSUMERS / WORK)
