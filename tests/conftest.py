@@ -28,7 +28,6 @@ import structlog
 from delayq.transport import clients
 from tests.harness.servers import KNOWN_VERSIONS, PATIENT, RedisServer, server_binaries
 from tests.harness.sockets import all_closed
-from tests.harness.spark import quick
 from tests.harness.topologies import Cluster, running_cluster
 from tests.harness.tree import PACKAGE_FOLDERS, ROOT
 
@@ -37,7 +36,9 @@ SharedServer = Callable[[str], RedisServer]
 
 USED_SERVERS = pytest.StashKey[list[RedisServer]]()
 
-SHORT = {"contract", "lua", "topics"}  # folders: a test takes less than a tenth of a second
+# For Java processes that live a minute: the second compiler takes longer than it saves. Without it, Java keeps less
+# room for code and discards compiled code, so the size is set to the usual one.
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
 
 # Hypothesis must not fail a test because the machine is slow.
 hypothesis.settings.register_profile("delayq", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
@@ -108,11 +109,6 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the thousands of short tests last, so that all processes of xdist end at about the same time."""
-    items.sort(key=lambda item: item.path.parent.name in SHORT)
-
-
 def pytest_report_header() -> list[str]:
     return [f"redis-server {version}: {path}" for version, path in server_binaries().items()]
 
@@ -157,14 +153,14 @@ def no_outside_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
 
 
 @pytest.fixture(scope="session", autouse=True)
-def quick_java(pytestconfig: pytest.Config) -> Iterator[None]:
+def quick_java() -> Iterator[None]:
     """Make the Java of each Spark start quickly, including a Spark that a page, an example or a command starts.
 
     Spark's own variables do that. Java reports on stderr that it has read its own, which a page does not show.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SPARK_LAUNCHER_OPTS", quick.JAVA)
-        patch.setenv("SPARK_SUBMIT_OPTS", f"{quick.JAVA} {quick.with_classes(quick.classes(pytestconfig))}")
+        for program in ("LAUNCHER", "SUBMIT"):
+            patch.setenv(f"SPARK_{program}_OPTS", QUICK_JAVA)
         yield
 
 

@@ -12,7 +12,6 @@ from pyspark.sql import SparkSession
 from delayq.spark import session
 from delayq.spark.session import QUIET
 from tests.harness.sockets import all_closed
-from tests.harness.spark import quick
 from tests.harness.spark.absent import absent
 from tests.lake.conftest import clock, lake  # noqa: F401  # fixtures for this folder, too
 
@@ -26,12 +25,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.path.parent == Path(__file__).parent:
             item.add_marker(pytest.mark.full)
             item.add_marker(pytest.mark.timeout(GUARD_SECONDS))
-
-
-@pytest.fixture(scope="session", autouse=True)
-def classes(pytestconfig: pytest.Config) -> None:
-    """Archive the classes of Spark before the first test that starts one."""
-    quick.archive(quick.classes(pytestconfig))
 
 
 @pytest.fixture(autouse=True)

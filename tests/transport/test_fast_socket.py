@@ -575,15 +575,18 @@ class Firewall:
             for each in (client, server):
                 selector.register(each, selectors.EVENT_READ)
             return
-        data = end.recv(65536)
+        data = b""
+        with contextlib.suppress(ConnectionResetError):
+            data = end.recv(65536)
         if not data:
             selector.unregister(end)
         peer = self._peers[end]
         if peer is not None:
-            if data:
-                peer.sendall(data)
-            else:
-                peer.shutdown(socket.SHUT_WR)
+            with contextlib.suppress(OSError):  # it may be gone already
+                if data:
+                    peer.sendall(data)
+                else:
+                    peer.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
         self._stop.close()

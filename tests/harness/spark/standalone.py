@@ -163,7 +163,7 @@ def environment(folder: Path, python: Path | str = sys.executable) -> dict[str, 
     """Return an environment for Spark's processes: on the loopback interface, with their files in a folder."""
     return os.environ | {
         "JAVA_HOME": str(java.provide()),
-        "JAVA_TOOL_OPTIONS": os.environ["SPARK_SUBMIT_OPTS"],  # also for executors
+        "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # none lives long enough for more optimisation
         "PYSPARK_PYTHON": str(python),
         "PYSPARK_DRIVER_PYTHON": str(python),
         "SPARK_DAEMON_JAVA_OPTS": "-Dspark.master.rest.enabled=false",  # it would listen on a port that others use too
