@@ -40,7 +40,7 @@ USED_SERVERS = pytest.StashKey[list[RedisServer]]()
 # room for code and discards compiled code, so the size is set to the usual one.
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
 
-LONG = {"test_java.py", "test_life.py", "test_process_pool.py", "test_silent.py"}  # half a minute for one test
+SLOWEST_FILES = {"test_java.py", "test_life.py", "test_process_pool.py"}  # each has a test that takes half a minute
 
 # Hypothesis must not fail a test because the machine is slow.
 hypothesis.settings.register_profile("delayq", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
@@ -112,8 +112,8 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the files with the longest tests first: at the end, the other processes of xdist would wait for them."""
-    items.sort(key=lambda item: item.path.name not in LONG)
+    """Put the slowest files first: at the end, the other processes of xdist would wait for them."""
+    items.sort(key=lambda item: item.path.name not in SLOWEST_FILES)
 
 
 def pytest_report_header() -> list[str]:

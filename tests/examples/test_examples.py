@@ -166,7 +166,7 @@ def test_mails_go_no_faster_than_the_rate_even_after_it_changes(run: Run):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("run", ["server"], indirect=True)
+@pytest.mark.parametrize("run", ["server"], indirect=True)  # docs/processes.md runs a pool on the embedded store
 def test_handler_that_never_ends_or_crashes_fails_only_its_own_message(run: Run):
     counted, *dead = run("pool.py", "--ranges", "10", "--timeout", "9").splitlines()
     assert counted.startswith("5133 primes below 50000, counted in ")

@@ -35,10 +35,6 @@ ROADS: dict[str, tuple[Road, list[Cut]]] = {
 }
 
 
-# What sends most commands is only cut in the ways that matter to a call that can be repeated.
-TALKATIVE = {"receive, in vain", "doctor", "doctor, repairing"}
-FEW_CUTS = [Cut("before"), Cut("after"), Cut("after", for_good=True)]
-
 # What `make test` cuts: one call of each kind, on the plainest road.
 QUICK = {"send with an id", "send_many", "receive", "ack", "ack, then by an id", "nack", "reschedule", "dead.requeue"}
 
@@ -47,7 +43,7 @@ def is_worth(road: str, name: str) -> bool:
     """Whether an operation behaves differently on this road: some of those that send most do not; one sends nothing."""
     if (road, name) == ("shards", "configure"):  # it is refused
         return False
-    return road == "url" or name not in TALKATIVE
+    return road == "url" or name not in {"receive, in vain", "doctor", "doctor, repairing"}
 
 
 @pytest.fixture(scope="module")
@@ -186,7 +182,7 @@ def test_operation_with_a_cut_connection_loses_nothing_and_reports_nothing_false
     stages: Callable[[Road], Stage], road: str, name: str
 ) -> None:
     make, cuts = ROADS[road]
-    assert every_cut(stages(make), OPERATIONS[name], FEW_CUTS if name in TALKATIVE else cuts) == {}
+    assert every_cut(stages(make), OPERATIONS[name], cuts) == {}
 
 
 def test_every_public_method_is_tested_with_cuts() -> None:

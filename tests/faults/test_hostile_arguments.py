@@ -105,7 +105,7 @@ def test_nasty_text_in_every_argument_ends_cleanly(command: str, invoke: Invoke)
         if option.startswith("--")
     ],
 )
-def test_nasty_text_as_the_value_of_every_option_ends_cleanly(option: str, invoke: Invoke) -> None:
+def test_nasty_text_as_the_value_of_every_option_of_send_ends_cleanly(option: str, invoke: Invoke) -> None:
     for text in GIVEN:
         assert_proper(invoke("send", "emails", "x", f"{option}={text}"))
 

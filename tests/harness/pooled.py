@@ -73,7 +73,9 @@ def meet(message: Message) -> None:
 def stuck_at_first(message: Message) -> None:
     """Never end at the first attempt if the payload says so; otherwise take a little time."""
     note(f"attempt-{message.attempt}", message)
-    if message.payload == "stuck" and message.attempt == 1:
+    if message.payload == "computes" and message.attempt == 1:
+        compute_for_ever()
+    if message.payload == "sleeps" and message.attempt == 1:
         time.sleep(3600)
     if message.payload == "beside":
         time.sleep(0.85)

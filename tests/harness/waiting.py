@@ -13,5 +13,5 @@ def eventually(condition: Callable[[], bool], seconds: float = 240) -> bool:
         waited = time.monotonic() - began
         if waited > seconds:
             return False
-        time.sleep(min(max(waited / 20, 0.005), 0.1))  # a long wait must not slow down what it waits for
+        time.sleep(min(max(waited / 20, 0.005), 0.02))  # a long wait must not slow down what it waits for
     return True

@@ -83,7 +83,7 @@ def test_handlers_run_side_by_side_in_processes_that_are_initialized_once(queue:
 
 
 def test_handler_over_its_time_limit_is_killed_with_its_process(queue: Queue, drain: Drain) -> None:
-    queue.send("stuck", id="stuck")
+    queue.send("computes", id="stuck")
     assert drain(pooled.stuck_at_first, timeout=0.5) == (1, 1, 1)
     (dead,) = queue.dead.list()
     assert (dead.id, dead.error) == (
@@ -93,7 +93,7 @@ def test_handler_over_its_time_limit_is_killed_with_its_process(queue: Queue, dr
 
 
 def test_timeout_of_the_message_overrides_the_timeout_of_the_pool(queue: Queue, drain: Drain) -> None:
-    queue.send("stuck", id="stuck", timeout=0.5)
+    queue.send("computes", id="stuck", timeout=0.5)
     assert drain(pooled.stuck_at_first, timeout=3600) == (1, 1, 1)
     (dead,) = queue.dead.list()
     assert dead.error == "TimeoutError: the handler took longer than 0.5 s: its process was killed"
@@ -101,7 +101,7 @@ def test_timeout_of_the_message_overrides_the_timeout_of_the_pool(queue: Queue, 
 
 @pytest.mark.full
 def test_handler_over_its_time_limit_is_retried_while_the_others_keep_running(queue: Queue, drain: Drain) -> None:
-    queue.send("stuck", id="stuck", max_retries=1)
+    queue.send("sleeps", id="stuck", max_retries=1)
     others = [f"beside-{n}" for n in range(15)]  # together they take longer than one of them may
     queue.send_many([Outgoing("beside", id=name) for name in others])
     with capture_logs() as lines:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 
@@ -47,43 +45,6 @@ class WrongClock:
     def offsets(self) -> list[float]:
         """Return its offsets in order."""
         return [offset for _, _, offset in self._steps]
-
-
-class NotedTimes:
-    """The times that processes passed to scripts, from the files that `noting` has written.
-
-    Args:
-        path: the path that was given to `noting`.
-    """
-
-    def __init__(self, path: Path) -> None:
-        files = path.parent.glob(f"{path.stem}.[0-9]*")
-        self._processes = [[_noted(line) for line in file.read_text().splitlines()] for file in files]
-
-    def highest(self, since: float, until: float) -> float:
-        """Return the highest time, ms, that scripts may have got between two monotonic times; 0 without any."""
-        found = [0.0]
-        for times in self._processes:
-            found += [ms for at, ms in times if at < since][-1:]  # a busy process may have passed it on later
-            found += [ms for at, ms in times if since <= at <= until]
-        return max(found)
-
-
-def noting(now_ms: Callable[[], float], path: Path) -> Callable[[], float]:
-    """Return the same clock, which also writes each time that it returns into a file of this process beside `path`."""
-    file = path.with_suffix(f".{os.getpid()}").open("a", buffering=1)
-
-    def noted_ms() -> float:
-        ms = now_ms()
-        file.write(f"{time.monotonic()} {ms}\n")
-        return ms
-
-    return noted_ms
-
-
-def _noted(line: str) -> tuple[float, float]:
-    at, ms = line.split()
-    return float(at), float(ms)
 
 
 def read_offset(path: Path) -> float:

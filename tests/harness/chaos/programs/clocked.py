@@ -5,7 +5,7 @@ Usage: python -m tests.harness.chaos.programs.clocked WHOSE FILE PROGRAM JSON
 WHOSE    "client": the program's own clock is wrong: `time.time`, `time.time_ns`, `localtime`, `gmtime`, and `now`,
          `utcnow` and `today` of `datetime`, which is what Python code uses. C code gets the right time from the
          kernel, and so does `time.clock_gettime`, which the journal uses.
-         "server": the scripts get this time, as if the server's clock were wrong; it is noted beside FILE.
+         "server": the scripts get this time, as if the server's clock were wrong.
 FILE     holds by how many seconds the clock is ahead; it is read each time.
 PROGRAM  "consume" or "produce"; JSON is its task.
 """
@@ -23,7 +23,7 @@ from typing import Any, Self
 
 import msgspec
 
-from tests.harness.chaos.clocks import noting, read_offset, true_time
+from tests.harness.chaos.clocks import read_offset, true_time
 
 REAL = dt.datetime
 
@@ -71,7 +71,7 @@ def main(whose: str, file: Path, name: str, task: str) -> None:
     # Imported only now, so that it does not find the right clock.
     program = importlib.import_module(f"tests.harness.chaos.programs.{name}")
     if whose == "server":
-        vars(program)["Queue"] = functools.partial(program.Queue, clock=noting(lambda: now() * 1000, file))
+        vars(program)["Queue"] = functools.partial(program.Queue, clock=lambda: now() * 1000)
     program.main(msgspec.json.decode(task, type=program.Task))
 
 

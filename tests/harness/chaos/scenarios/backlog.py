@@ -13,7 +13,8 @@ CONSUMERS = 2
 
 def run(world: World) -> Verdict:
     """Waiting uses up no retry: each message is delivered once, and no lease ends."""
-    # Seconds, leases, and seconds that a handler takes. In the short form, a pause of the machine loses no lease.
+    # The lease in seconds, the backlog in leases, and the seconds that a handler takes. In the short form, the lease
+    # outlasts a pause of the machine.
     lease, leases, work = world.pick((12.0, 1.2, 0.02), (5.0, 20, 0.01))
     server = world.server()
     queue = world.queue(server.url, lease=lease)
