@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import compileall
 import gc
+import logging
 import os
 import signal
 from collections.abc import Callable, Generator, Iterator
@@ -137,8 +138,10 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_runtest_teardown() -> None:
-    """Undo a test's `capture_logs` or `configure`: otherwise the next test's lines would go to stdout."""
+    """Undo what a test, or a command that it ran, has set for logging: it would change the lines of the next test."""
     structlog.reset_defaults()
+    for name in ("delayq", "delayq.server"):
+        logging.getLogger(name).setLevel(logging.NOTSET)
 
 
 @pytest.hookimpl(wrapper=True)

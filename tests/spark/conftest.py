@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from pyspark.java_gateway import ensure_callback_server_started
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from delayq.spark import session
@@ -25,6 +27,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.path.parent == Path(__file__).parent:
             item.add_marker(pytest.mark.full)
             item.add_marker(pytest.mark.timeout(GUARD_SECONDS))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def plain_logs() -> Iterator[None]:
+    """Keep PySpark from formatting as JSON what pytest captures, also in the tests that follow in this process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PySparkLogger, "addHandler", logging.Logger.addHandler)
+        yield
 
 
 @pytest.fixture(autouse=True)
