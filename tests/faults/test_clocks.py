@@ -8,6 +8,8 @@ import time
 from pathlib import Path
 
 from tests.harness.chaos.clocks import WrongClock, true_time
+from tests.harness.chaos.history import Event
+from tests.harness.chaos.scenarios.server_clock import STALE, early
 from tests.harness.chaos.world import ROOT
 
 LOOKS = """
@@ -53,3 +55,20 @@ def test_clock_remembers_the_lowest_and_highest_time_it_showed(tmp_path: Path):
     assert lowest / 1000 < true - 59 < true + 59 < highest / 1000
     assert min(clock.shown(ahead, ahead)) / 1000 > true + 59
     assert clock.offsets() == [0.0, -60.0, 60.0]
+
+
+def test_message_handed_out_too_soon_is_found_once_the_time_before_a_step_back_is_stale(tmp_path: Path):
+    clock = WrongClock(tmp_path / "clock")
+    stepped = time.monotonic()
+    clock.set(-60.0)
+    for seconds, found in ((STALE / 2, []), (100 * STALE, ["a"])):
+        sent = stepped + seconds
+        due = clock.shown(sent, sent)[0] + 500  # ms
+        events = [
+            Event("attempted", sent, 1, "a"),
+            Event("sent", sent, 1, "a", ms=due),
+            Event("delivered", sent + 0.4, 2, "a"),
+        ]
+        assert early(events, ["a"], clock) == found
+        in_time = [*events[:2], Event("delivered", sent + 0.6, 2, "a")]
+        assert early(in_time, ["a"], clock) == []
