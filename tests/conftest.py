@@ -29,6 +29,7 @@ import structlog
 from delayq.transport import clients
 from tests.harness.servers import KNOWN_VERSIONS, PATIENT, RedisServer, server_binaries
 from tests.harness.sockets import all_closed
+from tests.harness.spark.java_options import QUICK_JAVA
 from tests.harness.topologies import Cluster, running_cluster
 from tests.harness.tree import PACKAGE_FOLDERS, ROOT
 
@@ -36,10 +37,6 @@ StartServer = Callable[..., RedisServer]
 SharedServer = Callable[[str], RedisServer]
 
 USED_SERVERS = pytest.StashKey[list[RedisServer]]()
-
-# For Java processes that live a minute: the second compiler takes longer than it saves. Without it, Java keeps less
-# room for code and discards compiled code, so the size is set to the usual one.
-QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
 
 SLOWEST_FILES = {"test_java.py", "test_life.py", "test_process_pool.py"}  # each has a test that takes half a minute
 

@@ -21,6 +21,7 @@ import pyspark
 
 from delayq.spark import java
 from tests.harness.spark.absent import absent
+from tests.harness.spark.java_options import QUICK_JAVA
 from tests.harness.tree import PACKAGE_FOLDERS, ROOT
 from tests.harness.waiting import eventually
 
@@ -163,7 +164,7 @@ def environment(folder: Path, python: Path | str = sys.executable) -> dict[str, 
     """Return an environment for Spark's processes: on the loopback interface, with their files in a folder."""
     return os.environ | {
         "JAVA_HOME": str(java.provide()),
-        "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # none lives long enough for more optimisation
+        "JAVA_TOOL_OPTIONS": QUICK_JAVA,
         "PYSPARK_PYTHON": str(python),
         "PYSPARK_DRIVER_PYTHON": str(python),
         "SPARK_DAEMON_JAVA_OPTS": "-Dspark.master.rest.enabled=false",  # it would listen on a port that others use too

@@ -1,0 +1,11 @@
+"""Options for the Java of the tests."""
+
+from __future__ import annotations
+
+# For Java processes that live a minute: the second compiler takes longer than it saves. Without it, Java keeps less
+# room for code and discards compiled code, so the size is set to the usual one. To verify Spark's classes takes a tenth
+# of the time of a small program.
+QUICK_JAVA = (
+    "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
+    " -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+)
