@@ -103,8 +103,9 @@ def app(
     rules = SecurityRules(login, read_only, [host.lower() for host in hosts])
     static = Mount("/static", Assets(directory=str(files("delayq.web").joinpath("static"))), name="static")
     pages = (_bounded(route) for each in PAGES for route in each.ROUTES)
+    routes: list[Mount | Route] = [static, *map(ApiRoute, OPERATIONS), *page.ROUTES, *pages]
     dashboard = Dashboard(
-        routes=[static, *map(ApiRoute, OPERATIONS), *page.ROUTES, *pages],
+        routes=routes,
         middleware=[
             Middleware(GZipMiddleware, compresslevel=GZIP_LEVEL, exclude_content_types=()),  # all answers are text
             Middleware(SecurityMiddleware, rules=rules, sessions=sessions),
@@ -118,6 +119,7 @@ def app(
         max_body_size=MAX_BODY,
     )
     state = dashboard.state
+    state.routes = {route.name: route for route in routes}
     state.servers = known
     state.watches = {name: ServerPoller(server, interval) for name, server in known.items()}
     state.redaction = redaction
