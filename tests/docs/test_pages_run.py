@@ -15,6 +15,7 @@ from delayq.transport.embedded import open_store
 from tests.conftest import StartServer
 from tests.harness.aws import running_aws
 from tests.harness.pages import GUIDES, PAGES, Block, blocks, name, without_variables
+from tests.harness.spark.warm import warm
 from tests.harness.tree import ROOT
 
 RUNNABLE = {"python", "console"}
@@ -40,7 +41,11 @@ def environment(
         stack.enter_context(
             open_store(tmp_path / ".delayq")
         )  # one server for all commands; otherwise each would start one
-        variables = {"PATH": programs, "PYTHONUNBUFFERED": "1"}
+        variables = {
+            "PATH": programs,
+            "PYTHONUNBUFFERED": "1",
+            "PYTHONPATH": str(warm(tmp_path_factory.mktemp("warm"))),
+        }
         if page == GUIDES / "sqs.md":
             variables |= stack.enter_context(running_aws())
         elif page.parent == GUIDES:

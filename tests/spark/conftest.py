@@ -15,6 +15,7 @@ from delayq.spark import session
 from delayq.spark.session import QUIET
 from tests.harness.sockets import all_closed
 from tests.harness.spark.absent import absent
+from tests.harness.spark.warm import warm
 from tests.lake.conftest import clock, lake  # noqa: F401  # fixtures for this folder, too
 
 GUARD_SECONDS = 900  # against a test that hangs: some start several Javas, and each can take a minute under load
@@ -44,27 +45,6 @@ def no_socket_left(request: pytest.FixtureRequest) -> Iterator[None]:
         request.getfixturevalue("spark")
     with all_closed():
         yield
-
-
-PREPARED = """\
-import sys
-
-sys.path[:] = [path for path in sys.path if not path.endswith("pyspark.zip")]
-if "pyspark.daemon" in sys.orig_argv:
-    import delayq.spark
-"""
-
-
-def warm(folder: Path) -> Path:
-    """Prepare a folder that makes every Python started by Spark start faster, once it is on its path.
-
-    It imports pyspark as installed and compiled. Spark would import it from a zip of sources, which costs half a
-    second each time, and Java waits only ten seconds for a new Python to call back, even on a busy machine. The
-    Python that Spark forks workers from imports delayq first, so that the workers need not: there is a new one after
-    each error. A Python that Spark starts for itself, such as to plan a stream, imports delayq after it called back.
-    """
-    (folder / "sitecustomize.py").write_text(PREPARED)
-    return folder
 
 
 @pytest.fixture(scope="session")
