@@ -8,8 +8,8 @@ a time.
     python examples/urgent_first.py
 
 The queues are on the Redis server that DELAYQ_URL names, or in a temporary embedded store. The exit code is 0 if all
-were served, the login codes first. On a busy machine, the shares may differ from the weights: while a queue waits for a
-fetch, the other one is served.
+messages were served, and the login codes first. On a busy machine, the shares may differ from the weights: while a
+queue waits for a fetch, the other one is served.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ order: list[str] = []
 
 def serve(message: Message) -> None:
     order.append(message.queue)
-    time.sleep(0.03)  # much longer than a fetch
+    time.sleep(0.03)  # much longer than a fetch, so both queues usually have messages waiting
 
 
 def main() -> int:

@@ -3,9 +3,9 @@
 How to extend it:
 
 - **A page is one module of `delayq.web.pages`** and one template of the same name: ``pages/queue.py`` and
-  ``templates/queue.html``. The module has `ROUTES` (``url()`` takes the name of a route). It may have a `NAV` or a
-  `TAB`: a `render.NavLink` that base.html shows in the navigation of a server, or above the pages of a queue. `PAGES`
-  lists the modules, in the order of their links.
+  ``templates/queue.html``. The module has `ROUTES`, each with a name of its own, which ``url()`` takes. It may have a
+  `NAV` or a `TAB`: a `render.NavLink` that base.html shows in the navigation of a server, or above the pages of a
+  queue. `PAGES` lists the modules, in the order of their links.
 - **A path names its server and its queue**: ``/{server:name}/queues/{queue:name}/…``. The converter ``name`` accepts
   any name or id, with slashes. `path_params.server_of` and `path_params.queue_of` read them, and raise a 404. Templates
   build paths with ``url("queue", server=…, queue=…)``, which works under a prefix and behind a proxy: never write a

@@ -119,7 +119,7 @@ def app(
         max_body_size=MAX_BODY,
     )
     state = dashboard.state
-    state.routes = {route.name: route for route in routes}
+    state.route_by_name = {route.name: route for route in routes}
     state.servers = known
     state.watches = {name: ServerPoller(server, interval) for name, server in known.items()}
     state.redaction = redaction

@@ -97,7 +97,7 @@ def typed(request: Request, name: str, default: str) -> str:
 
 def url(request: Request, name: str, **parameters: Any) -> str:
     """Return the path of a route for a link, under the prefix where the dashboard is mounted."""
-    path = request.app.state.routes[name].url_path_for(name, **parameters)  # the app itself would try each route
+    path = request.app.state.route_by_name[name].url_path_for(name, **parameters)  # app.url_path_for tries them all
     return quote(f"{request.scope.get('root_path', '')}{path}", safe="/:@,+=")
 
 

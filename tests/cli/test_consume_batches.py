@@ -22,11 +22,11 @@ def store(messages):
     structlog.get_logger("tasks").info("storing")
     return {message.id: message.payload < 8 for message in messages}
 
-@awaited.batch_handler(max_messages=10)
+@awaited.batch_handler(max_messages=10, max_wait=60)
 async def store_async(messages):
     return store(messages)
 
-sync.batch_handler(max_messages=10)(store)
+sync.batch_handler(max_messages=10, max_wait=60)(store)
 """
 
 

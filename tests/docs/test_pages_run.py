@@ -32,7 +32,8 @@ def environment(
 ) -> Iterator[dict[str, str]]:
     """A reader's environment, in an empty folder: delayq on the PATH, the embedded store, and unbuffered output.
 
-    A guide in docs/from also gets the server that it moves messages from: BROKER_URL, or the AWS variables.
+    Unlike a reader's, its PYTHONPATH has a folder that makes Spark's Pythons ready sooner. A guide in docs/from also
+    gets the server that it moves messages from: BROKER_URL, or the AWS variables.
     """
     outside = {"DELAYQ_URL", "DELAYQ_HOME"}
     kept = {key: value for key, value in os.environ.items() if key not in outside}

@@ -215,13 +215,10 @@ def test_burst_ends_in_one_save_and_one_alarm(run: Run):
     assert "10 keystrokes: saved ['Dear', 'Dear reader']\n10 failures: 2 alarms\n" in printed
 
 
-def test_urgent_queue_is_served_first_and_the_others_together(run: Run):
-    """Their shares are exact only while no fetch takes long: tests/contract/test_several_queues.py checks them."""
+def test_urgent_queue_is_served_first(run: Run):
+    """The shares of the others depend on how long fetches take; tests/contract/test_several_queues.py checks them."""
     printed = run("urgent_first.py")
     assert "strict: 10 of the first 10 were login codes\n" in printed
-    (shares,) = re.findall(r"^by weight: (\d+) invoices, (\d+) newsletters$", printed, re.MULTILINE)
-    assert sum(map(int, shares)) == 100
-    assert "0" not in shares
     assert "the rest: 100\n" in printed
 
 

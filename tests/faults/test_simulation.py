@@ -32,7 +32,7 @@ HAPPENED = {
     *(f"ended {how}" for how in ("acked", "cancelled", "expired", "purged", "replaced", "dead")),
 }
 
-# Faults to put into a script: what to replace, by what, and the first seed that finds it, to save time.
+# Faults to put into a script: what to replace, by what, and a seed that finds it, where the search starts.
 FAULTS = {
     "ack": (r"right == receipts\[i\]", "right", 3),  # any receipt is accepted
     "unack_to_retry": (r"put\(KEYS\[2\], retries\)", "", 1),  # reclaimed messages are dropped
@@ -83,10 +83,10 @@ def test_seeds_differ(connection: Executor):
 def test_fault_in_a_script_is_found_within_a_hundred_seeds(
     connection: Executor, name: str, monkeypatch: pytest.MonkeyPatch
 ):
-    pattern, replacement, first = FAULTS[name]
+    pattern, replacement, start = FAULTS[name]
     faulty, count = re.subn(pattern, replacement, script(name).text)
     assert count == 1
     monkeypatch.setattr(script(name), "text", faulty)
     monkeypatch.setattr(script(name), "sha", hashlib.sha1(faulty.encode()).hexdigest())
     with pytest.raises(Failed, match=r"again: python -m tests\.harness\.simulation \d+"):
-        deque((play(seed, connection) for seed in range(first, first + 100)), maxlen=0)
+        deque((play(seed, connection) for seed in range(start, start + 100)), maxlen=0)

@@ -113,7 +113,7 @@ def test_failed_record_waits_while_others_are_handled(make: Make, consume: Consu
 def test_payloads_of_records_waiting_for_a_retry_are_not_kept_in_memory(
     topic: Topic, consume: Consume, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("delayq.runtime.prefetch.AHEAD_SECONDS", 0)  # or payloads of the next ones are in memory, too
+    monkeypatch.setattr("delayq.runtime.prefetch.AHEAD_SECONDS", 0.0)  # payloads fetched ahead would be in memory too
     group = topic.group("billing")
     topic.publish_many([NewRecord(bytes(100_000)) for _ in range(100)])
     held: list[int] = []

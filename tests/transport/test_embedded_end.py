@@ -214,6 +214,7 @@ def test_server_that_does_not_start_is_reported_with_its_log(folder: Path):
 
 def test_full_disk_that_ends_a_server_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch):
     open_store(folder).close()
+    assert eventually(Watched(folder).is_at_rest)
     monkeypatch.setenv("DELAYQ_REDIS_SERVER", script(folder.parent, "valkey server v=99.0.0", "echo DB loaded; exit 1"))
 
     def refuse(**_: object) -> None:

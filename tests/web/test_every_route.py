@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from starlette.routing import Route
+from starlette.routing import Mount, Route
 
 from delayq import NewRecord, Outgoing, Queue, Topic
 from delayq.web import Token, User, app
@@ -140,6 +140,11 @@ def _fields(client: Client) -> dict[str, str]:
     token = token_on(client.get("/main/queues/emails/messages").text)
     meant = {"act": "cancel", "all": "1", "state": "dead", "once": "1", "consumer": "x", "idle": "0s"}
     return {"csrf": token, "died": "1", "kind": "json", "payload": "1", "headers": "{}"} | meant
+
+
+def test_every_route_has_a_name_of_its_own():
+    names = [route.name for route in app("redis://127.0.0.1:1").routes if isinstance(route, Route | Mount)]
+    assert len(set(names)) == len(names)
 
 
 def test_this_file_knows_every_post():

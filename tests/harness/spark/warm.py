@@ -1,4 +1,4 @@
-"""Lets the Pythons that Spark starts begin their work sooner."""
+"""Makes the Python processes that Spark starts ready sooner."""
 
 from __future__ import annotations
 
