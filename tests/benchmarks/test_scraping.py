@@ -25,7 +25,7 @@ def test_scraper_that_is_stopped_before_it_starts_ends():
     routes = {"/metrics": lambda _: Response(200, b"")}
     with MetricsServer("127.0.0.1", 0, routes) as served, scraping.scraping() as scraper:
         scraper.begin(f"http://127.0.0.1:{served.port}/metrics")  # while its process is still starting
-        assert scraper.end() == 1
+        assert scraper.end() >= 1
 
 
 def test_run_with_a_wrong_number_of_messages_makes_the_figures_void(monkeypatch: pytest.MonkeyPatch):

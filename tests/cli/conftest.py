@@ -52,7 +52,8 @@ def followed(process: subprocess.Popen[str]) -> list[str]:
 
     def follow() -> None:
         assert process.stderr is not None
-        lines.extend(process.stderr)
+        with contextlib.suppress(ValueError):  # it is closed at the end of the test
+            lines.extend(process.stderr)
 
     threading.Thread(target=follow, daemon=True).start()
     return lines

@@ -50,7 +50,7 @@ def test_every_figure_is_measured_and_no_key_is_left(delayq: Run, redis_client: 
     assert told["memory_bytes"] > 100
     assert told["cost"]["redis_cpu_us"] > 0
     assert 0 < told["cost"]["trips"] < 1  # in batches
-    assert told["lone_trips"] >= 3  # at least a send, a claim and an ack
+    assert told["lone_trips"] >= 1  # the send; the machine may pause the consumer, which claims and acks
     assert redis_client.keys() == [b"another"]
 
 

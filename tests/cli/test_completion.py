@@ -229,10 +229,11 @@ def test_completion_does_not_wait_for_a_server_that_does_not_answer(offered: Off
         silent.listen()
         assert offered("delayq peek ", seconds=candidates.SECONDS, DELAYQ_URL=f"unix://{tmp_path}/silent.sock") == []
         silent.setblocking(False)
-        with contextlib.suppress(BlockingIOError):
-            silent.accept()[0].close()
-        with pytest.raises(BlockingIOError):  # there was no second attempt
-            silent.accept()
+        with contextlib.ExitStack() as kept:  # a connection that is closed would be made again
+            with contextlib.suppress(BlockingIOError):
+                kept.enter_context(silent.accept()[0])
+            with pytest.raises(BlockingIOError):  # there was no second attempt
+                silent.accept()
 
 
 def test_embedded_store_is_used_if_it_exists_and_is_not_created(offered: Offered, invoke: Invoke, tmp_path: Path):

@@ -316,6 +316,7 @@ def test_consumer_waits_until_the_server_is_up(
         queue.send("payload")
         assert consumer.wait(SECONDS) == 0
         assert queue.stats().acked == 1
+    assert eventually(lambda: "consumer stopped" in "".join(lines))
     told = [
         line
         for line in lines

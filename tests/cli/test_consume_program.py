@@ -21,6 +21,12 @@ from tests.harness.waiting import eventually
 WHOLE_ENVIRONMENT = f"{sys.executable} -c 'import os, json; print(json.dumps(dict(os.environ)))'"
 
 
+@pytest.fixture
+def all_of_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait for what a program has written to stderr, however slow the machine is."""
+    monkeypatch.setattr("delayq.cli.consume.program.STRAGGLER_SECONDS", 60.0)
+
+
 @pytest.mark.parametrize(
     ("program", "state", "error"),
     [
@@ -38,6 +44,7 @@ WHOLE_ENVIRONMENT = f"{sys.executable} -c 'import os, json; print(json.dumps(dic
         ("printf 'no newline' >&2; exit 65", "dead", "Reject: exit code 65: no newline"),
     ],
 )
+@pytest.mark.usefixtures("all_of_stderr")
 def test_exit_code_decides(program: str, state: str | None, error: str | None, invoke: Invoke, queue: Queue):
     queue.send("payload", id="order-42")
     assert invoke("consume", "emails", "--exec", program, "--max-messages", "1").exit_code == 0
@@ -125,6 +132,7 @@ def test_program_is_not_mistaken_for_a_child_of_a_supervisor(queue: Queue, monke
     assert "DELAYQ_SUPERVISOR" not in environment_of(message)
 
 
+@pytest.mark.usefixtures("all_of_stderr")
 def test_stderr_is_logged_with_the_message_and_its_end_becomes_the_error(invoke: Invoke, queue: Queue):
     queue.send("payload", id="order-42")
     program = (

@@ -47,13 +47,13 @@ def test_program_uses_the_wrong_clock_it_is_given(tmp_path: Path):
 
 def test_clock_remembers_the_lowest_and_highest_time_it_showed(tmp_path: Path):
     clock = WrongClock(tmp_path / "clock")
-    began, true = time.monotonic(), true_time()
+    began, before = time.monotonic(), true_time()
     clock.set(-60.0)
     clock.set(60.0)
-    ahead = time.monotonic()
+    ahead, after = time.monotonic(), true_time()
     lowest, highest = clock.shown(began, ahead)
-    assert lowest / 1000 < true - 59 < true + 59 < highest / 1000
-    assert min(clock.shown(ahead, ahead)) / 1000 > true + 59
+    assert lowest / 1000 < after - 59 < before + 59 < highest / 1000
+    assert min(clock.shown(ahead, ahead)) / 1000 > before + 59
     assert clock.offsets() == [0.0, -60.0, 60.0]
 
 

@@ -67,6 +67,12 @@ class Client:
 
 
 @pytest.fixture
+def answered_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answer the form of an action once its task is over, however slow the machine is."""
+    monkeypatch.setattr("delayq.web.pages.actions.QUICK_SECONDS", 60.0)
+
+
+@pytest.fixture
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no server count as silent because the machine is busy."""
     monkeypatch.setattr("delayq.web.servers.SILENCE_SECONDS", 60.0)

@@ -105,6 +105,7 @@ def test_warning_of_running_messages_is_not_for_dead_letters(enter: Enter, queue
     assert "Running messages finish" not in asked
 
 
+@pytest.mark.usefixtures("answered_at_the_end")
 def test_action_on_selected_messages_returns_to_the_search(enter: Enter, stocked: Queue):
     client, search = enter(), "?state=pending&header=tenant%3D1"
     confirmation = send(client, f"{QUEUE}/confirm{search}", act="cancel", ids=["m1"], state="pending").text
@@ -179,6 +180,7 @@ def test_confirmation_shows_examples_and_their_range_of_times(
     assert "UTC, among those checked." in some
 
 
+@pytest.mark.usefixtures("answered_at_the_end")
 @pytest.mark.parametrize(("page", "path"), [("dead", "dead"), ("", "messages?state=dead"), ("message", "messages/a")])
 def test_short_action_returns_to_its_page_with_a_notice(enter: Enter, queue: Queue, page: str, path: str):
     bury(queue, "a", "b")
@@ -189,6 +191,7 @@ def test_short_action_returns_to_its_page_with_a_notice(enter: Enter, queue: Que
     assert "Requeue 1 message: 1 of 1 scheduled again." in words(client.get(answer.headers["location"]).text)
 
 
+@pytest.mark.usefixtures("answered_at_the_end")
 def test_action_on_all_messages_returns_to_their_list(enter: Enter, stocked: Queue):
     form = {"act": "bury", "all": "1", "state": "pending", "page": "message", "once": "of-this-form"}
     answer = send(enter(), f"{QUEUE}/run", **form)
@@ -196,6 +199,7 @@ def test_action_on_all_messages_returns_to_their_list(enter: Enter, stocked: Que
     assert stocked.stats().pending == 0
 
 
+@pytest.mark.usefixtures("answered_at_the_end")
 def test_dead_letter_is_deleted_not_cancelled(enter: Enter, queue: Queue):
     bury(queue, "a", "b")
     client = enter()
@@ -254,6 +258,7 @@ def test_purge_empties_a_state(enter: Enter, stocked: Queue):
     assert (stats.pending, stats.purged, stats.garbage) == (0, 6, 0)
 
 
+@pytest.mark.usefixtures("answered_at_the_end")
 def test_form_sent_twice_acts_once(enter: Enter, queue: Queue):
     bury(queue, "a")
     client = enter()
@@ -292,7 +297,7 @@ def test_stopped_task_leaves_the_rest_unchanged(enter: Enter, queue: Queue):
     assert lines[-1]["outcome"].startswith("refused: Queue emails is busy: Requeue all dead.")
     send(client, "/main/queues/emails/examine", once="third")
     assert (lines[-1]["action"], lines[-1]["outcome"][:7]) == ("examine", "refused")
-    assert "Delete 1 message: 1 of 1 deleted." in run(client, {"act": "cancel", "ids": ["b"], "state": "dead"})
+    assert "1 of 1 deleted." in run(client, {"act": "cancel", "ids": ["b"], "state": "dead"})
     stopped = send(client, f"{path}/stop")
     assert "Stopped: the rest is unchanged." in words(client.get(stopped.headers["location"]).text)
     assert ids(queue, "dead") == {"c"}

@@ -50,6 +50,7 @@ def test_invalid_pause_comes_back_on_the_page_of_the_queue(enter: Enter, queue: 
     assert re.search('aria-current="true">Last day<', answer.text)
 
 
+@pytest.mark.usefixtures("answered_at_the_end")
 def test_invalid_time_comes_back_with_the_selection(enter: Enter, queue: Queue):
     queue.send_many([Outgoing(n, id=f"m{n}", delay=60) for n in range(3)])
     client = enter()

@@ -136,6 +136,7 @@ def test_schedules_of_a_server_come_by_pages_of_queues(
 ):
     monkeypatch.setattr("delayq.web.queue_walk.AT_ONCE", 1)
     monkeypatch.setattr("delayq.web.queue_walk.ENOUGH", 2)
+    monkeypatch.setattr("delayq.web.queue_walk.SECONDS", 60.0)
     for number in range(5):
         with Queue(f"q{number}", url=redis_server.url) as queue:
             if number == 2:

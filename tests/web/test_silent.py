@@ -219,7 +219,7 @@ def client(
     enter: Enter, queue: Queue, redis_server: RedisServer, own_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> Client:
     """A browser at a dashboard of two servers: main with the queue emails, and west with the queue orders."""
-    monkeypatch.setattr(servers, "SILENCE_SECONDS", 1.0)
+    monkeypatch.setattr(servers, "SILENCE_SECONDS", 4.0)
     queue.send("hello", delay=60)
     with Queue("orders", url=own_server.url) as orders:
         orders.send("hello", delay=60)
@@ -232,7 +232,7 @@ def test_pages_report_a_silent_server_and_show_the_others(client: Client, halt: 
     with halt():
         overview = client.get("/")
         page = client.get("/west/queues/orders")
-    told = "west has not answered for 1 s: check that the server runs"
+    told = "west has not answered for 4 s: check that the server runs"
     assert (overview.status_code, told in overview.text, "/main/queues/emails" in overview.text) == (200, True, True)
     assert (page.status_code, told in page.text) == (503, True)
     while (page := client.get("/west/queues/orders")).status_code != 200:
@@ -244,7 +244,7 @@ def test_pages_report_a_silent_server_and_show_the_others(client: Client, halt: 
 def test_form_for_a_silent_server_is_refused_and_can_be_sent_again(client: Client, halt: Halt, path: str):
     with halt():
         answer = act(client, f"/west/{path}", act="purge", all="1", state="pending", once="1")
-    assert (answer.status_code, "west has not answered for 1 s" in answer.text) == (503, True)
+    assert (answer.status_code, "west has not answered for 4 s" in answer.text) == (503, True)
     assert "Send the form again" in answer.text
 
 

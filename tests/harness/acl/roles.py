@@ -152,7 +152,7 @@ def idles(mine: Queue, root: Queue) -> None:
     """Wait: plan the sleep, hold the timer, listen to the bell, and stop listening."""
     root.send("x", delay=60)
     keys = mine._context.shards[0].keys
-    act(mine, mine._context.shards[0].plan_sleep("me", 1000), mine._context.shards[0].poll_idle("me", 1000))
+    act(mine, mine._context.shards[0].plan_sleep("me", 60_000), mine._context.shards[0].poll_idle("me", 60_000))
     shards(root).zadd(keys.consumers, {"long ago": 1})
     assert mine._executor.run([mine._context.shards[0].heartbeat("me", "{}", {0: 1})]) == [1]
     act(mine, mine._context.shards[0].deregister("me", {0: 1}))

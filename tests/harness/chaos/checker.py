@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from tests.harness.chaos.history import Event
-from tests.harness.chaos.troubles import Troubles
+from tests.harness.chaos.troubles import UNSETTLED_SECONDS, Troubles
 
 WRONG = ("lost", "unexpected", "resurrected", "early", "unexplained", "unfenced")
 
@@ -61,12 +61,13 @@ class Verdict:
         return f"{said}  worst recovery {self.worst_recovery:.2f} s"
 
 
-def check(history: Iterable[Event], lease: float | None = None) -> Verdict:
+def check(history: Iterable[Event], lease: float | None = None, unsettled: float = UNSETTLED_SECONDS) -> Verdict:
     """Judge a history that ends with a full drain; its events are ordered by time.
 
     Args:
         lease: the consumers' lease in seconds. It makes the worst recovery an upper bound also for messages that were
             handed out but had not reached their handler. None if leases differ, or if it does not matter.
+        unsettled: as in `Troubles`.
     """
     lives: dict[str, list[Event]] = defaultdict(list)
     faults: list[Event] = []
@@ -75,7 +76,7 @@ def check(history: Iterable[Event], lease: float | None = None) -> Verdict:
             faults.append(event)
         else:
             lives[event.id].append(event)
-    troubles = Troubles(faults, lease)
+    troubles = Troubles(faults, lease, unsettled)
     sends = deliveries = duplicates = buried = 0
     found: dict[str, list[str]] = {name: [] for name in WRONG}
     worst = 0.0

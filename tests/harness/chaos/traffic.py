@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import redis
@@ -53,8 +54,7 @@ class Traffic:
         task = {"name": "live", "count": many, "batch": 5, "rate": RATE, "delays": (0.0, 0.5), "again": True}
         self._task = task | producing
         self._producer = world.producer(server.url, NAME, **self._task)
-        if not eventually(self._is_going):
-            raise Broken(f"the consumers did not start: {world.log()}")
+        self._send_until(self._is_going, "a consumer has not begun")
 
     @property
     def is_on(self) -> bool:
@@ -106,10 +106,14 @@ class Traffic:
 
     def _go_on(self) -> None:
         """Send more until each consumer has resumed after the last trouble."""
+        self._send_until(lambda: self._worst_resume() < INF, "a consumer has not gone on")
+
+    def _send_until(self, is_seen: Callable[[], bool], trouble: str) -> None:
+        """Send more while waiting: a consumer that comes late shall find something to do."""
         deadline = time.monotonic() + PATIENCE_SECONDS
-        while not eventually(lambda: self._worst_resume() < INF, seconds=0.2):
+        while not eventually(is_seen, seconds=0.2):
             if time.monotonic() > deadline:
-                raise Broken(f"a consumer has not gone on for {PATIENCE_SECONDS} s: {self.world.log()}")
+                raise Broken(f"{trouble} for {PATIENCE_SECONDS} s: {self.world.log()}")
             for _ in range(50):
                 self.world.send(self.queue, 1, id=f"more-{self.count}")
                 self.count += 1

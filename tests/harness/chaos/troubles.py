@@ -31,10 +31,14 @@ class Troubles:
         events: of the kinds "fault" and "recovered".
         lease: the consumers' lease in seconds, or None if unknown. With a lease, an unseen attempt is blamed on a fault
             within the time its lease may have had left; without one, on any fault before.
+        unsettled: how many seconds a consumer's outcome may take to reach the server.
     """
 
-    def __init__(self, events: Iterable[Event], lease: float | None = None) -> None:
+    def __init__(
+        self, events: Iterable[Event], lease: float | None = None, unsettled: float = UNSETTLED_SECONDS
+    ) -> None:
         self._lease = lease
+        self._unsettled = unsettled
         self._faults: dict[int, list[tuple[float, float]]] = defaultdict(list)  # by pid: start, end
         for event in events:
             spans = self._faults[event.pid]
@@ -46,8 +50,8 @@ class Troubles:
     def explain(self, earlier: Event, end: Event | None, later: Event) -> bool:
         """Whether a fault of its process or the server kept the earlier delivery from being settled."""
         for began, ended in self._of(earlier.pid):
-            unsettled = end is None or end.at >= began - UNSETTLED_SECONDS
-            if began <= moment(later) and unsettled and earlier.at <= ended + UNSETTLED_SECONDS:
+            unsettled = end is None or end.at >= began - self._unsettled
+            if began <= moment(later) and unsettled and earlier.at <= ended + self._unsettled:
                 return True
         return False
 
@@ -61,10 +65,8 @@ class Troubles:
         The server may have forgotten attempts, even of messages whose handlers started after its return. Or the process
         was stopped between its last check of the lease and the line in its journal.
         """
-        stood_still = any(began <= later.at <= ended + UNSETTLED_SECONDS for began, ended in self._faults[later.pid])
-        forgotten = any(
-            began <= later.at and earlier.at <= ended + UNSETTLED_SECONDS for began, ended in self._faults[0]
-        )
+        stood_still = any(began <= later.at <= ended + self._unsettled for began, ended in self._faults[later.pid])
+        forgotten = any(began <= later.at and earlier.at <= ended + self._unsettled for began, ended in self._faults[0])
         return forgotten or (stood_still and later.attempt < earlier.attempt)
 
     def of_server(self, since: float) -> bool:
@@ -73,7 +75,7 @@ class Troubles:
 
     def of_server_between(self, since: float, until: float) -> bool:
         """Whether the server was in trouble during a span, or just before it."""
-        return any(began <= until and ended >= since - UNSETTLED_SECONDS for began, ended in self._faults[0])
+        return any(began <= until and ended >= since - self._unsettled for began, ended in self._faults[0])
 
     def recovery(self, events: Sequence[Event]) -> float:
         """Return the longest time in seconds from a fault until a message it hit was handled or buried; 0 for none.
@@ -123,7 +125,7 @@ class Troubles:
         if self._lease is None or not later.due_ms:
             return [began for _, began, _ in every if began <= moment(later)]
         until = lease_end(later)
-        since = until - self._lease - UNSETTLED_SECONDS
+        since = until - self._lease - self._unsettled
         # A dead process claims nothing more, but messages handed out during server trouble may not have arrived.
         return [
             max(began, since) for pid, began, ended in every if began <= until and since <= (began if pid else ended)

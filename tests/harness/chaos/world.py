@@ -18,12 +18,14 @@ from delayq import Queue, doctor
 from delayq.errors import DelayqError
 from tests.harness.chaos import checker, history
 from tests.harness.chaos.programs import batch, chain, consume, fan, produce
+from tests.harness.chaos.troubles import UNSETTLED_SECONDS
 from tests.harness.servers import RedisServer, server_binaries
 from tests.harness.waiting import eventually
 
 ROOT = Path(__file__).resolve().parents[3]
 STOP_SECONDS = 120.0
 LEAST_LEASE = 8.0  # seconds, in the suite
+PAUSE_SECONDS = 3.0  # for which a process may pause in the suite
 # The keys that a drained queue leaves.
 LASTING = (
     b":meta",
@@ -228,7 +230,8 @@ class World:
         for letter in queue.dead.list(limit=1_000_000):
             died_ms = letter.died_at.timestamp() * 1000 if letter.died_at else 0.0
             self.journal.note("buried", letter.id, attempt=letter.attempts, ms=died_ms, note=letter.reason or "")
-        verdict = checker.check(history.read(self.folder), lease)
+        unsettled = self.pick(PAUSE_SECONDS, UNSETTLED_SECONDS)
+        verdict = checker.check(history.read(self.folder), lease, unsettled)
         report = doctor.examine(queue)
         if not (doctor_says(report) if doctor_says else report.healthy):
             raise Broken(f"the doctor found {[str(finding) for finding in report.findings]}; {verdict}")

@@ -88,16 +88,14 @@ class Ward:
         self._expect_of_doctor(0, set())
         self._ack(running, True)
         for each in (retried, buried):
-            due_ms = time.time() * 1000
-            if (said := self._queue.reschedule(each, delay=0)) != "rescheduled":
-                raise Broken(f"{each} is not where the doctor has left it: {said}")
-            self._world.journal.note("sent", each, ms=due_ms)
+            self._make_due(each)
 
     def lose_payloads(self) -> None:
-        """Delete the payload of a message that is about to be due, and of a running one that fails."""
+        """Delete the payload of a message that is due then, and of a running one that fails."""
         with self._world.trouble("payloads are deleted"):
-            running, due = self._take(), self._send("due", 2.0)
+            running, due = self._take(), self._send("due", FAR)
             self._client.delete(KEYS.message(due), KEYS.message(running.id))
+            self._make_due(due)
             running.nack(0)
             self._world.journal.note("failed", running.id, attempt=running.attempt)
         self.doomed += [due, running.id]
@@ -139,6 +137,12 @@ class Ward:
         self._world.send(self._queue, 1, message_id, delay=delay)
         self._traffic.count += 1
         return message_id
+
+    def _make_due(self, message_id: str) -> None:
+        due_ms = time.time() * 1000
+        if (said := self._queue.reschedule(message_id, delay=0)) != "rescheduled":
+            raise Broken(f"{message_id} was not where it should wait: {said}")
+        self._world.journal.note("sent", message_id, ms=due_ms)
 
     def _take(self) -> Message:
         """Receive any message, in competition with the consumers."""
