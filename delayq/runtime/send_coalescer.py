@@ -138,7 +138,7 @@ class SendCoalescer:
     def _is_forsaken(self, mine: _PendingSend) -> bool:
         """Whether no thread will send a message any more, so that its own thread must."""
         with self._lock:
-            if (mine.leader or self._leader) in self._calls:
+            if (mine.leader or self._leader) in self._calls or mine.result is not None:  # it has come meanwhile
                 return False
             if mine in self._waiting:
                 self._waiting.remove(mine)

@@ -180,7 +180,7 @@ def test_batch_handler_and_schedule_function_can_be_async_and_plain(run: Run, ur
 
         async with Queue("jobs", url=url) as queue:
             queue.batch_handler(max_messages=5)(on_the_loop if is_batch_async else plain)
-            queue.cron("every 1h", name="tick")(plain if is_batch_async else on_the_loop)
+            queue.cron("@yearly", name="tick")(plain if is_batch_async else on_the_loop)
             await queue.send_many(Outgoing(n) for n in range(5))
             assert await Consumer(queue).drain() == 5
             await queue.schedules.run_now("tick")

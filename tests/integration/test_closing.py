@@ -49,7 +49,10 @@ def options(
                 yield {"redis": client}
 
 
-def test_receive_ends_at_once_when_its_queue_is_closed(options: dict[str, Any], blocked: Blocked) -> None:
+def test_receive_ends_at_once_when_its_queue_is_closed(
+    options: dict[str, Any], blocked: Blocked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("delayq.runtime.receive_wait.CLOSE_SECONDS", 60.0)
     ended: list[str] = []
 
     def receive() -> None:
@@ -107,6 +110,7 @@ def test_async_close_waits_for_the_request_of_a_receive(
             await asyncio.wait_for(receiving, 60)
 
     monkeypatch.setattr(idle, "plan_sleep", slow_plan)
+    monkeypatch.setattr("delayq.runtime.receive_wait_async.CLOSE_SECONDS", 60.0)
     with all_closed(seconds=0):
         asyncio.run(close_while_one_asks())
 

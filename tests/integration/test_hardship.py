@@ -114,9 +114,17 @@ def test_missing_replicas_are_reported_on_a_second_try_too(
         assert queue.stats().sent == 1
 
 
+def hurry(queue: Queue) -> None:
+    """Let the connections of a queue wait only half a second for an answer from now on."""
+    sockets = queue._executor._sockets
+    assert sockets is not None
+    for each in sockets._idle:
+        each._socket.settimeout(0.5)
+
+
 def test_stalled_server_makes_no_claims_for_nobody(own_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """It runs the request that its client gave up on, and would run each repetition of it."""
-    with Queue("jobs", url=f"{own_server.url}?socket_timeout=0.5") as queue:
+    with Queue("jobs", url=own_server.url) as queue:
         queue.send_many([Outgoing(n) for n in range(60)])
         assert (
             len(queue.receive(1)) == 1
@@ -126,6 +134,7 @@ def test_stalled_server_makes_no_claims_for_nobody(own_server: RedisServer, monk
         def stalled(calls: Any, repeat: bool = True) -> Any:
             if not any(call.script and call.script.name == "ready_to_unack" for call in calls):
                 return run(calls, repeat)
+            hurry(queue)
             os.kill(own_server.pid, signal.SIGSTOP)
             try:
                 return run(calls, repeat)
@@ -141,8 +150,9 @@ def test_stalled_server_makes_no_claims_for_nobody(own_server: RedisServer, monk
 
 
 def test_send_interrupted_by_a_stall_is_not_its_own_duplicate(own_server: RedisServer) -> None:
-    with Queue("jobs", url=f"{own_server.url}?socket_timeout=0.5") as queue:
+    with Queue("jobs", url=own_server.url) as queue:
         queue.stats()
+        hurry(queue)
         os.kill(own_server.pid, signal.SIGSTOP)
         timer = threading.Timer(1.0, os.kill, [own_server.pid, signal.SIGCONT])
         timer.start()

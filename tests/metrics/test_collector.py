@@ -216,6 +216,7 @@ def test_silent_server_is_down_and_does_not_delay_others(still: Still, queue: Qu
     assert eventually(lambda: up("emails") == 1)
     assert up("still") == 0
     assert scraped(metrics).names(queue="still") == {"delayq_up"}
+    assert eventually(lambda: still.asked == 1)
     scraped(metrics)
     assert still.asked == 1  # the next scrape waits for the same answer
     still.answers.set()
@@ -374,9 +375,14 @@ class Sampling:
 def test_closing_waits_for_the_running_sample_and_takes_no_other():
     server = Sampling()
     with DiscoveredQueues(server) as found:
+
+        def end_once_closing() -> None:
+            assert eventually(lambda: found._is_closed)
+            server.may_end.set()
+
         assert len(found()) == 2
         assert server.begun.wait(30)
-        threading.Timer(0.1, server.may_end.set).start()
+        threading.Thread(target=end_once_closing).start()
     assert server.sampled == ["a"]
     assert no_search_is_running()
 

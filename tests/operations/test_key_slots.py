@@ -62,13 +62,13 @@ def test_messages_of_one_key_leave_room_for_others(queue: Queue, consume: Callab
 
     send(queue, *(f"b{number:03}" for number in range(100)))
     consume(handle, 4)
-    assert eventually(lambda: begun == ["b000", "b001"] and queue.stats().pending == 98)
+    assert eventually(lambda: sorted(begun) == ["b000", "b001"] and queue.stats().pending == 98)
     send(queue, "s1", "s2", "s3")
     assert eventually(lambda: {"s1", "s2", "s3"} <= set(begun))
-    assert [each for each in begun if each.startswith("b")] == ["b000", "b001"]
+    assert sorted(each for each in begun if each.startswith("b")) == ["b000", "b001"]
     over.set()
     assert eventually(lambda: queue.stats().acked == 103)
-    assert [each for each in begun if each.startswith("b")][-1] == "b099"
+    assert "b099" in [each for each in begun if each.startswith("b")][-2:]  # two at a time
 
 
 @pytest.mark.full

@@ -30,9 +30,9 @@ def test_occurrences_go_to_their_function_and_other_messages_to_the_handler(queu
     def nightly(message: Message) -> None:
         seen.append(("nightly", message.payload))
 
-    @queue.cron("@hourly", name="by-the-hour")
-    def hourly(message: Message) -> None:
-        seen.append(("hourly", message.payload))
+    @queue.cron("@yearly", name="by-the-year")
+    def yearly(message: Message) -> None:
+        seen.append(("yearly", message.payload))
 
     @queue.handler
     def others(message: Message) -> None:
@@ -40,19 +40,19 @@ def test_occurrences_go_to_their_function_and_other_messages_to_the_handler(queu
 
     Consumer(queue).drain()
     assert [(each.name, each.when, each.own) for each in queue.schedules.list()] == [
-        ("by-the-hour", "@hourly", True),
+        ("by-the-year", "@yearly", True),
         ("nightly", "0 3 * * *", True),
     ]
     queue.schedules.add("plain", "@daily", "added")
-    for name in ("nightly", "by-the-hour", "plain"):
+    for name in ("nightly", "by-the-year", "plain"):
         queue.schedules.run_now(name)
     queue.send("sent")
     assert Consumer(queue, concurrency=1).drain() == 4
     assert sorted(seen, key=str) == [
-        ("hourly", None),
         ("nightly", {"full": True}),
         ("others", "added"),
         ("others", "sent"),
+        ("yearly", None),
     ]
 
 

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import threading
 
+import pytest
+
 from delayq.errors import ServerUnreachable
 from delayq.runtime.heartbeat import Heartbeat
+
+
+@pytest.fixture(autouse=True)
+def patient_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("delayq.runtime.heartbeat.STOP_SECONDS", 60.0)
 
 
 def test_heartbeats_continue_after_failures_until_stopped():

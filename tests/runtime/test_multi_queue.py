@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import signal
 import threading
@@ -119,12 +120,15 @@ def test_messages_are_split_by_weights_with_plain_handlers(pair: tuple[Queue, Qu
 
 def test_no_more_handlers_run_than_the_concurrency(pair: tuple[Queue, Queue]):
     lock, running, most = threading.Lock(), 0, 0
+    calls, meet = itertools.count(), threading.Barrier(3)
 
     def handle(_: Message) -> None:
         nonlocal running, most
         with lock:
             running += 1
             most = max(most, running)
+        if next(calls) < 3:
+            meet.wait(120)
         time.sleep(0.001)
         with lock:
             running -= 1

@@ -326,7 +326,7 @@ def test_module_that_a_process_cannot_import_ends_the_consumer(queue: Queue, dra
     queue.send("x")
     with pytest.raises(InvalidInput, match="cannot be run in a process: RuntimeError: this module cannot be imported"):
         drain(broken_in_child.handle)
-    assert (queue.stats().ready, queue.stats().delivered) == (1, 0)
+    assert (queue.stats().inside, queue.stats().delivered) == (1, 0)
 
 
 def test_any_other_failure_to_start_a_process_ends_the_consumer(

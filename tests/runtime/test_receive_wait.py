@@ -82,11 +82,14 @@ def send_to_watcher(queue: Queue, client: redis.Redis) -> None:
     queue.send("now")
 
 
-def test_receiver_that_leaves_early_passes_its_watch_to_others(redis_client: redis.Redis) -> None:
+def test_receiver_that_leaves_early_passes_its_watch_to_others(
+    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It was to wake for the event, gets something else first, and does not come back."""
+    monkeypatch.setattr("delayq.runtime.receive_wait.FALLBACK_MS", 60_000)
     now = [1_000_000.0]
     queue = Queue("pull", redis=redis_client, clock=lambda: now[0])
-    queue.send("later", delay=0.9)
+    queue.send("later", delay=50)
     sender = threading.Thread(target=send_to_watcher, args=(queue, redis_client))
     sender.start()
     (message,) = queue.receive(wait=60)

@@ -180,6 +180,25 @@ def test_messages_that_come_while_a_batch_is_sent_go_in_the_next_one() -> None:
     assert all(sender.has_own_result for sender in [*senders, *more])
 
 
+def test_message_whose_result_comes_while_its_thread_looks_for_the_leader_is_not_sent_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    server, sent = Server(), SentMessage("m", DUE, True)
+    box = SendCoalescer(server.send)
+    mine = send_coalescer._PendingSend(encoded("m"), 1)
+
+    class Arrival:
+        def __enter__(self) -> None:
+            mine.result = sent
+
+        def __exit__(self, *_: object) -> None: ...
+
+    monkeypatch.setattr(send_coalescer, "LOOK_UP_SECONDS", 0.001)
+    monkeypatch.setattr(box, "_lock", Arrival())
+    assert box._wait(mine) is sent
+    assert server.batches == []
+
+
 def test_thread_that_sends_from_within_a_send_does_not_share_with_itself() -> None:
     server = Server()
     box = SendCoalescer(server.send)

@@ -57,7 +57,7 @@ def test_consumer_takes_large_unacked_records_one_page_per_turn(
                 client.xclaim(topic._context.shards[0].keys.stream, "billing", holder, 0, ids, idle=60_000)
         calls, seen = pages(script), list[str]()
         TopicConsumer(group, lambda record: seen.append(record.id), name="me", concurrency=12).drain()
-    assert seen == ids
+    assert sorted(seen) == sorted(ids)
     assert calls.total() >= 3
     assert set(calls.values()) == {1}
 

@@ -21,6 +21,7 @@ from delayq.errors import ReturnedFalse, UnknownGroup
 from delayq.operations.topics import settle
 from delayq.operations.topics.dead_letters import REQUEUED
 from delayq.protocol.topic_keys import TopicKeys
+from delayq.runtime.topic_engine import TopicEngine
 from tests.harness.waiting import eventually
 from tests.topics.conftest import Awaited, Make, Now
 
@@ -217,8 +218,9 @@ def test_records_of_a_dead_consumer_are_taken_over_by_a_running_consumer(
                 pipe.execute()
         seen.append((record.payload["number"], record.deliveries))
 
-    assert consume(group, handle, ack_timeout=1).run(max_records=2) == 2
-    assert seen == [("0", 1), ("1", 2)]
+    assert consume(group, handle, ack_timeout=1, concurrency=1).run(max_records=2) == 2
+    assert [number for number, _ in seen] == ["0", "1"]
+    assert seen[1][1] >= 2  # more if the machine was slow
 
 
 def test_record_that_killed_its_consumers_is_not_handled_again(topic: Topic, consume: Consume, client: redis.Redis):
@@ -313,7 +315,10 @@ def test_second_signal_leaves_running_records_unacked_and_logs_it(topic: Topic):
     assert [each.consumer for each in group.unacked()] == ["a"]
 
 
-def test_unstarted_records_are_returned_and_their_delivery_not_counted(make: Make, consume: Consume):
+def test_unstarted_records_are_returned_and_their_delivery_not_counted(
+    make: Make, consume: Consume, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("delayq.runtime.prefetch.AHEAD_SECONDS", 60.0)
     topic = make(shards=1)
     group = topic.group("billing")
     publish(topic, 600)
@@ -394,7 +399,7 @@ def test_delayed_record_is_handled_while_a_consumer_waits_for_it(make: Make, con
     group = topic.group("billing")
     due: dict[float, Any] = {delay: topic.publish(delay, delay=delay).due_at for delay in (0.2, 0.1)}
     seen: list[Record] = []
-    assert consume(group, seen.append).run(max_records=2) == 2
+    assert consume(group, seen.append, concurrency=1).run(max_records=2) == 2
     assert [record.payload for record in seen] == sorted(due, key=lambda delay: due[delay])
     assert all(record.published_at >= due[record.payload] for record in seen)
 
@@ -461,7 +466,10 @@ def test_generated_consumer_names_match_the_pattern_that_groups_forget(topic: To
     assert re.search(pattern, consumer.name)
 
 
-def test_lease_of_a_record_is_renewed_while_its_handler_runs(make: Make, consume: Consume, client: redis.Redis):
+def test_lease_of_a_record_is_renewed_while_its_handler_runs(
+    make: Make, consume: Consume, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(TopicEngine, "heartbeat_seconds", 0.1)
     group = make(shards=1).group("billing")
     client.xadd(stream(), {"number": "0"})
     renewed: list[bool] = []
@@ -484,10 +492,10 @@ def test_lease_of_a_record_is_renewed_while_its_handler_runs(make: Make, consume
 
     # On threads, because an event loop blocked by a plain handler cannot renew.
     if isinstance(group, Awaited):
-        consumer = Awaited(aio.TopicConsumer(group.target, handle, ack_timeout=2), group.runner)
+        consumer = Awaited(aio.TopicConsumer(group.target, handle, ack_timeout=30), group.runner)
         assert consumer.drain() == 1
     else:
-        assert consume(group, handle, ack_timeout=2).drain() == 1
+        assert consume(group, handle, ack_timeout=30).drain() == 1
     assert (renewed, deliveries) == ([True], [1])
 
 
@@ -507,7 +515,8 @@ def test_record_trimmed_while_it_waits_is_dropped(make: Make, consume: Consume, 
     assert group.unacked() == []
 
 
-def test_backoff_that_raises_does_not_end_the_consumer(topic: Topic, consume: Consume):
+def test_backoff_that_raises_does_not_end_the_consumer(topic: Topic, consume: Consume, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("delayq.runtime.group_member.default_backoff", lambda: backoff.fixed(3600))
     group = topic.group("billing")
     publish(topic, 2)
     assert consume(group, lambda record: record.payload == 1, backoff=lambda _: 1 / 0).drain() == 2

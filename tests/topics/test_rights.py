@@ -9,6 +9,7 @@ import pytest
 import redis
 
 from delayq import Record, Reject, Topic, TopicConsumer
+from delayq.runtime.topic_engine import TopicEngine
 from tests.harness.tree import ROOT
 from tests.harness.waiting import eventually
 
@@ -51,7 +52,7 @@ def life(root: redis.Redis, words: list[str]) -> bool:
             owner.publish(4, delay=0.2)
             topic = Topic("orders", redis=client)
             waits = lambda deliveries: 0.3 if deliveries == 1 else 3600  # noqa: E731
-            consumer = TopicConsumer(topic.group("billing"), handle, backoff=waits, ack_timeout=0.5)
+            consumer = TopicConsumer(topic.group("billing"), handle, backoff=waits, ack_timeout=30)
             consumer.start()
             done = eventually(lambda: len(set(seen)) == 7)
             consumer.stop()
@@ -63,6 +64,12 @@ def life(root: redis.Redis, words: list[str]) -> bool:
             )
     finally:
         pool.disconnect()
+
+
+@pytest.fixture(autouse=True)
+def frequent_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Renew leases often although they are long."""
+    monkeypatch.setattr(TopicEngine, "heartbeat_seconds", 0.1)
 
 
 def test_rights_of_a_consumer_are_sufficient(server: redis.Redis):

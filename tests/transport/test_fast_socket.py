@@ -218,9 +218,13 @@ def test_reply_whose_wait_a_signal_ended_reaches_no_other_call(
             assert queue._executor.run([mget("k1")]) == [[b"v1"]]
             with frozen(server):
                 timer = threading.Timer(0.2, signal.pthread_kill, [main, signal.SIGUSR1])
-                timer.start()
-                with pytest.raises(KeyboardInterrupt):
+
+                def ask() -> None:
+                    timer.start()
                     queue._executor.run([mget("k1")])
+
+                with pytest.raises(KeyboardInterrupt):
+                    ask()
             assert handled.is_set()
             assert queue._executor.run([mget("k2")]) == [[b"v2"]]
             queue.close()

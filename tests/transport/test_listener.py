@@ -44,6 +44,7 @@ def held_back(bell: BellListener, monkeypatch: pytest.MonkeyPatch, arrives: bool
 
 
 def test_blpop_that_arrives_after_the_end_is_unblocked(bell: BellListener, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("delayq.transport.listener._CROSSED_SECONDS", 60.0)
     asked = held_back(bell, monkeypatch, arrives=True)
     assert bell.stop_listening() is False
     assert len(asked) > 1
