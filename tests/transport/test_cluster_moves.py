@@ -311,7 +311,7 @@ def reaches(queue: Queue, shard: int) -> bool:
 
 
 def test_calls_to_a_frozen_node_do_not_hold_up_other_answers(cluster: Cluster) -> None:
-    with Queue("many", url=f"{cluster.url}?socket_timeout=2", shards=9) as queue:
+    with Queue("many", url=f"{cluster.url}?socket_timeout=4", shards=9) as queue:
         queue.send_many([Outgoing(n) for n in range(9)])
         frozen = cluster.masters[2]
         calls = [scripts.stats() for scripts in queue._context.shards]
@@ -351,7 +351,7 @@ def test_silent_node_is_waited_for_once(cluster: Cluster, monkeypatch: pytest.Mo
 
 
 def test_claim_that_its_node_may_have_run_is_not_repeated(cluster: Cluster) -> None:
-    with Queue("work", url=f"{cluster.url}?socket_timeout=2") as queue:
+    with Queue("work", url=f"{cluster.url}?socket_timeout=4") as queue:
         queue.send_many([Outgoing(n) for n in range(40)])
         assert len(queue.receive(1)) == 1  # from here on, its node knows the scripts
         node = cluster.owner(META)

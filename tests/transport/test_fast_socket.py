@@ -611,7 +611,7 @@ def test_claim_notices_in_time_that_a_firewall_forgot_its_idle_connection(
     firewall: Firewall, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("delayq.transport.fast_socket._CHECK_AFTER_SECONDS", 0.0)
-    with Queue("jobs", url=f"redis://127.0.0.1:{firewall.port}/0?socket_timeout=2") as queue:
+    with Queue("jobs", url=f"redis://127.0.0.1:{firewall.port}/0?socket_timeout=4") as queue:
         queue.send_many([Outgoing(n) for n in range(5)])
         firewall.forget()
         assert len(queue.receive(1)) == 1
@@ -620,7 +620,7 @@ def test_claim_notices_in_time_that_a_firewall_forgot_its_idle_connection(
 
 @pytest.mark.full
 def test_claim_on_a_shared_client_that_checks_its_connections_notices_it_too(firewall: Firewall) -> None:
-    options: dict[str, Any] = {"health_check_interval": 0.01, "socket_timeout": 2}
+    options: dict[str, Any] = {"health_check_interval": 0.01, "socket_timeout": 4}
     with redis.Redis(host="127.0.0.1", port=firewall.port, **options) as client:
         queue = Queue("jobs", redis=client)
         queue.send_many([Outgoing(n) for n in range(5)])
