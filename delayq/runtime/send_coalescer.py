@@ -136,9 +136,10 @@ class SendCoalescer:
         return mine.result
 
     def _is_forsaken(self, mine: _PendingSend) -> bool:
-        """Whether no thread will send a message any more, so that its own thread must."""
+        """Whether no thread has sent a message or will, so that its own thread must."""
         with self._lock:
-            if (mine.leader or self._leader) in self._calls or mine.result is not None:  # it has come meanwhile
+            # The leader is looked for first: it hands out the results before its call ends.
+            if (mine.leader or self._leader) in self._calls or mine.result is not None:
                 return False
             if mine in self._waiting:
                 self._waiting.remove(mine)

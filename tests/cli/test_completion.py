@@ -229,7 +229,7 @@ def test_completion_does_not_wait_for_a_server_that_does_not_answer(offered: Off
         silent.listen()
         assert offered("delayq peek ", seconds=candidates.SECONDS, DELAYQ_URL=f"unix://{tmp_path}/silent.sock") == []
         silent.setblocking(False)
-        with contextlib.ExitStack() as kept:  # a connection that is closed would be made again
+        with contextlib.ExitStack() as kept:  # a connection that is closed would be retried
             with contextlib.suppress(BlockingIOError):
                 kept.enter_context(silent.accept()[0])
             with pytest.raises(BlockingIOError):  # there was no second attempt

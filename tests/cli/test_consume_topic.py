@@ -185,7 +185,7 @@ def test_typed_handler_over_its_time_limit_is_logged(start: Start, topic: Topic,
     assert eventually(lambda: bool(told()))
     (tmp_path / "go").touch()
     assert consumer.wait(120) == 0
-    assert set(told()) == {("orders", 1)}  # a paused machine may exceed it for the other record, too
+    assert set(told()) == {("orders", 1)}  # on a paused machine, the other record may exceed it too
     assert [letter.reason for letter in group.dead()] == ["payload-mismatch"]
 
 

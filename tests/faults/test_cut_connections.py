@@ -88,7 +88,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("delayq.operations.send.CALLS_A_TRIP", 2)
     monkeypatch.setattr("delayq.operations.send.REPLICA_TIMEOUT_MS", 1)
     monkeypatch.setattr("delayq.operations.open_messages.LEAST_PART", 1)
-    monkeypatch.setattr("delayq.operations.upkeep.FALLBACK_MS", 3_600_000)  # garbage is only collected the first time
+    monkeypatch.setattr("delayq.operations.upkeep.FALLBACK_MS", 3_600_000)  # only the first receive collects garbage
     monkeypatch.setattr("redis.retry.sleep", lambda _: None)
     monkeypatch.setattr("delayq.transport.cluster.PAUSES", (0.001, 0.01, 0.02, 0.05))
     monkeypatch.setattr("delayq.transport.cluster.LOOK_SECONDS", 0.0)

@@ -66,10 +66,11 @@ def test_large_message_on_a_slow_link_is_delivered_once(
     assert (stats.delivered, stats.lease_lost, stats.released, stats.dead) == (len(sizes), 0, 0, 0)
 
 
-@pytest.mark.parametrize("sizes", [[100_000] * 8, [800_000]], ids=["many", "one"])
+@pytest.mark.full
+@pytest.mark.parametrize("sizes", [[150_000] * 8, [1_200_000]], ids=["many", "one"])
 def test_send_on_a_slow_uplink_succeeds(redis_server: RedisServer, sizes: list[int]):
     with Throttle(redis_server.socket, MEGABYTE / 8) as link:
-        url = f"{link.url}?socket_timeout=3"  # half a megabyte takes 4 s
+        url = f"{link.url}?socket_timeout=5"  # a megabyte takes 8 s
         with Queue("up", url=url, max_payload=10 * MEGABYTE) as queue:
             sents = queue.send_many([Outgoing(os.urandom(size), id=f"m{i}") for i, size in enumerate(sizes)])
             assert [sent.created for sent in sents] == [True] * len(sizes)

@@ -53,6 +53,7 @@ def test_receive_ends_at_once_when_its_queue_is_closed(
     options: dict[str, Any], blocked: Blocked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("delayq.runtime.receive_wait.CLOSE_SECONDS", 60.0)
+    monkeypatch.setattr("delayq.runtime.receive_wait.FALLBACK_MS", 600_000)  # it does not wake by itself
     ended: list[str] = []
 
     def receive() -> None:

@@ -115,7 +115,7 @@ def test_missing_replicas_are_reported_on_a_second_try_too(
 
 
 def hurry(queue: Queue) -> None:
-    """Let the connections of a queue wait only half a second for an answer from now on."""
+    """Let the open connections of a queue wait only half a second for an answer from now on."""
     sockets = queue._executor._sockets
     assert sockets is not None
     for each in sockets._idle:

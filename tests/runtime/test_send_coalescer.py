@@ -187,14 +187,15 @@ def test_message_whose_result_comes_while_its_thread_looks_for_the_leader_is_not
     box = SendCoalescer(server.send)
     mine = send_coalescer._PendingSend(encoded("m"), 1)
 
-    class Arrival:
-        def __enter__(self) -> None:
-            mine.result = sent
+    class Ended(set[int]):
+        """The calls; the leader's ends just before they are asked for it."""
 
-        def __exit__(self, *_: object) -> None: ...
+        def __contains__(self, _: object) -> bool:
+            mine.result = sent
+            return False
 
     monkeypatch.setattr(send_coalescer, "LOOK_UP_SECONDS", 0.001)
-    monkeypatch.setattr(box, "_lock", Arrival())
+    monkeypatch.setattr(box, "_calls", Ended())
     assert box._wait(mine) is sent
     assert server.batches == []
 

@@ -21,6 +21,7 @@ from delayq.errors import ReturnedFalse, UnknownGroup
 from delayq.operations.topics import settle
 from delayq.operations.topics.dead_letters import REQUEUED
 from delayq.protocol.topic_keys import TopicKeys
+from delayq.runtime.record_leases import RecordLeases
 from delayq.runtime.topic_engine import TopicEngine
 from tests.harness.waiting import eventually
 from tests.topics.conftest import Awaited, Make, Now
@@ -329,7 +330,7 @@ def test_unstarted_records_are_returned_and_their_delivery_not_counted(
         if len(begun) == 20:
             stop_soon(consumer)
         if len(begun) > 20:  # until the consumer notices
-            time.sleep(0.01)
+            time.sleep(0.02)
 
     consumer = consume(group, handle, concurrency=1)
     handled = consumer.run()
@@ -464,6 +465,10 @@ def test_generated_consumer_names_match_the_pattern_that_groups_forget(topic: To
     consumer = consume(topic.group("billing"), lambda _: None)
     pattern = settle.NAMELESS.replace("%d", r"\d").replace("%x", "[0-9a-f]")
     assert re.search(pattern, consumer.name)
+
+
+def test_a_lease_lasts_for_three_heartbeats():
+    assert RecordLeases(30).heartbeat_seconds == 10
 
 
 def test_lease_of_a_record_is_renewed_while_its_handler_runs(

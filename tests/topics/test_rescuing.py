@@ -96,7 +96,7 @@ def test_consumer_handles_records_it_took_over_before_a_shard_failed(
 
     assert consume(topic, handle, lambda: mended.is_set() and len(group.dead()) == EACH)
     assert len(seen) == (SHARDS - 1) * EACH
-    assert min(record.deliveries for record in seen) == 2  # the others were taken over again on a slow machine
+    assert min(record.deliveries for record in seen) >= 2  # more if they were taken over again on a slow machine
 
 
 LONG = 20_500  # more than the server scans in one call

@@ -333,7 +333,7 @@ def is_whole(answers: list[Any]) -> bool:
 
 def test_silent_node_is_waited_for_once(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("delayq.transport.cluster.FROZEN_SECONDS", 600.0)
-    with Queue("work", url=f"{cluster.url}?socket_timeout=2") as queue:
+    with Queue("work", url=f"{cluster.url}?socket_timeout=4") as queue:
         queue.send("first")
         node = cluster.owner(META)
         os.kill(node.pid, signal.SIGSTOP)

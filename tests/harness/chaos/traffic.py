@@ -35,6 +35,7 @@ class Traffic:
         producing: changes of the producer's task, as in programs/produce.py.
 
     Attributes:
+        stock: the number of messages in the stock.
         count: the total number of messages.
     """
 
@@ -43,7 +44,7 @@ class Traffic:
         self.server = server
         self.lease = world.lease(LEASE)
         self.queue = world.queue(server.url, NAME, lease=self.lease)
-        self._many = many = round(RATE * seconds)
+        self.stock = many = round(RATE * seconds)
         self.count = 2 * many
         self._more = 0
         delays = (0.0, START_SECONDS + seconds)
@@ -54,7 +55,8 @@ class Traffic:
         task = {"name": "live", "count": many, "batch": 5, "rate": RATE, "delays": (0.0, 0.5), "again": True}
         self._task = task | producing
         self._producer = world.producer(server.url, NAME, **self._task)
-        self._send_until(self._is_going, "a consumer has not begun")
+        if not eventually(self._is_going, START_SECONDS + seconds):
+            self._send_until(self._is_going, "a consumer has not begun")
 
     @property
     def is_on(self) -> bool:
@@ -73,7 +75,7 @@ class Traffic:
         self.world.finish(self._producer)
         self._more += 1
         self._producer = self.world.producer(self.server.url, NAME, **self._task | {"name": f"live-{self._more}"})
-        self.count += self._many
+        self.count += self.stock
         return True
 
     def drain(self) -> None:
@@ -109,7 +111,7 @@ class Traffic:
         self._send_until(lambda: self._worst_resume() < INF, "a consumer has not gone on")
 
     def _send_until(self, is_seen: Callable[[], bool], trouble: str) -> None:
-        """Send more while waiting: a consumer that comes late shall find something to do."""
+        """Send more while waiting: a consumer that comes late must find something to do."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not eventually(is_seen, seconds=0.2):
             if time.monotonic() > deadline:

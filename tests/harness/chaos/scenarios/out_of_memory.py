@@ -20,7 +20,6 @@ def run(world: World) -> Verdict:
     """A send is acknowledged or refused, refused messages are never delivered, and consumers keep working."""
     server = world.server(config={"maxmemory-policy": "noeviction"})
     traffic = Traffic(world, server, seconds=world.pick(3, 60), batch=1, again=False)
-    stocked = traffic.count // 2
     middles: list[float] = []  # the middles of the planned outages, monotonic
     with server.client() as client:
         while traffic.lasts(has_refused(world)):
@@ -32,7 +31,7 @@ def run(world: World) -> Verdict:
                 middles.append(time.monotonic() + seconds / 2)
                 time.sleep(seconds)
                 if world.size == "short":  # the machine may have paused
-                    eventually(lambda: goes_on(world, middles[-1], stocked), STILL_SECONDS)
+                    eventually(lambda: goes_on(world, middles[-1], traffic.stock), STILL_SECONDS)
                 client.config_set("maxmemory", 0)
         world.figures["OOM"] = f"{errors(client, 'OOM'):,}"
     verdict = traffic.end(all_sent=False)

@@ -91,7 +91,7 @@ class Ward:
             self._make_due(each)
 
     def lose_payloads(self) -> None:
-        """Delete the payload of a message that is due then, and of a running one that fails."""
+        """Delete the payload of a message, which then falls due, and of a running one that fails."""
         with self._world.trouble("payloads are deleted"):
             running, due = self._take(), self._send("due", FAR)
             self._client.delete(KEYS.message(due), KEYS.message(running.id))
