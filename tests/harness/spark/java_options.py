@@ -1,4 +1,4 @@
-"""Options for the Java of the tests, apart from `standalone`, which imports pyspark."""
+"""Options for the Java of the tests. They are not in `standalone`, because that imports pyspark."""
 
 from __future__ import annotations
 
