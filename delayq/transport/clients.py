@@ -25,6 +25,8 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry
 from redis.sentinel import MasterNotFoundError, Sentinel
 
+from delayq.transport.redis_py import DRIVER
+
 T = TypeVar("T")
 Client: TypeAlias = "redis.Redis | RedisCluster"
 Address: TypeAlias = tuple[str, int]
@@ -46,7 +48,7 @@ DEFAULTS: dict[str, Any] = {
     "client_name": "delayq",
     # RESP3 changes the form of some replies, and mixes in push messages.
     "protocol": 2,
-}
+} | DRIVER
 KEEPALIVE: dict[str, Any] = {
     "socket_keepalive": True,
     # A lost peer is detected after 45 s, instead of two hours with the kernel's own settings.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -19,12 +20,23 @@ from tests.harness.waiting import eventually
 pytestmark = pytest.mark.full
 
 PROGRAM = """
-import sys
+import os, signal, sys
 from delayq import Consumer, Queue
 
-url, name, shards = sys.argv[1:]
-queue = Queue("jobs", url=url, lease=2, shards=int(shards))
-Consumer(queue, lambda message: None, concurrency=2, name=name).run()
+url, shards, *names = sys.argv[1:]
+pids = []
+for name in names:  # forked, because starting Python takes far longer than what is tested here
+    pids.append(os.fork())
+    if pids[-1] == 0:
+        queue = Queue("jobs", url=url, lease=2, shards=int(shards))
+        Consumer(queue, lambda message: None, concurrency=2, name=name).run()
+        sys.exit()
+print(*pids, flush=True)
+sys.stdin.read()
+for pid in pids:
+    os.kill(pid, signal.SIGKILL)
+for pid in pids:
+    os.waitpid(pid, 0)  # only now can another process get its id
 """
 
 SIZE = 5
@@ -32,25 +44,28 @@ KEY = "delayq:{jobs}:"
 
 
 class Fleet:
-    """Consumers, each a process, by name."""
+    """Consumers, each a process; their ids by name."""
 
     def __init__(self, server: RedisServer, program: Path, shards: int) -> None:
         self.queue = Queue("jobs", url=server.url, shards=shards)
         self.redis: Any = server.client(decode_responses=True)
-        self._command = [sys.executable, str(program), server.url]
-        self._shards = str(shards)
+        self._command = [sys.executable, str(program), server.url, str(shards)]
+        self._shards = shards
         self.begun = time.monotonic()
         self._log = program.with_suffix(".log")
-        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._parents: list[subprocess.Popen[bytes]] = []
+        self.processes: dict[str, int] = {}
 
     def start(self, size: int = SIZE) -> None:
         """Start `size` more, and wait until all listen."""
+        names = [f"c{len(self.processes) + number}" for number in range(size)]
         with self._log.open("ab") as log:
-            for _ in range(size):
-                name = f"c{len(self.processes)}"
-                command = [*self._command, name, self._shards]
-                self.processes[name] = subprocess.Popen(command, stdout=log, stderr=log)
-        assert eventually(lambda: self.listening() >= size * int(self._shards))
+            pipe = subprocess.PIPE
+            parent = subprocess.Popen([*self._command, *names], stdin=pipe, stdout=pipe, stderr=log)
+        self._parents.append(parent)
+        assert parent.stdout is not None
+        self.processes |= zip(names, map(int, parent.stdout.readline().split()), strict=True)
+        assert eventually(lambda: self.listening() >= size * self._shards)
 
     def listening(self) -> int:
         """How many consumers listen to the bell."""
@@ -68,12 +83,11 @@ class Fleet:
         return self._log.read_text()
 
     def end(self, name: str, how: signal.Signals) -> None:
-        self.processes[name].send_signal(how)
+        os.kill(self.processes[name], how)
 
     def close(self) -> None:
-        for process in self.processes.values():
-            process.kill()
-            process.wait()
+        for parent in self._parents:
+            parent.communicate()  # ends its input, so that it kills its consumers
         self.queue.close()
         self.redis.close()
 

@@ -22,12 +22,21 @@ import pyspark
 from delayq.spark import java
 from tests.harness.spark.absent import absent
 from tests.harness.spark.java_options import QUICK_JAVA
+from tests.harness.spark.warm import warm
 from tests.harness.tree import PACKAGE_FOLDERS, ROOT
 from tests.harness.waiting import eventually
 
 HOME = Path(pyspark.__file__).parent
 EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 READY_SECONDS = 250.0  # a machine under load; an idle one needs 2 s
+# -S skips the checkout's .pth file; pyspark comes from the installed package, not from the zip of its sources, which
+# Python would compile in each process.
+WITHOUT_SITE = f"""\
+#!/bin/sh
+PYTHONPATH=$(printf %s "$PYTHONPATH" | sed 's,[^:]*pyspark[.]zip:,,')
+export PYTHONPATH
+exec "{sys.executable}" -S "$@"
+"""
 # Its standard input ends when the test process ends or is killed.
 GUARD = 'read -r _ || kill -9 "-$1"'
 
@@ -165,6 +174,7 @@ def environment(folder: Path, python: Path | str = sys.executable) -> dict[str, 
     return os.environ | {
         "JAVA_HOME": str(java.provide()),
         "JAVA_TOOL_OPTIONS": QUICK_JAVA,
+        "PYTHONPATH": os.pathsep.join(filter(None, (str(warm(folder)), os.environ.get("PYTHONPATH")))),
         "PYSPARK_PYTHON": str(python),
         "PYSPARK_DRIVER_PYTHON": str(python),
         "SPARK_DAEMON_JAVA_OPTS": "-Dspark.master.rest.enabled=false",  # it would listen on a port that others use too
@@ -179,7 +189,7 @@ def environment(folder: Path, python: Path | str = sys.executable) -> dict[str, 
 def without_delayq(folder: Path) -> dict[str, str]:
     """Return an environment whose Python has the dependencies of `delayq[spark]`, but not delayq."""
     program = folder / "python"
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')  # -S skips the checkout's .pth file
+    program.write_text(WITHOUT_SITE)
     program.chmod(0o755)
     packages = [path for path in sys.path if path.endswith("site-packages")]
     return environment(folder, program) | {"PYTHONPATH": os.pathsep.join([str(absent(folder / "absent")), *packages])}
