@@ -38,7 +38,15 @@ SharedServer = Callable[[str], RedisServer]
 
 USED_SERVERS = pytest.StashKey[list[RedisServer]]()
 
-SLOWEST_FILES = {"test_java.py", "test_life.py", "test_process_pool.py"}  # each has a test that takes half a minute
+# Each has a test that takes half a minute, or tests that mostly wait; together at the end, they would leave cores idle.
+SLOWEST_FILES = {
+    "test_java.py",
+    "test_life.py",
+    "test_process_pool.py",
+    "test_silent.py",
+    "test_cluster_moves.py",
+    "test_fast_socket.py",
+}
 
 # Hypothesis must not fail a test because the machine is slow.
 hypothesis.settings.register_profile("delayq", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])

@@ -26,7 +26,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "aio-decoding": {"decode_responses": True},
     "aio-resp3-shards": {"protocol": 3},
     "fakeredis": {},
-    "aio-fakeredis-shards": {},
 }
 NOWHERE = "redis://127.0.0.1:1/0"  # an in-memory queue must not even try to connect
 
@@ -51,7 +50,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def client(kind: str, now: Now, request: pytest.FixtureRequest) -> Iterator[redis.Redis]:
     """A client of an empty server."""
-    if "fakeredis" in kind:
+    if kind == "fakeredis":
         yield now.client
         return
     server: RedisServer = request.getfixturevalue("redis_server")
@@ -78,12 +77,11 @@ def make(kind: str, client: redis.Redis, now: Now, request: pytest.FixtureReques
     made: list[Queue] = []
     awaiting: Awaiting | None = None
     if kind.startswith("aio"):
-        url = None if "fakeredis" in kind else request.getfixturevalue("redis_server").url
-        awaiting = Awaiting(client, url, **PATIENT | VARIANTS.get(kind, {}))
+        awaiting = Awaiting(client, request.getfixturevalue("redis_server").url, **PATIENT | VARIANTS.get(kind, {}))
 
     def make(name: str = "jobs", **options: Any) -> Queue:
         given: dict[str, Any] = {"shards": 3 if kind.endswith("shards") else 1} | options
-        if kind.startswith("fakeredis") and not {"clock", "redis", "url"} & set(given):
+        if kind == "fakeredis" and not {"clock", "redis", "url"} & set(given):
             made.append(Queue(name, url=NOWHERE, **given))
             now.add(made[-1])
             return made[-1]

@@ -31,7 +31,7 @@ ROADS: dict[str, tuple[Road, list[Cut]]] = {
     "url": (by_url, [*map(Cut, WAYS), Cut("before", for_good=True), Cut("after", for_good=True)]),
     "client": (by_client, [Cut("after"), Cut("within"), Cut("after", for_good=True)]),
     "shards": (by_url_with_shards, [Cut("after"), Cut("after", for_good=True)]),
-    "cluster": (by_cluster, [Cut("before"), Cut("after"), Cut("within"), Cut("after", for_good=True)]),
+    "cluster": (by_cluster, [Cut("before"), Cut("after"), Cut("after", for_good=True)]),
 }
 
 

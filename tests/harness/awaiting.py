@@ -7,7 +7,6 @@ import inspect
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any
 
-import fakeredis
 import redis
 from redis import asyncio as async_redis
 
@@ -25,18 +24,14 @@ class Awaiting:
 
     Args:
         client: the client of a sync queue.
-        url: the URL of its server; None for one in memory.
+        url: the URL of its server.
         options: the options of the client.
     """
 
-    def __init__(self, client: redis.Redis, url: str | None, **options: Any) -> None:
+    def __init__(self, client: redis.Redis, url: str, **options: Any) -> None:
         self._runner = asyncio.Runner()
         self._sync = client
-        self._client: Any
-        if url is None:
-            self._client = fakeredis.FakeAsyncRedis(server=client.connection_pool.connection_kwargs["server"])
-        else:
-            self._client = async_redis.from_url(url, **options)
+        self._client = async_redis.from_url(url, **options)
 
     def queue(self, name: str, options: dict[str, Any]) -> Any:
         if options.get("redis") is self._sync:
