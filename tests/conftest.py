@@ -98,7 +98,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     That takes a tenth of a second each time, a third of the time of a short command.
     """
     if not hasattr(session.config, "workerinput"):  # once, not in each process of xdist
-        for folder in (*PACKAGE_FOLDERS.values(), ROOT / "benchmarks", ROOT / "tests"):
+        for folder in (*PACKAGE_FOLDERS.values(), ROOT / "benchmarks", ROOT / "tests" / "harness"):
             compileall.compile_dir(folder, quiet=2)
 
 

@@ -1,4 +1,7 @@
-"""The examples run unchanged on both kinds of store, end as they say, and leave nothing behind."""
+"""The examples run, end as they say, and leave nothing behind.
+
+They leave it to the environment which server is used, so only a few are run on a server too.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ ROUNDING = 0.01  # in the seconds that the examples print
 Run = Callable[..., str]
 
 
-@pytest.fixture(params=[pytest.param(store, marks=pytest.mark.full) for store in ("embedded store", "server")])
+@pytest.fixture(params=[pytest.param("embedded store", marks=pytest.mark.full)])
 def run(request: pytest.FixtureRequest, tmp_path: Path, redis_server: RedisServer) -> Run:
     """``run(name, *arguments)``: run an example, check that it succeeds, and return what it printed."""
 

@@ -43,6 +43,8 @@ def is_worth(road: str, name: str) -> bool:
     """Whether an operation behaves differently on this road: some of those that send most do not; one sends nothing."""
     if (road, name) == ("shards", "configure"):  # it is refused
         return False
+    if name == "receive, waiting":
+        return road in {"url", "cluster"}
     return road == "url" or name not in {"receive, in vain", "doctor", "doctor, repairing"}
 
 

@@ -16,7 +16,7 @@ from delayq.transport import clients, clients_async, redis_py
 def test_connections_are_made_without_reading_the_version_of_redis_py_from_its_files(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("importlib.metadata.version", Mock(side_effect=AssertionError("read")))
     for made in (clients.unix("/nowhere", {}), clients_async.unix("/nowhere", {})):
-        connection = made.connection_pool.make_connection()
+        connection: Any = made.connection_pool.make_connection()
         assert connection.driver_info is redis_py.DRIVER["driver_info"]
 
 
