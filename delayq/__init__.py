@@ -4,6 +4,7 @@ Names that programs use are here, types that only signatures mention are in `del
 `delayq.errors`. `delayq.aio` has the same, awaited.
 """
 
+import email.parser  # noqa: F401
 import encodings.idna  # noqa: F401
 import sys
 from importlib.resources import files
@@ -47,7 +48,8 @@ if (_Checkout.root / "pyproject.toml").is_file() and (_Checkout.root / "lua").is
     sys.meta_path.append(_Checkout)
 
 # If a process forks while another thread imports a module, the child inherits that module's lock, and nobody frees it.
-# So everything that the first call needs is imported here: the scripts' folder, and above, what sockets need.
+# So everything that the first call needs is imported here: the scripts' folder, and above, what sockets need, and what
+# redis-py needs for a client that the program has made.
 files("delayq.lua")
 
 

@@ -38,8 +38,8 @@ SharedServer = Callable[[str], RedisServer]
 
 USED_SERVERS = pytest.StashKey[list[RedisServer]]()
 
-# Each has a test that takes half a minute, or tests that mostly wait; together at the end, they would leave cores idle.
-SLOWEST_FILES = {
+# Each has a test that takes half a minute, or many that mostly wait. If these ran last, cores would be idle.
+FIRST_FILES = {
     "test_java.py",
     "test_life.py",
     "test_process_pool.py",
@@ -118,8 +118,8 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the slowest files first: at the end, the other processes of xdist would wait for them."""
-    items.sort(key=lambda item: item.path.name not in SLOWEST_FILES)
+    """Put the slowest files first: at the end, the other processes of xdist, or the cores, would wait for them."""
+    items.sort(key=lambda item: item.path.name not in FIRST_FILES)
 
 
 def pytest_report_header() -> list[str]:

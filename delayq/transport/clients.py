@@ -25,7 +25,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry
 from redis.sentinel import MasterNotFoundError, Sentinel
 
-from delayq.transport.redis_py import DRIVER
+from delayq.transport.redis_py import DRIVER_INFO
 
 T = TypeVar("T")
 Client: TypeAlias = "redis.Redis | RedisCluster"
@@ -48,7 +48,7 @@ DEFAULTS: dict[str, Any] = {
     "client_name": "delayq",
     # RESP3 changes the form of some replies, and mixes in push messages.
     "protocol": 2,
-} | DRIVER
+} | DRIVER_INFO
 KEEPALIVE: dict[str, Any] = {
     "socket_keepalive": True,
     # A lost peer is detected after 45 s, instead of two hours with the kernel's own settings.

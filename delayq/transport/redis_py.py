@@ -6,13 +6,12 @@ from typing import Any
 
 import redis
 
-try:
+DRIVER_INFO: dict[str, Any] = {}
+if redis.VERSION >= (7, 4, 1):  # the first whose clients all accept it
     from redis.driver_info import DriverInfo
-except ImportError:  # before 7.2
-    DRIVER: dict[str, Any] = {}
-else:
+
     # Without it, redis-py reads its version from a file for each connection, which takes longer than connecting.
-    DRIVER = {"driver_info": DriverInfo(lib_version=redis.__version__)}
+    DRIVER_INFO["driver_info"] = DriverInfo(lib_version=redis.__version__)
 
 
 def is_connected(connection: Any) -> bool:

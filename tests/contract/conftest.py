@@ -19,12 +19,11 @@ from tests.harness.awaiting import Awaited, Awaiting
 from tests.harness.kinds import give_kinds
 from tests.harness.servers import PATIENT, RedisServer
 
-# Further kinds, for `make test-all`: decoded replies, RESP3, shards, fakeredis.
+# Further kinds, for `make test-all`: decoded replies, RESP3, shards, fakeredis. tests/testing has its async client.
 VARIANTS: dict[str, dict[str, Any]] = {
     "redis-resp3-decoding": {"protocol": 3, "decode_responses": True},
     "redis-shards": {},
-    "aio-decoding": {"decode_responses": True},
-    "aio-resp3-shards": {"protocol": 3},
+    "aio-resp3-decoding-shards": {"protocol": 3, "decode_responses": True},
     "fakeredis": {},
 }
 NOWHERE = "redis://127.0.0.1:1/0"  # an in-memory queue must not even try to connect
@@ -105,14 +104,14 @@ Drain = Callable[..., int]
 def drain(kind: str) -> Drain:
     """``drain(queue, handler, …)``: let a consumer of the queue's API handle everything that is due.
 
-    In the async API, the handler becomes async, except with clients that decode: there it stays a plain function.
+    In the async API, the handler becomes async, except on one kind of client: there it stays a plain function.
     """
 
     def drain(queue: Any, handler: Body | None, **options: Any) -> int:
         if not isinstance(queue, Awaited):
             return Consumer(queue, handler, **options).drain()
 
-        return queue.drain(handler if handler is None or kind == "aio-decoding" else _async(handler), **options)
+        return queue.drain(handler if handler is None or kind != "aio" else _async(handler), **options)
 
     return drain
 

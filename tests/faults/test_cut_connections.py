@@ -40,11 +40,9 @@ QUICK = {"send with an id", "send_many", "receive", "ack", "ack, then by an id",
 
 
 def is_worth(road: str, name: str) -> bool:
-    """Whether an operation behaves differently on this road: some of those that send most do not; one sends nothing."""
-    if (road, name) == ("shards", "configure"):  # it is refused
+    """Whether an operation behaves differently on this road: some of those that take longest do not."""
+    if (road, name) in {("shards", "configure"), ("client", "receive, waiting")}:  # the first is refused
         return False
-    if name == "receive, waiting":
-        return road in {"url", "cluster"}
     return road == "url" or name not in {"receive, in vain", "doctor", "doctor, repairing"}
 
 

@@ -83,7 +83,7 @@ def assert_proper(result: Any) -> None:
 
 
 @pytest.mark.full
-@examples(300)
+@examples
 @given(calls)
 def test_any_words_end_cleanly(invoke: Invoke, call: list[str]) -> None:
     assert_proper(invoke(*call, input=b"x"))
@@ -111,7 +111,7 @@ def test_nasty_text_as_the_value_of_every_option_of_send_ends_cleanly(option: st
 
 
 @pytest.mark.full
-@examples(200)
+@examples
 @given(texts)
 def test_invalid_targets_of_consume_are_refused_cleanly(invoke: Invoke, text: str) -> None:
     assert_proper(invoke("consume", f"no_such_module_{text}", input=b""))
@@ -119,14 +119,14 @@ def test_invalid_targets_of_consume_are_refused_cleanly(invoke: Invoke, text: st
 
 
 @pytest.mark.full
-@examples(500)
+@examples
 @given(texts | mutations(st.sampled_from([b"1w2d3h4m5s6ms", b"1.5", b"90s"])).map(lambda data: data.decode("latin-1")))
 def test_duration_is_valid_or_refused(text: str) -> None:
     assert refusal(lambda: parse_duration(text), InvalidTime) or 0 <= parse_duration(text) * 1000 <= MAX_TIME_MS
 
 
 @pytest.mark.full
-@examples(500)
+@examples
 @given(texts | mutations(st.just(b"2026-12-24T18:00:00.123456+01:00")).map(lambda data: data.decode("latin-1")))
 def test_time_is_valid_or_refused(text: str) -> None:
     assert refusal(lambda: parse_moment(text), InvalidTime) or parse_moment(text).tzinfo is not None
@@ -139,7 +139,7 @@ def test_a_million_digits_are_refused_at_once() -> None:
             parse_duration("9" * 1_100_000 + unit)
 
 
-@examples(300)
+@examples
 @given(st.binary(max_size=60) | texts.map(lambda text: text.encode(errors="surrogatepass")))
 def test_payload_on_the_command_line_is_valid_or_refused(body: bytes) -> None:
     for kind in ("auto", "json", "text", "raw"):

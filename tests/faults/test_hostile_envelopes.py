@@ -102,27 +102,27 @@ def test_odd_envelope_can_be_delivered_and_shown(name: str) -> None:
     look(ODD[name])
 
 
-@examples(300)
+@examples
 @given(st.binary(max_size=300), st.sampled_from((b"", STAMP, HEADERS, BODY)))
 def test_any_bytes_are_an_envelope_or_unreadable(noise: bytes, before: bytes) -> None:
     look_or_refuse(before + noise)
 
 
 @pytest.mark.full
-@examples(500)
+@examples
 @given(mutations(encoded))
 def test_damaged_envelope_is_valid_or_unreadable(stored: bytes) -> None:
     look_or_refuse(stored)
 
 
 @pytest.mark.full
-@examples(300)
+@examples
 @given(packed)
 def test_other_messagepack_is_an_envelope_or_unreadable(data: bytes) -> None:
     look_or_refuse(STAMP + data)
 
 
-@examples(300)
+@examples
 @given(encoded)
 def test_envelope_of_delayq_is_never_unreadable(stored: bytes) -> None:
     look(stored)

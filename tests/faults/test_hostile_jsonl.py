@@ -111,26 +111,26 @@ def test_payload_at_the_limit_is_sent_and_one_byte_more_is_not() -> None:
         send(b'{"payload": "' + b"x" * (limit + 1) + b'"}')
 
 
-@examples(300)
+@examples
 @given(st.binary(max_size=200))
 def test_any_bytes_are_messages_or_refused(data: bytes) -> None:
     send_or_refuse(data)
 
 
 @pytest.mark.full
-@examples(400)
+@examples
 @given(st.lists(lines, min_size=1, max_size=3).map(b"\n".join))
 def test_line_with_hostile_values_is_a_message_or_refused(data: bytes) -> None:
     send_or_refuse(data)
 
 
-@examples(300)
+@examples
 @given(mutations(lines))
 def test_damaged_line_is_a_message_or_refused(data: bytes) -> None:
     send_or_refuse(data)
 
 
-@examples(200)
+@examples
 @given(JSON)
 def test_payload_of_a_line_is_received_unchanged(payload: Any) -> None:
     assert send(json.dumps({"payload": payload}).encode()) == [payload]

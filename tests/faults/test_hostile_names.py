@@ -56,7 +56,7 @@ def told_apart(place: tuple[str, str, int, str, str]) -> tuple[str | int, ...]:
 
 
 @pytest.mark.full
-@examples(500)
+@examples
 @given(places, places, masks)
 @example(("p", "a", 0, "pending", "x"), ("p:{a}", "a", 0, "pending", "x"), OTHER)
 @example(("p", "a", 0, "message", "b"), ("p", "a:msg", 0, "message", "b"), OTHER)
@@ -69,7 +69,7 @@ def test_equal_keys_belong_to_the_same_thing(one: Any, other: Any, mask: list[bo
     assert (key_of(one) == key_of(other)) is (told_apart(one) == told_apart(other))
 
 
-@examples(300)
+@examples
 @given(places)
 def test_key_says_what_it_belongs_to(place: Any) -> None:
     prefix, name, shard, kind, message_id = place
@@ -80,7 +80,7 @@ def test_key_says_what_it_belongs_to(place: Any) -> None:
     assert match[4] in (None, message_id)
 
 
-@examples(200)
+@examples
 @given(places, ids)
 def test_all_keys_of_a_shard_are_in_one_slot(place: Any, message_id: str) -> None:
     prefix, name, shard, *_ = place
@@ -89,7 +89,7 @@ def test_all_keys_of_a_shard_are_in_one_slot(place: Any, message_id: str) -> Non
     assert slots == {key_slot(keys.message(message_id).encode())}
 
 
-@examples(500)
+@examples
 @given(texts | close, st.sampled_from([(check_queue_name, MAX_NAME_BYTES, "{}#"), (check_id, MAX_ID_BYTES, "")]))
 def test_name_is_accepted_unchanged_or_refused_in_one_line(text: str, rule: Any) -> None:
     check, most, forbidden = rule

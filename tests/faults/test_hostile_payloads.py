@@ -45,7 +45,7 @@ def through(queue: Queue, outgoing: Outgoing) -> Message:
 
 
 @pytest.mark.full
-@examples(200)
+@examples
 @given(payloads, headers, ids)
 def test_message_is_received_as_it_was_sent(
     redis_server: RedisServer, payload: Any, names: dict[str, Any], id: str
@@ -64,7 +64,7 @@ def test_message_is_received_as_it_was_sent(
 
 
 @pytest.mark.full
-@examples(100)
+@examples
 @given(st.lists(st.tuples(ids, payloads), min_size=2, max_size=8, unique_by=lambda pair: pair[0]))
 def test_ids_that_look_alike_are_different_messages(redis_server: RedisServer, pairs: list[tuple[str, Any]]) -> None:
     redis_server.flush()
@@ -73,7 +73,7 @@ def test_ids_that_look_alike_are_different_messages(redis_server: RedisServer, p
         assert {message.id: message.payload for message in queue.receive()} == dict(pairs)
 
 
-@examples(100)
+@examples
 @given(ids, texts, texts)
 def test_dead_letter_keeps_any_text_as_error_and_reason(
     redis_server: RedisServer, id: str, reason: str, error: str
@@ -97,7 +97,7 @@ def test_invalid_id_is_refused_by_every_call(redis_server: RedisServer) -> None:
 
 
 @pytest.mark.full
-@examples(150)
+@examples
 @given(st.dictionaries(texts, JSON | st.binary() | texts, max_size=3), texts | JSON)
 def test_message_that_cannot_be_stored_is_refused_and_leaves_nothing(
     redis_server: RedisServer, names: dict[str, Any], payload: Any

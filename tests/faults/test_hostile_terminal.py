@@ -168,7 +168,7 @@ def test_progress_bar_prints_no_terminal_command_from_its_label(label: str, caps
     assert "\x1b]0;" not in capsys.readouterr().err
 
 
-@examples(500)
+@examples
 @given(texts)
 def test_printable_text_is_one_line_without_a_terminal_command(text: str) -> None:
     assert commands_to_a_terminal(printable(text)) == set()
@@ -176,7 +176,7 @@ def test_printable_text_is_one_line_without_a_terminal_command(text: str) -> Non
 
 
 @pytest.mark.full
-@examples(500)
+@examples
 @given(st.dictionaries(texts, texts | st.integers(), max_size=3), st.sampled_from([None, 2]))
 def test_escaped_json_means_the_same(document: dict[str, object], indent: int | None) -> None:
     shown = printable_json(json.dumps(document, ensure_ascii=False, indent=indent))

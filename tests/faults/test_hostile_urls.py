@@ -119,7 +119,7 @@ settings = st.lists(st.tuples(st.sampled_from([*SETTINGS, "nothing", ""]), texts
 )
 
 
-@examples(300)
+@examples
 @given(st.sampled_from(SCHEMES), texts, texts, texts, texts, settings)
 def test_url_of_hostile_parts_is_valid_or_invalid_url(
     scheme: str, login: str, host: str, port: str, path: str, query: str
@@ -129,7 +129,7 @@ def test_url_of_hostile_parts_is_valid_or_invalid_url(
 
 
 @pytest.mark.full
-@examples(300)
+@examples
 @given(mutations(st.sampled_from(VALID)))
 def test_damaged_url_is_valid_or_invalid_url(data: bytes) -> None:
     connect_or_refuse(data.decode(errors="surrogateescape"))

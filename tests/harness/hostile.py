@@ -43,15 +43,14 @@ JSON = st.recursive(
 texts = st.sampled_from(TEXTS) | st.text(st.characters(), max_size=40) | st.text("{}#:a1\\*é\0", max_size=12)
 
 
-def examples(count: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Try a property on `count` examples, or on as many new ones as the environment says."""
-    return hypothesis.settings(
-        max_examples=WANTED or count,
-        derandomize=not WANTED,
-        database=None,
-        print_blob=True,
-        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-    )
+examples = hypothesis.settings(
+    max_examples=WANTED or 100,
+    derandomize=not WANTED,
+    database=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+"""Tries a property on the examples of the suite, or on as many new ones as the environment says."""
 
 
 @st.composite

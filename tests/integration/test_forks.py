@@ -14,7 +14,7 @@ from tests.harness.servers import RedisServer
 
 FORKING = """
 import asyncio, os, signal, sys, threading
-import delayq, delayq.aio
+import delayq, delayq.aio, redis
 
 url, face = sys.argv[1:]
 importing, forked = threading.Event(), threading.Event()
@@ -24,9 +24,13 @@ def watch(event, args):
         importing.set()
         forked.wait()
 
+client = redis.Redis(connection_pool=redis.ConnectionPool.from_url(url))
+
 def send():
     if face == "aio":
         asyncio.run(delayq.aio.Queue("jobs", url=url).send("x"))
+    elif face == "client":
+        delayq.Queue("jobs", redis=client).send("x")
     else:
         delayq.Queue("jobs", url=url).send("x")
 
@@ -46,7 +50,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
-@pytest.mark.parametrize("face", ["sync", "aio"])
+@pytest.mark.parametrize("face", ["sync", "aio", "client"])
 def test_child_forked_during_the_first_connection_can_send(face: str, start_server: StartServer):
     url = f"redis://localhost:{start_server(port=True).port}"
     command = [sys.executable, "-c", FORKING, url, face]

@@ -44,7 +44,7 @@ KEY = "delayq:{jobs}:"
 
 
 class Fleet:
-    """Consumers, each a process; their ids by name."""
+    """Consumers, each a process; the ids of the processes are in `pids`, by name."""
 
     def __init__(self, server: RedisServer, program: Path, shards: int) -> None:
         self.queue = Queue("jobs", url=server.url, shards=shards)
@@ -54,17 +54,19 @@ class Fleet:
         self.begun = time.monotonic()
         self._log = program.with_suffix(".log")
         self._parents: list[subprocess.Popen[bytes]] = []
-        self.processes: dict[str, int] = {}
+        self.pids: dict[str, int] = {}
 
     def start(self, size: int = SIZE) -> None:
         """Start `size` more, and wait until all listen."""
-        names = [f"c{len(self.processes) + number}" for number in range(size)]
+        names = [f"c{len(self.pids) + number}" for number in range(size)]
         with self._log.open("ab") as log:
             pipe = subprocess.PIPE
-            parent = subprocess.Popen([*self._command, *names], stdin=pipe, stdout=pipe, stderr=log)
+            command = [*self._command, *names]
+            # In a session of its own, Ctrl-C does not end it before it has killed the consumers.
+            parent = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=log, start_new_session=True)
         self._parents.append(parent)
         assert parent.stdout is not None
-        self.processes |= zip(names, map(int, parent.stdout.readline().split()), strict=True)
+        self.pids |= zip(names, map(int, parent.stdout.readline().split()), strict=True)
         assert eventually(lambda: self.listening() >= size * self._shards)
 
     def listening(self) -> int:
@@ -83,7 +85,7 @@ class Fleet:
         return self._log.read_text()
 
     def end(self, name: str, how: signal.Signals) -> None:
-        os.kill(self.processes[name], how)
+        os.kill(self.pids[name], how)
 
     def close(self) -> None:
         for parent in self._parents:
@@ -104,7 +106,8 @@ def start(own_server: RedisServer, tmp_path: Path) -> Iterator[Start]:
 
     def start(size: int = SIZE, shards: int = 1) -> Fleet:
         fleets.append(Fleet(own_server, program, shards))
-        fleets[-1].start(size)
+        if size:
+            fleets[-1].start(size)
         return fleets[-1]
 
     yield start
@@ -132,7 +135,7 @@ def test_one_consumer_of_an_idle_fleet_watches_for_all_others(fleet: Fleet) -> N
         return fleet.calls("evalsha") >= scripts + 6 * SIZE
 
     assert eventually(watched)
-    assert seen <= {*fleet.processes, ""}  # '' when the watcher is late
+    assert seen <= {*fleet.pids, ""}  # '' when the watcher is late
     assert fleet.calls("zadd") <= (time.monotonic() - fleet.begun + 10) / 10 * SIZE * 2  # rare heartbeats
     assert fleet.calls("set") - sets <= (fleet.calls("evalsha") - scripts) / 2
     assert fleet.calls("evalsha") - scripts <= (time.monotonic() - begun + 1) * SIZE * 3  # no consumer polls too often
@@ -145,7 +148,7 @@ def test_lost_watcher_is_replaced_and_nothing_is_lost(fleet: Fleet, how: signal.
         assert eventually(lambda: fleet.watcher() not in {"", *gone})
         fleet.queue.send(number, delay=1.2)
         watcher = fleet.watcher()
-        gone.add(watcher or next(name for name in fleet.processes if name not in gone))
+        gone.add(watcher or next(name for name in fleet.pids if name not in gone))
         for name in gone:
             fleet.end(name, how)
         assert eventually(lambda: acked(fleet) == number + 1)  # noqa: B023
@@ -155,7 +158,7 @@ def test_lost_watcher_is_replaced_and_nothing_is_lost(fleet: Fleet, how: signal.
 
 def test_new_fleet_takes_over_from_a_killed_one(fleet: Fleet) -> None:
     fleet.queue.send("x", delay=0.5)
-    for name in list(fleet.processes):
+    for name in list(fleet.pids):
         fleet.end(name, signal.SIGKILL)
     fleet.start(1)
     assert eventually(lambda: acked(fleet) == 1)

@@ -54,6 +54,17 @@ def test_queue_is_in_memory_until_the_block_ends(mails: aio.Queue):
     asyncio.run(main())
 
 
+def test_waiting_call_gets_what_another_task_sends_to_one_of_several_shards():
+    async def main() -> None:
+        async with aio.Queue("emails", url=NOWHERE, shards=3) as mails, kit.in_memory(mails):
+            waiting = asyncio.create_task(payloads(mails.receive(wait=60)))
+            await asyncio.sleep(0.01)
+            await mails.send("x")
+            assert await waiting == ["x"]
+
+    asyncio.run(main())
+
+
 def test_queue_returns_to_its_server_with_everything_it_held(redis_server: RedisServer):
     async def main() -> None:
         async with aio.Queue("jobs", url=redis_server.url) as jobs:

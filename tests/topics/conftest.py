@@ -22,8 +22,7 @@ from tests.harness.servers import KNOWN_VERSIONS, PATIENT, RedisServer
 VARIANTS: dict[str, dict[str, Any]] = {
     "redis-resp3-decoding-6.2": {"protocol": 3, "decode_responses": True},
     "redis-7.0-shards": {},
-    "aio-decoding-valkey-9.1": {"decode_responses": True},
-    "aio-resp3-shards": {"protocol": 3},
+    "aio-resp3-decoding-valkey-9.1-shards": {"protocol": 3, "decode_responses": True},
     "fakeredis": {},
 }
 START = 1_700_000_000_000

@@ -22,7 +22,6 @@ import pyspark
 from delayq.spark import java
 from tests.harness.spark.absent import absent
 from tests.harness.spark.java_options import QUICK_JAVA
-from tests.harness.spark.warm import warm
 from tests.harness.tree import PACKAGE_FOLDERS, ROOT
 from tests.harness.waiting import eventually
 
@@ -33,7 +32,7 @@ READY_SECONDS = 250.0  # a machine under load; an idle one needs 2 s
 # Python would compile in each process.
 WITHOUT_SITE = f"""\
 #!/bin/sh
-PYTHONPATH=$(printf %s "$PYTHONPATH" | sed 's,[^:]*pyspark[.]zip:,,')
+PYTHONPATH=$(printf %s "$PYTHONPATH" | sed 's,[^:]*pyspark[.]zip:,,g')
 export PYTHONPATH
 exec "{sys.executable}" -S "$@"
 """
@@ -174,7 +173,6 @@ def environment(folder: Path, python: Path | str = sys.executable) -> dict[str, 
     return os.environ | {
         "JAVA_HOME": str(java.provide()),
         "JAVA_TOOL_OPTIONS": QUICK_JAVA,
-        "PYTHONPATH": os.pathsep.join(filter(None, (str(warm(folder)), os.environ.get("PYTHONPATH")))),
         "PYSPARK_PYTHON": str(python),
         "PYSPARK_DRIVER_PYTHON": str(python),
         "SPARK_DAEMON_JAVA_OPTS": "-Dspark.master.rest.enabled=false",  # it would listen on a port that others use too
