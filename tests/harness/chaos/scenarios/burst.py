@@ -94,7 +94,8 @@ def burst(world: World, queue: Queue, url: str, count: int, pings: Pings) -> dic
         queue.pause()  # so that all fall due at once, even if a busy machine takes long to send them
     with pings.stage("schedule"):
         send(queue, count, at=dt.datetime.fromtimestamp(instant, dt.UTC))
-    expect(queue, pending=count)  # otherwise, in the long form, it took too long
+    if world.size == "long":
+        expect(queue, pending=count)  # otherwise it took too long
     time.sleep(max(0.0, instant - true_time()))
     began = time.monotonic()
     queue.resume()
