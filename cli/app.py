@@ -82,10 +82,11 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]  # click empties the list if the name looks like an option
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            if close := difflib.get_close_matches(args[0], MODULES, 1):
+            if close := difflib.get_close_matches(name, MODULES, 1):
                 raise click.UsageError(f"{error.message} Did you mean {close[0]!r}?", ctx) from error
             raise
 

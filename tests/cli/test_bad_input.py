@@ -18,6 +18,7 @@ LONG = "q" * 129
 BAD = [
     (["nope"], "No such command 'nope'"),
     (["snd", "emails", "x"], "No such command 'snd'. Did you mean 'send'?"),
+    (["--", "-1"], "No such option '-1'. (see delayq --help)"),
     (["send"], "Missing argument 'QUEUE'"),
     (["send", "emails"], "give PAYLOAD"),
     (["send", "emails", "hello", "--resume"], "--resume needs --file"),
