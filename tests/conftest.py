@@ -179,6 +179,14 @@ def quick_java() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def quick_python() -> Iterator[None]:
+    """Let the Pythons that tests start import less, unless a test sets their PYTHONPATH."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(ROOT / "tests" / "harness" / "python_start"), prepend=os.pathsep)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def patient_clients() -> Iterator[None]:
     """Do not report an outage when the machine pauses for some seconds. Tests of outages set their own times."""

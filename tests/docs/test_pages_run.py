@@ -15,7 +15,6 @@ from delayq.transport.embedded import open_store
 from tests.conftest import StartServer
 from tests.harness.aws import running_aws
 from tests.harness.pages import GUIDES, PAGES, Block, blocks, name, without_variables
-from tests.harness.spark.warm import warm
 from tests.harness.tree import ROOT
 
 RUNNABLE = {"python", "console"}
@@ -32,8 +31,8 @@ def environment(
 ) -> Iterator[dict[str, str]]:
     """A reader's environment, in an empty folder: delayq on the PATH, the embedded store, and unbuffered output.
 
-    Unlike a reader's, its PYTHONPATH has a folder that makes Spark's Pythons ready sooner. A guide in docs/from also
-    gets the server that it moves messages from: BROKER_URL, or the AWS variables.
+    Unlike a reader's, its Pythons import less (tests/harness/python_start). A guide in docs/from also gets the server
+    that it moves messages from: BROKER_URL, or the AWS variables.
     """
     outside = {"DELAYQ_URL", "DELAYQ_HOME"}
     kept = {key: value for key, value in os.environ.items() if key not in outside}
@@ -42,12 +41,10 @@ def environment(
         stack.enter_context(
             open_store(tmp_path / ".delayq")
         )  # one server for all commands; otherwise each would start one
-        variables = {
-            "PATH": programs,
-            "PYTHONUNBUFFERED": "1",
-            "PYTHONPATH": str(warm(tmp_path_factory.mktemp("warm"))),
-        }
-        if page == GUIDES / "sqs.md":
+        variables = {"PATH": programs, "PYTHONUNBUFFERED": "1"}
+        if page == ROOT / "docs" / "metrics.md":
+            variables["PYTHONPATH"] = ""  # it imports what tests/harness/python_start hides
+        elif page == GUIDES / "sqs.md":
             variables |= stack.enter_context(running_aws())
         elif page.parent == GUIDES:
             start_server: StartServer = request.getfixturevalue("start_server")

@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from tests.harness.servers import RedisServer
-from tests.harness.spark.warm import warm
 from tests.harness.tree import ROOT
 
 EXAMPLES = ROOT / "examples"
@@ -182,12 +181,9 @@ def test_handler_that_never_ends_or_crashes_fails_only_its_own_message(run: Run)
 
 @pytest.mark.full
 @pytest.mark.timeout(900)  # seconds: it is a Spark program
-def test_each_user_is_reminded_once_at_nine_while_redis_holds_hours(
-    redis_server: RedisServer, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
-):
+def test_each_user_is_reminded_once_at_nine_while_redis_holds_hours(redis_server: RedisServer, tmp_path: Path):
     words = ["--users", "20000", "--days", "1"]
-    variables = {"DELAYQ_URL": redis_server.url, "PYTHONPATH": str(warm(tmp_path_factory.mktemp("warm")))}
-    done = execute("pipeline/reminders.py", *words, folder=tmp_path, **variables)
+    done = execute("pipeline/reminders.py", *words, folder=tmp_path, DELAYQ_URL=redis_server.url)
     assert done.returncode == 0, done.stdout + done.stderr
     assert [path.name for path in tmp_path.iterdir()] == []
     assert done.stdout.endswith("20,000 of 20,000 users were reminded once, at nine o'clock local time\n")

@@ -126,7 +126,7 @@ def run(copy: Path, tests: Sequence[str]) -> Mapping[str, list[Case]]:
     command = [sys.executable, "-m", "pytest", "-q", "--tb=line", "-p", "no:cacheprovider", "--basetemp=basetemp"]
     command += ["--junitxml=report.xml", "-k", " and ".join(f"not {version}" for version in sorted(others))]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "COV_"))}
-    environment |= {"PYTHONPATH": str(copy)}
+    environment |= {"PYTHONPATH": str(copy)}  # without tests/harness/python_start: some tests import what it hides
     done = subprocess.run(
         [*command, COPIED, *tests],
         cwd=copy,

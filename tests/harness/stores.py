@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from delayq.transport import embedded
 from delayq.transport.embedded import keeper
 from tests.harness.servers import server_binaries
 from tests.harness.waiting import eventually
@@ -44,7 +43,6 @@ client = open_store(Path(sys.argv[1]))
 print(json.dumps("open"), flush=True)
 serve(client)
 """
-PACKAGE = str(Path(embedded.__file__).parents[3])
 
 
 class User:
@@ -56,7 +54,6 @@ class User:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env=os.environ | {"PYTHONPATH": PACKAGE},
             start_new_session=new_session,
         )
         if wait:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from itertools import product
@@ -50,11 +51,14 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
+# With an empty path, redis-py imports OpenTelemetry's SDK (tests/harness/python_start).
+@pytest.mark.parametrize("path", [None, pytest.param("", marks=pytest.mark.full)], ids=["usual", "SDK"])
 @pytest.mark.parametrize("face", ["sync", "aio", "client"])
-def test_child_forked_during_the_first_connection_can_send(face: str, start_server: StartServer):
+def test_child_forked_during_the_first_connection_can_send(face: str, path: str | None, start_server: StartServer):
     url = f"redis://localhost:{start_server(port=True).port}"
     command = [sys.executable, "-c", FORKING, url, face]
-    done = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    environment = os.environ | ({} if path is None else {"PYTHONPATH": path})
+    done = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=60, check=False, env=environment)
     assert done.returncode == 0, done.stderr
 
 

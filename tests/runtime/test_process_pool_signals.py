@@ -98,7 +98,7 @@ def start(
     started: list[subprocess.Popen[bytes]] = []
 
     def run(handler: str) -> subprocess.Popen[bytes]:
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ['PYTHONPATH']}"}
         command = [sys.executable, str(program), redis_server.url, handler]
         started.append(subprocess.Popen(command, env=environment, process_group=0))
         return started[-1]

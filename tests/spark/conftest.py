@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +16,6 @@ from delayq.spark import session
 from delayq.spark.session import QUIET
 from tests.harness.sockets import all_closed
 from tests.harness.spark.absent import absent
-from tests.harness.spark.warm import warm
 from tests.lake.conftest import clock, lake  # noqa: F401  # fixtures for this folder, too
 
 GUARD_SECONDS = 900  # against a test that hangs: some start several Javas, and each can take a minute under load
@@ -59,7 +59,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         for name in ("SPARK_LOCAL_DIRS", "TMPDIR"):
             patch.setenv(name, str(folder))
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-        patch.setenv("PYTHONPATH", str(warm(absent(folder / "absent"))))
+        patch.setenv("PYTHONPATH", str(absent(folder / "absent")), prepend=os.pathsep)
         running = session("local[2,2]", settings, "tests")
     # A stream calls functions of this process through this server. Start it now, because its sockets stay open too.
     ensure_callback_server_started(running.sparkContext._gateway)  # type: ignore[no-untyped-call]

@@ -26,7 +26,6 @@ from tests.harness.proxy import Cut, Proxy
 from tests.harness.servers import RedisServer
 from tests.harness.spark import connect_client, held_write
 from tests.harness.spark.standalone import Cluster, Process, conf, environment, without_delayq, zipped
-from tests.harness.spark.warm import warm
 
 SMALL = {"spark.executor.memory": "512m", "spark.ui.enabled": "false"}
 
@@ -127,7 +126,7 @@ def test_executor_killed_during_a_job_command_loses_and_duplicates_nothing(
         stack.callback(goes_on.set)
         command = [sys.executable, "-m", "delayq.cli", "pipeline", "hydrate", "letters", "--lake", str(lake)]
         options = ["--horizon", "4h", "--master", cluster.url, *conf({"spark.cores.max": "1"} | SMALL)]
-        own = environment(tmp_path) | {"DELAYQ_URL": proxy.url, "PYTHONPATH": str(warm(tmp_path))}
+        own = environment(tmp_path) | {"DELAYQ_URL": proxy.url}
         with Process(tmp_path / "driver.log", [*command, *options], own) as driver:
             driver.goes_on_until(reached.is_set)
             (executor,) = cluster.executors()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from delayq.transport.embedded import open_store
-from tests.harness.stores import PACKAGE, Watched, is_alive, is_locked
+from tests.harness.stores import Watched, is_alive, is_locked
 from tests.harness.waiting import eventually
 
 
@@ -75,7 +75,6 @@ def test_process_forked_while_a_keeper_starts_does_not_hold_its_lock(folder: Pat
         [sys.executable, "-c", LOCK_AND_FORK, folder / "lock"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        env=os.environ | {"PYTHONPATH": PACKAGE},
         start_new_session=True,
     )
     assert process.stdout is not None

@@ -88,6 +88,7 @@ rows.write.format("delayq").option("queue", "wheel").mode("append").save()
     told = os.environ | {
         "DELAYQ_URL": redis_server.url,
         "PYSPARK_PYTHON": sys.executable,
+        "PYTHONPATH": "",  # without what the tests' own folder there prepares for Spark
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
     done = subprocess.run(
