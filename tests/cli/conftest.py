@@ -150,12 +150,12 @@ def invoke(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_pat
 
     def call(*words: str, env: dict[str, str | None] | None = None, **options: Any) -> Result:
         importlib.invalidate_caches()
-        path = list(sys.path)
+        path, imported = list(sys.path), set(sys.modules)
         try:
             return CliRunner().invoke(main, words, env=environment | (env or {}), prog_name="delayq", **options)
         finally:
             sys.path[:] = path
-            forget_modules(tmp_path)
+            forget_modules(sys.modules.keys() - imported, tmp_path)
 
     yield call
     root.handlers[:] = handlers
@@ -166,15 +166,15 @@ def invoke(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_pat
     structlog.reset_defaults()
 
 
-def forget_modules(folder: Path) -> None:
-    """Unload what was imported from a folder, and close its queues."""
-    inside = f"{folder}{os.sep}"  # a Path for each of thousands of modules would take longer than the command
-    for name, module in list(sys.modules.items()):
-        if (getattr(module, "__file__", None) or "").startswith(inside):
+def forget_modules(names: set[str], folder: Path) -> None:
+    """Unload those of the modules that were imported from a folder, and close their queues."""
+    for name in names:
+        module = sys.modules.get(name)  # a thread of the command may have unloaded it
+        if (getattr(module, "__file__", None) or "").startswith(f"{folder}{os.sep}"):
             for each in vars(module).values():
                 if isinstance(each, Queue):
                     each.close()
-            del sys.modules[name]
+            sys.modules.pop(name, None)
 
 
 @pytest.fixture
