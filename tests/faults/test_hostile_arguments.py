@@ -32,7 +32,8 @@ environment, invoke, server = conftest.environment, conftest.invoke, conftest.se
 # These commands end by themselves; long-running ones have their own tests.
 COMMANDS = ["send", "stats", "peek", "show", "why", "cancel", "reschedule", "pause", "resume", "purge", "doctor"]
 DEAD = ["list", "show", "requeue", "edit", "purge"]
-ELSEWHERE = {"--url", "--file", "-f"}  # covered by the tests of URLs and lines; here they would connect or open files
+# The tests of URLs and lines cover the first three, which would connect or open files; the last one never ends.
+ELSEWHERE = {"--url", "--file", "-f", "--watch"}
 
 
 def can_be_given(text: str) -> bool:
