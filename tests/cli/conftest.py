@@ -13,6 +13,7 @@ import importlib
 import json
 import logging
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -28,6 +29,7 @@ from delayq.cli import main
 
 from delayq import Queue
 from tests.harness.lines import Write
+from tests.harness.proc import children
 from tests.harness.servers import PATIENT, RedisServer
 
 Run = Callable[..., "subprocess.CompletedProcess[Any]"]
@@ -128,8 +130,13 @@ def start(environment: dict[str, str], tmp_path: Path) -> Iterator[Start]:
 
     yield begin
     for process in started:
+        # Without its supervisor, a consumer would go on for a second, and could take a message of the next test.
+        consumers = children(process.pid) if process.poll() is None else []
         process.kill()
         process.wait()
+        for pid in consumers:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         for stream in filter(None, (process.stdin, process.stdout, process.stderr)):
             stream.close()
 

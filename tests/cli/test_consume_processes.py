@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 from pathlib import Path
@@ -47,14 +48,20 @@ def test_process_that_dies_is_replaced(start: Start, queue: Queue, tmp_path: Pat
 
 
 @pytest.mark.full
-def test_children_of_a_killed_supervisor_end(start: Start, queue: Queue, tmp_path: Path):
-    consumer = start("consume", "emails", "--exec", f"echo $PPID >> {tmp_path}/pids", "--processes", "2")
+def test_children_of_a_killed_supervisor_end(start: Start, queue: Queue):
+    consumer = start("consume", "emails", "--exec", "true", "--processes", "2")
+    log = followed(consumer)
     for _ in range(2):
         queue.send("payload")
-    assert eventually(lambda: queue.stats().acked == 2)
+    assert eventually(lambda: queue.stats().acked == 2)  # perhaps by one of them, while the other is still starting
+    assert eventually(lambda: len(started(log)) == 2)
     consumer.kill()
-    children = {int(pid) for pid in (tmp_path / "pids").read_text().split()}
-    assert eventually(lambda: all(map(ended, children)))
+    assert eventually(lambda: all(map(ended, started(log))))
+
+
+def started(log: list[str]) -> list[int]:
+    """Return the process ids of the consumers that a supervisor has started."""
+    return [int(pid) for line in list(log) for pid in re.findall(r"consumer process started .*pid=(\d+)", line)]
 
 
 @pytest.mark.full

@@ -13,7 +13,7 @@ import pytest
 
 from delayq import Outgoing, Queue, backoff
 from delayq.operations import claim
-from tests.harness.proc import needs_proc
+from tests.harness.proc import children, needs_proc
 from tests.harness.servers import RedisServer
 from tests.harness.waiting import eventually
 
@@ -193,16 +193,3 @@ def attempts(queue: Queue, id: str) -> int:
     info = queue.get(id)
     assert info is not None
     return info.attempts
-
-
-def children(pid: int) -> list[int]:
-    """The processes whose parent is `pid`."""
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rpartition(")")[2].split()
-        except OSError:  # it has just ended
-            continue
-        if int(fields[1]) == pid and fields[0] != "Z":
-            found.append(int(stat.parent.name))
-    return sorted(found)
