@@ -12,14 +12,14 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
-from starlette.requests import HTTPConnection, Request
-from starlette.responses import Response
-from starlette.routing import Mount, Route
+from starlette.requests import ClientDisconnect, HTTPConnection, Request
+from starlette.responses import PlainTextResponse, Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
 from delayq.errors import DelayqError
-from delayq.web import error_pages, path_params, problems, render, security_headers
+from delayq.web import error_pages, path_params, problems, render, request_path, security_headers
+from delayq.web.access import AccessRouter
 from delayq.web.api import page
 from delayq.web.api.idempotency import KeptAnswers
 from delayq.web.api.operation import ApiRoute
@@ -27,12 +27,14 @@ from delayq.web.api.table import OPERATIONS
 from delayq.web.audit import Audit, logged
 from delayq.web.auth import Login, User
 from delayq.web.background_tasks import BackgroundTasks
+from delayq.web.forgery import ForgeryCheck
 from delayq.web.login_throttle import LoginThrottle
 from delayq.web.pages import PAGES
 from delayq.web.poller import ServerPoller
 from delayq.web.redaction import Redaction
-from delayq.web.request_context import is_api
-from delayq.web.security import AROUND, SecurityMiddleware, SecurityRules
+from delayq.web.request_context import AROUND
+from delayq.web.routes import Files, Page
+from delayq.web.security import SecurityMiddleware, SecurityRules
 from delayq.web.servers import Places, patience, servers_of
 from delayq.web.sessions import Sessions
 
@@ -49,11 +51,16 @@ class Dashboard(Starlette):
     """
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # Path parameters of an application around the dashboard must not reach its pages and audit lines.
-        own = {**scope, "path_params": {}, AROUND: scope.get("path_params", {})}
-        send = security_headers.guarded(scope, send)
-        if scope["type"] == "http" and is_api(HTTPConnection(own)):
-            send = problems.speaking(send)
+        # Routes and path parameters of an application around the dashboard must not reach its pages and audit lines.
+        own: Scope = {**scope, "path_params": {}, "route": None, AROUND: scope.get("path_params", {})}
+        if scope["type"] == "http":
+            send = security_headers.guarded(send)
+            try:
+                own = request_path.canonical(own)
+            except ValueError as error:
+                await PlainTextResponse(f"The path of this request is not valid: {error}.\n", 400)(scope, receive, send)
+                return
+            send = problems.speaking(HTTPConnection(own), send)
         await super().__call__(own, receive, send)
 
     async def close(self) -> None:
@@ -90,7 +97,8 @@ def app(
         hosts: the host names to answer to, without ports; any if empty. If you listen on a loopback address, name its
             hosts: otherwise, other sites in the same browser can reach the dashboard through their own host names.
         secret: the key that signs sessions, the same for all processes that serve the same dashboard. If None, it is
-            random, and everybody has to log in again after a restart.
+            random, and everybody has to log in again after a restart. Logouts and the limit of wrong passwords hold in
+            each process alone.
         interval: seconds between two looks at a server while anybody watches.
         redact: the names of payload fields and headers whose values no page shows.
 
@@ -101,11 +109,10 @@ def app(
     known = servers_of(servers, prefix)
     sessions = Sessions(secret)
     rules = SecurityRules(login, read_only, [host.lower() for host in hosts])
-    static = Mount("/static", Assets(directory=str(files("delayq.web").joinpath("static"))), name="static")
+    static = Files("/static", Assets(directory=str(files("delayq.web").joinpath("static"))), name="static")
     pages = (_bounded(route) for each in PAGES for route in each.ROUTES)
-    routes: list[Mount | Route] = [static, *map(ApiRoute, OPERATIONS), *page.ROUTES, *pages]
+    routes: list[Files | Page] = [static, *map(ApiRoute, OPERATIONS), *page.ROUTES, *pages]
     dashboard = Dashboard(
-        routes=routes,
         middleware=[
             Middleware(GZipMiddleware, compresslevel=GZIP_LEVEL, exclude_content_types=()),  # all answers are text
             Middleware(SecurityMiddleware, rules=rules, sessions=sessions),
@@ -113,11 +120,12 @@ def app(
         exception_handlers={
             HTTPException: error_pages.refused,
             DelayqError: error_pages.refused,
+            ClientDisconnect: error_pages.gone,
             Exception: error_pages.broken,
         },
-        lifespan=_lifespan,
         max_body_size=MAX_BODY,
     )
+    dashboard.router = AccessRouter(routes, rules, ForgeryCheck(sessions, rules.hosts), _lifespan)
     state = dashboard.state
     state.route_by_name = {route.name: route for route in routes}
     state.servers = known
@@ -147,7 +155,7 @@ class Assets(StaticFiles):
         return answer
 
 
-def _bounded(route: Route) -> Route:
+def _bounded(route: Page) -> Page:
     """Make a page end with an error when its server stops answering; a form is only handled if the server answers.
 
     The work of a form is not cancelled: nobody would know how far it came. A task can always be stopped.
@@ -162,7 +170,7 @@ def _bounded(route: Route) -> Route:
         await server.check_answers()
         return await route.endpoint(request)
 
-    return Route(route.path, endpoint, name=route.name, methods=route.methods)
+    return Page(route.right, route.path, endpoint, name=route.name, method=route.method)
 
 
 @contextlib.asynccontextmanager

@@ -8,12 +8,12 @@ from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse
-from starlette.routing import Match, Route
 
 from delayq.log import log
 from delayq.model.text import printable_id
 from delayq.web import render
 from delayq.web.request_context import client_address, visit, who
+from delayq.web.routes import Page
 
 Audit = Callable[[Mapping[str, Any]], None]
 """Takes an audit line: who, action, outcome and target."""
@@ -56,13 +56,13 @@ def note_refusal(request: Request, why: str, verdict: str = "refused") -> None:
 
     For unknown users, only logins are recorded: otherwise strangers could fill the log.
     """
-    route = next((each for each in request.app.routes if each.matches(request.scope)[0] is Match.FULL), None)
-    if request.method != "POST" or not isinstance(route, Route) or visit(request).noted:
+    route = request.scope["route"]
+    if request.method != "POST" or not isinstance(route, Page) or visit(request).noted:
         return
     login = request.app.state.login if request.app.state.has_logout and route.name == "enter" else None
     if login is None and visit(request).user is None:
         return
-    form, about = visit(request).form, route.matches(request.scope)[1]["path_params"]
+    form, about = visit(request).form, request.path_params
     name = who(request)
     action = getattr(route, "action", "") or route.name.removeprefix("confirm_").replace("_", " ")
     if login is not None:

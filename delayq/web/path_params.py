@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import unquote
+from urllib.parse import quote
 
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.exceptions import HTTPException
@@ -11,32 +11,44 @@ from starlette.requests import Request
 
 from delayq.aio import Queue, Topic
 from delayq.protocol.discovery import Kind
+from delayq.web.request_path import escaped, unescaped
 from delayq.web.servers import DashboardServer
 
 
-class NameParam(Convertor[str]):
-    """Any name or id as one segment of a path, even with slashes, and with dots, which browsers would resolve."""
+class SegmentParam(Convertor[str]):
+    """Any name or id as one segment of a path, even with slashes."""
 
     regex = "[^/]+"
 
     def convert(self, value: str) -> str:
+        """Read a segment of the canonical path."""
+        return unescaped(value)
+
+    def to_string(self, value: str) -> str:
+        """Write a segment of the canonical path."""
+        return escaped(value)
+
+
+class NameParam(SegmentParam):
+    """The same in the path of a page: quoted once more, since proxies and browsers may resolve slashes and dots."""
+
+    def convert(self, value: str) -> str:
         """Read a segment."""
-        return unquote(value, errors="surrogateescape")
+        return unescaped(super().convert(value))
 
     def to_string(self, value: str) -> str:
         """Write a segment; links quote it once more."""
-        steps_up = value in {".", ".."}
-        return value.replace(".", "%2E") if steps_up else _FOREIGN.sub(_byte, value.translate(_QUOTED))
+        return value.replace(".", "%2E") if value in {".", ".."} else _CONTROL.sub(_quoted, escaped(value))
 
 
-_QUOTED = str.maketrans({"%": "%25", "/": "%2F"})
-_FOREIGN = re.compile("[\udc80-\udcff]")  # bytes of an id that is not UTF-8
+_CONTROL = re.compile(r"[\0-\x1f\x7f-\x9f]")  # in the id of another client: the canonical path has none
 
 
-def _byte(match: re.Match[str]) -> str:
-    return f"%{ord(match[0]) - 0xDC00:02X}"
+def _quoted(match: re.Match[str]) -> str:
+    return quote(match[0])
 
 
+register_url_convertor("segment", SegmentParam())
 register_url_convertor("name", NameParam())
 
 

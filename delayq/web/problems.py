@@ -5,10 +5,12 @@ from __future__ import annotations
 from http import HTTPStatus
 
 import msgspec
+from starlette.requests import HTTPConnection
 from starlette.responses import Response
 from starlette.types import Message, Send
 
 from delayq.web.forms import Refusal
+from delayq.web.request_context import is_api
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -49,8 +51,8 @@ def _encoded(refusal: Refusal) -> bytes:
     return msgspec.json.encode(problem)
 
 
-def speaking(send: Send) -> Send:
-    """Return a `send` that turns the framework's answer to a too large request into a problem."""
+def speaking(request: HTTPConnection, send: Send) -> Send:
+    """Return a `send` that turns the framework's answer to a too large request of a program into a problem."""
     text = _encoded(Refusal(413, MEANT[413]))
     is_replaced = False
 
@@ -58,7 +60,8 @@ def speaking(send: Send) -> Send:
         nonlocal is_replaced
         if message["type"] == "http.response.start":
             headers = dict(message["headers"])
-            is_replaced = message["status"] == 413 and headers[b"content-type"].startswith(b"text/plain")
+            is_plain = headers.get(b"content-type", b"").startswith(b"text/plain")
+            is_replaced = message["status"] == 413 and is_plain and is_api(request)
             if is_replaced:
                 length = str(len(text)).encode()
                 new = {b"content-type": MEDIA_TYPE.encode(), b"content-length": length}

@@ -53,6 +53,7 @@ def page(request: Request, template: str, status: int = 200, **context: Any) -> 
 def render(request: Request, template: str, **context: Any) -> str:
     """Render a template with the variables that all templates share."""
     seen, state = visit(request), request.app.state
+    place = request.path_params if seen.user else {}  # strangers do not learn which paths have a route
     known = {
         "request": request,
         "url": lambda name, **parameters: url(request, name, **parameters),
@@ -66,10 +67,10 @@ def render(request: Request, template: str, **context: Any) -> str:
         "nav": state.nav,
         "tabs": state.tabs,
         "counts": {},
-        "server": request.path_params.get("server"),
-        "queue": request.path_params.get("queue"),
-        "topic": request.path_params.get("topic"),
-        "group": request.path_params.get("group"),
+        "server": place.get("server"),
+        "queue": place.get("queue"),
+        "topic": place.get("topic"),
+        "group": place.get("group"),
         "patience": state.patience,
         "told": "",
         "error": None,

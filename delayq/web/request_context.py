@@ -14,6 +14,9 @@ from delayq.web.sessions import Session
 
 _KEY = "delayq.visit"
 
+AROUND = "delayq.around"
+"""The key in a scope for the path parameters of the application around the dashboard; its `login` may need them."""
+
 
 @dataclass
 class RequestContext:
@@ -69,12 +72,12 @@ def cookie_name(request: HTTPConnection) -> str:
 
 
 def path_of(request: HTTPConnection) -> str:
-    """Return the path below where the dashboard is mounted."""
+    """Return the canonical path below where the dashboard is mounted."""
     path: str = request.scope["path"]
-    return path.removeprefix(request.scope.get("root_path", "")) or "/"
+    return path.removeprefix(request.scope.get("root_path", ""))
 
 
 def is_api(request: HTTPConnection) -> bool:
-    """Whether the request is for the API, so that errors are for programs; the API's page is for people."""
-    path = path_of(request)
-    return (path == "/api" or path.startswith("/api/")) and path != "/api/v1/"
+    """Whether a request is a program's, so that errors are problems. Without a route, the path says so."""
+    route = request.scope["route"]
+    return f"{path_of(request)}/".startswith("/api/") if route is None else getattr(route, "for_programs", False)

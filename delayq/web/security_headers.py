@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from starlette.datastructures import MutableHeaders
-from starlette.types import Message, Scope, Send
+from starlette.types import Message, Send
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
@@ -21,10 +21,8 @@ HEADERS = {
 }
 
 
-def guarded(scope: Scope, send: Send) -> Send:
+def guarded(send: Send) -> Send:
     """Return a `send` that adds the headers, and no-store unless it is a static file."""
-    if scope["type"] != "http":
-        return send
 
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":

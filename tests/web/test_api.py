@@ -181,7 +181,7 @@ WRONG: dict[str, tuple[str, int, str | None]] = {
     "queue": (f"{MAIN}/queues/none", 404, None),
     "path": ("/api/v1/nothing", 404, None),
     "root": ("/api", 404, None),
-    "path of a page": ("/api/queues", 404, None),
+    "path below the root": ("/api/queues/emails/nothing", 404, None),
     "number": (f"{EMAILS}/messages?limit=0", 400, "limit"),
     "word": (f"{EMAILS}/messages?state=gone", 400, "state"),
     "unknown": (f"{EMAILS}/messages?stat=dead", 400, "stat"),

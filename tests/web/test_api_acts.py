@@ -14,39 +14,21 @@ from delayq.web.api.idempotency import KeptAnswers
 from delayq.web.api.operation import Operation
 from delayq.web.api.table import OPERATIONS
 from tests.harness.servers import RedisServer
-from tests.harness.web.api import BEARER, BILLING, EMAILS, MAIN, ORDERS, TOKEN, is_problem, path_of, stocked_with
+from tests.harness.web.api import (
+    BEARER,
+    BILLING,
+    BODIES,
+    EMAILS,
+    MAIN,
+    ORDERS,
+    TOKEN,
+    is_problem,
+    path_of,
+    stocked_with,
+)
 from tests.web.conftest import OWN, Client, Enter, log_in, token_on
 
 ACTING = [each for each in OPERATIONS if each.acts]
-DEAD = {"filter": {"state": "dead"}}
-BODIES: dict[str, dict[str, Any]] = {
-    "send_message": {"payload": 1, "id": "new"},
-    "send_messages": {"messages": [{"payload": 1}, {"payload_base64": "AP8="}]},
-    "edit_dead_letter": {"payload": 1},
-    "cancel_messages": {"ids": ["m"]},
-    "bury_messages": {"ids": ["m"]},
-    "requeue_messages": {"ids": ["dead"]},
-    "reschedule_messages": {"ids": ["m"], "delay_seconds": 5},
-    "cancel_matching": DEAD,
-    "bury_matching": {"filter": {"state": "pending"}},
-    "requeue_matching": DEAD,
-    "reschedule_matching": {"filter": {"state": "pending"}, "delay_seconds": 1},
-    "purge_queue": {"state": "dead", "confirm": "emails"},
-    "add_schedule": {"name": "hourly", "when": "0 * * * *"},
-    "configure_queue": {"rate": "5/s", "max_dead": None},
-    "publish_record": {"payload": 1},
-    "delete_records": {"keys": ["0.1-1"]},
-    "trim_topic": {"keep_records": 1, "confirm": "orders"},
-    "make_group": {"name": "shipping", "position": "0"},
-    "move_group": {"at": "2020-01-01T00:00:00Z"},
-    "destroy_group": {"confirm": "billing"},
-    "claim_records": {"consumer": "one", "idle_seconds": 0},
-    "requeue_dead_letters": {"keys": ["0.1-1"]},
-    "delete_dead_letters": {"keys": ["0.1-1"]},
-    "requeue_all_dead_letters": {"confirm": "billing"},
-    "delete_all_dead_letters": {"confirm": "billing"},
-}
-"""The bodies of the operations that need one."""
 
 
 @pytest.fixture
@@ -223,7 +205,7 @@ WRONG: dict[str, tuple[str, Any, str | None]] = {
         {"filter": {"state": "dead", "older": "x"}},
         "filter.older",
     ),
-    "invalid rate": (f"{EMAILS}/messages/requeue-matching", DEAD | {"rate": "x"}, "rate"),
+    "invalid rate": (f"{EMAILS}/messages/requeue-matching", {"filter": {"state": "dead"}, "rate": "x"}, "rate"),
     "purge unconfirmed": (f"{EMAILS}/purge", {"state": "dead", "confirm": "emial"}, "confirm"),
     "purge of running messages": (f"{EMAILS}/purge", {"state": "unack", "confirm": "emails"}, "state"),
     "pause without length": (f"{EMAILS}/pause", {"for_seconds": 0}, "for_seconds"),
@@ -305,7 +287,9 @@ def test_task_acts_on_all_matches_after_a_dry_run(enter: Enter, stocked: Queue):
     assert (done["status"], done["done"], done["who"]) == ("done", 30, "local")
     assert stocked.stats().cancelled == 30
     assert client.get(f"{MAIN}/tasks").json()["tasks"][0]["id"] == done["id"]
-    back = ended(client, act(client, f"{EMAILS}/messages/requeue-matching", DEAD | {"rate": "100/s"}))
+    back = ended(
+        client, act(client, f"{EMAILS}/messages/requeue-matching", {"filter": {"state": "dead"}, "rate": "100/s"})
+    )
     assert back["done"] == 1
     assert stocked.stats().dead == 0
 

@@ -15,9 +15,9 @@ from delayq.web.api.operation import ApiRoute, Operation
 from delayq.web.api.table import OPERATIONS
 from delayq.web.app import app
 from tests.harness.servers import RedisServer
-from tests.harness.web.api import TOKEN, is_problem, path_of, stocked_with
+from tests.harness.web.api import BODIES, TOKEN, is_problem, path_of, stocked_with
 from tests.web.conftest import Client, Enter
-from tests.web.test_api_acts import BODIES, act
+from tests.web.test_api_acts import act
 
 DOCUMENT = "/api/v1/openapi.json"
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import AsyncIterator
 from importlib.resources import files
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
 from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from delayq import Queue
-from delayq.web import Token, app
+from delayq.web import Dashboard, Token, app
 from delayq.web.api.operation import ApiRoute
 from tests.web.conftest import OWN, Enter, token_on
 
@@ -144,6 +146,54 @@ def test_own_host_names_are_answered(enter: Enter, host: str):
 def test_too_large_form_is_refused(enter: Enter):
     client = enter()
     assert client.post("/login", data={"csrf": "x" * (5 << 20)}, headers=OWN).status_code == 413
+
+
+def test_form_that_needs_no_login_is_small(enter: Enter):
+    client = enter(login=Token("a token that is long enough"))
+    fields = {"csrf": token_on(client.get("/login").text), "secret": "x" * 8000}
+    refused = client.post("/login", data=fields | {"more": "x" * 200}, headers=OWN)
+    assert (refused.status_code, "larger than 8,192 bytes" in refused.text) == (413, True)
+    assert client.post("/login", data=fields, headers=OWN).status_code == 403
+
+
+@pytest.mark.parametrize(
+    "path", ["/main/queues/emails/pause", "/logout", "/nowhere", "/api/v1/servers/main/queues/emails/pause"]
+)
+def test_body_of_a_stranger_is_not_read(enter: Enter, path: str):
+    client = enter(login=Token("a token that is long enough"))
+
+    async def body() -> AsyncIterator[bytes]:
+        raise AssertionError("it was read")
+        yield b""
+
+    answer = client.post(path, content=body(), headers=OWN | {"content-type": "application/x-www-form-urlencoded"})
+    assert answer.status_code == 401
+
+
+def test_client_that_leaves_in_the_middle_of_a_form_is_audited_and_logs_no_error(
+    enter: Enter, queue: Queue, caplog: pytest.LogCaptureFixture
+):
+    queue.send("hello")
+    lines: list[Any] = []
+
+    def leaving(inner: Dashboard) -> ASGIApp:
+        async def left() -> Message:
+            return {"type": "http.disconnect"}
+
+        async def ask(scope: Scope, receive: Receive, send: Send) -> None:
+            await inner(scope, left if scope["method"] == "POST" else receive, send)
+
+        return ask
+
+    client = enter(around=leaving, audit=lines.append)
+    for path in ("/main/queues/emails/pause", "/api/v1/servers/main/queues/emails/pause"):
+        headers = {"content-type": "application/json" if "api" in path else "application/x-www-form-urlencoded"}
+        client.cookies.clear()  # or the API would ask for a token
+        assert client.post(path, headers=headers).status_code == 400
+    assert [(each["action"], each["outcome"]) for each in lines] == [
+        ("pause", "refused: The request did not arrive as a whole.")
+    ] * 2
+    assert (caplog.records, queue.stats().paused_since) == ([], None)
 
 
 def test_form_with_too_many_fields_is_refused(enter: Enter):

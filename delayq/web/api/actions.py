@@ -25,6 +25,7 @@ from delayq.web.api.values import Answer, Given, Moment, Name, Seconds, check_co
 from delayq.web.filters import MessageFilter
 from delayq.web.forms import InvalidField, field
 from delayq.web.pages.actions import start
+from delayq.web.routes import ACT
 
 Outcome = Literal["cancelled", "buried", "rescheduled", "requeued", "in_flight", "dead", "unknown", "left"]
 
@@ -215,13 +216,13 @@ def _when(delay: float | None, at: dt.datetime | None) -> str:
 MESSAGES = f"{QUEUE}/messages"
 
 OPERATIONS = [
-    Operation("POST", f"{MESSAGES}/cancel", cancel_messages, action="cancel"),
-    Operation("POST", f"{MESSAGES}/bury", bury_messages, action="bury"),
-    Operation("POST", f"{MESSAGES}/requeue", requeue_messages, action="requeue"),
-    Operation("POST", f"{MESSAGES}/reschedule", reschedule_messages, action="reschedule"),
-    Operation("POST", f"{MESSAGES}/cancel-matching", cancel_matching, action="cancel", status=202),
-    Operation("POST", f"{MESSAGES}/bury-matching", bury_matching, action="bury", status=202),
-    Operation("POST", f"{MESSAGES}/requeue-matching", requeue_matching, action="requeue", status=202),
-    Operation("POST", f"{MESSAGES}/reschedule-matching", reschedule_matching, action="reschedule", status=202),
-    Operation("POST", f"{QUEUE}/purge", purge_queue, action="purge", status=202),
+    Operation(ACT, f"{MESSAGES}/cancel", cancel_messages, action="cancel"),
+    Operation(ACT, f"{MESSAGES}/bury", bury_messages, action="bury"),
+    Operation(ACT, f"{MESSAGES}/requeue", requeue_messages, action="requeue"),
+    Operation(ACT, f"{MESSAGES}/reschedule", reschedule_messages, action="reschedule"),
+    Operation(ACT, f"{MESSAGES}/cancel-matching", cancel_matching, action="cancel", status=202),
+    Operation(ACT, f"{MESSAGES}/bury-matching", bury_matching, action="bury", status=202),
+    Operation(ACT, f"{MESSAGES}/requeue-matching", requeue_matching, action="requeue", status=202),
+    Operation(ACT, f"{MESSAGES}/reschedule-matching", reschedule_matching, action="reschedule", status=202),
+    Operation(ACT, f"{QUEUE}/purge", purge_queue, action="purge", status=202),
 ]

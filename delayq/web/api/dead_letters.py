@@ -12,6 +12,7 @@ from delayq.web.api.operation import Operation
 from delayq.web.api.queues import QUEUE
 from delayq.web.api.values import Answer, of
 from delayq.web.pages.dead_letters import MOST
+from delayq.web.routes import VIEW
 
 
 class Cause(Answer):
@@ -53,4 +54,4 @@ async def list_causes(request: Request) -> Causes:
     return of(Causes, found, causes=[of(Cause, each) for each in found.causes])
 
 
-OPERATIONS = [Operation("GET", f"{QUEUE}/causes", list_causes)]
+OPERATIONS = [Operation(VIEW, f"{QUEUE}/causes", list_causes)]

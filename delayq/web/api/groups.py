@@ -25,6 +25,7 @@ from delayq.web.forms import InvalidField, field
 from delayq.web.pages.dead_records import MOST_IDS, DeadRecordsRequest, group_info, start
 from delayq.web.pages.group import MOST_CLAIMED, check_known
 from delayq.web.record_keys import key_of, place_of
+from delayq.web.routes import ACT, VIEW
 
 GROUP = f"{TOPIC}/groups/{{group}}"
 DEAD = f"{GROUP}/dead-letters"
@@ -344,14 +345,14 @@ def known_group(topic: str, name: str) -> Iterator[None]:
 
 
 OPERATIONS = [
-    Operation("GET", GROUP, get_group),
-    Operation("GET", DEAD, list_group_dead_letters),
-    Operation("POST", f"{TOPIC}/groups", make_group, action="make group"),
-    Operation("POST", f"{GROUP}/move", move_group, action="move group"),
-    Operation("POST", f"{GROUP}/destroy", destroy_group, action="destroy group"),
-    Operation("POST", f"{GROUP}/claim", claim_records, action="claim"),
-    Operation("POST", f"{DEAD}/requeue", requeue_dead_letters, action="requeue dead", status=202),
-    Operation("POST", f"{DEAD}/delete", delete_dead_letters, action="delete dead", status=202),
-    Operation("POST", f"{DEAD}/requeue-all", requeue_all_dead_letters, action="requeue dead", status=202),
-    Operation("POST", f"{DEAD}/delete-all", delete_all_dead_letters, action="delete dead", status=202),
+    Operation(VIEW, GROUP, get_group),
+    Operation(VIEW, DEAD, list_group_dead_letters),
+    Operation(ACT, f"{TOPIC}/groups", make_group, action="make group"),
+    Operation(ACT, f"{GROUP}/move", move_group, action="move group"),
+    Operation(ACT, f"{GROUP}/destroy", destroy_group, action="destroy group"),
+    Operation(ACT, f"{GROUP}/claim", claim_records, action="claim"),
+    Operation(ACT, f"{DEAD}/requeue", requeue_dead_letters, action="requeue dead", status=202),
+    Operation(ACT, f"{DEAD}/delete", delete_dead_letters, action="delete dead", status=202),
+    Operation(ACT, f"{DEAD}/requeue-all", requeue_all_dead_letters, action="requeue dead", status=202),
+    Operation(ACT, f"{DEAD}/delete-all", delete_all_dead_letters, action="delete dead", status=202),
 ]

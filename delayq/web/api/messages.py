@@ -29,6 +29,7 @@ from delayq.web.api.values import Answer, Given, HeaderValues, Moment, PayloadKi
 from delayq.web.filters import MessageFilter, quoted, unquoted
 from delayq.web.forms import field
 from delayq.web.redaction import Redaction
+from delayq.web.routes import VIEW
 
 LARGEST = 16 * 1024  # bytes of a payload that a list reads
 MOST_LISTED = 200
@@ -325,8 +326,8 @@ def _message(info: MessageInfo, redaction: Redaction, sizes: Mapping[str, int] |
 
 
 OPERATIONS = [
-    Operation("GET", f"{QUEUE}/messages", list_messages),
-    Operation("GET", f"{QUEUE}/search", search_messages),
-    Operation("GET", f"{QUEUE}/messages/{{id}}", get_message),
-    Operation("GET", f"{QUEUE}/messages/{{id}}/history", get_history),
+    Operation(VIEW, f"{QUEUE}/messages", list_messages),
+    Operation(VIEW, f"{QUEUE}/search", search_messages),
+    Operation(VIEW, f"{QUEUE}/messages/{{id}}", get_message),
+    Operation(VIEW, f"{QUEUE}/messages/{{id}}/history", get_history),
 ]

@@ -6,15 +6,11 @@ import inspect
 import re
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Literal, TypeVar, get_type_hints
-from urllib.parse import quote
+from typing import Any, TypeVar, get_type_hints
 
 import msgspec
-from starlette._utils import get_route_path
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Match, Route
-from starlette.types import Scope
 
 from delayq.errors import InvalidInput
 from delayq.model.text import printable_id
@@ -23,6 +19,7 @@ from delayq.web.api.idempotency import KeptAnswers
 from delayq.web.api.values import Given
 from delayq.web.forms import InvalidField
 from delayq.web.request_context import who
+from delayq.web.routes import ACT, Page, Right
 
 ROOT = "/api/v1"
 MOST_KEY = 255
@@ -38,7 +35,7 @@ class Operation:
     """One row of the table of operations.
 
     Args:
-        method: GET if it reads, POST if it acts.
+        right: `VIEW` if it reads, `ACT` if it may change something.
         path: below `ROOT`, with its parameters in braces.
         run: the function; its signature defines the query, the body and the answer.
         action: its name in audit lines; the function's name if empty.
@@ -53,7 +50,7 @@ class Operation:
 
     def __init__(
         self,
-        method: Literal["GET", "POST"],
+        right: Right,
         path: str,
         run: Callable[..., Coroutine[Any, Any, msgspec.Struct]],
         *,
@@ -61,7 +58,7 @@ class Operation:
         status: int = 200,
     ) -> None:
         hints = get_type_hints(run)
-        self.method, self.path, self.run, self.status = method, path, run, status
+        self.right, self.path, self.run, self.status = right, path, run, status
         self.name = run.__name__
         self.action = action or self.name
         self.tag = run.__module__.rpartition(".")[2].replace("_", " ")
@@ -74,7 +71,12 @@ class Operation:
     @property
     def acts(self) -> bool:
         """Whether it may change something."""
-        return self.method == "POST"
+        return self.right is ACT
+
+    @property
+    def method(self) -> str:
+        """The HTTP method."""
+        return "POST" if self.acts else "GET"
 
     @property
     def text(self) -> str:
@@ -113,29 +115,14 @@ class Operation:
         return await answers.once((who(request), request.url.path, key), request.url.query.encode() + b"\0" + body, act)
 
 
-class ApiRoute(Route):
-    """The route of an operation. It reads the raw path: names may contain slashes, quoted as %2F."""
+class ApiRoute(Page):
+    """The route of an operation. Names in its path are quoted once, as in any URL."""
 
     def __init__(self, operation: Operation) -> None:
-        path = ROOT + re.sub(r"\{(\w+)\}", r"{\1:name}", operation.path)
-        super().__init__(path, operation.answer_to, name=f"api {operation.name}", methods=[operation.method])
+        path = ROOT + re.sub(r"\{(\w+)\}", r"{\1:segment}", operation.path)
+        name = f"api {operation.name}"
+        super().__init__(operation.right, path, operation.answer_to, name=name, for_programs=True)
         self.operation, self.action = operation, operation.action
-
-    def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Whether a request is for this operation."""
-        if scope["type"] != "http":
-            return Match.NONE, {}
-        return super().matches({**scope, "path": _raw_path(scope), "root_path": ""})
-
-
-def _raw_path(scope: Scope) -> str:
-    """Return the path below where the dashboard is mounted, still quoted."""
-    below = get_route_path(scope)
-    raw = scope.get("raw_path")
-    if raw is None:  # optional in ASGI
-        return quote(below)
-    steps = scope["path"].removesuffix(below).count("/")
-    return "/" + "/".join(raw.decode("latin-1").partition("?")[0].split("/")[1 + steps :])
 
 
 def _query(items: list[tuple[str, str]], kind: type[T]) -> T:

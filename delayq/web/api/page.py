@@ -5,13 +5,13 @@ from __future__ import annotations
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from delayq.web import render
 from delayq.web.api import openapi
 from delayq.web.api.operation import ROOT
 from delayq.web.api.table import OPERATIONS
 from delayq.web.auth import Login
+from delayq.web.routes import VIEW, Page
 
 
 async def api(request: Request) -> Response:
@@ -46,6 +46,6 @@ def _scheme(request: Request) -> str | None:
 
 
 ROUTES = [
-    Route(f"{ROOT}/", api, name="api"),
-    Route(f"{ROOT}/openapi.json", document, name="openapi"),
+    Page(VIEW, f"{ROOT}/", api, name="api"),
+    Page(VIEW, f"{ROOT}/openapi.json", document, name="openapi", for_programs=True),
 ]

@@ -23,6 +23,7 @@ from delayq.web.forms import field
 from delayq.web.pages.server import start_examination
 from delayq.web.poller import ServerPoller
 from delayq.web.queue_list import PAGE, QueueListView
+from delayq.web.routes import ACT, VIEW
 from delayq.web.snapshot import QueueSnapshot
 
 MOST_CONSUMERS = 1000
@@ -389,12 +390,12 @@ def _rates(seen: Rates) -> QueueRates:
 QUEUE = "/servers/{server}/queues/{queue}"
 
 OPERATIONS = [
-    Operation("GET", "/servers/{server}/queues", list_queues),
-    Operation("GET", QUEUE, get_queue),
-    Operation("GET", f"{QUEUE}/consumers", list_consumers),
-    Operation("GET", f"{QUEUE}/due", count_due),
-    Operation("POST", f"{QUEUE}/pause", pause_queue, action="pause"),
-    Operation("POST", f"{QUEUE}/resume", resume_queue, action="resume"),
-    Operation("POST", f"{QUEUE}/configure", configure_queue, action="configure"),
-    Operation("POST", f"{QUEUE}/examine", examine_queue, action="examine", status=202),
+    Operation(VIEW, "/servers/{server}/queues", list_queues),
+    Operation(VIEW, QUEUE, get_queue),
+    Operation(VIEW, f"{QUEUE}/consumers", list_consumers),
+    Operation(VIEW, f"{QUEUE}/due", count_due),
+    Operation(ACT, f"{QUEUE}/pause", pause_queue, action="pause"),
+    Operation(ACT, f"{QUEUE}/resume", resume_queue, action="resume"),
+    Operation(ACT, f"{QUEUE}/configure", configure_queue, action="configure"),
+    Operation(ACT, f"{QUEUE}/examine", examine_queue, action="examine", status=202),
 ]

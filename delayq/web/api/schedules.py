@@ -39,6 +39,7 @@ from delayq.web.api.values import (
 )
 from delayq.web.forms import InvalidField, field
 from delayq.web.redaction import Redaction
+from delayq.web.routes import ACT, VIEW
 
 MOST_LISTED = 200
 SCHEDULE = f"{QUEUE}/schedules/{{schedule}}"
@@ -261,11 +262,11 @@ def schedule(seen: model.Schedule, redaction: Redaction) -> Schedule:
 
 
 OPERATIONS = [
-    Operation("GET", f"{QUEUE}/schedules", list_schedules),
-    Operation("GET", SCHEDULE, get_schedule),
-    Operation("POST", f"{QUEUE}/schedules", add_schedule, action="add-schedule"),
-    Operation("POST", f"{SCHEDULE}/pause", pause_schedule, action="schedule pause"),
-    Operation("POST", f"{SCHEDULE}/resume", resume_schedule, action="schedule resume"),
-    Operation("POST", f"{SCHEDULE}/run", run_schedule, action="schedule run"),
-    Operation("POST", f"{SCHEDULE}/remove", remove_schedule, action="schedule remove"),
+    Operation(VIEW, f"{QUEUE}/schedules", list_schedules),
+    Operation(VIEW, SCHEDULE, get_schedule),
+    Operation(ACT, f"{QUEUE}/schedules", add_schedule, action="add-schedule"),
+    Operation(ACT, f"{SCHEDULE}/pause", pause_schedule, action="schedule pause"),
+    Operation(ACT, f"{SCHEDULE}/resume", resume_schedule, action="schedule resume"),
+    Operation(ACT, f"{SCHEDULE}/run", run_schedule, action="schedule run"),
+    Operation(ACT, f"{SCHEDULE}/remove", remove_schedule, action="schedule remove"),
 ]

@@ -35,6 +35,7 @@ from delayq.web.api.values import (
 )
 from delayq.web.forms import InvalidField, field
 from delayq.web.pages.edit_dead_letter import check_shown
+from delayq.web.routes import ACT
 
 MOST_SENT = 1000
 
@@ -216,7 +217,7 @@ def _outgoing(given: NewMessage, place: str = "") -> Outgoing:
 
 
 OPERATIONS = [
-    Operation("POST", f"{QUEUE}/messages", send_message, action="send"),
-    Operation("POST", f"{QUEUE}/messages/batch", send_messages, action="send"),
-    Operation("POST", f"{QUEUE}/messages/{{id}}/edit", edit_dead_letter, action="edit"),
+    Operation(ACT, f"{QUEUE}/messages", send_message, action="send"),
+    Operation(ACT, f"{QUEUE}/messages/batch", send_messages, action="send"),
+    Operation(ACT, f"{QUEUE}/messages/{{id}}/edit", edit_dead_letter, action="edit"),
 ]

@@ -9,6 +9,7 @@ from delayq.operations.queue_context import QueueContext
 from delayq.web import path_params
 from delayq.web.api.operation import Operation
 from delayq.web.api.values import Answer, of
+from delayq.web.routes import VIEW
 from delayq.web.servers import ASKED_AS
 
 
@@ -74,6 +75,6 @@ async def get_server(request: Request) -> Server:
 
 
 OPERATIONS = [
-    Operation("GET", "/servers", list_servers),
-    Operation("GET", "/servers/{server}", get_server),
+    Operation(VIEW, "/servers", list_servers),
+    Operation(VIEW, "/servers/{server}", get_server),
 ]

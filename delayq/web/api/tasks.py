@@ -12,6 +12,7 @@ from delayq.web.api.values import Answer, of
 from delayq.web.background_tasks import BackgroundTask, Status
 from delayq.web.pages.actions import QUICK_SECONDS
 from delayq.web.pages.tasks import task_of
+from delayq.web.routes import ACT, VIEW
 
 
 class Task(Answer):
@@ -84,7 +85,7 @@ def task(seen: BackgroundTask) -> Task:
 
 
 OPERATIONS = [
-    Operation("GET", "/servers/{server}/tasks", list_tasks),
-    Operation("GET", "/servers/{server}/tasks/{task}", get_task),
-    Operation("POST", "/servers/{server}/tasks/{task}/stop", stop_task, action="stop"),
+    Operation(VIEW, "/servers/{server}/tasks", list_tasks),
+    Operation(VIEW, "/servers/{server}/tasks/{task}", get_task),
+    Operation(ACT, "/servers/{server}/tasks/{task}/stop", stop_task, action="stop"),
 ]

@@ -43,6 +43,7 @@ from delayq.web.forms import InvalidField, field
 from delayq.web.pages.change_records import MOST_IDS, start_trim
 from delayq.web.record_keys import key_of, place_of
 from delayq.web.redaction import Redaction
+from delayq.web.routes import ACT, VIEW
 
 PAGE = 50
 MOST_LISTED = 200
@@ -316,10 +317,10 @@ def record(seen: model.Record, redaction: Redaction) -> Record:
 
 
 OPERATIONS = [
-    Operation("GET", "/servers/{server}/topics", list_topics),
-    Operation("GET", TOPIC, get_topic),
-    Operation("GET", f"{TOPIC}/records", list_records),
-    Operation("POST", f"{TOPIC}/records/delete", delete_records, action="delete records"),
-    Operation("POST", f"{TOPIC}/trim", trim_topic, action="trim", status=202),
-    Operation("POST", f"{TOPIC}/records", publish_record, action="publish"),
+    Operation(VIEW, "/servers/{server}/topics", list_topics),
+    Operation(VIEW, TOPIC, get_topic),
+    Operation(VIEW, f"{TOPIC}/records", list_records),
+    Operation(ACT, f"{TOPIC}/records/delete", delete_records, action="delete records"),
+    Operation(ACT, f"{TOPIC}/trim", trim_topic, action="trim", status=202),
+    Operation(ACT, f"{TOPIC}/records", publish_record, action="publish"),
 ]

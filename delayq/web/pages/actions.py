@@ -7,7 +7,6 @@ import secrets
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
-from starlette.routing import Route
 
 from delayq.model.text import printable_id
 from delayq.web import audit, forms, jobs, meant, path_params, render, tab_counts
@@ -16,6 +15,7 @@ from delayq.web.background_tasks import BackgroundTask, BackgroundTasks, Work, w
 from delayq.web.error_pages import back_on
 from delayq.web.pages import dead_letters, messages
 from delayq.web.request_context import visit, who
+from delayq.web.routes import ACT, Page
 
 
 async def _origin(request: Request) -> Response:
@@ -109,6 +109,6 @@ def outcome(task: BackgroundTask) -> dict[str, object]:
 
 
 ROUTES = [
-    Route("/{server:name}/queues/{queue:name}/confirm", confirm, name="confirm", methods=["POST"]),
-    Route("/{server:name}/queues/{queue:name}/run", run, name="run", methods=["POST"]),
+    Page(ACT, "/{server:name}/queues/{queue:name}/confirm", confirm, name="confirm"),
+    Page(ACT, "/{server:name}/queues/{queue:name}/run", run, name="run"),
 ]

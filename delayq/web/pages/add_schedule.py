@@ -9,7 +9,6 @@ from typing import Any, NamedTuple, get_args
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from delayq.aio import Queue
 from delayq.errors import InvalidInput, PayloadNotSerializable, PayloadTooLarge
@@ -27,6 +26,7 @@ from delayq.web.error_pages import back_on
 from delayq.web.forms import InvalidField, field
 from delayq.web.message_fields import KINDS, delay_of, headers_of, payload_of, retries_of, timeout_of
 from delayq.web.request_context import visit
+from delayq.web.routes import ACT, VIEW, Page
 from delayq.web.schedule_words import words
 
 TIMES = 5
@@ -198,6 +198,6 @@ def _next(schedule: Schedule) -> str:
 
 
 ROUTES = [
-    Route("/{server:name}/queues/{queue:name}/new-schedule", schedule_form, name="schedule-form"),
-    Route("/{server:name}/queues/{queue:name}/new-schedule", add, name="add-schedule", methods=["POST"]),
+    Page(VIEW, "/{server:name}/queues/{queue:name}/new-schedule", schedule_form, name="schedule-form"),
+    Page(ACT, "/{server:name}/queues/{queue:name}/new-schedule", add, name="add-schedule"),
 ]

@@ -10,7 +10,6 @@ from typing import NamedTuple
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from delayq.aio import Topic
 from delayq.errors import InvalidInput, UnknownGroup
@@ -28,6 +27,7 @@ from delayq.web.forms import field, past_time
 from delayq.web.pages import group as group_page
 from delayq.web.pages import topic as topic_page
 from delayq.web.request_context import visit
+from delayq.web.routes import ACT, Page
 
 
 class Beginning(NamedTuple):
@@ -200,9 +200,9 @@ def _missing(topic: Topic, group: str) -> HTTPException:
 _TOPIC = "/{server:name}/topics/{topic:name}"
 _GROUP = f"{_TOPIC}/groups/{{group:name}}"
 ROUTES = [
-    Route(f"{_TOPIC}/groups", make, name="make_group", methods=["POST"]),
-    Route(f"{_GROUP}/move/confirm", confirm_move, name="confirm_move_group", methods=["POST"]),
-    Route(f"{_GROUP}/move", move, name="move_group", methods=["POST"]),
-    Route(f"{_GROUP}/destroy/confirm", confirm_destroy, name="confirm_destroy_group", methods=["POST"]),
-    Route(f"{_GROUP}/destroy", destroy, name="destroy_group", methods=["POST"]),
+    Page(ACT, f"{_TOPIC}/groups", make, name="make_group"),
+    Page(ACT, f"{_GROUP}/move/confirm", confirm_move, name="confirm_move_group"),
+    Page(ACT, f"{_GROUP}/move", move, name="move_group"),
+    Page(ACT, f"{_GROUP}/destroy/confirm", confirm_destroy, name="confirm_destroy_group"),
+    Page(ACT, f"{_GROUP}/destroy", destroy, name="destroy_group"),
 ]

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
-from starlette.routing import Route
 
 from delayq.aio import Topic
 from delayq.errors import InvalidInput
@@ -26,6 +25,7 @@ from delayq.web.pages import topic as topic_page
 from delayq.web.pages.actions import QUICK_SECONDS, begin
 from delayq.web.record_keys import key_of, place_of
 from delayq.web.request_context import visit, who
+from delayq.web.routes import ACT, Page
 
 MOST_IDS = 100
 
@@ -182,8 +182,8 @@ def _records(count: int) -> str:
 
 _TOPIC = "/{server:name}/topics/{topic:name}"
 ROUTES = [
-    Route(f"{_TOPIC}/delete/confirm", confirm_delete, name="confirm_delete_records", methods=["POST"]),
-    Route(f"{_TOPIC}/delete", delete, name="delete_records", methods=["POST"]),
-    Route(f"{_TOPIC}/trim/confirm", confirm_trim, name="confirm_trim", methods=["POST"]),
-    Route(f"{_TOPIC}/trim", run_trim, name="trim", methods=["POST"]),
+    Page(ACT, f"{_TOPIC}/delete/confirm", confirm_delete, name="confirm_delete_records"),
+    Page(ACT, f"{_TOPIC}/delete", delete, name="delete_records"),
+    Page(ACT, f"{_TOPIC}/trim/confirm", confirm_trim, name="confirm_trim"),
+    Page(ACT, f"{_TOPIC}/trim", run_trim, name="trim"),
 ]

@@ -9,7 +9,6 @@ from msgspec import structs
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from delayq.aio import Queue
 from delayq.errors import InvalidInput
@@ -21,6 +20,7 @@ from delayq.web import audit, path_params, render, tab_counts
 from delayq.web.error_pages import back_on
 from delayq.web.forms import field
 from delayq.web.request_context import visit
+from delayq.web.routes import ACT, VIEW, Page
 
 
 class Setting(NamedTuple):
@@ -164,6 +164,6 @@ def _warnings(changes: list[Change], wanted: Configuration, stats: QueueStats) -
 
 
 ROUTES = [
-    Route("/{server:name}/queues/{queue:name}/configure", configuration_form, name="configuration-form"),
-    Route("/{server:name}/queues/{queue:name}/configure", configure, name="configure", methods=["POST"]),
+    Page(VIEW, "/{server:name}/queues/{queue:name}/configure", configuration_form, name="configuration-form"),
+    Page(ACT, "/{server:name}/queues/{queue:name}/configure", configure, name="configure"),
 ]

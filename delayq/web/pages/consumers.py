@@ -6,12 +6,12 @@ import asyncio
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from delayq.operations.schedules import count as count_schedules
 from delayq.web import path_params, render, tab_counts
 from delayq.web.consumer_rows import consumer_rows
 from delayq.web.render import NavLink
+from delayq.web.routes import VIEW, Page
 
 MOST_LISTED = 100
 MOST_HELD = 20
@@ -27,4 +27,4 @@ async def consumers(request: Request) -> Response:
 
 
 TAB = NavLink("Consumers", "consumers")
-ROUTES = [Route("/{server:name}/queues/{queue:name}/consumers", consumers, name="consumers")]
+ROUTES = [Page(VIEW, "/{server:name}/queues/{queue:name}/consumers", consumers, name="consumers")]

@@ -6,7 +6,6 @@ from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
-from starlette.routing import Route
 
 from delayq.aio import Queue
 from delayq.errors import InvalidInput
@@ -18,6 +17,7 @@ from delayq.web.filters import MessageFilter
 from delayq.web.forms import InvalidField, Refusal
 from delayq.web.render import NavLink
 from delayq.web.request_context import visit
+from delayq.web.routes import VIEW, Page
 
 MOST = 5000
 """The number of dead letters that are grouped."""
@@ -57,6 +57,6 @@ async def _matches(request: Request, queue: Queue) -> dict[str, Any]:
 
 TAB = NavLink("Dead letters", "dead")
 ROUTES = [
-    Route("/{server:name}/queues/{queue:name}/dead", dead, name="dead"),
-    Route("/{server:name}/queues/{queue:name}/dead/matches", live_matches, name="matches"),
+    Page(VIEW, "/{server:name}/queues/{queue:name}/dead", dead, name="dead"),
+    Page(VIEW, "/{server:name}/queues/{queue:name}/dead/matches", live_matches, name="matches"),
 ]

@@ -10,7 +10,6 @@ from starlette.datastructures import QueryParams
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
-from starlette.routing import Route
 
 from delayq.aio import Topic
 from delayq.errors import InvalidInput, UnknownGroup
@@ -27,6 +26,7 @@ from delayq.web.pages.actions import QUICK_SECONDS, begin
 from delayq.web.payloads import payload_of_record, preview_of_record
 from delayq.web.record_keys import key_of, place_of
 from delayq.web.request_context import visit, who
+from delayq.web.routes import ACT, VIEW, Page
 
 PAGE = 50
 MOST_IDS = 100
@@ -228,8 +228,8 @@ async def group_info(topic: Topic, group: str) -> GroupInfo:
 
 _GROUP = "/{server:name}/topics/{topic:name}/groups/{group:name}/dead"
 ROUTES = [
-    Route(_GROUP, dead_records, name="dead_records"),
-    Route(f"{_GROUP}/confirm", confirm, name="confirm_dead_records", methods=["POST"]),
-    Route(f"{_GROUP}/run", run, name="run_dead_records", methods=["POST"]),
-    Route(f"{_GROUP}/letters/{{letter:name}}", dead_record, name="dead_record"),
+    Page(VIEW, _GROUP, dead_records, name="dead_records"),
+    Page(ACT, f"{_GROUP}/confirm", confirm, name="confirm_dead_records"),
+    Page(ACT, f"{_GROUP}/run", run, name="run_dead_records"),
+    Page(VIEW, f"{_GROUP}/letters/{{letter:name}}", dead_record, name="dead_record"),
 ]

@@ -9,7 +9,6 @@ import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from delayq.aio import Queue
 from delayq.errors import InvalidInput
@@ -23,6 +22,7 @@ from delayq.web.message_fields import compact, json_of
 from delayq.web.payloads import MOST_SHOWN, pretty
 from delayq.web.redaction import Redaction
 from delayq.web.request_context import visit
+from delayq.web.routes import ACT, VIEW, Page
 
 
 async def editor(request: Request) -> Response:
@@ -118,6 +118,6 @@ def _died_at(text: str) -> Any:
 
 
 ROUTES = [
-    Route("/{server:name}/queues/{queue:name}/messages/{id:name}/edit", editor, name="editor"),
-    Route("/{server:name}/queues/{queue:name}/messages/{id:name}/edit", edit, name="edit", methods=["POST"]),
+    Page(VIEW, "/{server:name}/queues/{queue:name}/messages/{id:name}/edit", editor, name="editor"),
+    Page(ACT, "/{server:name}/queues/{queue:name}/messages/{id:name}/edit", edit, name="edit"),
 ]

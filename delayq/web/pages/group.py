@@ -7,7 +7,6 @@ import secrets
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from delayq.aio import Topic
 from delayq.errors import InvalidInput, UnknownGroup
@@ -21,6 +20,7 @@ from delayq.web.background_tasks import BackgroundTasks, word_of
 from delayq.web.error_pages import back_on
 from delayq.web.forms import field
 from delayq.web.request_context import visit
+from delayq.web.routes import ACT, VIEW, Page
 
 MOST_LISTED = 100
 MOST_CLAIMED = 100
@@ -85,6 +85,6 @@ async def _claimed(topic: Topic, group: str, consumer: str, idle: float) -> str:
 
 
 ROUTES = [
-    Route("/{server:name}/topics/{topic:name}/groups/{group:name}", group, name="group"),
-    Route("/{server:name}/topics/{topic:name}/groups/{group:name}/claim", claim, name="claim", methods=["POST"]),
+    Page(VIEW, "/{server:name}/topics/{topic:name}/groups/{group:name}", group, name="group"),
+    Page(ACT, "/{server:name}/topics/{topic:name}/groups/{group:name}/claim", claim, name="claim"),
 ]

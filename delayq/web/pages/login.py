@@ -7,13 +7,13 @@ import math
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
-from starlette.routing import Route
 
 from delayq.web import audit, render
 from delayq.web.auth import KNOWN_SECONDS, Login, User
 from delayq.web.error_pages import back_on
 from delayq.web.passwords import MOST_SECRET, TooManyLogins
 from delayq.web.request_context import client_address, cookie_name, visit
+from delayq.web.routes import OPEN, VIEW, Page
 
 
 async def show(request: Request) -> Response:
@@ -90,7 +90,7 @@ def _wanted(request: Request) -> str:
 
 
 ROUTES = [
-    Route("/login", show, name="login", methods=["GET"]),
-    Route("/login", enter, name="enter", methods=["POST"]),
-    Route("/logout", leave, name="logout", methods=["POST"]),
+    Page(OPEN, "/login", show, name="login"),
+    Page(OPEN, "/login", enter, name="enter", method="POST"),
+    Page(VIEW, "/logout", leave, name="logout", method="POST"),
 ]

@@ -9,7 +9,6 @@ from typing import Any
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
-from starlette.routing import Route
 
 from delayq.aio import Queue
 from delayq.errors import InvalidInput
@@ -20,6 +19,7 @@ from delayq.model.units import from_ms
 from delayq.operations import explain
 from delayq.web import path_params, render, tab_counts
 from delayq.web.payloads import payload_of
+from delayq.web.routes import VIEW, Page
 
 MOST_NAME = 64  # characters of an id in a file name
 LOOK_SECONDS = 0.05
@@ -97,7 +97,7 @@ def _place(request: Request) -> str:
 
 
 ROUTES = [
-    Route("/{server:name}/queues/{queue:name}/messages/{id:name}", message, name="message"),
-    Route("/{server:name}/queues/{queue:name}/messages/{id:name}/payload", payload, name="payload"),
-    Route("/{server:name}/queues/{queue:name}/messages/{id:name}/life", life, name="life"),
+    Page(VIEW, "/{server:name}/queues/{queue:name}/messages/{id:name}", message, name="message"),
+    Page(VIEW, "/{server:name}/queues/{queue:name}/messages/{id:name}/payload", payload, name="payload"),
+    Page(VIEW, "/{server:name}/queues/{queue:name}/messages/{id:name}/life", life, name="life"),
 ]

@@ -7,7 +7,6 @@ from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
-from starlette.routing import Route
 
 from delayq.aio import Queue
 from delayq.errors import InvalidInput
@@ -21,6 +20,7 @@ from delayq.web.filters import MessageFilter, quoted, unquoted
 from delayq.web.forms import InvalidField, Refusal
 from delayq.web.render import NavLink
 from delayq.web.request_context import visit
+from delayq.web.routes import VIEW, Page
 
 PAGE = 50
 LARGEST = 16 * 1024  # bytes of a payload; a list reads no larger one for its preview
@@ -93,6 +93,6 @@ def _number(text: str | None) -> int:
 
 TAB = NavLink("Messages", "messages")
 ROUTES = [
-    Route("/{server:name}/queues/{queue:name}/messages", messages, name="messages"),
-    Route("/{server:name}/queues/{queue:name}/found", more, name="found"),
+    Page(VIEW, "/{server:name}/queues/{queue:name}/messages", messages, name="messages"),
+    Page(VIEW, "/{server:name}/queues/{queue:name}/found", more, name="found"),
 ]

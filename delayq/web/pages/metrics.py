@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from delayq.errors import DelayqError
 from delayq.model.record import GroupInfo
 from delayq.operations.topics import group_admin
 from delayq.web.health_sweep import in_turns
 from delayq.web.poller import ServerPoller
+from delayq.web.routes import VIEW, Page
 from delayq.web.servers import DashboardServer
 from delayq.web.snapshot import QueueSnapshot, count
 
@@ -127,4 +127,4 @@ class ServersCollector:
             yield from families.of_topics(readings, names)
 
 
-ROUTES = [Route("/metrics", metrics, name="metrics")]
+ROUTES = [Page(VIEW, "/metrics", metrics, name="metrics")]

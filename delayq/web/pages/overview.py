@@ -8,7 +8,6 @@ from urllib.parse import parse_qsl
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
-from starlette.routing import Route
 
 from delayq.web import audit, path_params, render, sse
 from delayq.web.live_part import LivePart
@@ -16,6 +15,7 @@ from delayq.web.poller import ServerPoller, ServerSnapshot
 from delayq.web.queue_list import LEAST_PAGE, PAGE, SORTS, QueueListView
 from delayq.web.render import NavLink
 from delayq.web.request_context import visit
+from delayq.web.routes import VIEW, Page
 
 MOST_UNFILTERED = 12
 """With more queues than this, the page has a filter by name."""
@@ -94,8 +94,8 @@ def returning(request: Request) -> Callable[[str], RedirectResponse]:
 
 NAV = NavLink("Queues", "queues")
 ROUTES = [
-    Route("/", overview, name="overview"),
-    Route("/{server:name}/queues", queues, name="queues"),
-    Route("/live", follow, name="live"),
-    Route("/{server:name}/live", follow, name="queues-live"),
+    Page(VIEW, "/", overview, name="overview"),
+    Page(VIEW, "/{server:name}/queues", queues, name="queues"),
+    Page(VIEW, "/live", follow, name="live"),
+    Page(VIEW, "/{server:name}/live", follow, name="queues-live"),
 ]

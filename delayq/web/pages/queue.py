@@ -7,7 +7,6 @@ from collections.abc import AsyncGenerator
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from delayq.errors import InvalidInput
 from delayq.model.units import milliseconds, parse_duration
@@ -22,6 +21,7 @@ from delayq.web.poller import ServerPoller
 from delayq.web.queue_list import SingleQueue
 from delayq.web.render import NavLink
 from delayq.web.request_context import visit
+from delayq.web.routes import ACT, VIEW, Page
 from delayq.web.snapshot import unreadable
 
 
@@ -90,8 +90,8 @@ async def _parts(request: Request, name: str) -> AsyncGenerator[LivePart, None]:
 
 TAB = NavLink("Now", "queue")
 ROUTES = [
-    Route("/{server:name}/queues/{queue:name}", queue, name="queue"),
-    Route("/{server:name}/queues/{queue:name}/live", follow, name="queue-live"),
-    Route("/{server:name}/queues/{queue:name}/pause", pause, name="pause", methods=["POST"]),
-    Route("/{server:name}/queues/{queue:name}/resume", resume, name="resume", methods=["POST"]),
+    Page(VIEW, "/{server:name}/queues/{queue:name}", queue, name="queue"),
+    Page(VIEW, "/{server:name}/queues/{queue:name}/live", follow, name="queue-live"),
+    Page(ACT, "/{server:name}/queues/{queue:name}/pause", pause, name="pause"),
+    Page(ACT, "/{server:name}/queues/{queue:name}/resume", resume, name="resume"),
 ]

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
-from starlette.routing import Route
 
 from delayq.aio import Queue
 from delayq.model.queue_stats import EPOCH
 from delayq.model.sample import Sample
 from delayq.web import axes, path_params, render
 from delayq.web import charts as drawing
+from delayq.web.routes import VIEW, Page
 
 
 class Span(NamedTuple):
@@ -75,4 +75,4 @@ def _thinned(samples: list[Sample], start: dt.datetime, step: dt.timedelta) -> l
     return list(kept.values())[::-1]
 
 
-ROUTES = [Route("/{server:name}/queues/{queue:name}/charts", charts, name="charts")]
+ROUTES = [Page(VIEW, "/{server:name}/queues/{queue:name}/charts", charts, name="charts")]

@@ -6,12 +6,12 @@ from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
-from starlette.routing import Route
 
 from delayq.aio import Queue
 from delayq.operations.limit_use import MOST_KEYS, limit_use
 from delayq.web import path_params, render
 from delayq.web.redaction import REDACTED
+from delayq.web.routes import VIEW, Page
 
 MOST_LISTED = 10
 
@@ -30,4 +30,4 @@ async def used(request: Request, queue: Queue) -> dict[str, Any]:
     return {"use": use, "most_listed": MOST_LISTED, "most_keys": MOST_KEYS}
 
 
-ROUTES = [Route("/{server:name}/queues/{queue:name}/limits", limits, name="limits")]
+ROUTES = [Page(VIEW, "/{server:name}/queues/{queue:name}/limits", limits, name="limits")]

@@ -8,7 +8,6 @@ from typing import Any
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from delayq.aio import Queue
 from delayq.errors import InvalidInput
@@ -17,6 +16,7 @@ from delayq.web.background_tasks import BackgroundTasks, word_of
 from delayq.web.error_pages import back_on
 from delayq.web.render import NavLink
 from delayq.web.request_context import visit
+from delayq.web.routes import ACT, VIEW, Page
 from delayq.web.schedule_rows import ScheduleRow, next_times, schedule_rows
 
 TIMES = 3
@@ -85,7 +85,7 @@ _TOLD: dict[str, str] = {
 
 TAB = NavLink("Schedules", "schedules")
 ROUTES: list[Any] = [
-    Route("/{server:name}/queues/{queue:name}/schedules", schedules, name="schedules"),
-    Route("/{server:name}/queues/{queue:name}/schedules/{schedule:name}/remove", removal, name="schedule-removal"),
-    Route("/{server:name}/queues/{queue:name}/schedules/{schedule:name}", act, name="schedule", methods=["POST"]),
+    Page(VIEW, "/{server:name}/queues/{queue:name}/schedules", schedules, name="schedules"),
+    Page(VIEW, "/{server:name}/queues/{queue:name}/schedules/{schedule:name}/remove", removal, name="schedule-removal"),
+    Page(ACT, "/{server:name}/queues/{queue:name}/schedules/{schedule:name}", act, name="schedule"),
 ]

@@ -9,7 +9,6 @@ from starlette.datastructures import QueryParams
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
-from starlette.routing import Route
 
 from delayq.aio import Queue
 from delayq.errors import DuplicateMessage, PayloadNotSerializable, PayloadTooLarge
@@ -28,6 +27,7 @@ from delayq.web.forms import InvalidField, field
 from delayq.web.message_fields import KINDS, delay_of, headers_of, headers_text, payload_of, retries_of, timeout_of
 from delayq.web.payloads import MOST_SHOWN, pretty, size
 from delayq.web.request_context import visit
+from delayq.web.routes import ACT, VIEW, Page
 
 CONFLICTS = {
     "ignore": "keep that message, send nothing",
@@ -171,6 +171,6 @@ def _told(sent: SentMessage, on_conflict: str, now: dt.datetime) -> str:
 
 
 ROUTES = [
-    Route("/{server:name}/queues/{queue:name}/send", compose, name="compose"),
-    Route("/{server:name}/queues/{queue:name}/send", send, name="send", methods=["POST"]),
+    Page(VIEW, "/{server:name}/queues/{queue:name}/send", compose, name="compose"),
+    Page(ACT, "/{server:name}/queues/{queue:name}/send", send, name="send"),
 ]

@@ -6,7 +6,6 @@ import secrets
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
-from starlette.routing import Route
 
 from delayq.aio import Queue
 from delayq.operations.doctor.server import ask, dangers
@@ -17,6 +16,7 @@ from delayq.web.error_pages import back_on
 from delayq.web.pages.actions import QUICK_SECONDS, begin
 from delayq.web.render import NavLink
 from delayq.web.request_context import visit, who
+from delayq.web.routes import ACT, VIEW, Page
 from delayq.web.servers import ASKED_AS
 
 
@@ -64,6 +64,6 @@ MOST_LISTED = 200
 
 NAV = NavLink("Server", "server")
 ROUTES = [
-    Route("/{server:name}/server", server, name="server"),
-    Route("/{server:name}/queues/{queue:name}/examine", examine, name="examine", methods=["POST"]),
+    Page(VIEW, "/{server:name}/server", server, name="server"),
+    Page(ACT, "/{server:name}/queues/{queue:name}/examine", examine, name="examine"),
 ]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from delayq.aio import Queue
 from delayq.web import path_params, render
 from delayq.web.consumer_rows import ConsumerRows, consumer_rows
 from delayq.web.queue_walk import walk
 from delayq.web.render import NavLink
+from delayq.web.routes import VIEW, Page
 
 MOST_OF_QUEUE = 50
 MOST_HELD = 5
@@ -28,4 +28,4 @@ async def _look(queue: Queue) -> ConsumerRows:
 
 
 NAV = NavLink("Consumers", "server-consumers")
-ROUTES = [Route("/{server:name}/consumers", server_consumers, name="server-consumers")]
+ROUTES = [Page(VIEW, "/{server:name}/consumers", server_consumers, name="server-consumers")]

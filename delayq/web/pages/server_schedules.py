@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from delayq.aio import Queue
 from delayq.web import path_params, render
 from delayq.web.queue_walk import walk
 from delayq.web.render import NavLink
+from delayq.web.routes import VIEW, Page
 from delayq.web.schedule_rows import ScheduleRows, schedule_rows
 
 MOST_OF_QUEUE = 50
@@ -28,4 +28,4 @@ async def server_schedules(request: Request) -> Response:
 
 
 NAV = NavLink("Schedules", "server-schedules")
-ROUTES = [Route("/{server:name}/schedules", server_schedules, name="server-schedules")]
+ROUTES = [Page(VIEW, "/{server:name}/schedules", server_schedules, name="server-schedules")]

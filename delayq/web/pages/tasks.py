@@ -7,12 +7,12 @@ from collections.abc import AsyncGenerator
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from delayq.web import audit, path_params, render, sse
 from delayq.web.background_tasks import BackgroundTask
 from delayq.web.live_part import LivePart
 from delayq.web.render import NavLink
+from delayq.web.routes import ACT, VIEW, Page
 
 NEWS_SECONDS = 1.0  # maximum between two updates, which show how long a task has run
 LEAST_SECONDS = 0.2  # minimum between two updates
@@ -65,8 +65,8 @@ def task_of(request: Request) -> BackgroundTask:
 
 NAV = NavLink("Tasks", "tasks")
 ROUTES = [
-    Route("/{server:name}/tasks", tasks, name="tasks"),
-    Route("/{server:name}/tasks/{task:name}", task, name="task"),
-    Route("/{server:name}/tasks/{task:name}/live", follow, name="follow"),
-    Route("/{server:name}/tasks/{task:name}/stop", stop, name="stop", methods=["POST"]),
+    Page(VIEW, "/{server:name}/tasks", tasks, name="tasks"),
+    Page(VIEW, "/{server:name}/tasks/{task:name}", task, name="task"),
+    Page(VIEW, "/{server:name}/tasks/{task:name}/live", follow, name="follow"),
+    Page(ACT, "/{server:name}/tasks/{task:name}/stop", stop, name="stop"),
 ]

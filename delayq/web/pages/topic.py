@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from delayq.model.positions import Place
 from delayq.model.record import Record
@@ -18,6 +17,7 @@ from delayq.web.charts import Chart, LagCount
 from delayq.web.payloads import preview_of_record
 from delayq.web.poller import ServerPoller
 from delayq.web.record_keys import key_of, place_of
+from delayq.web.routes import VIEW, Page
 from delayq.web.topic_snapshot import REMEMBER_SECONDS
 
 PAGE = 20  # records
@@ -58,4 +58,4 @@ def _key(record: Record) -> str:
     return key_of(Place(record.shard, record.id))
 
 
-ROUTES = [Route("/{server:name}/topics/{topic:name}", topic, name="topic")]
+ROUTES = [Page(VIEW, "/{server:name}/topics/{topic:name}", topic, name="topic")]

@@ -6,11 +6,11 @@ import asyncio
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from delayq.web import path_params, render
 from delayq.web.poller import ServerPoller
 from delayq.web.render import NavLink
+from delayq.web.routes import VIEW, Page
 from delayq.web.topic_snapshot import TopicSnapshot
 
 PAGE = 50
@@ -31,4 +31,4 @@ async def topics(request: Request) -> Response:
 
 
 NAV = NavLink("Topics", "topics")
-ROUTES = [Route("/{server:name}/topics", topics, name="topics")]
+ROUTES = [Page(VIEW, "/{server:name}/topics", topics, name="topics")]

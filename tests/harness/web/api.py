@@ -1,4 +1,4 @@
-"""Shared by the tests of the HTTP API: paths, data on the server, and the form of a refusal."""
+"""Shared by the tests of the HTTP API: paths, bodies, data on the server, and the form of a refusal."""
 
 from __future__ import annotations
 
@@ -24,6 +24,36 @@ STEPS = {
     "group": "billing",
     "task": "none",
 }
+
+DEAD = {"filter": {"state": "dead"}}
+BODIES: dict[str, dict[str, Any]] = {
+    "send_message": {"payload": 1, "id": "new"},
+    "send_messages": {"messages": [{"payload": 1}, {"payload_base64": "AP8="}]},
+    "edit_dead_letter": {"payload": 1},
+    "cancel_messages": {"ids": ["m"]},
+    "bury_messages": {"ids": ["m"]},
+    "requeue_messages": {"ids": ["dead"]},
+    "reschedule_messages": {"ids": ["m"], "delay_seconds": 5},
+    "cancel_matching": DEAD,
+    "bury_matching": {"filter": {"state": "pending"}},
+    "requeue_matching": DEAD,
+    "reschedule_matching": {"filter": {"state": "pending"}, "delay_seconds": 1},
+    "purge_queue": {"state": "dead", "confirm": "emails"},
+    "add_schedule": {"name": "hourly", "when": "0 * * * *"},
+    "configure_queue": {"rate": "5/s", "max_dead": None},
+    "publish_record": {"payload": 1},
+    "delete_records": {"keys": ["0.1-1"]},
+    "trim_topic": {"keep_records": 1, "confirm": "orders"},
+    "make_group": {"name": "shipping", "position": "0"},
+    "move_group": {"at": "2020-01-01T00:00:00Z"},
+    "destroy_group": {"confirm": "billing"},
+    "claim_records": {"consumer": "one", "idle_seconds": 0},
+    "requeue_dead_letters": {"keys": ["0.1-1"]},
+    "delete_dead_letters": {"keys": ["0.1-1"]},
+    "requeue_all_dead_letters": {"confirm": "billing"},
+    "delete_all_dead_letters": {"confirm": "billing"},
+}
+"""The bodies of the operations that need one."""
 
 
 @contextlib.contextmanager

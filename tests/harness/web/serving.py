@@ -7,19 +7,21 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import uvicorn
 from playwright.sync_api import Browser, sync_playwright
+from starlette.types import ASGIApp
 
-from delayq.web import Dashboard
 from tests.harness.waiting import eventually
 
 
 @contextmanager
-def served(dashboard: Dashboard) -> Iterator[str]:
-    """Serve a dashboard on a free port until the block ends; yield its address."""
-    listening = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(dashboard, log_config=None, timeout_graceful_shutdown=10))
+def served(dashboard: ASGIApp, **options: Any) -> Iterator[str]:
+    """Serve a dashboard on a free port until the block ends, with these options of uvicorn; yield its address."""
+    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listening.bind(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(dashboard, log_config=None, timeout_graceful_shutdown=10, **options))
     thread = threading.Thread(target=server.run, args=([listening],))
     thread.start()
     try:
