@@ -29,6 +29,7 @@ from tests.cli import conftest
 from tests.cli.conftest import Invoke, Run
 from tests.harness.hostile import examples
 from tests.harness.servers import RedisServer
+from tests.web.conftest import Client
 
 environment, invoke, server, delayq = conftest.environment, conftest.invoke, conftest.server, conftest.delayq
 
@@ -315,6 +316,23 @@ def test_no_command_shows_a_password(name: str, invoke: Invoke):
             for command in ("dashboard", "exporter --once"):
                 done = invoke(*command.split(), "--url", given, "--url", f"east={url}")
                 assert (done.exit_code, leaks(done.output)) == (2, [])
+
+
+@pytest.mark.parametrize("name", WELL_FORMED)
+def test_no_page_or_metric_shows_a_password(name: str, invoke: Invoke):
+    url = FORMS[name].format(*[MARK] * 2)
+    dashboard = web.app([url, "redis://127.0.0.1:2"])
+    page = Client(dashboard)
+    try:
+        seen = [page.get(path) for path in ("/", "/api/v1/servers", "/api/v1/openapi.json")]
+        seen += [page.get(f"/api/v1/servers/{quote(each, safe='')}") for each in servers_of([url], "delayq")]
+    finally:
+        page.close(dashboard)
+    assert [each.status_code for each in seen[:3]] == [503, 200, 200]  # no server answers
+    assert leaks("".join(f"{each.text} {each.headers}" for each in seen)) == []
+    done = invoke("exporter", "--once", "--url", url, "--url", "redis://127.0.0.1:2")
+    assert "delayq_server_up{" in done.stdout
+    assert leaks(done.stdout + done.stderr) == []
 
 
 def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
