@@ -7,7 +7,10 @@ import errno
 import gc
 import importlib
 import os
+import re
 import sys
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, NoReturn
 
 import click
@@ -15,6 +18,8 @@ from redis.exceptions import RedisError
 
 import delayq
 from delayq.errors import DelayqError, FormatTooNew, HandlerMissing, InvalidInput, LoginRefused, ServerTooOld
+from delayq.transport.url import redact
+from delayq.transport.url_remedy import may_hold_password
 
 from . import logging
 from .options import example, refuse_empty
@@ -22,6 +27,9 @@ from .output import note
 
 DONE, FAILED, USAGE = 0, 1, 2
 BAD_INPUT = (InvalidInput, HandlerMissing, LoginRefused, ServerTooOld, FormatTooNew)
+
+CUT = (80, 64, 40, 32)
+"""Lengths at which errors cut the values that they quote."""
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """Errors of a disk that has no room for the output."""
@@ -107,6 +115,7 @@ class Commands(click.Group):
 
     def main(self, *args: Any, **kwargs: Any) -> NoReturn:  # exits, as click's own does
         kwargs["standalone_mode"] = False
+        fail = partial(_fail, words=kwargs.get("args") or (args[0] if args else sys.argv[1:]))
         if COMPLETES in os.environ:
             from . import shells  # noqa: F401, PLC0415  # registers delayq's bash completion in place of click's
         try:
@@ -116,19 +125,19 @@ class Commands(click.Group):
             sys.exit(USAGE)
         except click.UsageError as error:
             where = f" (see {error.ctx.command_path} --help)" if error.ctx else ""
-            _fail(error.format_message() + where, USAGE)
+            fail(error.format_message() + where, USAGE)
         except click.ClickException as error:
-            _fail(error.format_message(), error.exit_code)
+            fail(error.format_message(), error.exit_code)
         except click.Abort:
-            _fail("aborted", FAILED)
+            fail("aborted", FAILED)
         except BAD_INPUT as error:
-            _fail(str(error), USAGE)
+            fail(str(error), USAGE)
         except DelayqError as error:
-            _fail(str(error) or type(error).__name__, FAILED)
+            fail(str(error) or type(error).__name__, FAILED)
         except RedisError as error:
             from delayq.transport.server_check import translate  # noqa: PLC0415  # needed only on an error
 
-            _fail(str(translate(error)), FAILED)
+            fail(str(translate(error)), FAILED)
         except OSError as error:
             _fail_to_write(error)
 
@@ -140,9 +149,25 @@ def _fail_to_write(error: OSError) -> NoReturn:
     _fail(f"cannot write the output: {error.strerror}", FAILED)
 
 
-def _fail(text: str, code: int) -> NoReturn:
-    note(f"delayq: {' '.join(text.split())}")
+def _fail(text: str, code: int, words: Sequence[str] = ()) -> NoReturn:
+    note(f"delayq: {' '.join(_hidden(text, words).split())}")
     sys.exit(code)
+
+
+def _hidden(text: str, words: Sequence[str]) -> str:
+    """Return an error without the passwords of the command line that it quotes, such as in a URL given as a number."""
+    parts = {part for word in words for part in (word, word.partition("=")[2])}
+    if not any(map(_is_secret, parts)):
+        return text
+    for part in sorted(parts, key=len, reverse=True):
+        if "@" in part or _is_secret(part):  # an @: a password with a space is several words without quotes
+            for length in (len(part), *CUT):
+                text = text.replace(part[:length], redact(part)).replace(repr(part[:length])[1:-1], redact(part))
+    return text
+
+
+def _is_secret(word: str) -> bool:
+    return may_hold_password(word) or re.search(r":[^/]*@", word) is not None
 
 
 @click.group(

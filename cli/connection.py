@@ -21,6 +21,7 @@ from delayq.transport.embedded.binaries import read_version
 from delayq.transport.executor import Client, Executor
 from delayq.transport.open_client import connect
 from delayq.transport.server_check import translate
+from delayq.transport.url import check
 
 from .output import note
 
@@ -32,9 +33,14 @@ class ServerOptions:
         url: of the server; None for the embedded store.
         prefix: the prefix of the queues' keys.
         makes_store: create the embedded store if it does not exist; otherwise a missing store is a StoreError.
+
+    Raises:
+        InvalidURL: `url` is invalid.
     """
 
     def __init__(self, url: str | None, prefix: str, makes_store: bool = True) -> None:
+        if url is not None:
+            check(url)
         self.url = url
         self.prefix = check_prefix(prefix)
         self._makes_store = makes_store

@@ -110,7 +110,7 @@ def add(
       'every 90s', 'every 1h 30m'
 
     With --exec, the payload is a shell command. A consumer that pipes payloads to a shell runs it on its own machine,
-    in its own folder: delayq consume QUEUE --exec sh
+    in its own folder: delayq consume QUEUE --exec sh. If the command calls delayq, add --exec-with-url.
     """  # noqa: D301  # click wants the character
     if program is not None and payload is not None:
         raise click.UsageError("give either PAYLOAD or --exec, not both")

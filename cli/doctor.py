@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import click
 
 from delayq.doctor import Report, Step, examine
+from delayq.lake.shown_path import shown
 from delayq.model.text import plural
 
 from . import candidates
@@ -39,7 +40,7 @@ def doctor(server: ServerOptions, names: Sequence[str], lake: str | None, repair
     healthy = True
     in_lake = [] if lake is None else lakes.check(lake)
     if lake is not None and not in_lake:
-        note(f"the lake {lake} holds no messages")
+        note(f"the lake {shown(lake)} holds no messages")
     known_names = sorted({*server.queue_names(), *in_lake})
     chosen = names or known_names
     if not chosen:

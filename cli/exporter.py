@@ -10,7 +10,7 @@ import click
 
 from delayq.errors import DelayqError
 from delayq.model.validation import check_queue_name
-from delayq.transport.url import redact
+from delayq.transport.url import HIDDEN, redact
 
 from .connection import ServerOptions
 from .consume.monitor import metrics_library, metrics_server, routes
@@ -96,6 +96,8 @@ def address(url: str) -> str:
     """Return the label of a server: its address, without secrets and settings."""
     scheme, _, rest = redact(url).partition("://")
     place = rest.partition("?")[0]
+    if place == HIDDEN:
+        return scheme
     return place.rpartition("@")[2] if scheme.startswith("redis") else place
 
 

@@ -21,6 +21,7 @@ from delayq.model.delivery import OPTIONS_ELSEWHERE
 from delayq.model.units import MAX_LEASE_MS, parse_age, parse_duration, parse_moment, timestamp_ms
 from delayq.operations.manage import PURGEABLE
 from delayq.transport.open_client import chosen_url
+from delayq.transport.url_remedy import may_hold_password
 
 from . import candidates
 from .connection import ServerOptions
@@ -112,6 +113,9 @@ PAIR = Parsed("pair", _pair)
 WERE_OPTIONS = {"--queue": "QUEUE", "--group": "GROUP"}
 """Former options that are arguments now: QUEUE is the first argument, GROUP the last."""
 
+NAMED = re.compile("QUEUE|TOPIC|GROUP|TARGET")
+"""In the metavar of an argument that is the name of something on a server."""
+
 
 class ExampledCommand(click.Command):
     """A command whose help lists its own options before the common ones, and that suggests options of other tools."""
@@ -119,7 +123,7 @@ class ExampledCommand(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         given = list(args)
         try:
-            return super().parse_args(ctx, args)
+            rest = super().parse_args(ctx, args)
         except click.NoSuchOption as error:
             if (moved := self._with_argument(error.option_name, given)) is not None:
                 usage = " ".join(self.collect_usage_pieces(ctx)[1:])
@@ -131,6 +135,18 @@ class ExampledCommand(click.Command):
                     error.option_name, f"{error.message} Did you mean '--{meant}'?", ctx=ctx
                 ) from error
             raise
+        self._refuse_urls(ctx)
+        return rest
+
+    def _refuse_urls(self, ctx: click.Context) -> None:
+        """Refuse a URL as the name of a queue, a topic or a group: names are shown, and it may hold a password."""
+        for param in self.params:
+            if isinstance(param, click.Argument) and NAMED.search(str(param.metavar)):
+                value = ctx.params.get(param.name or "") or ()
+                if any(map(may_hold_password, [value] if isinstance(value, str) else value)):
+                    raise click.UsageError(
+                        f"{param.metavar} looks like a URL or a connection string: give a server as --url", ctx
+                    )
 
     def _with_argument(self, option: str, args: list[str]) -> list[str] | None:
         """Return the command line with the value of a former option as an argument."""
@@ -191,7 +207,10 @@ def _url(ctx: click.Context, option: click.Parameter, url: str | None) -> str | 
 
 
 def _prefix(ctx: click.Context, option: click.Parameter, prefix: str) -> str:
-    return _given_before(ctx, option, "prefix", prefix)
+    chosen = _given_before(ctx, option, "prefix", prefix)
+    if may_hold_password(chosen):
+        raise click.BadParameter("it looks like a URL or a connection string: give a server as --url")
+    return chosen
 
 
 def _given_before(ctx: click.Context, option: click.Parameter, name: str, value: T) -> T:

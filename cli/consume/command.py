@@ -49,6 +49,11 @@ log = structlog.get_logger("delayq")
 @click.argument("targets", metavar="TARGET[=WEIGHT]...", nargs=-1, required=True, shell_complete=candidates.targets)
 @click.option("--exec", "program", metavar="CMD", help="Run this shell command for each message.")
 @click.option(
+    "--exec-with-url",
+    is_flag=True,
+    help="With --exec: put DELAYQ_URL, with its password, into CMD's environment, for a CMD that calls delayq.",
+)
+@click.option(
     "--strict",
     is_flag=True,
     help="Strict priority: start a TARGET's messages only while no earlier TARGET has any waiting.",
@@ -126,7 +131,8 @@ log = structlog.get_logger("delayq")
 def consume(
     ctx: click.Context, server: ServerOptions, subscription: Subscription | None, monitor: Monitor,
     targets: Sequence[str],
-    events: bool, program: str | None, strict: bool, concurrency: int | None, pool: Pool, timeout: float | None,
+    events: bool, program: str | None, exec_with_url: bool, strict: bool, concurrency: int | None, pool: Pool,
+    timeout: float | None,
     processes: int, burst: bool, no_wait: bool, reload: bool, max_messages: int | None, shutdown_timeout: float,
     lease: float, log_format: LogFormat, log_level: LogLevel,
 ) -> int:  # fmt: skip
@@ -148,7 +154,8 @@ def consume(
       stdin        the payload: JSON as it was sent, or the bytes
       environment  DELAYQ_ID, DELAYQ_QUEUE, DELAYQ_ATTEMPT (deliveries of this ID
                    so far), DELAYQ_MAX_RETRIES, DELAYQ_DUE_AT, and
-                   DELAYQ_HEADER_NAME for each header
+                   DELAYQ_HEADER_NAME for each header; DELAYQ_URL only with
+                   --exec-with-url
       exit code    0 acks it; 65 (EX_DATAERR) makes it a dead letter at once;
                   75 (EX_TEMPFAIL), any other code or a signal retries it later
       stdout       passes through
@@ -183,7 +190,7 @@ def consume(
         limits = {"burst": burst, "max_records": max_messages}
         with monitor.serving(lambda: MonitoredTargets(topics=[server.topic(subscription.topic, subscription.ledger)])):
             return int(consume_topic(server, subscription, targets[0], options, limits, monitor.watch) > 0)
-    programs = ProgramHandler(program, timeout) if program else None
+    programs = ProgramHandler(program, timeout, exec_with_url) if program else None
     queue_of = partial(_named, server, lease) if programs else load_queue
     queues = {queue_of(name): weight for name, weight in weights.items()}
     for queue in queues if events else ():
@@ -217,6 +224,8 @@ def _check(ctx: click.Context, program: str | None, subscription: Subscription |
     for name in ("lease", "prefix"):
         if program is None and _is_given(ctx, name):
             raise click.UsageError(f"--{name} needs --exec: a queue in a module has the {name} of its Queue(…)")
+    if program is None and ctx.params["exec_with_url"]:
+        raise click.UsageError("--exec-with-url needs --exec: handlers in a module run with the consumer's environment")
     if program is not None and ctx.params["pool"] == "process":
         raise click.UsageError("--pool process needs MODULE:QUEUE: with --exec, each program is already a process")
     if len(ctx.params["targets"]) > 1 and ctx.params["pool"] == "process":

@@ -27,6 +27,8 @@ LINE_BYTES = 8192  # a longer line is logged in parts
 STRAGGLER_SECONDS = 0.5  # to read the program's last output; a child that it left behind may keep stderr open forever
 MERCY_SECONDS = 2.0  # between SIGTERM and SIGKILL
 HEADER = "DELAYQ_HEADER_"
+URL = "DELAYQ_URL"
+SECRETS = {URL, "DELAYQ_DASHBOARD_TOKEN"}  # variables of delayq that hold a password
 
 log = structlog.get_logger("delayq")
 
@@ -46,12 +48,14 @@ class ProgramHandler:
         command: for ``sh -c``.
         timeout: seconds (0.001 to 86,400) before the program and all that it started are stopped; None for no limit.
             The message's own timeout overrides it.
+        with_url: whether DELAYQ_URL, which may hold a password, is in the program's environment.
     """
 
     keeps_time = True
 
-    def __init__(self, command: str, timeout: float | None = None) -> None:
+    def __init__(self, command: str, timeout: float | None = None, with_url: bool = False) -> None:
         self._command = command
+        self._with_url = with_url
         self._timeout = None if timeout is None else lease_ms(timeout, "timeout") / 1000
         self._running: set[subprocess.Popen[bytes]] = set()
         self._lock = threading.Lock()
@@ -95,16 +99,23 @@ class ProgramHandler:
                     ["/bin/sh", "-c", self._command],
                     stdin=payload,
                     stderr=subprocess.PIPE,
-                    env=environment(message),
+                    env=environment(message, self._with_url),
                     start_new_session=True,
                 )
                 self._running.add(process)
         return process
 
 
-def environment(message: Message) -> dict[str, str]:
-    """Return the environment of this process, with the fields of the message."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(HEADER) and name != SUPERVISOR_ENV}
+def environment(message: Message, with_url: bool = False) -> dict[str, str]:
+    """Return the environment of this process, with the fields of the message, and without secrets of delayq.
+
+    Args:
+        with_url: keep DELAYQ_URL. Otherwise a program that calls delayq is refused, rather than given another store.
+    """
+    hidden = {SUPERVISOR_ENV, *SECRETS} - ({URL} if with_url else set())
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(HEADER) and name not in hidden}
+    if URL in os.environ and not with_url:
+        kept["DELAYQ_REQUIRE_URL"] = "1"
     told = {
         "DELAYQ_ID": message.id,
         "DELAYQ_QUEUE": message.queue,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from delayq.errors import InvalidInput
+from delayq.lake.shown_path import shown
 from delayq.model.text import plural
 from delayq.queue import Queue
 
@@ -105,12 +106,12 @@ def check(lake: str, queue: str | None = None) -> list[str]:
     queue_folder, _ = _modules()
     if not queue_folder.exists(lake):
         raise InvalidInput(
-            f"the lake {lake!r} does not exist: give the `lake` of your queues, or the --lake of delayq pipeline "
-            "defer; create the folder if neither has used it yet"
+            f"the lake {shown(lake)!r} does not exist: give the `lake` of your queues, or the --lake of delayq "
+            "pipeline defer; create the folder if neither has used it yet"
         )
     known = queues(lake)
     if queue is not None and queue not in known:
-        note(f"the lake {lake} holds nothing of queue {queue}; it has {', '.join(known) or 'no queues'}")
+        note(f"the lake {shown(lake)} holds nothing of queue {queue}; it has {', '.join(known) or 'no queues'}")
     return known
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from delayq.errors import InvalidInput
+from delayq.lake.shown_path import shown
 from delayq.model.text import plural
 from delayq.spark import redis_options
 from delayq.spark.archiving.append_table import StoredBatch
@@ -86,7 +87,7 @@ def archive(
         print_json({"archived": dict(rows), "lost": told, "merged": compacted.files, "into": compacted.into})
     else:
         for name, count in rows.items():
-            say(f"archived {plural(count, 'event')} of {name} to {path}")
+            say(f"archived {plural(count, 'event')} of {name} to {shown(path)}")
         if compacts:
             say(f"merged {plural(compacted.files, 'file')} into {compacted.into}")
     if was_stopped and not follow:
@@ -107,7 +108,7 @@ def _archive(
         note(f"the archive of {loss.queue} lacks {loss}")
 
     spark = open_session()
-    with stopping() as stop, watched(spark, f"archiving to {path}"):
+    with stopping() as stop, watched(spark, f"archiving to {shown(path)}"):
         source = redis_options.RedisOptions(server.url, server.prefix)
         run(spark, source, names, path, **way, stop=stop, tell=tell, tell_loss=tell_loss)
     return stop.is_set()
@@ -137,7 +138,7 @@ def _keeps_ledger(server: ServerOptions, name: str) -> bool:
 def _compact(path: str, before: dt.datetime | None) -> Compacted:
     total = Compacted()
     tables = tables_of(path)
-    with progress(f"compacting {path}", len(tables)) as bar:
+    with progress(f"compacting {shown(path)}", len(tables)) as bar:
         for table in tables:
             done = compact(table, before and before.date())
             total = Compacted(*(a + b for a, b in zip(total, done, strict=True)))

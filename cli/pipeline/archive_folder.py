@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from urllib.parse import unquote
 
 from delayq.errors import InvalidInput
+from delayq.lake.shown_path import shown
 from delayq.spark.archiving import folders
 from delayq.spark.archiving.append_table import PARTITION, WORK, queues_of
 from delayq.spark.jobs.archive import TABLE
@@ -14,11 +15,13 @@ from delayq.spark.jobs.archive import TABLE
 def check_archive(path: str, queues: Sequence[str] = ()) -> None:
     """Refuse a folder that is not an archive, and a queue that is not in it."""
     if not (folders.exists(f"{path}/{TABLE}") or folders.exists(f"{path}/{WORK}")):
-        raise InvalidInput(f"the archive {path!r} does not exist: give the --to folder of delayq pipeline archive")
+        raise InvalidInput(
+            f"the archive {shown(path)!r} does not exist: give the --to folder of delayq pipeline archive"
+        )
     parts = {unquote(name.removeprefix(PARTITION)) for name in folders.names(f"{path}/{TABLE}")}
     known = sorted(parts | set(queues_of(path)))
     if unknown := [name for name in queues if name not in known]:
         raise InvalidInput(
-            f"the archive {path!r} has no queue {' or '.join(unknown)}; it has {', '.join(known) or 'none'}: "
+            f"the archive {shown(path)!r} has no queue {' or '.join(unknown)}; it has {', '.join(known) or 'none'}: "
             "add a queue with delayq pipeline archive"
         )

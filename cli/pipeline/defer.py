@@ -8,6 +8,7 @@ import click
 
 from delayq.lake.layout import check_run
 from delayq.lake.queue_folder import QueueFolder
+from delayq.lake.shown_path import shown
 from delayq.model.message_ids import new_id
 from delayq.model.text import plural
 from delayq.spark.errors import put_aside_by
@@ -53,13 +54,13 @@ def defer(
     run = check_run(new_id() if run is None else run)
     spark = open_session()
     if dry_run:
-        with watched(spark, f"reading {table}"):
+        with watched(spark, f"reading {shown(table)}"):
             found = preview(spark, table, None, queue, **source)
         tell_preview(found, as_json)
         return 0
     messages = read_messages(spark, table, **source)
     note(f"run {run}")
-    with watched(spark, f"deferring {table}"), put_aside_by(ASIDE):
+    with watched(spark, f"deferring {shown(table)}"), put_aside_by(ASIDE):
         files = job.defer(
             spark, messages, lake, queue, payload_format=source["payload_format"], run=run, rejects=rejects
         ).collect()
@@ -70,7 +71,7 @@ def defer(
         told = {"queue": queue, "table": table, "run": run, "deferred": rows, "hours": hours, "files": len(files)}
         print_json(told | {"repeated": done.repeated, "rejected": done.rejected})
     else:
-        say(f"deferred {plural(rows, 'message')} from {table} to {plural(hours, 'hour')} of {lake}")
+        say(f"deferred {plural(rows, 'message')} from {shown(table)} to {plural(hours, 'hour')} of {shown(lake)}")
         if done.repeated:
             note(f"skipped {plural(done.repeated, 'row')}: another row of the same hour has the same id")
     return tell_rejected(done.rejected, rejects, as_json)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 import msgspec
 
+from delayq.lake.shown_path import shown
 from delayq.model.text import plural
 from delayq.spark.jobs import drain as job
 from delayq.spark.redis_options import RedisOptions
@@ -47,11 +48,13 @@ def drain(
         )
     manifest = told.manifest
     if as_json:
-        print_json({"folder": folder, "removed": told.removed, "left": told.left} | msgspec.structs.asdict(manifest))
+        print_json(
+            {"folder": shown(folder), "removed": told.removed, "left": told.left} | msgspec.structs.asdict(manifest)
+        )
         return
     states = ", ".join(f"{count:,} {state}" for state, count in sorted(manifest.rows.items()))
     total, schedules = plural(manifest.measure.total, "message"), plural(manifest.schedules, "schedule")
-    say(f"wrote {total} and {schedules} of {name} to {folder}{f' ({states})' if states else ''}")
+    say(f"wrote {total} and {schedules} of {name} to {shown(folder)}{f' ({states})' if states else ''}")
     if live:
         note("the queue was in use: this is not a snapshot of one instant, and messages that moved may be missing")
     if remove:

@@ -9,6 +9,7 @@ from contextlib import nullcontext
 import click
 from pyspark.sql import DataFrame, SparkSession
 
+from delayq.lake.shown_path import shown
 from delayq.spark import redis_options
 from delayq.spark.archiving.gaps import Loss
 from delayq.spark.errors import translated
@@ -63,7 +64,7 @@ def report(
     where = redis_options.RedisOptions(server.url, server.prefix)
     spark = open_session()
     # A single report does not catch signals, since nothing would check for them until it is done.
-    with stopping() if follow else nullcontext() as stop, watched(spark, f"reporting to {path}"), translated():
+    with stopping() if follow else nullcontext() as stop, watched(spark, f"reporting to {shown(path)}"), translated():
         if follow:
             figures = job.follow(spark, where, queues, path, stop=stop, skip_lost=skip_lost, tell_loss=_tell_loss)
         else:
@@ -90,4 +91,4 @@ def _print(rows: Sequence[dict[str, object]], path: str, as_json: bool) -> None:
         return
     if rows:
         print_table(["queue", *(f"#{name}" for name in COLUMNS)], [list(row.values()) for row in rows])
-    say(f"see {path}/report.html")
+    say(f"see {shown(path)}/report.html")

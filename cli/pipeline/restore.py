@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 import msgspec
 
+from delayq.lake.shown_path import shown
 from delayq.model.text import plural
 from delayq.operations.queue_context import MAX_SHARDS
 from delayq.spark.jobs import restore as job
@@ -52,11 +53,11 @@ def restore(
     FOLDER comes from delayq pipeline drain. The queue must be empty, or hold only what an interrupted run restored: to
     continue it, run it again. At the end, all messages are counted and compared with the manifest.
     """
-    with watched(open_session(), f"restoring {folder}"):
+    with watched(open_session(), f"restoring {shown(folder)}"):
         to = RedisOptions(server.url, server.prefix)
         told = job.restore(open_session(), folder, to, queue, shards=shards, resume=resume)
     if as_json:
-        print_json({"folder": folder} | msgspec.structs.asdict(told))
+        print_json({"folder": shown(folder)} | msgspec.structs.asdict(told))
         return
     say(f"restored {plural(told.restored, 'message')} and {plural(told.schedules, 'schedule')} to {told.queue}")
     if told.existing:

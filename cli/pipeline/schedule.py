@@ -7,6 +7,7 @@ from typing import Any
 import click
 import msgspec
 
+from delayq.lake.shown_path import shown
 from delayq.model.text import plural
 from delayq.spark.errors import put_aside_by
 from delayq.spark.jobs import schedule as job
@@ -57,16 +58,16 @@ def schedule(
     """
     spark, to = open_session(), RedisOptions(server.url, server.prefix)
     if dry_run:
-        with watched(spark, f"reading {table}"):
+        with watched(spark, f"reading {shown(table)}"):
             found = preview(spark, table, to, name, **source)
         tell_preview(found, as_json)
         return 0
-    with watched(spark, f"sending {table}"), put_aside_by(ASIDE):
+    with watched(spark, f"sending {shown(table)}"), put_aside_by(ASIDE):
         sent = job.schedule(spark, table, to, name, unique_for=unique_for, run=run, rejects=rejects, **source)
     if as_json:
-        print_json({"queue": name, "table": table} | msgspec.structs.asdict(sent))
+        print_json({"queue": name, "table": shown(table)} | msgspec.structs.asdict(sent))
     else:
-        say(f"sent {plural(sent.sent, 'message')} from {table} to {name}")
+        say(f"sent {plural(sent.sent, 'message')} from {shown(table)} to {name}")
         if sent.existing:
             note(f"skipped {plural(sent.existing, 'row')}: the id exists or was sent before")
     return tell_rejected(sent.rejected, rejects, as_json)

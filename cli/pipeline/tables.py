@@ -8,6 +8,7 @@ from typing import Any
 import click
 import msgspec
 
+from delayq.lake.shown_path import shown
 from delayq.model.text import plural
 from delayq.model.units import show_moment
 from delayq.spark.jobs.preview import Preview
@@ -97,6 +98,6 @@ def tell_preview(found: Preview, as_json: bool) -> None:
 
 def tell_rejected(count: int, rejects: str | None, as_json: bool) -> int:
     """Print how many rows were rejected, unless as JSON, which has their number; return the exit code."""
-    if count and not as_json:
-        note(f"rejected {plural(count, 'row')} that cannot be sent: see {rejects}")
+    if rejects and count and not as_json:
+        note(f"rejected {plural(count, 'row')} that cannot be sent: see {shown(rejects)}")
     return 1 if count else 0

@@ -14,6 +14,7 @@ from delayq.errors import LakeMismatch
 from delayq.lake import layout
 from delayq.lake.layout import HOUR_MS, DeferredMessage, DeferredRow
 from delayq.lake.queue_folder import QueueFolder
+from delayq.lake.shown_path import shown
 from delayq.model.delivery import Outgoing, SentMessage
 from delayq.model.message_ids import new_id
 from delayq.model.message_info import MessageInfo
@@ -91,7 +92,7 @@ class DeferredMessages:
         if info is None or info.state != "deferred" or info.due_at is None:
             return (yield from explain.why(self._context, message_id))
         due = show_moment(info.due_at, from_ms((yield from self._now())))
-        where = f"waits in {self._folder.path} until a load moves it into Redis"
+        where = f"waits in {shown(self._folder.path)} until a load moves it into Redis"
         return f"{printable_id(message_id)} is due at {due}, and {where}"
 
     def _send_encoded(
@@ -169,7 +170,8 @@ class DeferredMessages:
         yield partial(self._folder.write, hour, writer, [moved])
         if (yield from self._mark(deferred)) != token:  # this process was suspended: a load may have overtaken it
             raise LakeMismatch(
-                f"{printable_id(row.id)} was not moved in {self._folder.path} because the move took too long: try again"
+                f"{printable_id(row.id)} was not moved in {shown(self._folder.path)} because the move took too long: "
+                "try again"
             )
         yield partial(self._folder.withdraw, deferred, writer)  # from here on, the new row counts
         return True
@@ -202,7 +204,7 @@ class DeferredMessages:
     def _unless_held(self, result: str, deferred: DeferredMessage | None) -> Operation[str]:
         """Return the result from Redis; raise LakeMismatch if it is "unknown" because of a change in the lake."""
         if result == "unknown" and deferred is not None and layout.is_held((yield from self._mark(deferred))):
-            text = f"{printable_id(deferred.row.id)} is being changed in {self._folder.path}"
+            text = f"{printable_id(deferred.row.id)} is being changed in {shown(self._folder.path)}"
             raise LakeMismatch(f"{text}: try again in a few minutes")
         return result
 

@@ -13,6 +13,7 @@ from delayq.lake import layout
 from delayq.lake.layout import DeferredMessage, File, Loaded, Manifest
 from delayq.lake.load import marks
 from delayq.lake.queue_folder import Hour, QueueFolder, rows_of
+from delayq.lake.shown_path import shown
 from delayq.model.text import plural
 from delayq.model.units import from_ms, show_moment
 from delayq.operations.doctor.report import silent
@@ -69,26 +70,26 @@ class _Examination:
                 hour, _, name = path.partition("/")
                 loaded = {each.file for each in manifests[hour].loaded} if hour in manifests else set()
                 if name not in loaded and (hour not in hours or name not in hours[hour].files):
-                    text = f"{self._folder.hour_folder(hour)}/{name}, written by run {run.run}, is gone"
+                    text = f"{shown(self._folder.hour_folder(hour))}/{name}, written by run {run.run}, is gone"
                     self._tell("lake-file-missing", text, f"{RESTORE}, or repeat the run under the same name")
 
     def _look_at_manifest(self, hour: Hour, manifest: Manifest) -> None:
-        folder = self._folder.hour_folder(hour.name)
+        where = shown(self._folder.hour_folder(hour.name))
         named = {each.file for each in [*manifest.loaded, *manifest.loading]}
         pruned = {each.file for each in manifest.loaded if each.pruned}
         missing = named - hour.files.keys() - pruned
         replaced = {name for name in missing if self._folder.was_replaced(hour.name, name)}
         for name in sorted(missing - replaced):
-            self._tell("lake-file-missing", f"{folder}/{name}, listed in its manifest, is gone", RESTORE)
+            self._tell("lake-file-missing", f"{where}/{name}, listed in its manifest, is gone", RESTORE)
         for loaded in manifest.loaded:
             accounted = loaded.sent + loaded.existing + loaded.cancelled + loaded.void
             if accounted != loaded.rows:
-                text = f"the manifest of {folder} accounts for {accounted} of the {loaded.rows} rows of {loaded.file}"
+                text = f"the manifest of {where} accounts for {accounted} of the {loaded.rows} rows of {loaded.file}"
                 self._tell("lake-manifest", text, RESTORE)
         begun = (each for each in manifest.loading if each.file not in replaced)
         late = [each.file for each in begun if each.reserved_until_ms <= self._now_ms]
         if late:
-            text = f"a load of {folder} was interrupted too long ago to be completed: {', '.join(late)}"
+            text = f"a load of {where} was interrupted too long ago to be completed: {', '.join(late)}"
             self._tell("lake-broken-off", text, "run delayq pipeline hydrate to see what to do")
 
     def _look_at_file(self, hour: Hour, file: File, manifest: Manifest) -> None:
@@ -115,7 +116,7 @@ class _Examination:
         ]
         if due:
             since = show_moment(from_ms(min(due)), from_ms(self._now_ms))
-            where = f"{self._folder.hour_folder(hour.name)}/{file.name}"
+            where = f"{shown(self._folder.hour_folder(hour.name))}/{file.name}"
             text = f"{where} still holds {plural(len(due), 'due message')}, the first due since {since}"
             self._tell("lake-left-behind", text, f"run delayq pipeline hydrate {self._queue.name}, and more often")
 
@@ -125,9 +126,9 @@ class _Examination:
         for batch in table.to_batches(1000):
             lost += self._lost([each for each in self._deferred(hour, file, batch) if self._folder.is_there(each)])
         if lost:
-            folder = self._folder.hour_folder(hour.name)
+            where = shown(self._folder.hour_folder(hour.name))
             text = (
-                f"Redis does not have {plural(len(lost), 'loaded message')} of {folder}/{file.name}: "
+                f"Redis does not have {plural(len(lost), 'loaded message')} of {where}/{file.name}: "
                 f"{', '.join(lost[:NAMED])}{', …' if len(lost) > NAMED else ''}"
             )
             until = from_ms(loaded.reserved_until_ms).isoformat(timespec="minutes")

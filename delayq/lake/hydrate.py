@@ -25,6 +25,7 @@ from delayq.lake.deferred_messages import RESERVE_MS
 from delayq.lake.layout import HOUR_MS, Loaded, Loading, Manifest
 from delayq.lake.load import LEAST_RESERVE_MS, ChangeSnapshots, LoadTask, load
 from delayq.lake.queue_folder import Hour, QueueFolder
+from delayq.lake.shown_path import shown
 from delayq.model.units import Seconds, milliseconds, timestamp_ms
 from delayq.operations.queue_context import QueueContext, server_ms
 from delayq.protocol.operation import computed
@@ -189,7 +190,7 @@ class _Hydration:
         again = [each.file for each in loading if until[_source(each.file)] < soon <= each.reserved_until_ms]
         for files, text in ((late, _too_late), (again, _done_again)):
             if files:
-                self._troubles[text(self._folder.hour_folder(hour), files)] = None
+                self._troubles[text(shown(self._folder.hour_folder(hour)), files)] = None
         return set(late), set(again)
 
     def _manifest(self, hour: str) -> Manifest:
@@ -264,17 +265,17 @@ def _known_until(loading: Iterable[Loading]) -> dict[str, int]:
     return known
 
 
-def _too_late(folder: str, files: Sequence[str]) -> str:
+def _too_late(where: str, files: Sequence[str]) -> str:
     return (
-        f"a load of {folder} broke off so long ago that Redis no longer knows which messages it has sent: "
+        f"a load of {where} broke off so long ago that Redis no longer knows which messages it has sent: "
         f"{', '.join(files)}. To send them all, some perhaps twice, remove these files from `loading` in its "
         f"{layout.MANIFEST}@….json. To send none, also delete the files"
     )
 
 
-def _done_again(folder: str, files: Sequence[str]) -> str:
+def _done_again(where: str, files: Sequence[str]) -> str:
     return (
-        f"{folder} has new files of runs whose other files were loaded so long ago that Redis no longer knows their "
+        f"{where} has new files of runs whose other files were loaded so long ago that Redis no longer knows their "
         f"messages: {', '.join(files)}. To send all messages of the new files, some perhaps twice, replace the run at "
         "the start of their names by another one. To send none, delete these files"
     )

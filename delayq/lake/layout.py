@@ -188,10 +188,10 @@ def folder_name(queue: str) -> str:
     Raises:
         InvalidInput: its name is too long for a file system.
     """
-    folder = QUEUE + quote(queue, safe="")
-    if len(folder) > _LONGEST:
-        raise InvalidInput(f"queue {queue!r} is too long for a lake: its folder {folder!r} exceeds {_LONGEST} bytes")
-    return folder
+    name = QUEUE + quote(queue, safe="")
+    if len(name) > _LONGEST:
+        raise InvalidInput(f"queue {queue!r} is too long for a lake: its folder {name!r} exceeds {_LONGEST} bytes")
+    return name
 
 
 def queue_of(folder: str) -> str:

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from delayq.errors import InvalidInput, LakeMismatch
+from delayq.lake.shown_path import shown
 
 T = TypeVar("T")
 
@@ -56,8 +57,12 @@ def place(path: str) -> tuple[fs.FileSystem, str]:
         root = f"{_ARROWS.get(parts.scheme, parts.scheme)}://{parts.host}/{mark}{query}"
         system, start = fs.FileSystem.from_uri(root)  # without the path, which it would unescape
     except (pa.ArrowException, ValueError, OSError) as error:
-        raise InvalidInput(f"cannot use the path {path!r}: {error}") from error
-    return system, start.rstrip("/") + inner
+        if shown(path) == path:
+            raise InvalidInput(f"cannot use the path {shown(path)!r}: {error}") from error
+    else:
+        return system, start.rstrip("/") + inner
+    # The text of pyarrow's error may have the secret, and so may a traceback with that error.
+    raise InvalidInput(f"cannot use the path {shown(path)!r}: check its login and its options")
 
 
 def whole(path: str) -> str:
@@ -70,7 +75,9 @@ def whole(path: str) -> str:
     if parts is None:
         return os.path.abspath(path)  # noqa: PTH100  # as Java does, without resolving links
     if "?" in parts.path:
-        raise InvalidInput(f"the folder {path!r} has a query: set its options in the environment, such as AWS_REGION")
+        raise InvalidInput(
+            f"the folder {shown(path)!r} has a query: set its options in the environment, such as AWS_REGION"
+        )
     return f"{parts.scheme}://{parts.host}{parts.path.rstrip('/')}"
 
 
@@ -167,7 +174,9 @@ def read_json(path: str, form: type[T]) -> T | None:
     except FileNotFoundError:
         return None
     except (msgspec.MsgspecError, UnicodeError) as error:
-        raise LakeMismatch(f"{path} is not a valid {_kind(form)}: {error}; another program has changed it") from error
+        raise LakeMismatch(
+            f"{shown(path)} is not a valid {_kind(form)}: {error}; another program has changed it"
+        ) from error
 
 
 def _kind(form: type) -> str:

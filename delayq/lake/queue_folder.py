@@ -15,6 +15,7 @@ from delayq.errors import LakeMismatch
 from delayq.lake import layout
 from delayq.lake.layout import DeferredMessage, DeferredRow, DeferRun, File, Manifest, MessageChange
 from delayq.lake.object_store import LEVEL, names, place, read_bytes, read_json, remove, whole, write_json, write_once
+from delayq.lake.shown_path import shown
 from delayq.lake.versioned_json import VersionedJson, name_of, read_all
 
 SCHEMA = pa.schema(
@@ -115,12 +116,14 @@ class QueueFolder:
         try:
             data = read_bytes(path)
         except FileNotFoundError as error:
-            raise LakeMismatch(f"{path} is gone: restore it from a backup") from error
+            raise LakeMismatch(f"{shown(path)} is gone: restore it from a backup") from error
         if layout.checksum(data) != file.checksum:
-            raise LakeMismatch(f"{path} does not match its checksum: restore it from a backup")
+            raise LakeMismatch(f"{shown(path)} does not match its checksum: restore it from a backup")
         table = pq.read_table(pa.BufferReader(data))
         if table.num_rows != file.rows:
-            raise LakeMismatch(f"{path} holds {table.num_rows} messages, not {file.rows}: restore it from a backup")
+            raise LakeMismatch(
+                f"{shown(path)} holds {table.num_rows} messages, not {file.rows}: restore it from a backup"
+            )
         return table
 
     def remove(self, hour: str, file: File) -> None:

@@ -83,6 +83,8 @@ def sentinel(
     own = {name: value for name, value in options.items() if name not in {"db", "username", "password"}}
     kind: type[Sentinel] = _Sentinels
     sentinels = kind(addresses, sentinel_kwargs=own | login | {"retry": Retry(NoBackoff(), 0)})
+    for each in sentinels.sentinels:
+        each.connection_pool.__class__ = _Pool  # for its repr, which is in the errors of redis-py
     client: redis.Redis = sentinels.master_for(service, retry=retry(), **options)
     return client
 

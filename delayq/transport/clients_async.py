@@ -47,6 +47,8 @@ def sentinel(
     # A dead sentinel would delay every new connection; without a retry, the next one is asked at once.
     own = {name: value for name, value in options.items() if name not in {"db", "username", "password"}}
     sentinels = Sentinel(addresses, sentinel_kwargs=own | login | {"retry": Retry(NoBackoff(), 0)})
+    for each in sentinels.sentinels:
+        each.connection_pool.__class__ = _Pool  # for its repr, which is in the errors of redis-py
     client: redis.Redis = sentinels.master_for(service, retry=retry(), **options)
     return client
 

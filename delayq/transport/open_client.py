@@ -16,9 +16,11 @@ def check_client(url: str | None, redis: object) -> None:
     if url is not None and redis is not None:
         raise InvalidInput("url= and redis= were given: give one of them")
     if redis is not None and not hasattr(redis, "connection_pool") and not hasattr(redis, "nodes_manager"):
-        raise InvalidInput(f"redis={redis!r} is not a redis-py client: use url= for an address")
+        raise InvalidInput(f"redis is of type {type(redis).__name__}, not a redis-py client: use url= for an address")
     if inspect.iscoroutinefunction(getattr(redis, "execute_command", None)):
-        raise InvalidInput(f"redis={redis!r} is a client of redis.asyncio: use it with delayq.aio")
+        raise InvalidInput(
+            f"redis is of type {type(redis).__name__}, a client of redis.asyncio: use it with delayq.aio"
+        )
 
 
 def connect(url: str | None = None) -> Client:

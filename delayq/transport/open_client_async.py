@@ -17,9 +17,11 @@ def check_client(url: str | None, redis: Any) -> None:
     if url is not None and redis is not None:
         raise InvalidInput("url= and redis= were given: give one of them")
     if redis is not None and not hasattr(redis, "connection_pool") and not hasattr(redis, "nodes_manager"):
-        raise InvalidInput(f"redis={redis!r} is not a redis-py client: use url= for an address")
+        raise InvalidInput(f"redis is of type {type(redis).__name__}, not a redis-py client: use url= for an address")
     if redis is not None and not inspect.iscoroutinefunction(redis.execute_command):
-        raise InvalidInput(f"redis={redis!r} is not a client of redis.asyncio: use it with delayq.Queue")
+        raise InvalidInput(
+            f"redis is of type {type(redis).__name__}, not a client of redis.asyncio: use it with delayq.Queue"
+        )
 
 
 def connect(url: str | None = None) -> Client:

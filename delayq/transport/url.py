@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -26,6 +27,10 @@ from delayq.transport import clients
 from delayq.transport.clients import Client
 from delayq.transport.embedded import open_store
 from delayq.transport.server_check import translate
+from delayq.transport.url_remedy import CONNECTION_STRING, ENCODED, LONGEST, PLAIN, remedy
+
+HIDDEN = "***"
+"""Stands for a secret, and for what may be one."""
 
 
 class Makers(NamedTuple):
@@ -60,35 +65,53 @@ def make(url: str, makers: Makers) -> Any:
     return parts.kind.client(parts, makers)
 
 
+def check(url: str) -> None:
+    """Raise InvalidURL if `url` is invalid; nothing is connected."""
+    make(url, _CHECKING)
+
+
 def redact(url: str) -> str:
-    """Return `url` without its secrets, safe for a log or an error even if it is malformed."""
+    """Return `url` for a log or an error: ``***`` for its secrets, and for all that does not have the form of a URL.
+
+    A malformed URL may be a password in part or as a whole, so only its scheme is shown.
+    """
     match = _FORM.fullmatch(url)
-    if match is None or _has_stray_at(match):
-        return "***"
+    if match is None or match["scheme"] not in _KINDS or _has_stray_at(match):
+        return HIDDEN
     login, at, hosts = match["netloc"].rpartition("@")
-    if not _are_hosts(hosts):
-        return f"{match['start']}***"
-    user, colon, _ = login.partition(":")
-    login = f"{user}:***" if colon else login and "***"
-    has_secret = _has_secret(match["query"])
-    query = "&".join(_redact_setting(item, has_secret) for item in match["query"].split("&"))
-    return f"{match['start']}{login}{at}{hosts}{match['path']}{'?' if query else ''}{query}"
+    query = [_redact_setting(item) for item in filter(None, match["query"].split("&"))] if len(url) <= LONGEST else [""]
+    if not all(query) or not _KINDS[match["scheme"]].place.fullmatch(hosts + match["path"]):
+        return f"{match['scheme']}://{HIDDEN}"
+    shown = f"{_redact_login(login)}{at}{hosts}{match['path']}"
+    return f"{match['scheme']}://{shown}{'?' if query else ''}{'&'.join(query)}"
 
 
-def _redact_setting(item: str, has_secret: bool) -> str:
-    name = item.partition("=")[0]
-    if not item or (name in SETTINGS and name not in SECRETS):
-        return item
-    # If there is a password, an unknown setting may be its end, if its & was not percent-encoded.
-    return f"{name}=***" if name in SETTINGS or not has_secret else "***"
+def _redact_login(login: str) -> str:
+    user, _, password = login.partition(":")
+    if not password:
+        return login and HIDDEN  # a password in the place of the user
+    return f"{user if _USER.fullmatch(user) else HIDDEN}:{HIDDEN}"
 
 
-def _has_secret(query: str) -> bool:
-    return any(secret in query for secret in SECRETS)
+def _redact_setting(item: str) -> str:
+    """Return a setting; empty if its name is not known, as it may be the end of a password."""
+    name, equals, value = item.partition("=")
+    if name not in SETTINGS:
+        return f"{name}={HIDDEN}" if equals and _is_slip(name) else ""
+    return f"{name}{equals}{value if SETTINGS[name].shown.fullmatch(value) else HIDDEN}"
+
+
+def _is_slip(name: str) -> bool:
+    """Whether this is the name of a setting with a typing error, or in another program."""
+    return name in _ELSEWHERE or (
+        re.fullmatch("[a-z_]{1,40}", name) is not None and bool(get_close_matches(name, SETTINGS, 1, 0.8))
+    )
 
 
 def _has_stray_at(match: re.Match[str]) -> bool:
-    """Whether a password may continue in the path or the query, as its ``/`` or ``?`` was not percent-encoded."""
+    """Whether an @ may be in a password: one that was not percent-encoded, or one in another client's string."""
+    if CONNECTION_STRING.search(match["netloc"].rpartition("@")[0]):
+        return True
     is_file = match["scheme"] in {"unix", "embedded"} and not match["netloc"]
     return "@" in match["query"] or ("@" in match["path"] and not is_file)
 
@@ -103,19 +126,27 @@ def _is_host_name(host: str) -> bool:
         host.encode("idna")  # as the connection will, where a failure is not expected
     except UnicodeError:
         return False
-    return host.isprintable()
+    return True
 
 
 # Possessive (*+): otherwise a # after some thousand characters would backtrack over every way to divide them.
-_FORM = re.compile(
-    r"(?P<start>(?:(?P<scheme>[a-z0-9+]++)://)?)(?P<netloc>[^/?#]*+)(?P<path>[^?#]*+)\??(?P<query>[^#]*+)"
-)
-_HOST = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+(?:%25\w+)?\]|[^:\[\]\s]+)(?::(?P<port>[0-9]{1,5}))?")
+_FORM = re.compile(r"(?:(?P<scheme>[a-z0-9+]++)://)?(?P<netloc>[^/?#]*+)(?P<path>[^?#]*+)\??(?P<query>[^#]*+)")
+_HOST = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+(?:%25\w{1,15})?\]|[\w.-]{1,253})(?::(?P<port>[0-9]{1,5}))?")
+_ELSEWHERE = {"decode_responses", "encoding", "protocol", "retry_on_timeout", "ssl", "tls"}
+_USER = re.compile(r"[\w.~+-]{0,128}")
+_SERVICE = re.compile(r"[\w. -]+")
+_SECRET_IN_PATH = re.compile(r"^/+(?::|[^/]*@)|:.*@|passw(or)?d\s*=|pwd\s*=", re.IGNORECASE | re.DOTALL)
+
+# What is shown of a host and a path: letters and digits, with few other characters, none of them percent-encoded ASCII.
+_HOSTS = f"(?:{_HOST.pattern})?".replace("?P<host>", "?:").replace("?P<port>", "?:")
+_NAME = r"(?:[\w.~+-]|%20|%[89A-Fa-f][0-9A-Fa-f])"
+_PATH = rf"/*+{_NAME}*+(?:/(?:{_NAME}|@)*+)*+"
 
 
 class _Setting(NamedTuple):
     read: Callable[[str], Any]  # raises ValueError, KeyError, OSError or RuntimeError
     wanted: str
+    shown: re.Pattern[str]  # the values that may be shown; others may be the end of a password
 
 
 def _number(least: float, most: float, read: Callable[[str], float] = float) -> _Setting:
@@ -125,11 +156,11 @@ def _number(least: float, most: float, read: Callable[[str], float] = float) -> 
             raise ValueError
         return value
 
-    return _Setting(checked, f"a {'whole ' if read is int else ''}number from {least} to {most}")
+    return _Setting(checked, f"a {'whole ' if read is int else ''}number from {least} to {most}", _NUMBER)
 
 
 def _one_of(choices: Mapping[str, Any]) -> _Setting:
-    return _Setting(choices.__getitem__, " or ".join(choices))
+    return _Setting(choices.__getitem__, " or ".join(choices), re.compile("|".join(choices)))
 
 
 def _printable(text: str) -> str:
@@ -138,33 +169,35 @@ def _printable(text: str) -> str:
     return text
 
 
-_TEXT = _Setting(str, "text")
-_FILE = _Setting(lambda text: str(Path(text).resolve(strict=True)), "a path that exists")
+_NUMBER = re.compile(r"[+-]?[0-9.]{0,7}[a-z]{0,2}|nan|inf")
+_NOTHING = re.compile("")
+_NAMED = _Setting(str, "text", _USER)
+_SECRET = _Setting(str, "text", _NOTHING)
+_FILE = _Setting(lambda text: str(Path(text).resolve(strict=True)), "a path that exists", re.compile(_PATH))
 _SECONDS = _number(0.001, 86_400)
 _SWITCH = _one_of({"true": True, "false": False})
 
 _COMMON = {
-    "username": _TEXT,
-    "password": _TEXT,
-    "client_name": _Setting(_printable, "a word of ASCII characters"),
+    "username": _NAMED,
+    "password": _SECRET,
+    "client_name": _Setting(_printable, "a word of ASCII characters", re.compile(r"[\w.:-]{0,64}")),
     "max_connections": _number(1, 1_000_000, int),
     "socket_connect_timeout": _SECONDS,
     "socket_timeout": _SECONDS,
 }
 _TCP = {"socket_keepalive": _SWITCH}
 _SINGLE = {"db": _number(0, 1_000_000, int), "health_check_interval": _SECONDS}
-_SENTINEL = {"sentinel_username": _TEXT, "sentinel_password": _TEXT}
+_SENTINEL = {"sentinel_username": _NAMED, "sentinel_password": _SECRET}
 _TLS = {
     "ssl_ca_certs": _FILE,
     "ssl_ca_path": _FILE,
     "ssl_certfile": _FILE,
     "ssl_keyfile": _FILE,
-    "ssl_password": _TEXT,
+    "ssl_password": _SECRET,
     "ssl_cert_reqs": _one_of({"required": "required", "optional": "optional", "none": "none"}),
     "ssl_check_hostname": _SWITCH,
 }
 SETTINGS = _COMMON | _TCP | _SINGLE | _SENTINEL | _TLS
-SECRETS = {name for name in SETTINGS if name.endswith("password")}
 
 
 class _URL:
@@ -178,15 +211,18 @@ class _URL:
             raise self.wrong("is not UTF-8 text: percent-encode the other bytes")
         match = _FORM.fullmatch(url)
         if match is None or _has_stray_at(match):
-            raise self.wrong("has a / ? # or @ out of place: percent-encode it in a user name or a password")
+            stray = "has a / ? # or @ out of place: percent-encode it in a user name or a password, as in "
+            raise self.wrong(remedy(url) or f"{stray}{PLAIN}, {ENCODED}")
         if match["scheme"] not in _KINDS:
-            raise self.wrong(f"has an unknown scheme; expected one of {', '.join(f'{scheme}://' for scheme in _KINDS)}")
+            known = ", ".join(f"{scheme}://" for scheme in _KINDS)
+            raise self.wrong(remedy(url) or f"has an unknown scheme; expected one of {known}")
         self.scheme: str = match["scheme"]
         self.kind = _KINDS[self.scheme]
         self.tls = self.scheme.startswith("rediss")
         login, _, hosts = match["netloc"].rpartition("@")
         if not _are_hosts(hosts):
-            raise self.wrong("has a host that is not host, host:port or [IPv6]:port; put an @ after a password")
+            wrong = "has a host that is not host, host:port or [IPv6]:port; put an @ after a password"
+            raise self.wrong(remedy(url) or wrong)
         self._hosts: list[str] = hosts.split(",")
         self.path = unquote(match["path"])
         self.settings = self._read(login, match["query"])
@@ -212,6 +248,8 @@ class _URL:
             raise self.wrong(f"has no path, or a host before it: write {self.scheme}:///path/of/it, with three slashes")
         if "\0" in self.path:
             raise self.wrong("has a NUL character in its path, which is not allowed")
+        if _SECRET_IN_PATH.search(unquote(self.path)):  # the path itself is shown when it cannot be opened
+            raise self.wrong("seems to have a password in its path: put it before that, as in unix://:KEY@/path/of/it")
         return self.path
 
     def with_database(self, text: str) -> dict[str, Any]:
@@ -219,7 +257,7 @@ class _URL:
         if not text:
             return self.settings
         if not re.fullmatch(r"[0-9]{1,7}", text):  # Python itself refuses to read thousands of digits
-            raise self.wrong(f"has the database {text!r}: give a number, as in redis://localhost:6379/0")
+            raise self.wrong(f"has the database {_quoted(text)}: give a number, as in redis://localhost:6379/0")
         if "db" in self.settings:
             raise self.wrong("has two databases: one in the path, and one as db")
         return self.settings | {"db": int(text)}
@@ -233,7 +271,7 @@ class _URL:
             raise self.wrong(f"has the port {port}: give one from 1 to 65535")
         host = unquote(match["host"]).strip("[]")
         if not _is_host_name(host):
-            raise self.wrong("has an invalid host: a part between dots is empty, too long or not printable")
+            raise self.wrong("has an invalid host: a part between dots is empty or too long")
         return host, port
 
     def _read(self, login: str, query: str) -> dict[str, Any]:
@@ -246,21 +284,25 @@ class _URL:
             if name == "decode_responses":
                 raise self.wrong("sets decode_responses: leave it out, as delayq needs replies as bytes")
             if name not in self.kind.settings:
-                shown = _redact_setting(item, _has_secret(query)).partition("=")[0]
+                shown = _redact_setting(item).partition("=")[0] or HIDDEN
                 raise self.wrong(f"has the unknown setting {shown}: {self.scheme} has {', '.join(self.kind.settings)}")
             if name in found:
                 raise self.wrong(f"sets {name} twice")
-            found[name] = self._setting(name, unquote(text))
+            found[name] = self._setting(name, text)
         return found
 
     def _setting(self, name: str, text: str) -> Any:
         setting = self.kind.settings[name]
         try:
             if text:
-                return setting.read(text)
+                return setting.read(unquote(text))
         except (ValueError, KeyError, OSError, RuntimeError):  # RuntimeError: links that lead to each other
             pass
-        raise self.wrong(f"sets {name} to {text!r}: give {setting.wanted}")
+        raise self.wrong(f"sets {name} to {_quoted(text, setting.shown)}: give {setting.wanted}")
+
+
+def _quoted(text: str, shown: re.Pattern[str] = _NUMBER) -> str:
+    return repr(text) if shown.fullmatch(text) else HIDDEN
 
 
 def _single(url: _URL, makers: Makers) -> Any:
@@ -276,6 +318,8 @@ def _sentinel(url: _URL, makers: Makers) -> Any:
     service, _, database = url.path.strip("/").partition("/")
     if not service:
         raise url.wrong("has no service name: write it as in redis+sentinel://host:26379/service")
+    if not _SERVICE.fullmatch(service):
+        raise url.wrong("has an invalid service name: use letters, digits, dots, hyphens, underscores and spaces")
     settings = url.with_database(database)
     login = {name: settings.pop(f"sentinel_{name}", None) for name in ("username", "password")}
     return makers.sentinel(url.hosts(26379), service, settings, login, url.tls)
@@ -283,7 +327,9 @@ def _sentinel(url: _URL, makers: Makers) -> Any:
 
 def _cluster(url: _URL, makers: Makers) -> Any:
     if url.path.strip("/") not in {"", "0"}:
-        raise url.wrong(f"has the database {url.path.strip('/')!r}: a cluster has only database 0, so leave it out")
+        raise url.wrong(
+            f"has the database {_quoted(url.path.strip('/'))}: a cluster has only database 0, so leave it out"
+        )
     return makers.cluster(url.hosts(), url.settings, url.tls)
 
 
@@ -296,15 +342,28 @@ def _embedded(url: _URL, makers: Makers) -> Any:
 class _Kind(NamedTuple):
     client: Callable[[_URL, Makers], Any]
     settings: Mapping[str, _Setting]
+    place: re.Pattern[str]  # the hosts and the path that may be shown
 
+
+_SERVER = re.compile(rf"{_HOSTS}(?:/[0-9]{{0,7}})?/?")
+_SENTINELS = re.compile(rf"{_HOSTS}(?:,{_HOSTS})*(?:/{_NAME}*(?:/[0-9]{{1,7}})?)?/?")
+_NODES = re.compile(rf"{_HOSTS}(?:,{_HOSTS})*(?:/0?)?")
+_FILE_PATH = re.compile(_PATH)
 
 _KINDS = {
-    "redis": _Kind(_single, _COMMON | _TCP | _SINGLE),
-    "rediss": _Kind(_single, _COMMON | _TCP | _SINGLE | _TLS),
-    "unix": _Kind(_unix, _COMMON | _SINGLE),
-    "redis+sentinel": _Kind(_sentinel, _COMMON | _TCP | _SINGLE | _SENTINEL),
-    "rediss+sentinel": _Kind(_sentinel, _COMMON | _TCP | _SINGLE | _SENTINEL | _TLS),
-    "redis+cluster": _Kind(_cluster, _COMMON | _TCP),
-    "rediss+cluster": _Kind(_cluster, _COMMON | _TCP | _TLS),
-    "embedded": _Kind(_embedded, {}),
+    "redis": _Kind(_single, _COMMON | _TCP | _SINGLE, _SERVER),
+    "rediss": _Kind(_single, _COMMON | _TCP | _SINGLE | _TLS, _SERVER),
+    "unix": _Kind(_unix, _COMMON | _SINGLE, _FILE_PATH),
+    "redis+sentinel": _Kind(_sentinel, _COMMON | _TCP | _SINGLE | _SENTINEL, _SENTINELS),
+    "rediss+sentinel": _Kind(_sentinel, _COMMON | _TCP | _SINGLE | _SENTINEL | _TLS, _SENTINELS),
+    "redis+cluster": _Kind(_cluster, _COMMON | _TCP, _NODES),
+    "rediss+cluster": _Kind(_cluster, _COMMON | _TCP | _TLS, _NODES),
+    "embedded": _Kind(_embedded, {}, _FILE_PATH),
 }
+
+
+def _checked(*_: Any, **__: Any) -> None:
+    """Stand in for each maker of a client."""
+
+
+_CHECKING = Makers(*[_checked] * 5)

@@ -18,6 +18,7 @@ from delayq.transport import url
 from delayq.transport.executor_async import Client, Executor
 from delayq.transport.open_client_async import connect
 from delayq.transport.server_check import translate
+from delayq.transport.url_remedy import may_hold_password
 
 SEARCH_SECONDS = 60.0
 """How long a list of names is valid: a search scans all keys of the server."""
@@ -58,7 +59,7 @@ class DashboardServer:
         self.prefix = check_prefix(prefix)
         is_url = place is None or isinstance(place, str)
         if isinstance(place, str):
-            url.make(place, _CHECKING)
+            url.check(place)  # a wrong URL fails at the start
         self._connection = Executor(lambda: connect(place) if is_url else place, shared=not is_url)  # type: ignore[arg-type, return-value]
         self._queues: dict[str, Queue] = {}
         self._names = KnownNames[dict[Kind, list[str]]]()
@@ -158,13 +159,6 @@ def _translated() -> Iterator[None]:
         raise translate(error) from error
 
 
-def _checked(*_: Any, **__: Any) -> None:
-    """Check a URL in place of a client, without connecting: a wrong URL fails at the start."""
-
-
-_CHECKING = url.Makers(*[_checked] * 5)
-
-
 class KnownNames(Generic[T]):
     """The result of the last search; it stays valid while the next search, which may take long, is running."""
 
@@ -208,6 +202,8 @@ def servers_of(places: Places, prefix: str) -> dict[str, DashboardServer]:
         InvalidInput: no server is given, or one is given twice, or a name or a URL is invalid.
     """
     named = dict(places) if isinstance(places, Mapping) else dict(_named(places))
+    if any(may_hold_password(str(name)) for name in named):
+        raise InvalidInput("the name of a server looks like a URL or a connection string: give {name: URL}")
     if not named:
         raise InvalidInput("no server given: give at least one URL")
     if taken := RESERVED & named.keys():
@@ -229,13 +225,20 @@ def _named(places: Place | Sequence[Place] | None) -> Iterator[tuple[str, Place 
 
 
 def address(place: Place | None) -> str:
-    """Return the address of a server without credentials: its default name."""
+    """Return the address of a server without credentials: its default name.
+
+    Raises:
+        InvalidURL: `place` is an invalid URL.
+    """
     if place is None:
         return "default"
     if not isinstance(place, str):
         pool = getattr(place, "connection_pool", None)
         given = getattr(pool, "connection_kwargs", {})
         return str(given.get("path") or f"{given.get('host', 'cluster')}:{given.get('port', 6379)}")
-    _, _, rest = url.redact(place).partition("://")
+    url.check(place)
+    scheme, _, rest = url.redact(place).partition("://")
+    if rest == url.HIDDEN:
+        return scheme
     shown = rest.partition("?")[0].rpartition("@")[2].removesuffix("/0")
     return shown.strip("/") or "embedded"

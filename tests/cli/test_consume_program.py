@@ -120,7 +120,7 @@ def test_message_is_in_the_environment(invoke: Invoke, queue: Queue, capfd: pyte
         "DELAYQ_HEADER_RAW": "\ufffdab",
         "DELAYQ_HEADER_TAB__": "x=y",
         "DELAYQ_HOME": found["DELAYQ_HOME"],
-        "DELAYQ_URL": found["DELAYQ_URL"],
+        "DELAYQ_REQUIRE_URL": "1",
     }
     assert found["KEPT"] == "as it is"
 

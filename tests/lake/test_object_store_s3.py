@@ -45,6 +45,18 @@ def load(queue: Queue, until: dt.datetime) -> list[HourLoaded]:
 
 
 @pytest.mark.usefixtures("store")
+def test_keys_in_the_path_are_not_shown(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch):
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    lake = LAKE.replace("://", "://key:s3cretZq9x@")
+    with Queue("secrets", url=redis_server.url, horizon=HORIZON, lake=lake) as queue:
+        queue.send("payload", delay=DAY, id="far")
+        (info, why, report) = (queue.get("far"), queue.why("far"), examine(queue, lake))
+    assert "s3://***@bucket/lake/queue=secrets" in why
+    assert "s3cret" not in f"{info} {why} {report} {queue!r}"
+
+
+@pytest.mark.usefixtures("store")
 def test_lake_in_an_object_store_sends_each_message_once(redis_server: RedisServer):
     clock = Clock()
     with Queue("jobs", url=redis_server.url, horizon=HORIZON, lake=LAKE, clock=clock) as queue:

@@ -183,16 +183,16 @@ def test_embedded_url_opens_the_store_at_its_path(monkeypatch: pytest.MonkeyPatc
         ("redis:///0", "has no host"),
         ("redis://:secret@/0", "has no host"),
         ("redis://one,two", "more than one host"),
-        ("redis://host\n", "host:port"),
+        ("redis://host\n", "a space or a line break"),
         ("redis://host:0", "the port 0"),
         ("redis://host:65536", "the port 65536"),
         ("redis://host:port", "host:port"),
         ("redis://::1", r"\[IPv6\]:port"),
         ("redis://[::1", r"\[IPv6\]:port"),
         ("redis://[::1]x", r"\[IPv6\]:port"),
-        ("redis://host/zero", "the database 'zero'"),
+        ("redis://host/zero", r"the database \*\*\*: give a number"),
         ("redis://host/-1", "the database '-1'"),
-        ("redis://host/0/1", "the database '0/1'"),
+        ("redis://host/0/1", r"the database \*\*\*: give a number"),
         ("redis://host/1?db=1", "two databases"),
         ("redis://host?db=1.5", "db to '1.5'.*whole number from 0"),
         ("redis://host?db=", "db to ''"),
@@ -200,6 +200,7 @@ def test_embedded_url_opens_the_store_at_its_path(monkeypatch: pytest.MonkeyPatc
         ("redis+sentinel://host", "has no service name"),
         ("redis+sentinel://host:26379/", "has no service name"),
         ("redis+sentinel://one,,two/service", "has no host"),
+        ("redis+sentinel://one/queue;x", "invalid service name"),
         ("redis+sentinel://one,two:99999/service", "the port 99999"),
         ("redis+sentinel://one/service/x", "the database 'x'"),
         ("redis+cluster://host/1", "the database '1'.*cluster"),
@@ -223,15 +224,65 @@ def test_embedded_url_opens_the_store_at_its_path(monkeypatch: pytest.MonkeyPatc
         ("redis://host?socket_timeout=1&socket_timeout=2", "socket_timeout twice"),
         ("redis://:a@host?password=b", "password twice"),
         ("redis://host?max_connections=0", "max_connections to '0'"),
-        ("redis://host?socket_keepalive=maybe", "socket_keepalive to 'maybe'.*true or false"),
-        ("redis://host?client_name=two%20words", "client_name to 'two words'"),
+        ("redis://host?socket_keepalive=maybe", r"socket_keepalive to \*\*\*: give true or false"),
+        ("redis://host?client_name=two%20words", r"client_name to \*\*\*: give a word"),
         ("rediss://host?ssl_ca_certs=/no/such/file", "ssl_ca_certs to '/no/such/file'.*exists"),
-        ("rediss://host?ssl_cert_reqs=perhaps", "ssl_cert_reqs to 'perhaps'.*required or optional or none"),
+        ("rediss://host?ssl_cert_reqs=perhaps", r"ssl_cert_reqs to \*\*\*: give required or optional or none"),
     ],
 )
 def test_wrong_url_is_refused_with_its_value_and_a_remedy(url: str, said: str):
     with pytest.raises(InvalidURL, match=said):
         connect(url)
+
+
+PLAIN, TLS = "redis://:KEY@host:6379", "rediss://:KEY@host:6380"
+ENCODED = "with / ? # @ & % in KEY percent-encoded"
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "form"),
+    [
+        ("host:6380,password=p,ssl=True,abortConnect=False", "connection string", TLS),
+        ("server=host;password=p", "connection string", PLAIN),
+        ("redis://host;password=p", "connection string", PLAIN),
+        ('{"host": "host", "password": "p", "tls": true}', "connection string", TLS),
+        ("password: p", "connection string", PLAIN),
+        ("redis-cli -u redis://default:p@host:6379", "command line", PLAIN),
+        ("redis-cli --tls -h host -p 6379 -a p", "command line", TLS),
+        ("-h host -a p", "command line", PLAIN),
+        ("REDIS_URL=redis://:p@host", "begins with a name", PLAIN),
+        ("export REDIS_URL='rediss://:p@host'", "begins with a name", TLS),
+        ('"redis://:p@host"', "quotes around it", PLAIN),
+        ("redis://:p@host'", "quotes around it", PLAIN),
+        ("redis%3A%2F%2F%3Ap%40host", "percent-encoded as a whole", PLAIN),
+        ("redis%253A%252F%252F%253Ap%2540host", "percent-encoded as a whole", PLAIN),
+        ("redis://%3Ap%40host:6379", "percent-encoded as a whole", PLAIN),
+        ("jdbc:redis://host?password=p", "JDBC", PLAIN),
+        ("host:6379", "no scheme", PLAIN),
+        ("user:p@host:6379", "no scheme", PLAIN),
+        ("redis://:p/p@host", "out of place", PLAIN),
+        ("redis://:p?p@host", "out of place", PLAIN),
+        ("redis://:p#p@host", "out of place", PLAIN),
+    ],
+)
+def test_text_that_is_not_a_url_is_refused_with_the_form_to_write(text: str, what: str, form: str):
+    said = refusal(text)
+    assert what in said
+    assert form in said
+    assert ENCODED in said or what in ("begins with a name", "quotes around it")
+
+
+@pytest.mark.parametrize("password", ["a;b", "a,b", "a b", "a\nb", "a=b", "a@b", "a:b"])
+def test_password_with_other_characters_needs_no_encoding(password: str):
+    assert settings_of(f"redis://:{password}@localhost")["password"] == password
+
+
+@pytest.mark.parametrize(
+    "path", ["/:p@/run/s", "/p@/run/s", "/%3Ap%40/run/s", "/%253Ap%2540/run/s", "/run/s;password=p"]
+)
+@pytest.mark.parametrize("scheme", ["unix", "embedded"])
+def test_password_after_three_slashes_is_refused(scheme: str, path: str):
+    assert "a password in its path: put it before that" in refusal(f"{scheme}://{path}")
 
 
 @pytest.mark.parametrize("url", [None, b"redis://localhost", 6379])

@@ -27,6 +27,7 @@ from pyspark.sql import functions as f
 
 from delayq.errors import InvalidInput, LakeMismatch
 from delayq.lake.object_store import write_bytes
+from delayq.lake.shown_path import shown
 from delayq.spark.archiving import folders
 
 WORK = "_work"
@@ -101,15 +102,16 @@ class AppendTable:
         """
         if folders.files(self.folder) and not folders.exists(self.checkpoint):
             raise LakeMismatch(
-                f"{self.folder} has files, but its {self.checkpoint} is gone: restore it, or begin in another folder"
+                f"{shown(self.folder)} has files, but its {shown(self.checkpoint)} is gone: restore it, or begin in "
+                "another folder"
             )
         noted = f"{self.work}/table"
         if not folders.exists(noted):
             write_bytes(noted, self.table.encode())
         elif (other := folders.read(noted).decode()) != self.table:
             raise LakeMismatch(
-                f"{self.path} has the {other} of queue {self.queue}, and {self.checkpoint} belongs to those: "
-                f"keep its {self.table} in another folder"
+                f"{shown(self.path)} has the {other} of queue {self.queue}, and {shown(self.checkpoint)} belongs to "
+                f"those: keep its {self.table} in another folder"
             )
 
     def of_batch(self, number: int) -> list[str]:
@@ -122,8 +124,8 @@ class AppendTable:
         last = max(numbers.values(), default=0)
         if last > number:
             raise LakeMismatch(
-                f"{self.folder} has batches up to {last}, but {self.checkpoint} continues at {number}: it is an old "
-                "copy; restore the latest one"
+                f"{shown(self.folder)} has batches up to {last}, but {shown(self.checkpoint)} continues at {number}: "
+                "it is an old copy; restore the latest one"
             )
         return [name for name, each in numbers.items() if each == number]
 

@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 
 from delayq.errors import LakeMismatch
 from delayq.lake.object_store import LEVEL, place, write_bytes, write_json
+from delayq.lake.shown_path import shown
 from delayq.spark.archiving import folders
 from delayq.spark.archiving.append_table import AppendTable, batch_of
 from delayq.spark.archiving.locks import exclusive_lock
@@ -97,7 +98,7 @@ def recover(table: AppendTable) -> None:
 
 
 def _alone(table: AppendTable) -> AbstractContextManager[None]:
-    return exclusive_lock(f"{table.work}/compacting.lock", f"compacting {table.folder}")
+    return exclusive_lock(f"{table.work}/compacting.lock", f"compacting {shown(table.folder)}")
 
 
 def _intents(table: AppendTable) -> str:

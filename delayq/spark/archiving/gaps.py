@@ -19,6 +19,7 @@ import pyarrow.dataset as ds
 
 from delayq.errors import DataLost
 from delayq.lake.object_store import place, write_table
+from delayq.lake.shown_path import shown
 from delayq.protocol.topic_commands import Extent
 from delayq.spark.archiving import folders
 from delayq.spark.archiving.append_table import AppendTable, StoredBatch
@@ -107,8 +108,8 @@ def with_remedy(path: str, done: str) -> Iterator[None]:
     except DataLost as error:
         raise DataLost(
             f"{str(error).removesuffix(REMEDY)}. The remaining entries can be {done} with --skip-lost "
-            f"(skip_lost=True), which records the missing ones in {path}/lost. To avoid this, run it more often, or "
-            "let the ledger keep more with `delayq configure QUEUE --events N`"
+            f"(skip_lost=True), which records the missing ones in {shown(path)}/lost. To avoid this, run it more "
+            "often, or let the ledger keep more with `delayq configure QUEUE --events N`"
         ) from error
 
 

@@ -13,6 +13,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from delayq.errors import DelayqError, PipelineError
+from delayq.lake.shown_path import shown
 from delayq.spark.archiving import folders
 from delayq.spark.archiving.append_table import AppendTable, StoredBatch
 from delayq.spark.errors import own, translated
@@ -61,7 +62,7 @@ class AppendQuery:
     def start(self, writer: DataStreamWriter, **trigger: Any) -> StreamingQuery:
         """Start the query."""
         self._table.check()
-        writer = writer.queryName(f"delayq {self._table.table} {self._table.path} {self._table.queue}")
+        writer = writer.queryName(f"delayq {self._table.table} {shown(self._table.path)} {self._table.queue}")
         writer = writer.option("checkpointLocation", folders.for_spark(self._table.checkpoint)).trigger(**trigger)
         return writer.foreachBatch(self).start()
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from delayq.errors import InvalidInput
+from delayq.lake.shown_path import shown
 from delayq.log import log
 from delayq.model.validation import check_queue_name
 from delayq.spark.archiving import folders
@@ -103,7 +104,7 @@ def archive(
     with ExitStack() as locks:
         for table in tables:
             locks.enter_context(
-                exclusive_lock(f"{table.work}/archiving.lock", f"archiving queue {table.queue} to {path}")
+                exclusive_lock(f"{table.work}/archiving.lock", f"archiving queue {table.queue} to {shown(path)}")
             )
             recover(table)
         # Queues that are followed run side by side. Otherwise one after the other, as each has a batch in memory.

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # Spark's usual name
 
 from delayq.errors import InvalidInput, LakeMismatch, PipelineError
+from delayq.lake.shown_path import shown
 from delayq.model.envelope import STAMP
 from delayq.model.placement import STATES
 from delayq.model.queue_stats import QueueStats
@@ -68,7 +69,7 @@ def drain(
     if live and remove:
         raise InvalidInput("live and remove were given: pause the queue and drain it without live to remove messages")
     if folder.is_written(path):
-        raise InvalidInput(f"{path!r} already holds a drained queue: choose another folder")
+        raise InvalidInput(f"{shown(path)!r} already holds a drained queue: choose another folder")
     with server.queue(queue) as opened, translated():
         _check(opened, live)
         folder.begin(path)
@@ -169,8 +170,8 @@ def _server_version(context: QueueContext) -> Operation[str | None]:
 def _check_again(found: MessageChecksum, again: MessageChecksum, path: str) -> None:
     if (again.total, again.checksum) != (found.total, found.checksum):
         raise LakeMismatch(
-            f"{path!r} has {found.total} messages with checksum {found.checksum}, but the queue now has {again.total} "
-            f"with {again.checksum}: nothing was removed; drain it again into another folder"
+            f"{shown(path)!r} has {found.total} messages with checksum {found.checksum}, but the queue now has "
+            f"{again.total} with {again.checksum}: nothing was removed; drain it again into another folder"
         )
 
 

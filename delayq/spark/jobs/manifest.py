@@ -20,6 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812  # Spark's usual name
 
 from delayq.errors import InvalidInput, LakeMismatch
 from delayq.lake.object_store import place, whole, write_json, write_table
+from delayq.lake.shown_path import shown
 from delayq.model.configuration import Configuration
 from delayq.operations.backup import KeptSchedule
 from delayq.spark.archiving import folders
@@ -136,14 +137,18 @@ def read(path: str) -> DrainManifest:
         LakeMismatch: it cannot be read.
     """
     if not is_written(path):
-        raise InvalidInput(f"{path!r} holds no drained queue: {_MANIFEST}, which a drain writes at its end, is missing")
+        raise InvalidInput(
+            f"{shown(path)!r} holds no drained queue: {_MANIFEST}, which a drain writes at its end, is missing"
+        )
     system, inner = place(_manifest_of(path))
     with system.open_input_stream(inner) as stream:
         text = stream.readall()
     try:
         version = msgspec.json.decode(text)["version"]
         if version > FORMAT:
-            raise InvalidInput(f"{path!r} has version {version}, but this delayq reads up to {FORMAT}: use a newer one")
+            raise InvalidInput(
+                f"{shown(path)!r} has version {version}, but this delayq reads up to {FORMAT}: use a newer one"
+            )
         return msgspec.json.decode(text, type=DrainManifest)
     except (msgspec.MsgspecError, KeyError, TypeError) as error:
         raise LakeMismatch(f"{_manifest_of(path)} is not a manifest of a drained queue: {error}") from error
@@ -170,7 +175,7 @@ def read_schedules(path: str, manifest: DrainManifest) -> list[KeptSchedule]:
         except (OSError, pa.ArrowException, TypeError) as error:
             raise LakeMismatch(f"{_schedules_of(path)} cannot be read: {error}") from error
     if len(found) != manifest.schedules:
-        raise LakeMismatch(f"{path!r} has {len(found)} schedules, but its manifest says {manifest.schedules}")
+        raise LakeMismatch(f"{shown(path)!r} has {len(found)} schedules, but its manifest says {manifest.schedules}")
     return found
 
 

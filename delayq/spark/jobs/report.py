@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from delayq.lake.object_store import write_bytes, write_table
+from delayq.lake.shown_path import shown
 from delayq.spark.archiving import folders
 from delayq.spark.archiving.append_table import AppendTable, StoredBatch
 from delayq.spark.archiving.gaps import OnLoss, noting_losses, with_remedy
@@ -129,7 +130,7 @@ def follow(
     with ExitStack() as locks:
         for table in tables:
             locks.enter_context(
-                exclusive_lock(f"{table.work}/following.lock", f"following queue {table.queue} to {path}")
+                exclusive_lock(f"{table.work}/following.lock", f"following queue {table.queue} to {shown(path)}")
             )
         appending: list[AppendQuery] = []
         for table in tables:

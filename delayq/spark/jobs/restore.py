@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from delayq.errors import InvalidInput, LakeMismatch
+from delayq.lake.shown_path import shown
 from delayq.model.configuration import changes, check_shards
 from delayq.model.delivery import Deliveries
 from delayq.model.envelope import STAMP
@@ -107,7 +108,7 @@ def _read(spark: SparkSession, path: str, manifest: DrainManifest) -> DataFrame:
     found = measure(messages)
     if found != manifest.measure:
         raise LakeMismatch(
-            f"{path!r} has {found.total} messages with checksum {found.checksum}, but its manifest says "
+            f"{shown(path)!r} has {found.total} messages with checksum {found.checksum}, but its manifest says "
             f"{manifest.measure.total} with {manifest.checksum}: these are not the files that were written; nothing "
             "was changed"
         )

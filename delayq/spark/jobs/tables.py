@@ -11,6 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812  # Spark's usual name
 from pyspark.sql import types as t
 
 from delayq.errors import InvalidInput
+from delayq.lake.shown_path import shown
 from delayq.spark.archiving import folders
 from delayq.spark.errors import checked
 from delayq.spark.writing.rows import COLUMNS, Rows
@@ -43,7 +44,7 @@ def read_table(
         InvalidInput: the format is unknown, or there is no such table.
     """
     chosen = table_format or _format_of(place)
-    with checked("the table", place, "Give an existing path or name, and its format"):
+    with checked("the table", shown(place), "Give an existing path or name, and its format"):
         reader = spark.read.options(**_DEFAULTS.get(chosen.lower(), {})).options(**dict(options or {}))
         return reader.table(place) if chosen == TABLE else reader.format(chosen).load(_path(place))
 
@@ -61,7 +62,7 @@ def _format_of(place: str) -> str:
     found = FORMATS.get(path.suffix.lower())
     if found is None:
         raise InvalidInput(
-            f"the format of table {place!r} is not clear from its name: give parquet, csv, json, or "
+            f"the format of table {shown(place)!r} is not clear from its name: give parquet, csv, json, or "
             f'"{TABLE}" for a table that Spark knows by name'
         )
     return found

@@ -18,6 +18,7 @@ from pyspark.sql import functions as f
 
 from delayq.errors import LakeMismatch
 from delayq.lake.object_store import place, write_table
+from delayq.lake.shown_path import shown
 from delayq.log import log
 from delayq.spark.archiving import folders
 from delayq.spark.archiving.append_table import AppendTable
@@ -90,7 +91,7 @@ class IncrementalCounts:
         path = self._path(number - 1, _WAITING)
         if not folders.exists(path):
             raise LakeMismatch(
-                f"{path} is gone, with which batch {number} begins: restore it, or begin in another folder"
+                f"{shown(path)} is gone, with which batch {number} begins: restore it, or begin in another folder"
             )
         system, inner = place(path)
         return dt.datetime.fromisoformat(pq.read_schema(inner, filesystem=system).metadata[_OVER].decode())

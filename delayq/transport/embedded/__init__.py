@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from delayq.errors import InvalidURL, NoEmbeddedServer
+from delayq.transport.url_remedy import may_hold_password
 
 if TYPE_CHECKING:
     import redis
@@ -50,12 +51,17 @@ def default_folder() -> Path:
     """Return the default folder of the store: DELAYQ_HOME, or else ``./.delayq``.
 
     Raises:
-        InvalidURL: DELAYQ_REQUIRE_URL forbids a default store, for example because the disk is not permanent.
+        InvalidURL: DELAYQ_REQUIRE_URL forbids a default store, for example because the disk is not permanent; or
+            DELAYQ_HOME is a URL.
     """
-    home = Path(os.environ.get("DELAYQ_HOME") or ".delayq")
+    named = os.environ.get("DELAYQ_HOME") or ".delayq"
+    if may_hold_password(named):  # folders are shown
+        raise InvalidURL("DELAYQ_HOME is a URL: set DELAYQ_URL to it, and DELAYQ_HOME to a folder")
+    home = Path(named)
     if os.environ.get("DELAYQ_REQUIRE_URL", "0") not in ("", "0"):
         raise InvalidURL(
             f"DELAYQ_REQUIRE_URL forbids the embedded store in {home}: set DELAYQ_URL to a server, or to "
-            "embedded:///FOLDER to keep a store in that folder"
+            "embedded:///FOLDER to keep a store in that folder; in a command of delayq consume --exec, give "
+            "--exec-with-url to the consumer"
         )
     return home

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from delayq.errors import NoEmbeddedServer, StoreError, StoreTooNew
+from delayq.errors import InvalidURL, NoEmbeddedServer, StoreError, StoreTooNew
+from delayq.transport.url_remedy import may_hold_password
 
 OLDEST = (6, 2, 0)
 LAST_COMMON = (7, 3)  # Valkey was forked from Redis 7.2; neither reads the files of later versions of the other
@@ -121,6 +122,8 @@ def write_version(folder: Path, version: Version) -> None:
 
 def _candidates() -> Iterator[Path]:
     named = os.environ.get("DELAYQ_REDIS_SERVER")
+    if named and may_hold_password(named):  # programs are shown
+        raise InvalidURL("DELAYQ_REDIS_SERVER is a URL: set DELAYQ_URL to it, and DELAYQ_REDIS_SERVER to a program")
     if named:
         yield Path(shutil.which(named) or named)
         return
