@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
+
+import msgspec
 
 from delayq.errors import DelayqError
 from delayq.model.consumer_info import ConsumerInfo
@@ -19,11 +21,17 @@ from delayq.protocol.operation import Operation, execute, unwrap
 from delayq.protocol.queue_commands import QueueCommands
 
 
-def why(context: QueueContext, message_id: str, ledger: Sequence[Event] | None = None) -> Operation[str]:
+def why(
+    context: QueueContext,
+    message_id: str,
+    ledger: Sequence[Event] | None = None,
+    shown: Callable[[str], str] = str,
+) -> Operation[str]:
     """Read everything that may hold the message back, and explain.
 
     Args:
         ledger: the message's ledger entries, earliest first; if not given, they are searched.
+        shown: returns the visible form of an error or a reason, such as without secrets.
     """
     check_id(message_id)
     shards = yield from context.opened()
@@ -41,6 +49,11 @@ def why(context: QueueContext, message_id: str, ledger: Sequence[Event] | None =
     consumers: Sequence[ConsumerInfo] = ()
     if not ledger and info is not None and info.state == "unack":
         consumers = yield from presence.consumers(context)
+    if info is not None:
+        error, reason = (text and shown(text) for text in (info.error, info.reason))
+        info = msgspec.structs.replace(info, error=error, reason=reason)
+    if ledger:
+        ledger = [msgspec.structs.replace(each, reason=each.reason and shown(each.reason)) for each in ledger]
     return sentence(Known(context.name, message_id, info, standing, limits, last_seen, ledger, consumers))
 
 

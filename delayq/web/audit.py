@@ -21,6 +21,9 @@ Audit = Callable[[Mapping[str, Any]], None]
 MOST = 1000
 """Characters of each text in an audit line: errors may repeat the content of a form."""
 
+TEXTS = ("outcome", "told", "all")
+"""The fields of an audit line that may repeat what was typed, without hidden values."""
+
 
 def logged(line: Mapping[str, Any]) -> None:
     """Write an audit line to the log."""
@@ -48,7 +51,8 @@ async def audited(request: Request, action: str, **about: Any) -> AsyncIterator[
 def note(request: Request, line: Mapping[str, Any]) -> None:
     """Write an audit line."""
     visit(request).noted = True
-    request.app.state.audit({name: _bounded(value) for name, value in line.items() if value is not None})
+    texts = {name: render.redaction(request).text(line[name]) for name in TEXTS if isinstance(line.get(name), str)}
+    request.app.state.audit({name: _bounded(value) for name, value in {**line, **texts}.items() if value is not None})
 
 
 def note_refusal(request: Request, why: str, verdict: str = "refused") -> None:

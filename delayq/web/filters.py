@@ -59,6 +59,7 @@ class MessageFilter(msgspec.Struct, frozen=True, kw_only=True):
             known[fields["where"]] = fields["text"]
         if known.get("state", "pending") not in STATES:
             raise InvalidInput(f"unknown state {known['state']!r}; expected one of {', '.join(STATES)}")
+        known |= {name: redaction.text(known[name]) for name in ("error", "reason", "kind") if name in known}
         redaction.check_payload(known.get("payload", ""))
         redaction.check_header(known.get("header", "").partition("=")[0])
         return cls(**known, redaction=redaction)
@@ -107,7 +108,7 @@ class MessageFilter(msgspec.Struct, frozen=True, kw_only=True):
             f"from {self.since}" if self.since else "",
             f"until {self.until}" if self.until else "",
         ]
-        return " ".join([WORDS[self.state], *filter(None, told)])
+        return self.redaction.text(" ".join([WORDS[self.state], *filter(None, told)]))
 
 
 FIELDS = tuple(name for name in MessageFilter.__struct_fields__ if name != "redaction")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -15,16 +14,23 @@ from delayq.model.event import Event
 from delayq.model.message_info import MessageInfo
 from delayq.model.record import DeadRecord
 from delayq.web.forms import InvalidField
+from delayq.web.hidden_names import HiddenNames, TooMuch, is_value, opening, plain_name
+from delayq.web.json_redaction import JsonRedaction
 
 REDACTED = "[redacted]"
-MOST = 1024 * 1024  # bytes of a payload that is searched; a larger one is hidden as a whole
+MOST = 1024 * 1024  # bytes of a payload, and characters of a text, that are searched; a larger one is hidden as a whole
+MOST_NESTED = 16  # times that JSON may contain JSON as text
+MOST_TEXTS = 20_000  # of a payload that contain a name or an encoding of one; a payload with more is hidden as a whole
+
+_SEPARATOR = re.compile(r"(?:\\*[\"']?\s*[:=])?")
+_HIDDEN = f'"{REDACTED}"'
 
 
 class Redaction:
-    """Hides the values of named fields and headers, in upper or lower case, at any depth of a payload.
+    """Hides the values of named fields and headers, at any depth of a payload and however the names are encoded.
 
-    Content that cannot be searched is hidden as a whole: bytes that are not a JSON object or list, and payloads over a
-    megabyte. In other text, such as errors, the rest of a line after a name and ``=`` or ``:`` is hidden.
+    Content that cannot be searched is hidden as a whole: bytes that are not a JSON object or list, payloads over a
+    megabyte, and texts encoded too many times over. In other text, such as errors, all that follows a name is hidden.
 
     Args:
         names: the names of fields and headers; without names, everything is shown.
@@ -37,14 +43,12 @@ class Redaction:
         if isinstance(names, str):
             raise InvalidInput(f"redact {names!r} is a string: give a list of names")
         known = list(names)
-        if wrong := [name for name in known if not isinstance(name, str) or not name.strip()]:
+        if wrong := [name for name in known if not isinstance(name, str) or not plain_name(name)]:
             raise InvalidInput(f"redact {wrong[0]!r} is not the name of a field: give a list of names")
-        self.names = frozenset(name.strip().casefold() for name in known)
-        each = "|".join(map(re.escape, sorted(self.names, key=len, reverse=True)))
-        self._line = re.compile(rf"(?im)((?:{each})\\?[\"']?\s*[:=])\s*.*$")
+        self._names = HiddenNames(known)
 
     def __bool__(self) -> bool:
-        return bool(self.names)
+        return bool(self._names)
 
     def info(self, info: MessageInfo) -> MessageInfo:
         """Return a message without hidden values in its payload, headers, error and reason."""
@@ -78,7 +82,13 @@ class Redaction:
 
     def headers(self, headers: Mapping[str, Any]) -> dict[str, Any]:
         """Return headers without hidden values, or the fields of an entry of another program."""
-        return {name: self._value(name, value) if self else value for name, value in headers.items()}
+        if not self:
+            return dict(headers)
+        try:
+            with self._names.bounded(MOST_TEXTS):
+                return self._headers(headers)
+        except TooMuch:
+            return {REDACTED: REDACTED}
 
     def letter(self, letter: DeadRecord) -> DeadRecord:
         """Return a dead letter without hidden values in its reason and errors; its record is unchanged."""
@@ -89,8 +99,8 @@ class Redaction:
         return event if not event.reason else msgspec.structs.replace(event, reason=self.text(event.reason))
 
     def text(self, text: str) -> str:
-        """Return a text without hidden values: each line is cut before the value of a hidden name."""
-        return self._line.sub(rf"\1 {REDACTED}", text) if self and self._mentions(text) else text
+        """Return a text without hidden values: if it is not JSON, all that follows a hidden name is cut off."""
+        return self._text(text) if self else text
 
     def check_payload(self, text: str) -> None:
         """Raise InvalidField for a search in payloads, which would answer guesses at hidden values."""
@@ -99,7 +109,7 @@ class Redaction:
 
     def check_header(self, name: str) -> None:
         """Raise InvalidField for a search for the value of a hidden header."""
-        if name.casefold() in self.names:
+        if self and self._names.is_field(name):
             raise InvalidField("header", f"header {name!r} cannot be searched: this dashboard hides it (--redact)")
 
     def _body(self, envelope: Envelope) -> bytes | None:
@@ -108,47 +118,54 @@ class Redaction:
         if len(body) > MOST or (envelope.kind != JSON and body.lstrip()[:1] not in (b"{", b"[")):
             return None
         try:
-            return self._json(body.decode())
-        except (ValueError, RecursionError, msgspec.MsgspecError):
+            with self._names.bounded(MOST_TEXTS):
+                return self._json(body.decode()).encode()
+        except (ValueError, RecursionError, msgspec.MsgspecError, TooMuch):
             return None
 
-    def _json(self, text: str) -> bytes:
-        """Return JSON without hidden values, with numbers exactly as written; raises ValueError or RecursionError."""
-        if not self._mentions(text):
-            msgspec.json.decode(text)  # checks it
-            return text.encode()
-        found = json.loads(text, object_pairs_hook=self._object, parse_float=_number, parse_constant=_refuse)
-        return msgspec.json.encode(self._shown(found))
+    def _headers(self, headers: Mapping[str, Any]) -> dict[str, Any]:
+        is_pair = any(isinstance(value, str) and self._names.are_all_of(value) for value in headers.values())
+        return {
+            self.text(name): REDACTED if is_pair or self._names.is_field(name) else self._value(value)
+            for name, value in headers.items()
+        }
 
-    def _object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        return {name: self._value(name, value) for name, value in pairs}
-
-    def _value(self, name: str, value: Any) -> Any:
-        return REDACTED if name.casefold() in self.names else self._shown(value)
-
-    def _shown(self, value: Any) -> Any:
-        """Return a value without hidden values in its texts; its objects have been searched already."""
-        if isinstance(value, list):
-            return [self._shown(each) for each in value]
+    def _value(self, value: Any) -> Any:
         if isinstance(value, bytes):
             return REDACTED.encode()
-        if not isinstance(value, str) or not self._mentions(value):
-            return value
-        if value.lstrip()[:1] in ("{", "["):  # JSON within JSON
+        return self._text(value) if isinstance(value, str) else value
+
+    def _text(self, text: str, nested: int = 0) -> str:
+        if len(text) > MOST:
+            return REDACTED
+        if not self._names.are_in(text):
+            return text
+        if text.lstrip()[:1] in ("{", "[", '"') and nested < MOST_NESTED:
             try:
-                return self._json(value).decode()
-            except (ValueError, RecursionError, msgspec.MsgspecError):
-                return REDACTED
-        return self.text(value)
+                return self._json(text, nested + 1)
+            except (RecursionError, msgspec.MsgspecError):
+                pass
+        return self._cut(text) if self._names.have_values_in(text) else text
 
-    def _mentions(self, text: str) -> bool:
-        folded = text.casefold()
-        return "\\" in text or any(name in folded for name in self.names)  # an escape may spell a name
+    def _cut(self, text: str) -> str:
+        """Return the beginning of a text that has a hidden value; nothing of it if an encoded name comes first."""
+        place = self._names.place(text)
+        if place is None or self._names.have_values_in(text[: place[0]]):
+            return REDACTED
+        start, end = place
+        if is_value(text, start, end):
+            return text[: opening(text, start) or 0] + REDACTED
+        separator = _SEPARATOR.match(text, end)
+        return f"{text[: separator.end() if separator else end]} {REDACTED}"
 
+    def _json(self, text: str, nested: int = 0) -> str:
+        """Return JSON without hidden values, and the rest exactly as written.
 
-def _number(text: str) -> msgspec.Raw:
-    return msgspec.Raw(text.encode())
-
-
-def _refuse(text: str) -> None:
-    raise ValueError(f"{text} is not JSON")
+        Raises:
+            MsgspecError: it is not JSON.
+            RecursionError: it is too deep.
+        """
+        msgspec.json.decode(text)  # checks it
+        if nested == 0 and "\\\\" not in text and not self._names.are_in(text):  # with them, each text tells more
+            return text
+        return JsonRedaction(text, self._names, lambda each: self._text(each, nested), _HIDDEN).result()

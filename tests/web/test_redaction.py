@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 
@@ -13,6 +14,7 @@ from delayq.model.envelope import JSON, RAW, Envelope
 from delayq.web import app
 from delayq.web.redaction import MOST, REDACTED, Redaction
 from tests.harness.servers import RedisServer
+from tests.harness.web import encodings
 from tests.web.conftest import Enter
 from tests.web.test_actions import QUEUE, ids, run, send
 from tests.web.test_every_route import PAGES, ROUTES, STEPS, quoted_path
@@ -75,7 +77,12 @@ def test_other_values_are_shown(enter: Enter, stocked: Queue):
     ("body", "shown"),
     [
         (b'{"n":1.10,"big":123456789012345678901234567890}', None),
-        (b'[{"pass\\u0077ord":{"a":"x"},"n":1.10}]', b'[{"password":"[redacted]","n":1.10}]'),
+        (b'[{"pass\\u0077ord":{"a":"x"},"n":1.10}]', b'[{"pass\\u0077ord":"[redacted]","n":1.10}]'),
+        (b'{"password":1, "n" : -0.10e+2,"n":123456789012345678901234567890,"e":"\\u00e9"}',
+         b'{"password":"[redacted]", "n" : -0.10e+2,"n":123456789012345678901234567890,"e":"\\u00e9"}'),
+        (b'{"password":1,"password":{"a":[1]},"b":[]}', b'{"password":"[redacted]","password":"[redacted]","b":[]}'),
+        (b'{"a":["password","x"],"b":1}', b'{"a":"[redacted]","b":1}'),
+        (b'{"a":{"name":"password","value":"x"},"b":1}', b'{"a":"[redacted]","b":1}'),
         (b'{"in":"{\\"password\\":\\"x\\"}"}', b'{"in":"{\\"password\\":\\"[redacted]\\"}"}'),
         (b'"password=x"', b'"password= [redacted]"'),
         (b'{"password":"x"', b"[redacted]"),
@@ -94,9 +101,79 @@ def test_bytes_that_are_not_json_are_hidden_as_a_whole(body: bytes, shown: bytes
     assert Redaction().envelope(Envelope(1, RAW, body, 0)).body == body
 
 
-def test_text_loses_the_rest_of_a_line_after_a_name():
-    told = Redaction(["token"]).text('a\n{"access_token": "x", "n": 1}\nToken:\n  x\nno token')
-    assert told == f'a\n{{"access_token": {REDACTED}\nToken: {REDACTED}\nno token'
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ('a\n{"access_token": "x", "n": 1}\nToken:\n  x\nno token', f'a\n{{"access_token": {REDACTED}'),
+        ("HTTP 401: token=x", f"HTTP 401: token= {REDACTED}"),
+        ("bad token x", f"bad token {REDACTED}"),
+        ("T\u200bOKEN: x", f"T\u200bOKEN: {REDACTED}"),
+        ("\uff54oken: x", f"\uff54oken: {REDACTED}"),
+        ("\U0001d42doken: x", f"\U0001d42doken: {REDACTED}"),
+        ("tok%65n=x, token=y", REDACTED),
+        ("ValueError: {'value': 'x', 'name': 'token'}", f"ValueError: {REDACTED}"),
+        ('{"error": "no", "token": "x"}', f'{{"error": "no", "token": "{REDACTED}"}}'),
+    ],
+)
+def test_text_is_cut_off_after_a_name(text: str, shown: str):
+    assert Redaction(["token"]).text(text) == shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "no token",
+        "KeyError: 'token'",
+        "wrong token!",
+        "2 tokens left, token_bucket is full, in tokenizer.py line 3",
+        "50 % of https://example.org/a?b=%20c&d=e+f, C:\\new\\table \u2028 größer als &lt;b&gt;",
+        "0b8f2c1e-6f0e-4a6b-9a3f-2f4f6f1f5a10 eyJ1c2VyIjogImFubiIsICJuIjogMX0= deadbeefdeadbeefdeadbeef",
+        "a" * 100_000,
+        "\\" * 1000,
+    ],
+)
+def test_text_without_a_hidden_value_is_shown_as_it_is(text: str):
+    redaction, payload = Redaction(["token"]), json.dumps({"note": text, "n": [1.5, None], "größe": text}).encode()
+    assert redaction.text(text) == text
+    assert redaction.headers({"note": text, "n": 1}) == {"note": text, "n": 1}
+    assert redaction.envelope(Envelope(1, JSON, payload, 0)).body == payload
+
+
+@pytest.mark.parametrize("name", encodings.NAMES)
+def test_value_of_a_hidden_name_is_hidden_however_it_is_encoded(name: str):
+    redaction, shown = Redaction(encodings.NAMES), list[str]()
+    for label, value in encodings.cases(name):
+        text = value if isinstance(value, str) else json.dumps(value)
+        payloads = [json.dumps({"kept": "ann", "note": value}, ensure_ascii=is_ascii) for is_ascii in (True, False)]
+        bodies = [redaction.envelope(Envelope(1, JSON, each.encode(), 0)).body.decode() for each in payloads]
+        told = [*bodies, str(redaction.headers({"note": text}))]
+        told += [redaction.text(each) for each in (text, " ".join(text.split()))]  # as errors may be stored
+        shown += [label] * any(map(encodings.shows_secret, told))
+        assert all(each.startswith('{"kept": "ann", "note": ') for each in bodies), label
+    assert shown == []
+
+
+@pytest.mark.parametrize(
+    "part", ["\\", "{", "%25", "\\u0070%", "=\n", "+A", "p\u200b", "token-", "api \n", "A", "\x1b[0;", "&#"]
+)
+def test_texts_of_a_megabyte_are_searched_or_hidden(part: str):
+    """With a pattern that backtracks, one of them would take hours."""
+    redaction, text = Redaction(["token", "api key", "-"]), part * ((MOST - 100) // len(part.encode()))
+    assert redaction.text(f"{text} token: {SECRET}").endswith(REDACTED)
+    body = json.dumps({"a": text[: MOST // 8], "token": SECRET}).encode()
+    assert SECRET.encode() not in redaction.envelope(Envelope(1, JSON, body, 0)).body
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        json.dumps([f"token={n}" for n in range(30_000)]),
+        json.dumps([f"token={SECRET}"] * 30_000),
+        json.dumps({"a": "%25" * 10 + "70", "token": SECRET}),
+    ],
+)
+def test_what_takes_too_long_to_search_is_hidden(body: str):
+    assert SECRET.encode() not in Redaction(["token"]).envelope(Envelope(1, JSON, body.encode(), 0)).body
 
 
 @pytest.mark.parametrize(("field", "text"), [("payload", "hun"), ("header", "x-TOKEN=hunter2")])
@@ -152,7 +229,12 @@ def test_edit_keeps_hidden_values(enter: Enter, stocked: Queue):
 
 
 @pytest.mark.parametrize(
-    ("redact", "told"), [("password", "give a list of names"), ([" "], "is not the name of a field")]
+    ("redact", "told"),
+    [
+        ("password", "give a list of names"),
+        ([" "], "is not the name of a field"),
+        (["a", "\u200b"], "is not the name of a field"),
+    ],
 )
 def test_invalid_names_are_refused(redact: list[str], told: str):
     with pytest.raises(InvalidInput, match=told):

@@ -281,11 +281,11 @@ async def get_message(request: Request) -> Explained:
     events, after = ([], "") if info is not None else await _look(request, explain.NEWEST)
     if info is None and not events and not after:
         raise HTTPException(404, f"Queue {queue.name} has no message {message_id}.")
-    why = await queue.execute(explain.why, message_id, events[::-1] or None) if info or events else None
+    redaction, told = render.redaction(request), events[::-1] or None
+    why = await queue.execute(explain.why, message_id, told, redaction.text) if info or events else None
     unknown = f"{message_id} is not in queue {queue.name}; the ledger is long: request the message's history."
-    redaction = render.redaction(request)
     seen = None if info is None else _message(info, redaction)
-    return Explained(message=seen, why=redaction.text(why) if why else unknown)
+    return Explained(message=seen, why=why or unknown)
 
 
 async def get_history(request: Request, query: HistoryQuery) -> History:
@@ -321,7 +321,8 @@ def _message(info: MessageInfo, redaction: Redaction, sizes: Mapping[str, int] |
     Args:
         sizes: the stored bytes of each payload, for lists that leave some unread.
     """
-    shown, fields = redaction.info(info), payload_fields(info.envelope, redaction, (sizes or {}).get(info.id))
+    fields = payload_fields(info.envelope, redaction, (sizes or {}).get(info.id))
+    shown = redaction.info(msgspec.structs.replace(info, envelope=None))
     return of(Message, shown, timeout_seconds=info.timeout, headers=header_values(shown.headers), **fields)
 
 

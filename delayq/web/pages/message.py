@@ -43,7 +43,7 @@ async def message(request: Request) -> Response:
         404 if info is None and not events and not link else 200,
         id=message_id,
         info=None if info is None else redaction.info(info),
-        why=why or redaction.text(await queue.execute(explain.why, message_id, events[::-1])),
+        why=why or await queue.execute(explain.why, message_id, events[::-1], redaction.text),
         payload=None if info is None else payload_of(info, redaction, is_whole),
         is_whole=is_whole,
         has_ledger=(await queue.configuration()).events is not None,

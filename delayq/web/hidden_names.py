@@ -1,0 +1,196 @@
+"""The names of hidden fields, and where a text contains one, however it is written or encoded."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
+from typing import Any
+
+from delayq.web.decodings import Undecided, forms
+
+MOST_FOLDED = 70_000
+"""The number of characters whose normal form is remembered."""
+
+MOST_REMEMBERED = 4096
+"""The number of short texts of which is remembered whether they contain a name: most are names of fields."""
+
+SHORT = 40  # characters
+
+MOST_OF_NAME = 1000  # characters of a name, encoded
+
+_WORD = re.compile(r"[^\W_]")
+_SPECIAL = re.compile(r"[^ !\"#$'-*,-<>-\[\]-~]")  # \, %, &, +, =, and what is not printable
+_SQUEEZED = str.maketrans("", "", "\n +")
+
+
+class _Folded(dict[int, str]):
+    """The normal form of each character, filled as they occur."""
+
+    def __missing__(self, point: int) -> str:
+        if len(self) >= MOST_FOLDED:
+            self.clear()
+        self[point] = found = _folded(chr(point))
+        return found
+
+
+def _folded(char: str) -> str:
+    plain = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", char).casefold())
+    return "".join("\n" if _may_be_unseen(each) else " " if each.isspace() else _SAME.get(each, each) for each in plain)
+
+
+def _may_be_unseen(char: str) -> bool:
+    return unicodedata.category(char) in _UNSEEN_KINDS or char in "\u115f\u1160\u2800\ufffd"  # fillers that are letters
+
+
+_SAME = {"\u0131": "i"}  # the dotless i of Turkish: the small form of I there
+_UNSEEN_KINDS = {"Cc", "Cf", "Cs", "Co", "Cn", "Mn", "Me"}
+_FOLDED = _Folded()
+
+
+def normal(text: str) -> str:
+    """Return the normal form of a text, in which names are searched: case and compatibility forms do not count.
+
+    Each character that may be invisible, such as a zero-width space, an accent or a line end, becomes a line end.
+    """
+    return text.lower() if text.isascii() and text.isprintable() else text.translate(_FOLDED)
+
+
+def plain_name(name: str) -> str:
+    """Return the normal form of a name; empty if nothing of it is visible."""
+    return normal(name).replace("\n", "").strip()
+
+
+class TooMuch(Exception):
+    """There are too many texts to search."""
+
+
+class HiddenNames:
+    """The names of hidden fields, each visible.
+
+    A text contains a name if no letter or digit follows: ``access_token`` contains ``token``, and ``tokens`` does not.
+    A field is hidden if no letter or digit stands before the name either, as in ``user.token``.
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        given = list(names)
+        self._is_ascii = all(map(str.isascii, given))
+        known = sorted(set(map(plain_name, given)))
+        self._squeezed = [name.translate(_SQUEEZED) for name in known]
+        self._shortest = min(map(len, self._squeezed), default=0) + 2  # with a separator and a value
+        self._run = re.compile(rf"[A-Za-z0-9/_-]{{{-(-self._shortest * 4 // 3)}}}")
+        name = rf"(?:{'|'.join(map(_pattern, known))})(?![-_]{{0,8}}[^\W_])"
+        self._name = re.compile(name)
+        self._field = re.compile(rf"(?<![^\W_])(?<![^\W_][-_]){name}")
+        self._alone = re.compile(rf"[\W_]*(?:[^ ]*(?<![^\W_])(?<![^\W_][-_]))?{name}[\W_]*")
+        self._left: float = math.inf
+        self._are_in_short = lru_cache(MOST_REMEMBERED)(self._are_in)
+
+    def __bool__(self) -> bool:
+        return bool(self._squeezed)
+
+    @contextlib.contextmanager
+    def bounded(self, most: int) -> Iterator[None]:
+        """Raise TooMuch if the block searches more texts than this; those that are harmless at first sight are free."""
+        self._left = most
+        try:
+            yield
+        finally:
+            self._left = math.inf
+
+    def are_in(self, text: str) -> bool:
+        """Whether a text or anything that it stands for contains a name, or nobody can say."""
+        return self._are_in_short(text) if len(text) <= SHORT else self._are_in(text)
+
+    def is_field(self, name: str) -> bool:
+        """Whether a field with this name is hidden, or nobody can say."""
+        return self._any(self._field.search, name)
+
+    def have_values_in(self, text: str) -> bool:
+        """The same, and a value may follow the name or be in front of it."""
+        return self._any(self._value, text)
+
+    def are_all_of(self, text: str) -> bool:
+        """Whether a text is nothing but the name of a hidden field."""
+        return len(text) <= MOST_OF_NAME and self._any(self._alone.fullmatch, text, if_undecided=False)
+
+    def place(self, text: str) -> tuple[int, int] | None:
+        """Return the start and the end of the first name in a text as it is written, or None."""
+        match = self._name.search(normal(text))
+        return match and (_before(text, match.start()), _before(text, match.end() - 1) + 1)
+
+    def _are_in(self, text: str) -> bool:
+        return self._any(self._name.search, text)
+
+    def _value(self, form: str) -> Any:
+        match = self._name.search(form)
+        return match and (_WORD.search(form, match.end()) or is_value(form, match.start(), match.end()))
+
+    def _any(self, wanted: Callable[[str], Any], text: str, if_undecided: bool = True) -> bool:
+        if self._is_harmless(text):
+            return False
+        self._left -= 1
+        if self._left < 0:
+            raise TooMuch
+        try:
+            found = map(normal, forms(text, self._shortest, self._is_ascii))
+            return any(wanted(each) for each in found if self._may_be_in(each))
+        except Undecided:
+            return if_undecided
+
+    def _is_harmless(self, text: str) -> bool:
+        """Whether a text stands for nothing else and contains no name: a quick look, which most texts pass."""
+        if not text.isascii() or _SPECIAL.search(text) or self._run.search(text):
+            return False
+        return not self._may_be_in(text.lower())
+
+    def _may_be_in(self, form: str) -> bool:
+        squeezed = form.translate(_SQUEEZED)
+        return any(name in squeezed for name in self._squeezed)
+
+
+def is_value(text: str, start: int, end: int) -> bool:
+    """Whether a name in a text is itself a value, so that the value of the field may be in front of it.
+
+    For example, in ``value=x name=password`` and in ``{'value': 'x', 'name': 'password'}``.
+    """
+    before = text[max(0, start - 8) : start]
+    if _SEPARATED.match(text, end) or not (_GIVEN.search(before) or _QUOTED.search(before)):
+        return False
+    return bool(_GIVEN.search(before) or opening(text, start) is not None)
+
+
+def opening(text: str, end: int) -> int | None:
+    """Return the place of the first bracket in the beginning of a text, or None."""
+    match = _OPENING.search(text, 0, end)
+    return match and match.start()
+
+
+_SEPARATED = re.compile(r"""\\*["']?\s*[:=]""")
+_GIVEN = re.compile(r"""=[\s\\]*["']?\Z""")
+_QUOTED = re.compile(r"""["']\Z""")
+_OPENING = re.compile(r"[\[({<]")
+
+
+def _pattern(name: str) -> str:
+    """Return a pattern of a name with invisible characters anywhere, and with plus signs for spaces, as in forms."""
+    words = (r"\n*+".join(map(re.escape, word)) for word in name.split())
+    return r"[ \n+]++".join(words)
+
+
+def _before(text: str, position: int) -> int:
+    """Return where in a text the character is that a position in its normal form belongs to."""
+    if text.isascii():
+        return position
+    start, size = 0, len(text)
+    while size > 1:
+        half = size // 2
+        length = len(normal(text[start : start + half]))
+        if length <= position:
+            start, position, size = start + half, position - length, size - half
+        else:
+            size = half
+    return start
