@@ -8,7 +8,7 @@ from http import HTTPStatus
 from typing import Any, TypeAlias
 
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from delayq.errors import DelayqError, InvalidInput, ServerError, StoreError
@@ -65,6 +65,8 @@ def refused(request: Request, error: Exception) -> Response:
 
 def broken(request: Request, error: Exception) -> Response:
     """Report a bug, without details."""
+    if isinstance(error, ClientDisconnect):  # no bug, and nobody gets the answer
+        return Response(status_code=400)
     log.error("dashboard failed", path=request.url.path, exc_info=error)
     return page(request, 500, "Internal error: see the dashboard’s log.")
 

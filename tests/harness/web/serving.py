@@ -8,10 +8,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import uvicorn
 from playwright.sync_api import Browser, sync_playwright
 
 from delayq.web import Dashboard
+from delayq.web.http_server import Server
 from tests.harness.waiting import eventually
 
 
@@ -19,7 +19,7 @@ from tests.harness.waiting import eventually
 def served(dashboard: Dashboard) -> Iterator[str]:
     """Serve a dashboard on a free port until the block ends; yield its address."""
     listening = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(dashboard, log_config=None, timeout_graceful_shutdown=10))
+    server = Server(dashboard)
     thread = threading.Thread(target=server.run, args=([listening],))
     thread.start()
     try:
