@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import signal
 import socket
 import sys
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from delayq.errors import InvalidInput
+from delayq.transport.http_connections import host_names, is_loopback
 
 from .logging import LogFormat, LogLevel, configure
 from .options import NamedServer, command, log_options, prefix_option, servers_option
@@ -20,9 +20,6 @@ from .output import note
 
 if TYPE_CHECKING:
     from delayq.web import Login
-
-LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
-STOP_SECONDS = 5
 
 
 @command(
@@ -110,13 +107,14 @@ def dashboard(
         click.echo(web.user_line(new_user, role, _password()))
         return 0
     login = _login(web, token, users_file, role)
-    if login is None and not _is_loopback(host):
+    if login is None and not is_loopback(host):
         raise click.UsageError(
             f"--host {host} lets other machines connect, so users must log in: give --users-file, or a --token of at "
             "least 16 characters"
         )
-    known = [*((*LOOPBACK, host) if _is_loopback(host) else ()), *hosts]
-    app = web.app(_servers(places), prefix=prefix, read_only=read_only, login=login, hosts=known, redact=redact)
+    app = web.app(
+        _servers(places), prefix=prefix, read_only=read_only, login=login, hosts=host_names(host, hosts), redact=redact
+    )
     _serve(app, _listening(host, port), behind, f"/{root_path.strip('/')}" if root_path.strip("/") else "")
     return 0
 
@@ -151,13 +149,6 @@ def _password() -> str:
     return password
 
 
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
 def _listening(host: str, port: int) -> socket.socket:
     address = host.strip("[]")
     try:
@@ -169,19 +160,15 @@ def _listening(host: str, port: int) -> socket.socket:
 
 
 def _serve(app: Any, listening: socket.socket, behind: str | None, root_path: str) -> None:
-    import uvicorn  # noqa: PLC0415  # an extra
+    from delayq.web.http_server import Server  # noqa: PLC0415  # an extra
 
     with listening:
         address, port = listening.getsockname()[:2]
         shown = f"[{address}]" if ":" in address else address
         note(f"the dashboard is at http://{shown}:{port}{root_path}/ (Ctrl-C stops it)")
-        config = uvicorn.Config(
-            app, log_config=None, access_log=False, server_header=False, root_path=root_path,
-            proxy_headers=behind is not None, forwarded_allow_ips=behind, timeout_graceful_shutdown=STOP_SECONDS,
-        )  # fmt: skip
         previous = {each: signal.signal(each, signal.SIG_IGN) for each in (signal.SIGINT, signal.SIGTERM)}
         try:  # uvicorn shuts down cleanly and then raises the signal again, which is not needed here
-            uvicorn.Server(config).run(sockets=[listening])
+            Server(app, behind=behind, root_path=root_path).run(sockets=[listening])
         finally:
             for number, old in previous.items():
                 signal.signal(number, old)

@@ -42,6 +42,13 @@ SECONDS = 5.0  # how long --once waits for a server
     help="The address to listen on; 0.0.0.0 means all (needed in a container).",
 )
 @click.option(
+    "--allow-host",
+    "hosts",
+    multiple=True,
+    metavar="NAME",
+    help="A host name that scrapers may use; repeatable. Default: the loopback names on a loopback address, else any.",
+)
+@click.option(
     "--topic",
     "topics",
     multiple=True,
@@ -60,8 +67,9 @@ SECONDS = 5.0  # how long --once waits for a server
 @servers_option
 @prefix_option
 def exporter(
-    places: Sequence[NamedServer], prefix: str, port: int, host: str, topics: Sequence[str], max_queues: int, once: bool
-) -> int:
+    places: Sequence[NamedServer], prefix: str, port: int, host: str, hosts: Sequence[str], topics: Sequence[str],
+    max_queues: int, once: bool,
+) -> int:  # fmt: skip
     """Serve /metrics of all queues and topics of each --url until SIGTERM or Ctrl-C. New ones appear within a minute.
 
     One exporter per server is enough. With several servers, each sample has a label server, with the server's name or
@@ -87,7 +95,7 @@ def exporter(
         if once:
             _note_away(servers)
             return _print(metrics)
-        with stopping() as stop, metrics_server(library, host, port, routes(metrics, lambda _: "")):
+        with stopping() as stop, metrics_server(library, host, port, routes(metrics, lambda _: ""), hosts):
             stop.wait()
     return 0
 

@@ -158,10 +158,12 @@ def routes(metrics: Metrics, trouble: Callable[[bool], str]) -> dict[str, Callab
     }
 
 
-def metrics_server(library: Any, host: str, port: int, routes: Mapping[str, Route]) -> MetricsServer:
+def metrics_server(
+    library: Any, host: str, port: int, routes: Mapping[str, Route], hosts: Sequence[str] = ()
+) -> MetricsServer:
     """Return the metrics server; if it cannot listen, fail with exit code 1, not 2."""
     try:
-        server: MetricsServer = library.MetricsServer(host, port, routes)
+        server: MetricsServer = library.MetricsServer(host, port, routes, hosts)
     except InvalidInput as error:
         raise click.ClickException(str(error)) from error
     return server

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import ipaddress
 import time
 from collections.abc import Callable
+
+from delayq.transport.http_connections import place_of
 
 SECONDS = 60.0
 MOST = 5
@@ -37,14 +38,3 @@ class LoginThrottle:
         """Forget one guess from an address, since it was right. Others still count: users can guess at other users."""
         if own := self._guesses.get(place_of(address)):
             own.pop()
-
-
-def place_of(address: str) -> str:
-    """Return what counts as one address: for IPv6 the /64 network, since one client has all its addresses."""
-    try:
-        found = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return address
-    if isinstance(found, ipaddress.IPv4Address):
-        return str(found)
-    return str(found.ipv4_mapped or ipaddress.ip_network((found, 64), strict=False))

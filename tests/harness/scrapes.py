@@ -39,9 +39,10 @@ def _has(labels: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
     return all(labels.get(name) == value for name, value in wanted.items())
 
 
-def get(url: str, accept: str = "", seconds: float = 60) -> tuple[int, str, Any]:
-    """Fetch a page; return its status, text and headers."""
-    request = urllib.request.Request(url, headers={"Accept": accept} if accept else {})
+def get(url: str, accept: str = "", seconds: float = 60, host: str = "") -> tuple[int, str, Any]:
+    """Fetch a page, perhaps under another host name; return its status, text and headers."""
+    headers = {name: value for name, value in {"Accept": accept, "Host": host}.items() if value}
+    request = urllib.request.Request(url, headers=headers)
     try:
         with urllib.request.urlopen(request, timeout=seconds) as answer:
             return answer.status, answer.read().decode(), answer.headers

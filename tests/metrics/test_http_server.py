@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -147,6 +148,79 @@ def test_page_that_cannot_be_made_gives_a_server_error_and_is_logged():
             status, text, _ = get(f"http://127.0.0.1:{served.port}/metrics")
     assert (status, text) == (500, "internal error: see the log\n")
     assert [line["event"] for line in lines if line["log_level"] == "error"] == ["request failed"]
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (b"GET /healthz HTTP/1.1\r\nHost: localhost:1\r\n\r\n", 200),
+        (b"\r\nGET /healthz?x HTTP/1.1\r\nHOST: 127.0.0.1\r\n\r\n", 200),
+        (b"HEAD /healthz HTTP/1.1\r\nHost: [::1]:8701\r\n\r\n", 200),
+        (b"GET /healthz HTTP/1.1\nHost: ops.example.org\n\n", 200),
+        (b"GET /healthz HTTP/1.0\r\n\r\n", 200),
+        (b"GET /healthz HTTP/1.1\r\nHost: evil.example\r\n\r\n", 421),
+        (b"GET /healthz HTTP/1.1\r\nHost: [\r\n\r\n", 421),
+        (b"GET /healthz HTTP/1.1\r\n\r\n", 400),
+        (b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n", 400),
+        (b"GET /healthz HTTP/1.1\r\nHost : localhost\r\n\r\n", 400),
+        (b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nno colon\r\n\r\n", 400),
+        (b"GET /healthz\r\n\r\n", 400),
+        (b"\x16\x03\x01\r\n\r\n", 400),
+        (b"GET /other HTTP/1.1\r\nHost: localhost\r\n\r\n", 404),
+        (b"POST /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", 405),
+        (b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nx", 413),
+        (b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n", 413),
+        (b"GET /healthz HTTP/1.1\r\n" + b"a: b\r\n" * 101 + b"\r\n", 431),
+        (b"GET /healthz HTTP/1.1\r\nX: " + b"x" * 17_000, 431),
+    ],
+)
+def test_request_that_is_wrong_is_refused(head: bytes, status: int):
+    ok = {"/healthz": lambda _: Response(200, b"ok\n")}
+    with (
+        MetricsServer("127.0.0.1", 0, ok, ["ops.example.org"]) as served,
+        socket.create_connection((served.host, served.port), timeout=60) as client,
+    ):
+        client.sendall(head)
+        answer = client.makefile("rb").read()
+    assert int(answer.split()[1]) == status
+    assert (status != 200 or answer.endswith(b"\r\n\r\n" if head.startswith(b"HEAD") else b"ok\n")) is True
+
+
+def test_slow_page_delays_no_other():
+    waiting, release = threading.Semaphore(0), threading.Event()
+
+    def slow(_: str) -> Response:
+        waiting.release()
+        release.wait()
+        return Response(200, b"")
+
+    routes = {"/slow": slow, "/healthz": lambda _: Response(200, b"ok\n")}
+    with MetricsServer("127.0.0.1", 0, routes) as served, contextlib.ExitStack() as stack:
+        stack.callback(release.set)
+        for _ in range(100):  # more than it has connections
+            client = stack.enter_context(socket.create_connection((served.host, served.port)))
+            client.sendall(b"GET /slow HTTP/1.0\r\n\r\n")
+        for _ in range(4):
+            waiting.acquire()
+        assert get(f"http://127.0.0.1:{served.port}/healthz")[:2] == (200, "ok\n")
+        assert sum(each.name == "delayq-metrics-route" for each in threading.enumerate()) <= 8
+
+
+def test_server_on_all_addresses_answers_to_any_name():
+    with (
+        MetricsServer("0.0.0.0", 0, {"/": lambda _: Response(200, b"")}) as served,
+        socket.create_connection(("127.0.0.1", served.port), timeout=60) as client,
+    ):
+        client.sendall(b"GET / HTTP/1.1\r\nHost: exporter:8701\r\n\r\n")
+        assert client.makefile("rb").read().startswith(b"HTTP/1.1 200 OK\r\n")
+
+
+@pytest.mark.full
+def test_exporter_answers_to_names_that_are_allowed(serve: Serve, queue: Queue):
+    queue.send("x")
+    exporter = serve("exporter", "--port", "0", "--allow-host", "ops.example.org")
+    asked = {"ops.example.org": 200, "localhost:1": 200, "evil.example": 421}
+    assert {name: get(f"{exporter.url}/healthz", host=name)[0] for name in asked} == asked
 
 
 @pytest.mark.full

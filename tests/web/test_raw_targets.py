@@ -101,7 +101,8 @@ SOME += ["below the login", "newline at the end", "NUL and a style", "overlong s
 
 ROUTES = [each for each in app("redis://127.0.0.1:1").routes if isinstance(each, Page)]
 FILES = {each.read_bytes() for each in files("delayq.web").joinpath("static").iterdir()}
-SETUPS = ["h11", "httptools", "h11 behind a proxy", "httptools behind a proxy", "h11 mounted", "httptools mounted"]
+SETUPS = [f"{parser}{around}" for parser in ("own", "httptools") for around in ("", " behind a proxy", " mounted")]
+"""The dashboard's own server with h11, or uvicorn with httptools; and where the dashboard is."""
 
 
 class Place(NamedTuple):
@@ -176,7 +177,8 @@ def spellings(setup: str) -> list[Callable[[str], str]]:
 
 @pytest.fixture
 def start(setup: str, redis_server: RedisServer, lines: list[Any]) -> Iterator[Start]:
-    parser, _, around = ("h11" if setup == "some" else setup).partition(" ")
+    parser, _, around = ("own" if setup == "some" else setup).partition(" ")
+    parser = "" if parser == "own" else parser
     with ExitStack() as stack:
 
         def make(**options: Any) -> Place:
@@ -184,9 +186,9 @@ def start(setup: str, redis_server: RedisServer, lines: list[Any]) -> Iterator[S
             dashboard = app({"main": redis_server.url}, login=users, audit=lines.append, **options)
             if around == "mounted":
                 outer = Starlette(routes=[Mount("/ops/queues", dashboard)], lifespan=lambda _: closing(dashboard))
-                return Place(stack.enter_context(served(outer, http=parser)), "/ops/queues")
+                return Place(stack.enter_context(served(outer, parser=parser)), "/ops/queues")
             root = "/queues" if around else ""
-            return Place(stack.enter_context(served(dashboard, http=parser, root_path=root)), "")
+            return Place(stack.enter_context(served(dashboard, root, parser)), "")
 
         yield make
 

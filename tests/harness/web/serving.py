@@ -7,21 +7,28 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import uvicorn
 from playwright.sync_api import Browser, sync_playwright
 from starlette.types import ASGIApp
 
+from delayq.web.http_server import Server
 from tests.harness.waiting import eventually
 
 
 @contextmanager
-def served(dashboard: ASGIApp, **options: Any) -> Iterator[str]:
-    """Serve a dashboard on a free port until the block ends, with these options of uvicorn; yield its address."""
-    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listening.bind(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(dashboard, log_config=None, timeout_graceful_shutdown=10, **options))
+def served(application: ASGIApp, root_path: str = "", parser: str = "") -> Iterator[str]:
+    """Serve an application on a free port until the block ends; yield its address.
+
+    Args:
+        root_path: the path under which a proxy serves it.
+        parser: serve it with uvicorn and this parser, as other applications do, instead of the dashboard's own server.
+    """
+    listening = socket.create_server(("127.0.0.1", 0))
+    if parser:
+        server = uvicorn.Server(uvicorn.Config(application, http=parser, root_path=root_path, log_config=None))
+    else:
+        server = Server(application, root_path=root_path)
     thread = threading.Thread(target=server.run, args=([listening],))
     thread.start()
     try:
