@@ -56,6 +56,8 @@ def served(limiter: ConnectionLimiter, run: Callable[[Connect, list[Connection]]
             limiter.close()
         for _, writer in clients:
             writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
 
     asyncio.run(serve())
 
@@ -114,7 +116,7 @@ def test_answers_that_nobody_reads_do_not_fill_the_memory(monkeypatch: pytest.Mo
             await connect()
             made[-1].transport.write(b"x" * 15_000_000)
         await holds(lambda: sum(each.unread for each in made) <= 20_000_000)
-        assert made[-1].unread
+        assert any(each.unread for each in made)  # not all were closed
 
     served(ConnectionLimiter(10, shared=True), run)
 
