@@ -28,7 +28,7 @@ from delayq.web.audit import Audit, logged
 from delayq.web.auth import Login, User
 from delayq.web.background_tasks import BackgroundTasks
 from delayq.web.forgery import ForgeryCheck
-from delayq.web.login_throttle import LoginThrottle
+from delayq.web.login_throttle import MOST_LINES, LoginThrottle
 from delayq.web.pages import PAGES
 from delayq.web.poller import ServerPoller
 from delayq.web.redaction import Redaction
@@ -133,7 +133,7 @@ def app(
     state.redaction = redaction
     state.read_only, state.sessions, state.login = read_only, sessions, login
     state.has_logout = login is not None and not callable(login)
-    state.attempts = LoginThrottle()
+    state.attempts, state.refusals = LoginThrottle(), LoginThrottle(MOST_LINES)
     state.streams = set()
     state.patience = patience(interval)
     state.tasks = BackgroundTasks()

@@ -49,10 +49,13 @@ async def audited(request: Request, action: str, **about: Any) -> AsyncIterator[
 
 
 def note(request: Request, line: Mapping[str, Any]) -> None:
-    """Write an audit line."""
-    visit(request).noted = True
+    """Write an audit line; of refusals to strangers, `MOST_LINES` per minute and address."""
+    known, state = visit(request), request.app.state
+    known.noted = True
+    if known.user is None and line["outcome"] != "done" and state.refusals.begin(client_address(request)):
+        return
     texts = {name: render.redaction(request).text(line[name]) for name in TEXTS if isinstance(line.get(name), str)}
-    request.app.state.audit({name: _bounded(value) for name, value in {**line, **texts}.items() if value is not None})
+    state.audit({name: _bounded(value) for name, value in {**line, **texts}.items() if value is not None})
 
 
 def note_refusal(request: Request, why: str, verdict: str = "refused") -> None:

@@ -11,14 +11,23 @@ SECONDS = 60.0
 MOST = 5
 """Wrong guesses per minute from an address. Each address has its own count, or a stranger could lock everybody out."""
 
+MOST_LINES = 20
+"""Refused logins per minute and address in the audit log, or a stranger could fill the disk."""
+
 MOST_ADDRESSES = 10_000
 """The number of addresses whose guesses are remembered: the latest ones."""
 
 
 class LoginThrottle:
-    """The guesses of the last minute, by address."""
+    """The guesses of the last minute, by address.
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    Args:
+        most: guesses per minute from an address.
+        clock: returns the time in seconds.
+    """
+
+    def __init__(self, most: int = MOST, clock: Callable[[], float] = time.monotonic) -> None:
+        self._most = most
         self._clock = clock
         self._guesses: dict[str, list[float]] = {}  # the latest address is last
 
@@ -29,7 +38,7 @@ class LoginThrottle:
         self._guesses[place] = own
         if len(self._guesses) > MOST_ADDRESSES:
             del self._guesses[next(iter(self._guesses))]
-        if len(own) >= MOST:
+        if len(own) >= self._most:
             return own[0] + SECONDS - now
         own.append(now)
         return 0

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 import structlog
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from delayq import Queue
-from delayq.web import Token, Users, audit, user_line
+from delayq.web import Dashboard, Token, Users, audit, user_line
 from tests.harness.servers import RedisServer
 from tests.web.conftest import OWN, Client, Enter, act, log_in, token_on
 from tests.web.test_actions import finished
@@ -206,3 +207,32 @@ def test_line_break_in_a_form_starts_no_new_log_line(enter: Enter, queue: Queue,
     act(enter(), f"{EMAILS}/confirm", act="x\naudit action=purge", ids="m")
     (line,) = [record.getMessage() for record in caplog.records if record.name == "delayq"]
     assert r"action='x\naudit action=purge'" in line
+
+
+@pytest.mark.parametrize("attempt", ["wrong token", "forged form", "too large form", "bearer", "unfinished form"])
+def test_stranger_cannot_fill_the_log_but_each_login_is_in_it(enter: Enter, lines: list[Any], attempt: str):
+    token, aborts = "a token that is long enough", attempt == "unfinished form"
+
+    def leaving(inner: Dashboard) -> ASGIApp:
+        async def left() -> Message:
+            return {"type": "http.disconnect"}
+
+        async def ask(scope: Scope, receive: Receive, send: Send) -> None:
+            await inner(scope, left if aborts and scope["method"] == "POST" else receive, send)
+
+        return ask
+
+    client = enter(login=Token(token), audit=lines.append, around=leaving)
+    headers = OWN | {"content-type": "application/x-www-form-urlencoded"}
+    for number in range(50):
+        if attempt == "bearer":
+            client.get("/api/v1/servers", headers={"authorization": f"Bearer {number}"})
+        elif attempt == "wrong token":
+            log_in(client, f"a guess {number}")
+        else:
+            client.post("/login", content=b"x" * (9000 if attempt == "too large form" else 9), headers=headers)
+    assert {each["outcome"] == "done" for each in lines} == {False}
+    assert len(lines) == 20
+    if attempt in {"forged form", "too large form"}:
+        log_in(client, token)
+        assert lines[20:] == [{"who": "token", "action": "login", "from": "127.0.0.1", "outcome": "done"}]

@@ -43,7 +43,7 @@ def test_token_works_while_others_guess_from_a_hundred_addresses(enter: Enter):
 
 def test_throttled_address_waits_until_its_first_guess_is_a_minute_old():
     now = [0.0]
-    guesses = LoginThrottle(lambda: now[0])
+    guesses = LoginThrottle(clock=lambda: now[0])
     for now[0] in range(MOST):
         assert guesses.begin("192.0.2.1") == 0
     assert guesses.begin("192.0.2.1") == SECONDS - MOST + 1
@@ -56,7 +56,7 @@ def test_remembered_addresses_are_bounded_and_active_ones_are_kept(
     monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.setattr(login_throttle, "MOST_ADDRESSES", 10)
-    guesses = LoginThrottle(lambda: 0.0)
+    guesses = LoginThrottle(clock=lambda: 0.0)
     for stranger in range(100):
         guesses.begin(f"198.51.100.{stranger}")
         guesses.begin("192.0.2.1")
