@@ -9,6 +9,7 @@ import msgspec
 
 from delayq.model.delivery import Deliveries, Delivery
 from delayq.model.envelope import Envelope, open_body
+from delayq.model.occurrence import Occurrence, occurrence
 from delayq.model.placement import State
 from delayq.model.units import from_ms
 
@@ -27,6 +28,7 @@ class MessageInfo(msgspec.Struct, frozen=True, kw_only=True):
         reason: why it died, or None.
         cancelled: True for a message in flight that will not be retried.
         timeout: seconds that a run of its handler may take; None also if its sender did not set it.
+        headers: what the sender added.
         created_at, expires_at, max_retries, headers, body: None if the payload is gone or unreadable.
     """
 
@@ -54,6 +56,23 @@ class MessageInfo(msgspec.Struct, frozen=True, kw_only=True):
         return self.envelope.body if self.envelope else None
 
     @property
+    def occurrence(self) -> Occurrence | None:
+        """What its own headers say about its schedule; None if it is not an occurrence of one."""
+        return occurrence(self.id, self.envelope.headers) if self.envelope else None
+
+    @property
+    def schedule(self) -> str | None:
+        """The name of the schedule that it is an occurrence of; None for any other message."""
+        found = self.occurrence
+        return None if found is None else found.name
+
+    @property
+    def slot(self) -> dt.datetime | None:
+        """The time in its schedule, in UTC; None if it is not an occurrence, or one that `run_now` sent."""
+        found = self.occurrence
+        return None if found is None else found.slot
+
+    @property
     def payload(self) -> Any:
         """The payload as it was sent, or None if it is gone."""
         return open_body(self.envelope) if self.envelope else None
@@ -66,7 +85,7 @@ def content(created_ms: int, envelope: Envelope) -> dict[str, Any]:
         "expires_at": None if envelope.expires_ms is None else from_ms(created_ms + envelope.expires_ms),
         "max_retries": envelope.max_retries,
         "timeout": envelope.timeout,
-        "headers": envelope.headers or {},
+        "headers": envelope.sent_headers,
         "envelope": envelope,
     }
 
