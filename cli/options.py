@@ -18,7 +18,7 @@ from delayq.errors import InvalidInput
 from delayq.model.configuration import per_second
 from delayq.model.cron_expression import MAX_INTERVAL_S
 from delayq.model.delivery import OPTIONS_ELSEWHERE
-from delayq.model.envelope import check_header_name
+from delayq.model.envelope import check_header_names
 from delayq.model.units import MAX_LEASE_MS, parse_age, parse_duration, parse_moment, timestamp_ms
 from delayq.operations.manage import PURGEABLE
 from delayq.transport.open_client import chosen_url
@@ -66,7 +66,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 def _header(text: str) -> tuple[str, str]:
     name, value = _pair(text)
-    check_header_name(name)
+    check_header_names([name])
     return name, value
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from delayq.model.configuration import check_retries
-from delayq.model.envelope import check_header_name
+from delayq.model.envelope import check_header_names
 from delayq.model.units import delay_ms, lease_ms, parse_duration
 from delayq.web.forms import InvalidField, field
 
@@ -76,8 +76,7 @@ def _checked(headers: Any) -> dict[str, Any]:
     if not isinstance(headers, dict):
         raise InvalidField("headers", f"the headers are {headers!r}: write a JSON object")
     with field("headers"):
-        for name in headers:
-            check_header_name(name)
+        check_header_names(headers)
     return headers
 
 

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import pytest
+import redis
 
-from delayq import Ack, Message, Outgoing, Queue
+from delayq import Ack, Consumer, Message, NewRecord, Outgoing, Queue, Topic
+from delayq.dead_letters import DeadLetters
 from delayq.errors import InvalidInput
+from delayq.model.envelope import encode_envelope
 from delayq.model.occurrence import occurrence_id
 from delayq.model.units import timestamp_ms
 from delayq.operations import schedule_chain
-from tests.contract.conftest import Drain, Now, Take
+from delayq.schedules import Schedules
+from tests.contract.conftest import Drain, Now, Take, examine
 from tests.contract.test_schedules import at, taken
-from tests.harness.foreign_headers import NAME, PLAN, SLOT, plan, write
+from tests.harness.foreign_headers import NAME, PLAN, PLANS, SLOT, plan, write
 
 RESERVED = [NAME, SLOT, PLAN, "delayq-task", "delayq-", "DelayQ-Slot", " delayq-plan ", "\u2003DELAYQ-x"]
 MINUTE = 60.0
@@ -27,13 +32,31 @@ def ways(queue: Any) -> dict[str, Any]:
     """Each call that takes headers."""
     return {
         "send": lambda headers: queue.send("x", headers=headers),
-        "send with a delay": lambda headers: queue.send("x", delay=5, headers=headers),
+        "send_delay_msg": lambda headers: queue.send_delay_msg("x", 5, headers=headers),
+        "send_schedule_msg": lambda headers: queue.send_schedule_msg("x", at("22:20"), headers=headers),
         "replace": lambda headers: queue.send("x", id="dead", on_conflict="replace", headers=headers),
         "send_many": lambda headers: queue.send_many([Outgoing("x"), Outgoing("x", headers=headers)]),
         "schedule": lambda headers: queue.schedules.add("tick", "* * * * *", headers=headers),
         "cron": lambda headers: queue.cron("* * * * *", name="tick", headers=headers)(lambda _: None),
         "edit": lambda headers: queue.dead.edit("dead", headers=headers),
         "redrive": lambda headers: queue.dead.redrive(headers=headers),
+    }
+
+
+def takes_headers(subject: type) -> set[str]:
+    """Return the public calls of a class that take headers; its name if it is made with them."""
+    functions = [function for _, function in inspect.getmembers(subject, inspect.isfunction)]
+    names = {each.__qualname__ for each in functions if "headers" in inspect.signature(each).parameters}
+    return {name for name in names if "._" not in name} | (
+        {subject.__name__} if "headers" in getattr(subject, "__struct_fields__", ()) else set()
+    )
+
+
+def test_calls_that_take_headers_are_known():
+    subjects = [Queue, DeadLetters, Schedules, Topic, Outgoing, NewRecord, Message, Consumer]
+    assert set().union(*map(takes_headers, subjects)) == {
+        *("Queue.send", "Queue.cron", "DeadLetters.redrive", "DeadLetters.edit", "Schedules.add", "Topic.publish"),
+        *("Outgoing", "NewRecord"),
     }
 
 
@@ -190,3 +213,28 @@ def test_message_with_the_id_of_a_coming_slot_does_not_stop_the_schedule(queue: 
     mine = queue.get(following)
     assert mine is not None
     assert (mine.payload, mine.state) == ("mine", "pending")
+
+
+# -- what another client has stored as a schedule ----------------------------------------------------------------------
+
+
+@pytest.mark.same_on_all_clients
+def test_stored_plan_of_any_content_keeps_no_other_schedule_from_its_next_slot(
+    queue: Queue, now: Now, client: redis.Redis
+):
+    queue.schedules.add("tick", "*/5 * * * *", "real")
+    keys = queue._context.shards[0].keys
+    for number, each in enumerate([*PLANS, 5, True, None, b"\xff", 2**63]):
+        name = f"foreign {number}"
+        client.hset(keys.schedules, name, encode_envelope("x", 0, own={NAME: name, PLAN: each}))
+        client.zadd(keys.armed, {name: 1})
+    (waiting,) = [each for each in queue.peek("pending", limit=1000) if each.schedule == "tick"]
+    queue.cancel(waiting.id)
+    for _ in range(2):
+        queue.execute(schedule_chain.revive)
+        queue.execute(schedule_chain.bring_back)
+    assert {each.name for each in queue.schedules.list()} > {"tick"}
+    queue.schedules.next(3)
+    examine(queue, repair=True)
+    now.later(7 * MINUTE)
+    assert "tick" in {each.schedule for _ in range(5) for each in queue.receive(100)}

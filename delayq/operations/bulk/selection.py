@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from delayq.errors import InvalidInput, UnreadableEnvelope
-from delayq.model.envelope import Headers, check_header_name, parse
+from delayq.model.envelope import Headers, check_header_names, parse
 from delayq.model.text import decode_text, encode_id
 from delayq.model.units import Seconds, milliseconds, timestamp_ms
 from delayq.operations.doctor import scan
@@ -62,8 +62,7 @@ class Choice:
             raise InvalidInput(f"reason {self.reason!r} is not a string")
         if self.headers is not None and not isinstance(self.headers, Mapping):
             raise InvalidInput(f"headers {self.headers!r} is not a mapping: give a dict of names and values")
-        for name in self.headers or ():
-            check_header_name(name)
+        check_header_names(self.headers or {})
         if self.payload is not None and not (isinstance(self.payload, str | bytes) and self.payload):
             raise InvalidInput(f"payload {self.payload!r} is not text or bytes: give a part of the payload")
         since, until = self.span
