@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple
 import msgspec
 
 from delayq.model.envelope import Envelope, Headers, open_body
-from delayq.model.occurrence import Occurrence, occurrence
+from delayq.model.occurrence import MayOccur, Occurrence, occurrence
 from delayq.model.units import Seconds, from_ms
 
 if TYPE_CHECKING:
@@ -165,15 +165,13 @@ class Handed(msgspec.Struct, eq=False, gc=False):
         raise NotImplementedError
 
 
-class Delivery(Handed, Generic[P], eq=False, gc=False):
+class Delivery(MayOccur, Handed, Generic[P], eq=False, gc=False):
     """One delivery of a message, as data; `Message` adds the methods that settle it.
 
     Attributes:
         id: the message's id.
         body: the payload as bytes.
         headers: what the sender added. You can pass them on with another send.
-        schedule: the name of the schedule that it is an occurrence of; None for any other message.
-        slot: the time in its schedule, in UTC; None if it is not an occurrence, or one that `run_now` sent.
         queue: the queue's name.
         attempt: 1 for the first. It rises with each delivery that counts, also after a requeue. After a release it
             stays the same, and it restarts at 1 if the id is used again after an ack or a cancel, so do not use it as a
@@ -255,18 +253,7 @@ class Delivery(Handed, Generic[P], eq=False, gc=False):
 
     @property
     def occurrence(self) -> Occurrence | None:
-        """What its own headers say about its schedule; None if it is not an occurrence of one."""
         return occurrence(self.id, self._envelope.headers) if self._envelope.headers else None
-
-    @property
-    def schedule(self) -> str | None:
-        found = self.occurrence
-        return None if found is None else found.name
-
-    @property
-    def slot(self) -> dt.datetime | None:
-        found = self.occurrence
-        return None if found is None else found.slot
 
     @property
     def queue(self) -> str:

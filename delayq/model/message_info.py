@@ -9,12 +9,12 @@ import msgspec
 
 from delayq.model.delivery import Deliveries, Delivery
 from delayq.model.envelope import Envelope, open_body
-from delayq.model.occurrence import Occurrence, occurrence
+from delayq.model.occurrence import MayOccur, Occurrence, occurrence
 from delayq.model.placement import State
 from delayq.model.units import from_ms
 
 
-class MessageInfo(msgspec.Struct, frozen=True, kw_only=True):
+class MessageInfo(MayOccur, msgspec.Struct, frozen=True, kw_only=True):
     """A message as it is at one instant.
 
     Attributes:
@@ -57,20 +57,7 @@ class MessageInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def occurrence(self) -> Occurrence | None:
-        """What its own headers say about its schedule; None if it is not an occurrence of one."""
         return occurrence(self.id, self.envelope.headers) if self.envelope else None
-
-    @property
-    def schedule(self) -> str | None:
-        """The name of the schedule that it is an occurrence of; None for any other message."""
-        found = self.occurrence
-        return None if found is None else found.name
-
-    @property
-    def slot(self) -> dt.datetime | None:
-        """The time in its schedule, in UTC; None if it is not an occurrence, or one that `run_now` sent."""
-        found = self.occurrence
-        return None if found is None else found.slot
 
     @property
     def payload(self) -> Any:

@@ -82,9 +82,28 @@ class Occurrence(msgspec.Struct, frozen=True):
     slot_ms: int
     plan: Plan
 
+
+class MayOccur:
+    """What a message says about its schedule, as far as its own headers and its id are as delayq makes them."""
+
+    __slots__ = ()
+
+    @property
+    def occurrence(self) -> Occurrence | None:
+        """The slot of a schedule that it was sent for; None for any other message."""
+        raise NotImplementedError
+
+    @property
+    def schedule(self) -> str | None:
+        """The name of the schedule that it is an occurrence of; None for any other message."""
+        found = self.occurrence
+        return None if found is None else found.name
+
     @property
     def slot(self) -> dt.datetime | None:
-        return from_ms(self.slot_ms) if self.slot_ms else None
+        """The time in its schedule, in UTC; None if it is not an occurrence, or one that `run_now` sent."""
+        found = self.occurrence
+        return from_ms(found.slot_ms) if found is not None and found.slot_ms else None
 
 
 _encode = msgspec.json.Encoder().encode
