@@ -22,10 +22,10 @@ from .formats import Kind, payload_of, show_date, show_moment
 from .options import (
     DURATION,
     JITTER,
-    PAIR,
     SLOT,
     ExampledCommand,
     example,
+    header_option,
     json_option,
     long_option,
     new_queue_argument,
@@ -86,7 +86,7 @@ name_argument = click.argument("schedule_name", metavar="NAME")
 )
 @retries_option
 @timeout_option
-@click.option("--header", "-H", "headers", type=PAIR, multiple=True, metavar="NAME=VALUE", help="A header; repeatable.")
+@header_option
 @click.option(
     "--as",
     "kind",

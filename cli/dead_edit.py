@@ -15,7 +15,7 @@ from delayq.queue import Queue
 
 from .formats import Kind, payload_of
 from .options import (
-    PAIR,
+    HEADER,
     ExampledCommand,
     check_terminal,
     delay_option,
@@ -56,7 +56,7 @@ MAX_FILE_BYTES = 64 * 1024**2  # far above any queue's limit; an endless pipe mu
     "--header",
     "-H",
     "headers",
-    type=PAIR,
+    type=HEADER,
     multiple=True,
     metavar="NAME=VALUE",
     help="Add or replace a header; repeatable.",

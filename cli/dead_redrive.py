@@ -15,7 +15,7 @@ from delayq.model.text import plural
 from delayq.operations.bulk.redrive import Redrive, Redriven
 from delayq.queue import Queue
 
-from .options import AGE, PAIR, PATTERN, Function
+from .options import AGE, HEADER, PATTERN, Function
 from .output import note, print_json, say
 from .progress import progress
 
@@ -33,7 +33,7 @@ _FILTERS: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
     (("--reason",), {"metavar": "TEXT", "help": "Has exactly this reason."}),
     (
         ("--header", "-H", "headers"),
-        {"type": PAIR, "multiple": True, "metavar": "NAME=VALUE", "help": "Has this header; repeatable."},
+        {"type": HEADER, "multiple": True, "metavar": "NAME=VALUE", "help": "Has this header; repeatable."},
     ),
 )
 

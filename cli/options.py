@@ -18,6 +18,7 @@ from delayq.errors import InvalidInput
 from delayq.model.configuration import per_second
 from delayq.model.cron_expression import MAX_INTERVAL_S
 from delayq.model.delivery import OPTIONS_ELSEWHERE
+from delayq.model.envelope import check_header_names
 from delayq.model.units import MAX_LEASE_MS, parse_age, parse_duration, parse_moment, timestamp_ms
 from delayq.operations.manage import PURGEABLE
 from delayq.transport.open_client import chosen_url
@@ -61,6 +62,12 @@ def _pair(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise InvalidInput(f"{text!r} is not NAME=VALUE")
+    return name, value
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, value = _pair(text)
+    check_header_names([name])
     return name, value
 
 
@@ -108,6 +115,7 @@ MOMENT = Parsed("moment", parse_moment)
 SLOT = Parsed("moment", _slot)
 POSITION = Parsed("position", parse_position)
 PAIR = Parsed("pair", _pair)
+HEADER = Parsed("pair", _header)
 
 
 WERE_OPTIONS = {"--queue": "QUEUE", "--group": "GROUP"}
@@ -284,6 +292,10 @@ retries_option = click.option(
     type=click.IntRange(0, 1_000_000),
     help="Deliveries after the first one. Default: the setting of delayq configure, else 5, which take about 20 "
     "minutes with the default backoff.",
+)
+
+header_option = click.option(
+    "--header", "-H", "headers", type=HEADER, multiple=True, metavar="NAME=VALUE", help="A header; repeatable."
 )
 
 timeout_option = click.option(

@@ -233,6 +233,10 @@ def _fields(queue: Queue, info: MessageInfo) -> list[tuple[str, object]]:
     timeout = None if info.timeout is None else show_duration(info.timeout)
     further = (("max retries", info.max_retries), ("timeout", timeout), ("reason", info.reason), ("error", info.error))
     known += [(name, value) for name, value in further if value is not None]
+    if info.schedule is not None:
+        known.append(("schedule", info.schedule))
+    if info.slot is not None:
+        known.append(("slot", show_moment(info.slot)))
     known += [(f"header {name}", value) for name, value in (info.headers or {}).items()]
     if info.body is None:
         known.append(("payload", "gone or unreadable"))

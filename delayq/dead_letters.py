@@ -127,7 +127,8 @@ class DeadLetters:
 
         Args:
             payload: as in `Queue.send`; by default, its own.
-            headers: replace all of its own, {} for none; None keeps them.
+            headers: replace all that its sender gave, {} for none; None keeps them. An occurrence of a schedule stays
+                one.
             delay: seconds (0 or more) or a timedelta until it is due.
             died_at: `MessageInfo.died_at` of the dead letter that you looked at; None for the current one.
             timeout: as in `Queue.send`, None for no limit; by default, its own.

@@ -18,7 +18,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 
 from delayq import Consumer, Message, Queue
 
@@ -30,8 +30,9 @@ def register(queue: Queue) -> Handled:
     handled: Handled = []
 
     def note(message: Message) -> str:
-        name = str(message.headers["delayq-schedule"])
-        slot = datetime.fromtimestamp(message.headers["delayq-slot"] / 1000, UTC)
+        slot, name = message.slot, message.schedule
+        assert slot is not None
+        assert name is not None
         handled.append((slot, name))
         return f"{slot:%H:%M:%S}  {name}"
 

@@ -153,9 +153,10 @@ def consume(
     --exec runs CMD with sh for each message:
       stdin        the payload: JSON as it was sent, or the bytes
       environment  DELAYQ_ID, DELAYQ_QUEUE, DELAYQ_ATTEMPT (deliveries of this ID
-                   so far), DELAYQ_MAX_RETRIES, DELAYQ_DUE_AT, and
-                   DELAYQ_HEADER_NAME for each header; DELAYQ_URL only with
-                   --exec-with-url
+                   so far), DELAYQ_MAX_RETRIES, DELAYQ_DUE_AT,
+                   DELAYQ_HEADER_NAME for each header; DELAYQ_SCHEDULE and
+                   DELAYQ_SLOT, which are empty unless a schedule sent it;
+                   DELAYQ_URL only with --exec-with-url
       exit code    0 acks it; 65 (EX_DATAERR) makes it a dead letter at once;
                   75 (EX_TEMPFAIL), any other code or a signal retries it later
       stdout       passes through

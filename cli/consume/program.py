@@ -125,6 +125,8 @@ def environment(message: Message, with_url: bool = False) -> dict[str, str]:
     }
     for name, value in message.headers.items():
         told[HEADER + re.sub(r"[^A-Z0-9]", "_", name.upper())] = _text(value)
+    told["DELAYQ_SCHEDULE"] = message.schedule or ""
+    told["DELAYQ_SLOT"] = message.slot.isoformat(timespec="milliseconds") if message.slot else ""
     return kept | told
 
 

@@ -16,9 +16,9 @@ from delayq.queue import Queue
 from ..formats import Kind, payload_of, show_moment
 from ..options import (
     DURATION,
-    PAIR,
     command,
     due_options,
+    header_option,
     in_options,
     json_option,
     new_queue_argument,
@@ -61,7 +61,7 @@ MAX_STDIN_BYTES = 64 * 1024**2  # far above any queue's limit; an endless pipe m
 )
 @retries_option
 @timeout_option
-@click.option("--header", "-H", "headers", type=PAIR, multiple=True, metavar="NAME=VALUE", help="A header; repeatable.")
+@header_option
 @click.option(
     "--as",
     "kind",

@@ -14,7 +14,7 @@ from delayq.operations.topics import read as topic_read
 from delayq.topic import Topic
 
 from ..formats import Kind, payload_of, show_moment
-from ..options import DURATION, MOMENT, PAIR, POSITION, ExampledCommand, example, json_option, one_of
+from ..options import DURATION, MOMENT, POSITION, ExampledCommand, example, header_option, json_option, one_of
 from ..output import note, print_json, say
 from ..send.command import read_stdin
 from .counts import list_
@@ -61,7 +61,7 @@ topic.command_class = ExampledCommand
     help="The record's id, such as 1700000000000-0; for a delayed record any id, with which you can cancel it.",
 )
 @click.option("--key", metavar="KEY", help="Records with the same key stay in order, even in a topic with shards.")
-@click.option("--header", "-H", "headers", type=PAIR, multiple=True, metavar="NAME=VALUE", help="A header; repeatable.")
+@header_option
 @click.option(
     "--as",
     "kind",

@@ -240,7 +240,7 @@ def describe(queue: str, row: DeferredRow) -> MessageInfo:
         expires_at=None if expires is None else from_ms(row.created_ms + expires),
         max_retries=envelope.max_retries,
         timeout=envelope.timeout,
-        headers=envelope.headers or {},
+        headers=envelope.sent_headers,
         envelope=envelope,
     )
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple
 import msgspec
 
 from delayq.model.envelope import Envelope, Headers, open_body
+from delayq.model.occurrence import MayOccur, Occurrence, occurrence
 from delayq.model.units import Seconds, from_ms
 
 if TYPE_CHECKING:
@@ -44,7 +45,8 @@ class Outgoing(_Payload, frozen=True, kw_only=True):
         expires_in: seconds or a timedelta from now. The message is dropped if it has not started within this time. Once
             started, it does not expire.
         max_retries: deliveries after the first one; None for the queue's own number.
-        headers: a dict of names and strings, bytes, numbers, booleans or None.
+        headers: a dict of names and strings, bytes, numbers, booleans or None. Names that begin with "delayq-" are
+            refused: they are delayq's own.
         unique_for: seconds or a timedelta from the send. Within this time no other send with `unique_for` can use this
             `id`, even if this message has been acked meanwhile. `on_conflict` says what happens to such a send:
             "ignore" or "error".
@@ -163,13 +165,13 @@ class Handed(msgspec.Struct, eq=False, gc=False):
         raise NotImplementedError
 
 
-class Delivery(Handed, Generic[P], eq=False, gc=False):
+class Delivery(MayOccur, Handed, Generic[P], eq=False, gc=False):
     """One delivery of a message, as data; `Message` adds the methods that settle it.
 
     Attributes:
         id: the message's id.
         body: the payload as bytes.
-        headers: what the sender added.
+        headers: what the sender added. You can pass them on with another send.
         queue: the queue's name.
         attempt: 1 for the first. It rises with each delivery that counts, also after a requeue. After a release it
             stays the same, and it restarts at 1 if the id is used again after an ack or a cancel, so do not use it as a
@@ -247,7 +249,11 @@ class Delivery(Handed, Generic[P], eq=False, gc=False):
 
     @property
     def headers(self) -> dict[str, Any]:
-        return self._envelope.headers or {}
+        return self._envelope.sent_headers
+
+    @property
+    def occurrence(self) -> Occurrence | None:
+        return occurrence(self.id, self._envelope.headers) if self._envelope.headers else None
 
     @property
     def queue(self) -> str:

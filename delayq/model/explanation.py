@@ -10,7 +10,6 @@ from delayq.model.configuration import Configuration
 from delayq.model.consumer_info import UNSEEN_MS, ConsumerInfo, Held
 from delayq.model.event import Event
 from delayq.model.message_info import MessageInfo
-from delayq.model.occurrence import NAME, SLOT
 from delayq.model.outcome import cause
 from delayq.model.text import printable_id
 from delayq.model.units import from_ms, show_duration, show_moment
@@ -51,8 +50,8 @@ def why(known: Known) -> str:
     info, subject = known.info, printable_id(known.id)
     if info is None or info.state == "garbage":
         return f"{subject} {_gone(known)}"
-    if info.headers and SLOT in info.headers:
-        subject += f", an occurrence of schedule {info.headers.get(NAME)},"
+    if info.schedule is not None:
+        subject += f", an occurrence of schedule {info.schedule},"
     told = {"dead": _dead, "unack": _running}.get(info.state, _waiting)
     return f"{subject} {told(known, info)}"
 

@@ -9,11 +9,12 @@ import msgspec
 
 from delayq.model.delivery import Deliveries, Delivery
 from delayq.model.envelope import Envelope, open_body
+from delayq.model.occurrence import MayOccur, Occurrence, occurrence
 from delayq.model.placement import State
 from delayq.model.units import from_ms
 
 
-class MessageInfo(msgspec.Struct, frozen=True, kw_only=True):
+class MessageInfo(MayOccur, msgspec.Struct, frozen=True, kw_only=True):
     """A message as it is at one instant.
 
     Attributes:
@@ -27,6 +28,7 @@ class MessageInfo(msgspec.Struct, frozen=True, kw_only=True):
         reason: why it died, or None.
         cancelled: True for a message in flight that will not be retried.
         timeout: seconds that a run of its handler may take; None also if its sender did not set it.
+        headers: what the sender added.
         created_at, expires_at, max_retries, headers, body: None if the payload is gone or unreadable.
     """
 
@@ -54,6 +56,10 @@ class MessageInfo(msgspec.Struct, frozen=True, kw_only=True):
         return self.envelope.body if self.envelope else None
 
     @property
+    def occurrence(self) -> Occurrence | None:
+        return occurrence(self.id, self.envelope.headers) if self.envelope else None
+
+    @property
     def payload(self) -> Any:
         """The payload as it was sent, or None if it is gone."""
         return open_body(self.envelope) if self.envelope else None
@@ -66,7 +72,7 @@ def content(created_ms: int, envelope: Envelope) -> dict[str, Any]:
         "expires_at": None if envelope.expires_ms is None else from_ms(created_ms + envelope.expires_ms),
         "max_retries": envelope.max_retries,
         "timeout": envelope.timeout,
-        "headers": envelope.headers or {},
+        "headers": envelope.sent_headers,
         "envelope": envelope,
     }
 

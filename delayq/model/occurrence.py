@@ -1,19 +1,23 @@
-"""The plan of a schedule. Its occurrences carry it, so a consumer knows what comes next without asking Redis."""
+"""The plan of a schedule, and the occurrences that carry it in their headers."""
 
 from __future__ import annotations
 
 import datetime as dt
+import re
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
-from delayq.errors import InvalidInput
-from delayq.model.cron_expression import MAX_INTERVAL_S, recurrence
+from delayq.errors import InvalidInput, InvalidName
+from delayq.model.cron_expression import MAX_CHARS, MAX_INTERVAL_S, recurrence
 from delayq.model.envelope import Envelope, Headers, encode, encode_envelope
 from delayq.model.placement import shard_of
 from delayq.model.slots import Slots
-from delayq.model.units import MAX_TIME_MS, Seconds, milliseconds, timestamp_ms
+from delayq.model.units import MAX_TIME_MS, Seconds, from_ms, milliseconds, timestamp_ms
+from delayq.model.validation import check_schedule_name
 
+Text = Annotated[str, msgspec.Meta(max_length=MAX_CHARS)]
 Milliseconds = Annotated[int, msgspec.Meta(ge=0, le=MAX_TIME_MS)]
 Missed = Literal["once", "skip", "all"]
 
@@ -38,14 +42,14 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
         jitter_ms: each slot comes later than the expression says, by less than this.
     """
 
-    when: str
-    timezone: str = "UTC"
+    when: Text
+    timezone: Text = "UTC"
     missed: Missed = "once"
-    grace_ms: int | None = None
+    grace_ms: Milliseconds | None = None
     own: bool = False
     start_ms: Milliseconds | None = None
     end_ms: Milliseconds | None = None
-    jitter_ms: Milliseconds = 0
+    jitter_ms: Annotated[int, msgspec.Meta(ge=0, le=MAX_INTERVAL_S * 1000)] = 0
 
     def slots(self, queue: str, name: str) -> Slots:
         """Return the slots of the schedule with this name."""
@@ -67,11 +71,39 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Occurrence(msgspec.Struct, frozen=True):
-    """A slot of a schedule, from the headers of its message."""
+    """What the headers of a schedule's message say.
+
+    Attributes:
+        slot_ms: 0 if `run_now` sent it.
+        plan: of the schedule when the message was sent; its expression and time zone may be unknown here.
+    """
 
     name: str
     slot_ms: int
     plan: Plan
+
+
+class MayOccur:
+    """What a message says about its schedule, as far as its own headers and its id are as delayq makes them."""
+
+    __slots__ = ()
+
+    @property
+    def occurrence(self) -> Occurrence | None:
+        """The slot of a schedule that it was sent for; None for any other message."""
+        raise NotImplementedError
+
+    @property
+    def schedule(self) -> str | None:
+        """The name of the schedule that it is an occurrence of; None for any other message."""
+        found = self.occurrence
+        return None if found is None else found.name
+
+    @property
+    def slot(self) -> dt.datetime | None:
+        """The time in its schedule, in UTC; None if it is not an occurrence, or one that `run_now` sent."""
+        found = self.occurrence
+        return from_ms(found.slot_ms) if found is not None and found.slot_ms else None
 
 
 _encode = msgspec.json.Encoder().encode
@@ -118,7 +150,7 @@ def seal_record(
 ) -> bytes:
     """Return a schedule as it is stored: the envelope of its occurrences, without a slot."""
     own = {NAME: name, PLAN: _encode(plan).decode()}
-    return encode_envelope(payload, max_retries, None, {**(headers or {}), **own}, limit, timeout_ms)
+    return encode_envelope(payload, max_retries, None, headers, limit, timeout_ms, own)
 
 
 def with_slot(record: Envelope, slot_ms: int | None) -> bytes:
@@ -129,30 +161,49 @@ def with_slot(record: Envelope, slot_ms: int | None) -> bytes:
     return encode(msgspec.structs.replace(record, headers=headers))
 
 
-def plan_of(headers: dict[str, Any]) -> Plan | None:
-    """Return the plan in a message's headers; None if it has none that can be read."""
+def plan_of(record: Envelope | None) -> Plan | None:
+    """Return the plan of a stored schedule; None if it cannot be read here."""
+    plan = _plan((record.headers or {}).get(PLAN)) if record else None
     try:
-        plan = _decode(headers[PLAN])
-        recurrence(plan.when, plan.timezone)
-    except (KeyError, TypeError, msgspec.MsgspecError, InvalidInput):
+        if plan is not None:
+            recurrence(plan.when, plan.timezone)
+    except InvalidInput:
         return None
     return plan
 
 
-def is_own(headers: dict[str, Any]) -> bool:
-    """Whether a message is only for the function of its schedule, even if its time zone is unknown here."""
-    try:
-        return _decode(headers[PLAN]).own
-    except (KeyError, TypeError, msgspec.MsgspecError):
-        return False
+def occurrence(message_id: str, headers: Mapping[str, Any] | None) -> Occurrence | None:
+    """Return what a message's own headers say about its schedule.
 
-
-def occurrence(headers: dict[str, Any]) -> Occurrence | None:
-    """Return the slot of a message; None if it has none, or its plan cannot be read here."""
-    name, slot = headers.get(NAME), headers.get(SLOT)
-    if not isinstance(name, str) or not isinstance(slot, int) or (plan := plan_of(headers)) is None:
+    Another program may have written them. None unless name, slot, plan and id are all of the form that delayq gives
+    them.
+    """
+    if not headers or NAME not in headers:
+        return None
+    name, slot, plan = headers[NAME], headers.get(SLOT), _plan(headers.get(PLAN))
+    if plan is None or not _is_name(name) or not message_id.startswith(f"{name}@"):
+        return None
+    rest = message_id[len(name) + 1 :]
+    if SLOT not in headers:
+        return Occurrence(name, 0, plan) if rest.startswith("run-") else None
+    if type(slot) is not int or not 0 < slot <= MAX_TIME_MS or not re.fullmatch(rf"{slot}(~[0-9]+)?", rest):
         return None
     return Occurrence(name, slot, plan)
+
+
+def _plan(text: object) -> Plan | None:
+    try:
+        return _decode(text) if isinstance(text, str) else None
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+
+
+def _is_name(name: object) -> bool:
+    try:
+        check_schedule_name(name)  # type: ignore[arg-type]  # it checks the type
+    except InvalidName:
+        return False
+    return True
 
 
 def occurrence_id(name: str, slot_ms: int, shards: int) -> str:
@@ -169,6 +220,6 @@ def slot_of(message_id: str, shards: int) -> tuple[str, int] | None:
     """Return the schedule and slot of an id; None for an id that `occurrence_id` does not make."""
     name, _, slot = message_id.rpartition("@")
     slot = slot.partition("~")[0]
-    if not (slot.isascii() and slot.isdecimal()) or occurrence_id(name, int(slot), shards) != message_id:
+    if not re.fullmatch(r"[0-9]{1,15}", slot) or occurrence_id(name, int(slot), shards) != message_id:
         return None
     return name, int(slot)

@@ -87,7 +87,7 @@ class Record(Handed, Generic[P], eq=False, gc=False):
     def headers(self) -> dict[str, Any]:
         """What the publisher added."""
         envelope = self._opened()
-        return {} if envelope is None else envelope.headers or {}
+        return {} if envelope is None else envelope.sent_headers
 
     @property
     def values(self) -> dict[str, str]:

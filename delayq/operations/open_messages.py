@@ -11,9 +11,9 @@ from delayq.errors import StaleReceipt, UnreadableEnvelope
 from delayq.log import log, log_of
 from delayq.model import outcome as oc
 from delayq.model.delivery import Deliveries, Delivery, receipt_of
-from delayq.model.envelope import Envelope, parse
+from delayq.model.envelope import parse
 from delayq.model.message_info import MessageInfo, content, dead_letter
-from delayq.model.occurrence import SLOT, Occurrence, occurrence
+from delayq.model.occurrence import SLOT, Occurrence, occurrence_id
 from delayq.model.text import is_foreign_id, printable_id
 from delayq.operations import acquire_slots, key_slots, schedule_chain
 from delayq.operations.queue_context import QueueContext
@@ -36,18 +36,22 @@ def open_messages(
     """Open claimed messages; fetch them first, in one round trip, if they were not fetched yet."""
     opening, scripts = _Opening(context, make, claimed), claimed.scripts
     opened = [opening.read(0, envelopes)] if envelopes else (yield from _fetch(context, claimed, opening))
+    messages = [message for each in opened for message in each.messages]
     settlements = [call for each in opened for call in each.settlements]
     buried = [each for each_opened in opened for each in each_opened.buried]
-    occurrences = [each for each_opened in opened for each in each_opened.occurrences]
+    handed = [each for each_opened in opened for each in each_opened.occurrences]
+    following = (yield from schedule_chain.following(context, handed)) if handed else []
+    if late := {each.message_id for each in following if each.is_skipped}:
+        settlements += [call for each in messages if each.id in late for call in opening.expiry(each)]
+        messages = [message for message in messages if message.id not in late]
     dead: list[MessageInfo] = []
-    if settlements or buried or occurrences:  # a stale receipt here means that the message has already moved on
+    if settlements or buried or following:  # a stale receipt here means that the message has already moved on
         graves = [call for call, _ in buried]
-        replies = yield [*(call for _, call in occurrences), *settlements, *graves]  # arm before settling as skipped
-        schedule_chain.note(context, [each for each, _ in occurrences], replies[: len(occurrences)])
+        replies = yield [*(each.call for each in following), *settlements, *graves]  # arm before settling as skipped
+        schedule_chain.note(context, following, replies)
         told = zip(buried, replies[len(replies) - len(buried) :], strict=True)
         dead = [info(died_ms) for (_, info), died_ms in told if isinstance(died_ms, int) and died_ms >= 0]
-    messages = [message for each in opened for message in each.messages]
-    if doubtful := [message for each in opened for message in each.doubtful]:
+    if doubtful := [message for each in opened for message in each.doubtful if message.id not in late]:
         replies = yield [scripts.extend(message.id, message.receipt, claimed.lease) for message in doubtful]
         kept = [not isinstance(reply, StaleReceipt) and unwrap(reply) for reply in replies]
         gone = {message.id: message for message, ours in zip(doubtful, kept, strict=True) if not ours}
@@ -84,7 +88,7 @@ class _Opened(Generic[D]):
         self.doubtful: list[D] = []
         self.settlements: list[Command[Any]] = []
         self.buried: list[tuple[Command[int], Callable[[int], MessageInfo]]] = []  # with what makes its info
-        self.occurrences: list[tuple[Occurrence, Command[int]]] = []  # of schedules, with the call for the next one
+        self.occurrences: list[tuple[D, Occurrence]] = []  # of schedules
         self.size = 0
 
 
@@ -121,39 +125,38 @@ class _Opening(Generic[D]):
                 continue
             try:
                 created, opened = parse(envelope)
-            except UnreadableEnvelope as unreadable:
-                text = oc.error_text(unreadable)
+                receipt = receipt_of(deliveries, found.micros) if deliveries else fresh
+                message = make(owner, message_id, created, opened, due, deliveries, handed, until, receipt, held_until)
+                if opened.headers and SLOT in opened.headers and (of := self._occurrence(message)):
+                    result.occurrences.append((message, of))
+                if opened.expires_ms is not None and message.is_expired:
+                    log_of(message).warning("message expired", expires_at=str(message.expires_at))
+                    result.settlements += self.expiry(message)
+                elif deliveries and message.is_past_its_limit:
+                    known = content(created, opened)
+                    result.buried.append(self._buried(message_id, deliveries, oc.REASON_CONSUMER_LOST, **known))
+                    result.settlements += key_slots.unused(self._context, message)
+                else:
+                    messages.append(message)
+                    if created > found.now_ms:
+                        result.doubtful.append(message)
+            except Exception as error:  # noqa: BLE001  # its content must not end the consumer, or keep back others
+                if not isinstance(error, UnreadableEnvelope):
+                    log.error("message unreadable", queue=owner.name, id=printable_id(message_id), exc_info=error)
+                text = oc.error_text(error)
                 result.buried.append(self._buried(message_id, deliveries, oc.REASON_UNREADABLE, text))
-                continue
-            receipt = receipt_of(deliveries, found.micros) if deliveries else fresh
-            message = make(owner, message_id, created, opened, due, deliveries, handed, until, receipt, held_until)
-            if opened.headers and SLOT in opened.headers and self._is_skipped(message, opened, result):
-                result.settlements.append(self._scripts.expire(message_id, receipt))
-                result.settlements += key_slots.unused(self._context, message)
-                continue
-            if opened.expires_ms is not None and message.is_expired:
-                log_of(message).warning("message expired", expires_at=str(message.expires_at))
-                result.settlements.append(self._scripts.expire(message_id, receipt))
-                result.settlements += key_slots.unused(self._context, message)
-            elif deliveries and message.is_past_its_limit:
-                known = content(created, opened)
-                result.buried.append(self._buried(message_id, deliveries, oc.REASON_CONSUMER_LOST, **known))
-                result.settlements += key_slots.unused(self._context, message)
-            else:
-                messages.append(message)
-                if created > found.now_ms:
-                    result.doubtful.append(message)
         return result
 
-    def _is_skipped(self, message: D, envelope: Envelope, result: _Opened[D]) -> bool:
-        """Arm the next occurrence; return whether this one is too late to be handled."""
-        of, now = occurrence(envelope.headers or {}), self._found.now_ms
-        if of is None:
-            log_of(message).error("schedule unreadable", remedy="install its time zone on this machine")
-            return False
-        is_skipped = message.attempt == 1 and of.plan.skips(of.slot_ms, now)  # a retry began in time
-        result.occurrences.append((of, schedule_chain.next_of(self._context, of, envelope, now, is_skipped)))
-        return is_skipped
+    def expiry(self, message: D) -> list[Command[Any]]:
+        """Return the calls that settle a message which is too late to be handled."""
+        expire = self._scripts.expire(message.id, message.receipt)
+        return [expire, *key_slots.unused(self._context, message)]
+
+    def _occurrence(self, message: D) -> Occurrence | None:
+        """Return the slot that a message was sent for; None if it has the id of another one."""
+        of, shards = message.occurrence, len(self._context.shards)
+        is_slot = of is not None and message.id == occurrence_id(of.name, of.slot_ms, shards)
+        return of if is_slot else None
 
     def _buried(
         self, message_id: str, deliveries: str | None, reason: str, error: str = "", **known: Any

@@ -4,11 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any, NamedTuple
 
 from delayq.errors import DelayqError, UnreadableEnvelope
 from delayq.log import log
+from delayq.model.delivery import Delivery
 from delayq.model.envelope import Envelope, parse
-from delayq.model.occurrence import FINISHED, HOME, Occurrence, occurrence_id, plan_of, slot_of, with_slot
+from delayq.model.occurrence import (
+    FINISHED,
+    HOME,
+    Occurrence,
+    occurrence,
+    occurrence_id,
+    plan_of,
+    slot_of,
+    with_slot,
+)
+from delayq.model.outcome import error_text
 from delayq.model.slots import Slots
 from delayq.operations.queue_context import QueueContext, server_ms
 from delayq.protocol.command import Command, identity
@@ -20,11 +32,65 @@ NEAR_MS = 60_000  # a schedule whose slot is this near is left alone
 MAX_COUNTED = 100  # skipped slots that are counted at once
 
 
+class Following(NamedTuple):
+    """What follows an occurrence that was handed out.
+
+    Attributes:
+        message_id, schedule: of the occurrence.
+        call: arms the next one.
+        is_skipped: whether this one is too late to be handled.
+    """
+
+    message_id: str
+    schedule: str
+    call: Command[int]
+    is_skipped: bool
+
+
+def following(context: QueueContext, handed: Sequence[tuple[Delivery[Any], Occurrence]]) -> Operation[list[Following]]:
+    """Return what follows occurrences that were handed out, by their stored schedules.
+
+    A message whose plan is not that of the stored schedule moves nothing: the schedule was removed or changed since, or
+    another program has written the message.
+    """
+    key = home(context).keys.schedules
+    names = dict.fromkeys(of.name for _, of in handed)
+    replies = yield [Command(key, ("HGET", key, name), identity) for name in names]
+    records = dict(zip(names, replies, strict=True))
+    found = []
+    for message, of in handed:
+        record, line = records[of.name], log.bind(queue=context.name, schedule=of.name)
+        if isinstance(record, Exception):
+            line.error("schedule not armed", error=str(record))
+            continue
+        envelope = opened(record)
+        plan = plan_of(envelope)
+        if envelope is not None and plan is None:
+            line.error("schedule unreadable", remedy="install its time zone on this machine")
+        if envelope is None or plan != of.plan:
+            continue
+        now_ms = int(message.handed_ms)
+        is_skipped = message.attempt == 1 and of.plan.skips(of.slot_ms, now_ms)  # a retry began in time
+        call = _guarded(context, of, partial(next_of, context, of, envelope, now_ms, is_skipped))
+        if call is not None:
+            found.append(Following(message.id, of.name, call, is_skipped))
+    return found
+
+
+def _guarded(context: QueueContext, of: Occurrence, make: Callable[[], Command[int] | None]) -> Command[int] | None:
+    """Return the call that arms a schedule; log why there is none if its plan, as stored, breaks the calculation."""
+    try:
+        return make()
+    except Exception as error:  # noqa: BLE001  # another program may have stored any plan; other schedules continue
+        log.error("schedule not armed", queue=context.name, schedule=of.name, error=error_text(error), exc_info=error)
+        return None
+
+
 def next_of(
-    context: QueueContext, occurrence: Occurrence, envelope: Envelope, now_ms: int, is_skipped: bool
+    context: QueueContext, handed: Occurrence, envelope: Envelope, now_ms: int, is_skipped: bool
 ) -> Command[int]:
     """Return the call that arms the occurrence after one handed out at `now_ms`, or finishes the schedule."""
-    name, slot, plan = occurrence.name, occurrence.slot_ms, occurrence.plan
+    name, slot, plan = handed.name, handed.slot_ms, handed.plan
     slots = plan.slots(context.name, name)
     following = plan.following(slots, slot, now_ms)
     said = log.bind(queue=context.name, schedule=name)
@@ -53,11 +119,15 @@ def home(context: QueueContext) -> QueueCommands:
     return context.shards[HOME]
 
 
-def note(context: QueueContext, occurrences: Sequence[Occurrence], replies: Sequence[object]) -> None:
-    """Log why next occurrences were not sent; a consumer revives their schedules within a minute."""
-    for each, reply in zip(occurrences, replies, strict=True):
+def note(context: QueueContext, handed: Sequence[Following], replies: Sequence[object]) -> None:
+    """Log why next occurrences were not sent; a consumer revives their schedules within a minute.
+
+    Args:
+        replies: the first are those of the calls that arm them.
+    """
+    for each, reply in zip(handed, replies, strict=False):
         if isinstance(reply, DelayqError):
-            log.error("schedule not armed", queue=context.name, schedule=each.name, error=str(reply))
+            log.error("schedule not armed", queue=context.name, schedule=each.schedule, error=str(reply))
 
 
 def revive(context: QueueContext) -> Operation[int]:
@@ -163,8 +233,11 @@ def _arm(
     calls = {}
     for (name, slot), record in zip(slots.items(), map(unwrap, records), strict=True):
         envelope = opened(record)
-        plan = plan_of(envelope.headers or {}) if envelope else None
-        if envelope and plan and (call := arm(Occurrence(name, slot, plan), envelope)):
+        plan = plan_of(envelope)
+        if envelope is None or plan is None:
+            continue
+        of = Occurrence(name, slot, plan)
+        if call := _guarded(context, of, partial(arm, of, envelope)):
             calls[name] = call
     count, errors = 0, []
     for name, reply in zip(calls, (yield list(calls.values())) if calls else [], strict=True):
@@ -189,7 +262,8 @@ def go_on(context: QueueContext, message_id: str) -> Operation[None]:
         return
     (name, slot), key = found, home(context).keys.armed
     try:
-        if (yield from execute(Command(key, ("ZMSCORE", key, name), list)))[0] is None:
+        (armed,) = yield from execute(Command(key, ("ZMSCORE", key, name), list))
+        if armed is None or float(armed) != slot:
             return
         now = yield from server_ms(context)
         # Changes nothing if another slot was armed meanwhile.
@@ -199,18 +273,28 @@ def go_on(context: QueueContext, message_id: str) -> Operation[None]:
 
 
 def gone(context: QueueContext, slots: dict[str, int]) -> Operation[dict[str, int]]:
-    """Return the armed slots whose occurrence does not exist."""
+    """Return the armed slots whose occurrence does not exist, or whose id belongs to another message."""
     if not slots:
         return {}
     scripts = home(context)
     ids = [occurrence_id(name, slot, len(context.shards)) for name, slot in slots.items()]
     keys = [scripts.keys.pending, scripts.keys.ready, scripts.keys.unack, scripts.keys.retry]
-    there = [unwrap(reply) for reply in (yield [Command(key, ("ZMSCORE", key, *ids), list) for key in keys])]
-    return {
-        name: slot
-        for (name, slot), *scores in zip(slots.items(), *there, strict=True)
-        if all(score is None for score in scores)
+    found = [unwrap(reply) for reply in (yield [Command(key, ("ZMSCORE", key, *ids), list) for key in keys])]
+    there = {each for each, *scores in zip(ids, *found, strict=True) if scores != [None] * len(keys)}
+    envelopes: list[bytes | None] = (yield from execute(scripts.envelopes([*there]))) if there else []
+    others = {
+        each for each, stored in zip(there, envelopes, strict=True) if stored and not _is_occurrence(each, stored)
     }
+    return {
+        name: slot for (name, slot), each in zip(slots.items(), ids, strict=True) if each not in there or each in others
+    }
+
+
+def _is_occurrence(message_id: str, stored: bytes) -> bool:
+    try:
+        return occurrence(message_id, parse(stored)[1].headers) is not None
+    except UnreadableEnvelope:
+        return True  # the consumer that takes it makes it a dead letter
 
 
 def opened(record: bytes | None) -> Envelope | None:

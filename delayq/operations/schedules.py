@@ -12,14 +12,11 @@ from delayq.errors import InvalidInput, ServerOutOfMemory, UnreadableEnvelope
 from delayq.log import log
 from delayq.model.configuration import check_retries
 from delayq.model.delivery import SentMessage
-from delayq.model.envelope import Envelope, Headers, encode, open_body
+from delayq.model.envelope import Headers, encode, open_body
 from delayq.model.message_ids import new_id
 from delayq.model.occurrence import (
     FINISHED,
-    NAME,
     PAUSED,
-    PLAN,
-    SLOT,
     Plan,
     occurrence_id,
     plan_of,
@@ -38,7 +35,6 @@ from delayq.operations.send import send_encoded
 from delayq.protocol.command import Command, identity
 from delayq.protocol.operation import Operation, execute, unwrap
 
-OWN_HEADERS = (NAME, SLOT, PLAN)
 MOST_SLOTS = 100_000
 
 
@@ -80,9 +76,6 @@ def prepare(
 ) -> Prepared:
     """Check and encode a schedule; raises InvalidInput."""
     check_schedule_name(name)
-    for reserved in OWN_HEADERS:
-        if headers and reserved in headers:
-            raise InvalidInput(f"header {reserved!r} is the schedule's own: choose another name")
     retries = context.max_retries if max_retries is None else check_retries(max_retries)
     timeout_ms = None if timeout is None else lease_ms(timeout, "timeout")
     record = seal_record(name, plan, payload, retries, headers, context.settings.max_payload, timeout_ms)
@@ -106,7 +99,7 @@ def add(context: QueueContext, prepared: Prepared) -> Operation[Schedule]:
             known = replace(known, max_retries=context.max_retries)
         if known is not None and known == opened(record) and stored.slot_ms not in (None, FINISHED):
             return stored.slot_ms
-        slots, before = plan.slots(context.name, name), _plan(known)
+        slots, before = plan.slots(context.name, name), plan_of(known)
         if before is not None and plan.has_times_of(before):
             return slots.after(stored.now_ms) or FINISHED
         return slots.nominally_after(stored.now_ms) or FINISHED  # a slot that has run must not run again later
@@ -148,7 +141,7 @@ def resume(context: QueueContext, name: str) -> Operation[bool]:
     def next_slot(stored: Stored) -> int | None:
         if stored.slot_ms not in (None, PAUSED, FINISHED):
             return stored.slot_ms
-        plan = _plan(opened(stored.record))
+        plan = plan_of(opened(stored.record))
         return None if plan is None else plan.slots(context.name, name).after(stored.now_ms)
 
     return (yield from _keep(context, name, next_slot))
@@ -298,14 +291,10 @@ def _is_slot(armed: str) -> bool:
     return armed == str(FINISHED) or (armed.isdecimal() and int(armed) <= MAX_TIME_MS)
 
 
-def _plan(envelope: Envelope | None) -> Plan | None:
-    return None if envelope is None else plan_of(envelope.headers or {})
-
-
 def describe(context: QueueContext, name: str, record: bytes | None, slot: int | None) -> Schedule | None:
     """Make a Schedule from its stored form; None if it cannot be read."""
     envelope = opened(record)
-    plan = _plan(envelope)
+    plan = plan_of(envelope)
     if envelope is None or plan is None:
         return None
     try:
@@ -329,7 +318,7 @@ def describe(context: QueueContext, name: str, record: bytes | None, slot: int |
         next_at=None if armed is None else from_ms(armed),
         next_id=None if armed is None else occurrence_id(name, armed, len(context.shards)),
         payload=payload,
-        headers={key: value for key, value in (envelope.headers or {}).items() if key not in OWN_HEADERS},
+        headers=envelope.sent_headers,
         max_retries=envelope.max_retries,
         timeout=envelope.timeout,
     )

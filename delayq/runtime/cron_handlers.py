@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, TypeVar
 from delayq.errors import HandlerMissing, InvalidInput
 from delayq.model.delivery import Delivery
 from delayq.model.envelope import Headers
-from delayq.model.occurrence import NAME, Plan, is_own
+from delayq.model.occurrence import Plan
 from delayq.model.typed_payload import adapt
 from delayq.model.units import Seconds
 from delayq.operations import schedules
@@ -68,8 +68,8 @@ class CronHandlers:
 
     def takes(self, message: Delivery[Any]) -> bool:
         """Whether a message is for one of these functions, or for one that is missing here."""
-        name = message.headers.get(NAME)
-        return name is not None and ((isinstance(name, str) and name in self._handlers) or is_own(message.headers))
+        found = message.occurrence
+        return found is not None and (found.name in self._handlers or found.plan.own)
 
     def wrap(self, around: Around) -> None:
         """Replace each function by what `around` makes of it."""
@@ -84,12 +84,12 @@ class CronHandlers:
         own = {name: around(function) for name, function in self._handlers.items()}
 
         def refuse(message: Delivery[Any]) -> None:
-            name = message.headers.get(NAME)
+            name = message.schedule
             if name is None:
                 raise HandlerMissing(
                     f"queue {queue} has no handler here, only handlers of schedules: see @queue.handler"
                 )
-            remove = shlex.join(["delayq", "cron", "remove", queue, str(name)])
+            remove = shlex.join(["delayq", "cron", "remove", queue, name])
             raise HandlerMissing(
                 f"schedule {name!r} has no handler here: this consumer lacks its @queue.cron function; if that was "
                 f"renamed or removed, remove the old schedule: {remove}"
@@ -99,11 +99,9 @@ class CronHandlers:
         others = missing if handler is None else around(handler)
 
         def choose(message: Delivery[Any]) -> Handler:
-            name = message.headers.get(NAME)
-            if name is None:
+            found = message.occurrence
+            if found is None:
                 return others
-            if isinstance(name, str) and name in own:
-                return own[name]
-            return missing if is_own(message.headers) else others
+            return own.get(found.name) or (missing if found.plan.own else others)
 
         return choose

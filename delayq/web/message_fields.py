@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from delayq.model.configuration import check_retries
+from delayq.model.envelope import check_header_names
 from delayq.model.units import delay_ms, lease_ms, parse_duration
 from delayq.web.forms import InvalidField, field
 
@@ -53,8 +54,7 @@ def headers_of(form: Mapping[str, str]) -> dict[str, Any]:
     """Return the headers in a form: a JSON object, or lines of ``name=value``; raises InvalidField."""
     text = form.get("headers", "").strip()
     if text.startswith("{"):
-        found: dict[str, Any] = json_of(text, "headers")
-        return found
+        return json_headers(text)
     headers: dict[str, Any] = {}
     for number, line in enumerate(text.splitlines(), 1):
         name, equals, value = line.partition("=")
@@ -64,6 +64,19 @@ def headers_of(form: Mapping[str, str]) -> dict[str, Any]:
             raise InvalidField("headers", f"line {number} of the headers repeats {name.strip()!r}: remove one of them")
         if line.strip():
             headers[name.strip()] = value.strip()
+    return _checked(headers)
+
+
+def json_headers(text: str) -> dict[str, Any]:
+    """Read headers from a JSON object; raises InvalidField."""
+    return _checked(json_of(text, "headers"))
+
+
+def _checked(headers: Any) -> dict[str, Any]:
+    if not isinstance(headers, dict):
+        raise InvalidField("headers", f"the headers are {headers!r}: write a JSON object")
+    with field("headers"):
+        check_header_names(headers)
     return headers
 
 

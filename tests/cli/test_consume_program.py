@@ -113,6 +113,8 @@ def test_message_is_in_the_environment(invoke: Invoke, queue: Queue, capfd: pyte
         "DELAYQ_ATTEMPT": "1",
         "DELAYQ_MAX_RETRIES": "5",
         "DELAYQ_DUE_AT": sent.due_at.isoformat(timespec="milliseconds"),
+        "DELAYQ_SCHEDULE": "",
+        "DELAYQ_SLOT": "",
         "DELAYQ_HEADER_CONTENT_TYPE": "text/plain",
         "DELAYQ_HEADER_N": "7",
         "DELAYQ_HEADER_YES": "true",

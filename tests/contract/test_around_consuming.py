@@ -68,7 +68,7 @@ def test_cron_function_handles_its_slots_and_the_handler_everything_else(queue: 
     others: list[Any] = []
 
     def tick(message: Message) -> None:
-        ticks.append((message.payload, message.headers["delayq-schedule"]))
+        ticks.append((message.payload, message.schedule))
 
     registered(queue, queue.cron("*/5 * * * *", payload={"n": 1}), tick)
     queue.send("other")

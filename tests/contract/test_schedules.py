@@ -11,16 +11,17 @@ import redis
 
 from delayq import Message, Queue
 from delayq.errors import DelayqError, InvalidInput, ServerUnreachable
-from delayq.model.units import from_ms
 from delayq.operations import schedule_chain
 from delayq.operations.upkeep import Upkeep
 from tests.contract.conftest import Calls, Drain, Now, examine, intercept
+from tests.harness.foreign_headers import NAME, PLAN, SLOT, write
 
 MINUTE = 60.0
 
 
 def slot_of(message: Message) -> dt.datetime:
-    return from_ms(message.headers["delayq-slot"])
+    assert message.slot is not None
+    return message.slot
 
 
 def taken(queue: Queue) -> list[dt.datetime]:
@@ -121,11 +122,7 @@ def test_run_now_sends_an_extra_occurrence(queue: Queue):
     before = queue.schedules.add("tick", "*/5 * * * *", "x")
     queue.schedules.run_now("tick")
     (message,) = queue.receive()
-    assert (message.payload, message.headers["delayq-schedule"], "delayq-slot" in message.headers) == (
-        "x",
-        "tick",
-        False,
-    )
+    assert (message.payload, message.schedule, message.slot) == ("x", "tick", None)
     message.ack()
     assert queue.schedules.get("tick") == before
     queue.schedules.pause("tick")
@@ -229,10 +226,10 @@ def test_next_predicts_what_happens(queue: Queue, now: Now, options: dict[str, A
     queue.schedules.add("tock", "every 11m", **options)
     now.later(late)
     told = queue.schedules.next(5)
-    happened: list[tuple[str, dt.datetime]] = []
+    happened: list[tuple[str | None, dt.datetime]] = []
     while len(happened) < 5:
         for message in queue.receive(1):
-            happened.append((message.headers["delayq-schedule"], slot_of(message)))
+            happened.append((message.schedule, slot_of(message)))
             message.ack()
             break
         else:
@@ -613,9 +610,10 @@ def test_clock_set_back_by_less_than_a_period_or_a_minute_runs_no_slot_twice(
 
 
 def test_message_with_an_unreadable_plan_is_handled_like_any_other(queue: Queue):
-    for plan in ("{", "{}", '{"when":"61 * * * *"}', '{"when":"* * * * *","timezone":"Mars"}', 5):
-        queue.send("x", headers={"delayq-schedule": "tick", "delayq-slot": 1, "delayq-plan": plan})
-    queue.send("x", headers={"delayq-schedule": 5, "delayq-slot": "y"})
+    plans = ["{", "{}", '{"when":"61 * * * *"}', '{"when":"* * * * *","timezone":"Mars"}', 5]
+    for number, plan in enumerate(plans, 1):
+        write(queue, f"tick@{number}", {NAME: "tick", SLOT: number, PLAN: plan})
+    write(queue, "5@y", {NAME: 5, SLOT: "y"})
     assert len(queue.receive()) == 6
     assert queue.schedules.list() == []
 

@@ -117,4 +117,4 @@ def test_receive_revives_schedules(make: Make, now: Now):
     now.later(11)
     assert make().receive() == []
     now.later(10)
-    assert [message.headers["delayq-schedule"] for message in make().receive()] == ["tick"]
+    assert [message.schedule for message in make().receive()] == ["tick"]

@@ -64,6 +64,12 @@ def fine(message: Message) -> None:
     note("fine", message)
 
 
+def described(message: Message) -> None:
+    assert message.slot is None or message.schedule is not None
+    assert not any(name.lower().strip().startswith("delayq-") for name in message.headers)
+    note("described", message)
+
+
 def meet(message: Message) -> None:
     """Wait until two of these handlers run at the same time."""
     note("meet", message)

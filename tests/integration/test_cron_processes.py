@@ -28,7 +28,7 @@ queue = Queue("jobs", url=sys.argv[1], lease=1, max_retries=50, backoff=lambda a
 
 @queue.cron("* * * * * *", missed="all")
 def tick(message):
-    notes.rpush("fired", f"{message.headers['delayq-slot']} {message.attempt}")
+    notes.rpush("fired", f"{round(message.slot.timestamp() * 1000)} {message.attempt}")
 
 Consumer(queue, concurrency=2).run()
 """
@@ -84,7 +84,7 @@ def test_each_slot_is_fired_once_while_consumers_are_killed(
     with Queue("jobs", url=redis_server.url, lease=LEASE) as queue:
         queue.schedules.pause("tick")
         queue.cron("* * * * * *", name="tick", missed="all")(
-            lambda message: redis_client.rpush("fired", f"{message.headers['delayq-slot']} {message.attempt}")
+            lambda message: redis_client.rpush("fired", f"{round(message.slot.timestamp() * 1000)} {message.attempt}")
         )
         assert eventually(lambda: Consumer(queue).drain() + queue.stats().unack + queue.stats().retry == 0)
         stats = queue.stats()

@@ -16,8 +16,12 @@ from msgspec.structs import replace
 from delayq import DuplicateMessage, InvalidInput, Outgoing, Queue
 from delayq.aio import Queue as AioQueue
 from delayq.errors import NotReplicated
-from delayq.model.units import from_ms
+from delayq.lake.layout import DeferredRow, hour_of
+from delayq.lake.queue_folder import QueueFolder
+from delayq.model.envelope import encode_envelope
+from delayq.model.units import from_ms, timestamp_ms
 from delayq.operations import send
+from tests.harness.foreign_headers import NAME, PLAN, SLOT, plan
 from tests.harness.lake.lakes import DAY, HORIZON, HOUR, Clock, counted, delivered, far_queue, files, load
 from tests.harness.servers import RedisServer
 
@@ -41,6 +45,32 @@ def test_message_beyond_the_horizon_is_kept_in_the_lake_with_everything_known_ab
     assert (queue.stats().pending, len(files(lake))) == (0, 1)
     assert queue.why(sent.id).endswith(f"(in 1d), and waits in {lake}/queue=jobs until a load moves it into Redis")
     assert "was never sent" in queue.why("nobody")
+
+
+def test_occurrence_of_a_schedule_still_is_one_after_its_time_in_the_lake(queue: Queue, lake: Path, clock: Clock):
+    slot = clock.now + dt.timedelta(days=1)
+    message_id, slot_ms = f"nightly@{timestamp_ms(slot)}", timestamp_ms(slot)
+    own: dict[str, Any] = {NAME: "nightly", SLOT: slot_ms, PLAN: plan("0 12 * * *")}
+    envelope = encode_envelope({"a": 1}, 3, None, {"tenant": "acme"}, own=own)
+    row = DeferredRow(message_id, slot_ms, clock.ms, envelope)
+    QueueFolder(str(lake), "jobs").write(hour_of(slot_ms), "w", [row])
+    info = queue.get(message_id)
+    assert info is not None
+    assert (info.state, info.schedule, info.slot, info.headers) == ("deferred", "nightly", slot, {"tenant": "acme"})
+    assert queue.reschedule(message_id, delay=DAY + HOUR)
+    clock.later(DAY)
+    load(queue, lake)
+    clock.later(HOUR)
+    (message,) = delivered(queue)
+    assert (message.schedule, message.slot, message.headers) == ("nightly", slot, {"tenant": "acme"})
+
+
+@pytest.mark.parametrize("delay", [1, DAY])
+def test_headers_of_delayq_are_refused_on_both_sides_of_the_horizon(queue: Queue, lake: Path, delay: float):
+    for headers in ({SLOT: 1}, {"tenant": "acme", "DELAYQ-x": None}):
+        with pytest.raises(InvalidInput, match="rename it or leave it out"):
+            queue.send_many([Outgoing("x", delay=delay), Outgoing("x", delay=delay, headers=headers)])
+    assert (queue.stats().sent, files(lake)) == (0, [])
 
 
 @pytest.mark.parametrize(("seconds", "state"), [(HORIZON, "pending"), (HORIZON + 0.001, "deferred")])

@@ -6,6 +6,7 @@ import datetime as dt
 import re
 from typing import Any
 
+import msgspec
 import pytest
 
 from delayq.model.configuration import Configuration
@@ -222,8 +223,9 @@ def test_sentence_says_what_holds_a_message_back(told: str, expected: str):
 
 
 def test_occurrence_is_shown_with_its_schedule():
-    headers = {"delayq-schedule": "nightly", "delayq-slot": NOW}
-    told = sentence(info("pending", due_at=at(3600), headers=headers))
+    headers = {"delayq-schedule": "nightly", "delayq-slot": NOW, "delayq-plan": '{"when":"@daily"}'}
+    occurrence = msgspec.structs.replace(info("pending", due_at=at(3600)), id=f"nightly@{NOW}")
+    told = sentence(msgspec.structs.replace(occurrence, envelope=Envelope(FORMAT, RAW, b"", 0, None, headers)))
     assert told == "a, an occurrence of schedule nightly, is not due until <in 1h>"
 
 

@@ -129,9 +129,10 @@ def test_restored_occurrences_have_ids_of_their_new_shards(
 ):
     with Queue("emails", url=redis_server.url) as queue:
         for number in range(8):
-            queue.schedules.add(f"s{number}", "@daily", number)
+            queue.schedules.add(f"s{number}", "@daily", number, headers={"h": "x"})
         queue.pause()
         before = {each.next_id: each.next_at for each in queue.schedules.list()}
+        slots = {(each.schedule, each.slot) for each in queue.peek("pending", 100)}
         drain(spark, server, "emails", folder)
     restore(spark, folder, server, "spread", shards=5)
     with Queue("spread", url=redis_server.url, shards=5) as spread:
@@ -139,6 +140,8 @@ def test_restored_occurrences_have_ids_of_their_new_shards(
         assert Counter(after.values()) == Counter(before.values())
         assert after.keys() != before.keys()
         assert {each.id for each in spread.peek("pending", 100)} == after.keys()
+        assert {(each.schedule, each.slot) for each in spread.peek("pending", 100)} == slots
+        assert [each.headers for each in spread.peek("pending", 100)] == [{"h": "x"}] * 8
         assert spread.schedules.remove("s3")
         assert spread.stats().pending == 7
         assert_whole(spread)

@@ -107,6 +107,25 @@ def test_function_edits_each_dead_letter_before_its_redrive(spark: SparkSession,
     assert_whole(queue)
 
 
+def add_tenant(letter: dict[str, Any]) -> dict[str, Any]:
+    assert letter["headers"] == {"h": "x"}
+    return {"headers": letter["headers"] | ({"delayq-slot": 1} if letter["id"] == "fake" else {"tenant": "acme"})}
+
+
+def test_edit_neither_changes_nor_adds_headers_of_delayq(spark: SparkSession, server: RedisOptions, queue: Queue):
+    queue.schedules.add("tick", "@daily", headers={"h": "x"})
+    queue.schedules.run_now("tick")
+    queue.send("x", id="fake", headers={"h": "x"})
+    for message in queue.receive():
+        message.reject("failed")
+    told = redrive(spark, server, "emails", "headers['delayq-schedule'] IS NULL", add_tenant)
+    assert (told.sent, told.failed) == (1, 1)
+    assert "header 'delayq-slot' is reserved" in str(told.reasons)
+    assert [each.headers for each in queue.peek("pending", 10) if each.slot is None] == [{"h": "x", "tenant": "acme"}]
+    assert {each.schedule for each in queue.peek("pending", 10)} == {"tick"}
+    assert dead(queue) == ["fake"]
+
+
 class Silent(Exception):
     """An error whose text cannot be read."""
 

@@ -205,6 +205,24 @@ def test_unsendable_rows_are_rejected_with_their_reasons(
 FAR = "timestamp_seconds(1893456000000L)"  # milliseconds of 2030
 
 
+def test_rows_with_headers_of_delayq_are_rejected(
+    spark: SparkSession, redis_server: RedisServer, tmp_path: Path
+) -> None:
+    headers = {"a": {"k": "v"}, "b": {"k": "v", "delayq-slot": "1"}, "c": {"Delayq-": ""}}
+    rows = [(message_id, "x", 1.0, given) for message_id, given in headers.items()]
+    columns = "id string, payload string, delay double, headers map<string,string>"
+    told = written(
+        table(spark, rows, columns),
+        redis_server.url,
+        tmp_path,
+        mode="PERMISSIVE",
+        rejects=str(tmp_path / "rejects"),
+    )
+    assert told == {"queue": "jobs", "sent": 1, "existing": 0, "rejected": 2}
+    reasons = [row["reason"] for row in pq.read_table(tmp_path / "rejects").to_pylist()]
+    assert all("is reserved" in reason for reason in reasons)
+
+
 def test_row_with_a_time_outside_python_s_range_is_rejected_and_can_be_fixed_and_sent(
     spark: SparkSession, redis_server: RedisServer, tmp_path: Path
 ) -> None:

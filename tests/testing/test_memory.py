@@ -25,6 +25,13 @@ def test_queue_in_memory_needs_no_server(emails: Queue):
         emails.send("x")
 
 
+def test_queue_in_memory_refuses_headers_of_delayq(emails: Queue):
+    with in_memory(emails):
+        with pytest.raises(InvalidInput, match="rename it or leave it out"):
+            emails.send("x", headers={"delayq-slot": 1})
+        assert emails.stats().sent == 0
+
+
 def test_queue_returns_to_its_server_with_everything_it_held(redis_server: RedisServer):
     with Queue("jobs", url=redis_server.url) as jobs:
         jobs.send("real", id="a")

@@ -9,6 +9,7 @@ from structlog.testing import capture_logs
 
 from delayq import InvalidInput, NewRecord, Topic
 from delayq.errors import DelayqError, KeyOverwritten, PayloadTooLarge, RecordOrder, ShardsMismatch
+from delayq.model.envelope import encode_envelope
 from delayq.model.units import from_ms
 from tests.topics.conftest import START, Make, Now
 
@@ -28,6 +29,28 @@ def test_payload_arrives_as_it_was_published(topic: Topic, subtests: pytest.Subt
             assert (record.payload, record.headers, record.id) == (payload, {"tenant": "a", "n": 1}, published.id)
             assert (published.created, published.due_at, record.deliveries, record.topic) == (True, None, 0, "orders")
         topic.delete(list(topic.range()))
+
+
+@pytest.mark.parametrize("delay", [0, 5])
+def test_headers_of_delayq_are_refused(topic: Topic, client: redis.Redis, delay: float):
+    for headers in ({"delayq-slot": 1}, {"tenant": "a", "DELAYQ-x": None}):
+        with pytest.raises(InvalidInput, match="rename it or leave it out"):
+            topic.publish("x", delay=delay, headers=headers)
+        with pytest.raises(InvalidInput, match="rename it or leave it out"):
+            topic.publish_many([NewRecord("y", delay=delay), NewRecord("x", delay=delay, headers=headers)])
+    assert (topic.length(), [*client.scan_iter("*msg:*")]) == (0, [])
+
+
+def test_headers_of_delayq_that_another_client_has_written_are_not_shown_and_can_be_passed_on(
+    topic: Topic, client: redis.Redis
+):
+    topic.publish("x", headers={"tenant": "a"})
+    (record,) = topic.range()
+    envelope = encode_envelope("y", 0, None, {"tenant": "a"}, own={"delayq-slot": True, "Delayq-Plan": b"\xff"})
+    key = next(iter(client.scan_iter(_type="stream")))
+    client.xadd(key, {record.fields[0]: envelope})
+    assert [each.headers for each in topic.range()] == [{"tenant": "a"}] * 2
+    topic.publish("z", headers=list(topic.range())[-1].headers)
 
 
 def test_records_keep_the_order_in_which_they_were_published(make: Make):

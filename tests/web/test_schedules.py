@@ -277,7 +277,7 @@ def test_form_cannot_change_a_schedule_of_a_program(client: Client, queue: Queue
         ("end", "2020-01-01T00:00Z", "never fires"),
         ("jitter", "400d", "more than 366 days"),
         ("payload", "{", "is not JSON"),
-        ("headers", "delayq-slot=1", "is the schedule's own"),
+        ("headers", "delayq-slot=1", "are delayq's own"),
         ("retries", "-1", "is not a number of retries"),
         ("timeout", "2d", "is not between"),
     ],

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from delayq import Queue
+from delayq.operations.schedules import add_all
 from tests.web.conftest import OWN, Client, Enter
 from tests.web.test_actions import QUEUE, send
 from tests.web.test_forms import typed, wrong
@@ -138,8 +139,8 @@ def test_copy_has_the_payload_headers_and_limits_of_its_message(client: Client, 
     assert (copied.max_retries, copied.timeout) == (3, 90.0)
 
 
-def test_copy_of_an_occurrence_goes_to_its_schedule_without_its_slot(client: Client, queue: Queue):
-    queue.schedules.add("hourly", "every 1h", {"a": 1})
+def test_copy_of_an_occurrence_is_an_ordinary_message(client: Client, queue: Queue):
+    queue.schedules.add("hourly", "every 1h", {"a": 1}, headers={"tenant": "acme"})
     schedule = queue.schedules.get("hourly")
     assert schedule is not None
     assert schedule.next_id is not None
@@ -148,9 +149,19 @@ def test_copy_of_an_occurrence_goes_to_its_schedule_without_its_slot(client: Cli
     client.post(link, data=fields, headers=OWN)
     copied = queue.get(fields["once"])
     assert copied is not None
-    assert copied.headers is not None
-    assert copied.headers["delayq-schedule"] == "hourly"
-    assert "delayq-slot" not in copied.headers
+    assert (copied.payload, copied.headers, copied.schedule) == ({"a": 1}, {"tenant": "acme"}, None)
+
+
+def test_occurrence_that_only_its_function_handles_is_not_copied(client: Client, queue: Queue):
+    queue.cron("every 1h")(nightly)
+    queue.execute(add_all, queue.handlers.crons.prepared)  # as a consumer does when it starts
+    (waiting,) = queue.peek("pending")
+    answer = client.get(f"{SEND}?copy={waiting.id}")
+    assert answer.status_code == 409
+    assert "only the function of schedule nightly handles it. Run the schedule instead" in words(answer.text)
+
+
+def nightly(_: Any) -> None: ...
 
 
 @pytest.mark.parametrize(

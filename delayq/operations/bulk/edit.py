@@ -27,6 +27,8 @@ def edit(
 ) -> Operation[bool]:
     """Requeue a dead letter with another payload (UNSET to keep it), headers or timeout (UNSET to keep it).
 
+    delayq's own headers stay, so that an occurrence of a schedule is still one.
+
     Args:
         died_at: when the dead letter that the caller saw died; None for any.
 
@@ -60,8 +62,9 @@ def edit(
     else:
         if kept:
             payload = old.body if old.kind == RAW else msgspec.Raw(old.body)
-        headers = old.headers if headers is None else headers
+        headers = old.sent_headers if headers is None else headers
         timeout_ms = old.timeout_ms if timeout is msgspec.UNSET else timeout_ms
         most = max(settings.max_payload, len(old.body)) if kept else settings.max_payload
-        envelope = encode_envelope(payload, old.max_retries, old.expires_ms, headers, most, timeout_ms)
+        own = old.own_headers
+        envelope = encode_envelope(payload, old.max_retries, old.expires_ms, headers, most, timeout_ms, own)
     return (yield from execute(scripts.edit(message_id, f"{died_ms:.17g}", due, envelope)))

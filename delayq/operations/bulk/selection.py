@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from delayq.errors import InvalidInput, UnreadableEnvelope
-from delayq.model.envelope import Headers, parse
+from delayq.model.envelope import Headers, check_header_names, parse
 from delayq.model.text import decode_text, encode_id
 from delayq.model.units import Seconds, milliseconds, timestamp_ms
 from delayq.operations.doctor import scan
@@ -60,10 +60,9 @@ class Choice:
             raise InvalidInput(f"error {self.error!r} is not a non-empty string or compiled pattern of str")
         if self.reason is not None and not isinstance(self.reason, str):
             raise InvalidInput(f"reason {self.reason!r} is not a string")
-        if self.headers is not None and not (
-            isinstance(self.headers, Mapping) and all(isinstance(name, str) for name in self.headers)
-        ):
+        if self.headers is not None and not isinstance(self.headers, Mapping):
             raise InvalidInput(f"headers {self.headers!r} is not a mapping: give a dict of names and values")
+        check_header_names(self.headers or {})
         if self.payload is not None and not (isinstance(self.payload, str | bytes) and self.payload):
             raise InvalidInput(f"payload {self.payload!r} is not text or bytes: give a part of the payload")
         since, until = self.span
@@ -125,7 +124,7 @@ class Choice:
             return False
         if not self.headers:
             return True
-        headers = envelope.headers or {}
+        headers = envelope.sent_headers
         return _has(headers if self.shown_headers is None else self.shown_headers(headers), self.headers)
 
 

@@ -47,14 +47,14 @@ def _wrong(context: QueueContext) -> Operation[dict[str, tuple[str, str, Mend | 
     for raw, record in unwrap(records).items():
         name = decode_id(raw)
         envelope = schedule_chain.opened(record)
-        if envelope is None or plan_of(envelope.headers or {}) is None:
+        if plan_of(envelope) is None:
             text = "cannot be read: another program or a newer delayq has written it"
             found[name] = (text, "add it again, or remove it", None)
         elif name not in armed:
             found[name] = ("has no next slot: it would never fire", "repair sets its next slot", schedules.resume)
     overdue = {name: slot for name, slot in armed.items() if 0 < slot <= now and name not in found}
     for name in (yield from schedule_chain.gone(context, overdue)):
-        text = "has lost its next occurrence: it was cancelled, purged, or deleted by another program"
+        text = "has lost its next occurrence: it was cancelled, purged, or deleted, or its id is another message's"
         found[name] = (text, "a consumer schedules the next one within a minute", _revive)
     return found
 

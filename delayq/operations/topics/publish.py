@@ -45,7 +45,8 @@ class NewRecord(_RecordPayload, frozen=True, kw_only=True):
             changes nothing. None for the server's id, or a random one.
         key: records with the same key keep their order in a topic with several shards; it has no effect with one shard.
             It decides the shard in which `id` is searched, so always give a waiting record's id with the same key.
-        headers: a dict of names and strings, bytes, numbers, booleans or None.
+        headers: a dict of names and strings, bytes, numbers, booleans or None. Names that begin with "delayq-" are
+            refused: they are delayq's own.
     """
 
     delay: Seconds | None = None

@@ -105,7 +105,7 @@ def _as_sent(row: dict[str, Any]) -> dict[str, Any]:
         payload = open_body(envelope)
     except UnreadableEnvelope:
         payload = None
-    return row | {"payload": payload, "headers": dict(envelope.headers or {}) if envelope else {}}
+    return row | {"payload": payload, "headers": dict(envelope.sent_headers) if envelope else {}}
 
 
 def _changes(given: object) -> dict[str, Any]:

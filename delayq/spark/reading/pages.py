@@ -185,7 +185,7 @@ _CELLS: dict[str, Callable[[StatePage], Sequence[Any]]] = {
     "created_at": lambda page: [None if each is None else micros(each[0]) for each in page.opened],
     "expires_at": lambda page: list(map(_expires_at, page.opened)),
     "max_retries": lambda page: page.of_envelopes(lambda envelope: int32(envelope.max_retries)),
-    "headers": lambda page: page.of_envelopes(lambda envelope: headers_cell(envelope.headers)),
+    "headers": lambda page: page.of_envelopes(lambda envelope: headers_cell(envelope.sent_headers)),
     "payload": lambda page: page.of_envelopes(payload_cell),
     "body": lambda page: page.of_envelopes(lambda envelope: envelope.body),
     "envelope": lambda page: [each and each[STAMP:] for each in page.looked_up("envelope")],

@@ -80,4 +80,4 @@ class Records:
         except UnreadableEnvelope:
             self._unreadable += 1
             return _PublishedCells()
-        return _PublishedCells(headers_cell(envelope.headers), payload_cell(envelope), envelope.body)
+        return _PublishedCells(headers_cell(envelope.sent_headers), payload_cell(envelope), envelope.body)

@@ -51,6 +51,8 @@ class Message(Answer):
         error: its last error, or null.
         reason: why it died, or null.
         cancelled: true if it is running and will not be retried.
+        schedule: the schedule that it is an occurrence of, or null.
+        slot: the time in its schedule, or null.
         timeout_seconds: the time limit of each run; null if its sender set none.
         payload_kind: "json" if the payload is in `payload`, "bytes" if it is in `payload_base64`, "unread" if it is too
             large for a list, "gone" if there is none.
@@ -74,6 +76,8 @@ class Message(Answer):
     expires_at: dt.datetime | None
     max_retries: int | None
     timeout_seconds: float | None
+    schedule: str | None
+    slot: dt.datetime | None
     headers: HeaderValues
     payload_kind: PayloadKind
     payload_bytes: int | None

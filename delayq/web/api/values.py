@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from delayq.errors import UnreadableEnvelope
-from delayq.model.envelope import FORMAT, JSON, RAW, Envelope, Headers, open_body
+from delayq.model.envelope import FORMAT, JSON, RAW, Envelope, Headers, check_header_names, open_body
 from delayq.model.units import MAX_LEASE_MS, delay_ms, timestamp_ms
 from delayq.web.forms import InvalidField, field
 from delayq.web.redaction import Redaction
@@ -93,6 +93,9 @@ def header_values(headers: Mapping[str, Any] | None) -> HeaderValues:
 
 def headers_of(given: HeaderValues) -> Headers:
     """Return the headers of a request as they are sent; raises InvalidInput."""
+    for name in given:
+        with field(f"headers.{name}"):
+            check_header_names([name])
     return {
         name: unbase64(value.base64, f"headers.{name}") if isinstance(value, Base64) else value
         for name, value in given.items()

@@ -18,7 +18,7 @@ from delayq.model.units import delay_ms, from_ms, lease_ms, parse_duration, time
 from delayq.web import audit, path_params, render, tab_counts
 from delayq.web.error_pages import back_on
 from delayq.web.forms import InvalidField, field
-from delayq.web.message_fields import compact, json_of
+from delayq.web.message_fields import compact, json_headers
 from delayq.web.payloads import MOST_SHOWN, pretty
 from delayq.web.redaction import Redaction
 from delayq.web.request_context import visit
@@ -39,7 +39,7 @@ async def edit(request: Request) -> Response:
     message_id = request.path_params["id"]
     died_at = _died_at(form.get("died", ""))
     await check_shown(request, queue, message_id, form)
-    headers = json_of(form["headers"].strip() or "{}", "headers") if "headers" in form else None
+    headers = json_headers(form["headers"].strip() or "{}") if "headers" in form else None
     payload: Any = msgspec.UNSET
     if "payload" in form:
         text = form["payload"].replace("\r\n", "\n")

@@ -16,7 +16,6 @@ from delayq.model.delivery import OnConflict, SentMessage
 from delayq.model.envelope import JSON
 from delayq.model.message_ids import new_id
 from delayq.model.message_info import MessageInfo
-from delayq.model.occurrence import SLOT
 from delayq.model.units import delay_ms, parse_age, show_away, timestamp_ms
 from delayq.model.validation import check_id
 from delayq.web import audit, path_params, render, tab_counts
@@ -92,8 +91,10 @@ def draft_of(info: MessageInfo | None, message_id: str) -> Draft:
     """Return the form's content for a copy of a message; raises HTTPException if a form cannot hold it."""
     if info is None or info.envelope is None:
         raise HTTPException(404, f"{message_id} cannot be copied: the message or its payload is gone.")
-    # A copy of a schedule's occurrence goes to the schedule's handler, but does not take over its slot.
-    headers = {name: value for name, value in (info.headers or {}).items() if name != SLOT}
+    if info.occurrence is not None and info.occurrence.plan.own:
+        told = f"only the function of schedule {info.schedule} handles it. Run the schedule instead"
+        raise HTTPException(409, f"{message_id} cannot be copied: {told}.")
+    headers = info.headers or {}
     if any(isinstance(value, bytes) for value in headers.values()):
         raise HTTPException(409, f"{message_id} cannot be copied into a form: one of its headers contains bytes.")
     body, kind = info.envelope.body, "json" if info.envelope.kind == JSON else "bytes"

@@ -216,23 +216,27 @@ class Model:
 
     def opened(self, claimed: list[Claimed]) -> list[Handed]:
         """The part of a claim that may start, according to the messages themselves."""
+        late = set()  # numbers of deliveries
         for each in claimed:
             m = each.message
             if m.slot and m.has_payload:
                 name, slot, plan = m.slot
-                is_skipped = not m.past and plan.skips(slot, each.at_us // 1000)
-                self.arm(name, slot, plan.following(slot, self.now.ms), m, is_skipped)
+                there = self.schedules.get(name)
+                if there is None or there.plan != plan:  # it moves nothing
+                    continue
+                if is_skipped := not m.past and plan.skips(slot, each.at_us // 1000):
+                    late.add(each.number)
+                self.arm(name, slot, plan.following(slot, self.now.ms), is_skipped)
         handed = []
         for each in claimed:
             m, at = each.message, each.at_us // 1000
-            is_skipped = m.slot is not None and m.slot[2].skips(m.slot[1], at)
             is_expired = m.expires is not None and at >= m.created + m.expires
             if not m.has_payload:
                 self.bury(
                     m, "payload-missing", "the payload key is gone: evicted, or deleted by another program", False
                 )
                 continue
-            if not m.past and (is_skipped or is_expired):  # a message that has started does not expire
+            if each.number in late or (not m.past and is_expired):  # a message that has started does not expire
                 self.discard(m, "expired")
             elif m.used > m.max_retries:
                 self.bury(m, "consumer-lost", counted=False)
@@ -459,18 +463,23 @@ class Model:
 
     # -- schedules -----------------------------------------------------------------------------------------------------
 
-    def arm(self, name: str, slot: int, following: int, of: Held | Schedule, is_skipped: bool = False) -> None:
+    def arm(self, name: str, slot: int, following: int, is_skipped: bool = False) -> None:
         """Arm another occurrence, unless another client has done so meanwhile."""
         there = self.schedules.get(name)
         if there is None or there.armed != slot:
             return
         there.armed, id = following, self.occurrence(name, following)
-        plan = of.slot[2] if isinstance(of, Held) and of.slot else there.plan
-        if slot > 0 and (missed := plan.passed_over(slot, following) + is_skipped):  # otherwise nothing was armed
+        if slot > 0 and (missed := there.plan.passed_over(slot, following) + is_skipped):  # otherwise nothing was armed
             self.counters["slots_missed"] += missed
         if self.there(id) is None:
             self.messages[id] = Held(
-                id, of.payload, "pending", following, self.now.ms, of.max_retries, slot=(name, following, plan)
+                id,
+                there.payload,
+                "pending",
+                following,
+                self.now.ms,
+                there.max_retries,
+                slot=(name, following, there.plan),
             )
             self.counters["sent"] += 1
 
@@ -497,7 +506,7 @@ class Model:
         if old is not None and old.armed == 0:
             new.armed = 0
         else:
-            self.arm(name, -1, plan.after(self.now.ms), new)
+            self.arm(name, -1, plan.after(self.now.ms))
         return new.armed
 
     def pause_schedule(self, name: str) -> bool:
@@ -509,7 +518,7 @@ class Model:
     def resume_schedule(self, name: str) -> bool:
         there = self.schedules.get(name)
         if there is not None and there.armed == 0:
-            self.arm(name, 0, there.plan.after(self.now.ms), there)
+            self.arm(name, 0, there.plan.after(self.now.ms))
         return there is not None
 
     def remove_schedule(self, name: str) -> bool:
@@ -527,11 +536,12 @@ class Model:
         return id
 
     def revive(self) -> None:
-        """Schedules that lost their occurrence continue with their next slot."""
+        """Schedules that lost their occurrence, or its id to another message, continue with their next slot."""
         for name, there in self.schedules.items():
             m = self.messages.get(self.occurrence(name, there.armed))
-            if 0 < there.armed <= self.now.ms and (m is None or m.state in ("dead", "garbage")):
-                self.arm(name, there.armed, there.plan.following(there.armed, self.now.ms), there)
+            is_gone = m is None or m.state in ("dead", "garbage") or (m.has_payload and not m.slot)
+            if 0 < there.armed <= self.now.ms and is_gone:
+                self.arm(name, there.armed, there.plan.following(there.armed, self.now.ms))
 
     # -- what keepers do -----------------------------------------------------------------------------------------------
 
@@ -550,7 +560,7 @@ class Model:
         name, _, slot = id.partition("~")[0].partition("@")
         if self.heard and slot.isdecimal() and name in self.schedules:  # only its slot is skipped; run_now has none
             plan = self.schedules[name].plan
-            self.arm(name, int(slot), plan.following(int(slot), self.now.ms), self.schedules[name])
+            self.arm(name, int(slot), plan.following(int(slot), self.now.ms))
 
     def bury_waiting(self, id: str, reason: str) -> str:
         m = self.messages.get(id)

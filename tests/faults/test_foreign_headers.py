@@ -1,0 +1,157 @@
+"""Whatever another client writes into delayq's own headers hurts only its message, and moves no schedule."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from delayq import Consumer, Message, Queue, aio, backoff
+from delayq.model.delivery import Delivery
+from tests.harness import pooled
+from tests.harness.foreign_headers import CORPUS, Foreign, messages, write
+from tests.harness.hostile import examples
+from tests.harness.servers import RedisServer
+
+NUMBERS = itertools.count()
+NEIGHBOURS = 3
+
+
+def handle(message: Delivery[Any], queue: Queue, handled: list[str]) -> None:
+    """Do with a message what handlers do; its headers can be passed on."""
+    handled.append(message.id)
+    assert message.slot is None or message.schedule is not None
+    assert not [name for name in message.headers if "delayq-" in name.lower()]
+    if message.id.startswith("neighbour"):
+        queue.send("passed on", id=f"of {message.id}", delay=3600, headers=message.headers)
+
+
+def sync(queue: Queue, handled: list[str]) -> None:
+    Consumer(queue, lambda message: handle(message, queue, handled), concurrency=2).drain()
+
+
+def in_batches(queue: Queue, handled: list[str]) -> None:
+    @queue.batch_handler
+    def all_of(batch: list[Message]) -> None:
+        for message in batch:
+            handle(message, queue, handled)
+
+    Consumer(queue).drain()
+
+
+def awaited(queue: Queue, handled: list[str]) -> None:
+    async def run() -> None:
+        async with aio.Queue(queue.name) as same:
+
+            @same.cron("0 0 1 1 *", name="alice")
+            @same.handler
+            async def one(message: aio.Message) -> None:
+                handle(message, queue, handled)
+
+            await aio.Consumer(same).drain()
+
+    asyncio.run(run())
+
+
+def received(queue: Queue, handled: list[str]) -> None:
+    while found := queue.receive(10):
+        for message in found:
+            handle(message, queue, handled)
+        queue.ack(found)
+
+
+TAKERS: dict[str, Callable[[Queue, list[str]], None]] = {
+    "sync": sync,
+    "batches": in_batches,
+    "aio": awaited,
+    "receive": received,
+}
+
+
+def filled(queue: Queue, foreign: Sequence[Foreign]) -> dict[str, object]:
+    """Store foreign messages between others, beside two schedules; return when these fire."""
+    for name in ("bob", "alice"):
+        queue.schedules.add(name, "0 0 1 1 *")
+    queue.send("first", id="neighbour 0", headers={"tenant": "acme"})
+    for each in foreign:
+        write(queue, *each)
+    for number in range(1, NEIGHBOURS):
+        queue.send("later", id=f"neighbour {number}")
+    return fires(queue)
+
+
+def fires(queue: Queue) -> dict[str, object]:
+    there = {info.id for info in queue.peek("pending", limit=1000)}
+    return {each.name: (each.next_at, each.next_id in there) for each in queue.schedules.list()}
+
+
+def check(queue: Queue, handled: Sequence[str]) -> None:
+    """Check that neighbours were handled, and that each other message was, or is dead with the reason."""
+    assert sorted(each for each in handled if each.startswith("neighbour")) == [
+        f"neighbour {number}" for number in range(NEIGHBOURS)
+    ]
+    stats = queue.stats()
+    assert (stats.ready, stats.unack, stats.retry) == (0, 0, 0)
+    errors = {(each.reason, (each.error or "").partition(":")[0]) for each in queue.dead.list(limit=1000)}
+    assert errors <= {("retries-exhausted", "HandlerMissing")}
+
+
+@pytest.fixture(autouse=True)
+def url(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DELAYQ_URL", redis_server.url)
+
+
+def take_all(taker: str, foreign: Sequence[Foreign]) -> None:
+    """Let a taker take foreign messages and their neighbours, and check what became of them."""
+    handled: list[str] = []
+    with Queue(f"jobs-{next(NUMBERS)}", backoff=backoff.fixed(3600)) as queue:
+        queue.cron("0 0 1 1 *", name="alice")(lambda message: handle(message, queue, handled))
+        before = filled(queue, foreign)
+        TAKERS[taker](queue, handled)
+        check(queue, handled)
+        assert fires(queue) == before
+
+
+@examples
+@given(st.sampled_from(sorted(TAKERS)), st.lists(messages(), min_size=1, max_size=8))
+def test_any_headers_of_another_client_hurt_only_their_message(taker: str, foreign: list[Foreign]) -> None:
+    take_all(taker, foreign)
+
+
+@pytest.mark.parametrize("taker", TAKERS)
+def test_each_known_header_of_another_client_hurts_only_its_message(taker: str) -> None:
+    take_all(taker, CORPUS)
+
+
+def test_headers_of_another_client_reach_handlers_in_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(pooled.WHERE, str(tmp_path))
+    with Queue("jobs", backoff=backoff.fixed(3600)) as queue:
+        before = filled(queue, CORPUS)
+        Consumer(queue, pooled.described, pool="process", concurrency=2).drain()
+        check(queue, [message_id for message_id, _ in pooled.notes("described")])
+        assert fires(queue) == before
+
+
+@pytest.mark.parametrize("taker", TAKERS)
+def test_fault_of_delayq_in_one_message_ends_only_that_message(taker: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(message: Delivery[Any]) -> bool:
+        if message.id == "bad":
+            raise ZeroDivisionError("a fault")
+        return False
+
+    monkeypatch.setattr(Delivery, "is_expired", property(broken))
+    handled: list[str] = []
+    with Queue("jobs", backoff=backoff.fixed(3600)) as queue:
+        filled(queue, [])
+        queue.send("x", id="bad", expires_in=60)
+        TAKERS[taker](queue, handled)
+        assert sorted(handled) == [f"neighbour {number}" for number in range(NEIGHBOURS)]
+        (dead,) = queue.dead.list()
+        assert (dead.id, dead.reason, dead.error) == ("bad", "unreadable-envelope", "ZeroDivisionError: a fault")
+        assert (queue.stats().ready, queue.stats().unack, queue.stats().retry) == (0, 0, 0)
