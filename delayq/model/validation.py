@@ -11,9 +11,10 @@ MAX_ID_BYTES = 256
 
 
 def check_queue_name(name: str, what: str = "queue name") -> str:
-    """Return `name` if it is valid for a queue (or `what`): 1 to 128 bytes, printable, without ``{``, ``}``, ``#``.
+    """Return `name` if it is valid for a queue (or `what`): 1 to 128 bytes, printable, without ``{ } #`` and ``://``.
 
-    Braces would move the hash tag, and ``#`` separates the number of a shard: either could form another queue's key.
+    Braces would move the hash tag, and ``#`` separates the number of a shard: either could form another queue's key. A
+    URL in the place of a name is a mistake, and may hold a password.
 
     Raises:
         InvalidName: names the queue and says what is wrong.
@@ -56,6 +57,8 @@ def check_group_name(name: str, what: str = "group name") -> str:
 def _check(what: str, name: str, most: int, forbidden: str) -> str:
     if not isinstance(name, str):
         raise InvalidName(f"{what} {name!r} is not a string")
+    if forbidden and "://" in name:
+        raise InvalidName(f"the {what} is a URL: give a name, and the URL of the server as url=…")
     if not name or name.isspace():
         raise InvalidName(f"a {what} must not be empty: give it at least one character")
     size = len(name) if name.isascii() and name.isprintable() else _unicode_size(what, name)

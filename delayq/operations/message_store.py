@@ -80,10 +80,10 @@ def message_store(context: QueueContext, horizon: Seconds | None, lake: str | os
     if horizon is None and lake is None:
         return RedisStore(context)
     if horizon is None or lake is None:
-        raise InvalidInput(f"horizon={horizon!r} and lake={lake!r} belong together: give both or neither")
+        raise InvalidInput("horizon= and lake= belong together: give both or neither")
     try:
         module = importlib.import_module(LAKE)
     except ModuleNotFoundError as error:
-        raise InvalidInput(f"lake={lake!r} needs {error.name}: run pip install 'delayq[lake]'") from error
+        raise InvalidInput(f"lake= needs {error.name}: run pip install 'delayq[lake]'") from error
     store: MessageStore = module.DeferredMessages(context, milliseconds(horizon, "horizon"), lake)
     return store

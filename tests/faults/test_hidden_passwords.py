@@ -280,6 +280,9 @@ def test_url_in_the_place_of_a_client_or_a_name_is_not_shown():
     url: Any = f"redis://:{MARK}@127.0.0.1:1"
     seen = shown(
         *(lambda kind=kind: kind("emails", redis=url) for kind in (Queue, Topic, aio.Queue, aio.Topic)),
+        *(lambda kind=kind: kind(url) for kind in (Queue, Topic, aio.Queue, aio.Topic)),
+        lambda: Queue("emails", url="redis://127.0.0.1:1", prefix=url),
+        lambda: Queue("emails", url="redis://127.0.0.1:1", lake=url),
         lambda: queues(redis=url),
         lambda: servers_of({url: "redis://host"}, "delayq"),
         lambda: servers_of({f"host:1,password={MARK}": "redis://host"}, "delayq"),

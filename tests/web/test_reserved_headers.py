@@ -18,7 +18,7 @@ from tests.harness.web.api import BODIES, EMAILS, is_problem, path_of
 from tests.web.conftest import Client, Enter
 from tests.web.test_actions import QUEUE, bury
 from tests.web.test_actions import send as post
-from tests.web.test_api_acts import BODIES, act, snapshot, stocked, topic
+from tests.web.test_api_acts import act, snapshot, stocked, topic
 from tests.web.test_forms import wrong
 from tests.web.test_schedules import FIELDS, NEW
 from tests.web.test_send_message import SEND, filled

@@ -327,7 +327,8 @@ def _message(info: MessageInfo, redaction: Redaction, sizes: Mapping[str, int] |
     """
     fields = payload_fields(info.envelope, redaction, (sizes or {}).get(info.id))
     shown = redaction.info(msgspec.structs.replace(info, envelope=None))
-    return of(Message, shown, timeout_seconds=info.timeout, headers=header_values(shown.headers), **fields)
+    fields |= {"schedule": info.schedule, "slot": info.slot, "timeout_seconds": info.timeout}
+    return of(Message, shown, headers=header_values(shown.headers), **fields)
 
 
 OPERATIONS = [
