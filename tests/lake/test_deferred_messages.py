@@ -268,7 +268,7 @@ for kind in (delayq.Queue, delayq.aio.Queue):
         print(error)
 """
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=250)
-    refused = "lake='lake' needs pyarrow: run pip install 'delayq[lake]'"
+    refused = "lake= needs pyarrow: run pip install 'delayq[lake]'"
     assert told.stdout.splitlines() == ["True", refused, refused]
 
 
