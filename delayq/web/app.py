@@ -12,13 +12,13 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
-from starlette.requests import ClientDisconnect, HTTPConnection, Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
 from delayq.errors import DelayqError
-from delayq.web import error_pages, path_params, problems, render, request_path, security_headers
+from delayq.web import error_pages, path_params, render, request_path, security_headers
 from delayq.web.access import AccessRouter
 from delayq.web.api import page
 from delayq.web.api.idempotency import KeptAnswers
@@ -38,7 +38,6 @@ from delayq.web.security import SecurityMiddleware, SecurityRules
 from delayq.web.servers import Places, patience, servers_of
 from delayq.web.sessions import Sessions
 
-MAX_BODY = 4 << 20  # bytes: a payload of a megabyte, percent-encoded
 GZIP_LEVEL = 6  # level 9 takes twice as long and saves 2 %
 FOREVER = "public, max-age=31536000, immutable"
 
@@ -60,7 +59,6 @@ class Dashboard(Starlette):
             except ValueError as error:
                 await PlainTextResponse(f"The path of this request is not valid: {error}.\n", 400)(scope, receive, send)
                 return
-            send = problems.speaking(HTTPConnection(own), send)
         await super().__call__(own, receive, send)
 
     async def close(self) -> None:
@@ -123,7 +121,6 @@ def app(
             ClientDisconnect: error_pages.gone,
             Exception: error_pages.broken,
         },
-        max_body_size=MAX_BODY,
     )
     dashboard.router = AccessRouter(routes, rules, ForgeryCheck(sessions, rules.hosts), _lifespan)
     state = dashboard.state

@@ -49,13 +49,17 @@ async def audited(request: Request, action: str, **about: Any) -> AsyncIterator[
 
 
 def note(request: Request, line: Mapping[str, Any]) -> None:
-    """Write an audit line; of refusals to strangers, `MOST_LINES` per minute and address."""
-    known, state = visit(request), request.app.state
-    known.noted = True
-    if known.user is None and line["outcome"] != "done" and state.refusals.begin(client_address(request)):
+    """Write an audit line, unless it is one of too many refusals to strangers."""
+    visit(request).noted = True
+    if line["outcome"] != "done" and not is_worth_a_line(request):
         return
     texts = {name: render.redaction(request).text(line[name]) for name in TEXTS if isinstance(line.get(name), str)}
-    state.audit({name: _bounded(value) for name, value in {**line, **texts}.items() if value is not None})
+    request.app.state.audit({name: _bounded(value) for name, value in {**line, **texts}.items() if value is not None})
+
+
+def is_worth_a_line(request: Request) -> bool:
+    """Whether to log a refusal or an error: of strangers, `MOST_LINES` per minute and address."""
+    return visit(request).user is not None or not request.app.state.refusals.begin(client_address(request))
 
 
 def note_refusal(request: Request, why: str, verdict: str = "refused") -> None:

@@ -17,13 +17,6 @@ MOST_UNSEEN = 8
 MOST_TIMES = 8
 """How many times over a text may be encoded."""
 
-MOST_GROWTH = 24
-"""How much is decoded at most: so many times the length of the text, and `LEAST_BUDGET`, up to `MOST_DECODED`."""
-
-LEAST_BUDGET = 64 * 1024  # characters
-
-MOST_DECODED = 12 * 1024 * 1024  # characters
-
 
 class Undecided(Exception):
     """A text is encoded too many times over, or packed, so nobody can say what it stands for."""
@@ -47,7 +40,7 @@ _Decoders: TypeAlias = tuple[_Decoder, ...]
 
 
 def forms(text: str, shortest: int, is_ascii: bool) -> Iterator[str]:
-    """Yield a text and what it stands for, decoded step by step until nothing changes.
+    """Yield a text and what it stands for, decoded step by step until nothing changes; even a small one has many.
 
     Each encoding is decoded alone and together with the others: in ``a=ac%63ess``, ``=ac`` may be a character in
     quoted-printable or not.
@@ -57,15 +50,13 @@ def forms(text: str, shortest: int, is_ascii: bool) -> Iterator[str]:
         is_ascii: whether only ASCII is of interest in bytes that are not text.
 
     Raises:
-        Undecided: there is more to decode than the bounds allow, or something compressed.
+        Undecided: it is encoded too many times over, or something in it is compressed.
     """
-    budget = min(LEAST_BUDGET + MOST_GROWTH * len(text), MOST_DECODED)
     seen, runs = {text}, set[str]()
     todo: deque[tuple[str, _Decoders, int]] = deque([(text, _ALL, 0)])
     while todo:
         form, decoders, times = todo.popleft()
-        budget -= len(form)
-        if times > MOST_TIMES or budget < 0:
+        if times > MOST_TIMES:
             raise Undecided
         yield form
         new = _decoded(form, decoders)

@@ -26,10 +26,7 @@ Endpoint: TypeAlias = Callable[[Request], Coroutine[Any, Any, Response]]
 _MEANT = {
     404: "There is no such page.",
     405: "This page does not support that method.",
-    413: "The form is too large.",
 }
-_UNSAID = {*(status.phrase for status in HTTPStatus), "Content Too Large"}
-"""Details that only name the status; older Pythons have another phrase for 413."""
 
 
 def back_on(page: Endpoint) -> Callable[[Endpoint], Endpoint]:
@@ -76,7 +73,8 @@ def gone(request: Request, error: Exception) -> Response:  # noqa: ARG001  # the
 
 def broken(request: Request, error: Exception) -> Response:
     """Report a bug, without details."""
-    log.error("dashboard failed", path=request.url.path, exc_info=error)
+    if audit.is_worth_a_line(request):
+        log.error("dashboard failed", path=request.url.path, exc_info=error)
     return page(request, 500, "Internal error: see the dashboard’s log.")
 
 
@@ -110,7 +108,7 @@ def _page(request: Request, refusal: Refusal) -> Response:
 def _refusal(error: Exception, meant: Mapping[int, str] = _MEANT) -> Refusal:
     if isinstance(error, HTTPException):
         status, told = error.status_code, error.detail
-        text = meant.get(status, told) if told in _UNSAID else told
+        text = meant.get(status, told) if told == HTTPStatus(status).phrase else told
         return Refusal(status, text, headers=error.headers or _headers(status))
     status = status_of(error)
     return Refusal(status, str(error), error.field if isinstance(error, InvalidField) else "", _headers(status))

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from urllib.parse import parse_qsl, urlsplit
 
 from starlette.datastructures import QueryParams
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from delayq.web import error_pages
+from delayq.web import error_pages, request_body
 from delayq.web.request_context import is_api, visit
 from delayq.web.routes import OPEN, Right
 from delayq.web.sessions import Sessions
@@ -64,7 +63,7 @@ class ForgeryCheck:
     async def _of_page(self, request: Request, right: Right) -> Response | None:
         seen = visit(request)
         try:
-            seen.form = await _form(request, MOST_OPEN if right is OPEN else None)
+            seen.form = await _form(request, MOST_OPEN if right is OPEN else request_body.MOST)
         except ValueError:
             return error_pages.page(request, 400, f"The form has more than {MOST_FIELDS} fields.")
         if not (self._is_same_site(request) and self._has_token(request, seen.form.get("csrf", ""))):
@@ -85,7 +84,10 @@ class ForgeryCheck:
         return origin == "null" or self._is_own_origin(request, origin)
 
     def _is_own_origin(self, request: Request, origin: str) -> bool:
-        place = urlsplit(origin).netloc
+        try:
+            place = urlsplit(origin).netloc
+        except ValueError:
+            return False
         return place == request.headers.get("host") or hostname(place) in self._hosts
 
 
@@ -94,13 +96,9 @@ def hostname(host: str) -> str:
     return (host.rpartition("]")[0] + "]" if host.startswith("[") else host.partition(":")[0]).lower()
 
 
-async def _form(request: Request, most: int | None) -> QueryParams:
+async def _form(request: Request, most: int) -> QueryParams:
     """Read a form of at most this many bytes; raises ValueError if it has too many fields, or HTTPException."""
     if not request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
         return QueryParams()
-    body = bytearray()
-    async for part in request.stream():
-        body += part
-        if most is not None and len(body) > most:
-            raise HTTPException(413, f"The form is larger than {most:,} bytes.")
-    return QueryParams(parse_qsl(body.decode("latin-1"), keep_blank_values=True, max_num_fields=MOST_FIELDS))
+    text = (await request_body.read(request, most)).decode("latin-1")
+    return QueryParams(parse_qsl(text, keep_blank_values=True, max_num_fields=MOST_FIELDS))

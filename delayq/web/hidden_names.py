@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
@@ -19,6 +18,15 @@ MOST_REMEMBERED = 4096
 """The number of short texts of which is remembered whether they contain a name: most are names of fields."""
 
 SHORT = 40  # characters
+
+LEAST_WORK, WORK_PER_CHARACTER, MOST_WORK = 16_000, 12, 8_000_000
+"""The characters of forms to search in a payload: for one of any length, for each character of it, and at most.
+
+A million take about 0.2 s, during which the dashboard answers nobody else.
+"""
+
+WORK_PER_FORM = 150
+"""What each form costs in addition: as much as this number of characters."""
 
 MOST_OF_NAME = 1000  # characters of a name, encoded
 
@@ -65,7 +73,7 @@ def plain_name(name: str) -> str:
 
 
 class TooMuch(Exception):
-    """There are too many texts to search."""
+    """There is more to search than `bounded` allows."""
 
 
 class HiddenNames:
@@ -86,20 +94,26 @@ class HiddenNames:
         self._name = re.compile(name)
         self._field = re.compile(rf"(?<![^\W_])(?<![^\W_][-_]){name}")
         self._alone = re.compile(rf"[\W_]*(?:[^ ]*(?<![^\W_])(?<![^\W_][-_]))?{name}[\W_]*")
-        self._left: float = math.inf
+        self._left: float | None = None  # work
         self._are_in_short = lru_cache(MOST_REMEMBERED)(self._are_in)
 
     def __bool__(self) -> bool:
         return bool(self._squeezed)
 
     @contextlib.contextmanager
-    def bounded(self, most: int) -> Iterator[None]:
-        """Raise TooMuch if the block searches more texts than this; those that are harmless at first sight are free."""
-        self._left = most
+    def bounded(self, size: int) -> Iterator[None]:
+        """Raise TooMuch if the block takes too much work for a payload of this size. Harmless texts are free.
+
+        A block in another one shares its work.
+        """
+        if self._left is not None:
+            yield
+            return
+        self._left = min(LEAST_WORK + WORK_PER_CHARACTER * size, MOST_WORK)
         try:
             yield
         finally:
-            self._left = math.inf
+            self._left = None
 
     def are_in(self, text: str) -> bool:
         """Whether a text or anything that it stands for contains a name, or nobody can say."""
@@ -132,14 +146,20 @@ class HiddenNames:
     def _any(self, wanted: Callable[[str], Any], text: str, if_undecided: bool = True) -> bool:
         if self._is_harmless(text):
             return False
-        self._left -= 1
-        if self._left < 0:
-            raise TooMuch
         try:
-            found = map(normal, forms(text, self._shortest, self._is_ascii))
-            return any(wanted(each) for each in found if self._may_be_in(each))
+            with self.bounded(len(text)):
+                found = map(normal, self._paid(forms(text, self._shortest, self._is_ascii)))
+                return any(wanted(each) for each in found if self._may_be_in(each))
         except Undecided:
             return if_undecided
+
+    def _paid(self, found: Iterator[str]) -> Iterator[str]:
+        for each in found:
+            assert self._left is not None
+            self._left -= len(each) + WORK_PER_FORM
+            if self._left < 0:
+                raise TooMuch
+            yield each
 
     def _is_harmless(self, text: str) -> bool:
         """Whether a text stands for nothing else and contains no name: a quick look, which most texts pass."""

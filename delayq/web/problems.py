@@ -5,19 +5,15 @@ from __future__ import annotations
 from http import HTTPStatus
 
 import msgspec
-from starlette.requests import HTTPConnection
 from starlette.responses import Response
-from starlette.types import Message, Send
 
 from delayq.web.forms import Refusal
-from delayq.web.request_context import is_api
 
 MEDIA_TYPE = "application/problem+json"
 
 MEANT = {
     404: "The API has no such path: see /api/v1/openapi.json.",
     405: "This path does not support that method: see /api/v1/openapi.json.",
-    413: "The request is too large.",
 }
 """The API's texts for errors of the framework, which only name a status."""
 
@@ -49,25 +45,3 @@ def _encoded(refusal: Refusal) -> bytes:
     status, text = HTTPStatus(refusal.status), refusal.text.encode(errors="backslashreplace").decode()
     problem = Problem(title=status.phrase, status=status, detail=text, field=refusal.field or msgspec.UNSET)
     return msgspec.json.encode(problem)
-
-
-def speaking(request: HTTPConnection, send: Send) -> Send:
-    """Return a `send` that turns the framework's answer to a too large request of a program into a problem."""
-    text = _encoded(Refusal(413, MEANT[413]))
-    is_replaced = False
-
-    async def sending(message: Message) -> None:
-        nonlocal is_replaced
-        if message["type"] == "http.response.start":
-            headers = dict(message["headers"])
-            is_plain = headers.get(b"content-type", b"").startswith(b"text/plain")
-            is_replaced = message["status"] == 413 and is_plain and is_api(request)
-            if is_replaced:
-                length = str(len(text)).encode()
-                new = {b"content-type": MEDIA_TYPE.encode(), b"content-length": length}
-                message = {**message, "headers": list((headers | new).items())}
-        elif is_replaced:
-            message = {**message, "body": text}
-        await send(message)
-
-    return sending

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -20,7 +21,6 @@ from delayq.web.json_redaction import JsonRedaction
 REDACTED = "[redacted]"
 MOST = 1024 * 1024  # bytes of a payload, and characters of a text, that are searched; a larger one is hidden as a whole
 MOST_NESTED = 16  # times that JSON may contain JSON as text
-MOST_TEXTS = 20_000  # of a payload that contain a name or an encoding of one; a payload with more is hidden as a whole
 
 _SEPARATOR = re.compile(r"(?:\\*[\"']?\s*[:=])?")
 _HIDDEN = f'"{REDACTED}"'
@@ -85,7 +85,7 @@ class Redaction:
         if not self:
             return dict(headers)
         try:
-            with self._names.bounded(MOST_TEXTS):
+            with self._names.bounded(sum(len(str(each)) for pair in headers.items() for each in pair)):
                 return self._headers(headers)
         except TooMuch:
             return {REDACTED: REDACTED}
@@ -100,7 +100,13 @@ class Redaction:
 
     def text(self, text: str) -> str:
         """Return a text without hidden values: if it is not JSON, all that follows a hidden name is cut off."""
-        return self._text(text) if self else text
+        if not self:
+            return text
+        try:
+            with self._names.bounded(len(text)):
+                return self._text(text)
+        except TooMuch:
+            return REDACTED
 
     def check_payload(self, text: str) -> None:
         """Raise InvalidField for a search in payloads, which would answer guesses at hidden values."""
@@ -109,8 +115,10 @@ class Redaction:
 
     def check_header(self, name: str) -> None:
         """Raise InvalidField for a search for the value of a hidden header."""
-        if self and self._names.is_field(name):
-            raise InvalidField("header", f"header {name!r} cannot be searched: this dashboard hides it (--redact)")
+        with contextlib.suppress(TooMuch):
+            if not self or not self._names.is_field(name):
+                return
+        raise InvalidField("header", f"header {name!r} cannot be searched: this dashboard hides it (--redact)")
 
     def _body(self, envelope: Envelope) -> bytes | None:
         """Return a payload without hidden values; None if all of it is hidden."""
@@ -118,7 +126,7 @@ class Redaction:
         if len(body) > MOST or (envelope.kind != JSON and body.lstrip()[:1] not in (b"{", b"[")):
             return None
         try:
-            with self._names.bounded(MOST_TEXTS):
+            with self._names.bounded(len(body)):
                 return self._json(body.decode()).encode()
         except (ValueError, RecursionError, msgspec.MsgspecError, TooMuch):
             return None

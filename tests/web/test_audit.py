@@ -146,7 +146,7 @@ def test_too_large_form_is_audited_once(client: Client, lines: list[Any]):
     assert client.post(f"{EMAILS}/pause", content=b"x" * (5 << 20), headers=headers).status_code == 413
     assert [line["outcome"] for line in lines] == [
         "refused: The form has more than 1000 fields.",
-        "refused: The form is too large.",
+        "refused: The request is larger than 4,194,304 bytes.",
     ]
 
 

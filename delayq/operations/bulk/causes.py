@@ -83,13 +83,13 @@ def causes(
     total = yield from count(context, ["dead"])
     shards = yield from context.opened()
     share = -(-most // len(shards))
-    found = yield from gather(*(_died(scripts, share) for scripts in shards))
+    found = yield from gather(*(_died(scripts, share, shown) for scripts in shards))
     died = (each for page in found for each in unwrap(page))
     latest = sorted(died, key=lambda each: each[1::-1], reverse=True)[:most]  # by time, then by id, as in Redis
     groups: dict[tuple[str | None, str | None], list[_Died]] = {}
     for each in latest:
         _, _, reason, error = each
-        groups.setdefault((reason and shown(reason), kind_of(error and shown(error))), []).append(each)
+        groups.setdefault((reason, kind_of(error)), []).append(each)
     return Causes(total=total, looked_at=len(latest), causes=list(_counted(groups, now_ms)))
 
 
@@ -125,8 +125,8 @@ def _counted(groups: dict[tuple[str | None, str | None], list[_Died]], now_ms: f
         )
 
 
-def _died(scripts: QueueCommands, most: int) -> Operation[list[_Died]]:
-    """Return the last dead letters of a shard."""
+def _died(scripts: QueueCommands, most: int, shown: Callable[[str], str]) -> Operation[list[_Died]]:
+    """Return the last dead letters of a shard, with what `shown` returns of them: it may take long, so page by page."""
     keys = scripts.keys
     found: dict[str, _Died] = {}
     for behind in range(0, most, MAX_IDS):
@@ -137,7 +137,8 @@ def _died(scripts: QueueCommands, most: int) -> Operation[list[_Died]]:
         words = [encode_id(message_id) for message_id, _ in rows]
         fields: list[Any] = [Command(key, ("HMGET", key, *words), list) for key in (keys.reasons, keys.errors)]
         reasons, errors = map(unwrap, (yield fields))
-        for (message_id, score), reason, error in zip(rows, reasons, errors, strict=True):
+        for (message_id, score), *texts in zip(rows, reasons, errors, strict=True):
             # By id, so that each is counted once while others come and go.
-            found[message_id] = message_id, float(score), decode_text(reason), decode_text(error)
+            reason, error = (text and shown(text) for text in map(decode_text, texts))
+            found[message_id] = message_id, float(score), reason, error
     return list(found.values())

@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from delayq.errors import InvalidInput
 from delayq.model.text import printable_id
-from delayq.web import path_params
+from delayq.web import path_params, request_body
 from delayq.web.api.idempotency import KeptAnswers
 from delayq.web.api.values import Given
 from delayq.web.forms import InvalidField
@@ -87,7 +87,7 @@ class Operation:
         """Run it, and answer."""
         query = _query(request.query_params.multi_items(), self.query)
         if self.acts:
-            body = await request.body()
+            body = await request_body.read(request)
             given = {"query": query, "body": _body(body, self.body)}
             encoded = await self._acted(request, body, {name: given[name] for name in self._takes})
         else:
