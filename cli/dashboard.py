@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import socket
 import sys
@@ -20,6 +21,13 @@ from .output import note
 
 if TYPE_CHECKING:
     from delayq.web import Login
+
+
+def _root_path(_: click.Context, __: click.Parameter, value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9._~/:@,+=-]*", value) or {".", ".."} & set(value.split("/")):
+        raise click.BadParameter(f"{value!r} has a character other than letters, digits and . _ ~ / : @ , + = -")
+    path = value.strip("/")
+    return f"/{path}" if path else ""
 
 
 @command(
@@ -82,7 +90,10 @@ if TYPE_CHECKING:
     metavar="ADDRESS",
     help="The address or network of the proxy in front; its X-Forwarded-… headers are trusted.",
 )
-@click.option("--root-path", default="", metavar="PATH", help="The path under which the proxy serves the dashboard.")
+@click.option(
+    "--root-path", default="", metavar="PATH", callback=_root_path,
+    help="The path under which the proxy serves the dashboard.",
+)  # fmt: skip
 @log_options
 def dashboard(
     port: int, host: str, places: Sequence[NamedServer], prefix: str, read_only: bool, token: str | None,
@@ -115,7 +126,7 @@ def dashboard(
     app = web.app(
         _servers(places), prefix=prefix, read_only=read_only, login=login, hosts=host_names(host, hosts), redact=redact
     )
-    _serve(app, _listening(host, port), behind, f"/{root_path.strip('/')}" if root_path.strip("/") else "")
+    _serve(app, _listening(host, port), behind, root_path)
     return 0
 
 

@@ -8,6 +8,7 @@ HIDDEN = "***"
 
 _URI = re.compile(r"([a-z][a-z0-9+.-]*)://([^/?]*)([^?]*)(\?.*)?", re.IGNORECASE | re.DOTALL)
 _PLACE = re.compile(r"[\w.-]*(?::[0-9]{1,5})?")  # a bucket, or a host and a port
+_LOGIN = re.compile(r"(?:[a-z][a-z0-9+.-]*:|//[^/]*:).*@", re.IGNORECASE)  # not a URI, such as s3:/KEY:SECRET@bucket
 _OPEN = ("region", "scheme", "endpoint_override")  # options that are no secrets
 
 
@@ -18,10 +19,10 @@ def shown(path: str) -> str:
     """
     match = _URI.fullmatch(path)
     if match is None:
-        return path
+        return HIDDEN if _LOGIN.match(path) else path
     scheme, authority, inner, query = match.groups(default="")
     login, at, place = authority.rpartition("@")
-    if not _PLACE.fullmatch(place) or ("@" in inner and ":" in place):
+    if not _PLACE.fullmatch(place) or "@" in inner:
         return f"{scheme}://{HIDDEN}"
     if ":" in login:
         login = HIDDEN

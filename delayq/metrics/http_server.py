@@ -175,13 +175,16 @@ class _Answers:
             with contextlib.suppress(RuntimeError):  # the server has stopped
                 loop.call_soon_threadsafe(take, answer)
 
-        threading.Thread(target=ask, name="delayq-metrics-route", daemon=True).start()
+        try:
+            threading.Thread(target=ask, name="delayq-metrics-route", daemon=True).start()
+        except RuntimeError:
+            return _refused(503, "the system allows no further thread: try again later")
         return await answered
 
     def _asked(self, request: Request) -> Response:
         try:
             return self._routes[request.path](request.headers.get("accept", ""))
-        except Exception:  # noqa: BLE001  # such as one of the program's own collectors
+        except BaseException:  # noqa: BLE001  # such as one of the program's own collectors, which may also exit
             log.error("request failed", path=request.path, exc_info=True)
             return _refused(500, "internal error: see the log")
 

@@ -20,16 +20,16 @@ from delayq.log import log
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 PROGRESS_BYTES = 64 * 1024
-"""Of a body, or of an answer: a client that sends or reads as many gets its time again."""
+"""A client that sends or reads this much of a body or an answer gets its full time again."""
 
 READ_BYTES = 8 * 1024
 """Read from a connection at a time, so that none fills the memory or keeps the server busy for long."""
 
 MOST_HELD_BYTES = 16 * 1024 * 1024
-"""Of bodies that are still arriving, and of answers that clients have not read yet, in total."""
+"""The limit for all bodies that are still arriving, and all answers that clients have not read yet, together."""
 
 LOOK_SECONDS = 1.0
-"""Between two looks for connections that have waited too long."""
+"""Seconds between two looks for connections that have waited too long."""
 
 ACCEPTED_AT_ONCE = 16
 """Connections accepted in one turn of the event loop: the excess is closed a few turns later."""
@@ -38,7 +38,7 @@ BACKLOG = 1024
 """Connections that the kernel holds until they are accepted. It drops more, and their clients retry after a second."""
 
 LOG_SECONDS = 60.0
-"""Between two log lines about connections that could not be accepted."""
+"""Seconds between two log lines about connections that could not be accepted."""
 
 
 class Turn(enum.Enum):
@@ -80,6 +80,11 @@ class LimitedConnection(asyncio.BufferedProtocol):
     def whose_turn(self) -> Turn:
         """Return whose turn it is now."""
         raise NotImplementedError
+
+    @property
+    def is_of_user(self) -> bool:
+        """Whether the latest request was of somebody who had logged in."""
+        return False
 
     def take(self, data: bytes) -> None:
         """Take what has arrived."""
@@ -155,6 +160,7 @@ class ConnectionLimiter:
         self._open: set[LimitedConnection] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._held = 0
+        self._is_closed = False
         self._failed, self._logged = 0, float("-inf")
 
     def now(self) -> float:
@@ -164,6 +170,9 @@ class ConnectionLimiter:
     def enter(self, connection: LimitedConnection) -> None:
         """Count a connection; close one if there are too many."""
         self._open.add(connection)
+        if self._is_closed:
+            self._close(connection)
+            return
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look)
         of_address = [each for each in self._open if each.address == connection.address]
@@ -186,7 +195,8 @@ class ConnectionLimiter:
             self._close_longest(each for each in self._open if each.held)
 
     def close(self) -> None:
-        """Close all connections at once."""
+        """Close all connections at once, and each that is still to come."""
+        self._is_closed = True
         for each in list(self._open):
             self._close(each)
         if self._timer is not None:
@@ -214,8 +224,12 @@ class ConnectionLimiter:
         connection.held = size
 
     def _close_longest(self, among: Iterable[LimitedConnection]) -> None:
-        """Close the connection that has waited longest; the new one is among them, and waits for its request."""
-        self._close(min((each for each in among if each.turn is not Turn.SERVER), key=lambda each: each.since))
+        """Close the connection that has waited longest, of strangers if there is one.
+
+        The new connection is among them, and waits for its request.
+        """
+        waiting = (each for each in among if each.turn is not Turn.SERVER)
+        self._close(min(waiting, key=lambda each: (each.is_of_user, each.since)))
 
     def _close(self, connection: LimitedConnection) -> None:
         self.leave(connection)

@@ -49,12 +49,11 @@ class AccessRouter(Router):
             await self.not_found(scope, receive, send)
         else:
             route, of_route, methods = self._matched(scope)
-            # A mount also changes the root path. That is for its files only: error pages link to other pages.
             scope["route"], scope["path_params"] = route, of_route.get("path_params", {})
             request = Request(scope, receive)
             answer = await self._login(request) or await self._refusal(request, methods)
             chosen: ASGIApp = answer or (super().app if route is None else route.handle)
-            await chosen({**scope, **of_route}, receive, send)
+            await chosen(scope, receive, send)
 
     def _matched(self, scope: Scope) -> tuple[BaseRoute | None, Scope, set[str]]:
         """Return the route of a request and what it adds to the scope.
@@ -92,6 +91,7 @@ class AccessRouter(Router):
                 return error_pages.refused(request, refusal)
         elif seen.session.user:
             seen.user = login.user(seen.session.user)
+        request.state.is_user = seen.user is not None  # the server keeps the connections of users when it is full
         seen.may_act = seen.user is not None and seen.user.role == "operator" and not self._rules.read_only
         return None
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
-from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
 from starlette.applications import Starlette
@@ -13,12 +11,11 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import PlainTextResponse, Response
-from starlette.staticfiles import StaticFiles
+from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
 from delayq.errors import DelayqError
-from delayq.web import error_pages, path_params, render, request_path, security_headers
+from delayq.web import error_pages, path_params, request_path, security_headers
 from delayq.web.access import AccessRouter
 from delayq.web.api import page
 from delayq.web.api.idempotency import KeptAnswers
@@ -28,18 +25,17 @@ from delayq.web.audit import Audit, logged
 from delayq.web.auth import Login, User
 from delayq.web.background_tasks import BackgroundTasks
 from delayq.web.forgery import ForgeryCheck
-from delayq.web.login_throttle import MOST_LINES, LoginThrottle
+from delayq.web.login_throttle import MOST_LINES, MOST_LINES_OF_ALL, LoginThrottle
 from delayq.web.pages import PAGES
 from delayq.web.poller import ServerPoller
 from delayq.web.redaction import Redaction
 from delayq.web.request_context import AROUND
-from delayq.web.routes import Files, Page
+from delayq.web.routes import Page
 from delayq.web.security import SecurityMiddleware, SecurityRules
 from delayq.web.servers import Places, patience, servers_of
 from delayq.web.sessions import Sessions
 
 GZIP_LEVEL = 6  # level 9 takes twice as long and saves 2 %
-FOREVER = "public, max-age=31536000, immutable"
 
 
 class Dashboard(Starlette):
@@ -107,9 +103,8 @@ def app(
     known = servers_of(servers, prefix)
     sessions = Sessions(secret)
     rules = SecurityRules(login, read_only, [host.lower() for host in hosts])
-    static = Files("/static", Assets(directory=str(files("delayq.web").joinpath("static"))), name="static")
     pages = (_bounded(route) for each in PAGES for route in each.ROUTES)
-    routes: list[Files | Page] = [static, *map(ApiRoute, OPERATIONS), *page.ROUTES, *pages]
+    routes: list[Page] = [*map(ApiRoute, OPERATIONS), *page.ROUTES, *pages]
     dashboard = Dashboard(
         middleware=[
             Middleware(GZipMiddleware, compresslevel=GZIP_LEVEL, exclude_content_types=()),  # all answers are text
@@ -130,7 +125,8 @@ def app(
     state.redaction = redaction
     state.read_only, state.sessions, state.login = read_only, sessions, login
     state.has_logout = login is not None and not callable(login)
-    state.attempts, state.refusals = LoginThrottle(), LoginThrottle(MOST_LINES)
+    state.attempts = LoginThrottle()
+    state.refusals = LoginThrottle(MOST_LINES), LoginThrottle(MOST_LINES_OF_ALL)
     state.streams = set()
     state.patience = patience(interval)
     state.tasks = BackgroundTasks()
@@ -139,17 +135,6 @@ def app(
     state.nav = [each.NAV for each in PAGES if hasattr(each, "NAV")]
     state.tabs = [each.TAB for each in PAGES if hasattr(each, "TAB")]
     return dashboard
-
-
-class Assets(StaticFiles):
-    """Static files; browsers cache a file for good if its URL has the digest of its content."""
-
-    def file_response(self, full_path: Any, stat_result: Any, scope: Scope, status_code: int = 200) -> Response:
-        """Answer with a file."""
-        answer = super().file_response(full_path, stat_result, scope, status_code)
-        is_hashed = scope["query_string"].decode("latin-1") == render.digest(Path(full_path).name)
-        answer.headers["cache-control"] = FOREVER if is_hashed else "no-cache"
-        return answer
 
 
 def _bounded(route: Page) -> Page:

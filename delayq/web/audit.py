@@ -18,6 +18,9 @@ from delayq.web.routes import Page
 Audit = Callable[[Mapping[str, Any]], None]
 """Takes an audit line: who, action, outcome and target."""
 
+MOST_NAME = 64
+"""Characters of a name that a stranger gives."""
+
 MOST = 1000
 """Characters of each text in an audit line: errors may repeat the content of a form."""
 
@@ -49,17 +52,25 @@ async def audited(request: Request, action: str, **about: Any) -> AsyncIterator[
 
 
 def note(request: Request, line: Mapping[str, Any]) -> None:
-    """Write an audit line, unless it is one of too many refusals to strangers."""
+    """Write an audit line, unless it is one of too many refusals to strangers.
+
+    Logins and wrong passwords always have one: `LoginThrottle` limits how many are checked.
+    """
     visit(request).noted = True
-    if line["outcome"] != "done" and not is_worth_a_line(request):
+    if line["outcome"] not in {"done", "refused"} and not is_worth_a_line(request):
         return
+    if visit(request).user is None:
+        line = {**line, "who": str(line["who"])[:MOST_NAME]}
     texts = {name: render.redaction(request).text(line[name]) for name in TEXTS if isinstance(line.get(name), str)}
     request.app.state.audit({name: _bounded(value) for name, value in {**line, **texts}.items() if value is not None})
 
 
 def is_worth_a_line(request: Request) -> bool:
-    """Whether to log a refusal or an error: of strangers, `MOST_LINES` per minute and address."""
-    return visit(request).user is not None or not request.app.state.refusals.begin(client_address(request))
+    """Whether to log a refusal or an error: for strangers, only some per minute, from an address and in total."""
+    if visit(request).user is not None:
+        return True
+    of_address, of_all = request.app.state.refusals
+    return not of_address.begin(client_address(request)) and not of_all.begin("")
 
 
 def note_refusal(request: Request, why: str, verdict: str = "refused") -> None:

@@ -1,4 +1,4 @@
-"""What a text may stand for: escapes, percent-encoding, entities, base64 and other encodings, several times over."""
+"""Decodes a text: escapes, percent-encoding, entities, base64 and other encodings, several times over."""
 
 from __future__ import annotations
 

@@ -11,14 +11,14 @@ from starlette.responses import Response
 
 from delayq.web import error_pages, request_body
 from delayq.web.request_context import is_api, visit
-from delayq.web.routes import OPEN, Right
+from delayq.web.routes import ACT, Right
 from delayq.web.sessions import Sessions
 
 MOST_FIELDS = 1000
 """Fields of a form: twice as many as a page of messages has. Reading a million, which would fit, takes seconds."""
 
 MOST_OPEN = 8 * 1024
-"""Bytes of a form that needs no login. For all others, nothing is read of a stranger's."""
+"""Bytes of a form of somebody who may not act, such as a login, or of another site."""
 
 
 class ForgeryCheck:
@@ -61,12 +61,13 @@ class ForgeryCheck:
         return None
 
     async def _of_page(self, request: Request, right: Right) -> Response | None:
-        seen = visit(request)
+        seen, is_same_site = visit(request), self._is_same_site(request)
+        may_be_large = right is ACT and seen.may_act and is_same_site
         try:
-            seen.form = await _form(request, MOST_OPEN if right is OPEN else request_body.MOST)
+            seen.form = await _form(request, request_body.MOST if may_be_large else MOST_OPEN)
         except ValueError:
             return error_pages.page(request, 400, f"The form has more than {MOST_FIELDS} fields.")
-        if not (self._is_same_site(request) and self._has_token(request, seen.form.get("csrf", ""))):
+        if not (is_same_site and self._has_token(request, seen.form.get("csrf", ""))):
             return error_pages.page(
                 request, 403, "The form has expired or comes from another site: go back, reload and try again."
             )

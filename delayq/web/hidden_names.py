@@ -15,11 +15,11 @@ MOST_FOLDED = 70_000
 """The number of characters whose normal form is remembered."""
 
 MOST_REMEMBERED = 4096
-"""The number of short texts of which is remembered whether they contain a name: most are names of fields."""
+"""How many short texts the cache remembers: most are names of fields."""
 
 SHORT = 40  # characters
 
-LEAST_WORK, WORK_PER_CHARACTER, MOST_WORK = 16_000, 12, 8_000_000
+LEAST_WORK, WORK_PER_CHARACTER, MOST_WORK = 16_000, 9, 6_500_000
 """The characters of forms to search in a payload: for one of any length, for each character of it, and at most.
 
 A million take about 0.2 s, during which the dashboard answers nobody else.
@@ -116,11 +116,11 @@ class HiddenNames:
             self._left = None
 
     def are_in(self, text: str) -> bool:
-        """Whether a text or anything that it stands for contains a name, or nobody can say."""
+        """Whether a text or anything that it stands for contains a name; True if that cannot be decided."""
         return self._are_in_short(text) if len(text) <= SHORT else self._are_in(text)
 
     def is_field(self, name: str) -> bool:
-        """Whether a field with this name is hidden, or nobody can say."""
+        """Whether a field with this name is hidden; True if that cannot be decided."""
         return self._any(self._field.search, name)
 
     def have_values_in(self, text: str) -> bool:

@@ -38,6 +38,7 @@ TINY = 8
 
 STOP_SECONDS = 5
 
+_LENGTHS = {b"content-length", b"transfer-encoding"}
 _HEAD_END = re.compile(rb"\n\r?\n")
 
 
@@ -88,6 +89,11 @@ class DashboardConnection(LimitedConnection, H11Protocol):  # type: ignore[misc]
             return Turn.SERVER
         return Turn.REQUEST if self.cycle is None or self.conn.trailing_data[0] else Turn.NEXT_REQUEST
 
+    @property
+    def is_of_user(self) -> bool:
+        """Whether the dashboard has found a user for the latest request."""
+        return self.cycle is not None and bool(self.cycle.scope.get("state", {}).get("is_user"))
+
     def take(self, data: bytes) -> None:
         """Take what has arrived: first the head of a request alone, because it decides about the rest."""
         self.look()
@@ -96,6 +102,8 @@ class DashboardConnection(LimitedConnection, H11Protocol):  # type: ignore[misc]
             size = end.end() - len(self._last) if end else len(data)
             self._last = b"" if end else (self._last + data)[-2:]
             self.data_received(data[:size])
+            if self.cycle is not None and {name for name, _ in self.headers} >= _LENGTHS:
+                self.cycle.keep_alive = False  # RFC 9112, 6.1: others may see the end of its body elsewhere
             self.look()
             data = data[size:]
             self.size += len(data)
@@ -108,6 +116,8 @@ class DashboardConnection(LimitedConnection, H11Protocol):  # type: ignore[misc]
                 self.transport.abort()
             else:
                 self.data_received(data)
+                if self.conn.their_state is h11.DONE and self.conn.trailing_data[0]:
+                    self.cycle.keep_alive = False  # what follows is the next request
         elif self.turn is Turn.REST:
             if self.size <= REST_BYTES:
                 self.data_received(data)

@@ -31,8 +31,8 @@ class _Container:
 class JsonRedaction:
     """Replaces hidden values in a valid JSON text.
 
-    Hidden are the value of each hidden field, and each object or list with a text that is nothing but a hidden name:
-    the value may be beside it, as in ``["password", "x"]`` and ``{"name": "password", "value": "x"}``.
+    It hides the value of each hidden field, and each object or list with a text that is nothing but a hidden name: the
+    value may be beside it, as in ``["password", "x"]`` and ``{"name": "password", "value": "x"}``.
 
     Args:
         shown: returns a text in it, or the name of a field, without hidden values.

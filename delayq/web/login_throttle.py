@@ -11,8 +11,8 @@ SECONDS = 60.0
 MOST = 5
 """Wrong guesses per minute from an address. Each address has its own count, or a stranger could lock everybody out."""
 
-MOST_LINES = 20
-"""Refused logins per minute and address in the audit log, or a stranger could fill the disk."""
+MOST_LINES, MOST_LINES_OF_ALL = 20, 200
+"""Refusals to strangers that are logged per minute, from an address and in total, or they could fill the disk."""
 
 MOST_ADDRESSES = 10_000
 """The number of addresses whose guesses are remembered: the latest ones."""

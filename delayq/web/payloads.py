@@ -19,16 +19,16 @@ MOST_HEX = 4096
 MOST_WHOLE = 4 * 1024 * 1024  # bytes that its page shows on request
 
 
-def payload_of(info: MessageInfo, redaction: Redaction, whole: bool = False) -> dict[str, Any]:
+def payload_of(info: MessageInfo, shown: MessageInfo, whole: bool = False) -> dict[str, Any]:
     """Return a payload as text, with its type, its size, and whether it was cut.
 
     Args:
+        shown: the message without hidden values.
         whole: show up to four megabytes, not only the beginning of a large payload.
     """
-    if info.envelope is None:
+    if info.envelope is None or shown.envelope is None:
         return _UNREADABLE
-    envelope = redaction.envelope(info.envelope)
-    return _shown(envelope.body, envelope.kind == JSON, len(info.envelope.body), whole)
+    return _shown(shown.envelope.body, shown.envelope.kind == JSON, len(info.envelope.body), whole)
 
 
 def payload_of_record(record: Record, redaction: Redaction) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from delayq.web.actions import KINDS, verb_of
 from delayq.web.filters import quoted, unquoted
 from delayq.web.payloads import preview, size, value_of
 from delayq.web.redaction import Redaction
-from delayq.web.request_context import visit
+from delayq.web.request_context import SAFE, root_of, visit
 
 MOST_ID = 36  # characters of an id in a list: as many as a UUID has
 
@@ -99,7 +99,7 @@ def typed(request: Request, name: str, default: str) -> str:
 def url(request: Request, name: str, **parameters: Any) -> str:
     """Return the path of a route for a link, under the prefix where the dashboard is mounted."""
     path = request.app.state.route_by_name[name].url_path_for(name, **parameters)  # app.url_path_for tries them all
-    return quote(f"{request.scope.get('root_path', '')}{path}", safe="/:@,+=")
+    return f"{root_of(request)}{quote(path, safe=SAFE)}"
 
 
 def query(**parameters: Any) -> str:
@@ -109,7 +109,7 @@ def query(**parameters: Any) -> str:
 
 def asset(request: Request, file: str) -> str:
     """Return the path of a static file, which changes when its content does."""
-    return f"{url(request, 'static', path=file)}?{digest(file)}"
+    return f"{url(request, 'static', file=file)}?{digest(file)}"
 
 
 @cache

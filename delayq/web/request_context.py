@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from urllib.parse import quote
 
 from starlette.datastructures import QueryParams
 from starlette.requests import HTTPConnection
@@ -13,6 +14,9 @@ from delayq.web.forms import Refusal
 from delayq.web.sessions import Session
 
 _KEY = "delayq.visit"
+
+SAFE = "/:@,+="
+"""The characters that links do not quote; each stands for itself in a cookie, too."""
 
 AROUND = "delayq.around"
 """The key in a scope for the path parameters of the application around the dashboard; its `login` may need them."""
@@ -69,6 +73,11 @@ def cookie_name(request: HTTPConnection) -> str:
     """Return the name of the cookie. It has the port, since browsers send cookies to all ports of a host."""
     port = (request.scope.get("server") or (None, None))[1]
     return f"delayq-{port}" if port else "delayq"
+
+
+def root_of(request: HTTPConnection) -> str:
+    """Return the path where the dashboard is mounted, quoted as in a URL; empty for the root."""
+    return quote(request.scope.get("root_path", ""), safe=SAFE)
 
 
 def path_of(request: HTTPConnection) -> str:

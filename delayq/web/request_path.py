@@ -28,6 +28,8 @@ def canonical(scope: Scope) -> Scope:
             control character or a malformed escape; or the application around the dashboard has changed it.
     """
     root = scope.get("root_path", "")
+    if _CONTROL.search(root):
+        raise ValueError(f"it has a control character: {root!r}")
     below = _below(scope["path"], root)
     raw = scope.get("raw_path")  # optional in ASGI
     if raw is None:

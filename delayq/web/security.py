@@ -14,8 +14,7 @@ from delayq.web import problems
 from delayq.web.auth import Login, User
 from delayq.web.forgery import hostname
 from delayq.web.forms import Refusal
-from delayq.web.request_context import RequestContext, cookie_name, enter, is_api
-from delayq.web.routes import Files
+from delayq.web.request_context import RequestContext, cookie_name, enter, is_api, root_of
 from delayq.web.sessions import Sessions
 
 
@@ -58,7 +57,7 @@ class SecurityMiddleware:
         before = self._sessions.written(session)
 
         async def sending(message: Message) -> None:
-            if message["type"] == "http.response.start" and not (is_api(request) or isinstance(scope["route"], Files)):
+            if message["type"] == "http.response.start" and not (is_api(request) or _is_file(scope)):
                 after = self._sessions.written(visit.session)
                 if visit.ended:
                     _set_cookie(message, request, cookie, "", 0)
@@ -72,13 +71,17 @@ class SecurityMiddleware:
         return not self._rules.hosts or hostname(request.headers.get("host", "")) in self._rules.hosts
 
 
+def _is_file(scope: Scope) -> bool:
+    return not getattr(scope["route"], "has_session", True)
+
+
 def _wrong_host(request: Request) -> Response:
     told = "The dashboard does not answer to this host name."
     return problems.answer(Refusal(421, told)) if is_api(request) else PlainTextResponse(f"{told}\n", 421)
 
 
 def _set_cookie(message: Message, request: Request, name: str, value: str, until: int) -> None:
-    path = request.scope.get("root_path") or "/"
+    path = root_of(request) or "/"
     secure = "; Secure" if request.url.scheme == "https" else ""
     age = "" if until else "; Max-Age=0"  # otherwise it ends with the browser, or when its signature expires
     MutableHeaders(scope=message).append(

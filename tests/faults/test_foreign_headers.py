@@ -1,4 +1,4 @@
-"""Whatever another client writes into delayq's own headers hurts only its message, and moves no schedule."""
+"""What another client writes into delayq's own headers hurts only its message, and moves no schedule."""
 
 from __future__ import annotations
 

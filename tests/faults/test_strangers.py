@@ -14,7 +14,9 @@ from tests.harness.servers import RedisServer
 from tests.harness.strangers import COMMANDS, WAITING, WRONG, Served, crowd, reset, serving
 from tests.harness.waiting import eventually
 
-SECONDS = 8.0  # less than any time limit that could make room, and much more than the answer takes
+SECONDS = 8.0
+"""Much more than an answer takes, and less than the limits of most connections. Those that wait for a next request or
+send the rest of a body end after five seconds; tests of the limiter show that it makes room at once."""
 MEGABYTE = 1 << 20
 GROWTH = 60 * MEGABYTE
 THREADS = 64

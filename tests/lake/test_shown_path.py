@@ -34,6 +34,9 @@ PATHS = ("path", "folder", "lake", "place", "checkpoint", "rejects", "hour_folde
         ("abfss://lake@account.dfs.core.windows.net/folder", "abfss://lake@account.dfs.core.windows.net/folder"),
         ("hdfs://name-node:8020/lake", "hdfs://name-node:8020/lake"),
         ("file:///lake", "file:///lake"),
+        ("s3:/key:secret@bucket/lake", "***"),
+        ("//key:secret@bucket/lake", "***"),
+        ("s3://key/secret:x@bucket/lake", "s3://***"),
     ],
 )
 def test_shown_path_is_without_secrets(path: str, text: str):

@@ -21,6 +21,7 @@ class Connection(LimitedConnection):
     """It waits for requests of a byte, and never answers ``b``."""
 
     asked = False
+    is_of_user = False
 
     def whose_turn(self) -> Turn:
         return Turn.SERVER if self.asked else Turn.READER if self.unread else Turn.REQUEST
@@ -152,6 +153,28 @@ def test_half_of_the_files_is_left_for_other_uses():
         assert ConnectionLimiter(1000).most == 256
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_stranger_makes_room_before_a_user_who_has_waited_longer():
+    async def run(connect: Connect, made: list[Connection]) -> None:
+        await connect()
+        made[0].is_of_user = True
+        stranger = await connect()
+        await connect()
+        assert await ended(stranger)
+        assert made[0].transport.is_closing() is False
+
+    served(ConnectionLimiter(2, shared=True), run)
+
+
+def test_connection_that_comes_after_the_end_is_closed():
+    async def run(connect: Connect, made: list[Connection]) -> None:
+        made[:] = []
+        limiter.close()
+        assert await ended(await connect())
+
+    limiter = ConnectionLimiter(2)
+    served(limiter, run)
 
 
 class _Loop(asyncio.SelectorEventLoop):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from typing import Any
+from urllib.parse import quote, unquote
 
+import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.routing import Mount
@@ -82,3 +84,20 @@ def test_path_parameters_of_the_application_around_it_are_for_its_login_only(ent
     assert told.status_code == 400
     assert [sorted(line) for line in lines] == [["action", "outcome", "queue", "server", "who"]] * 2
     assert [line["server"] for line in lines] == ["main"] * 2
+
+
+@pytest.mark.parametrize("tenant", ["a b", "x; Domain=localhost; z=", "é", "日本", "a,b=c", "%41", 'q"', "a:b@c"])
+def test_cookie_is_for_the_path_where_the_dashboard_is_mounted_and_has_no_other_attributes(enter: Enter, tenant: str):
+    client = enter(around=lambda inner: Starlette(routes=[Mount("/t/{tenant}/q", inner)]), login=Token(TOKEN))
+    prefix = f"/t/{quote(tenant, safe='')}/q"
+    form = client.get(f"{prefix}/login")
+    path, *attributes = form.headers["set-cookie"].split("; ")[1:]
+    assert unquote(path) == f"Path=/t/{tenant}/q"
+    assert attributes == ["HttpOnly", "SameSite=Lax"]
+    assert f'href="{path.removeprefix("Path=")}/static/' in form.text
+
+
+def test_control_character_in_the_path_around_is_refused(enter: Enter):
+    client = enter(around=lambda inner: Starlette(routes=[Mount("/t/{tenant}/q", inner)]), login=Token(TOKEN))
+    refused = client.get("/t/%0d%0aX-Injected:%201/q/login")
+    assert (refused.status_code, "control character" in refused.text) == (400, True)

@@ -30,6 +30,7 @@ STEPS = {
     "group": EVIL,
     "letter": "0.1-1",
     "task": "none",
+    "file": "style.css",
 }
 ROUTES = [
     route for route in app("redis://127.0.0.1:1").routes if isinstance(route, Route) and not isinstance(route, ApiRoute)

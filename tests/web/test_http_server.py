@@ -91,6 +91,35 @@ def test_requests_before_the_answer_to_the_first_are_not_answered(connect: Conne
         assert client.recv(1) == b""
 
 
+BODY = b"POST /login HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n%s\r\n%s"
+
+
+@pytest.mark.parametrize("is_in_one_packet", [True, False])
+@pytest.mark.parametrize(
+    "body",
+    [
+        BODY % (b"", b"abcd"),
+        BODY % (b"Transfer-Encoding: chunked\r\n", b"0\r\n\r\n"),
+        (BODY % (b"Transfer-Encoding: chunked\r\n", b"4\r\nabcd\r\n0\r\n\r\n")).replace(b"Content-Length: 4\r\n", b""),
+    ],
+    ids=["length", "both", "chunked"],
+)
+def test_request_after_a_body_is_answered_only_on_its_own(connect: Connect, body: bytes, is_in_one_packet: bool):
+    """A proxy that sees the end of the body elsewhere must not get an answer for a request that it has not sent."""
+    client = connect()
+    if is_in_one_packet:
+        client.sendall(body + GET)
+    else:
+        client.sendall(body)
+    assert answer(client) == 403
+    if not is_in_one_packet and b"Length" not in body:
+        client.sendall(GET)
+        assert answer(client) == 200
+    elif is_in_one_packet or b"Transfer" in body:
+        with contextlib.suppress(ConnectionResetError):
+            assert client.recv(1) == b""
+
+
 def test_head_may_arrive_in_any_parts(connect: Connect):
     client = connect()
     for cut in range(1, len(GET)):

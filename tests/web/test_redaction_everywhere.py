@@ -64,6 +64,7 @@ class Stock:
             "letter": [],
             "schedule": [],
             "task": [],
+            "file": ["style.css"],
         }
         for number, value in enumerate(values):
             self._send(queue, number, value)
@@ -94,10 +95,7 @@ class Stock:
 
     def paths(self, route: Route) -> list[str]:
         """Return the paths of a route for all that is stored."""
-        given = [self.names[each] for each in route.param_convertors if each != "path"]
-        if "path" in route.param_convertors:  # a static file
-            return []
-        found = itertools.product(*given)
+        found = itertools.product(*(self.names[each] for each in route.param_convertors))
         return [
             quoted_path(route.url_path_for(route.name, **dict(zip(route.param_convertors, each, strict=True))))
             for each in found

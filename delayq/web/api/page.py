@@ -11,6 +11,7 @@ from delayq.web.api import openapi
 from delayq.web.api.operation import ROOT
 from delayq.web.api.table import OPERATIONS
 from delayq.web.auth import Login
+from delayq.web.request_context import root_of
 from delayq.web.routes import VIEW, Page
 
 
@@ -19,7 +20,7 @@ async def api(request: Request) -> Response:
     tags: dict[str, list[object]] = {}
     for each in OPERATIONS:
         tags.setdefault(each.tag, []).append(each)
-    root = f"{request.scope.get('root_path', '')}{ROOT}"
+    root = f"{root_of(request)}{ROOT}"
     return render.page(
         request,
         "api.html",
@@ -35,7 +36,7 @@ async def api(request: Request) -> Response:
 
 async def document(request: Request) -> Response:
     """Answer with the OpenAPI document."""
-    made = openapi.document(request.scope.get("root_path", ""), _scheme(request))
+    made = openapi.document(root_of(request), _scheme(request))
     return Response(msgspec.json.encode(made), media_type="application/json")
 
 

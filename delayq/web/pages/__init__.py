@@ -26,6 +26,7 @@ from delayq.web.pages import (
     server,
     server_consumers,
     server_schedules,
+    static,
     tasks,
     topic,
     topics,
@@ -33,6 +34,7 @@ from delayq.web.pages import (
 
 PAGES: tuple[ModuleType, ...] = (
     *(
+        static,
         login,
         metrics,
         overview,

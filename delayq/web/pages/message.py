@@ -32,6 +32,7 @@ async def message(request: Request) -> Response:
     if is_foreign_id(message_id):
         raise HTTPException(404, f"{message_id} is not an id that delayq can show: another program has written it.")
     info, redaction = await queue.get(message_id), render.redaction(request)
+    shown = None if info is None else redaction.info(info)
     is_whole = request.query_params.get("whole") == "1"
     life = await _life(request, queue)
     events, link = life["events"], life["link"]
@@ -42,9 +43,9 @@ async def message(request: Request) -> Response:
         "message.html",
         404 if info is None and not events and not link else 200,
         id=message_id,
-        info=None if info is None else redaction.info(info),
+        info=shown,
         why=why or await queue.execute(explain.why, message_id, events[::-1], redaction.text),
-        payload=None if info is None else payload_of(info, redaction, is_whole),
+        payload=None if info is None or shown is None else payload_of(info, shown, is_whole),
         is_whole=is_whole,
         has_ledger=(await queue.configuration()).events is not None,
         counts=(await tab_counts.count(queue))[1],
