@@ -22,6 +22,7 @@ from delayq.model.occurrence import (
 )
 from delayq.model.outcome import error_text
 from delayq.model.slots import Slots
+from delayq.operations.byte_budget import DOWN_BYTES, GUESS_BYTES, trips
 from delayq.operations.queue_context import QueueContext, server_ms
 from delayq.protocol.command import Command, identity
 from delayq.protocol.operation import Operation, execute, unwrap
@@ -281,10 +282,11 @@ def gone(context: QueueContext, slots: dict[str, int]) -> Operation[dict[str, in
     keys = [scripts.keys.pending, scripts.keys.ready, scripts.keys.unack, scripts.keys.retry]
     found = [unwrap(reply) for reply in (yield [Command(key, ("ZMSCORE", key, *ids), list) for key in keys])]
     there = {each for each, *scores in zip(ids, *found, strict=True) if scores != [None] * len(keys)}
-    envelopes: list[bytes | None] = (yield from execute(scripts.envelopes([*there]))) if there else []
-    others = {
-        each for each, stored in zip(there, envelopes, strict=True) if stored and not _is_occurrence(each, stored)
-    }
+    others = set[str]()
+    for few in trips(((each, int(GUESS_BYTES)) for each in there), PAGE, DOWN_BYTES):
+        envelopes: list[bytes | None] = yield from execute(scripts.envelopes(few))
+        stored = zip(few, envelopes, strict=True)
+        others |= {each for each, envelope in stored if envelope and not _is_occurrence(each, envelope)}
     return {
         name: slot for (name, slot), each in zip(slots.items(), ids, strict=True) if each not in there or each in others
     }

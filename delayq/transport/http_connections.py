@@ -123,7 +123,12 @@ class LimitedConnection(asyncio.BufferedProtocol):
         super().resume_writing()
 
     def look(self) -> None:
-        """Find out whose turn it is."""
+        """Find out whose turn it is, and count what the client has left in the memory."""
+        self.note_progress()
+        self.limiter.hold(self, self.unread + (self.size if self.turn is Turn.BODY else 0))
+
+    def note_progress(self) -> None:
+        """Find out whose turn it is, and since when."""
         before, self.turn = self.turn, self.whose_turn()
         if self.turn is not before:
             self.size = 0
@@ -132,7 +137,6 @@ class LimitedConnection(asyncio.BufferedProtocol):
         moved = {Turn.BODY: self.size - self.mark, Turn.READER: self.mark - self.size}.get(self.turn, 0)
         if self.turn is not before or moved >= PROGRESS_BYTES:
             self.since, self.mark = self.limiter.now(), self.size
-        self.limiter.hold(self, self.unread + (self.size if self.turn is Turn.BODY else 0))
 
     @property
     def unread(self) -> int:
@@ -224,12 +228,15 @@ class ConnectionLimiter:
         connection.held = size
 
     def _close_longest(self, among: Iterable[LimitedConnection]) -> None:
-        """Close the connection that has waited longest, of strangers if there is one.
+        """Close the connection that has waited longest: of a stranger, and without a whole request, if there is one.
 
         The new connection is among them, and waits for its request.
         """
-        waiting = (each for each in among if each.turn is not Turn.SERVER)
-        self._close(min(waiting, key=lambda each: (each.is_of_user, each.since)))
+        waiting = [each for each in among if each.turn is not Turn.SERVER]
+        for each in waiting:
+            if each.turn is Turn.READER:
+                each.note_progress()
+        self._close(min(waiting, key=lambda each: (each.is_of_user, each.turn is Turn.QUEUED, each.since)))
 
     def _close(self, connection: LimitedConnection) -> None:
         self.leave(connection)
