@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from delayq.aio import Queue, Topic
+from delayq.model.text import is_foreign_id, printable_id
 from delayq.protocol.discovery import Kind
 from delayq.web.request_path import escaped, unescaped
 from delayq.web.servers import DashboardServer
@@ -69,9 +70,11 @@ async def queue_of(request: Request) -> Queue:
 
 
 async def topic_of(request: Request) -> Topic:
-    """Return the topic in the path; raises a 404 if it does not exist."""
+    """Return the topic in the path; raises a 404 if it does not exist, or if a group in the path cannot."""
     server, name = server_of(request), request.path_params["topic"]
     await _check(server, "topic", name)
+    if is_foreign_id(group := request.path_params.get("group", "")):
+        raise HTTPException(404, f"Topic {name} has no group {printable_id(group)}.")
     return await server.topic(name)
 
 

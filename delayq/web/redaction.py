@@ -132,7 +132,8 @@ class Redaction:
             return None
 
     def _headers(self, headers: Mapping[str, Any]) -> dict[str, Any]:
-        is_pair = any(isinstance(value, str) and self._names.are_all_of(value) for value in headers.values())
+        texts = (each.decode(errors="replace") if isinstance(each, bytes) else each for each in headers.values())
+        is_pair = any(isinstance(each, str) and self._names.are_all_of(each) for each in texts)
         return {
             self.text(name): REDACTED if is_pair or self._names.is_field(name) else self._value(value)
             for name, value in headers.items()

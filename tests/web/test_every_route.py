@@ -9,7 +9,7 @@ import html
 import re
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import pytest
 from starlette.routing import Mount, Route
@@ -141,6 +141,29 @@ def _fields(client: Client) -> dict[str, str]:
     token = token_on(client.get("/main/queues/emails/messages").text)
     meant = {"act": "cancel", "all": "1", "state": "dead", "once": "1", "consumer": "x", "idle": "0s"}
     return {"csrf": token, "died": "1", "kind": "json", "payload": "1", "headers": "{}"} | meant
+
+
+FOREIGN = [
+    *("\udcff", "\udced\udca0\udc80", "a\nb", "..", ".", " ", "%", "{", "#", "x" * 1000, "10" * 400, "-1", "\u202e")
+]
+"""Names that no client of delayq gives: not UTF-8, with a control character, too long, …"""
+
+
+@pytest.mark.parametrize("route", app("redis://127.0.0.1:1").routes, ids=lambda each: each.name)
+def test_no_name_in_a_path_makes_the_dashboard_fail(enter: Enter, stocked: Queue, route: Any):
+    client = enter(interval=60.0)
+    fields = _fields(client)
+    for parameter in route.param_convertors:
+        for name in FOREIGN:
+            steps = {each: STEPS[each] for each in route.param_convertors} | {parameter: name}
+            path = route.url_path_for(route.name, **steps)
+            path = quote(path, safe="/%") if isinstance(route, ApiRoute) else quoted_path(path)
+            if isinstance(route, ApiRoute):
+                answer = client.request(route.method, path, json={}, headers=OWN | {"x-csrf-token": fields["csrf"]})
+            else:
+                answer = client.request(route.method, path, data=fields, headers=OWN)
+            assert answer.status_code < 500, (parameter, name)
+    assert stocked.stats().missing == 0
 
 
 def test_every_route_has_a_name_of_its_own():

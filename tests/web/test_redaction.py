@@ -194,6 +194,12 @@ def test_search_of_errors_sees_only_shown_text(enter: Enter, stocked: Queue):
     assert stocked.stats().dead == 2
 
 
+@pytest.mark.parametrize("name", ["password", b"password", b"PASSWORD", "p%61ssword"])
+def test_headers_that_are_a_pair_of_a_hidden_name_and_its_value_are_hidden(name: str | bytes):
+    shown = Redaction(["password"]).headers({"n": name, "v": SECRET})
+    assert SECRET not in str(shown)
+
+
 @pytest.mark.parametrize("header", [f"note=password={SECRET}", f"blob={SECRET}"])
 def test_search_of_headers_sees_only_shown_values(enter: Enter, queue: Queue, header: str):
     queue.send("x", id="m", delay=60, headers={"note": f"password={SECRET}", "blob": SECRET.encode(), "tenant": "acme"})
