@@ -228,15 +228,16 @@ class ConnectionLimiter:
         connection.held = size
 
     def _close_longest(self, among: Iterable[LimitedConnection]) -> None:
-        """Close the connection that has waited longest: of a stranger, and without a whole request, if there is one.
+        """Close the connection that has waited longest, of strangers if there is one.
 
-        The new connection is among them, and waits for its request.
+        Those that wait in a queue are no exception, or slow pages would keep probes out. The new connection is among
+        them, and waits for its request.
         """
         waiting = [each for each in among if each.turn is not Turn.SERVER]
         for each in waiting:
             if each.turn is Turn.READER:
                 each.note_progress()
-        self._close(min(waiting, key=lambda each: (each.is_of_user, each.turn is Turn.QUEUED, each.since)))
+        self._close(min(waiting, key=lambda each: (each.is_of_user, each.since)))
 
     def _close(self, connection: LimitedConnection) -> None:
         self.leave(connection)

@@ -122,7 +122,7 @@ def _percented(match: re.Match[str]) -> str:
 
 
 def _quoted(match: re.Match[str]) -> str:
-    return _text(bytes.fromhex(match[0].replace("=", ""))) if not match[0][-1].isspace() else ""
+    return _text(bytes.fromhex("".join(match[0].replace("=", "").split())))
 
 
 def _entity(match: re.Match[str]) -> str:
@@ -162,7 +162,7 @@ _ALL: _Decoders = (
         _percented,
     ),
     _Decoder("&", re.compile(r"&(?:#[0-9]{1,8}|#[xX][0-9A-Fa-f]{1,8}|[A-Za-z][A-Za-z0-9]{1,31}(?=;));?"), _entity),
-    _Decoder("=", re.compile(r"=(?:[0-9A-Fa-f]{2}(?:=[0-9A-Fa-f]{2})*+|\s++)"), _quoted),
+    _Decoder("=", re.compile(r"=(?:[0-9A-Fa-f]{2}(?:(?:=\s++)*+=[0-9A-Fa-f]{2})*+|\s++)"), _quoted),
     _Decoder("\x1b", re.compile(r"\x1b\[[0-9;]*+[A-Za-z]"), _nothing),  # the colors of a terminal
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
@@ -70,9 +71,15 @@ def client_address(request: HTTPConnection) -> str:
 
 
 def cookie_name(request: HTTPConnection) -> str:
-    """Return the name of the cookie. It has the port, since browsers send cookies to all ports of a host."""
+    """Return the name of the cookie.
+
+    It has the port and the path where the dashboard is mounted, since browsers send cookies to all ports of a host, and
+    to all paths below the one of a cookie.
+    """
     port = (request.scope.get("server") or (None, None))[1]
-    return f"delayq-{port}" if port else "delayq"
+    root = request.scope.get("root_path", "").encode(errors="replace")
+    parts = ["delayq", *([str(port)] if port else []), *([hashlib.sha256(root).hexdigest()[:8]] if root else [])]
+    return "-".join(parts)
 
 
 def root_of(request: HTTPConnection) -> str:

@@ -97,6 +97,15 @@ def test_cookie_is_for_the_path_where_the_dashboard_is_mounted_and_has_no_other_
     assert f'href="{path.removeprefix("Path=")}/static/' in form.text
 
 
+def test_dashboards_of_one_host_do_not_take_each_others_cookies(enter: Enter):
+    """Browsers send a cookie of the path / to all paths."""
+    names = set[str]()
+    for root in ("", "/q", "/q/r"):
+        client = enter(around=lambda inner, root=root: Starlette(routes=[Mount(root, inner)]), login=Token(TOKEN))
+        names.add(client.get(f"{root}/login").headers["set-cookie"].partition("=")[0])
+    assert len(names) == 3
+
+
 def test_control_character_in_the_path_around_is_refused(enter: Enter):
     client = enter(around=lambda inner: Starlette(routes=[Mount("/t/{tenant}/q", inner)]), login=Token(TOKEN))
     refused = client.get("/t/%0d%0aX-Injected:%201/q/login")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import quopri
 import re
 from collections.abc import Iterator
 
@@ -194,7 +195,15 @@ def test_search_of_errors_sees_only_shown_text(enter: Enter, stocked: Queue):
     assert stocked.stats().dead == 2
 
 
-@pytest.mark.parametrize("name", ["password", b"password", b"PASSWORD", "p%61ssword"])
+@pytest.mark.parametrize("name", ["straße", "пароль", "\uff50assword"])
+def test_name_is_found_where_quoted_printable_breaks_its_lines(name: str):
+    redaction = Redaction([name])
+    for pad in range(80):
+        line = quopri.encodestring(f"{'x' * pad} {name}: {SECRET}".encode()).decode()
+        assert SECRET not in redaction.text(line).replace("=\n", ""), pad
+
+
+@pytest.mark.parametrize("name", ["password", b"password", b"PASSWORD", "p%61ssword"], ids=repr)
 def test_headers_that_are_a_pair_of_a_hidden_name_and_its_value_are_hidden(name: str | bytes):
     shown = Redaction(["password"]).headers({"n": name, "v": SECRET})
     assert SECRET not in str(shown)
