@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -20,6 +21,10 @@ from delayq.web.json_redaction import JsonRedaction
 
 REDACTED = "[redacted]"
 MOST = 1024 * 1024  # bytes of a payload, and characters of a text, that are searched; a larger one is hidden as a whole
+MOST_REMEMBERED, LARGEST_REMEMBERED = (
+    1000,
+    4096,
+)  # texts, and characters of each: errors repeat, and live pages look again
 MOST_NESTED = 16  # times that JSON may contain JSON as text
 
 _SEPARATOR = re.compile(r"(?:\\*[\"']?\s*[:=])?")
@@ -46,6 +51,7 @@ class Redaction:
         if wrong := [name for name in known if not isinstance(name, str) or not plain_name(name)]:
             raise InvalidInput(f"redact {wrong[0]!r} is not the name of a field: give a list of names")
         self._names = HiddenNames(known)
+        self._remembered = lru_cache(MOST_REMEMBERED)(self._bounded)
 
     def __bool__(self) -> bool:
         return bool(self._names)
@@ -102,6 +108,9 @@ class Redaction:
         """Return a text without hidden values: if it is not JSON, all that follows a hidden name is cut off."""
         if not self:
             return text
+        return self._remembered(text) if len(text) <= LARGEST_REMEMBERED else self._bounded(text)
+
+    def _bounded(self, text: str) -> str:
         try:
             with self._names.bounded(len(text)):
                 return self._text(text)
