@@ -38,9 +38,20 @@ class Uri(NamedTuple):
 
 
 def uri(path: str) -> Uri | None:
-    """Return the parts of a path that is a URI; None for a path of this machine."""
+    """Return the parts of a path that is a URI; None for a path of this machine.
+
+    Raises:
+        InvalidInput: it may be neither, such as a connection string, so it is not shown.
+    """
     match = _URI.fullmatch(path)
-    return None if match is None else Uri(match[1].lower(), match[2], match[3])
+    if match is not None:
+        return Uri(match[1].lower(), match[2], match[3])
+    if shown(path) != path:
+        raise InvalidInput(
+            f"the path {shown(path)!r} is not a URI such as s3://bucket/folder; if it is a path of this machine, "
+            "write ./ in front of it"
+        )
+    return None
 
 
 def place(path: str) -> tuple[fs.FileSystem, str]:

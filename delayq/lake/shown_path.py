@@ -8,7 +8,9 @@ HIDDEN = "***"
 
 _URI = re.compile(r"([a-z][a-z0-9+.-]*)://([^/?]*)([^?]*)(\?.*)?", re.IGNORECASE | re.DOTALL)
 _PLACE = re.compile(r"[\w.-]*(?::[0-9]{1,5})?")  # a bucket, or a host and a port
-_LOGIN = re.compile(r"(?:[a-z][a-z0-9+.-]*:|//[^/]*:).*@", re.IGNORECASE)  # not a URI, such as s3:/KEY:SECRET@bucket
+_PATH = re.compile(
+    r"""(?!//)(?:[a-z][a-z0-9]*:(?=/[\w./=%-]*\Z))?[^/:=;,?#@\s"']*(?:/.*)?""", re.IGNORECASE | re.DOTALL
+)
 _OPEN = ("region", "scheme", "endpoint_override")  # options that are no secrets
 
 
@@ -19,10 +21,10 @@ def shown(path: str) -> str:
     """
     match = _URI.fullmatch(path)
     if match is None:
-        return HIDDEN if _LOGIN.match(path) else path
+        return path if _PATH.fullmatch(path) else HIDDEN
     scheme, authority, inner, query = match.groups(default="")
     login, at, place = authority.rpartition("@")
-    if not _PLACE.fullmatch(place) or "@" in inner:
+    if not _PLACE.fullmatch(place) or re.search("[@#]", inner):
         return f"{scheme}://{HIDDEN}"
     if ":" in login:
         login = HIDDEN

@@ -33,12 +33,13 @@ HEAD_BYTES = 16 * 1024
 REST_BYTES = 64 * 1024
 """Of a body whose request has been answered; the server discards more, and the connection ends."""
 
-TINY = 8
-"""Bytes of a body per line end, including those around the sizes of chunks. Bodies with fewer are refused."""
+TINY = 16
+"""Bytes of a chunk, with its size and line ends. Bodies whose chunks have fewer are refused."""
 
 STOP_SECONDS = 5
 
 _LENGTHS = {b"content-length", b"transfer-encoding"}
+_SMALL_CHUNK = re.compile(rb"\r\n0{0,8}[0-9A-Fa-f]\r\n")  # the line with its size; the lines of a text look otherwise
 _HEAD_END = re.compile(rb"\n\r?\n")
 
 
@@ -129,7 +130,7 @@ class DashboardConnection(LimitedConnection, H11Protocol):  # type: ignore[misc]
     def _has_tiny_chunks(self, data: bytes) -> bool:
         """Whether a body has chunks of a few bytes: each takes as long to read as a large one."""
         is_chunked = (b"transfer-encoding", b"chunked") in self.headers
-        return is_chunked and len(data) > 64 and data.count(b"\r\n") * TINY > len(data)
+        return is_chunked and len(data) > 64 and len(_SMALL_CHUNK.findall(data)) * TINY > len(data)
 
     def send_400_response(self, msg: str) -> None:
         """Say that a request is invalid; but not in the middle of the answer to it, or after that."""

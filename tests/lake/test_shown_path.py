@@ -34,6 +34,15 @@ PATHS = ("path", "folder", "lake", "place", "checkpoint", "rejects", "hour_folde
         ("abfss://lake@account.dfs.core.windows.net/folder", "abfss://lake@account.dfs.core.windows.net/folder"),
         ("hdfs://name-node:8020/lake", "hdfs://name-node:8020/lake"),
         ("file:///lake", "file:///lake"),
+        ("lake/queue=emails/hour=2026-11-27T10", "lake/queue=emails/hour=2026-11-27T10"),
+        ("dbfs:/lake/queue=emails", "dbfs:/lake/queue=emails"),
+        ("dbfs:/lake?token=secret", "***"),
+        ("gs://bucket/lake#secret", "gs://***"),
+        (" s3://key:secret@bucket", "***"),
+        ("lake=s3://key:secret@bucket", "***"),
+        ("delta:s3a://key:secret@bucket/table", "***"),
+        ("host:6380,password=secret,ssl=True", "***"),
+        ("DefaultEndpointsProtocol=https;AccountKey=secret", "***"),
         ("s3:/key:secret@bucket/lake", "***"),
         ("//key:secret@bucket/lake", "***"),
         ("s3://key/secret:x@bucket/lake", "s3://***"),
@@ -44,7 +53,15 @@ def test_shown_path_is_without_secrets(path: str, text: str):
 
 
 @pytest.mark.parametrize(
-    "path", ["no://key:{}@bucket/lake", "file://key:{}@host/lake", "no://bucket/lake?secret_key={}"]
+    "path",
+    [
+        "key:{}@bucket/lake",
+        "s3:/key:{}@bucket",
+        "host:6380,password={},ssl=True",
+        "no://key:{}@bucket/lake",
+        "file://key:{}@host/lake",
+        "no://bucket/lake?secret_key={}",
+    ],
 )
 def test_path_that_cannot_be_used_is_refused_without_its_secret(path: str):
     with pytest.raises(InvalidInput) as refused:
