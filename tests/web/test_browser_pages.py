@@ -64,6 +64,7 @@ WIDTHS = {"wide": 1200, "narrow": 360}  # pixels; each page is opened at the las
 HEIGHT = 740
 SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 KEPT = {("wide", "light"), ("narrow", "dark")}  # screenshots: each width and each scheme once
+FILES = {"static"}  # what the pages load
 
 CONTRAST = """() => {
   const rgb = (text) => text.match(/[\\d.]+/g).map(Number);
@@ -85,7 +86,9 @@ CONTRAST = """() => {
 
 
 def test_every_get_route_is_opened_here_or_part_of_a_page():
-    assert {route.name for route in ROUTES if "GET" in (route.methods or ())} == set(PATHS) | PARTS | FOR_PROGRAMS
+    assert {route.name for route in ROUTES if "GET" in (route.methods or ())} == set(
+        PATHS
+    ) | PARTS | FOR_PROGRAMS | FILES
 
 
 def test_every_page_is_complete_and_loads_nothing_external(serve: Serve, redis_server: RedisServer, screen: Screen):
