@@ -170,6 +170,7 @@ def translate(error: Exception, address: str = "", key: str = "") -> DelayqError
         why = error.__cause__ or error.__context__  # redis-py reports a missing right as a server without a cluster
         if isinstance(why, _HIDDEN) or (why is error.__cause__ and isinstance(why, exceptions.RedisError)):
             return translate(why, address)
+    _forget_arguments(error)
     kind, text, remedy = _meaning(error)
     if kind.code is not None:
         return kind(text)
@@ -234,6 +235,7 @@ _BY_CODE: dict[str, tuple[type[DelayqError], str]] = {
 }
 
 # The command in a pipeline's error contains the payload, which must not be shown.
+_ARGUMENTS = re.compile(r",? with args beginning with: .*", re.DOTALL)  # of an unknown AUTH, they are the password
 _PIPELINE = re.compile(r"Command # \d+ \(.*\) of pipeline caused error: ", re.DOTALL)
 # Redis 6.2 wraps the error of a command in a script: "Error running script (call to f_…): @user_script: 1: -OOM …", and
 # the error that a script returns after handling a refusal: "@user_script: 1: -OOM …".
@@ -249,6 +251,13 @@ _RIGHTS_OF_WHOLE = {  # Redis 6.2 does not name the subcommand
 }
 _FORBIDDEN_IN_SCRIPT = re.compile(r"ACL failure in script|The user executing the script can't ")
 _AROUND = re.compile(r"^Error running script .*?@user_script: \d+: | script:( [0-9a-f]{40},)? on @user_script:\d+\.?$")
+
+
+def _forget_arguments(error: BaseException | None) -> None:
+    """Remove what a server repeats of a command that it does not know, also from the causes, which tracebacks show."""
+    while error is not None:
+        error.args = tuple(_ARGUMENTS.sub("", each) if isinstance(each, str) else each for each in error.args)
+        error = error.__cause__ or error.__context__
 
 
 def _meaning(error: Exception) -> tuple[type[DelayqError], str, str]:

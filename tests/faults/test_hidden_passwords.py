@@ -27,6 +27,7 @@ from delayq.transport.url import SETTINGS, check, redact
 from delayq.web.servers import servers_of
 from tests.cli import conftest
 from tests.cli.conftest import Invoke, Run
+from tests.conftest import StartServer
 from tests.harness.hostile import examples
 from tests.harness.servers import RedisServer
 from tests.web.conftest import Client
@@ -273,6 +274,14 @@ def test_no_form_of_a_password_is_shown(before: str, after: str, form: str, enco
     )
     if "cluster" not in url:  # it would connect
         seen += shown(lambda: open_client_async.connect(url), lambda: list(servers_of(url, "delayq")))
+    assert leaks(seen) == []
+
+
+def test_password_that_a_server_without_auth_repeats_is_not_shown(start_server: StartServer):
+    server = start_server(port=True, config={"rename-command": "AUTH ''"})
+    with Queue("emails", url=f"redis://:{MARK}@127.0.0.1:{server.port}/0") as queue:
+        seen = shown(queue.stats, lambda: queue.send(1))
+    assert "unknown command" in str(seen)
     assert leaks(seen) == []
 
 
