@@ -8,8 +8,9 @@ HIDDEN = "***"
 
 _URI = re.compile(r"([a-z][a-z0-9+.-]*)://([^/?]*)([^?]*)(\?.*)?", re.IGNORECASE | re.DOTALL)
 _PLACE = re.compile(r"[\w.-]*(?::[0-9]{1,5})?")  # a bucket, or a host and a port
-_PATH = re.compile(
-    r"""(?!//)(?:[a-z][a-z0-9]*:(?=/[\w./=%-]*\Z))?[^/:=;,?#@\s"']*(?:/.*)?""", re.IGNORECASE | re.DOTALL
+_PATH = re.compile(  # blanks and ? are legal in names of this machine; "-a KEY" and "?KEY" may be secrets
+    r"""(?!//|\s|[^/]*(?:\s-|\?.))(?:[a-z][a-z0-9]*:(?=/[\w./=%-]*\Z))?[^/:=;,#@"']*(?:/.*)?""",
+    re.IGNORECASE | re.DOTALL,
 )
 _OPEN = ("region", "scheme", "endpoint_override")  # options that are no secrets
 
