@@ -18,8 +18,8 @@ from redis.exceptions import RedisError
 
 import delayq
 from delayq.errors import DelayqError, FormatTooNew, HandlerMissing, InvalidInput, LoginRefused, ServerTooOld
+from delayq.model.credentials import may_hold_password
 from delayq.transport.url import redact
-from delayq.transport.url_remedy import may_hold_password
 
 from . import logging
 from .options import example, refuse_empty

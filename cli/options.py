@@ -16,13 +16,13 @@ from click.core import ParameterSource
 
 from delayq.errors import InvalidInput
 from delayq.model.configuration import per_second
+from delayq.model.credentials import may_hold_password
 from delayq.model.cron_expression import MAX_INTERVAL_S
 from delayq.model.delivery import OPTIONS_ELSEWHERE
 from delayq.model.envelope import check_header_names
 from delayq.model.units import MAX_LEASE_MS, parse_age, parse_duration, parse_moment, timestamp_ms
 from delayq.operations.manage import PURGEABLE
 from delayq.transport.open_client import chosen_url
-from delayq.transport.url_remedy import may_hold_password
 
 from . import candidates
 from .connection import ServerOptions

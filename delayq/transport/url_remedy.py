@@ -21,16 +21,6 @@ def remedy(text: str) -> str | None:
     return what and what.format(form=TLS if _TLS.search(text) else PLAIN)
 
 
-def may_hold_password(text: str) -> bool:
-    """Whether a text that should be a name or a path is a URL or a connection string, so that it must not be shown."""
-    return _SECRET.search(text) is not None
-
-
-_SECRET = re.compile(
-    r"://|%(?:25)*3a%(?:25)*2f|\b(?:password|passwd|access_?key)(?:[\"']\s*:|[\"']?\s*=)"
-    r"|\b(?:redis|valkey|keydb)-cli\s|(?:^|\s)(?:-a|--pass)\s",
-    re.IGNORECASE,
-)
 _TLS = re.compile(r"\b(?:ssl|tls)[\"']?\s*[=:]\s*true\b|:6380\b|--tls\b|\brediss\b", re.IGNORECASE)
 _NAMES = "server|endpoint|hosts?|hostname|user|username|password|passwd|pwd|auth|(?:access|primary)_?key|ssl|tls"
 CONNECTION_STRING = re.compile(
