@@ -66,9 +66,9 @@ def test_control_character_is_refused_and_named(check: Callable[[Any], str], wha
 def test_name_that_is_not_a_string_is_refused(
     check: Callable[[Any], str],
     what: str,
-    most: int,
+    most: int,  # noqa: ARG001
     name: Any,
-    shown: str,  # noqa: ARG001
+    shown: str,
 ):
     with pytest.raises(InvalidName, match=rf"{what} {shown} is not a string"):
         check(name)
@@ -118,8 +118,8 @@ LOGINS = {
 def test_text_that_may_hold_a_password_is_refused_unseen(
     check: Callable[[Any], str],
     what: str,
-    most: int,
-    text: str,  # noqa: ARG001
+    most: int,  # noqa: ARG001
+    text: str,
 ):
     strict = {"names", "ids"} if what in {"queue name", "prefix", "schedule name"} else {"ids"}
     if LOGINS[text] not in strict:
