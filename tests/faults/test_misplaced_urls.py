@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from typing import Any
+from urllib.parse import quote
 
 import click
 import pytest
 from delayq.cli.app import main
 
-from delayq import Queue, Topic
+from delayq import Queue, Topic, web
 from delayq.spark import session as spark_session
 from delayq.web.http_server import Server
+from delayq.web.routes import Page
 from tests.cli import conftest
 from tests.cli.conftest import Invoke
-from tests.harness.passwords import FORMS, MARK, MISPLACED, leaks, texts
+from tests.harness.passwords import FORMS, MARK, MISPLACED, leaks, shown, texts
 from tests.harness.servers import RedisServer
+from tests.web.conftest import Client
 
 environment, invoke, server = conftest.environment, conftest.invoke, conftest.server
 
@@ -182,3 +186,92 @@ def test_no_command_shows_a_url_in_the_place_of_another_word(
             caplog.clear()
     assert offenders == {}
     assert count > 4 * len(COMMANDS)
+
+
+NAMES = ["user", "azure", "redis-cli-words", "json", "variable", "no-scheme-login", "scheme-in-capitals"]
+EVERYWHERE = [each for each in NAMES if each != "no-scheme-login"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_call_shows_a_url_in_the_place_of_a_name_or_an_id(
+    name: str, server: RedisServer, caplog: pytest.LogCaptureFixture
+):
+    fill(server)
+    text: Any = FORMS[name].format(*[MARK] * 2)
+    with Queue("emails", url=server.url, shards=None) as queue, Topic("orders", url=server.url, shards=None) as topic:
+        group = topic.group("billing")
+        named: list[Callable[[], Any]] = [
+            lambda: Queue(text, url=server.url),
+            lambda: Queue("emails", url=server.url, prefix=text),
+            lambda: Queue([text], url=server.url),  # type: ignore[arg-type]
+            lambda: Topic(text, url=server.url),
+            lambda: queue.schedules.add(text, "0 9 * * *", "x"),
+            lambda: queue.schedules.remove(text),
+            lambda: queue.schedules.run_now(text),
+        ]
+        chosen: list[Callable[[], Any]] = [
+            lambda: queue.send("x", id=text),
+            lambda: queue.send("x", id=text.encode()),
+            lambda: queue.get(text),
+            lambda: queue.why(text),
+            lambda: queue.cancel(text),
+            lambda: queue.reschedule(text, delay=1),
+            lambda: queue.dead.bury(text),
+            lambda: queue.dead.requeue([text]),
+            lambda: topic.publish("x", id=text, delay=5),
+            lambda: topic.why(text),
+            lambda: topic.cancel(text),
+            lambda: topic.group(text),
+            lambda: group.poll(text),
+            lambda: group.remove_consumer(text),
+        ]
+        with caplog.at_level(logging.DEBUG):
+            seen = [shown(call) for call in [*named, *(chosen if name in EVERYWHERE else ())]]
+    assert [each for each in [*seen, caplog.text] if leaks(each)] == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_answer_of_the_api_shows_a_url_in_the_place_of_a_name_or_an_id(name: str, server: RedisServer):
+    fill(server)
+    dashboard = web.app({"main": server.url})
+    client = Client(dashboard)
+    text = FORMS[name].format(*[MARK] * 2)
+    seen, count = "", 0
+    try:
+        for route in (each for each in dashboard.router.routes if isinstance(each, Page)):
+            for wrong in re.findall(r"\{(\w+)", route.path):
+                if wrong in CHOSEN_BY_OTHERS | {"id", "group", "letter"} and name not in EVERYWHERE:
+                    continue
+                words = PLACES | {wrong: text}
+                path = _with_words(route.path, words)
+                answer = client.request(route.method, path, content=b"{}", headers={"content-type": "application/json"})
+                count += 1
+                if answer.status_code != 303 and leaks(answer.text + str(answer.headers)):
+                    seen += f"{route.method} {path} {answer.status_code} {answer.text[-300:]}\n"
+    finally:
+        client.close(dashboard)
+    assert seen == ""
+    assert count > 100
+
+
+PLACES = {
+    "server": "main",
+    "queue": "emails",
+    "topic": "orders",
+    "group": "billing",
+    "id": "held",
+    "schedule": "daily",
+    "task": "1",
+    "letter": "1-0",
+    "file": "live.js",
+}
+
+
+def _with_words(path: str, words: dict[str, str]) -> str:
+    return re.sub(r"\{(\w+)(:name)?[^}]*\}", lambda match: in_path(words[match[1]], bool(match[2])), path)
+
+
+def in_path(text: str, is_page: bool) -> str:
+    """Return a word as a part of a path; pages quote it once more."""
+    once = quote(text, safe="")
+    return quote(once, safe="") if is_page else once
