@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from html import unescape
 from urllib.parse import quote
 
@@ -15,6 +16,7 @@ from delayq import Queue, Topic
 from delayq.model.text import printable
 from tests.harness.servers import RedisServer
 from tests.harness.waiting import eventually
+from tests.harness.web.following import Follower
 from tests.web.conftest import Enter, Follow, Serve
 
 TWINS = ["a\u200bb", "a\\u200bb"]
@@ -65,9 +67,10 @@ def test_no_page_has_an_id_twice(enter: Enter, redis_server: RedisServer):
     assert {"/X/queues/X", "/X/topics/X", "/X/topics/X/groups/X", "/X/queues/X/messages/X"} <= kinds
 
 
-def row_of(text: str, start: str) -> str:
-    """Return the last row that starts like this."""
-    return text.rpartition(start)[2].partition("</tr>")[0]
+def is_updated(page: Follower, start: str) -> bool:
+    """Whether the last row that starts like this shows three messages more."""
+    row = page.text.rpartition(start)[2].partition("</tr>")[0]
+    return f'Scheduled">{SCHEDULED + 3}<' in row
 
 
 def test_rows_of_queues_shown_alike_are_updated_each(serve: Serve, follow: Follow, twins: list[Queue]):
@@ -76,10 +79,7 @@ def test_rows_of_queues_shown_alike_are_updated_each(serve: Serve, follow: Follo
     for queue, name in zip(twins, TWINS, strict=True):
         for _ in range(3):
             queue.send("hello", delay=60)
-        row = f'id="queue#main#{quote(name, safe="")}"'
-        assert eventually(
-            lambda row=row: f'Scheduled">{SCHEDULED + 3}<' in page.text.rpartition(row)[2].partition("</tr>")[0]
-        )
+        assert eventually(partial(is_updated, page, f'id="queue#main#{quote(name, safe="")}"'))
 
 
 def test_payloads_of_messages_shown_alike_have_files_of_their_own(enter: Enter, twins: list[Queue]):
