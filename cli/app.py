@@ -11,6 +11,8 @@ import re
 import sys
 from collections.abc import Sequence
 from functools import partial
+from itertools import takewhile
+from operator import eq
 from typing import Any, NoReturn
 
 import click
@@ -18,8 +20,8 @@ from redis.exceptions import RedisError
 
 import delayq
 from delayq.errors import DelayqError, FormatTooNew, HandlerMissing, InvalidInput, LoginRefused, ServerTooOld
+from delayq.model.credentials import may_hold_password
 from delayq.transport.url import redact
-from delayq.transport.url_remedy import may_hold_password
 
 from . import logging
 from .options import example, refuse_empty
@@ -28,8 +30,8 @@ from .output import note
 DONE, FAILED, USAGE = 0, 1, 2
 BAD_INPUT = (InvalidInput, HandlerMissing, LoginRefused, ServerTooOld, FormatTooNew)
 
-CUT = (80, 64, 40, 32)
-"""Lengths at which errors cut the values that they quote."""
+LEAST = 24
+"""Characters that an error quotes at least, if it cuts a value."""
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """Errors of a disk that has no room for the output."""
@@ -159,11 +161,19 @@ def _hidden(text: str, words: Sequence[str]) -> str:
     parts = {part for word in words for part in (word, word.partition("=")[2])}
     if not any(map(_is_secret, parts)):
         return text
-    for part in sorted(parts, key=len, reverse=True):
+    for part in sorted(filter(None, parts), key=len, reverse=True):
         if "@" in part or _is_secret(part):  # an @: a password with a space is several words without quotes
-            for length in (len(part), *CUT):
-                text = text.replace(part[:length], redact(part)).replace(repr(part[:length])[1:-1], redact(part))
+            for form in (part, repr(part)[1:-1]):
+                text = _without(text, form, redact(part))
     return text
+
+
+def _without(text: str, secret: str, shown: str) -> str:
+    """Replace what a text shows of a secret, which may be cut."""
+    before, *cuts = text.split(secret[:LEAST])
+    rest = secret[LEAST:]
+    kept = (cut[sum(1 for _ in takewhile(bool, map(eq, cut, rest))) :] for cut in cuts)
+    return shown.join([before, *kept])
 
 
 def _is_secret(word: str) -> bool:

@@ -148,6 +148,6 @@ class ServerOptions:
 def embedded_folder(url: str | None) -> Path | None:
     """Return the folder of the embedded store of a URL, or without a URL, the default one; None for a server's URL."""
     scheme, _, path = (url or "embedded://").partition("://")
-    if scheme != "embedded":
+    if scheme.lower() != "embedded":
         return None
     return Path(unquote(path)) if path else default_folder()

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from delayq.errors import InvalidInput
+from delayq.model.credentials import is_unfit_name
 from delayq.transport.http_connections import host_names, is_loopback
 
 from .logging import LogFormat, LogLevel, configure
-from .options import NamedServer, command, log_options, prefix_option, servers_option
+from .options import LIKE_URL, NamedServer, command, log_options, prefix_option, servers_option
 from .output import note
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 
 def _root_path(_: click.Context, __: click.Parameter, value: str) -> str:
+    if is_unfit_name(value):
+        raise click.BadParameter(f"it {LIKE_URL}: give a path, such as /delayq")
     if not re.fullmatch(r"[A-Za-z0-9._~/:@,+=-]*", value) or {".", ".."} & set(value.split("/")):
         raise click.BadParameter(f"{value!r} has a character other than letters, digits and . _ ~ / : @ , + = -")
     path = value.strip("/")

@@ -16,13 +16,13 @@ from click.core import ParameterSource
 
 from delayq.errors import InvalidInput
 from delayq.model.configuration import per_second
+from delayq.model.credentials import is_unfit_name
 from delayq.model.cron_expression import MAX_INTERVAL_S
 from delayq.model.delivery import OPTIONS_ELSEWHERE
 from delayq.model.envelope import check_header_names
 from delayq.model.units import MAX_LEASE_MS, parse_age, parse_duration, parse_moment, timestamp_ms
 from delayq.operations.manage import PURGEABLE
 from delayq.transport.open_client import chosen_url
-from delayq.transport.url_remedy import may_hold_password
 
 from . import candidates
 from .connection import ServerOptions
@@ -121,8 +121,11 @@ HEADER = Parsed("pair", _header)
 WERE_OPTIONS = {"--queue": "QUEUE", "--group": "GROUP"}
 """Former options that are arguments now: QUEUE is the first argument, GROUP the last."""
 
-NAMED = re.compile("QUEUE|TOPIC|GROUP|TARGET")
-"""In the metavar of an argument that is the name of something on a server."""
+NAMED = re.compile("QUEUE|TOPIC|TARGET|FOLDER")
+"""In the metavar of an argument that is the name of a queue, a topic or a folder: it is shown before it is used."""
+
+
+LIKE_URL = "looks like a URL, a connection string or user:password@host"
 
 
 class ExampledCommand(click.Command):
@@ -147,14 +150,12 @@ class ExampledCommand(click.Command):
         return rest
 
     def _refuse_urls(self, ctx: click.Context) -> None:
-        """Refuse a URL as the name of a queue, a topic or a group: names are shown, and it may hold a password."""
+        """Refuse a URL as a name: it may hold a password."""
         for param in self.params:
             if isinstance(param, click.Argument) and NAMED.search(str(param.metavar)):
                 value = ctx.params.get(param.name or "") or ()
-                if any(map(may_hold_password, [value] if isinstance(value, str) else value)):
-                    raise click.UsageError(
-                        f"{param.metavar} looks like a URL or a connection string: give a server as --url", ctx
-                    )
+                if any(is_unfit_name(str(each)) for each in (value if isinstance(value, tuple) else [value])):
+                    raise click.UsageError(f"{param.metavar} {LIKE_URL}: give a server as --url", ctx)
 
     def _with_argument(self, option: str, args: list[str]) -> list[str] | None:
         """Return the command line with the value of a former option as an argument."""
@@ -216,8 +217,8 @@ def _url(ctx: click.Context, option: click.Parameter, url: str | None) -> str | 
 
 def _prefix(ctx: click.Context, option: click.Parameter, prefix: str) -> str:
     chosen = _given_before(ctx, option, "prefix", prefix)
-    if may_hold_password(chosen):
-        raise click.BadParameter("it looks like a URL or a connection string: give a server as --url")
+    if is_unfit_name(chosen):
+        raise click.BadParameter(f"it {LIKE_URL}: give a server as --url")
     return chosen
 
 
@@ -413,7 +414,7 @@ def _places(ctx: click.Context, option: click.Parameter, given: Sequence[str]) -
     return places
 
 
-_NAMED = re.compile(r"(?P<name>[\w.-]+)=(?P<url>[a-z0-9+]+://.*)", re.DOTALL)
+_NAMED = re.compile(r"(?P<name>[\w.-]+)=(?P<url>[A-Za-z0-9+]+://.*)", re.DOTALL)
 
 servers_option = click.option(
     "--url",

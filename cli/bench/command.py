@@ -92,7 +92,7 @@ def bench(
     others depend on.
     """
     plan = SHORT if short else BenchPlan(messages, runs, seconds)
-    embedded = not server.url or server.url.startswith("embedded:")
+    embedded = not server.url or server.url.lower().startswith("embedded:")
     if embedded:
         note(EMBEDDED)
     steps = len(RATES) * (2 * plan.runs + 1) + len(COSTS)

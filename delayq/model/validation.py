@@ -3,64 +3,71 @@
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Callable
 
 from delayq.errors import InvalidInput, InvalidName
+from delayq.model.credentials import is_unfit_id, is_unfit_name
 
 MAX_NAME_BYTES = 128
 MAX_ID_BYTES = 256
 
 
 def check_queue_name(name: str, what: str = "queue name") -> str:
-    """Return `name` if it is valid for a queue (or `what`): 1 to 128 bytes, printable, without ``{ } #`` and ``://``.
+    """Return `name` if it is valid for a queue (or `what`): 1 to 128 bytes, printable, without ``{ } #``.
 
-    Braces would move the hash tag, and ``#`` separates the number of a shard: either could form another queue's key. A
-    URL in the place of a name is a mistake, and may hold a password.
+    Braces would move the hash tag, and ``#`` separates the number of a shard: either could form another queue's key.
 
     Raises:
-        InvalidName: names the queue and says what is wrong.
+        InvalidName: names the queue and says what is wrong. A text that may hold a password is not shown: one with
+            ``://`` or with a colon before an ``@``, or a connection string.
     """
-    return _check(what, name, MAX_NAME_BYTES, forbidden="{}#")
+    return _check(what, name, MAX_NAME_BYTES, is_unfit_name, forbidden="{}#")
 
 
 def check_prefix(prefix: str) -> str:
     """Return `prefix` if all keys can begin with it; the rules are those for a queue's name."""
-    return _check("prefix", prefix, MAX_NAME_BYTES, forbidden="{}#")
+    return check_queue_name(prefix, "prefix")
 
 
 def check_id(message_id: str) -> str:
     """Return `message_id` if it is valid: 1 to 256 bytes of UTF-8, printable.
 
     Raises:
-        InvalidName: names the id and says what is wrong.
+        InvalidName: names the id and says what is wrong. A URL with a login, a server's URL or a connection string is
+            refused and not shown.
     """
-    return _check("message id", message_id, MAX_ID_BYTES, forbidden="")
+    return _check("message id", message_id, MAX_ID_BYTES, is_unfit_id)
 
 
 def check_schedule_name(name: str) -> str:
     """Return `name` if it is valid for a schedule: 1 to 224 bytes of UTF-8, printable. It becomes part of ids.
 
     Raises:
-        InvalidName: names the schedule and says what is wrong.
+        InvalidName: names the schedule and says what is wrong, as for a queue.
     """
-    return _check("schedule name", name, MAX_ID_BYTES - 32, forbidden="")
+    return _check("schedule name", name, MAX_ID_BYTES - 32, is_unfit_name)
 
 
 def check_group_name(name: str, what: str = "group name") -> str:
     """Return `name` if it is valid for a group of a topic or one of its consumers: 1 to 256 bytes, printable.
 
     Raises:
-        InvalidName: names the group and says what is wrong.
+        InvalidName: names the group and says what is wrong, as for an id, since other programs choose such names, too.
     """
-    return _check(what, name, MAX_ID_BYTES, forbidden="")
+    return _check(what, name, MAX_ID_BYTES, is_unfit_id)
 
 
-def _check(what: str, name: str, most: int, forbidden: str) -> str:
+def _check(what: str, name: str, most: int, is_unfit: Callable[[str], bool], forbidden: str = "") -> str:
     if not isinstance(name, str):
-        raise InvalidName(f"{what} {name!r} is not a string")
-    if forbidden and "://" in name:
-        raise InvalidName(f"the {what} is a URL: give a name, and the URL of the server as url=…")
+        shown = repr(name) if name is None or isinstance(name, int | float) else f"of type {type(name).__name__}"
+        raise InvalidName(f"{what} {shown} is not a string")
     if not name or name.isspace():
         raise InvalidName(f"a {what} must not be empty: give it at least one character")
+    if is_unfit(name):
+        raise InvalidName(
+            f"the {what} is a URL or has a password, as in user:password@host: give another {what}, and the URL of a "
+            "server as url=…"
+        )
     size = len(name) if name.isascii() and name.isprintable() else _unicode_size(what, name)
     if size > most:
         raise InvalidName(f"{what} {name[:32]!r}… is {size} bytes long: at most {most} are allowed")

@@ -69,7 +69,9 @@ class RedisOptions:
 
     def _check_is_here(self) -> None:
         here = platform.node()
-        if self._url.startswith("embedded:") and here != self._machine:  # this machine's store is a different one
+        if (
+            self._url.lower().startswith("embedded:") and here != self._machine
+        ):  # this machine's store is a different one
             raise InvalidInput(
                 f"this task runs on {here}, but the embedded store is on {self._machine}: give a server that both "
                 'can reach, with .option("url", …) or with DELAYQ_URL for the driver'

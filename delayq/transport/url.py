@@ -76,14 +76,20 @@ def redact(url: str) -> str:
     A malformed URL may be a password in part or as a whole, so only its scheme is shown.
     """
     match = _FORM.fullmatch(url)
-    if match is None or match["scheme"] not in _KINDS or _has_stray_at(match):
+    if match is None or _scheme(match) not in _KINDS or _has_stray_at(match):
         return HIDDEN
+    scheme = _scheme(match)
     login, at, hosts = match["netloc"].rpartition("@")
     query = [_redact_setting(item) for item in filter(None, match["query"].split("&"))] if len(url) <= LONGEST else [""]
-    if not all(query) or not _KINDS[match["scheme"]].place.fullmatch(hosts + match["path"]):
-        return f"{match['scheme']}://{HIDDEN}"
+    if not all(query) or not _KINDS[scheme].place.fullmatch(hosts + match["path"]):
+        return f"{scheme}://{HIDDEN}"
     shown = f"{_redact_login(login)}{at}{hosts}{match['path']}"
-    return f"{match['scheme']}://{shown}{'?' if query else ''}{'&'.join(query)}"
+    return f"{scheme}://{shown}{'?' if query else ''}{'&'.join(query)}"
+
+
+def _scheme(match: re.Match[str]) -> str:
+    """Return the scheme, whose case does not matter (RFC 3986, section 3.1); empty if there is none."""
+    return (match["scheme"] or "").lower()
 
 
 def _redact_login(login: str) -> str:
@@ -112,7 +118,7 @@ def _has_stray_at(match: re.Match[str]) -> bool:
     """Whether an @ may be in a password: one that was not percent-encoded, or one in another client's string."""
     if CONNECTION_STRING.search(match["netloc"].rpartition("@")[0]):
         return True
-    is_file = match["scheme"] in {"unix", "embedded"} and not match["netloc"]
+    is_file = _scheme(match) in {"unix", "embedded"} and not match["netloc"]
     return "@" in match["query"] or ("@" in match["path"] and not is_file)
 
 
@@ -130,7 +136,7 @@ def _is_host_name(host: str) -> bool:
 
 
 # Possessive (*+): otherwise a # after some thousand characters would backtrack over every way to divide them.
-_FORM = re.compile(r"(?:(?P<scheme>[a-z0-9+]++)://)?(?P<netloc>[^/?#]*+)(?P<path>[^?#]*+)\??(?P<query>[^#]*+)")
+_FORM = re.compile(r"(?:(?P<scheme>[A-Za-z0-9+.-]++)://)?(?P<netloc>[^/?#]*+)(?P<path>[^?#]*+)\??(?P<query>[^#]*+)")
 _HOST = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+(?:%25\w{1,15})?\]|[\w.-]{1,253})(?::(?P<port>[0-9]{1,5}))?")
 _ELSEWHERE = {"decode_responses", "encoding", "protocol", "retry_on_timeout", "ssl", "tls"}
 _USER = re.compile(r"[\w.~+-]{0,128}")
@@ -213,10 +219,10 @@ class _URL:
         if match is None or _has_stray_at(match):
             stray = "has a / ? # or @ out of place: percent-encode it in a user name or a password, as in "
             raise self.wrong(remedy(url) or f"{stray}{PLAIN}, {ENCODED}")
-        if match["scheme"] not in _KINDS:
+        self.scheme = _scheme(match)
+        if self.scheme not in _KINDS:
             known = ", ".join(f"{scheme}://" for scheme in _KINDS)
             raise self.wrong(remedy(url) or f"has an unknown scheme; expected one of {known}")
-        self.scheme: str = match["scheme"]
         self.kind = _KINDS[self.scheme]
         self.tls = self.scheme.startswith("rediss")
         login, _, hosts = match["netloc"].rpartition("@")
@@ -285,7 +291,8 @@ class _URL:
                 raise self.wrong("sets decode_responses: leave it out, as delayq needs replies as bytes")
             if name not in self.kind.settings:
                 shown = _redact_setting(item).partition("=")[0] or HIDDEN
-                raise self.wrong(f"has the unknown setting {shown}: {self.scheme} has {', '.join(self.kind.settings)}")
+                known = f"{self.scheme} has {', '.join(self.kind.settings) or 'none, so leave it out'}"
+                raise self.wrong(f"has the unknown setting {shown}: {known}")
             if name in found:
                 raise self.wrong(f"sets {name} twice")
             found[name] = self._setting(name, text)

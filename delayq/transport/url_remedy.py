@@ -21,17 +21,10 @@ def remedy(text: str) -> str | None:
     return what and what.format(form=TLS if _TLS.search(text) else PLAIN)
 
 
-def may_hold_password(text: str) -> bool:
-    """Whether a text that should be a name or a path is a URL or a connection string, so that it must not be shown."""
-    return _SECRET.search(text) is not None
-
-
-_SECRET = re.compile(
-    r"://|%(?:25)*3a%(?:25)*2f|\b(?:password|passwd|access_?key)(?:[\"']\s*:|[\"']?\s*=)"
-    r"|\b(?:redis|valkey|keydb)-cli\s|(?:^|\s)(?:-a|--pass)\s",
+_TLS = re.compile(
+    r"\b(?:ssl|tls)[\"']?\s*[=:]\s*true\b|:6380\b|--tls\b|\brediss\b|^(?:valkeys|[a-z+.-]*(?:tls|ssl))://",
     re.IGNORECASE,
 )
-_TLS = re.compile(r"\b(?:ssl|tls)[\"']?\s*[=:]\s*true\b|:6380\b|--tls\b|\brediss\b", re.IGNORECASE)
 _NAMES = "server|endpoint|hosts?|hostname|user|username|password|passwd|pwd|auth|(?:access|primary)_?key|ssl|tls"
 CONNECTION_STRING = re.compile(
     rf"(?:^|[,;{{\s/])(?:(?:{_NAMES})(?:\s*=|:\s)|[\"'](?:{_NAMES})[\"']\s*:)", re.IGNORECASE
@@ -47,10 +40,34 @@ _KINDS = [
         ),
         (r"^\s*jdbc:", f"is a JDBC URL: write {{form}}, {ENCODED}"),
         (
-            r"^\s*(?:export\s+|set\s+|\$env:)?[a-z_][\w.]*\s*[=:]\s*[\"']?[a-z][a-z0-9+.-]*://",
-            "begins with a name: give only the URL after it, as in {form}",
+            r"^\s*\$\{?\w+\}?\s*$|\$\{\w+\}|^\s*%\w+%\s*$",
+            "has the name of a variable, not its value: in a shell, put it between double quotes or no quotes",
         ),
-        (r"^\s*[\"'`<\u2018-\u201d]|[\"'`>\u2018-\u201d]\s*$", "has quotes around it: leave them out, as in {form}"),
+        (
+            r"^\s*[\"'`<\u2018-\u201d](?![^:]*[\"']\s*:)|^[^\"'{\[]*[\"'`>\u2018-\u201d]\s*$",
+            "has quotes around it: leave them out, as in {form}",
+        ),
+        (
+            r"^[\s\ufeff\u200b-\u200f\u2060]",
+            "begins with a space or an invisible character: leave it out, as in {form}",
+        ),
+        (
+            r"^(?![a-z][a-z0-9+.-]*://).*?[a-z][a-z0-9+.-]*://",
+            "has other text before it, such as the name of a variable: give only the URL, as in {form}",
+        ),
+        (
+            r"^(?!rediss?\+)[a-z+.-]*sentinels?://",
+            "has an unknown scheme: write redis+sentinel://:KEY@host:26379/service, or rediss+sentinel:// with TLS",
+        ),
+        (
+            r"^(?!rediss?\+)[a-z+.-]*cluster://",
+            "has an unknown scheme: write redis+cluster://:KEY@host:6379, or rediss+cluster:// with TLS",
+        ),
+        (r"^[a-z+.-]+(?:unix|socket)://|^socket://", "has an unknown scheme: write unix:///path/of/socket"),
+        (
+            r"^(?:valkeys?|keydb|tcp|tls|ssl|redis[+.-](?:tls|ssl|tcp))://",
+            "has an unknown scheme: write {form}, or without a password redis://host:6379",
+        ),
         (
             r"^[a-z0-9+.-]*%(?:25)*3a%(?:25)*2f|://[^/@]*%(?:25)*(?:3a|40)[^@]*$",
             f"is percent-encoded as a whole: write {{form}}, {ENCODED}",
@@ -60,10 +77,10 @@ _KINDS = [
             f"is the connection string of another client, as Azure's portal shows it: write {{form}}, {ENCODED}",
         ),
         (
-            r"^[a-z0-9+]+://.*\s",
+            r"^[a-z0-9+.-]+://.*\s",
             "contains a space or a line break: leave it out, or write %20 or %0A if it is part of a password",
         ),
-        (r"^(?!.*://)", f"has no scheme: write {{form}}, or without a password redis://host:6379, {ENCODED}"),
+        (r"^(?!.*[a-z0-9]://)", f"has no scheme: write {{form}}, or without a password redis://host:6379, {ENCODED}"),
     )
 ]
 """The first that fits; each text says what is wrong and what to do."""

@@ -127,7 +127,7 @@ def app(
     state.has_logout = login is not None and not callable(login)
     state.attempts = LoginThrottle()
     state.refusals = LoginThrottle(MOST_LINES), LoginThrottle(MOST_LINES_OF_ALL)
-    state.streams = set()
+    state.streams = {}
     state.patience = patience(interval)
     state.tasks = BackgroundTasks()
     state.kept_answers = KeptAnswers()

@@ -56,9 +56,9 @@ def back_on(page: Endpoint) -> Callable[[Endpoint], Endpoint]:
     return around
 
 
-def page(request: Request, status: int, text: str) -> Response:
+def page(request: Request, status: int, text: str, headers: Mapping[str, str] | None = None) -> Response:
     """Return a page that says what is wrong; for an action, also write an audit line."""
-    return _page(request, Refusal(status, text, headers=_headers(status)))
+    return _page(request, Refusal(status, text, headers=_headers(status) if headers is None else headers))
 
 
 def refused(request: Request, error: Exception) -> Response:

@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from delayq.aio import Queue, Topic
+from delayq.model.credentials import is_unfit_id, is_unfit_name
 from delayq.model.text import is_foreign_id, printable_id
 from delayq.protocol.discovery import Kind
 from delayq.web.request_path import escaped, unescaped
@@ -53,8 +54,19 @@ register_url_convertor("segment", SegmentParam())
 register_url_convertor("name", NameParam())
 
 
+_MAY_BE = dict.fromkeys(("server", "queue", "topic", "schedule"), is_unfit_name)
+"""The parts of a path that are names; others are ids, groups and keys."""
+
+
+def may_hold_password(request: Request) -> bool:
+    """Whether the path has a URL in the place of a name or an id: an error must not show it."""
+    return any(_MAY_BE.get(place, is_unfit_id)(text) for place, text in request.path_params.items())
+
+
 def server_of(request: Request) -> DashboardServer:
-    """Return the server in the path; raises a 404 if there is none."""
+    """Return the server in the path; raises a 404 if there is none, or if the path has a URL in the place of a name."""
+    if may_hold_password(request):
+        raise HTTPException(404, "The path has a URL, or user:password@host, in the place of a name or an id.")
     name = request.path_params["server"]
     server: DashboardServer | None = request.app.state.servers.get(name)
     if server is None:

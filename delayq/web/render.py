@@ -23,6 +23,7 @@ from delayq.model.units import show_duration
 from delayq.web import states
 from delayq.web.actions import KINDS, verb_of
 from delayq.web.filters import quoted, unquoted
+from delayq.web.path_params import may_hold_password
 from delayq.web.payloads import preview, size, value_of
 from delayq.web.redaction import Redaction
 from delayq.web.request_context import SAFE, root_of, visit
@@ -53,7 +54,8 @@ def page(request: Request, template: str, status: int = 200, **context: Any) -> 
 def render(request: Request, template: str, **context: Any) -> str:
     """Render a template with the variables that all templates share."""
     seen, state = visit(request), request.app.state
-    place = request.path_params if seen.user else {}  # strangers do not learn which paths have a route
+    is_shown = seen.user and not may_hold_password(request)  # strangers do not learn which paths have a route
+    place = request.path_params if is_shown else {}
     known = {
         "request": request,
         "url": lambda name, **parameters: url(request, name, **parameters),

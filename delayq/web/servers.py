@@ -12,13 +12,13 @@ from redis.exceptions import NoPermissionError, RedisClusterException, RedisErro
 
 from delayq.aio import Queue, Topic
 from delayq.errors import InvalidInput, ServerUnreachable
+from delayq.model.credentials import may_hold_password
 from delayq.model.validation import check_prefix, check_queue_name
 from delayq.protocol.discovery import Kind, name_in, pattern, record_key
 from delayq.transport import url
 from delayq.transport.executor_async import Client, Executor
 from delayq.transport.open_client_async import connect
 from delayq.transport.server_check import translate
-from delayq.transport.url_remedy import may_hold_password
 
 SEARCH_SECONDS = 60.0
 """How long a list of names is valid: a search scans all keys of the server."""

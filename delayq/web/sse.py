@@ -5,17 +5,26 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from delayq.transport.http_connections import place_of
 from delayq.web import error_pages
 from delayq.web.live_part import LivePart
+from delayq.web.request_context import client_address, visit
 
 MOST = 200
 """Browsers that may watch at once."""
+
+MOST_EACH = 20
+"""Those of one user, or of one address if users have no names: otherwise one viewer could take all places."""
+
+RETRY_SECONDS = 30
+"""When a refused browser asks again; until then, it polls."""
 
 SECONDS = 60.0
 """A stream ends after this time, and the browser opens a new one, so that logged-out users see no more."""
@@ -40,29 +49,58 @@ def stream(request: Request, *feeds: AsyncGenerator[LivePart, None]) -> Response
     """
     if request.method == "HEAD":
         return Response(media_type="text/event-stream")
-    if len(request.app.state.streams) >= MOST:
-        return error_pages.page(request, 503, f"{MOST} browsers are watching already: close some, or reload later.")
-    return EventStream(feeds, request.app.state.streams)
+    return EventStream(feeds, request.app.state.streams, _viewer(request), partial(_refusal, request))
+
+
+def _viewer(request: Request) -> str:
+    """Return what counts as one viewer."""
+    user = visit(request).user
+    if user is not None and getattr(request.app.state.login, "asks_name", request.app.state.login is not None):
+        return f"user {user.name}"
+    return f"address {place_of(client_address(request))}"
+
+
+def _refusal(request: Request, status: int, text: str) -> Response:
+    return error_pages.page(request, status, text, {"retry-after": str(RETRY_SECONDS)})
 
 
 class EventStream:
     """An answer that streams until the browser leaves, the server stops or a minute is over.
 
     Args:
-        streams: holds it while it is streaming.
+        streams: holds it, with its viewer, while it is streaming.
+        refusal: makes the answer if there is no place, from a status and a text.
     """
 
-    def __init__(self, feeds: Sequence[AsyncGenerator[LivePart, None]], streams: set[EventStream]) -> None:
+    def __init__(
+        self,
+        feeds: Sequence[AsyncGenerator[LivePart, None]],
+        streams: dict[EventStream, str],
+        viewer: str,
+        refusal: Callable[[int, str], Response],
+    ) -> None:
         self._feeds = feeds
         self._streams = streams
+        self._viewer = viewer
+        self._refusal = refusal
         self._sending = asyncio.Lock()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002  # ASGI's signature
-        self._streams.add(self)
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if refused := self._refused():  # checked here: requests that came together have all been let in before
+            await refused(scope, receive, send)
+            return
+        self._streams[self] = self._viewer
         try:
             await self._go_on(receive, send)
         finally:
-            self._streams.discard(self)
+            del self._streams[self]
+
+    def _refused(self) -> Response | None:
+        if sum(viewer == self._viewer for viewer in self._streams.values()) >= MOST_EACH:
+            return self._refusal(429, f"{MOST_EACH} pages of yours are live already: close some, or reload this one.")
+        if len(self._streams) >= MOST:
+            return self._refusal(503, f"{MOST} browsers are watching already: close some, or reload later.")
+        return None
 
     async def _go_on(self, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": list(_HEADERS)})

@@ -1,18 +1,30 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from delayq.errors import InvalidName
-from delayq.model.validation import MAX_ID_BYTES, MAX_NAME_BYTES, check_id, check_prefix, check_queue_name
+from delayq.model.credentials import is_unfit_id, is_unfit_name
+from delayq.model.validation import (
+    MAX_ID_BYTES,
+    MAX_NAME_BYTES,
+    check_group_name,
+    check_id,
+    check_prefix,
+    check_queue_name,
+    check_schedule_name,
+)
 
 CHECKS: list[tuple[Callable[[Any], str], str, int]] = [
     (check_queue_name, "queue name", MAX_NAME_BYTES),
     (check_prefix, "prefix", MAX_NAME_BYTES),
     (check_id, "message id", MAX_ID_BYTES),
+    (check_schedule_name, "schedule name", MAX_ID_BYTES - 32),
+    (check_group_name, "group name", MAX_ID_BYTES),
 ]
 each_check = pytest.mark.parametrize(("check", "what", "most"), CHECKS, ids=[what for _, what, _ in CHECKS])
 
@@ -47,9 +59,18 @@ def test_control_character_is_refused_and_named(check: Callable[[Any], str], wha
 
 
 @each_check
-@pytest.mark.parametrize("name", [None, 5, b"emails", ["emails"]])
-def test_name_that_is_not_a_string_is_refused(check: Callable[[Any], str], what: str, most: int, name: Any):  # noqa: ARG001
-    with pytest.raises(InvalidName, match=rf"{what} {re.escape(repr(name))} is not a string"):
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [(None, "None"), (5, "5"), (b":secret@host", "of type bytes"), ([":secret@host"], "of type list")],
+)
+def test_name_that_is_not_a_string_is_refused(
+    check: Callable[[Any], str],
+    what: str,
+    most: int,  # noqa: ARG001
+    name: Any,
+    shown: str,
+):
+    with pytest.raises(InvalidName, match=rf"{what} {shown} is not a string"):
         check(name)
 
 
@@ -62,3 +83,57 @@ def test_characters_that_could_form_the_key_of_another_queue_are_refused(check: 
 
 def test_message_id_may_contain_braces():
     assert check_id("{order}#42") == "{order}#42"
+
+
+LOGINS = {
+    "redis://user:secret@host": "ids",
+    "rediss://:secret@host:6380/0": "ids",
+    "REDIS://:secret@host": "ids",
+    "redis://:se/cr@et@host": "ids",
+    "redis%3A%2F%2F%3Asecret%40host": "ids",
+    "redis://host": "ids",
+    "- REDIS_URL=redis://:secret@host": "ids",
+    "postgres://user:secret@host/database": "ids",
+    "https://user:secret@host/page": "ids",
+    "host:6380,password=secret,ssl=True": "ids",
+    "server=host;password = secret": "ids",
+    '{"password": "secret"}': "ids",
+    "redis-cli -a secret": "ids",
+    "redis-cli\t-a\tsecret": "ids",
+    "-a secret": "ids",
+    "user:secret@host:6379": "names",
+    ":secret@host": "names",
+    "user%3Asecret%40host": "names",
+    "https://example.org/@user": "names",
+    "welcome:ann@example.org": "names",
+    "reset-password:42": "",
+    "ann@example.org:welcome": "",
+    "a:b:c": "",
+}
+"""Texts, and whether they are refused in the place of an id, too, of a name only, or of neither."""
+
+
+@each_check
+@pytest.mark.parametrize("text", LOGINS)
+def test_text_that_may_hold_a_password_is_refused_unseen(
+    check: Callable[[Any], str],
+    what: str,
+    most: int,  # noqa: ARG001
+    text: str,
+):
+    strict = {"names", "ids"} if what in {"queue name", "prefix", "schedule name"} else {"ids"}
+    if LOGINS[text] not in strict:
+        assert check(text) == text
+        return
+    for long in (text, text + " " * 300, text + "\n"):
+        with pytest.raises(InvalidName, match=f"the {what} is a URL or has a password") as refused:
+            check(long)
+        assert "secret" not in str(refused.value)
+
+
+def test_looking_for_a_password_takes_no_longer_for_long_texts():
+    for text in (":" * 4_000_000, "%3a%2f%2f" * 400_000, "password " * 400_000, "%25" * 1_000_000):
+        for check in (is_unfit_name, is_unfit_id):
+            began = time.process_time()
+            check(text)
+            assert time.process_time() - began < 0.5

@@ -8,7 +8,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from tests.faults.test_hidden_passwords import FORMS, MARK, leaks
+from tests.harness.passwords import FORMS, MARK, leaks
 
 pytestmark = pytest.mark.full
 

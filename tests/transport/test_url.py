@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from redis.sentinel import SentinelConnectionPool
 from delayq.errors import InvalidURL, ServerUnreachable
 from delayq.transport import clients
 from delayq.transport import url as urls
-from delayq.transport.url import connect
+from delayq.transport.url import connect, redact
 
 
 @pytest.fixture
@@ -211,7 +212,8 @@ def test_embedded_url_opens_the_store_at_its_path(monkeypatch: pytest.MonkeyPatc
         ("unix:///run/redis.sock?socket_keepalive=true", "unknown setting socket_keepalive"),
         ("embedded://data/store", "three slashes"),
         ("embedded:///", "has no path"),
-        ("embedded:///store?db=1", "unknown setting db"),
+        ("embedded:///store?db=1", "unknown setting db: embedded has none, so leave it out"),
+        ("embedded:///store?password=p", "unknown setting password: embedded has none, so leave it out"),
         ("redis://host?sockettimeout=1", "unknown setting sockettimeout.*socket_timeout"),
         ("redis://host?ssl_ca_certs=/x", "unknown setting ssl_ca_certs"),
         ("redis://host?decode_responses=true", "decode_responses.*bytes"),
@@ -250,8 +252,31 @@ ENCODED = "with / ? # @ & % in KEY percent-encoded"
         ("redis-cli -u redis://default:p@host:6379", "command line", PLAIN),
         ("redis-cli --tls -h host -p 6379 -a p", "command line", TLS),
         ("-h host -a p", "command line", PLAIN),
-        ("REDIS_URL=redis://:p@host", "begins with a name", PLAIN),
-        ("export REDIS_URL='rediss://:p@host'", "begins with a name", TLS),
+        ("REDIS_URL=redis://:p@host", "other text before it", PLAIN),
+        ("export REDIS_URL='rediss://:p@host'", "other text before it", TLS),
+        ("- REDIS_URL=redis://:p@host", "other text before it", PLAIN),
+        ('- "REDIS_URL: redis://:p@host"', "other text before it", PLAIN),
+        ("- redis://:p@host", "other text before it", PLAIN),
+        ("-e REDIS_URL=rediss://:p@host", "other text before it", TLS),
+        ('{"url":"redis://:p@host"}', "other text before it", PLAIN),
+        ('"REDIS_URL": "redis://:p@host",', "other text before it", PLAIN),
+        ('["redis://:p@host"]', "other text before it", PLAIN),
+        ("(redis://:p@host)", "other text before it", PLAIN),
+        ("--url=redis://:p@host", "other text before it", PLAIN),
+        ("REDIS_URL=REDIS://:p@host", "other text before it", PLAIN),
+        (" redis://:p@host", "begins with a space", PLAIN),
+        ("\tRediss://:p@host", "begins with a space", TLS),
+        ("\ufeffredis://:p@host", "an invisible character", PLAIN),
+        ("redis-sentinel://:p@host/service", "unknown scheme", "redis+sentinel://:KEY@host:26379/service"),
+        ("sentinel://host/service", "unknown scheme", "redis+sentinel://:KEY@host:26379/service"),
+        ("redis-cluster://:p@host", "unknown scheme", "redis+cluster://:KEY@host:6379"),
+        ("redis+unix:///run/redis.sock", "unknown scheme", "unix:///path/of/socket"),
+        ("redis-socket:///run/redis.sock", "unknown scheme", "unix:///path/of/socket"),
+        ("valkey://:p@host", "unknown scheme", PLAIN),
+        ("valkeys://:p@host", "unknown scheme", TLS),
+        ("Redis+TLS://:p@host", "unknown scheme", TLS),
+        ("$REDIS_URL", "the name of a variable", "double quotes"),
+        ("redis://${HOST}:6379", "the name of a variable", "double quotes"),
         ('"redis://:p@host"', "quotes around it", PLAIN),
         ("redis://:p@host'", "quotes around it", PLAIN),
         ("redis%3A%2F%2F%3Ap%40host", "percent-encoded as a whole", PLAIN),
@@ -269,7 +294,23 @@ def test_text_that_is_not_a_url_is_refused_with_the_form_to_write(text: str, wha
     said = refusal(text)
     assert what in said
     assert form in said
-    assert ENCODED in said or what in ("begins with a name", "quotes around it")
+    is_only_to_be_cut = what in ("other text before it", "begins with a space", "an invisible character")
+    assert (
+        ENCODED in said or is_only_to_be_cut or what in ("quotes around it", "unknown scheme", "the name of a variable")
+    )
+
+
+def test_finding_a_remedy_takes_no_longer_for_long_texts():
+    for text in ("a" * 1_000_000, "a://" * 400_000, "-" * 1_000_000, '"' * 1_000_000, "%25" * 400_000):
+        began = time.process_time()
+        assert "secret" not in refusal(f"{text}secret")
+        assert time.process_time() - began < 1
+
+
+@pytest.mark.parametrize("url", ["REDIS://localhost:1/2", "Redis://localhost:1/2"])
+def test_case_of_the_scheme_does_not_matter(url: str):
+    assert settings_of(url)["db"] == 2
+    assert redact(f"{url}?password=p") == f"{url.lower()}?password=***"
 
 
 @pytest.mark.parametrize("password", ["a;b", "a,b", "a b", "a\nb", "a=b", "a@b", "a:b"])

@@ -36,7 +36,7 @@ expect.set_options(timeout=PATIENCE_MS)
 
 Enter = Callable[..., "Client"]
 Serve = Callable[..., str]
-Follow = Callable[[str], Follower]
+Follow = Callable[..., Follower]
 
 OWN = {"origin": "http://127.0.0.1", "sec-fetch-site": "same-origin"}
 """The headers that a browser sends with the dashboard's own forms."""
@@ -123,7 +123,7 @@ def serve(redis_server: RedisServer, unhurried: None) -> Iterator[Serve]:  # noq
 @pytest.fixture
 def follow() -> Iterator[Follow]:
     with ExitStack() as stack:
-        yield lambda url: stack.enter_context(Follower(url))
+        yield lambda *where: stack.enter_context(Follower(*where))
 
 
 @pytest.fixture(scope="module")  # while it runs, this thread can have no other event loop

@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import BrowserContext, Page, Route, expect
 
 from delayq import Outgoing, Queue
-from delayq.web import Dashboard, Token, app
+from delayq.web import Dashboard, Token, app, sse
 from tests.harness.servers import RedisServer
 from tests.harness.waiting import eventually
 from tests.harness.web.scene import Scene
@@ -355,3 +355,21 @@ def test_page_of_an_ended_task_sends_no_more_requests(serve: Serve, queue: Queue
     expect(page.get_by_text("20 scheduled again")).to_be_visible()
     expect(page.locator(".seen")).to_have_count(0)
     assert screen.complaints == []
+
+
+def test_page_without_a_stream_polls_until_it_gets_one(
+    serve: Serve, queue: Queue, screen: Screen, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(sse, "MOST_EACH", 0)
+    monkeypatch.setattr(sse, "RETRY_SECONDS", 5)
+    queue.send("hello", delay=60)
+    page = screen.page
+    with page.expect_response(lambda answer: "/live?" in answer.url) as answered:
+        page.goto(serve())
+    assert answered.value.status == 429
+    queue.send("hello", delay=60)
+    expect(page.locator(CELLS)).to_have_text("2")
+    expect(page.locator(".seen")).not_to_contain_text(ANSWER)
+    monkeypatch.setattr(sse, "MOST_EACH", 1)
+    with page.expect_response(lambda answer: "/live?" in answer.url and answer.status == 200):
+        pass

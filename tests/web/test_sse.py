@@ -9,9 +9,10 @@ from typing import Any
 import httpx
 import pytest
 import redis
+from starlette.responses import Response
 
 from delayq import Queue
-from delayq.web import health_sweep, sse
+from delayq.web import Users, health_sweep, sse, user_line
 from delayq.web.live_part import LivePart
 from delayq.web.poller import ServerPoller
 from delayq.web.queue_list import QueueListView
@@ -19,7 +20,7 @@ from delayq.web.servers import DashboardServer
 from tests.harness.servers import RedisServer
 from tests.harness.waiting import eventually
 from tests.harness.web.following import Follower, holds
-from tests.web.conftest import Follow, Serve
+from tests.web.conftest import Follow, Serve, token_on
 
 ONE, TWO = 'data-label="Scheduled">1<', 'data-label="Scheduled">2<'
 
@@ -83,10 +84,53 @@ def test_browser_that_accepts_no_data_is_disconnected(monkeypatch: pytest.Monkey
     async def receive() -> Any:
         await asyncio.Event().wait()
 
-    streams: set[sse.EventStream] = set()
-    asyncio.run(asyncio.wait_for(sse.EventStream([parts()], streams)({"type": "http"}, receive, send), 10))
+    streams: dict[sse.EventStream, str] = {}
+    stream = sse.EventStream([parts()], streams, "user ann", lambda *_: Response())
+    asyncio.run(asyncio.wait_for(stream({"type": "http"}, receive, send), 10))
     assert [message.get("more_body") for message in sent] == [None, True, False]
     assert not streams
+
+
+def refused(followers: list[Follower]) -> list[Follower]:
+    """Wait until each has an answer; return those that got no stream."""
+    assert all(follower.has_seen("HTTP/1.1 ") for follower in followers)
+    return [follower for follower in followers if "HTTP/1.1 200 " not in follower.text]
+
+
+def test_user_who_takes_all_streams_is_refused_and_others_go_on(
+    serve: Serve,
+    follow: Follow,
+    queue: Queue,
+    cheap_passwords: None,  # noqa: ARG001
+):
+    queue.send("first", delay=60)
+    url = serve(login=Users(user_line(name, "viewer", "long password") for name in ("ann", "bob")))
+    cookies = {}
+    for name in ("ann", "bob"):
+        with httpx.Client(base_url=url) as client:
+            token = token_on(client.get("/login").text)
+            client.post(
+                "/login", data={"csrf": token, "name": name, "secret": "long password"}, headers={"origin": url}
+            )
+            cookies[name] = "; ".join(f"{key}={value}" for key, value in client.cookies.items())
+    followers = [follow(f"{url}/live", cookies["ann"]) for _ in range(sse.MOST_EACH + 10)]
+    without = refused(followers)
+    assert len(without) == 10
+    for each in without:
+        assert each.has_seen("HTTP/1.1 429 ")
+        assert each.has_seen("retry-after: 30")
+        assert each.has_seen("20 pages of yours are live already")
+    assert follow(f"{url}/live", cookies["bob"]).has_seen(ONE)
+    assert httpx.get(f"{url}/", headers={"cookie": cookies["ann"]}).status_code == 200
+    next(each for each in followers if each not in without).leave()
+    assert eventually(lambda: not refused([follow(f"{url}/live", cookies["ann"])]))
+
+
+def test_address_that_takes_all_streams_is_refused_and_others_go_on(serve: Serve, follow: Follow, queue: Queue):
+    queue.send("first", delay=60)
+    url = serve()
+    assert len(refused([follow(f"{url}/live") for _ in range(sse.MOST_EACH + 1)])) == 1
+    assert follow(f"{url}/live", "", "127.0.0.2").has_seen(ONE)
 
 
 def test_polling_stops_when_nobody_watches(redis_server: RedisServer, queue: Queue, monkeypatch: pytest.MonkeyPatch):

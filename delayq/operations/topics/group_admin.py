@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from delayq.errors import InvalidInput, UnknownConsumer
+from delayq.model.credentials import is_unfit_id
 from delayq.model.positions import Position, beginning, order
 from delayq.model.record import GroupConsumer, GroupInfo, table, text_of
 from delayq.model.validation import check_group_name
@@ -71,6 +72,8 @@ def destroy(context: TopicContext, group: str) -> Operation[bool]:
 
 def remove_consumer(context: TopicContext, group: str, consumer: str, to: str | None) -> Operation[int]:
     """Remove a consumer after handing over the records that it holds; return how many there were."""
+    if is_unfit_id(consumer):  # otherwise any name: other programs may have given it
+        check_group_name(consumer, "consumer name")
     if to is not None:
         check_group_name(to, "consumer name")
     if to == consumer:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from delayq.errors import InvalidURL, NoEmbeddedServer
-from delayq.transport.url_remedy import may_hold_password
+from delayq.model.credentials import may_hold_password
 
 if TYPE_CHECKING:
     import redis

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from delayq.errors import InvalidURL, NoEmbeddedServer, StoreError, StoreTooNew
-from delayq.transport.url_remedy import may_hold_password
+from delayq.model.credentials import may_hold_password
 
 OLDEST = (6, 2, 0)
 LAST_COMMON = (7, 3)  # Valkey was forked from Redis 7.2; neither reads the files of later versions of the other

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import time
 from typing import Any
@@ -61,6 +62,8 @@ async def payload(request: Request) -> Response:
         raise HTTPException(404, f"The payload of {message_id} is gone or unreadable.")
     shown = render.redaction(request).envelope(info.envelope)
     name = re.sub(r"[^A-Za-z0-9._-]", "_", message_id)[:MOST_NAME]
+    if name != message_id:  # other ids may have the same characters left
+        name += f"-{hashlib.sha256(message_id.encode()).hexdigest()[:8]}"
     file = f"{name}.{'json' if shown.kind == JSON else 'bin'}"
     headers = {"content-disposition": f'attachment; filename="{file}"'}
     return Response(shown.body, media_type="application/octet-stream", headers=headers)

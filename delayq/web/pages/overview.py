@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from delayq.web import audit, path_params, render, sse
+from delayq.web.filters import quoted
 from delayq.web.live_part import LivePart
 from delayq.web.poller import ServerPoller, ServerSnapshot
 from delayq.web.queue_list import LEAST_PAGE, PAGE, SORTS, QueueListView
@@ -72,7 +73,7 @@ def _part(request: Request, server: str, sight: ServerSnapshot, view: QueueListV
     seen_by = request.scope.get("root_path", ""), visit(request).may_act
     if seen_by not in sight.parts:
         html = render.render(request, "_queues.html", server=server, sight=sight, view=view)
-        sight.parts[seen_by] = LivePart.of(f"queues#{server}", html, not sight.error)
+        sight.parts[seen_by] = LivePart.of(f"queues#{quoted(server)}", html, not sight.error)
     return sight.parts[seen_by]
 
 

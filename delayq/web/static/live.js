@@ -18,7 +18,12 @@
   const lost = (is) => { byId("lost").hidden = !is; };
 
   // Requests to the dashboard: only they decide whether the connection is lost, not errors of this script.
-  class NoAnswer extends Error {}
+  class NoAnswer extends Error {
+    constructor(seconds) {
+      super();
+      this.seconds = seconds || 0; // until it may be tried again
+    }
+  }
   const reached = async (asked) => {
     try {
       const answer = await asked;
@@ -34,7 +39,7 @@
   const get = async (url, signal) => {
     const answer = await reached(fetch(url, { signal, headers: { "x-requested-with": "fetch" } }));
     if (answer.status === 401) location.reload(); // shows the login
-    if (!answer.ok) throw new NoAnswer();
+    if (!answer.ok) throw new NoAnswer(Number(answer.headers.get("retry-after")));
     return answer;
   };
 
@@ -105,6 +110,26 @@
     else apply(data);
   };
 
+  // Without a stream, because too many are open, the page itself is loaded again and again.
+  const poll = async (until) => {
+    while (Date.now() < until && !document.hidden) {
+      try {
+        const fresh = new DOMParser().parseFromString(await reached((await get(location.href)).text()), "text/html");
+        for (const { dataset } of document.querySelectorAll(".seen")) {
+          const part = fresh.getElementById(dataset.part);
+          if (!part || !byId(dataset.part)) continue;
+          morph(byId(dataset.part), part);
+          if (fresh.querySelector(`.seen[data-fresh][data-part="${CSS.escape(dataset.part)}"]`)) seen.set(dataset.part, Date.now());
+        }
+        document.dispatchEvent(new Event("morphed"));
+        tell();
+      } catch (error) {
+        complain(error);
+      }
+      await sleep(main.dataset.patience / 2);
+    }
+  };
+
   // The page's stream is reopened when it ends: at once if it has lasted, else after pauses of up to a minute. Hidden tabs
   // have none, since a browser has only six connections to a host.
   const follow = async (url) => {
@@ -130,6 +155,7 @@
         }
       } catch (error) {
         complain(error);
+        if (error.seconds) await poll(Date.now() + error.seconds * 1000);
       }
       document.removeEventListener("visibilitychange", leave);
       if (!document.hidden) await sleep(pause * (1 + Math.random()) - (Date.now() - began) / 1000);

@@ -26,13 +26,19 @@ async def holds(condition: Callable[[], bool]) -> None:
 
 
 class Follower:
-    """Like a browser, requests live updates and reads them until it leaves."""
+    """Like a browser, requests live updates and reads them until it leaves.
 
-    def __init__(self, url: str) -> None:
+    Args:
+        cookie: of its session, if it needs one.
+        address: the address it comes from.
+    """
+
+    def __init__(self, url: str, cookie: str = "", address: str = "") -> None:
         parts = urlsplit(url)
         self.text = ""
-        self._socket = socket.create_connection((str(parts.hostname), int(parts.port or 0)))
-        self._socket.sendall(f"GET {parts.path}?{parts.query} HTTP/1.1\r\nHost: {parts.netloc}\r\n\r\n".encode())
+        self._socket = socket.create_connection((str(parts.hostname), int(parts.port or 0)), None, (address, 0))
+        lines = [f"GET {parts.path}?{parts.query} HTTP/1.1", f"Host: {parts.netloc}", f"Cookie: {cookie}", "", ""]
+        self._socket.sendall("\r\n".join(lines).encode())
         self._thread = threading.Thread(target=self._read)
 
     def __enter__(self) -> Self:
@@ -42,10 +48,13 @@ class Follower:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.leave()
+        self._socket.close()
+
+    def leave(self) -> None:
         with contextlib.suppress(OSError):  # the server has closed it already
             self._socket.shutdown(socket.SHUT_RDWR)
         self._thread.join()
-        self._socket.close()
 
     def has_seen(self, text: str) -> bool:
         return eventually(lambda: text in self.text)
