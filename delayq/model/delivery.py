@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple
 
 import msgspec
 
+from delayq.errors import PayloadMismatch, UnreadableEnvelope
 from delayq.model.envelope import Envelope, Headers, open_body
 from delayq.model.occurrence import MayOccur, Occurrence, occurrence
 from delayq.model.units import Seconds, from_ms
@@ -191,6 +192,7 @@ class Delivery(MayOccur, Handed, Generic[P], eq=False, gc=False):
         is_replaced: True once the message is known to have been replaced, in a queue with limits. This delivery keeps
             its concurrency slot until its handler ends.
         death: how this delivery, settled through this object, made it a dead letter; else None.
+        is_unreadable: True once its payload was read and could not be, or had another type.
     """
 
     _owner: Any
@@ -208,6 +210,7 @@ class Delivery(MayOccur, Handed, Generic[P], eq=False, gc=False):
     concurrency_key: str | None = None
     is_replaced: bool = False
     death: Death | None = None
+    is_unreadable: bool = False
     _payload: Any = msgspec.UNSET
 
     @property
@@ -230,13 +233,15 @@ class Delivery(MayOccur, Handed, Generic[P], eq=False, gc=False):
         Raises:
             UnreadableEnvelope: the body should be JSON and is not.
         """
-        if self._payload is msgspec.UNSET:
-            self._payload = open_body(self._envelope)
-        return self._payload  # type: ignore[no-any-return]
+        return self.read(open_body) if self._payload is msgspec.UNSET else self._payload
 
     def read(self, reader: Callable[[Envelope], P]) -> P:
         """Read the payload with `reader` and keep the result as `payload`."""
-        self._payload = reader(self._envelope)
+        try:
+            self._payload = reader(self._envelope)
+        except (UnreadableEnvelope, PayloadMismatch):
+            self.is_unreadable = True
+            raise
         return self._payload  # type: ignore[no-any-return]
 
     @property
