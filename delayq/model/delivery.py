@@ -12,7 +12,7 @@ import msgspec
 from delayq.errors import PayloadMismatch, UnreadableEnvelope
 from delayq.model.envelope import Envelope, Headers, open_body
 from delayq.model.occurrence import MayOccur, Occurrence, occurrence
-from delayq.model.units import Seconds, from_ms
+from delayq.model.units import MAX_COUNT, Seconds, from_ms
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -140,11 +140,17 @@ class Deliveries(NamedTuple):
 
     @classmethod
     def read(cls, stored: str | None) -> Deliveries:
-        """Read ``past.released.attempts_reset.lost``; None, or a value that cannot be read, means all zeros."""
+        """Read ``past.released.attempts_reset.lost``; None, or a value that delayq does not write, means all zeros."""
         try:
-            return cls(*map(int, stored.split("."))) if stored else cls()
+            found = cls(*map(int, stored.split("."))) if stored else cls()
         except (TypeError, ValueError):
             return cls()
+        return found if max(found) <= MAX_COUNT else cls()
+
+    @property
+    def retries_used(self) -> int:
+        """Attempts since the last requeue that used up a retry."""
+        return max(0, self.past - self.attempts_reset)
 
 
 _NONE_BEFORE = Deliveries()
@@ -307,7 +313,7 @@ class Delivery(MayOccur, Handed, Generic[P], eq=False, gc=False):
     @property
     def retries_used(self) -> int:
         """Attempts before this one, since the last requeue."""
-        return self.before.past - self.before.attempts_reset
+        return self.before.retries_used
 
     @property
     def handed_ms(self) -> float:
