@@ -118,8 +118,8 @@ def encode_envelope(
     """
     if isinstance(payload, bytes | bytearray | memoryview):
         kind, body = JSON if isinstance(payload, CheckedJson) else RAW, bytes(payload)
-        if kind == JSON:
-            _check_depth(body)
+        if kind == JSON and nests_too_deep(body):
+            raise _too_deep()
     else:
         kind, body = JSON, _json(payload)
     if len(body) > MOST_BYTES:
@@ -233,17 +233,17 @@ def nests_too_deep(body: bytes) -> bool:
     return max(accumulate(steps), default=0) > MAX_DEPTH
 
 
-def _check_depth(body: bytes) -> None:
-    if nests_too_deep(body):
-        raise PayloadNotSerializable(
-            f"the payload nests lists and objects more than {MAX_DEPTH} levels deep: send it as bytes, or flatten it"
-        )
+def _too_deep() -> PayloadNotSerializable:
+    return PayloadNotSerializable(
+        f"the payload nests lists and objects more than {MAX_DEPTH} levels deep: send it as bytes, or flatten it"
+    )
 
 
 def _json(payload: Any) -> bytes:
     try:
         body = _encode_json(payload)
-        _check_depth(body)
+        if nests_too_deep(body):
+            raise _too_deep()
         if _decode_json(body) != payload:  # a tenth of the cost of checking each value in Python
             _check_kept(payload)
     except PayloadNotSerializable:
