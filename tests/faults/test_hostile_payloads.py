@@ -11,14 +11,17 @@ from typing import Any
 
 import msgspec
 import pytest
+import redis
 from delayq.cli.output import payload_text, record
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delayq import Consumer, Message, Outgoing, Queue, aio, backoff
+from delayq import Consumer, Message, Outgoing, Queue, Topic, TopicConsumer, aio, backoff
 from delayq.errors import InvalidInput, InvalidName, PayloadNotSerializable, UnreadableEnvelope
 from delayq.model.delivery import Delivery
-from delayq.model.envelope import MAX_DEPTH
+from delayq.model.envelope import FORMAT, MAX_DEPTH, Envelope, encode
+from delayq.model.envelope import JSON as JSON_KIND
+from delayq.model.record import ENVELOPE
 from delayq.model.validation import check_id
 from delayq.testing import assert_dead, in_memory, sent
 from delayq.web.api.values import payload_fields
@@ -271,6 +274,22 @@ def test_body_that_cannot_be_decoded_ends_only_its_message_in_the_test_kit() -> 
         check(queue, handled)
         assert len(sent(queue)) == len(NEIGHBOURS) + len(bodies.BODIES)
         assert_dead(queue, id="cut")
+
+
+@pytest.mark.usefixtures("store")
+def test_body_that_cannot_be_decoded_ends_only_its_record(redis_client: redis.Redis) -> None:
+    with Topic("news") as topic:
+        group = topic.group("readers", start="0")
+        topic.publish({"a": 1})
+        (stream,) = [key for key in redis_client.keys("*") if redis_client.type(key) == b"stream"]
+        for body in bodies.BODIES.values():
+            redis_client.xadd(stream, {ENVELOPE: encode(Envelope(FORMAT, JSON_KIND, body, 0))})
+        topic.publish({"a": 1})
+        handled: list[Any] = []
+        TopicConsumer(group, lambda each: handled.append(each.payload)).drain()
+        assert len(handled) == 2 + len(bodies.READABLE)
+        letters = group.dead(100)
+        assert [letter.reason for letter in letters] == ["unreadable-envelope"] * len(bodies.UNREADABLE)
 
 
 @pytest.mark.parametrize("batched", [False, True], ids=["alone", "in-a-batch"])
