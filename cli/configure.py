@@ -10,8 +10,8 @@ from msgspec import UNSET, UnsetType
 
 from delayq.errors import InvalidInput
 from delayq.model import backoff as backoffs
+from delayq.model.backoff import MAX_RETRIES
 from delayq.model.configuration import (
-    MAX_RETRIES,
     MOST_AT_ONCE,
     MOST_EVENTS,
     Configuration,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import IO, Any
 
 import click
 import msgspec
 
-from delayq.errors import InvalidInput
-from delayq.model.envelope import RAW
+from delayq.errors import InvalidInput, UnreadableEnvelope
+from delayq.model.envelope import RAW, decode_json
 from delayq.model.message_info import MessageInfo
 from delayq.queue import Queue
 
@@ -141,6 +142,6 @@ def _edited(info: MessageInfo, kind: Kind) -> Any:
 def _text(info: MessageInfo, kind: Kind) -> str:
     body = info.body or b""
     try:
-        return (msgspec.json.format(body, indent=2) if kind == "json" and body else body).decode()
-    except (UnicodeDecodeError, msgspec.MsgspecError) as error:
+        return (decode_json(body, partial(msgspec.json.format, indent=2)) if kind == "json" and body else body).decode()
+    except (UnicodeDecodeError, UnreadableEnvelope) as error:
         raise click.UsageError("the payload is not text: give a new one with --payload or --file") from error

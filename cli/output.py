@@ -11,7 +11,8 @@ from typing import Any
 import click
 import msgspec
 
-from delayq.model.envelope import JSON
+from delayq.errors import UnreadableEnvelope
+from delayq.model.envelope import JSON, decode_json
 from delayq.model.message_info import MessageInfo
 from delayq.model.text import printable, printable_id
 
@@ -117,7 +118,7 @@ def print_fields(fields: Iterable[tuple[str, object]]) -> None:
 
 def _is_json(body: bytes) -> bool:
     try:
-        msgspec.json.decode(body)
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        decode_json(body)
+    except UnreadableEnvelope:
         return False
     return True

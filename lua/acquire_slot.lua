@@ -27,7 +27,7 @@
 -- Returns  for each its due time, ms; -1 if it waits or was cancelled; -2 if the receipt does not match the running
 --          delivery; an empty list if there is no limit
 -- Cost     O(n log m), and up to 1000 slots are looked at
-local limit = tonumber(redis.call('HGET', KEYS[7], 'per_key') or '')
+local limit = setting(redis.call('HGET', KEYS[7], 'per_key'))
 if not limit then return {} end
 probe()
 local now, micros = clock(ARGV[1])

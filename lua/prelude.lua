@@ -265,6 +265,13 @@ local function forget_cancelled(ids, cancelled, attempts, errors, stats, note)
   redis.call('HDEL', attempts, unpack(ids)) -- last: receipts are computed from it
 end
 
+-- A number of the configuration, as stored in meta: 1 to 999,999,999; nil if there is none, or if another program has put
+-- anything else there.
+local function setting(stored)
+  local digits = string.match(stored or '', '^[1-9]%d*$')
+  if digits and #digits < 10 then return tonumber(digits) end
+end
+
 -- When a pause ends, ms; infinity if only `resume` ends it; nil if there is none, or it is over.
 local function pause_end(since, till, now)
   till = tonumber(till or '') or math.huge
@@ -290,6 +297,7 @@ local function allowance(meta, unack, rate, replaced, now, micros)
     unpack(redis.call('HMGET', meta, 'paused', 'paused_until', 'rate', 'period_ms', 'concurrency'))
   local ends = pause_end(since, till, now)
   if ends then return nil, ends end
+  most, ms, places = setting(most), setting(ms), setting(places)
   local free, opens, period = math.huge, math.huge, nil
   if most and ms then
     period = ms * 1000

@@ -18,7 +18,7 @@
 local now = clock(ARGV[1])
 local up_to = string.match(ARGV[2], '^%-%d+$') and now + ARGV[2] or ARGV[2]
 local most = redis.call('ZCOUNT', KEYS[1], '-inf', up_to)
-local max_dead = tonumber(ARGV[4] ~= '' and redis.call('HGET', KEYS[7], 'max_dead') or '')
+local max_dead = setting(ARGV[4] ~= '' and redis.call('HGET', KEYS[7], 'max_dead'))
 if max_dead then most = math.max(most, redis.call('ZCARD', KEYS[1]) - math.max(1, math.floor(max_dead / ARGV[4]))) end
 most = math.min(most, tonumber(ARGV[3]))
 if most == 0 then return 0 end

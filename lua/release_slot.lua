@@ -22,7 +22,7 @@
 --                     remove slots of the key whose deliveries are gone
 -- Returns  the number of messages promoted
 -- Cost     O(n log m), and up to 1000 slots and 1000 waiting messages are looked at
-local limit = tonumber(redis.call('HGET', KEYS[8], 'per_key') or '')
+local limit = setting(redis.call('HGET', KEYS[8], 'per_key'))
 local now, micros = clock(ARGV[1])
 local most, moved = math.ceil(3000 / #ARGV), 0
 local note = ledger(KEYS[8], KEYS[11], now)

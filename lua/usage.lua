@@ -18,13 +18,14 @@ local now, micros = clock(ARGV[1])
 local concurrency, most, ms, per_key =
   unpack(redis.call('HMGET', KEYS[1], 'concurrency', 'rate', 'period_ms', 'per_key'))
 local running = redis.call('ZCARD', KEYS[2]) + redis.call('ZCOUNT', KEYS[4], '(' .. now, '+inf')
-local us, period, spent = now * 1000 + micros, (tonumber(ms or '') or 0) * 1000, 0
+concurrency, most, ms, per_key = setting(concurrency), setting(most), setting(ms), setting(per_key)
+local us, period, spent = now * 1000 + micros, (ms or 0) * 1000, 0
 if period > 0 then spent = redis.call('ZCOUNT', KEYS[3], '(' .. digits(us - period), '(' .. digits(us + period)) end
 local until_ms = '(' .. digits(now - ARGV[2])
 local late = redis.call('ZCOUNT', KEYS[7], '1', until_ms)
 local first = redis.call('ZRANGE', KEYS[7], '1', until_ms, 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES')[2]
 return {
-  {tonumber(concurrency or '') or false, running}, {tonumber(most or '') or false, tonumber(ms or '') or false, spent},
-  {tonumber(per_key or '') or false, redis.call('ZCARD', KEYS[5]), redis.call('ZCARD', KEYS[6])},
+  {concurrency or false, running}, {most or false, ms or false, spent},
+  {per_key or false, redis.call('ZCARD', KEYS[5]), redis.call('ZCARD', KEYS[6])},
   {late, first and now - first or 0}
 }

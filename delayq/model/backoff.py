@@ -17,6 +17,8 @@ from delayq.errors import InvalidInput, InvalidTime
 from delayq.model.outcome import check_takes, signature
 from delayq.model.units import Seconds, milliseconds, parse_duration
 
+MAX_RETRIES = 1_000_000
+
 Wait: TypeAlias = Callable[[int], float]
 WaitAfterError: TypeAlias = Callable[[int, BaseException | None], float]
 Backoff: TypeAlias = Wait | WaitAfterError
@@ -30,19 +32,23 @@ class WrittenBackoff:
     wait: Wait = field(repr=False, compare=False)
 
     def __call__(self, attempt: int) -> float:
-        return self.wait(attempt)
+        return self.wait(min(attempt, MAX_RETRIES + 1))
 
 
 def seeing_errors(backoff: Backoff) -> WaitAfterError:
-    """Return a backoff as one that also takes the error; raises InvalidInput if it cannot be called as one."""
+    """Return a backoff as one that also takes the error; raises InvalidInput if it cannot be called as one.
+
+    It is called with at most one attempt more than the most retries that a sender may give: what another program has
+    written may be so large that ``2 ** attempt`` takes minutes.
+    """
     if not callable(backoff):
         raise InvalidInput(f"backoff {backoff!r} is not callable: use one from delayq.backoff, or a function")
     called: Any = backoff
     if _takes_error(called):
         check_takes(called, f"backoff {called!r}", "the attempt", "its error")
-        return called  # type: ignore[no-any-return]
+        return lambda attempt, error: called(min(attempt, MAX_RETRIES + 1), error)
     check_takes(called, f"backoff {called!r}", "the attempt")
-    return lambda attempt, _: called(attempt)
+    return lambda attempt, _: called(min(attempt, MAX_RETRIES + 1))
 
 
 def _takes_error(backoff: Callable[..., float]) -> bool:
@@ -85,7 +91,7 @@ def exponential(base: Seconds = 1, factor: float = 2, maximum: Seconds = 3600, j
 
     def wait(attempt: int) -> float:
         try:
-            seconds = min(most, first * factor ** (attempt - 1))
+            seconds = min(most, first * float(factor) ** (attempt - 1))  # a float overflows at once
         except OverflowError:
             seconds = most
         return seconds * (1 + jitter * random.uniform(-1, 1))

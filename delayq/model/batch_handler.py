@@ -123,13 +123,15 @@ class _Part(Generic[D]):
             if self._within is not None and self._context is not None:
                 self._context.run(next, self._within)
         except StopIteration as swallowed:  # one layer swallowed an error of another
-            self.outcome = _outcome(swallowed.value)
+            self.outcome = _outcome(swallowed.value, self.message)
             return False
         except BaseException as error:  # noqa: BLE001  # as raised by the handler
-            self.outcome = _outcome(error)
+            self.outcome = _outcome(error, self.message)
             return False
         try:
-            if read is not None:
+            if read is None:
+                _ = self.message.payload  # so that one that cannot be read ends only its own message
+            else:
                 read(self.message)
         except BaseException as error:  # noqa: BLE001
             self.end(error)
@@ -150,16 +152,16 @@ class _Part(Generic[D]):
             if failed:  # all messages may share this error: its traceback must not grow with each of them
                 verdict.__traceback__ = trace
             verdict = ended_with
-        self.outcome = _outcome(verdict)
+        self.outcome = _outcome(verdict, self.message)
 
 
-def _outcome(verdict: Any) -> oc.Outcome:
+def _outcome(verdict: Any, message: Delivery[Any]) -> oc.Outcome:
     if isinstance(verdict, BaseException):
-        return oc.of_error(verdict)
+        return oc.of_error(verdict, message)
     try:
         return oc.of_return(verdict)
     except BaseException as error:  # noqa: BLE001  # `then` may be a generator of the handler's
-        return oc.of_error(error)
+        return oc.of_error(error, message)
 
 
 def verdicts_of(returned: object, messages: Sequence[Delivery[Any]]) -> list[Any]:

@@ -15,7 +15,7 @@ from msgspec import UNSET, UnsetType
 
 from delayq.errors import InvalidInput
 from delayq.model import backoff as backoffs
-from delayq.model.backoff import Backoff, WrittenBackoff
+from delayq.model.backoff import MAX_RETRIES, Backoff, WrittenBackoff
 
 Rate: TypeAlias = str | UnsetType | None
 Count: TypeAlias = int | UnsetType | None
@@ -30,7 +30,6 @@ MOST_MESSAGES = 100_000  # each hand-out of a period is kept in Redis
 MOST_AT_ONCE = 1_000_000
 EVENTS = "100000?"
 MOST_EVENTS = 10_000_000
-MAX_RETRIES = 1_000_000
 MAX_BACKOFF = 1000  # characters: clients read it each minute
 DAY_MS = 86_400_000
 
@@ -211,14 +210,15 @@ def show_rate(most: int, period_ms: int) -> str:
 def configured(values: Sequence[bytes | None]) -> Configuration:
     """Read the stored FIELDS. A value that cannot be read, written by another program, is ignored."""
     stored = dict(zip(FIELDS, values, strict=False))
-    numbers = {field: int(value) for field, value in stored.items() if value and value.isdigit()}
+    texts = {field: value.decode(errors="replace") for field, value in stored.items() if value}
+    numbers = {field: int(text) for field, text in texts.items() if _COUNT.fullmatch(text)}
     rate, period_ms, retries, backoff = *map(numbers.get, ("rate", "period_ms", "max_retries")), stored.get("backoff")
     return Configuration(
         rate=show_rate(rate, period_ms) if rate and period_ms else None,
-        concurrency=numbers.get("concurrency"),
-        concurrency_per_key=numbers.get("per_key"),
-        events=numbers.get("events"),
-        max_dead=numbers.get("max_dead"),
+        concurrency=numbers.get("concurrency") or None,
+        concurrency_per_key=numbers.get("per_key") or None,
+        events=numbers.get("events") or None,
+        max_dead=numbers.get("max_dead") or None,
         max_retries=None if retries is None else min(retries, MAX_RETRIES),
         backoff=None if backoff is None else _readable(backoff.decode(errors="replace")),
     )

@@ -10,12 +10,13 @@ from collections.abc import Iterable
 from functools import cache
 from importlib import metadata
 from itertools import islice
+from typing import Annotated
 
 import msgspec
 
 from delayq.model.delivery import Delivery
 from delayq.model.text import printable_id
-from delayq.model.units import from_ms
+from delayq.model.units import MAX_COUNT, from_ms
 
 UNSEEN_MS = 30_000
 """A consumer not seen for this long counts as gone; a live one reports three times as often."""
@@ -75,18 +76,21 @@ class ConsumerInfo(msgspec.Struct, frozen=True, kw_only=True):
         return (self.at - self.seen_at).total_seconds() * 1000 <= UNSEEN_MS
 
 
+_Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
+
+
 class _Document(msgspec.Struct, kw_only=True):
     """The report as stored, in JSON. `age` and the times in `holds` are in ms; those in `holds` are server time."""
 
     host: str
-    pid: int
+    pid: _Count
     version: str
-    age: int
-    concurrency: int
-    handled: int
-    failed: int
-    holds: list[tuple[str, int, int]]
-    count: int
+    age: _Count
+    concurrency: _Count
+    handled: _Count
+    failed: _Count
+    holds: list[tuple[str, _Count, _Count]]
+    count: _Count
 
 
 def describe(concurrency: int, began: float, handled: int = 0, failed: int = 0, held: Iterable[Delivery] = ()) -> bytes:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple
 
 import msgspec
 
+from delayq.errors import PayloadMismatch, UnreadableEnvelope
 from delayq.model.envelope import Envelope, Headers, open_body
 from delayq.model.occurrence import MayOccur, Occurrence, occurrence
-from delayq.model.units import Seconds, from_ms
+from delayq.model.units import MAX_COUNT, Seconds, from_ms
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -36,7 +37,7 @@ class Outgoing(_Payload, frozen=True, kw_only=True):
         payload: bytes, which arrive unchanged, or anything that JSON can hold. Other values take the nearest JSON form:
             tuples and sets become lists; bytes inside a payload become base64 text; keys become strings; datetimes,
             UUIDs and Decimals become text; dataclasses and msgspec Structs become objects. NaN and infinity are
-            refused.
+            refused, and so are more than 500 levels of lists and objects in each other.
         delay: seconds (0 or more) or a timedelta until it is due. Without `delay` and `at`, it is due at once.
         at: an aware datetime at which it is due, instead of `delay`.
         id: 1 to 256 bytes; None for a random id.
@@ -139,11 +140,17 @@ class Deliveries(NamedTuple):
 
     @classmethod
     def read(cls, stored: str | None) -> Deliveries:
-        """Read ``past.released.attempts_reset.lost``; None, or a value that cannot be read, means all zeros."""
+        """Read ``past.released.attempts_reset.lost``; None, or a value that delayq does not write, means all zeros."""
         try:
-            return cls(*map(int, stored.split("."))) if stored else cls()
+            found = cls(*map(int, stored.split("."))) if stored else cls()
         except (TypeError, ValueError):
             return cls()
+        return found if max(found) <= MAX_COUNT else cls()
+
+    @property
+    def retries_used(self) -> int:
+        """Attempts since the last requeue that used up a retry."""
+        return max(0, self.past - self.attempts_reset)
 
 
 _NONE_BEFORE = Deliveries()
@@ -191,6 +198,7 @@ class Delivery(MayOccur, Handed, Generic[P], eq=False, gc=False):
         is_replaced: True once the message is known to have been replaced, in a queue with limits. This delivery keeps
             its concurrency slot until its handler ends.
         death: how this delivery, settled through this object, made it a dead letter; else None.
+        is_unreadable: True once its payload was read and could not be, or had another type.
     """
 
     _owner: Any
@@ -208,6 +216,7 @@ class Delivery(MayOccur, Handed, Generic[P], eq=False, gc=False):
     concurrency_key: str | None = None
     is_replaced: bool = False
     death: Death | None = None
+    is_unreadable: bool = False
     _payload: Any = msgspec.UNSET
 
     @property
@@ -230,13 +239,15 @@ class Delivery(MayOccur, Handed, Generic[P], eq=False, gc=False):
         Raises:
             UnreadableEnvelope: the body should be JSON and is not.
         """
-        if self._payload is msgspec.UNSET:
-            self._payload = open_body(self._envelope)
-        return self._payload  # type: ignore[no-any-return]
+        return self.read(open_body) if self._payload is msgspec.UNSET else self._payload
 
     def read(self, reader: Callable[[Envelope], P]) -> P:
         """Read the payload with `reader` and keep the result as `payload`."""
-        self._payload = reader(self._envelope)
+        try:
+            self._payload = reader(self._envelope)
+        except (UnreadableEnvelope, PayloadMismatch):
+            self.is_unreadable = True
+            raise
         return self._payload  # type: ignore[no-any-return]
 
     @property
@@ -302,7 +313,7 @@ class Delivery(MayOccur, Handed, Generic[P], eq=False, gc=False):
     @property
     def retries_used(self) -> int:
         """Attempts before this one, since the last requeue."""
-        return self.before.past - self.before.attempts_reset
+        return self.before.retries_used
 
     @property
     def handed_ms(self) -> float:

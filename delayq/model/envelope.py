@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from itertools import accumulate
 from typing import Annotated, Any
 
 import msgspec
@@ -20,6 +21,9 @@ FORMAT = 1
 
 MAX_PAYLOAD_BYTES = 1024 * 1024
 MAX_HEADERS_BYTES = 64 * 1024
+MAX_DEPTH = 500
+"""Levels of nested lists and objects in a payload, half of what fits into Python's default recursion limit."""
+
 MOST_BYTES = 511 * 1024 * 1024  # of a payload: a server closes the connection on which an argument exceeds 512 MiB
 
 RAW, JSON = _KINDS = 0, 1
@@ -85,6 +89,9 @@ _encode_json = msgspec.json.Encoder().encode
 _encode_sorted_json = msgspec.json.Encoder(order="sorted").encode
 _decode_json = msgspec.json.Decoder().decode
 
+_STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
+_NO_STEPS = bytes(byte for byte in range(256) if byte not in b"[{]}")
+
 
 def encode_envelope(
     payload: Any,
@@ -99,7 +106,8 @@ def encode_envelope(
 
     Args:
         payload: bytes are stored unchanged, anything else as JSON, as `Outgoing` describes. NaN and infinity are
-            refused, and so are two keys of one dict that are the same text in JSON, such as 1 and "1".
+            refused, and so are two keys of one dict that are the same text in JSON, such as 1 and "1", and more than
+            MAX_DEPTH levels.
         limit: the most bytes that the payload may take.
         headers: what a sender gave; they are checked.
         timeout_ms: 1 to a day, or None.
@@ -110,6 +118,8 @@ def encode_envelope(
     """
     if isinstance(payload, bytes | bytearray | memoryview):
         kind, body = JSON if isinstance(payload, CheckedJson) else RAW, bytes(payload)
+        if kind == JSON and nests_too_deep(body):
+            raise _too_deep()
     else:
         kind, body = JSON, _json(payload)
     if len(body) > MOST_BYTES:
@@ -189,17 +199,51 @@ def parse_unstamped(stored: bytes) -> Envelope:
 
 def open_body(envelope: Envelope) -> Any:
     """Return the payload as it was sent: bytes or the decoded JSON; raises UnreadableEnvelope."""
-    if envelope.kind == RAW:
-        return envelope.body
+    return envelope.body if envelope.kind == RAW else decode_json(envelope.body)
+
+
+def decode_json(body: bytes, decode: Callable[[bytes], Any] = _decode_json, typed: bool = False) -> Any:
+    """Return the value that a JSON text holds, as `decode` reads it; raises UnreadableEnvelope.
+
+    Args:
+        typed: let msgspec.ValidationError pass, for a value of another type.
+    """
+    if nests_too_deep(body):
+        raise UnreadableEnvelope(f"the payload nests lists and objects more than {MAX_DEPTH} levels deep")
     try:
-        return _decode_json(envelope.body)
+        return decode(body)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        if typed and isinstance(error, msgspec.ValidationError):
+            raise
         raise UnreadableEnvelope(f"the payload is not valid JSON: {error}") from error
+
+
+def nests_too_deep(body: bytes) -> bool:
+    """Whether a JSON text nests more than MAX_DEPTH levels.
+
+    Decoding it to find out would take some of the thread's stack for each level. Python 3.13 allows so many levels that
+    a thread with a stack of 1 MiB crashes.
+    """
+    if len(body) <= 2 * MAX_DEPTH or body.count(b"[") + body.count(b"{") <= MAX_DEPTH:  # nearly all
+        return False
+    if b'\\"' in body:
+        body = body.replace(b"\\\\", b"").replace(b'\\"', b"")
+    outside = b"".join(body.split(b'"')[::2])
+    steps = memoryview(outside.translate(_STEPS, _NO_STEPS)).cast("b")
+    return max(accumulate(steps), default=0) > MAX_DEPTH
+
+
+def _too_deep() -> PayloadNotSerializable:
+    return PayloadNotSerializable(
+        f"the payload nests lists and objects more than {MAX_DEPTH} levels deep: send it as bytes, or flatten it"
+    )
 
 
 def _json(payload: Any) -> bytes:
     try:
         body = _encode_json(payload)
+        if nests_too_deep(body):
+            raise _too_deep()
         if _decode_json(body) != payload:  # a tenth of the cost of checking each value in Python
             _check_kept(payload)
     except PayloadNotSerializable:

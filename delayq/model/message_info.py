@@ -93,7 +93,7 @@ def dead_letter(
         state="dead",
         died_at=from_ms(died_ms),
         attempts=before.past + counted,
-        retries_used=before.past + counted - before.attempts_reset,
+        retries_used=before._replace(past=before.past + counted).retries_used,
         error=error or None,
         reason=reason,
         **known,

@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
-from delayq.errors import InvalidInput, InvalidName
+from delayq.errors import InvalidInput, InvalidName, UnreadableEnvelope
 from delayq.model.cron_expression import MAX_CHARS, MAX_INTERVAL_S, recurrence
-from delayq.model.envelope import Envelope, Headers, encode, encode_envelope
+from delayq.model.envelope import Envelope, Headers, decode_json, encode, encode_envelope
 from delayq.model.placement import shard_of
 from delayq.model.slots import Slots
 from delayq.model.units import MAX_TIME_MS, Seconds, from_ms, milliseconds, timestamp_ms
@@ -193,8 +193,8 @@ def occurrence(message_id: str, headers: Mapping[str, Any] | None) -> Occurrence
 
 def _plan(text: object) -> Plan | None:
     try:
-        return _decode(text) if isinstance(text, str) else None
-    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return decode_json(text.encode(), _decode) if isinstance(text, str) else None
+    except (msgspec.MsgspecError, ValueError, UnreadableEnvelope):
         return None
 
 

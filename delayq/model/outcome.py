@@ -208,14 +208,16 @@ def _listed(then: Iterable[Any]) -> Iterable[Any]:
     return then if isinstance(then, str | bytes) or not isinstance(then, Iterable) else list(islice(then, MAX_THEN + 1))
 
 
-def of_error(error: BaseException) -> Outcome:
-    """Return the outcome of a handler that raised `error`."""
+def of_error(error: BaseException, message: Any) -> Outcome:
+    """Return the outcome of a message, or a record, whose handler raised `error`.
+
+    An unreadable payload is a verdict on its own message only: a handler may also read those of others.
+    """
     if isinstance(error, Reject):
         return Dead(error_text(getattr(error, "reason", None)) or "rejected", error_text(error))
-    if isinstance(error, UnreadableEnvelope):
-        return Dead(REASON_UNREADABLE, error_text(error))
-    if isinstance(error, PayloadMismatch):
-        return Dead(REASON_MISMATCH, error_text(error))
+    if isinstance(error, UnreadableEnvelope | PayloadMismatch) and message.is_unreadable:
+        mismatch = isinstance(error, PayloadMismatch)
+        return Dead(REASON_MISMATCH if mismatch else REASON_UNREADABLE, error_text(error))
     if isinstance(error, RetryAfter):
         return _retry_after(error)
     return Failed(error=error_text(error), cause=None if isinstance(error, Verdict) else error)

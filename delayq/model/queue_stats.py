@@ -9,6 +9,7 @@ from typing import ClassVar, NamedTuple
 import msgspec
 
 from delayq.model.placement import State
+from delayq.model.units import MAX_TIME_MS
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 """The time of counts that were never taken."""
@@ -130,10 +131,16 @@ class Upcoming(msgspec.Struct, frozen=True, kw_only=True):
         return self.pending + self.retry
 
 
+MOST_BUCKETS = MAX_TIME_MS.bit_length() + 1
+
+
 def buckets(counters: Mapping[str, int], kind: str) -> dict[int, int]:
-    """Read a histogram, "late" or "took", from the counters: bucket b holds times from 2^(b-1) up to 2^b ms."""
+    """Read a histogram, "late" or "took", from the counters: bucket b holds times from 2^(b-1) up to 2^b ms.
+
+    Other names that begin like those of buckets come from other programs.
+    """
     start = f"{kind}:"
-    return {2 ** int(name[len(start) :]): count for name, count in counters.items() if name.startswith(start)}
+    return {2**b: counters[name] for b in range(MOST_BUCKETS) if (name := f"{start}{b}") in counters}
 
 
 def quantile(histogram: Mapping[int, int], share: float) -> float | None:

@@ -8,6 +8,7 @@ from typing import Any, Generic, NamedTuple
 
 import msgspec
 
+from delayq.errors import PayloadMismatch, UnreadableEnvelope
 from delayq.model.delivery import Handed, P
 from delayq.model.envelope import FORMAT, JSON, Envelope, open_body, parse_unstamped
 from delayq.model.units import from_ms
@@ -39,6 +40,7 @@ class Record(Handed, Generic[P], eq=False, gc=False):
         fields: names and values in turn, as the stream holds them.
         deliveries: how often the group has received it, including this time; 0 if it was read without a group.
         shard: the shard of the topic, from 0.
+        is_unreadable: True once its content was read and could not be, or had another type.
     """
 
     topic: str
@@ -46,6 +48,7 @@ class Record(Handed, Generic[P], eq=False, gc=False):
     fields: Sequence[bytes]
     deliveries: int = 0
     shard: int = 0
+    is_unreadable: bool = False
     _envelope: Any = None
     _payload: Any = msgspec.UNSET
 
@@ -61,7 +64,7 @@ class Record(Handed, Generic[P], eq=False, gc=False):
         if self._payload is not msgspec.UNSET:
             return self._payload  # type: ignore[no-any-return]
         envelope = self._opened()
-        found: Any = self.values if envelope is None else open_body(envelope)
+        found: Any = self.values if envelope is None else self._tried(open_body, envelope)
         return found  # type: ignore[no-any-return]
 
     def read(self, reader: Callable[[Envelope], P]) -> P:
@@ -69,7 +72,7 @@ class Record(Handed, Generic[P], eq=False, gc=False):
         envelope = self._opened()
         if envelope is None:
             envelope = Envelope(FORMAT, JSON, msgspec.json.encode(self.values), 0)
-        self._payload = reader(envelope)
+        self._payload = self._tried(reader, envelope)
         return self._payload  # type: ignore[no-any-return]
 
     @property
@@ -107,9 +110,16 @@ class Record(Handed, Generic[P], eq=False, gc=False):
 
     def _opened(self) -> Envelope | None:
         if self._envelope is None and len(self.fields) > 1 and self.fields[0] == ENVELOPE:
-            self._envelope = parse_unstamped(self.fields[1])
+            self._envelope = self._tried(parse_unstamped, self.fields[1])
         envelope: Envelope | None = self._envelope
         return envelope
+
+    def _tried(self, read: Callable[[Any], Any], stored: Any) -> Any:
+        try:
+            return read(stored)
+        except (UnreadableEnvelope, PayloadMismatch):
+            self.is_unreadable = True
+            raise
 
     def __repr__(self) -> str:
         return f"<Record {self.id} of {self.topic}>"

@@ -14,6 +14,7 @@ import msgspec
 
 from delayq.model.placement import STATES
 from delayq.model.queue_stats import Counts, QueueStats
+from delayq.model.text import decode_count
 
 MINUTE_MS, TEN_MS = 60_000, 600_000
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
@@ -37,13 +38,13 @@ def parse(text: str) -> Counts | None:
     """Read a sample; None for a text that delayq did not write."""
     try:
         now, paused, sizes, heads, counters, times, *due = text.split(";")[:7]
-        counts = dict(zip(STATES, map(int, sizes.split(" ")), strict=True))
+        counts = dict(zip(STATES, map(decode_count, sizes.split(" ")), strict=True))
         lowest = {state: float(score) for state, score in zip(STATES, heads.split(" "), strict=True) if score}
-        values = dict(zip(QueueStats.COUNTERS, map(int, counters.split(" ")), strict=False))
+        values = dict(zip(QueueStats.COUNTERS, map(decode_count, counters.split(" ")), strict=False))
         for word in times.split():
             bucket, _, count = word.partition(":")
-            values[f"{_KINDS[bucket[0]]}:{int(bucket[1:])}"] = int(count)
-        waiting = map(int, due[0].split(" ")) if due else ()  # older samples lack it
+            values[f"{_KINDS[bucket[0]]}:{int(bucket[1:])}"] = decode_count(count)
+        waiting = map(decode_count, due[0].split(" ")) if due else ()  # older samples lack it
         return Counts(int(now), int(paused) if paused else None, counts, lowest, values, *waiting)
     except (ValueError, KeyError):
         return None

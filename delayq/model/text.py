@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from delayq.model.units import MAX_TIME_MS
+from delayq.model.units import MAX_COUNT, MAX_TIME_MS
 
 _DELIVERIES = re.compile(rb"\d+(\.\d+){3}")
 
@@ -24,12 +24,13 @@ def decode_id(reply: bytes) -> str:
     return reply.decode("utf-8", "surrogateescape")
 
 
-def decode_count(reply: bytes) -> int:
-    """Read a counter; 0 if it is not a whole number, which only another program writes."""
+def decode_count(reply: bytes | str) -> int:
+    """Read a counter; 0 if it is not a whole number, or larger than any count, which only another program writes."""
     try:
-        return int(reply)
+        count = int(reply)
     except ValueError:
         return 0
+    return count if abs(count) <= MAX_COUNT else 0
 
 
 def decode_deliveries(reply: bytes | None) -> str | None:

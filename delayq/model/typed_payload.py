@@ -13,9 +13,9 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from delayq.errors import InvalidInput, PayloadMismatch, UnreadableEnvelope
+from delayq.errors import InvalidInput, PayloadMismatch
 from delayq.model.delivery import Delivery, Handed
-from delayq.model.envelope import RAW, Envelope
+from delayq.model.envelope import RAW, Envelope, decode_json
 from delayq.model.outcome import is_coroutine_function, signature
 
 _ANYTHING = (inspect.Parameter.empty, Any, object)
@@ -158,11 +158,10 @@ def reader(wanted: Any, who: str = "this is") -> Callable[[Envelope], Any]:
             # which msgspec would read as base64
             raise PayloadMismatch("the payload is not bytes: it was sent as JSON")
         try:
-            return msgspec.convert(envelope.body, wanted) if envelope.kind == RAW else decode(envelope.body)
+            is_raw = envelope.kind == RAW
+            return msgspec.convert(envelope.body, wanted) if is_raw else decode_json(envelope.body, decode, typed=True)
         except msgspec.ValidationError as error:
             raise PayloadMismatch(f"the payload is not a valid {name}: {error}") from error
-        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-            raise UnreadableEnvelope(f"the payload is not valid JSON: {error}") from error
 
     return read
 

@@ -15,6 +15,7 @@ Seconds: TypeAlias = float | dt.timedelta
 """A duration: a number of seconds, or a timedelta."""
 
 MAX_TIME_MS = 253_402_300_799_999  # the last millisecond of the year 9999, the last that a datetime can hold
+MAX_COUNT = 10**15  # of anything in Redis: beyond it, the numbers of Lua and JavaScript are not exact
 MAX_LEASE_MS = 86_400_000  # a day: a longer lease would leave a crash unnoticed for longer
 
 
@@ -28,14 +29,22 @@ def milliseconds(seconds: Seconds, what: str = "delay") -> int:
         return seconds * 1000
     value = seconds.total_seconds() if isinstance(seconds, dt.timedelta) else seconds
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InvalidTime(f"{what} {seconds!r} is not a time: give a number of seconds or a timedelta")
+        raise InvalidTime(f"{what} {shown(seconds)} is not a time: give a number of seconds or a timedelta")
     if not value >= 0:
-        raise InvalidTime(f"{what} {seconds!r} is not 0 or more seconds")
+        raise InvalidTime(f"{what} {shown(seconds)} is not 0 or more seconds")
     if value * 1000 > MAX_TIME_MS:
-        raise InvalidTime(f"{what} {seconds!r} is past the year 9999")
+        raise InvalidTime(f"{what} {shown(seconds)} is past the year 9999")
     # A float such as 0.07 is 70.00000000000001 ms: ignore a nanosecond, or the last digit of a float.
     ms = value * 1000
     return round(ms) if abs(ms - round(ms)) <= max(1e-6, math.ulp(ms)) else math.ceil(ms)
+
+
+def shown(value: object) -> str:
+    """Return a value for an error message, also if it is an integer with too many digits for Python to write."""
+    try:
+        return repr(value)
+    except ValueError:
+        return "of thousands of digits"
 
 
 def delay_ms(delay: Seconds, what: str = "delay") -> int:
@@ -81,7 +90,7 @@ def from_ms(ms: float) -> dt.datetime:
     """Return milliseconds since 1970 as an aware datetime in UTC; values out of range become the nearest end."""
     if 0 <= ms < _EXACT_MS:
         return dt.datetime.fromtimestamp(int(ms) / 1000, dt.UTC)
-    return _EPOCH + dt.timedelta(milliseconds=math.floor(min(max(ms, 0), MAX_TIME_MS)))
+    return _EPOCH + dt.timedelta(milliseconds=math.floor(min(MAX_TIME_MS, max(0, ms))))  # in this order, NaN is 0
 
 
 def show_duration(seconds: float) -> str:

@@ -44,7 +44,7 @@ def acquire_slots(context: QueueContext, scripts: QueueCommands, messages: list[
         try:
             key = key_of(choose, message)
         except BaseException as error:  # noqa: BLE001  # it is the user's function, as a handler is
-            failed.append((message, oc.of_error(error)))
+            failed.append((message, oc.of_error(error, message)))
             log_of(message).warning("concurrency_key failed", error=oc.error_text(error), exc_info=error)
         else:
             if key is not None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from delayq.model.occurrence import PAUSED, occurrence_id
+from delayq.model.occurrence import FINISHED, PAUSED, occurrence_id
 from delayq.model.placement import State
 from delayq.model.text import decode_id
+from delayq.model.units import MAX_TIME_MS
 from delayq.operations.byte_budget import UP_BYTES, trips
 from delayq.operations.doctor import scan
 from delayq.operations.queue_context import QueueContext
@@ -129,4 +130,4 @@ def _groups(
 
 
 def _slot(reply: Any) -> int:
-    return PAUSED if reply is None else int(float(reply))
+    return PAUSED if reply is None else int(min(MAX_TIME_MS, max(FINISHED, float(reply))))

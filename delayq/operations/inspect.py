@@ -157,7 +157,7 @@ def describe(context: QueueContext, message_id: str, found: StoredMessage) -> Me
         lease_until=at if state == "unack" else None,
         died_at=at if state == "dead" else None,
         attempts=before.past + (state == "unack"),
-        retries_used=max(0, before.past - before.attempts_reset),
+        retries_used=before.retries_used,
         error=found.error or None,
         reason=found.reason,
         cancelled=found.cancelled,

@@ -141,9 +141,9 @@ class TaskPool(Generic[D]):
             outcome = oc.of_return(await self._returned(self._handler(message)))
         except asyncio.CancelledError as error:
             if not self._is_interrupted:  # it comes from within the handler
-                outcome = oc.of_error(error)
+                outcome = oc.of_error(error, message)
         except BaseException as error:  # noqa: BLE001  # SystemExit, too: a handler must not end its consumer
-            failed = oc.of_error(error)
+            failed = oc.of_error(error, message)
             if not (self._is_interrupted and isinstance(failed, oc.Failed)):  # drivers may turn a cancel into an error
                 outcome = failed
         self.times.note(time.perf_counter() - started, self._own_times)

@@ -156,6 +156,6 @@ class ThreadPool(Generic[D]):
         try:
             outcome = oc.of_return(self._handler(message))
         except BaseException as error:  # noqa: BLE001  # SystemExit, too: a handler must not end its worker
-            outcome = oc.of_error(error)
+            outcome = oc.of_error(error, message)
         self.times.note(time.perf_counter() - started, times)
         return outcome

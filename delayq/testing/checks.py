@@ -12,7 +12,7 @@ from delayq.model.message_info import MessageInfo
 from delayq.model.queue_stats import QueueStats
 from delayq.model.text import plural
 from delayq.model.units import Seconds, milliseconds
-from delayq.testing.sent import STATES, SentInfo
+from delayq.testing.sent import STATES, SentInfo, payload_of
 
 ANY: Any = type("Any", (), {"__repr__": lambda _: "anything"})()
 _SHOWN = 20
@@ -95,13 +95,13 @@ def check_dead(
     __tracebackhide__ = True
     for letter in letters:
         fits = (id is None or letter.id == id) and (reason is None or letter.reason == reason)
-        if fits and (error is None or error in (letter.error or "")) and _equals(letter.payload, payload):
+        if fits and (error is None or error in (letter.error or "")) and _equals(payload_of(letter), payload):
             return letter
     criteria = {"id": id, "reason": reason, "error": error}
     raise AssertionError(
         _described(
             f"no dead letter with {_named(payload, criteria)} in {queue}",
-            [f"{each.payload!r} ({each.id}, reason={each.reason!r}, error={each.error!r})" for each in letters],
+            [f"{payload_of(each)!r} ({each.id}, reason={each.reason!r}, error={each.error!r})" for each in letters],
             "dead" if letters else f"dead; in other states: {_elsewhere(stats)}",
         )
     )

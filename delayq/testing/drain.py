@@ -167,7 +167,7 @@ def _handled(served: Served, message: Any) -> Calls[oc.Outcome]:
     try:
         return oc.of_return((yield partial(served.handler, message)))
     except BaseException as error:  # noqa: BLE001  # SystemExit, too, as in a worker
-        return oc.of_error(error)
+        return oc.of_error(error, message)
 
 
 def _handled_together(served: Served, messages: Sequence[Any]) -> Calls[Outcomes[Any]]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
+from delayq.errors import UnreadableEnvelope
 from delayq.model.message_info import MessageInfo
 from delayq.model.placement import State
 from delayq.model.queue_stats import QueueStats
@@ -25,7 +26,8 @@ class SentInfo:
     """A message that was sent.
 
     Attributes:
-        payload: as a handler gets it: types that JSON lacks have become the nearest ones.
+        payload: as a handler gets it: types that JSON lacks have become the nearest ones. If another program wrote one
+            that cannot be read, the error.
         due_at: when its first delivery was or is due; None if it was taken without a `Clock`.
         state: where it is now; "gone" if it was handled.
     """
@@ -92,8 +94,16 @@ def _of_info(info: MessageInfo, first: Any) -> SentInfo:
     assert info.created_at is not None
     assert info.state != "deferred", "it was found in Redis"
     due = first.due_at if first else info.due_at if info.state in ("pending", "ready") else None
-    return SentInfo(info.id, info.payload, info.headers or {}, info.created_at, due, info.state)
+    return SentInfo(info.id, payload_of(info), info.headers or {}, info.created_at, due, info.state)
 
 
 def _of_message(message: Any) -> SentInfo:
-    return SentInfo(message.id, message.payload, message.headers, message.created_at, message.due_at, "gone")
+    return SentInfo(message.id, payload_of(message), message.headers, message.created_at, message.due_at, "gone")
+
+
+def payload_of(message: Any) -> Any:
+    """Return a message's payload; for one that cannot be read, its error, which equals no payload."""
+    try:
+        return message.payload
+    except UnreadableEnvelope as error:
+        return error

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import unicodedata
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from delayq.errors import UnreadableEnvelope
-from delayq.model.envelope import JSON
+from delayq.model.envelope import JSON, decode_json
 from delayq.model.message_info import MessageInfo
 from delayq.model.record import Record
 from delayq.web.redaction import Redaction
@@ -63,8 +64,9 @@ def _shown(body: bytes, is_json: bool, size: int, whole: bool = False) -> dict[s
 def pretty(body: bytes) -> str:
     """Return indented JSON, as far as it can be read, with numbers exactly as written."""
     try:
-        return msgspec.json.format(body, indent=2).decode()
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        indented: bytes = decode_json(body, partial(msgspec.json.format, indent=2))
+        return indented.decode()
+    except (UnreadableEnvelope, UnicodeDecodeError):
         return body.decode(errors="replace")
 
 

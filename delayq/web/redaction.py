@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from delayq.errors import InvalidInput
-from delayq.model.envelope import JSON, RAW, Envelope
+from delayq.model.envelope import JSON, RAW, Envelope, nests_too_deep
 from delayq.model.event import Event
 from delayq.model.message_info import MessageInfo
 from delayq.model.record import DeadRecord
@@ -132,7 +132,11 @@ class Redaction:
     def _body(self, envelope: Envelope) -> bytes | None:
         """Return a payload without hidden values; None if all of it is hidden."""
         body = envelope.body
-        if len(body) > MOST or (envelope.kind != JSON and body.lstrip()[:1] not in (b"{", b"[")):
+        if (
+            len(body) > MOST
+            or nests_too_deep(body)
+            or (envelope.kind != JSON and body.lstrip()[:1] not in (b"{", b"["))
+        ):
             return None
         try:
             with self._names.bounded(len(body)):

@@ -64,6 +64,11 @@ def fine(message: Message) -> None:
     note("fine", message)
 
 
+def read(message: Message) -> None:
+    assert message.payload is not None
+    note("read", message)
+
+
 def described(message: Message) -> None:
     assert message.slot is None or message.schedule is not None
     assert not any(name.lower().strip().startswith("delayq-") for name in message.headers)

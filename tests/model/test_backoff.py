@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -32,6 +33,35 @@ def test_exponential_multiplies_the_wait_each_time_up_to_its_maximum():
 
 def test_exponential_never_overflows():
     assert backoff.exponential(jitter=0)(100_000) == 3600
+
+
+HUGE = (400_000_000, 10**15, 10**400, 10**5000)
+
+
+@pytest.mark.parametrize("attempt", HUGE, ids=range(len(HUGE)))
+@pytest.mark.parametrize(
+    "wait",
+    [
+        backoff.fixed(1),
+        backoff.linear(),
+        backoff.linear(step=0),
+        backoff.exponential(base=10, factor=3),
+        backoff.exponential(factor=1, jitter=1),
+        backoff.exponential(factor=1e300, maximum=10),
+        backoff.sequence([1, 10, 60]),
+        backoff.DEFAULT_BACKOFF,
+    ],
+)
+def test_wait_before_any_attempt_is_known_at_once(wait: Callable[[int], float], attempt: int):
+    began = time.process_time()
+    assert 0 <= wait(attempt) <= 3600 * 1.1
+    assert 0 <= backoff.seeing_errors(wait)(attempt, None) <= 3600 * 1.1
+    assert time.process_time() - began < 0.5
+
+
+def test_backoff_of_the_user_gets_no_larger_attempt_than_a_sender_may_allow():
+    for wait in (lambda attempt: 2**attempt, lambda attempt, _: 2**attempt):
+        assert backoff.seeing_errors(wait)(10**15, None) == 2 ** (backoff.MAX_RETRIES + 1)
 
 
 def test_jitter_varies_each_wait_by_at_most_its_share():

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from delayq.errors import InvalidInput, Reject, RetryAfter, Verdict
+from delayq.errors import InvalidInput, PayloadMismatch, Reject, RetryAfter, UnreadableEnvelope, Verdict
+from delayq.model.envelope import Envelope, encode_envelope, parse
+from delayq.model.message import Message
 from delayq.model.outcome import (
     MAX_ERROR_CHARS,
     Dead,
@@ -52,12 +54,26 @@ class Mute(Exception):
     ],
 )
 def test_handler_error_decides_the_outcome(error: BaseException, outcome: Any):
-    assert of_error(error) == outcome
+    assert of_error(error, None) == outcome
+
+
+@pytest.mark.parametrize("error", [UnreadableEnvelope("cut"), PayloadMismatch("no number")])
+def test_unreadable_payload_is_a_verdict_on_its_own_message_only(error: Exception):
+    created, envelope = parse(b"1700000000000" + encode_envelope("x", 3))
+    message = Message(None, "a", created, envelope, created, None, created, created, "r")
+    assert isinstance(of_error(error, message), Failed)
+
+    def reader(_: Envelope) -> Any:
+        raise error
+
+    with pytest.raises(type(error)):
+        message.read(reader)
+    assert isinstance(of_error(error, message), Dead)
 
 
 @pytest.mark.parametrize("delay", [-1, float("nan"), "soon", None])
 def test_retry_after_with_an_invalid_delay_is_a_failure_that_says_so(delay: Any):
-    outcome = of_error(RetryAfter(delay))
+    outcome = of_error(RetryAfter(delay), None)
     assert isinstance(outcome, Failed)
     assert outcome.delay_ms is None
     assert outcome.error.startswith(f"InvalidTime: delay {delay!r} is not")

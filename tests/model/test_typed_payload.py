@@ -203,10 +203,11 @@ def test_payload_of_another_shape_is_a_mismatch_that_names_the_field(wanted: Any
         pytest.fail(f"it was called with {payload}")
 
     handler.__annotations__["payload"] = wanted
+    message = message_of(payload)
     with pytest.raises(PayloadMismatch) as raised:
-        given(handler, payload)
+        adapt(handler)(message)
     assert told in str(raised.value)
-    outcome = of_error(raised.value)
+    outcome = of_error(raised.value, message)
     assert isinstance(outcome, Dead)
     assert (outcome.reason, outcome.counted) == ("payload-mismatch", True)
 

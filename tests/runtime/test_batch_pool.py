@@ -208,6 +208,7 @@ class Fake:
     """A delivery, as the pool sees it."""
 
     is_suspect = False
+    payload = "x"
 
     def __init__(self, id: str) -> None:
         self.id = id

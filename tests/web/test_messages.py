@@ -333,5 +333,5 @@ def test_message_shows_its_attempts_and_used_retries(enter: Enter, queue: Queue)
     queue.send("x", id="a", max_retries=5)
     for counts in (False, False, False, True):
         (message,) = queue.receive(wait=5)
-        queue.settle(message, of_error(RetryAfter(0, counts=counts)))
+        queue.settle(message, of_error(RetryAfter(0, counts=counts), message))
     assert "attempts 4 retries used 1 of 5" in words(enter().get(f"{MESSAGES}/a").text)

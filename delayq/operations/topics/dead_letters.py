@@ -10,6 +10,7 @@ from delayq.errors import InvalidInput
 from delayq.model.outcome import error_text
 from delayq.model.positions import Place, order
 from delayq.model.record import DeadRecord, Record, table, text_of
+from delayq.model.text import decode_count
 from delayq.model.validation import check_limit
 from delayq.operations.topics.group_admin import consumers
 from delayq.operations.topics.group_read import check_record
@@ -24,6 +25,9 @@ class DeadPage(NamedTuple):
 
     letters: list[DeadRecord]
     after: Place | None
+
+
+_FIELDS = ("of", "consumer", "deliveries", "reason", "errors")
 
 
 def dead_letter(
@@ -90,8 +94,8 @@ def _dead_records(topic: str, shard: int, entries: Sequence[Entry]) -> list[Dead
 
 
 def _dead_record(topic: str, entry_id: str, fields: Sequence[bytes], shard: int) -> DeadRecord:
-    told = table(fields[:10])
-    deliveries = int(told["deliveries"])
+    told = dict.fromkeys(_FIELDS, b"") | table(fields[:10])  # another program may have appended it
+    deliveries = decode_count(told["deliveries"])
     record = Record(topic, text_of(told["of"]), fields[10:], deliveries, shard)
     errors = text_of(told["errors"]).splitlines()
     return DeadRecord(entry_id, record, text_of(told["consumer"]), deliveries, text_of(told["reason"]), errors)

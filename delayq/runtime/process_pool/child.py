@@ -103,7 +103,7 @@ def _run(handle: Callable[[Any], Any], message: Message) -> bytes:
         try:
             outcome = oc.of_return(handle(message))
         except BaseException as error:  # noqa: BLE001  # SystemExit, too: a handler must not end its process
-            outcome = oc.of_error(error)
+            outcome = oc.of_error(error, message)
     trace = cause = None
     if isinstance(outcome, oc.Failed) and outcome.cause is not None:
         trace, cause, outcome = _trace(outcome.cause), _packed(outcome.cause), replace(outcome, cause=None)

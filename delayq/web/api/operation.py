@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from delayq.errors import InvalidInput
+from delayq.model.envelope import MAX_DEPTH, nests_too_deep
 from delayq.model.text import printable_id
 from delayq.web import path_params, request_body
 from delayq.web.api.idempotency import KeptAnswers
@@ -137,6 +138,8 @@ def _query(items: list[tuple[str, str]], kind: type[T]) -> T:
 
 
 def _body(body: bytes, kind: type[T]) -> T:
+    if nests_too_deep(body):
+        raise InvalidInput(f"the body nests lists and objects more than {MAX_DEPTH} levels deep: flatten it")
     try:
         return msgspec.json.decode(body or b"{}", type=kind)
     except msgspec.ValidationError as error:

@@ -224,7 +224,9 @@ class Together:
 
     def end(self, is_urgent: bool, message: Message, handed: Handed, verdict: str) -> None:
         """A handler ends."""
-        outcome = {"done": oc.DONE, "failed": oc.of_return(False), "unwanted": oc.of_error(Reject("unwanted"))}[verdict]
+        outcome = {"done": oc.DONE, "failed": oc.of_return(False), "unwanted": oc.of_error(Reject("unwanted"), None)}[
+            verdict
+        ]
         with self.at_urgent(is_urgent):
             self.both(
                 "settle",
