@@ -2,7 +2,8 @@
 --
 -- This happens once: nothing is changed unless the slot that the caller believes to be armed still is. So a redelivered
 -- occurrence, a second consumer or a repeated call arms nothing again. An occurrence that has not been handed out is
--- withdrawn with its slot, unless somebody has moved it. A slot whose id another message has is not armed: the caller chooses another time.
+-- withdrawn with its slot, unless somebody has moved it. If another message has the id of the slot to arm, the caller
+-- chooses another slot.
 --
 -- State    (none), garbage -> pending; the one withdrawn: pending, ready -> garbage
 -- KEYS[1]  schedules  hash  name -> envelope of its occurrences
@@ -31,15 +32,14 @@
 -- ARGV[9]  missed     0..101 skipped slots, to be counted
 -- Returns  1; nothing was changed if 0, as another slot is armed, or 2, as another message has the id `next_id`
 -- Cost     O(log n)
-local now, name, id = clock(ARGV[1]), ARGV[2], ARGV[7]
-if tonumber(redis.call('ZSCORE', KEYS[2], name) or '') ~= tonumber(ARGV[3]) then return 0 end
+local now, name, id, armed = clock(ARGV[1]), ARGV[2], ARGV[7], tonumber(ARGV[3])
+if tonumber(redis.call('ZSCORE', KEYS[2], name) or '') ~= armed then return 0 end
 if id ~= '' and id == ARGV[4] and redis.call('HGET', KEYS[1], name) == ARGV[5] then return 1 end -- it has run before
 local note, before, withdrawn = ledger(KEYS[14], KEYS[15], now), head(KEYS[3]), {}
-for _, place in ipairs(ARGV[4] == '' and {} or {KEYS[3], KEYS[4]}) do
-  if tonumber(redis.call('ZSCORE', place, ARGV[4]) or '') == tonumber(ARGV[3]) then withdrawn[#withdrawn + 1] = place end
-end
-local others = {KEYS[6], KEYS[7], KEYS[8], KEYS[3], KEYS[4]}
-if id == ARGV[4] and #withdrawn > 0 then others = {KEYS[6], KEYS[7], KEYS[8]} end -- it is sent again
+if tonumber(redis.call('ZSCORE', KEYS[3], ARGV[4]) or -2) == armed then withdrawn = {KEYS[3]} end
+if tonumber(redis.call('ZSCORE', KEYS[4], ARGV[4]) or -2) == armed then withdrawn = {KEYS[4], unpack(withdrawn)} end
+local is_again = id == ARGV[4] and #withdrawn > 0
+local others = is_again and {KEYS[6], KEYS[7], KEYS[8]} or {KEYS[6], KEYS[7], KEYS[8], KEYS[3], KEYS[4]}
 if id ~= '' and #where(id, others) > 0 then return 2 end
 if id ~= '' then redis.call('SET', KEYS[13], stamp(now) .. ARGV[8]) end
 if #withdrawn > 0 then

@@ -350,7 +350,8 @@ def go_on(context: QueueContext, message_ids: Collection[str]) -> Operation[None
             # Changes nothing if another slot was armed meanwhile.
             yield from _arm(context, waited, partial(_next_of_lost, context, now))
     except DelayqError as error:  # the message stays as it is
-        log.warning("schedules not armed", queue=context.name, schedules=names[:10], error=str(error))
+        for name in names:
+            log.warning("schedule not armed", queue=context.name, schedule=name, error=str(error))
 
 
 def gone(context: QueueContext, slots: dict[str, int], now_ms: int) -> Operation[dict[str, int]]:
