@@ -2,7 +2,8 @@
 --
 -- This happens once: nothing is changed unless the slot that the caller believes to be armed still is. So a redelivered
 -- occurrence, a second consumer or a repeated call arms nothing again. An occurrence that has not been handed out is
--- withdrawn with its slot.
+-- withdrawn with its slot, unless somebody has moved it. If another message has the id of the slot to arm, the caller
+-- chooses another slot.
 --
 -- State    (none), garbage -> pending; the one withdrawn: pending, ready -> garbage
 -- KEYS[1]  schedules  hash  name -> envelope of its occurrences
@@ -29,21 +30,23 @@
 -- ARGV[7]  next_id    the occurrence to send; '' for none
 -- ARGV[8]  envelope   of that occurrence
 -- ARGV[9]  missed     0..101 skipped slots, to be counted
--- Returns  1; 0 if another slot is armed, and nothing was changed
+-- Returns  1; nothing was changed if 0, as another slot is armed, or 2, as another message has the id `next_id`
 -- Cost     O(log n)
-local now, name, id = clock(ARGV[1]), ARGV[2], ARGV[7]
-if tonumber(redis.call('ZSCORE', KEYS[2], name) or '') ~= tonumber(ARGV[3]) then return 0 end
+local now, name, id, armed = clock(ARGV[1]), ARGV[2], ARGV[7], tonumber(ARGV[3])
+if tonumber(redis.call('ZSCORE', KEYS[2], name) or '') ~= armed then return 0 end
 if id ~= '' and id == ARGV[4] and redis.call('HGET', KEYS[1], name) == ARGV[5] then return 1 end -- it has run before
-local note, withdrawn = ledger(KEYS[14], KEYS[15], now), ARGV[4] == '' and {} or where(ARGV[4], {KEYS[3], KEYS[4]})
-local before, there = head(KEYS[3]), #where(id, {KEYS[6], KEYS[7], KEYS[8]}) > 0
-if id ~= ARGV[4] then there = there or #where(id, {KEYS[3], KEYS[4]}) > 0 end -- else the occurrence is sent again
-local sends = id ~= '' and not there
-if sends then redis.call('SET', KEYS[13], stamp(now) .. ARGV[8]) end
+local note, before, withdrawn = ledger(KEYS[14], KEYS[15], now), head(KEYS[3]), {}
+if tonumber(redis.call('ZSCORE', KEYS[3], ARGV[4]) or -2) == armed then withdrawn = {KEYS[3]} end
+if tonumber(redis.call('ZSCORE', KEYS[4], ARGV[4]) or -2) == armed then withdrawn = {KEYS[4], unpack(withdrawn)} end
+local is_again = id == ARGV[4] and #withdrawn > 0
+local others = is_again and {KEYS[6], KEYS[7], KEYS[8]} or {KEYS[6], KEYS[7], KEYS[8], KEYS[3], KEYS[4]}
+if id ~= '' and #where(id, others) > 0 then return 2 end
+if id ~= '' then redis.call('SET', KEYS[13], stamp(now) .. ARGV[8]) end
 if #withdrawn > 0 then
   local known, reason = {KEYS[9], KEYS[10]}, 'its schedule has changed'
   discard(withdrawn, KEYS[5], known, KEYS[11], {ARGV[4]}, now, note, 'cancelled', reason)
 end
-if sends then
+if id ~= '' then
   move({KEYS[5]}, KEYS[3], {ARGV[6], id}, function()
     count(KEYS[11], 'sent', 1)
     if note then note(id, 'sent', nil, ARGV[6]) end
@@ -57,5 +60,5 @@ else
   put(KEYS[2], {ARGV[6], name})
 end
 if ARGV[9] ~= '0' then count(KEYS[11], 'slots_missed', ARGV[9]) end
-if sends and tonumber(ARGV[6]) < before then ring(KEYS[12]) end
+if id ~= '' and tonumber(ARGV[6]) < before then ring(KEYS[12]) end
 return 1

@@ -37,7 +37,7 @@ def cancel(context: QueueContext, message_id: str) -> Operation[Any]:
     yield from context.opened()
     cancelled = yield from execute(context.shard(message_id).cancel(message_id))
     if cancelled == "cancelled":
-        yield from schedule_chain.go_on(context, message_id)
+        yield from schedule_chain.go_on(context, [message_id])
     return cancelled
 
 
@@ -48,7 +48,10 @@ def reschedule(context: QueueContext, message_id: str, delay: Seconds | None, at
         raise InvalidInput("reschedule needs delay= or at=")
     due = due_word(delay, at)
     yield from context.opened()
-    return (yield from execute(context.shard(message_id).reschedule(message_id, due)))
+    rescheduled = yield from execute(context.shard(message_id).reschedule(message_id, due))
+    if rescheduled == "rescheduled":
+        yield from schedule_chain.go_on(context, [message_id])
+    return rescheduled
 
 
 def pause(context: QueueContext, seconds: Seconds | None = None) -> Operation[None]:
@@ -94,7 +97,7 @@ def bury(context: QueueContext, message_id: str, reason: str) -> Operation[Any]:
     yield from context.opened()
     buried = yield from execute(context.shard(message_id).bury(message_id, error_text(reason) or BURIED))
     if buried == "buried":
-        yield from schedule_chain.go_on(context, message_id)
+        yield from schedule_chain.go_on(context, [message_id])
     return buried
 
 

@@ -47,8 +47,9 @@ def open_messages(
     dead: list[MessageInfo] = []
     if settlements or buried or following:  # a stale receipt here means that the message has already moved on
         graves = [call for call, _ in buried]
-        replies = yield [*(each.call for each in following), *settlements, *graves]  # arm before settling as skipped
-        schedule_chain.note(context, following, replies)
+        arming = [each.move.call(context) for each in following]
+        replies = yield [*arming, *settlements, *graves]  # arm before settling as skipped
+        yield from schedule_chain.note(context, following, replies)
         told = zip(buried, replies[len(replies) - len(buried) :], strict=True)
         dead = [info(died_ms) for (_, info), died_ms in told if isinstance(died_ms, int) and died_ms >= 0]
     if doubtful := [message for each in opened for message in each.doubtful if message.id not in late]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import random
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ from delayq.model.envelope import Envelope, parse
 from delayq.model.occurrence import (
     FINISHED,
     HOME,
+    PAUSED,
     Occurrence,
     occurrence,
     occurrence_id,
@@ -22,15 +24,51 @@ from delayq.model.occurrence import (
 )
 from delayq.model.outcome import error_text
 from delayq.model.slots import Slots
+from delayq.model.text import is_foreign_id
+from delayq.model.units import MAX_TIME_MS
 from delayq.operations.byte_budget import DOWN_BYTES, GUESS_BYTES, trips
 from delayq.operations.queue_context import QueueContext, server_ms
-from delayq.protocol.command import Command, identity
+from delayq.protocol.command import Command, Raw, identity
 from delayq.protocol.operation import Operation, execute, unwrap
 from delayq.protocol.queue_commands import QueueCommands
 
 PAGE = 100
 NEAR_MS = 60_000  # a schedule whose slot is this near is left alone
 MAX_COUNTED = 100  # skipped slots that are counted at once
+TAKEN = 2  # the reply of `enqueue_occurrence` if another message has the id of the slot
+ASIDE_MS = (2_000, 120_000, 7_200_000)  # a slot whose id is taken is later by up to half of this
+MOST_SLOTS_TRIED = 100
+
+
+class Move(NamedTuple):
+    """A schedule's move to another slot.
+
+    Attributes:
+        armed: the slot that must be armed, or nothing is changed; "" for none.
+        slot: the slot to arm, or PAUSED or FINISHED; "" to remove the schedule.
+        envelope: of its occurrences; None if none is to be sent.
+        withdrawn: the id of the occurrence to withdraw; "" for none.
+        record: the schedule, to store; empty to keep the stored one.
+        missed: skipped slots, to be counted.
+    """
+
+    name: str
+    armed: Raw
+    slot: Raw
+    envelope: Envelope | None = None
+    withdrawn: str = ""
+    record: bytes = b""
+    missed: int = 0
+
+    def call(self, context: QueueContext) -> Command[int]:
+        """Return the call that makes the move; its reply is 1, 0 if another slot is armed, or TAKEN."""
+        to_id, sealed = "", b""
+        if self.envelope is not None and isinstance(self.slot, int) and self.slot > PAUSED:
+            to_id = occurrence_id(self.name, self.slot, len(context.shards))
+            sealed = with_slot(self.envelope, self.slot)
+        return home(context).enqueue_occurrence(
+            self.name, self.armed, self.withdrawn, self.record, self.slot, to_id, sealed, self.missed
+        )
 
 
 class Following(NamedTuple):
@@ -38,13 +76,13 @@ class Following(NamedTuple):
 
     Attributes:
         message_id, schedule: of the occurrence.
-        call: arms the next one.
+        move: arms the next one.
         is_skipped: whether this one is too late to be handled.
     """
 
     message_id: str
     schedule: str
-    call: Command[int]
+    move: Move
     is_skipped: bool
 
 
@@ -71,15 +109,17 @@ def following(context: QueueContext, handed: Sequence[tuple[Delivery[Any], Occur
         if envelope is None or plan != of.plan:
             continue
         now_ms = int(message.handed_ms)
-        is_skipped = message.attempt == 1 and of.plan.skips(of.slot_ms, now_ms)  # a retry began in time
-        call = _guarded(context, of, partial(next_of, context, of, envelope, now_ms, is_skipped))
-        if call is not None:
-            found.append(Following(message.id, of.name, call, is_skipped))
+        is_skipped = message.attempt == 1 and of.plan.skips(message.due_ms, now_ms)  # a retry began in time
+        move = _guarded(context, of, partial(next_of, context, of, envelope, now_ms, is_skipped))
+        if move is not None:
+            if is_skipped:
+                line.warning("slot skipped", late=(now_ms - message.due_ms) / 1000, others=move.missed - 1)
+            found.append(Following(message.id, of.name, move, is_skipped))
     return found
 
 
-def _guarded(context: QueueContext, of: Occurrence, make: Callable[[], Command[int] | None]) -> Command[int] | None:
-    """Return the call that arms a schedule; log why there is none if its plan, as stored, breaks the calculation."""
+def _guarded(context: QueueContext, of: Occurrence, make: Callable[[], Move | None]) -> Move | None:
+    """Return the move that arms a schedule; log why there is none if its plan, as stored, breaks the calculation."""
     try:
         return make()
     except Exception as error:  # noqa: BLE001  # another program may have stored any plan; other schedules continue
@@ -87,24 +127,54 @@ def _guarded(context: QueueContext, of: Occurrence, make: Callable[[], Command[i
         return None
 
 
-def next_of(
-    context: QueueContext, handed: Occurrence, envelope: Envelope, now_ms: int, is_skipped: bool
-) -> Command[int]:
-    """Return the call that arms the occurrence after one handed out at `now_ms`, or finishes the schedule."""
+def next_of(context: QueueContext, handed: Occurrence, envelope: Envelope, now_ms: int, is_skipped: bool) -> Move:
+    """Return the move to the occurrence after one handed out at `now_ms`, or to the end of the schedule."""
     name, slot, plan = handed.name, handed.slot_ms, handed.plan
     slots = plan.slots(context.name, name)
     following = plan.following(slots, slot, now_ms)
-    said = log.bind(queue=context.name, schedule=name)
-    passed_over = 0 if plan.missed == "all" else _between(slots, slot, following or now_ms)
-    missed = passed_over + is_skipped
-    if is_skipped:
-        said.warning("slot skipped", late=(now_ms - slot) / 1000, others=passed_over)
+    missed = is_skipped + (0 if plan.missed == "all" else _between(slots, slot, following or now_ms))
     if following is None:
-        said.info("schedule finished")
-        return home(context).enqueue_occurrence(name, slot, "", b"", FINISHED, missed=missed)
-    new_id = occurrence_id(name, following, len(context.shards))
-    sealed = with_slot(envelope, following)
-    return home(context).enqueue_occurrence(name, slot, "", b"", following, new_id, sealed, missed)
+        log.info("schedule finished", queue=context.name, schedule=name)
+        return Move(name, slot, FINISHED, missed=missed)
+    return Move(name, slot, following, envelope, missed=missed)
+
+
+def aside(context: QueueContext, move: Move) -> Operation[int]:
+    """Arm a slot whose id is TAKEN: a little later if another message has the id, as that must not be lost.
+
+    If an occurrence has the id, the slot has run, or somebody has moved it: then the next slot is armed.
+
+    Returns:
+        1; or 0 if another client was faster.
+
+    Raises:
+        DelayqError: all ids that were tried belong to other messages.
+    """
+    plan, slot, shards = plan_of(move.envelope), move.slot, len(context.shards)
+    assert plan is not None
+    assert isinstance(slot, int)
+    after = plan.slots(context.name, move.name).after
+    for _ in range(MOST_SLOTS_TRIED):
+        taken = slot
+        try:
+            following = after(slot)
+        except Exception as error:  # as in _guarded
+            raise DelayqError(f"the slots of schedule {move.name!r} cannot be computed: {error_text(error)}") from error
+        for most in ASIDE_MS:
+            message_id = occurrence_id(move.name, taken, shards)
+            stored: list[bytes | None] = yield from execute(home(context).envelopes([message_id]))
+            room = min(most, (following or MAX_TIME_MS) - slot) // 2
+            if room < 1 or (stored[0] is not None and _is_occurrence(message_id, stored[0])):
+                break
+            taken = slot + random.randint(1, room)  # nobody can take all of these ids
+            reply = yield from execute(move._replace(slot=taken).call(context))
+            if reply != TAKEN:
+                return reply
+        slot = FINISHED if following is None else following
+        reply = yield from execute(move._replace(slot=slot).call(context))
+        if reply != TAKEN:
+            return reply
+    raise DelayqError(f"the ids of {MOST_SLOTS_TRIED} slots of schedule {move.name!r} are those of other messages")
 
 
 def _between(slots: Slots, first: int, last: int) -> int:
@@ -120,19 +190,25 @@ def home(context: QueueContext) -> QueueCommands:
     return context.shards[HOME]
 
 
-def note(context: QueueContext, handed: Sequence[Following], replies: Sequence[object]) -> None:
-    """Log why next occurrences were not sent; a consumer revives their schedules within a minute.
+def note(context: QueueContext, handed: Sequence[Following], replies: Sequence[object]) -> Operation[None]:
+    """Arm other slots for those whose ids are taken, and log why next occurrences were not sent.
+
+    A consumer revives their schedules within a minute.
 
     Args:
         replies: the first are those of the calls that arm them.
     """
     for each, reply in zip(handed, replies, strict=False):
-        if isinstance(reply, DelayqError):
-            log.error("schedule not armed", queue=context.name, schedule=each.schedule, error=str(reply))
+        try:
+            if reply == TAKEN:
+                yield from aside(context, each.move)
+            unwrap(reply)
+        except DelayqError as error:
+            log.error("schedule not armed", queue=context.name, schedule=each.schedule, error=str(error))
 
 
 def revive(context: QueueContext) -> Operation[int]:
-    """Arm schedules whose occurrence is gone: cancelled, purged, or lost with its payload; return how many.
+    """Arm schedules whose occurrence is gone: cancelled, purged, moved, or lost with its payload; return how many.
 
     A call checks one page of them. `QueueContext.next_armed` is where the next call begins, 0 after the last page. The
     lost occurrence is not restored; the next slot is armed. A schedule that cannot be armed does not stop the others.
@@ -146,7 +222,7 @@ def revive(context: QueueContext) -> Operation[int]:
     now, rows = unwrap(counts).now_ms, unwrap(page)
     if rows is None:
         return 0
-    lost = yield from gone(context, {name: slot for name, slot in rows if slot <= now})
+    lost = yield from gone(context, {name: slot for name, slot in rows if slot <= now}, now)
     arm = partial(_next_of_lost, context, now)
     revived, errors = yield from _arm(context, lost, arm, "schedule revived")
     if all(slot <= now for _, slot in rows):
@@ -199,26 +275,23 @@ def _is_stored_after(now_ms: int, envelope: bytes) -> bool:
         return False
 
 
-def _next_of_lost(context: QueueContext, now_ms: int, lost: Occurrence, envelope: Envelope) -> Command[int]:
+def _next_of_lost(context: QueueContext, now_ms: int, lost: Occurrence, envelope: Envelope) -> Move:
     return next_of(context, lost, envelope, now_ms, False)
 
 
-def _nearest(context: QueueContext, now_ms: int, armed: Occurrence, envelope: Envelope) -> Command[int] | None:
-    """Return the call that arms the next slot from now instead of one more than a period later."""
+def _nearest(context: QueueContext, now_ms: int, armed: Occurrence, envelope: Envelope) -> Move | None:
+    """Return the move to the next slot from now instead of one more than a period later."""
     after, shards = armed.plan.slots(context.name, armed.name).after, len(context.shards)
     slot = after(now_ms)
     if slot is None or armed.slot_ms <= slot or armed.slot_ms <= (after(slot) or armed.slot_ms):
         return None
-    withdrawn, new_id = (occurrence_id(armed.name, each, shards) for each in (armed.slot_ms, slot))
-    return home(context).enqueue_occurrence(
-        armed.name, armed.slot_ms, withdrawn, b"", slot, new_id, with_slot(envelope, slot)
-    )
+    return Move(armed.name, armed.slot_ms, slot, envelope, occurrence_id(armed.name, armed.slot_ms, shards))
 
 
 def _arm(
     context: QueueContext,
     slots: dict[str, int],
-    arm: Callable[[Occurrence, Envelope], Command[int] | None],
+    arm: Callable[[Occurrence, Envelope], Move | None],
     event: str = "",
 ) -> Operation[tuple[int, list[DelayqError]]]:
     """Arm other slots than these with `arm`; return how many were armed, and the errors of the others.
@@ -231,57 +304,73 @@ def _arm(
         return 0, []
     key = home(context).keys.schedules
     records = yield [Command(key, ("HGET", key, name), identity) for name in slots]
-    calls = {}
+    moves: dict[str, Move] = {}
     for (name, slot), record in zip(slots.items(), map(unwrap, records), strict=True):
         envelope = opened(record)
         plan = plan_of(envelope)
         if envelope is None or plan is None:
             continue
         of = Occurrence(name, slot, plan)
-        if call := _guarded(context, of, partial(arm, of, envelope)):
-            calls[name] = call
+        if move := _guarded(context, of, partial(arm, of, envelope)):
+            moves[name] = move
     count, errors = 0, []
-    for name, reply in zip(calls, (yield list(calls.values())) if calls else [], strict=True):
+    replies = (yield [move.call(context) for move in moves.values()]) if moves else []
+    for (name, move), reply in zip(moves.items(), replies, strict=True):
         line = log.bind(queue=context.name, schedule=name)
-        if isinstance(reply, DelayqError):
-            errors.append(reply)
-            line.error("schedule not armed", error=str(reply))
-        elif reply:  # otherwise another client was faster
+        try:
+            reply = (yield from aside(context, move)) if reply == TAKEN else unwrap(reply)  # noqa: PLW2901
+        except DelayqError as error:
+            errors.append(error)
+            line.error("schedule not armed", error=str(error))
+            continue
+        if reply == 1:  # otherwise another client was faster
             count += 1
             if event:
                 line.warning(event, slot_ms=slots[name])
     return count, errors
 
 
-def go_on(context: QueueContext, message_id: str) -> Operation[None]:
-    """Arm the slot after one whose occurrence was cancelled or buried, so that only that slot is left out.
+def go_on(context: QueueContext, message_ids: Collection[str]) -> Operation[None]:
+    """Arm the slots after those whose occurrences were cancelled, buried, moved or replaced, so that no other is lost.
 
     If this fails, a consumer does it within a minute, in `revive`, as it does after a purge.
     """
-    found = slot_of(message_id, len(context.shards))
-    if found is None:
+    shards = len(context.shards)
+    like_slots = (each for each in message_ids if "@" in each and not is_foreign_id(each))
+    slots = {found for each in like_slots if (found := slot_of(each, shards))}
+    if not slots:
         return
-    (name, slot), key = found, home(context).keys.armed
+    names, key = sorted({name for name, _ in slots}), home(context).keys.armed
     try:
-        (armed,) = yield from execute(Command(key, ("ZMSCORE", key, name), list))
-        if armed is None or float(armed) != slot:
-            return
-        now = yield from server_ms(context)
-        # Changes nothing if another slot was armed meanwhile.
-        yield from _arm(context, {name: slot}, partial(_next_of_lost, context, now))
-    except DelayqError as error:  # the message stays cancelled
-        log.warning("schedule not armed", queue=context.name, schedule=name, error=str(error))
+        scores = yield from execute(Command(key, ("ZMSCORE", key, *names), list))
+        armed = {name: float(score) for name, score in zip(names, scores, strict=True) if score is not None}
+        waited = {name: slot for name, slot in slots if armed.get(name) == slot}
+        if waited:
+            now = yield from server_ms(context)
+            # Changes nothing if another slot was armed meanwhile.
+            yield from _arm(context, waited, partial(_next_of_lost, context, now))
+    except DelayqError as error:  # the message stays as it is
+        for name in names:
+            log.warning("schedule not armed", queue=context.name, schedule=name, error=str(error))
 
 
-def gone(context: QueueContext, slots: dict[str, int]) -> Operation[dict[str, int]]:
-    """Return the armed slots whose occurrence does not exist, or whose id belongs to another message."""
+def gone(context: QueueContext, slots: dict[str, int], now_ms: int) -> Operation[dict[str, int]]:
+    """Return the past armed slots that do not wait for a consumer.
+
+    Their occurrence does not exist, has been moved to a later time, or has been running for some time, or its id
+    belongs to another message.
+    """
     if not slots:
         return {}
     scripts = home(context)
     ids = [occurrence_id(name, slot, len(context.shards)) for name, slot in slots.items()]
-    keys = [scripts.keys.pending, scripts.keys.ready, scripts.keys.unack, scripts.keys.retry]
+    keys = [scripts.keys.pending, scripts.keys.ready, scripts.keys.retry, scripts.keys.unack]
     found = [unwrap(reply) for reply in (yield [Command(key, ("ZMSCORE", key, *ids), list) for key in keys])]
-    there = {each for each, *scores in zip(ids, *found, strict=True) if scores != [None] * len(keys)}
+    there = set()
+    for each, slot, *waiting, running in zip(ids, slots.values(), *found, strict=True):
+        begins = running is not None and slot > now_ms - NEAR_MS  # whoever has taken it may be about to arm the next
+        if begins or any(due is not None and float(due) <= now_ms for due in waiting):
+            there.add(each)
     others = set[str]()
     for few in trips(((each, int(GUESS_BYTES)) for each in there), PAGE, DOWN_BYTES):
         envelopes: list[bytes | None] = yield from execute(scripts.envelopes(few))

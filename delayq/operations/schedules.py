@@ -30,7 +30,7 @@ from delayq.model.validation import check_limit, check_schedule_name
 from delayq.operations import configure
 from delayq.operations.encode import EncodedMessage
 from delayq.operations.queue_context import QueueContext, time_call
-from delayq.operations.schedule_chain import home, opened
+from delayq.operations.schedule_chain import TAKEN, Move, aside, home, opened
 from delayq.operations.send import send_encoded
 from delayq.protocol.command import Command, identity
 from delayq.protocol.operation import Operation, execute, unwrap
@@ -157,7 +157,7 @@ def remove(context: QueueContext, name: str) -> Operation[bool]:
         if stored.record is None and not stored.armed:
             return tried
         tried = True
-        if (yield from execute(_arm(context, name, stored, b"", ""))):
+        if (yield from _arm(context, name, stored, b"", "")):
             return True
 
 
@@ -256,22 +256,17 @@ def _move(
         if slot is None:
             raise InvalidInput(f"schedule {name!r} has no further slots: add it with a later end or another expression")
         unchanged = slot == stored.slot_ms and record in (b"", stored.record)
-        if unchanged or (yield from execute(_arm(context, name, stored, record, slot))):
+        if unchanged or (yield from _arm(context, name, stored, record, slot)):
             return True
 
 
-def _arm(context: QueueContext, name: str, stored: Stored, record: bytes, slot: int | str) -> Command[int]:
-    shards, withdrawn = len(context.shards), ""
+def _arm(context: QueueContext, name: str, stored: Stored, record: bytes, slot: int | str) -> Operation[int]:
+    withdrawn = ""
     if stored.slot_ms is not None and stored.slot_ms > PAUSED:
-        withdrawn = occurrence_id(name, stored.slot_ms, shards)
-    envelope = opened(record or stored.record)
-    if slot in ("", PAUSED, FINISHED) or envelope is None:
-        return home(context).enqueue_occurrence(name, stored.armed, withdrawn, record, slot)
-    assert isinstance(slot, int)
-    new_id = occurrence_id(name, slot, shards)
-    return home(context).enqueue_occurrence(
-        name, stored.armed, withdrawn, record, slot, new_id, with_slot(envelope, slot)
-    )
+        withdrawn = occurrence_id(name, stored.slot_ms, len(context.shards))
+    move = Move(name, stored.armed, slot, opened(record or stored.record), withdrawn, record)
+    reply = yield from execute(move.call(context))
+    return (yield from aside(context, move)) if reply == TAKEN else reply
 
 
 def _read(context: QueueContext, name: str) -> Operation[Stored]:

@@ -12,7 +12,7 @@ from delayq.model.delivery import Outgoing, SentMessage
 from delayq.model.middleware import Sending
 from delayq.model.text import plural
 from delayq.model.units import from_ms
-from delayq.operations import configure
+from delayq.operations import configure, schedule_chain
 from delayq.operations.byte_budget import UP_BYTES, trips
 from delayq.operations.encode import EncodedMessage, encode_all, listed, no_outgoing
 from delayq.operations.inspect import find_all
@@ -101,6 +101,8 @@ def send_encoded(
     if None in results:
         yield from _find_existing(context, encoded, range(len(encoded)), results)
         raise_duplicates(encoded, results)
+    if replaced := [each.id for each in encoded if each.on_conflict == "replace"]:
+        yield from schedule_chain.go_on(context, replaced)
     return results  # type: ignore[return-value]  # none of them is None any more
 
 

@@ -13,7 +13,7 @@ from delayq.model.backoff import DEFAULT_BACKOFF
 from delayq.model.delivery import Death, Delivery
 from delayq.model.lease_clock import lease_now
 from delayq.model.units import Seconds, delay_ms, lease_ms
-from delayq.operations import key_slots
+from delayq.operations import key_slots, schedule_chain
 from delayq.operations.encode import encode_then
 from delayq.operations.queue_context import QueueContext
 from delayq.protocol.command import Command
@@ -33,6 +33,7 @@ def settle(context: QueueContext, settled: Sequence[tuple[D, oc.Outcome]]) -> Op
     results: list[bool | DelayqError] = [False] * len(settled)
     calls: list[Command[Any]] = []
     targets: list[Sequence[int]] = []
+    replaced: list[str] = []
     for call, positions in _settlements(context, settled, results):
         calls.append(call)
         targets.append(positions)
@@ -50,6 +51,7 @@ def settle(context: QueueContext, settled: Sequence[tuple[D, oc.Outcome]]) -> Op
             (position,) = positions
             _note(*settled[position], reply)
             results[position] = True
+            replaced += _replaced(settled[position][1])
     ended = (each for each, result in zip(settled, results, strict=True) if not isinstance(result, DelayqError))
     frees: list[Command[Any]] = list(key_slots.freed(context, ended, chained=True))
     if context.is_limited or context.limits_keys:  # otherwise replaced messages hold no slots
@@ -58,7 +60,14 @@ def settle(context: QueueContext, settled: Sequence[tuple[D, oc.Outcome]]) -> Op
     if frees:
         with contextlib.suppress(ServerError):  # the messages are settled, and `look_through` finds unused slots
             yield frees
+    yield from schedule_chain.go_on(context, replaced)
     return results
+
+
+def _replaced(outcome: oc.Outcome) -> list[str]:
+    """Return the ids of messages that an outcome has sent and that may have replaced others."""
+    sent = outcome.encoded if isinstance(outcome, oc.AckAndSend) else None
+    return [each.id for each in sent or () if each.on_conflict == "replace"]
 
 
 def _note(message: Delivery, outcome: oc.Outcome, reply: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import inspect
 from typing import Any
 
@@ -206,8 +207,8 @@ def test_message_with_the_id_of_a_coming_slot_does_not_stop_the_schedule(queue: 
     now.later(2 * MINUTE)
     assert taken(queue) == [at("22:15")]
     now.later(5 * MINUTE)
-    assert taken(queue) == []
-    assert queue.execute(schedule_chain.revive) == 1
+    (slot,) = taken(queue)
+    assert at("22:20") < slot <= at("22:20") + dt.timedelta(seconds=1)
     now.later(5 * MINUTE)
     assert taken(queue) == [at("22:25")]
     mine = queue.get(following)

@@ -51,10 +51,12 @@ PLANS: list[Any] = [
     *(plan(start_ms=value) for value in (-1, MAX_TIME_MS, MAX_TIME_MS + 1)),
     *(plan(end_ms=value) for value in (0, 1, MAX_TIME_MS)),
     *(plan("every 366d", start_ms=MAX_TIME_MS), plan("every 1s", end_ms=1), plan("every " + "9" * 300 + "d"), plan(5)),
+    *(None, True, 5, 1.5, b"{}", [], [plan()], {}, {"when": "every 1s"}),
     *("", "{", "{}", "[]", "null", "[" * 100_000, '{"a":' * 100_000, '{"when":"\\ud800"}', plan("é" * 300), plan("\0")),
 ]
 SLOTS: list[Any] = [
     *(True, False, None, 0, 1, -1, 123, 1.5, float("nan"), float("inf"), b"1", "1", ""),
+    *([], [1], {}, {"a": 1}, [True, [None]]),
     *(2**31, 2**53, 2**63, 2**64 - 1, -(2**63), MAX_TIME_MS - 1, MAX_TIME_MS, MAX_TIME_MS + 1, 1_600_000_000_000),
 ]
 NAMES: list[Any] = [
@@ -72,9 +74,26 @@ NAMES: list[Any] = [
     5,
     b"bob",
     None,
+    ["bob"],
+    {"bob": 1},
 ]
 
-values = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text() | st.binary(max_size=40)
+OTHERS = [
+    *("delayq-", "delayq-task", "delayq-group", "delayq-result", "delayq-expires", "delayq-\0", "delayq-é", "delayq--"),
+    *(
+        "Delayq-Slot",
+        "DELAYQ-SCHEDULE",
+        " DELAYQ-PLAN",
+        "\tdelayq-slot",
+        "\u2003delayq-task",
+        "delayq-slot ",
+        "dElAyQ-plan",
+    ),
+]
+"""Other names that are delayq's own, some of which mean nothing yet."""
+
+single = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text() | st.binary(max_size=40)
+values = single | st.lists(single, max_size=3) | st.dictionaries(st.text(), single, max_size=3)
 
 
 @st.composite
@@ -84,8 +103,8 @@ def messages(draw: Any) -> Foreign:
     headers = {NAME: name, SLOT: slot, PLAN: draw(st.sampled_from(PLANS) | values), "tenant": "acme"}
     for left_out in draw(st.sets(st.sampled_from([NAME, SLOT, PLAN]), max_size=2)):
         del headers[left_out]
-    if draw(st.booleans()):
-        headers[draw(st.sampled_from(["delayq-", "delayq-task", "Delayq-Slot", " DELAYQ-PLAN"]))] = draw(values)
+    reserved = st.sampled_from(OTHERS) | st.text(max_size=9).map("delayq-{}".format)
+    headers |= draw(st.dictionaries(reserved.filter(lambda each: each not in (NAME, SLOT, PLAN)), values, max_size=3))
     own = f"{name}@{slot}" if SLOT in headers else f"{name}@run-1"
     ids = st.sampled_from([own, own, own, own + "~1", own + "~", "bob@123", f"@{slot}", "bob@run-", "@", "a"])
     return Foreign(draw(ids.filter(_can_be_sent)), headers)
@@ -100,6 +119,12 @@ CORPUS = [
     *(Foreign(f"bob@{number}", {NAME: "bob", SLOT: number, PLAN: each}) for number, each in enumerate(PLANS, 1000)),
     *(Foreign(f"run@run-{number}", {NAME: "run", PLAN: each}) for number, each in enumerate(PLANS)),
     *(Foreign(f"{name}@1"[:200], {NAME: name, SLOT: 1, PLAN: plan()}) for name in NAMES),
-    Foreign("variants", {"Delayq-Slot": 1, " DELAYQ-PLAN": b"\xff", "delayq-": None, "delayq-task": 2**63}),
+    *(
+        Foreign(f"{name}@1"[:200], {name: value, NAME: "bob"})
+        for name in OTHERS
+        for value in (2**63, b"\xff", None, [1])
+    ),
+    *(Foreign(f"bob@{slot}", {}) for slot in (0, 1, 123, -1, 2**53, "x", "run-1", "1~1")),
+    Foreign("variants", dict(zip(OTHERS, [1, b"\xff", None, 2**63, True, 0.1, "", *"abcdefgh"], strict=True))),
 ]
 """One of each kind. Ids may repeat."""

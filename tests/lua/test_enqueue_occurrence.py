@@ -55,15 +55,11 @@ def test_removed_schedule_is_not_armed_again(queue):
 
 @pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("state", ["pending", "ready", "unack", "retry", "dead"])
-def test_existing_occurrence_is_unchanged(queue, state):
+def test_slot_whose_id_another_message_has_changes_nothing(queue, state):
     queue.given(schedules={"s": "R"}, armed={"s": NOW}, messages={"s@2": "old"}, **{state: {"s@2": NOW + 7}})
-    assert follow(queue) == 1
-    assert queue.state() == {
-        "schedules": {"s": "R"},
-        "armed": {"s": NEXT},
-        "messages": {"s@2": "old"},
-        state: {"s@2": NOW + 7},
-    }
+    before = queue.state()
+    assert follow(queue) == 2
+    assert queue.state() == before
 
 
 def test_occurrence_in_garbage_is_sent_again(queue):
@@ -117,6 +113,23 @@ def test_repeated_change_that_keeps_the_slot_counts_once(queue):
     queue.enqueue_occurrence("s", NOW, "s@1", b"R2", NOW, "s@1", b"E")
     before = queue.state()
     assert queue.enqueue_occurrence("s", NOW, "s@1", b"R2", NOW, "s@1", b"E") == 1
+    assert queue.state() == before
+
+
+@pytest.mark.same_on_all_servers
+@pytest.mark.parametrize("state", ["pending", "ready"])
+@pytest.mark.parametrize("slot", [{"to": NEXT, "to_id": "s@2", "envelope": b"E"}, {"to": 0}, {"to": ""}], ids=repr)
+def test_occurrence_that_was_moved_is_not_withdrawn(queue, state, slot):
+    queue.given(schedules={"s": "R"}, armed={"s": NOW}, messages={"s@1": "{}"}, **{state: {"s@1": NOW + 9}})
+    assert queue.enqueue_occurrence("s", NOW, "s@1", b"", **slot) == 1
+    assert queue.state()[state]["s@1"] == NOW + 9
+    assert "cancelled" not in queue.state().get("stats", {})
+
+
+def test_changed_schedule_cannot_keep_the_slot_of_an_occurrence_that_was_moved(queue):
+    queue.given(**WAITING | {"pending": {"s@1": NOW + 9}})
+    before = queue.state()
+    assert queue.enqueue_occurrence("s", NOW, "s@1", b"R2", NOW, "s@1", b"new") == 2
     assert queue.state() == before
 
 

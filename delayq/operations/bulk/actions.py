@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from delayq.model.text import encode_id
 from delayq.model.units import MAX_TIME_MS
+from delayq.operations import schedule_chain
 from delayq.operations.inspect import WAITING
 from delayq.operations.manage import BURIED
 from delayq.operations.queue_context import QueueContext
@@ -18,6 +19,9 @@ from delayq.protocol.queue_commands import MAX_MOVED, QueueCommands
 Act: TypeAlias = Callable[[QueueCommands, Sequence[str]], Operation[list[str]]]
 """Acts on up to 250 messages of a shard; returns a word for each, in their order."""
 
+
+_TAKEN_FROM_SCHEDULES = {"cancelled", "buried", "rescheduled"}
+"""The words after which an occurrence does not happen in its slot."""
 
 Due: TypeAlias = Callable[[str, float], int]
 """Returns the new due time of a message, ms, from its id and its present due time."""
@@ -97,5 +101,7 @@ def each(context: QueueContext, act: Act, ids: Sequence[str]) -> Operation[dict[
     for scripts, positions in context.by_shard(range(len(unique)), unique.__getitem__):
         for start in range(0, len(positions), MAX_MOVED):
             some = [unique[position] for position in positions[start : start + MAX_MOVED]]
-            told |= zip(some, (yield from act(scripts, some)), strict=True)
+            words = dict(zip(some, (yield from act(scripts, some)), strict=True))
+            yield from schedule_chain.go_on(context, [one for one in some if words[one] in _TAKEN_FROM_SCHEDULES])
+            told |= words
     return told

@@ -53,8 +53,8 @@ def _wrong(context: QueueContext) -> Operation[dict[str, tuple[str, str, Mend | 
         elif name not in armed:
             found[name] = ("has no next slot: it would never fire", "repair sets its next slot", schedules.resume)
     overdue = {name: slot for name, slot in armed.items() if 0 < slot <= now and name not in found}
-    for name in (yield from schedule_chain.gone(context, overdue)):
-        text = "has lost its next occurrence: it was cancelled, purged, or deleted, or its id is another message's"
+    for name in (yield from schedule_chain.gone(context, overdue, now)):
+        text = "has lost its next occurrence: it was cancelled, purged, moved or deleted, or its id is another's"
         found[name] = (text, "a consumer schedules the next one within a minute", _revive)
     return found
 

@@ -58,6 +58,12 @@ def corrects(mine: Queue, root: Queue) -> None:
     root.send("x", id="b")
     assert [message.id for message in root.receive()] == ["b"]
     assert mine.cancel("b") == "in_flight"
+    moved = root.schedules.add("tick", "@daily").next_id or ""
+    forget_scripts(root)
+    assert mine.reschedule(moved, delay=10**8) == "rescheduled"
+    following = root.schedules.get("tick")
+    assert following is not None
+    assert following.next_id != moved
     assert_whole(root)
 
 
@@ -291,6 +297,10 @@ def schedules(mine: Queue, root: Queue) -> None:
     mine.send("x", id="named")  # looks like a run_now that is repeated after its reply was lost
     assert mine.schedules.remove("tick")
     assert mine.schedules.get("tick") is None
+    first = mine.schedules.add("tock", "@hourly").next_id or ""
+    mine.schedules.remove("tock")
+    root.send("x", id=first, delay=10**8)
+    assert mine.schedules.add("tock", "@hourly").next_id != first
     assert_whole(root)
 
 

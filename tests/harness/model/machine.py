@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from operator import attrgetter
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -16,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from delayq import Message, Queue, backoff, errors
 from delayq.model import lease_clock
 from delayq.model.placement import STATES
+from delayq.operations import schedule_chain
 from delayq.types import QueueStats
 from tests.harness.model import model as expected
 from tests.harness.model.beyond import Beyond, due_and_created, told
@@ -64,6 +66,8 @@ class Life(Beyond, Together, RuleBasedStateMachine):
         self.shards, self.limits = mix["shards"], mix["limits"] if mix["shards"] == 1 else set()
         self._leases = mock.patch.object(lease_clock, "time", self)
         self._leases.start()
+        self._dice = mock.patch.object(schedule_chain, "random", SimpleNamespace(randint=lambda least, _: least))
+        self._dice.start()
         self.queue = self.client_of_queue()
         self.queue.execute(lambda context: context.opened(create=True))
         context = self.queue._context
@@ -108,6 +112,7 @@ class Life(Beyond, Together, RuleBasedStateMachine):
 
     def teardown(self) -> None:
         self._leases.stop()
+        self._dice.stop()
         met.note(self.features)
 
     # One rule, not one per kind: Hypothesis leaves some of many rules out of each program, and few would get far.
@@ -116,8 +121,9 @@ class Life(Beyond, Together, RuleBasedStateMachine):
         kind, given, self.replies.next, self.asks_again = step
         arguments = dict(given)
         if "state" in arguments:  # choose a message in that state, if there is one
-            held = self.model.within(arguments.pop("state") or "")
-            arguments["id"] = held[0].id if held else arguments["id"]
+            state = arguments.pop("state") or ""
+            held = self.occurrences() if state == "schedule" else [m.id for m in self.model.within(state)]
+            arguments["id"] = held[0] if held else arguments["id"]
         getattr(self, kind)(**arguments)
 
     def both(self, verb: str, real: Callable[[], Any], model: Callable[[], Any]) -> Any:

@@ -96,6 +96,8 @@ class Model:
             new.released, new.known = old.released, True
         self.messages[id] = new
         self.counters["replaced" if old else "sent"] += 1
+        if conflict == "replace":
+            self.leave_out(id)
         return new.score, old is None
 
     def there(self, id: str) -> Held | None:
@@ -224,7 +226,7 @@ class Model:
                 there = self.schedules.get(name)
                 if there is None or there.plan != plan:  # it moves nothing
                     continue
-                if is_skipped := not m.past and plan.skips(slot, each.at_us // 1000):
+                if is_skipped := not m.past and plan.skips(each.due, each.at_us // 1000):
                     late.add(each.number)
                 self.arm(name, slot, plan.following(slot, self.now.ms), is_skipped)
         handed = []
@@ -466,22 +468,31 @@ class Model:
     def arm(self, name: str, slot: int, following: int, is_skipped: bool = False) -> None:
         """Arm another occurrence, unless another client has done so meanwhile."""
         there = self.schedules.get(name)
-        if there is None or there.armed != slot:
+        if there is None or there.armed != slot or not (armed := self.free_slot(name, following, there.plan)):
             return
-        there.armed, id = following, self.occurrence(name, following)
+        there.armed, id = armed, self.occurrence(name, armed)
         if slot > 0 and (missed := there.plan.passed_over(slot, following) + is_skipped):  # otherwise nothing was armed
             self.counters["slots_missed"] += missed
-        if self.there(id) is None:
-            self.messages[id] = Held(
-                id,
-                there.payload,
-                "pending",
-                following,
-                self.now.ms,
-                there.max_retries,
-                slot=(name, following, there.plan),
-            )
-            self.counters["sent"] += 1
+        of = (name, armed, there.plan)
+        self.messages[id] = Held(id, there.payload, "pending", armed, self.now.ms, there.max_retries, slot=of)
+        self.counters["sent"] += 1
+
+    def free_slot(self, name: str, slot: int, plan: Plan) -> int | None:
+        """The slot, or another if its id is taken: a millisecond later, or the next one if the slot has had its run."""
+        while (m := self.there(self.occurrence(name, slot))) is not None and not self.waits_for(name, slot):
+            if not self.heard:
+                return None
+            had_its_run = m.slot and m.has_payload
+            if not had_its_run and self.there(self.occurrence(name, slot + 1)) is None:
+                return slot + 1
+            slot = plan.after(slot)
+        return slot
+
+    def waits_for(self, name: str, slot: int) -> bool:
+        """Whether the slot is armed, and its message waits for it: a change of the schedule withdraws it."""
+        m, there = self.messages.get(self.occurrence(name, slot)), self.schedules.get(name)
+        armed = there is not None and there.armed == slot
+        return armed and m is not None and m.state in ("pending", "ready") and m.score == slot
 
     def occurrence(self, name: str, slot: int) -> str:
         """The id of a slot's message, which is on the first shard."""
@@ -490,9 +501,9 @@ class Model:
 
     def withdraw(self, name: str) -> None:
         """Remove the waiting occurrence of a schedule; a running one is finished."""
-        m = self.messages.get(self.occurrence(name, self.schedules[name].armed))
-        if m is not None and m.state in ("pending", "ready"):
-            self.discard(m, "cancelled")
+        armed = self.schedules[name].armed
+        if self.waits_for(name, armed):
+            self.discard(self.messages[self.occurrence(name, armed)], "cancelled")
 
     def add_schedule(self, name: str, plan: Plan, payload: Any, max_retries: int) -> int:
         """Returns the armed slot."""
@@ -500,6 +511,8 @@ class Model:
         old, new = self.schedules.get(name), Schedule(plan, payload, max_retries, -1)
         if old is not None and replace(old, armed=-1) == new:
             return old.armed
+        if (old is None or old.armed) and not self.free_slot(name, plan.after(self.now.ms), plan):
+            return 0
         if old is not None:
             self.withdraw(name)
         self.schedules[name] = new
@@ -539,7 +552,9 @@ class Model:
         """Schedules that lost their occurrence, or its id to another message, continue with their next slot."""
         for name, there in self.schedules.items():
             m = self.messages.get(self.occurrence(name, there.armed))
-            is_gone = m is None or m.state in ("dead", "garbage") or (m.has_payload and not m.slot)
+            is_running = m is not None and m.state == "unack" and there.armed > self.now.ms - 60_000
+            is_due = m is not None and m.state in WAITING and m.score <= self.now.ms
+            is_gone = m is None or not (is_running or is_due) or (m.has_payload and not m.slot)
             if 0 < there.armed <= self.now.ms and is_gone:
                 self.arm(name, there.armed, there.plan.following(there.armed, self.now.ms))
 
@@ -577,6 +592,7 @@ class Model:
             return {"unack": "in_flight", "dead": "dead"}.get(m.state if m else "", "unknown")
         m.state, m.score = "pending", self.now.after(delay)
         self.counters["rescheduled"] += 1
+        self.leave_out(id)
         return "rescheduled"
 
     def requeue(self, ids: Iterable[str], delay: int = 0) -> int:

@@ -24,7 +24,7 @@ REPLIES = st.sampled_from([*["heard"] * 10, "repeated", "unheard"])
 AGAIN = st.booleans()
 
 DELIVERY = {"number": ANY, "stale": RARELY}
-MESSAGE = {"id": IDS, "state": st.sampled_from([None, *STATES])}
+MESSAGE = {"id": IDS, "state": st.sampled_from([None, *STATES, "schedule"])}
 SEND = {
     "delay": DELAYS,
     "conflict": st.sampled_from(["ignore", "replace", "error"]),
@@ -74,7 +74,7 @@ FILL = {
     "expires": st.sampled_from([None, None, 1]),
 }
 KINDS: dict[str, tuple[int, dict[str, st.SearchStrategy[Any]]]] = {
-    "send": (5, MESSAGE | SEND | {"state": st.sampled_from([None, *STATES, "unack", "unack"])}),
+    "send": (5, MESSAGE | SEND | {"state": st.sampled_from([None, *STATES, "unack", "unack", "schedule"])}),
     "fill": (4, FILL),
     "send_unique": (
         4,
@@ -97,8 +97,8 @@ KINDS: dict[str, tuple[int, dict[str, st.SearchStrategy[Any]]]] = {
     "extend": (1, DELIVERY | {"lease": LEASES}),
     "reject": (3, DELIVERY | {"error": st.sampled_from(["", "of no use"])}),
     "crash": (2, {"is_found": st.booleans()}),
-    "cancel": (3, MESSAGE | {"state": st.sampled_from([*STATES, "unack", "unack"])}),
-    "bury": (2, MESSAGE | {"state": st.sampled_from([*STATES, "retry", "unack"])}),
+    "cancel": (3, MESSAGE | {"state": st.sampled_from([*STATES, "unack", "unack", "schedule"])}),
+    "bury": (2, MESSAGE | {"state": st.sampled_from([*STATES, "retry", "unack", "schedule"])}),
     "reschedule": (2, MESSAGE | {"delay": DELAYS}),
     "requeue": (2, MESSAGE | {"whole": st.booleans(), "delay": DELAYS}),
     "edit": (3, MESSAGE | {"state": st.sampled_from([None, "dead", "dead"]), "delay": DELAYS, "seen": SEEN}),

@@ -135,6 +135,14 @@ class Together:
 
         self.both(f"{how} schedule", lambda: getattr(self.queue.schedules, how)(SCHEDULE), model)
 
+    def occurrences(self) -> list[str]:
+        """The id of the armed slot, or that of the next one, in turn."""
+        there = self.model.schedules.get(SCHEDULE)
+        if there is None or not there.armed:
+            return []
+        slots = [there.armed, there.plan.after(there.armed)]
+        return [self.model.occurrence(SCHEDULE, slots[self.now.micros % 2])]
+
     def new_id(self, before: str = "") -> str:
         """An id for a message that has none."""
         self.ids.append(f"{before}r{len(self.ids)}")
