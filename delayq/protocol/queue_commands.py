@@ -438,7 +438,7 @@ class QueueCommands:
         whole: bool = False,
         repeats: bool = True,
     ) -> Command[T]:
-        return Command(keys[0], (len(keys), *keys, *args), read, script(name), whole, repeats)
+        return Command(keys[0], (str(len(keys)), *keys, *args), read, script(name), whole, repeats)
 
 
 def _fields(changes: Changes) -> list[Raw]:

@@ -274,7 +274,7 @@ class TopicCommands:
         read: Callable[[Any], T],
         repeats: bool = True,
     ) -> Command[T]:
-        return Command(keys[0], (len(keys), *keys, *args), read, script(f"topics/{name}"), False, repeats)
+        return Command(keys[0], (str(len(keys)), *keys, *args), read, script(f"topics/{name}"), False, repeats)
 
 
 def _behind(after: str) -> str:
