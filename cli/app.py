@@ -17,7 +17,15 @@ import click
 from redis.exceptions import RedisError
 
 import delayq
-from delayq.errors import DelayqError, FormatTooNew, HandlerMissing, InvalidInput, LoginRefused, ServerTooOld
+from delayq.errors import (
+    ClientTooOld,
+    DelayqError,
+    FormatTooNew,
+    HandlerMissing,
+    InvalidInput,
+    LoginRefused,
+    ServerTooOld,
+)
 from delayq.transport.url import redact
 from delayq.transport.url_remedy import may_hold_password
 
@@ -26,7 +34,7 @@ from .options import example, refuse_empty
 from .output import note
 
 DONE, FAILED, USAGE = 0, 1, 2
-BAD_INPUT = (InvalidInput, HandlerMissing, LoginRefused, ServerTooOld, FormatTooNew)
+BAD_INPUT = (InvalidInput, HandlerMissing, LoginRefused, ServerTooOld, FormatTooNew, ClientTooOld)
 
 CUT = (80, 64, 40, 32)
 """Lengths at which errors cut the values that they quote."""

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,10 @@ def written(folder: Path) -> Callable[[], bool]:
 
 def pids(folder: Path) -> list[int]:
     return [int(pid) for pid in (folder / "pids").read_text().split()]
+
+
+def has_children(pid: int) -> bool:
+    return bool(children(pid))
 
 
 def way(name: str, folder: Path) -> list[str]:
@@ -120,7 +125,7 @@ def test_consumer_killed_while_it_starts_a_program_leaves_nothing_running(tmp_pa
                 time.sleep(600)
             finally:
                 os._exit(1)
-        assert eventually(lambda child=child: len(children(child)) >= 1)
+        assert eventually(partial(has_children, child))
         time.sleep(shot * 0.0005)
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
