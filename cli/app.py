@@ -19,7 +19,15 @@ import click
 from redis.exceptions import RedisError
 
 import delayq
-from delayq.errors import DelayqError, FormatTooNew, HandlerMissing, InvalidInput, LoginRefused, ServerTooOld
+from delayq.errors import (
+    ClientTooOld,
+    DelayqError,
+    FormatTooNew,
+    HandlerMissing,
+    InvalidInput,
+    LoginRefused,
+    ServerTooOld,
+)
 from delayq.model.credentials import may_hold_password
 from delayq.transport.url import redact
 
@@ -28,7 +36,7 @@ from .options import example, refuse_empty
 from .output import note
 
 DONE, FAILED, USAGE = 0, 1, 2
-BAD_INPUT = (InvalidInput, HandlerMissing, LoginRefused, ServerTooOld, FormatTooNew)
+BAD_INPUT = (InvalidInput, HandlerMissing, LoginRefused, ServerTooOld, FormatTooNew, ClientTooOld)
 
 LEAST = 24
 """Characters that an error quotes at least, if it cuts a value."""

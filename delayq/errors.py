@@ -18,6 +18,7 @@
     ├── PayloadMismatch                    the payload does not match its handler's annotation
     ├── QueueMismatch                      the stored queue, or topic, is not the one that was opened
     │   ├── FormatTooNew                   written by a newer delayq                         code FORMAT
+    │   ├── ClientTooOld                   uses what this delayq would misread               code NEEDS
     │   └── ShardsMismatch                 recorded with another number of shards            code SHARDS
     ├── TopicError                         the call does not fit what the topic holds; nothing was changed
     │   ├── RecordOrder                    the given id is not after the last record's       code ORDER
@@ -148,6 +149,15 @@ class FormatTooNew(QueueMismatch):
     """The data of the queue, or the topic, was written by a newer format version than this delayq reads."""
 
     code = "FORMAT"
+
+
+class ClientTooOld(QueueMismatch):
+    """The queue uses a feature that this delayq would misread; the text names the version to use. Nothing was changed.
+
+    Deliveries can still be settled, so a consumer ends in good order.
+    """
+
+    code = "NEEDS"
 
 
 class ShardsMismatch(QueueMismatch):

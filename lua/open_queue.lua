@@ -1,7 +1,7 @@
 -- open_queue: check that this client agrees with the stored queue; record the queue if it is new.
 --
 -- State    (the queue itself; no message moves)
--- KEYS[1]  meta    hash  format, shards, since, and the fields of the configuration
+-- KEYS[1]  meta    hash  format, shards, since, needs, and the fields of the configuration
 -- ARGV[1]  format  the newest format version that the caller reads
 -- ARGV[2]  shards  1..1024, or '' to take what is recorded
 -- ARGV[3]  create  '1' to record a queue that is new, '' to leave no trace
@@ -13,8 +13,9 @@
 -- Errors   FORMAT  the stored format is newer
 --          SHARDS  the queue has another number of shards
 -- Cost     O(1)
-local stored = redis.call('HMGET', KEYS[1], 'format', 'shards', 'since')
-local format, shards = stored[1] or ARGV[1], stored[2]
+local stored = redis.call('HMGET', KEYS[1], 'format', 'shards', 'since', 'needs')
+understood(KEYS[1], stored[4])
+local format, shards = stored[1] or '1', stored[2]
 if (tonumber(format) or math.huge) > tonumber(ARGV[1]) then
   local newest = ', but this delayq reads only up to ' .. ARGV[1] .. ': use a newer delayq'
   return redis.error_reply('FORMAT ' .. KEYS[1] .. ' is stored in format ' .. format .. newest)

@@ -3,7 +3,7 @@
 -- If the queue is already paused, the new end replaces the old one and the start stays; with `seen`, nothing changes.
 --
 -- State    (the queue itself; no message moves)
--- KEYS[1]  meta    hash  paused: since, ms; paused_until: when it ends, ms, if it ends by itself
+-- KEYS[1]  meta    hash  paused: since, ms; paused_until: when it ends, ms, if it ends by itself; needs
 -- KEYS[2]  bell    list
 -- ARGV[1]  now_ms  '' for the server's time
 -- ARGV[2]  for_ms  1..31622400000; '' for a pause that `resume` ends
@@ -13,6 +13,7 @@
 local now = clock(ARGV[1])
 local since = paused(KEYS[1], now)
 if since and ARGV[3] == '1' then return 0 end
+if ARGV[2] ~= '' then need(KEYS[1], 1) end
 -- HSETNX, since administrators have the right to it and consumers do not.
 if redis.call('HSETNX', KEYS[1], 'paused', now) == 0 and not since then redis.call('HSET', KEYS[1], 'paused', now) end
 if ARGV[2] ~= '' then

@@ -231,13 +231,39 @@ local function held(unack, attempts, id, given)
   return lease_end and receipt(lease_end, stored) == given, stored
 end
 
+-- What the data of a queue may need that an older delayq would misread, in the order in which it came: the first version
+-- that knows it. Its number and version are noted in meta's `needs` when it is first used. 1: a pause that ends by itself.
+local NEEDS = {'0.1.0'}
+
+-- Fail if the queue needs something that this client lacks.
+local function understood(meta, needs)
+  local number, version = string.match(needs or '', '^(%d+) (%S+)$')
+  if number and tonumber(number) > #NEEDS then
+    local remedy = ' holds what this delayq would misread: use delayq ' .. version .. ' or newer'
+    local refusal = redis.error_reply('NEEDS ' .. meta .. remedy)
+    error(redis.acl_check_cmd and refusal or refusal.err, 0) -- Redis 6.2 raises only text
+  end
+end
+
+-- Note that the queue needs a feature from now on. A delayq from before `needs` knows the first one; the others stop it by
+-- the format.
+local function need(meta, number)
+  local needs = redis.call('HGET', meta, 'needs')
+  understood(meta, needs)
+  if tonumber(string.match(needs or '', '^%d+') or 0) >= number then return end
+  redis.call('HSET', meta, 'needs', number .. ' ' .. NEEDS[number])
+  if number > 1 then redis.call('HSET', meta, 'format', 2) end
+end
+
 -- Return a function that notes a transition in the queue's ledger; nil if the queue keeps none. `given` is a time, as for
 -- `clock`. This fails, before anything is changed, if the key is not a stream or (Redis 7.0 and newer) if the user may
--- not append to it. Later, an entry that fails must not stop the script.
+-- not append to it, or if what `sends` messages lacks what the queue needs: a delivery can still be settled. Later, an
+-- entry that fails must not stop the script.
 --
 -- Each entry has the same fields, even empty ones, so that the stream stores their names once.
-local function ledger(meta, events, given)
-  local kept = redis.call('HGET', meta, 'events')
+local function ledger(meta, events, given, sends)
+  local kept, needs = unpack(redis.call('HMGET', meta, 'events', 'needs'))
+  if sends then understood(meta, needs) end
   if not kept then return nil end
   redis.call('XLEN', events)
   if redis.acl_check_cmd and not redis.acl_check_cmd('XADD', events) then
@@ -293,8 +319,9 @@ end
 -- they are less than a period apart; either may be the earlier one, since the server's clock may be set back. `replaced`
 -- holds deliveries whose messages were replaced while they ran: each counts until its lease ends.
 local function allowance(meta, unack, rate, replaced, now, micros)
-  local since, till, most, ms, places =
-    unpack(redis.call('HMGET', meta, 'paused', 'paused_until', 'rate', 'period_ms', 'concurrency'))
+  local since, till, most, ms, places, needs =
+    unpack(redis.call('HMGET', meta, 'paused', 'paused_until', 'rate', 'period_ms', 'concurrency', 'needs'))
+  understood(meta, needs)
   local ends = pause_end(since, till, now)
   if ends then return nil, ends end
   most, ms, places = setting(most), setting(ms), setting(places)

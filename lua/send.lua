@@ -24,7 +24,7 @@
 local now, micros = clock(ARGV[1])
 local stamped, before = stamp(now), head(KEYS[1])
 local stored = redis.call('EXISTS', unpack(KEYS, 11))
-local note, look = ledger(KEYS[9], KEYS[10], now), ARGV[2] == '1' or stored > 0
+local note, look = ledger(KEYS[9], KEYS[10], now, true), ARGV[2] == '1' or stored > 0
 local ids, taken, garbage = {}, {}, {}
 for i = 3, look and #ARGV or 0, 3 do ids[i / 3] = ARGV[i] end
 if look then

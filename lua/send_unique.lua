@@ -36,7 +36,7 @@ for i = 1, n do
   end
 end
 if #new == 0 then return dues end
-local note = ledger(KEYS[9], KEYS[10], now)
+local note = ledger(KEYS[9], KEYS[10], now, true)
 redis.call('MSET', unpack(values)) -- first, since at maxmemory it is refused, and nothing changes
 redis.call('ZADD', KEYS[1], unpack(members))
 redis.call('ZREM', KEYS[2], unpack(new)) -- garbage whose id is reserved stays, to be collected

@@ -19,6 +19,7 @@ from delayq.errors import Reject, Verdict
 from delayq.model.message import Message
 from delayq.model.text import printable
 from delayq.model.units import lease_ms
+from delayq.runtime.group_watcher import GroupWatcher
 from delayq.runtime.supervisor import SUPERVISOR_ENV
 
 EX_DATAERR = 65  # from sysexits.h: the input was wrong, so a retry would fail too
@@ -42,7 +43,7 @@ class ProgramHandler:
 
     Exit code 0 acks, 65 (EX_DATAERR) rejects, any other code or a signal nacks. The program's stdout passes through;
     its stderr is logged, and the end of it is kept as the error. The program runs in its own session, so that Ctrl-C
-    reaches only delayq.
+    reaches only delayq. If delayq is killed, the program and its process group are killed, too.
 
     Args:
         command: for ``sh -c``.
@@ -58,6 +59,7 @@ class ProgramHandler:
         self._with_url = with_url
         self._timeout = None if timeout is None else lease_ms(timeout, "timeout") / 1000
         self._running: set[subprocess.Popen[bytes]] = set()
+        self._watcher = GroupWatcher()
         self._lock = threading.Lock()
         self._ended = False
 
@@ -75,6 +77,7 @@ class ProgramHandler:
         code = process.wait()
         with self._lock:
             self._running.discard(process)
+            self._watcher.forget(process.pid)
         how = _how(code) if in_time else f"stopped after its time limit of {timeout:g} s"
         error = f"{how}: {tail.text()}".removesuffix(": ")
         if in_time and code == 0:
@@ -95,12 +98,11 @@ class ProgramHandler:
             with self._lock:
                 if self._ended:
                     raise ProgramFailed("not started: delayq is shutting down")
-                process = subprocess.Popen(
-                    ["/bin/sh", "-c", self._command],
+                process = self._watcher.start(
+                    self._command,
                     stdin=payload,
                     stderr=subprocess.PIPE,
                     env=environment(message, self._with_url),
-                    start_new_session=True,
                 )
                 self._running.add(process)
         return process

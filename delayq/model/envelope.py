@@ -17,7 +17,10 @@ from delayq.errors import InvalidInput, PayloadNotSerializable, PayloadTooLarge,
 from delayq.model.units import MAX_LEASE_MS
 
 FORMAT = 1
-"""The version of the stored data, keys and envelopes. A newer one is refused."""
+"""The version of envelopes. A newer one is refused."""
+
+QUEUE_FORMAT = 2
+"""The newest version of a queue's data that is read. ``lua/prelude.lua`` says what the data may need besides."""
 
 MAX_PAYLOAD_BYTES = 1024 * 1024
 MAX_HEADERS_BYTES = 64 * 1024

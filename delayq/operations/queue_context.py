@@ -181,7 +181,7 @@ class QueueContext:
             create: record the queue if it is new.
 
         Raises:
-            FormatTooNew, ShardsMismatch
+            FormatTooNew, ClientTooOld, ShardsMismatch
         """
         if not self.is_open:
             known = (self._recorded, self._since)

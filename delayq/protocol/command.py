@@ -87,6 +87,12 @@ script = cache(Script)
 # redis-py converts the replies to commands that it knows by a str name; with names in bytes, replies stay unchanged.
 _PLAIN = frozenset({"HINCRBY", "HMGET", "MGET", "ZRANGE", b"XLEN", b"XRANGE", b"XREVRANGE"})
 
+_TEXT = frozenset({str, bytes})
+
+
+def _text(word: Raw) -> str | bytes:
+    return str(word) if isinstance(word, (int, float)) else word
+
 
 class Command(msgspec.Struct, Generic[T], frozen=True):
     """One command.
@@ -118,12 +124,16 @@ class Command(msgspec.Struct, Generic[T], frozen=True):
         return self.script is None and self.repeats
 
     def words(self, whole: bool = False) -> tuple[Raw, ...]:
-        """Return the words to send."""
+        """Return the words to send, as bytes and str.
+
+        hiredis 3.5 converts an int without a look at the result: an exception of a signal handler crashes the process.
+        """
+        args = self.args if _TEXT.issuperset(map(type, self.args)) else tuple(map(_text, self.args))
         if self.script is None:
-            return self.args
+            return args
         if whole or self.whole:
-            return ("EVAL", self.script.text, *self.args)
-        return ("EVALSHA", self.script.sha, *self.args)
+            return ("EVAL", self.script.text, *args)
+        return ("EVALSHA", self.script.sha, *args)
 
 
 def identity(reply: Any) -> Any:

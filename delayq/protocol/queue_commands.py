@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from delayq.model.configuration import FIELDS, Changes, Configuration, Usage, configured
-from delayq.model.envelope import FORMAT
+from delayq.model.envelope import QUEUE_FORMAT
 from delayq.model.explanation import Standing
 from delayq.model.placement import STATES, State
 from delayq.model.queue_stats import Counts
@@ -66,7 +66,7 @@ class QueueCommands:
         self._ledger = (keys.meta, keys.events)  # for scripts that move messages
 
     def open_queue(self, shards: int | None, create: bool) -> Command[OpenedQueue]:
-        args: list[Raw] = [FORMAT, shards or "", 1 if create else "", self._clock(), *FIELDS]
+        args: list[Raw] = [QUEUE_FORMAT, shards or "", 1 if create else "", self._clock(), *FIELDS]
         return self._call("open_queue", [self.keys.meta], args, _read_opened)
 
     def send(
@@ -438,7 +438,7 @@ class QueueCommands:
         whole: bool = False,
         repeats: bool = True,
     ) -> Command[T]:
-        return Command(keys[0], (len(keys), *keys, *args), read, script(name), whole, repeats)
+        return Command(keys[0], (str(len(keys)), *keys, *args), read, script(name), whole, repeats)
 
 
 def _fields(changes: Changes) -> list[Raw]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -132,6 +133,9 @@ class Child:
             return
         code = self._process.poll()
         if code is not None:
+            if code < 0:  # what its handlers have started would run beside the next delivery of their messages
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(self._process.pid, signal.SIGKILL)
             self._process = None
             self._listen_no_more()
             self._note(code)

@@ -25,6 +25,8 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry
 from redis.sentinel import MasterNotFoundError, Sentinel
 
+from delayq.transport import redis_py
+from delayq.transport.pool import Pool, SentinelPool, guard
 from delayq.transport.redis_py import DRIVER_INFO
 
 T = TypeVar("T")
@@ -65,13 +67,13 @@ def single(address: Address, settings: dict[str, Any], tls: bool = False) -> red
     host, port = address
     kind = redis.SSLConnection if tls else redis.Connection
     options = DEFAULTS | KEEPALIVE | {"host": host, "port": port, "retry": retry()} | settings
-    return redis.Redis.from_pool(_Pool(connection_class=kind, **options))
+    return redis.Redis.from_pool(Pool(connection_class=kind, **options))
 
 
 def unix(path: str, settings: dict[str, Any]) -> redis.Redis:
     """Return a client of the server that listens on the socket at `path`."""
     options = DEFAULTS | {"path": path, "retry": retry()} | settings
-    return redis.Redis.from_pool(_Pool(connection_class=redis.UnixDomainSocketConnection, **options))
+    return redis.Redis.from_pool(Pool(connection_class=redis.UnixDomainSocketConnection, **options))
 
 
 def sentinel(
@@ -84,8 +86,8 @@ def sentinel(
     kind: type[Sentinel] = _Sentinels
     sentinels = kind(addresses, sentinel_kwargs=own | login | {"retry": Retry(NoBackoff(), 0)})
     for each in sentinels.sentinels:
-        each.connection_pool.__class__ = _Pool  # for its repr, which is in the errors of redis-py
-    client: redis.Redis = sentinels.master_for(service, retry=retry(), **options)
+        guard(each)
+    client: redis.Redis = sentinels.master_for(service, connection_pool_class=SentinelPool, retry=retry(), **options)
     return client
 
 
@@ -111,7 +113,7 @@ def close(client: Client) -> None:
 def close_idle(client: Client) -> None:
     """Close the idle connections of a client."""
     for pool in _pools(client):
-        pool.disconnect(inuse_connections=False)
+        redis_py.close_idle_of(pool)
 
 
 def _pools(client: Any) -> list[redis.ConnectionPool]:
@@ -178,13 +180,6 @@ def lacks_handshake(error: Exception) -> bool:
     return "handshake operation timed out" in f"{error} {error.__context__}"
 
 
-class _Pool(redis.ConnectionPool):
-    """Like redis-py's, but its repr does not show the password, as that of redis-py 6 and 7 does."""
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__}>"
-
-
 class _Sentinels(Sentinel):
     """Like redis-py's, but reports sentinels that refuse us instead of treating them as unavailable.
 
@@ -220,7 +215,10 @@ class _Sentinels(Sentinel):
 
 
 class _Cluster(RedisCluster):
-    """Like redis-py's, but if it cannot be made, it closes its connections and always raises the same class."""
+    """Like redis-py's, with pools that survive interrupts.
+
+    If it cannot be made, it closes its connections and always raises the same class.
+    """
 
     def __init__(self, nodes: list[ClusterNode], **options: Any) -> None:
         try:
@@ -235,3 +233,9 @@ class _Cluster(RedisCluster):
             if isinstance(error, IndexError):  # of a list of masters
                 raise RedisClusterException("no node of the cluster has a slot yet") from error
             raise RedisClusterException(str(error)) from error  # a node's error to COMMAND is not wrapped
+        manager: Any = self.nodes_manager
+        create = manager.create_redis_node
+        manager.create_redis_node = lambda *args, **settings: guard(create(*args, **settings))
+        for node in manager.nodes_cache.values():
+            if node.redis_connection is not None:
+                guard(node.redis_connection)

@@ -16,6 +16,7 @@ from redis.exceptions import RedisError
 from delayq.errors import DelayqError, ServerNotReady, ServerUnreachable
 from delayq.transport import redis_py
 from delayq.transport.clients import DEFAULTS, KEEPALIVE
+from delayq.transport.pool_async import Pool, SentinelPool, guard, guard_cluster
 from delayq.transport.retry_async import retry
 from delayq.transport.server_check import ServerInfo, inspecting, judge
 
@@ -30,13 +31,13 @@ def single(address: Address, settings: dict[str, Any], tls: bool = False) -> red
     host, port = address
     kind = redis.SSLConnection if tls else redis.Connection
     options = DEFAULTS | KEEPALIVE | {"host": host, "port": port, "retry": retry()} | settings
-    return redis.Redis.from_pool(_Pool(connection_class=kind, **options))
+    return redis.Redis.from_pool(Pool(connection_class=kind, **options))
 
 
 def unix(path: str, settings: dict[str, Any]) -> redis.Redis:
     """Return a client of the server that listens on the socket at `path`."""
     options = DEFAULTS | {"path": path, "retry": retry()} | settings
-    return redis.Redis.from_pool(_Pool(connection_class=redis.UnixDomainSocketConnection, **options))
+    return redis.Redis.from_pool(Pool(connection_class=redis.UnixDomainSocketConnection, **options))
 
 
 def sentinel(
@@ -48,8 +49,8 @@ def sentinel(
     own = {name: value for name, value in options.items() if name not in {"db", "username", "password"}}
     sentinels = Sentinel(addresses, sentinel_kwargs=own | login | {"retry": Retry(NoBackoff(), 0)})
     for each in sentinels.sentinels:
-        each.connection_pool.__class__ = _Pool  # for its repr, which is in the errors of redis-py
-    client: redis.Redis = sentinels.master_for(service, retry=retry(), **options)
+        guard(each)
+    client: redis.Redis = sentinels.master_for(service, connection_pool_class=SentinelPool, retry=retry(), **options)
     return client
 
 
@@ -58,7 +59,7 @@ def cluster(addresses: Sequence[Address], settings: dict[str, Any], tls: bool = 
     nodes = [ClusterNode(host, port) for host, port in addresses]
     options = DEFAULTS | KEEPALIVE | settings | {"ssl": tls}
     # While a slot has no node, the others must still be served, and slots that moved must be found.
-    return RedisCluster(startup_nodes=nodes, retry=retry(), require_full_coverage=False, **options)
+    return guard_cluster(RedisCluster(startup_nodes=nodes, retry=retry(), require_full_coverage=False, **options))
 
 
 def open_store(folder: Path | None) -> redis.Redis:
@@ -78,13 +79,6 @@ async def close(client: Client) -> None:
     else:  # a cluster whose slots are unknown would leave these open
         for node in _nodes(client):
             await node.disconnect()
-
-
-class _Pool(redis.ConnectionPool):
-    """Like redis-py's, but its repr does not show the password, as that of redis-py 6 and 7 does."""
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__}>"
 
 
 def _nodes(client: RedisCluster) -> list[Any]:

@@ -67,6 +67,8 @@ class Executor:
                         check_server(client)
                     except BaseException:
                         self._drop(client)
+                        if self._shared:
+                            clients.close_idle(client)
                         raise
                     self._script_cache = ScriptCache()
                     if isinstance(client, Redis):
@@ -132,9 +134,12 @@ class Executor:
         except RedisError as error:
             self._script_cache.forget()
             raise translate(error) from error
-        except Exception as error:  # redis-py's own, if another thread closes the connection in use
-            if self._client is client:
+        except BaseException as error:
+            if self._shared:  # redis-py's pool may have taken back a connection that an interrupt left half made
+                clients.close_idle(client)
+            if self._client is client or not isinstance(error, Exception):
                 raise
+            # An error of redis-py, if another thread closes the connection in use.
             raise ServerUnreachable("the connection was closed while it was in use: call again") from error
         finally:
             self.leave(client)
@@ -163,8 +168,9 @@ class Executor:
         self, client: Client, calls: Sequence[Command[Any]], plain: bool, repeat: bool, whole: bool = False
     ) -> list[Any]:
         sockets, script_cache = self._sockets, self._script_cache
-        token = clients.REPEATS.set(repeat)
+        before = clients.REPEATS.get()
         try:
+            clients.REPEATS.set(repeat)
             if plain and sockets is not None:
                 socket = sockets.take(repeat)
                 if socket.has_socket:
@@ -190,7 +196,7 @@ class Executor:
             else:
                 replies = _execute(client, sent, whole)
         finally:
-            clients.REPEATS.reset(token)
+            clients.REPEATS.set(before)  # an interrupt may have lost the token of a reset
         script_cache.note(sent, replies)
         return [
             reply if isinstance(reply, RedisError) else call.read(reply)

@@ -83,7 +83,7 @@ class Executor:
                     raise translate(RedisClusterException("no node of the cluster has a slot yet")) from error
                 finally:
                     if self._client is not client:
-                        await self._drop(client)
+                        await (clients_async.close_idle(client) if self._shared else self._drop(client))
                 heed_cancels(asked)
         return self._client if self._client is not None and self._lock is lock else await self.connected()
 
@@ -173,7 +173,14 @@ class Executor:
             script_cache.note(sent, results)
             return results
         pool: Any = client.connection_pool  # type: ignore[union-attr]  # it is no cluster
-        connection = await pool.get_connection()
+        try:
+            connection = await pool.get_connection()
+        except RedisError:
+            raise
+        except BaseException:
+            if self._shared:  # redis-py's pool may have taken the connection back half made
+                await clients_async.close_idle(client)
+            raise
         sent = script_cache.complete(calls)
         is_whole = False
 

@@ -6,6 +6,7 @@ replies straight to hiredis.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import time
@@ -44,22 +45,23 @@ class FastSocket:
 
     def __init__(self, pool: ConnectionPool, is_quick: bool = False) -> None:
         self._pool = pool
-        self._connection: Any = pool.get_connection()
         self._process = os.getpid()
+        self._connection: Any = None
         try:
+            self._connection = pool.get_connection()
             self._connection.check_health()
+            self._socket: Any = getattr(self._connection, "_sock", None)
+            self._began = 0.0  # the start of the last exchange
+            self._may_look = type(self._socket) is socket.socket  # a descriptor does not show data in TLS's buffer
+            self.is_quick = is_quick and self._may_look
+            self._reader = hiredis.Reader(
+                protocolError=exceptions.InvalidResponse,
+                replyError=DefaultParser.parse_error,
+            )
+            self._used_at = time.monotonic()
         except BaseException:
             self.close(broken=True)
             raise
-        self._socket: Any = getattr(self._connection, "_sock", None)
-        self._began = 0.0  # the start of the last exchange
-        self._may_look = type(self._socket) is socket.socket  # a descriptor does not show data in TLS's buffer
-        self.is_quick = is_quick and self._may_look
-        self._reader = hiredis.Reader(
-            protocolError=exceptions.InvalidResponse,
-            replyError=DefaultParser.parse_error,
-        )
-        self._used_at = time.monotonic()
 
     @property
     def has_socket(self) -> bool:
@@ -178,11 +180,17 @@ class FastSocket:
         Args:
             broken: whether it may hold half a command or half a reply and must not be used again.
         """
-        if not self.is_ours:
+        if self._connection is None or not self.is_ours:
             return
         if broken:
             self._connection.disconnect()
-        self._pool.release(self._connection)
+        connection, self._connection = self._connection, None
+        self._pool.release(connection)
+
+    def __del__(self) -> None:
+        # An exception hit the caller before it used this, or before it gave this back.
+        with contextlib.suppress(Exception):
+            self.close(broken=True)
 
 
 class FastSocketPool:
@@ -221,6 +229,9 @@ class FastSocketPool:
                 except exceptions.RedisError:
                     fast.close(broken=True)
                     self._lost()
+                except BaseException:
+                    fast.close(broken=True)
+                    raise
                 else:
                     return fast
 

@@ -18,6 +18,7 @@ from redis.cluster import RedisCluster
 from redis.exceptions import AskError, MovedError, RedisError
 
 from delayq.model.interval import FALLBACK_MS
+from delayq.transport.clients import close_idle
 from delayq.transport.executor import Client
 from delayq.transport.redis_py import is_connected
 from delayq.transport.server_check import translate
@@ -67,14 +68,17 @@ class BellListener:
             if self.fileno() == -1 or time.monotonic() < self._silent_until:
                 return
             self._connection.send_command(*self.words())
+            self._listening, self._asked_at = True, time.monotonic()
         except RedisError as error:
             self.close()
             raise translate(error) from error
-        self._listening, self._asked_at = True, time.monotonic()
+        except BaseException:
+            self._give_up()
+            raise
 
     def words(self) -> tuple[Any, ...]:
         """Return the command that blocks until a token comes."""
-        return "BLPOP", self._key, _BLOCK_SECONDS
+        return "BLPOP", self._key, str(_BLOCK_SECONDS)
 
     def fileno(self) -> int:
         """Return the socket's descriptor; -1 if there is none (not connected, or a server within this process)."""
@@ -92,6 +96,7 @@ class BellListener:
             if not self._connection.can_read(timeout=0):
                 return False
             reply = self._connection.read_response(disable_decoding=True)
+            self._listening = False
         except MovedError:  # the bell has moved; the next claim finds out where to
             self.close()
             return True
@@ -101,7 +106,9 @@ class BellListener:
         except RedisError as error:
             self.close()
             raise translate(error) from error
-        self._listening = False
+        except BaseException:
+            self._give_up()
+            raise
         return reply is not None
 
     def stop_listening(self) -> bool:
@@ -111,15 +118,18 @@ class BellListener:
         until = time.monotonic() + _CROSSED_SECONDS
         try:
             # Either connection may be faster: do not wait for a BLPOP that arrives after the UNBLOCK, as it blocks.
-            while not (self._has_reply() or self._node.execute_command("CLIENT UNBLOCK", self._client_id)):
+            while not (self._has_reply() or self._node.execute_command("CLIENT UNBLOCK", str(self._client_id))):
                 if time.monotonic() > until:
                     self.close()
                     return False
             reply = self._connection.read_response(disable_decoding=True)
+            self._listening = False
         except RedisError:  # no right to unblock, or no connection: a lost token is found by the fallback poll
             self.close()
             return False
-        self._listening = False
+        except BaseException:
+            self._give_up()
+            raise
         return reply is not None
 
     def interrupt(self) -> None:
@@ -131,10 +141,18 @@ class BellListener:
 
     def close(self) -> None:
         """Give the connection up."""
-        connection, self._connection, self._listening = self._connection, None, False
-        if connection is not None and self._process == os.getpid():
-            connection.disconnect()
+        self._listening = False
+        is_ours = self._process == os.getpid()
+        if self._connection is not None and is_ours:
+            self._connection.disconnect()
+        connection, self._connection = self._connection, None
+        if connection is not None and is_ours:
             self._node.connection_pool.release(connection)
+
+    def _give_up(self) -> None:
+        """Give the connection up after an interrupt; redis-py's pool may have taken back another one half made."""
+        self.close()
+        close_idle(self.client)
 
     def __del__(self) -> None:
         # When a waiting thread has ended, its bell is garbage-collected; give the connection back to the pool.
@@ -179,7 +197,7 @@ class StreamListener(BellListener):
 
     def words(self) -> tuple[Any, ...]:
         keys = ("STREAMS", self._key, self._waking)
-        return "XREAD", "BLOCK", _BLOCK_SECONDS * 1000, "COUNT", 1, *keys, *self.seen
+        return "XREAD", "BLOCK", str(_BLOCK_SECONDS * 1000), "COUNT", "1", *keys, *self.seen
 
 
 def wait(bells: Sequence[BellListener], seconds: float, wake: int = -1) -> None:

@@ -12,6 +12,7 @@ from redis.asyncio.cluster import RedisCluster
 from redis.exceptions import AskError, MovedError, RedisError
 
 from delayq.model.interval import FALLBACK_MS
+from delayq.transport.clients_async import close_idle
 from delayq.transport.executor_async import Client, heed_cancels, times_cancelled
 from delayq.transport.redis_py import can_read, give_back
 from delayq.transport.server_check import translate
@@ -67,6 +68,7 @@ class BellListener:
             raise translate(error) from error
         except BaseException:
             await self.close()
+            await close_idle(self.client)  # redis-py's pool may have taken a connection back half made
             raise
         if self.cannot_block:
             return
@@ -76,7 +78,7 @@ class BellListener:
 
     def words(self) -> tuple[Any, ...]:
         """Return the command that blocks until a token comes."""
-        return "BLPOP", self._key, _BLOCK_SECONDS
+        return "BLPOP", self._key, str(_BLOCK_SECONDS)
 
     async def take_token(self) -> bool:
         """Take the token, if one has come."""
@@ -110,7 +112,7 @@ class BellListener:
             until = time.monotonic() + _CROSSED_SECONDS
             # Either connection may be faster: do not wait for a BLPOP that arrives after the UNBLOCK, as it blocks.
             while not self.reading.done() and time.monotonic() < until:
-                unblocked = await self._node.execute_command("CLIENT UNBLOCK", self._client_id)
+                unblocked = await self._node.execute_command("CLIENT UNBLOCK", str(self._client_id))
                 await asyncio.wait({self.reading}, timeout=_CROSSED_SECONDS if unblocked else 0.001)
             if self.reading.done():
                 return await self._read()
@@ -181,7 +183,7 @@ class StreamListener(BellListener):
 
     def words(self) -> tuple[Any, ...]:
         keys = ("STREAMS", self._key, self._waking)
-        return "XREAD", "BLOCK", _BLOCK_SECONDS * 1000, "COUNT", 1, *keys, *self.seen
+        return "XREAD", "BLOCK", str(_BLOCK_SECONDS * 1000), "COUNT", "1", *keys, *self.seen
 
 
 async def _release(node: Any, connection: Any) -> None:

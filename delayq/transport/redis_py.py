@@ -24,6 +24,15 @@ async def can_read(connection: Any) -> bool:
     return bool(await (connection.can_read if hasattr(connection, "can_read") else connection.can_read_destructive)())
 
 
+def close_idle_of(pool: Any) -> None:
+    """Close the idle connections of a sync pool; the BlockingConnectionPool of redis-py 5 can only close them all."""
+    try:
+        pool.disconnect(inuse_connections=False)
+    except TypeError:
+        for connection in filter(None, tuple(pool.pool.queue)):
+            connection.disconnect()
+
+
 def give_back(node: Any, connection: Any) -> None:
     """Give a connection back to its node of an async cluster; redis-py 5 has no method for it."""
     (node.release if hasattr(node, "release") else node._free.append)(connection)  # noqa: SLF001

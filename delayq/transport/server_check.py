@@ -273,7 +273,7 @@ def _meaning(error: Exception) -> tuple[type[DelayqError], str, str]:
         return kind, text, remedy
     coded = _CODED.fullmatch(text)
     if coded and coded["code"] in _scripted():
-        return _scripted()[coded["code"]], coded["text"], ""
+        return _scripted()[coded["code"]], _AROUND.sub("", coded["text"]), ""
     if coded and coded["code"] == "WRONGTYPE":
         return KeyOverwritten, f"WRONGTYPE {_AROUND.sub('', coded['text'])}", _OVERWRITTEN
     if coded and coded["code"] in _BY_CODE:

@@ -12,7 +12,7 @@ import pytest
 import redis
 
 from delayq import Outgoing, Queue, errors
-from delayq.model.envelope import FORMAT, MAX_PAYLOAD_BYTES
+from delayq.model.envelope import FORMAT, MAX_PAYLOAD_BYTES, QUEUE_FORMAT
 from tests.contract.conftest import Make
 
 NAIVE = dt.datetime(2026, 12, 24, 18)  # noqa: DTZ001
@@ -309,8 +309,8 @@ def test_queue_of_a_newer_format_is_refused_by_every_call(make: Make, client: re
     home = make()._context.shards[0].keys
     for name, call in EVERYTHING.items():
         with subtests.test(name):
-            client.hset(home.meta, "format", FORMAT + 1)
-            with pytest.raises(errors.FormatTooNew, match=rf"format.* {FORMAT + 1}\b.*{FORMAT}\b"):
+            client.hset(home.meta, "format", QUEUE_FORMAT + 1)
+            with pytest.raises(errors.FormatTooNew, match=rf"format.* {QUEUE_FORMAT + 1}\b.*{QUEUE_FORMAT}\b"):
                 call(make())
             client.hset(home.meta, "format", FORMAT)
             assert make().stats().pending == 1

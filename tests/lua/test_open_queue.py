@@ -4,7 +4,7 @@ import pytest
 
 from delayq.errors import FormatTooNew, ShardsMismatch
 from delayq.model.configuration import Configuration
-from delayq.model.envelope import FORMAT
+from delayq.model.envelope import FORMAT, QUEUE_FORMAT
 
 RECORDED = {"format": str(FORMAT), "shards": "4"}
 
@@ -60,7 +60,7 @@ def test_different_number_of_shards_is_refused(queue, shards, create):
 @pytest.mark.parametrize("create", [True, False])
 @pytest.mark.parametrize("shards", [None, 4, 3])
 def test_newer_format_is_refused(queue, shards, create):
-    newer = {"format": str(FORMAT + 1), "shards": "4"}
+    newer = {"format": str(QUEUE_FORMAT + 1), "shards": "4"}
     queue.given(meta=newer)
     with pytest.raises(FormatTooNew):
         queue.open_queue(shards, create)

@@ -1,8 +1,16 @@
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+
 import pytest
 
+import delayq
+from delayq.errors import ClientTooOld
 from tests.harness.lua.raw import LEASE, NOW, RUNG, SERVER_TIME
+from tests.harness.tree import LUA
+
+NEEDS = {"needs": "1 0.1.0"}
 
 
 def test_pause_is_recorded_with_its_time(queue):
@@ -39,7 +47,7 @@ def test_server_time_is_the_default(queue):
 @pytest.mark.same_on_all_servers
 def test_timed_pause_is_recorded_with_its_end(queue):
     assert queue.pause(2500) == 1
-    assert queue.state() == {"meta": {"paused": str(NOW), "paused_until": str(NOW + 2500)}}
+    assert queue.state() == {"meta": {"paused": str(NOW), "paused_until": str(NOW + 2500), **NEEDS}}
 
 
 @pytest.mark.same_on_all_servers
@@ -50,7 +58,8 @@ def test_pausing_again_replaces_the_end_and_keeps_the_start(queue, before, after
     queue.now = NOW + 50
     assert queue.pause(after) == 0
     end = {} if after is None else {"paused_until": str(NOW + 50 + after)}
-    assert queue.state() == {"meta": {"paused": str(NOW), **end}, "bell": RUNG}
+    needs = NEEDS if before or after else {}
+    assert queue.state() == {"meta": {"paused": str(NOW), **end, **needs}, "bell": RUNG}
 
 
 @pytest.mark.same_on_all_servers
@@ -60,7 +69,7 @@ def test_pause_after_an_expired_one_is_new(queue, after):
     queue.now = NOW + 100
     assert queue.pause(after) == 1
     end = {} if after is None else {"paused_until": str(NOW + 100 + after)}
-    assert queue.state() == {"meta": {"paused": str(NOW + 100), **end}}
+    assert queue.state() == {"meta": {"paused": str(NOW + 100), **end, **NEEDS}}
 
 
 @pytest.mark.same_on_all_servers
@@ -85,3 +94,46 @@ def test_pause_if_running_does_not_change_an_existing_pause(queue):
     before = queue.state()
     assert queue.pause(if_running=True) == 0
     assert queue.state() == before
+
+
+# -- what the data need ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [2, 99])
+def test_queue_that_needs_a_newer_client_hands_out_nothing_and_lets_deliveries_be_settled(queue, number):
+    receipts = {}
+    for each in "abc":
+        queue.send([(each, "+0", b"{}")])
+        receipts[each] = queue.deliver(each)
+    queue.given(meta={"needs": f"{number} 9.8.7"})
+    refused: list[Callable[[], object]] = [
+        lambda: queue.ready_to_unack(1, LEASE),
+        lambda: queue.poll_idle("me", 1000),
+        lambda: queue.send([("d", "+0", b"{}")]),
+        lambda: queue.send_unique([("d", "+0", b"{}", 1000)]),
+        lambda: queue.open_queue(None, create=False),
+        lambda: queue.pause(1000),
+    ]
+    before = queue.state()
+    for call in refused:
+        with pytest.raises(ClientTooOld, match=r"delayq 9\.8\.7 or newer$"):
+            call()
+    assert queue.state() == before
+    assert queue.ack([("a", receipts["a"])]) == [1]
+    assert queue.nack("b", receipts["b"], 1000) == NOW + 1000
+    assert queue.release("c", receipts["c"], NOW) > 0
+
+
+@pytest.mark.parametrize("needs", ["", "1 0.1.0", "broken", "1"])
+def test_queue_that_needs_what_this_client_knows_is_served(queue, needs):
+    queue.given(meta={"needs": needs})
+    queue.send([("a", "+0", b"{}")])
+    assert queue.pending_to_ready() == 1
+    assert queue.ready_to_unack(10, LEASE).ids == ["a"]
+
+
+def test_versions_that_features_need_are_no_newer_than_this_one():
+    (versions,) = re.findall(r"^local NEEDS = \{(.*)\}$", (LUA / "prelude.lua").read_text(), re.MULTILINE)
+    named = [tuple(map(int, version.split("."))) for version in re.findall(r"'([^']*)'", versions)]
+    assert named == sorted(named)
+    assert named[-1] <= tuple(map(int, re.findall(r"\d+", delayq.__version__)[:3]))

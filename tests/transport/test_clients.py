@@ -42,7 +42,7 @@ def test_text_of_a_pool_has_no_settings_which_redis_py_shows_in_errors(connect: 
     pool = connect(url).connection_pool
     manager = getattr(pool, "sentinel_manager", None)
     pools = [each.connection_pool for each in manager.sentinels] if manager else [pool]
-    assert {repr(each) for each in pools} == {"<_Pool>"}
+    assert {repr(each) for each in pools} == {"<Pool>"}
 
 
 def test_many_threads_can_hold_connections():

@@ -80,7 +80,7 @@ def test_busy_server_is_reported(own_server: RedisServer):
     assert isinstance(translate(caught.value), errors.ServerNotReady)
 
 
-CODED = [errors.StaleReceipt, errors.FormatTooNew, errors.ShardsMismatch]
+CODED = [errors.StaleReceipt, errors.FormatTooNew, errors.ClientTooOld, errors.ShardsMismatch]
 
 
 @pytest.mark.parametrize("cls", CODED)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from delayq.errors import QueueMismatch, ServerError
-from delayq.model.envelope import FORMAT
+from delayq.model.envelope import QUEUE_FORMAT
 from delayq.operations.doctor.finding import Finding, Step
 from delayq.operations.doctor.report import Report
 from delayq.operations.doctor.server import ask, dangers
@@ -99,8 +99,8 @@ def _meta_trouble(meta: dict[str, str] | ServerError) -> Finding | None:
             "meta", None, f"the queue's record cannot be read: {meta}", "remove the key that is in its place"
         )
     form, shards = meta.get("format", "1"), meta.get("shards", "1")
-    if not (form.isdecimal() and 1 <= int(form) <= FORMAT):
-        text = f"the queue's data has format {form!r}, but this delayq reads only 1 to {FORMAT}"
+    if not (form.isdecimal() and 1 <= int(form) <= QUEUE_FORMAT):
+        text = f"the queue's data has format {form!r}, but this delayq reads only 1 to {QUEUE_FORMAT}"
         return Finding("meta", None, text, "use the version of delayq that wrote it")
     if not (shards.isdecimal() and 1 <= int(shards) <= MAX_SHARDS):
         text = f"the queue's recorded number of shards is {shards!r}, not a number from 1 to {MAX_SHARDS}"

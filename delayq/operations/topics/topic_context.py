@@ -89,7 +89,7 @@ class TopicContext:
             create: record the topic if it is new.
 
         Raises:
-            FormatTooNew, ShardsMismatch
+            FormatTooNew, ClientTooOld, ShardsMismatch
         """
         if not self._recorded or time.monotonic() > self._look_at:
             count, recorded, *_ = yield from execute(self.shards[0].open_queue(self._expected, create))

@@ -19,6 +19,7 @@ import msgspec
 from delayq.errors import DelayqError, InvalidInput
 from delayq.model import outcome as oc
 from delayq.model.delivery import Delivery
+from delayq.runtime.group_watcher import GroupWatcher
 from delayq.runtime.process_pool import child
 from delayq.runtime.process_pool.job import ProcessJob
 
@@ -30,6 +31,7 @@ Request: TypeAlias = Literal["settle", "extend"]
 """What a handler can ask for its message."""
 
 _CONTEXT = multiprocessing.get_context("spawn")
+_WATCHER = GroupWatcher()  # for subprocesses of handlers that ignore the signal which ends their group
 _ONE_AT_A_TIME = threading.Lock()  # starting a process also reaps those that have ended
 
 
@@ -79,6 +81,7 @@ class WorkerProcess:
         try:
             with _ONE_AT_A_TIME, _signals_blocked():
                 self._process.start()
+                _WATCHER.watch(self._process.pid or 0)
         except BaseException:
             self._pipe.close()
             raise
@@ -128,7 +131,10 @@ class WorkerProcess:
                     return _outcome(*told)
                 self._pipe.send_bytes(self._answer(message, *told))
         except (EOFError, OSError) as error:
-            raise ProcessDied(self._how()) from error
+            how = self._how()
+            with contextlib.suppress(ProcessLookupError, PermissionError):  # what the handler has started
+                os.killpg(self.pid, signal.SIGKILL)
+            raise ProcessDied(how) from error
 
     def kill(self) -> None:
         """Kill it and its subprocesses now; do nothing if it has ended."""
@@ -149,6 +155,7 @@ class WorkerProcess:
         with _ONE_AT_A_TIME:
             self._is_closed = True
             self._process.close()
+            _WATCHER.forget(self.pid)
 
     def _await_word(self, end: float | None) -> None:
         """Wait until it sends something or ends; raise TookTooLong at `end`."""

@@ -13,6 +13,7 @@ import redis
 from delayq.log import log
 from delayq.transport.clients import DEFAULTS, retry
 from delayq.transport.embedded.store import Address, Store
+from delayq.transport.pool import Pool
 
 
 class StoreConnection(redis.UnixDomainSocketConnection):
@@ -36,7 +37,7 @@ class StoreConnection(redis.UnixDomainSocketConnection):
         return connected
 
 
-class StorePool(redis.ConnectionPool):
+class StorePool(Pool):
     """The connections of a client to a store. Closing them ends this use of the store."""
 
     def __init__(self, store: Store) -> None:

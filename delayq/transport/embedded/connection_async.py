@@ -13,6 +13,7 @@ from delayq.transport.clients import DEFAULTS
 from delayq.transport.embedded import default_folder
 from delayq.transport.embedded.connection import announce
 from delayq.transport.embedded.store import Address, Store
+from delayq.transport.pool_async import Pool
 from delayq.transport.retry_async import retry
 
 
@@ -41,7 +42,7 @@ class StoreConnection(redis.UnixDomainSocketConnection):
         await super()._connect()  # type: ignore[no-untyped-call]
 
 
-class StorePool(redis.ConnectionPool):
+class StorePool(Pool):
     """The connections of a client to a store. Closing them ends this use of the store."""
 
     def __init__(self, store: Store) -> None:
@@ -53,7 +54,7 @@ class StorePool(redis.ConnectionPool):
     async def get_connection(self, *args: Any, **options: Any) -> Any:
         """Lend a connection, after a check of the store's folder."""
         self._store.look()
-        return await super().get_connection(*args, **options)  # type: ignore[no-untyped-call]
+        return await super().get_connection(*args, **options)
 
     async def disconnect(self, inuse_connections: bool = True) -> None:
         await super().disconnect(inuse_connections)

@@ -1,0 +1,86 @@
+"""Pools and connections of redis.asyncio that survive a cancellation at any point, like `pool`."""
+
+from __future__ import annotations
+
+from typing import Any
+from weakref import WeakSet
+
+from redis import asyncio as redis
+from redis.asyncio.cluster import RedisCluster
+from redis.asyncio.sentinel import SentinelConnectionPool
+
+from delayq.transport.pool import is_interrupted, note_lent
+
+
+class Pool(redis.ConnectionPool):
+    """Like redis-py's, but whatever is raised while a connection is lent ends that connection.
+
+    Its repr does not show the password, as that of redis-py 6 and 7 does.
+    """
+
+    def reset(self) -> None:
+        """Forget all connections."""
+        super().reset()  # type: ignore[no-untyped-call]
+        self._in_use_connections: Any = WeakSet()
+
+    def make_connection(self) -> Any:
+        """Create a connection."""
+        connection: Any = super().make_connection()  # type: ignore[no-untyped-call]
+        if connection.db:
+            connection.db = str(connection.db)  # see `Command.words`
+        return connection
+
+    async def get_connection(self, *args: Any, **options: Any) -> Any:
+        """Lend a connection."""
+        connection: Any = await super().get_connection(*args, **options)  # type: ignore[no-untyped-call]
+        note_lent(connection)
+        return connection
+
+    async def release(self, connection: Any) -> None:
+        """Take a connection back; one that is not known to be whole is closed, and connects again when it is lent."""
+        if is_interrupted(connection):
+            await connection.disconnect(nowait=True)
+        await super().release(connection)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}>"
+
+
+class SentinelPool(Pool, SentinelConnectionPool):
+    """The pool of a client behind sentinels."""
+
+
+def guard(client: redis.Redis) -> None:
+    """Give a client that redis-py made itself a `Pool`; none of its connections may be lent."""
+    pool: Any = client.connection_pool
+    pool.__class__ = Pool
+    pool._in_use_connections = WeakSet()  # noqa: SLF001
+
+
+def guard_cluster(client: RedisCluster) -> RedisCluster:
+    """Make a connection to a node of a cluster that is cancelled while it connects start again."""
+    settings = client.nodes_manager.connection_kwargs
+    kind: Any = _guarded(settings.get("connection_class", redis.Connection))
+    settings["connection_class"] = kind
+    for node in client.nodes_manager.startup_nodes.values():
+        node.connection_class = kind
+    return client
+
+
+def _guarded(kind: Any) -> Any:
+    class NodeConnection(kind):  # type: ignore[misc]
+        async def connect(self) -> None:
+            await _whole(self, super().connect())
+
+        async def connect_check_health(self, *args: Any, **options: Any) -> None:
+            await _whole(self, super().connect_check_health(*args, **options))
+
+    return NodeConnection
+
+
+async def _whole(connection: Any, connecting: Any) -> None:
+    try:
+        await connecting
+    except BaseException:
+        await connection.disconnect(nowait=True)
+        raise
