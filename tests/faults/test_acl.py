@@ -104,10 +104,10 @@ def test_send_file_without_a_right_leaves_no_connection_open(
 
 SCRIPTS = {
     "producer": "send send_unique replace get cancel reschedule configure",
-    "consumer": "pending_to_ready ready_to_unack unack_to_retry ack nack extend release reject expire delete_payloads"
-    " plan_sleep poll_idle ring stats purge enqueue_occurrence configure heartbeat deregister sample",
-    "observer": "get stats upcoming consumers",
-    "administrator": "get stats upcoming consumers pause resume purge delete_payloads requeue edit bury cancel"
+    "consumer": "fetch fitting pending_to_ready ready_to_unack unack_to_retry ack nack extend release reject expire"
+    " delete_payloads plan_sleep poll_idle ring stats purge enqueue_occurrence configure heartbeat deregister sample",
+    "observer": "fitting get stats upcoming consumers",
+    "administrator": "fitting get stats upcoming consumers pause resume purge delete_payloads requeue edit bury cancel"
     " reschedule repair reconcile_stats unack_to_retry configure remove_queue",
     "scheduler": "enqueue_occurrence send",
 }
@@ -299,6 +299,10 @@ def test_consumer_reports_a_missing_right_and_continues_once_it_is_granted(
     assert "grant this user" in told[0]["error"]
 
 
+def is_whole(root: Queue) -> bool:
+    return doctor.examine(root).healthy
+
+
 SENDING: dict[str, Callable[[Queue], Any]] = {
     "one": lambda queue: queue.send("x", id="a").created,
     "many": lambda queue: queue.send_many([Outgoing("x", id="a"), Outgoing("x", id="b")])[0].created,
@@ -321,7 +325,7 @@ def test_refused_send_leaves_nothing_and_is_sent_when_the_right_is_granted(way: 
                 SENDING[way](mine)
             except ServerError:
                 if can_ask or way not in {"unique", "replacing"}:
-                    assert eventually(lambda root=root: doctor.examine(root).healthy, 20), right
+                    assert eventually(partial(is_whole, root), 20), right
                     assert root.stats().pending + root.stats().ready == 1, right
                 else:
                     continue
