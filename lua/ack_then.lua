@@ -35,9 +35,8 @@ local done, before, ours, given = ARGV[2], head(KEYS[1]), held(KEYS[6], KEYS[9],
 local values, sends, gone, again, duplicate = {}, {}, {done}, false, nil
 for i = 4, #ARGV, 4 do
   local id, choice, running = ARGV[i], ARGV[i + 3], redis.call('ZSCORE', KEYS[6], ARGV[i]) and 1 or 0
-  local found = redis.call('EXISTS', KEYS[16 + i / 4]) == 1 and not redis.call('ZSCORE', KEYS[2], id)
+  local found = #where(id, {KEYS[1], KEYS[5], KEYS[6], KEYS[7], KEYS[8]}) > 0
   if found and choice == 'new' and not ours then return 1 end
-  for _, key in ipairs({1, 5, 6, 7, 8}) do found = redis.call('ZSCORE', KEYS[key], id) or found end
   if id == done then found, running, again = false, 0, true end
   if found and choice == 'error' then duplicate = id end
   if not found or choice == 'replace' then

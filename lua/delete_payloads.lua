@@ -17,7 +17,7 @@
 -- Cost     O(n log m)
 local ids, keys, zsets = {}, {}, {}
 for i = 3, 7 do zsets[#zsets + 1] = redis.call('EXISTS', KEYS[i]) == 1 and KEYS[i] or nil end
-local lives, since = existing(ARGV, KEYS[1], zsets, {})
+local lives, since = existing(ARGV, KEYS[1], zsets)
 for i, id in ipairs(ARGV) do
   if since[i] and not lives[i] then ids[#ids + 1], keys[#keys + 1] = id, KEYS[i + 7] end
 end

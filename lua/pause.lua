@@ -13,14 +13,14 @@
 local now = clock(ARGV[1])
 local since = paused(KEYS[1], now)
 if since and ARGV[3] == '1' then return 0 end
-if ARGV[2] ~= '' then need(KEYS[1], 1) end
--- HSETNX, since administrators have the right to it and consumers do not.
-if redis.call('HSETNX', KEYS[1], 'paused', now) == 0 and not since then redis.call('HSET', KEYS[1], 'paused', now) end
 if ARGV[2] ~= '' then
-  redis.call('HSET', KEYS[1], 'paused_until', now + ARGV[2])
+  need(KEYS[1], 1)
+  redis.call('HSET', KEYS[1], 'paused_until', now + ARGV[2]) -- first: a pause whose end is refused would last for ever
 else
   redis.call('HDEL', KEYS[1], 'paused_until')
 end
+-- HSETNX, since administrators have the right to it and consumers do not.
+if redis.call('HSETNX', KEYS[1], 'paused', now) == 0 and not since then redis.call('HSET', KEYS[1], 'paused', now) end
 if not since then return 1 end
 ring(KEYS[2]) -- for consumers that sleep until the old end
 return 0

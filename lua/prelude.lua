@@ -125,16 +125,13 @@ local function discard(places, garbage, known, stats, ids, now, note, event, rea
   end)
 end
 
--- Which of some ids exist (a structure holds them, or their payload exists and they are not garbage), and which are
--- garbage. After a failed script, an id may be in a structure and in garbage: it is removed from garbage, to keep its
--- payload.
-local function existing(ids, garbage, zsets, payloads)
+-- Which of some ids exist, since a structure holds them, and which are garbage. A payload alone is what a refused send has
+-- left: a repeated send must not find it. After a failed script, an id may be in a structure and in garbage: it is removed
+-- from garbage, to keep its payload.
+local function existing(ids, garbage, zsets)
   local found, since = {}, redis.call('ZMSCORE', garbage, unpack(ids))
   for _, zset in ipairs(zsets) do
     for i, score in ipairs(redis.call('ZMSCORE', zset, unpack(ids))) do found[i] = found[i] or score end
-  end
-  for i, payload in ipairs(payloads) do
-    if not (found[i] or since[i]) then found[i] = redis.call('EXISTS', payload) == 1 end
   end
   for i, id in ipairs(ids) do
     if found[i] and since[i] then redis.call('ZREM', garbage, id) end
@@ -152,9 +149,10 @@ local function where(id, zsets)
 end
 
 -- One token is enough: the consumer that takes it looks at everything, and rings again if it leaves work behind. A server
--- at its maxmemory may refuse the token; that must not fail the script, and the fallback poll makes up for it.
+-- at its maxmemory may refuse the token, and rights may be missing; that must not fail the script, which has changed
+-- something, and the fallback poll makes up for it.
 local function ring(bell)
-  if redis.call('EXISTS', bell) == 0 then redis.pcall('LPUSH', bell, 1) end
+  if redis.pcall('EXISTS', bell) == 0 then redis.pcall('LPUSH', bell, 1) end
 end
 
 -- The reply to the call of this name, if it was the last one. A name is 16 characters for a run of the caller, and 16 for

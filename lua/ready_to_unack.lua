@@ -50,12 +50,12 @@ for _, field in ipairs(new) do claimed[#claimed + 1] = field end
 local lease_end = digits(now + tonumber(ARGV[3])) .. string.format('.%03d', micros)
 local ids, leases = {}, {}
 for i = 1, #claimed, 2 do ids[#ids + 1], leases[i], leases[i + 1] = claimed[i], lease_end, claimed[i] end
+local earlier = redis.call('EXISTS', KEYS[4]) == 1 and redis.call('HMGET', KEYS[4], unpack(ids)) or {}
 put(KEYS[3], leases)
 if rings then ring(KEYS[7]) end
 local number = count(KEYS[6], 'delivered', #ids)
 if period then spend(KEYS[8], period, now * 1000 + micros, number, #ids) end
 count_late(KEYS[6], claimed, now)
-local earlier = redis.call('EXISTS', KEYS[4]) == 1 and redis.call('HMGET', KEYS[4], unpack(ids)) or {}
 for i, id in ipairs(note and ids or {}) do
   local due = claimed[2 * i]
   note(id, 'delivered', deliveries(earlier[i]) + 1, due, now - due, nil, ARGV[4])

@@ -14,5 +14,8 @@
 local held = 0
 for i = 1, 6 do held = held + redis.call('ZCARD', KEYS[i]) end
 if held > 0 then return held end -- an empty sorted set has no key
-if redis.call('UNLINK', unpack(KEYS, 8)) > 0 then redis.call('SET', KEYS[7], 1, 'PX', 180000) end
+if redis.call('EXISTS', unpack(KEYS, 8)) > 0 then
+  redis.call('SET', KEYS[7], 1, 'PX', 180000) -- first: if this is refused, nothing is removed
+  redis.call('UNLINK', unpack(KEYS, 8))
+end
 return 0

@@ -25,8 +25,7 @@
 -- Cost     O(n log m)
 local before, n, ids = head(KEYS[1]), (#ARGV - 1) / 6, {}
 for i = 1, n do ids[i] = ARGV[6 * i - 4] end
-local payloads = {unpack(KEYS, 15)}
-local taken = existing(ids, KEYS[2], {KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]}, payloads)
+local taken = existing(ids, KEYS[2], {KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]})
 local results, new, values, members, first = {}, 0, {}, {}, math.huge
 for i = 1, n do
   results[i] = taken[i] and 0 or 1

@@ -1,7 +1,7 @@
 -- send: put new messages into pending; an id that exists is left as it is.
 --
--- An id exists when its payload does, unless it is garbage. An id that a caller has chosen also exists while any
--- structure holds it, payload or not; a random one needs no such check.
+-- An id exists while any structure holds it, except garbage. A random one is looked up only if it has a payload. If the
+-- server refuses one of the writes, all are taken back: no right to do that is needed, and Redis 6.2 can do it, too.
 --
 -- State    (none), garbage -> pending
 -- KEYS[1]  pending  zset  id -> due, ms
@@ -23,14 +23,10 @@
 -- Cost     O(n log m)
 local now, micros = clock(ARGV[1])
 local stamped, before = stamp(now), head(KEYS[1])
-local stored = redis.call('EXISTS', unpack(KEYS, 11))
-local note, look = ledger(KEYS[9], KEYS[10], now, true), ARGV[2] == '1' or stored > 0
+local note, look = ledger(KEYS[9], KEYS[10], now, true), ARGV[2] == '1' or redis.call('EXISTS', unpack(KEYS, 11)) > 0
 local ids, taken, garbage = {}, {}, {}
 for i = 3, look and #ARGV or 0, 3 do ids[i / 3] = ARGV[i] end
-if look then
-  local payloads = stored > 0 and {unpack(KEYS, 11)} or {}
-  taken, garbage = existing(ids, KEYS[2], {KEYS[1], KEYS[5], KEYS[6], KEYS[7], KEYS[8]}, payloads)
-end
+if look then taken, garbage = existing(ids, KEYS[2], {KEYS[1], KEYS[5], KEYS[6], KEYS[7], KEYS[8]}) end
 local values, members, dues, first, n = {}, {}, {}, math.huge, 0
 local given, due, score -- most messages of a call are due at the same time: read and write it once
 for i = 3, #ARGV, 3 do
@@ -47,10 +43,17 @@ for i = 3, #ARGV, 3 do
   end
 end
 if n == 0 then return dues end
-redis.call('MSET', unpack(values)) -- first: at maxmemory it is refused, and nothing changes
-redis.call('ZADD', KEYS[1], unpack(members))
-count(KEYS[3], 'sent', n / 2)
+count(KEYS[3], 'sent', n / 2) -- first: at maxmemory it is refused, and nothing changes
+local done = redis.pcall('MSET', unpack(values))
+if done.ok then done = redis.pcall('ZADD', KEYS[1], unpack(members)) end
+if type(done) == 'table' then -- an error
+  count(KEYS[3], 'sent', -n / 2)
+  for i = 1, #dues do -- a producer has no right to UNLINK
+    if dues[i] >= 0 then redis.pcall('SET', KEYS[10 + i], '', 'PX', 1) end
+  end
+  return done
+end
 for i = 1, note and n or 0, 2 do note(members[i + 1], 'sent', nil, members[i]) end
 if first < before then ring(KEYS[4]) end
-for i in pairs(garbage) do if garbage[i] then redis.call('ZREM', KEYS[2], ARGV[3 * i]) end end
+for i in pairs(garbage) do if garbage[i] then redis.pcall('ZREM', KEYS[2], ARGV[3 * i]) end end
 return dues

@@ -22,9 +22,9 @@
 -- Cost     O(n log m)
 local now, micros = clock(ARGV[1])
 local stamped, before, n = stamp(now), head(KEYS[1]), (#ARGV - 1) / 4
-local ids, payloads = {}, {}
-for i = 1, n do ids[i], payloads[i] = ARGV[4 * i - 2], KEYS[9 + 2 * i] end
-local taken = existing(ids, KEYS[2], {KEYS[1], KEYS[5], KEYS[6], KEYS[7], KEYS[8]}, payloads)
+local ids = {}
+for i = 1, n do ids[i] = ARGV[4 * i - 2] end
+local taken = existing(ids, KEYS[2], {KEYS[1], KEYS[5], KEYS[6], KEYS[7], KEYS[8]})
 for i = 1, n do taken[i] = taken[i] or (tonumber(redis.call('GET', KEYS[10 + 2 * i])) or 0) > now end
 local values, members, new, dues, first = {}, {}, {}, {}, math.huge
 for i = 1, n do

@@ -31,6 +31,7 @@ REASON_EXHAUSTED = "retries-exhausted"
 REASON_CONSUMER_LOST = "consumer-lost"
 REASON_PAYLOAD_MISSING = "payload-missing"
 REASON_UNREADABLE = "unreadable-envelope"
+REASON_UNFETCHED = "fetch-failed"
 REASON_MISMATCH = "payload-mismatch"
 
 LEASE_LOST = "LeaseLost: the consumer did not settle the message before its lease ended"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import secrets
 from collections.abc import Callable, Sequence
@@ -33,6 +34,7 @@ class Batch(NamedTuple):
         pause_ends: whether the queue is paused and the pause ends by itself.
         failed: how many failed already because they have no valid key.
         dead: messages that became dead letters before a handler saw them.
+        unfetched: whether some were handed out and not fetched yet; the next claim begins with them.
     """
 
     messages: list[Any]
@@ -42,6 +44,7 @@ class Batch(NamedTuple):
     failed: int = 0
     pause_ends: bool = False
     dead: Sequence[MessageInfo] = ()
+    unfetched: bool = False
 
     @property
     def waits(self) -> bool:
@@ -89,7 +92,8 @@ def claim(
 ) -> Operation[Batch]:
     """Promote due messages and hand out up to `limit` of all shards, with a lease of `lease` ms.
 
-    It takes no more than one round trip can fetch, by their mean size; the batch says how many it asked for.
+    It takes no more than one round trip can fetch, by their mean size; the batch says how many it asked for. If they
+    are larger than that, the first ones are fetched now, and the others by the next claims.
 
     The envelopes of the `expected` messages, one a shard or "", are fetched in the claim's own round trip. So an idle
     consumer handles the single message that it wakes for one round trip earlier.
@@ -109,21 +113,21 @@ def claim(
     shards = yield from context.opened()
     messages: list[Any] = []
     limit = min(limit, context.budget.count(lease))
-    claimed, held, failed, pause_ends = 0, False, 0, False
+    claimed, held, failed, pause_ends, batch_is_full = 0, False, 0, False, False
     dead: list[MessageInfo] = []
     awaited = dict(zip(shards, expected, strict=False))  # the number of shards may just have become known
     fetched: list[unfetched.ClaimedUnfetched] = []
     try:
-        while (unread := unfetched.take(context, limit - len(messages))) is not None:
-            claimed += len(unread.found.ids)
+        while not batch_is_full and (unread := unfetched.take(context, limit - len(messages))) is not None:
             fetched.append(unread)
-            admitted = yield from _fetched(context, make, unread)
+            admitted, batch_is_full = yield from _fetched(context, make, unread)
+            claimed += len(unread.found.ids)
             messages += admitted.messages
             failed += admitted.failed
             dead += admitted.dead
         for scripts in _rotated(shards, context):
             share = limit - len(messages)
-            if share <= 0 < limit:
+            if batch_is_full or share <= 0 < limit:
                 break
             asking = _Asking(scripts, min(share, MAX_IDS), lease, consumer, names)
             found, envelopes = yield from _hand_out(context, scripts, asking, recovering, awaited.get(scripts, ""))
@@ -131,9 +135,9 @@ def claim(
             if found.held is not None or found.ids:  # else it may be paused
                 context.is_limited, held = found.held is not None, bool(found.held)
             if found.ids:
-                claimed += len(found.ids)
                 fetched.append(unfetched.ClaimedUnfetched(scripts, found, lease, asking.asked))
-                admitted = yield from _fetched(context, make, fetched[-1], envelopes)
+                admitted, batch_is_full = yield from _fetched(context, make, fetched[-1], envelopes)
+                claimed += len(fetched[-1].found.ids)
                 messages += admitted.messages
                 failed += admitted.failed
                 dead += admitted.dead
@@ -143,7 +147,7 @@ def claim(
     finally:  # until then a heartbeat renews them, even while another shard delays the claim
         for unread in fetched:
             context.fetching.remove(unread)
-    return Batch(messages, claimed, limit, held, failed, pause_ends, tuple(dead))
+    return Batch(messages, claimed, limit, held, failed, pause_ends, tuple(dead), bool(context.claimed_unfetched))
 
 
 def claim_all(
@@ -154,16 +158,24 @@ def claim_all(
     consumer: str,
     is_cancelled: Callable[[], bool] = bool,
 ) -> Operation[Batch]:
-    """Claim for a receiver: up to `limit` messages, in round trips, while the first ones keep most of their lease."""
+    """Claim for a receiver: up to `limit` messages, in round trips, while the first ones keep most of their lease.
+
+    Nobody renews the leases of messages that are not fetched by then: they are handed back.
+    """
     end = lease_now() + lease / 1000 * LEASE_SHARE
     batch, left = (yield from claim(context, make, limit, lease, True, consumer=consumer)), limit
-    while batch.messages and batch.claimed == batch.limit < left and lease_now() < end and not is_cancelled():
-        left -= batch.limit
+    while (batch.unfetched or (batch.messages and batch.claimed == batch.limit)) and batch.claimed < left:
+        if lease_now() >= end or is_cancelled():
+            break
+        left -= batch.claimed
         try:
             more = yield from claim(context, make, left, lease, consumer=consumer)
         except DelayqError:  # the next call raises it
-            break
+            return batch
         batch = more._replace(messages=batch.messages + more.messages)
+    if batch.unfetched:
+        with contextlib.suppress(DelayqError):
+            yield from unfetched.release(context)
     return batch
 
 
@@ -231,15 +243,18 @@ def _fetched(
     make: Callable[..., D],
     unread: unfetched.ClaimedUnfetched,
     envelopes: list[bytes | None] | None = None,
-) -> Operation[acquire_slots.Admitted]:
+) -> Operation[tuple[acquire_slots.Admitted, bool]]:
+    """Fetch messages; return those to handle, and whether the others, as too large, have to wait for the next claim."""
+    count, tries_one = len(unread.found.ids), unread.failures > 0
     context.fetching.append(unread)
     try:
         admitted = yield from open_messages(context, make, unread, envelopes)
     except DelayqError:
+        unread.failed()
         context.claimed_unfetched.append(unread)
         raise
     unread.messages = admitted.messages
-    return admitted
+    return admitted, len(unread.found.ids) < count and not tries_one
 
 
 def recover(context: QueueContext) -> Operation[int | None]:

@@ -16,6 +16,7 @@ from delayq.model.placement import STATES, State, check_state
 from delayq.model.queue_stats import Counts, QueueStats, buckets
 from delayq.model.units import from_ms
 from delayq.model.validation import check_id, check_limit
+from delayq.operations.fetch import find
 from delayq.operations.queue_context import QueueContext, server_ms
 from delayq.operations.walk import Walk
 from delayq.protocol.command import Command, identity
@@ -25,7 +26,6 @@ from delayq.protocol.replies import StoredMessage
 
 LATE_MS = 5000  # a consumer takes an occurrence within a second of its slot, even if it missed the bell
 WAITING: tuple[State, ...] = ("pending", "ready", "retry")
-FIND_AT_ONCE = 50
 GONE_PAGES = 10
 
 
@@ -125,21 +125,18 @@ def _describe_all(
     context: QueueContext, scripts: QueueCommands, ids: list[str], state: State
 ) -> Operation[list[MessageInfo]]:
     """Describe the messages of `ids` that are still in `state`."""
-    results = yield from _find_all([scripts.get(message_id) for message_id in ids])
+    results = yield from find(scripts, ids)
     infos = (describe(context, message_id, found) for message_id, found in zip(ids, results, strict=True))
     return [info for info in infos if info is not None and info.state == state]
 
 
 def find_all(context: QueueContext, ids: list[str]) -> Operation[list[StoredMessage]]:
     """Find messages."""
-    return (yield from _find_all([context.shard(message_id).get(message_id) for message_id in ids]))
-
-
-def _find_all(calls: list[Command[StoredMessage]]) -> Operation[list[StoredMessage]]:
-    found: list[StoredMessage] = []
-    for start in range(0, len(calls), FIND_AT_ONCE):  # few in one round trip, as each reply holds a whole payload
-        found += map(unwrap, (yield calls[start : start + FIND_AT_ONCE]))
-    return found
+    found: dict[str, StoredMessage] = {}
+    for scripts, positions in context.by_shard(range(len(ids)), ids.__getitem__):
+        of_shard = [ids[position] for position in positions]
+        found |= zip(of_shard, (yield from find(scripts, of_shard)), strict=True)
+    return [found[each] for each in ids]
 
 
 def describe(context: QueueContext, message_id: str, found: StoredMessage) -> MessageInfo | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from delayq.errors import StaleReceipt, UnreadableEnvelope
+from delayq.errors import ServerUnreachable, StaleReceipt, UnreadableEnvelope
 from delayq.log import log, log_of
 from delayq.model import outcome as oc
 from delayq.model.delivery import Deliveries, Delivery, receipt_of
@@ -15,16 +15,23 @@ from delayq.model.envelope import parse
 from delayq.model.message_info import MessageInfo, content, dead_letter
 from delayq.model.occurrence import SLOT, Occurrence, occurrence_id
 from delayq.model.text import is_foreign_id, printable_id
-from delayq.operations import acquire_slots, key_slots, schedule_chain
+from delayq.operations import acquire_slots, key_slots, schedule_chain, settle
+from delayq.operations.byte_budget import LUA_BYTES
 from delayq.operations.queue_context import QueueContext
 from delayq.operations.unfetched import ClaimedUnfetched
 from delayq.protocol.command import Command
-from delayq.protocol.operation import Operation, unwrap
+from delayq.protocol.operation import Operation, execute, unwrap
 
 D = TypeVar("D", bound=Delivery)
 
 
+ALONE = 3  # tries to fetch one message alone: a bad link may cut two in a row
 PARTS, LEAST_PART = 4, 50  # a part is opened while the server copies the next one
+
+UNFETCHED = (
+    "FetchFailed: the server closes the connection whenever this message is fetched. It may be larger than "
+    "client-output-buffer-limit or maxmemory-clients allows: raise them, and requeue it"
+)
 
 
 def open_messages(
@@ -35,7 +42,7 @@ def open_messages(
 ) -> Operation[acquire_slots.Admitted]:
     """Open claimed messages; fetch them first, in one round trip, if they were not fetched yet."""
     opening, scripts = _Opening(context, make, claimed), claimed.scripts
-    opened = [opening.read(0, envelopes)] if envelopes else (yield from _fetch(context, claimed, opening))
+    opened = [opening.read(0, 1, envelopes)] if envelopes else (yield from _fetch(context, claimed, opening))
     messages = [message for each in opened for message in each.messages]
     settlements = [call for each in opened for call in each.settlements]
     buried = [each for each_opened in opened for each in each_opened.buried]
@@ -64,21 +71,44 @@ def open_messages(
 
 
 def _fetch(context: QueueContext, claimed: ClaimedUnfetched, opening: _Opening[D]) -> Operation[list[_Opened[D]]]:
-    """Fetch and open envelopes."""
-    ids = claimed.found.ids
+    """Fetch and open as many envelopes as one round trip may bring, at least one; the next claim fetches the others.
+
+    A server may close the connection because they are too large for the buffers that it allows its clients. Then the
+    first one is fetched alone, and the next ones in smaller round trips. If it cannot be fetched even so, although the
+    server has answered just before each of these tries, that is a failed attempt.
+    """
+    scripts, budget, ids = claimed.scripts, context.budget, claimed.found.ids
+    most = budget.most_bytes(claimed.lease)
+    if claimed.failures:
+        ids = ids[:1]
+    is_small = len(ids) > 1 and len(ids) * budget.mean_bytes <= min(LUA_BYTES, most)
+    if claimed.failures or (len(ids) > 1 and not is_small):
+        ids = ids[: (yield from execute(scripts.fitting(ids, most)))]
     part = max(LEAST_PART, -(-len(ids) // PARTS))
-    calls = [
-        claimed.scripts.envelopes(ids[start : start + part], partial(opening.read, start))
-        for start in range(0, len(ids), part)
-    ]
+    parts = [(start, ids[start : start + part]) for start in range(0, len(ids), part)]
+    if is_small:
+        share = min(LUA_BYTES, most // len(parts))
+        calls = [scripts.fetch(each, share, int(not at), partial(opening.read, at, len(each))) for at, each in parts]
+    else:
+        calls = [scripts.envelopes(each, partial(opening.read, at, len(each)), repeats=False) for at, each in parts]
     asked = time.monotonic()
-    opened: list[_Opened[D]] = list(map(unwrap, (yield calls)))
-    context.budget.note(len(ids), sum(each.size for each in opened), time.monotonic() - asked)
+    try:
+        opened: list[_Opened[D]] = list(map(unwrap, (yield calls)))
+    except ServerUnreachable as error:
+        budget.failed(most)
+        claimed.failures += 1
+        if claimed.failures <= ALONE:
+            raise
+        opened = [opening.unfetched(error)]
+    else:
+        budget.note(sum(each.count for each in opened), sum(each.size for each in opened), time.monotonic() - asked)
+    if rest := claimed.keep(sum(each.count for each in opened)):
+        context.claimed_unfetched.append(rest)
     return opened
 
 
 class _Opened(Generic[D]):
-    """Messages to handle, calls that settle those that must not reach a handler, and the total bytes.
+    """Messages to handle, calls that settle those that must not reach a handler, how many both are, and their bytes.
 
     Messages whose envelope was stored after the hand-out are doubtful: they were replaced, and the new one may not be
     due (or the server's clock was set back).
@@ -90,6 +120,7 @@ class _Opened(Generic[D]):
         self.settlements: list[Command[Any]] = []
         self.buried: list[tuple[Command[int], Callable[[int], MessageInfo]]] = []  # with what makes its info
         self.occurrences: list[tuple[D, Occurrence]] = []  # of schedules
+        self.count = 0
         self.size = 0
 
 
@@ -102,10 +133,18 @@ class _Opening(Generic[D]):
         self._make = make
         self._claimed = claimed
         self._found = claimed.found
+        self._ended = False
 
-    def read(self, start: int, stored: list[bytes | None]) -> _Opened[D]:
-        """Open the envelopes from number `start` on."""
+    def read(self, start: int, asked: int, stored: list[bytes | None]) -> _Opened[D]:
+        """Open the envelopes from number `start` on; none if fewer than `asked` came before, to keep the order."""
+        if self._ended:
+            return _Opened()
+        self._ended = len(stored) < asked
+        return self._open(start, stored)
+
+    def _open(self, start: int, stored: list[bytes | None]) -> _Opened[D]:
         result: _Opened[D] = _Opened()
+        result.count = len(stored)
         found, owner, end = self._found, self._context.queue, start + len(stored)
         make, messages = self._make, result.messages
         until, held_until = (
@@ -148,6 +187,26 @@ class _Opening(Generic[D]):
                 result.buried.append(self._buried(message_id, deliveries, oc.REASON_UNREADABLE, text))
         return result
 
+    def unfetched(self, error: ServerUnreachable) -> _Opened[D]:
+        """Count the fetch of the first message, which failed alone, as an attempt.
+
+        Its own limit cannot be read: the queue's applies.
+        """
+        result: _Opened[D] = _Opened()
+        result.count = 1
+        message_id, deliveries = self._found.ids[0], self._found.deliveries[0]
+        before, text = Deliveries.read(deliveries), f"{UNFETCHED} ({error})"
+        retries = before.past - before.attempts_reset
+        if retries >= self._context.max_retries:
+            result.buried.append(self._buried(message_id, deliveries, oc.REASON_UNFETCHED, text, counted=True))
+            return result
+        said = log.bind(queue=self._context.name, id=printable_id(message_id), attempt=before.past + 1)
+        said.warning("delivery failed", next="retry", error=text)
+        wait = settle.backoff_ms(self._context, retries + 1, None, said)
+        receipt = receipt_of(deliveries, self._found.micros)
+        result.settlements.append(self._scripts.nack(message_id, receipt, wait, text))
+        return result
+
     def expiry(self, message: D) -> list[Command[Any]]:
         """Return the calls that settle a message which is too late to be handled."""
         expire = self._scripts.expire(message.id, message.receipt)
@@ -160,12 +219,18 @@ class _Opening(Generic[D]):
         return of if is_slot else None
 
     def _buried(
-        self, message_id: str, deliveries: str | None, reason: str, error: str = "", **known: Any
+        self,
+        message_id: str,
+        deliveries: str | None,
+        reason: str,
+        error: str = "",
+        counted: bool = False,
+        **known: Any,
     ) -> tuple[Command[int], Callable[[int], MessageInfo]]:
         name, before = self._context.name, Deliveries.read(deliveries)
         said = log.bind(queue=name, id=printable_id(message_id), attempt=before.past + 1)
         said.warning("message dead-lettered", next="dead", reason=reason, error=error)
         receipt = receipt_of(deliveries, self._found.micros)
-        call = self._scripts.reject(message_id, receipt, reason, error, counted=False)
+        call = self._scripts.reject(message_id, receipt, reason, error, counted)
         last = error or oc.LEASE_LOST  # unless there is another
-        return call, lambda died_ms: dead_letter(name, message_id, before, died_ms, reason, last, False, **known)
+        return call, lambda died_ms: dead_letter(name, message_id, before, died_ms, reason, last, counted, **known)

@@ -26,7 +26,7 @@ from delayq.model.outcome import error_text
 from delayq.model.slots import Slots
 from delayq.model.text import is_foreign_id
 from delayq.model.units import MAX_TIME_MS
-from delayq.operations.byte_budget import DOWN_BYTES, GUESS_BYTES, trips
+from delayq.operations.fetch import fetch
 from delayq.operations.queue_context import QueueContext, server_ms
 from delayq.protocol.command import Command, Raw, identity
 from delayq.protocol.operation import Operation, execute, unwrap
@@ -260,12 +260,14 @@ def _of_the_future(context: QueueContext, slots: dict[str, int], now_ms: int) ->
     if not slots:
         return {}
     ids = [occurrence_id(name, slot, len(context.shards)) for name, slot in slots.items()]
-    envelopes: list[bytes | None] = yield from execute(home(context).envelopes(ids))
-    return {
-        name: slot
-        for (name, slot), envelope in zip(slots.items(), envelopes, strict=True)
-        if envelope is not None and _is_stored_after(now_ms, envelope)
-    }
+    found: dict[str, int] = {}
+    left = list(zip(ids, slots.items(), strict=True))
+    while left:
+        envelopes = yield from fetch(home(context), [each for each, _ in left])
+        stored = zip(left, envelopes, strict=False)
+        found.update(armed for (_, armed), each in stored if each is not None and _is_stored_after(now_ms, each))
+        left = left[len(envelopes) :]
+    return found
 
 
 def _is_stored_after(now_ms: int, envelope: bytes) -> bool:
@@ -372,10 +374,12 @@ def gone(context: QueueContext, slots: dict[str, int], now_ms: int) -> Operation
         if begins or any(due is not None and float(due) <= now_ms for due in waiting):
             there.add(each)
     others = set[str]()
-    for few in trips(((each, int(GUESS_BYTES)) for each in there), PAGE, DOWN_BYTES):
-        envelopes: list[bytes | None] = yield from execute(scripts.envelopes(few))
-        stored = zip(few, envelopes, strict=True)
+    left = sorted(there)
+    while left:
+        envelopes = yield from fetch(scripts, left)
+        stored = zip(left, envelopes, strict=False)
         others |= {each for each, envelope in stored if envelope and not _is_occurrence(each, envelope)}
+        left = left[len(envelopes) :]
     return {
         name: slot for (name, slot), each in zip(slots.items(), ids, strict=True) if each not in there or each in others
     }

@@ -125,7 +125,9 @@ def _settlement(context: QueueContext, scripts: QueueCommands, message: Delivery
         return scripts.reject(message.id, message.receipt, dead.reason, dead.error, dead.counted)
     match outcome:
         case oc.Failed(delay_ms, error, cause, counts):
-            wait = _backoff_ms(context, message, cause) if delay_ms is None else delay_ms
+            wait = delay_ms
+            if wait is None:
+                wait = backoff_ms(context, message.retries_used + 1, cause, log_of(message))
             return scripts.nack(message.id, message.receipt, wait, error, message.fails_free(counts))
         case oc.AckAndSend():
             return _chain(context, scripts, message, outcome)
@@ -155,12 +157,13 @@ def _chain(context: QueueContext, scripts: QueueCommands, message: Delivery, out
     return scripts.ack_then(message.id, message.receipt, follow)
 
 
-def _backoff_ms(context: QueueContext, message: Delivery, cause: BaseException | None) -> int:
+def backoff_ms(context: QueueContext, attempt: int, cause: BaseException | None, said: Any) -> int:
+    """Return the wait before the retry after an attempt, ms; `said` is the message's log."""
     try:
-        return delay_ms(context.backoff(message.retries_used + 1, cause), "backoff")
+        return delay_ms(context.backoff(attempt, cause), "backoff")
     except Exception as error:  # noqa: BLE001  # it is the user's function, which must not block the message
-        log_of(message).warning("backoff failed", error=oc.error_text(error))
-        return delay_ms(DEFAULT_BACKOFF(message.retries_used + 1))
+        said.warning("backoff failed", error=oc.error_text(error))
+        return delay_ms(DEFAULT_BACKOFF(attempt))
 
 
 def extend(context: QueueContext, message: Delivery, seconds: Seconds) -> Operation[None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Sequence
 
@@ -22,7 +23,8 @@ class ClaimedUnfetched:
         lease: ms.
         asked: when the lease began or was renewed, by `lease_now`.
         until_ms: when it ends, by the server's clock.
-        handed: when they were handed out, by `lease_now`.
+        given_up_at: when to stop trying to fetch them, by `lease_now`.
+        failures: how often their fetch broke off.
         messages: the fetched messages, whose leases are renewed until the claim is done.
         process: the process that they were handed to; after a fork they belong to the parent.
     """
@@ -33,7 +35,8 @@ class ClaimedUnfetched:
         self.lease = lease
         self.asked = asked
         self.until_ms = found.now_ms + lease
-        self.handed = asked
+        self.given_up_at = asked + MAX_LEASES * lease / 1000
+        self.failures = 0
         self.messages: Sequence[Delivery] = ()
         self.process = os.getpid()
 
@@ -44,20 +47,28 @@ class ClaimedUnfetched:
             handed = self.found
             found = Claimed(handed.now_ms, handed.micros, handed.ids[of], handed.dues_ms[of], handed.deliveries[of])
             other = ClaimedUnfetched(self.scripts, found, self.lease, self.asked)
-            other.until_ms, other.handed = self.until_ms, self.handed
+            other.until_ms, other.given_up_at = self.until_ms, self.given_up_at
             return other
 
-        return part(slice(count)), part(slice(count, None))
+        first, rest = part(slice(count)), part(slice(count, None))
+        first.failures = self.failures
+        return first, rest
+
+    def keep(self, count: int) -> ClaimedUnfetched | None:
+        """Keep only the first `count` messages; return the others, if any, which have not been tried yet."""
+        first, rest = self.split(count)
+        self.found = first.found
+        rest.given_up_at = math.inf
+        return rest if rest.found.ids else None
 
     @property
     def left(self) -> float:
         """The seconds until the lease ends."""
         return self.asked + self.lease / 1000 - lease_now()
 
-    @property
-    def given_up_at(self) -> float:
-        """When to stop trying to fetch them, by `lease_now`."""
-        return self.handed + MAX_LEASES * self.lease / 1000
+    def failed(self) -> None:
+        """Note that they could not be fetched."""
+        self.given_up_at = min(self.given_up_at, lease_now() + MAX_LEASES * self.lease / 1000)
 
     def rows(self) -> Iterator[tuple[str, str, int]]:
         """Yield the id, the receipt and the due time, ms, of each message."""

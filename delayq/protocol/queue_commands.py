@@ -388,15 +388,30 @@ class QueueCommands:
         key = self.keys.consumers
         return Command(key, ("ZRANGE", key, -1, -1, "WITHSCORES"), _read_last_seen)
 
-    def envelopes(self, ids: Sequence[str], read: Callable[[list[bytes | None]], T] = identity) -> Command[T]:
-        """Read the stored envelopes, None if one is gone; a plain command, like those below."""
-        prefix = self.keys.message_prefix
-        keys: list[Any] = [prefix + message_id for message_id in ids]
-        try:
-            "".join(ids).encode()
-        except UnicodeEncodeError:
-            keys = list(map(encode_id, keys))
-        return Command(prefix, ("MGET", *keys), read)
+    def fetch(
+        self,
+        ids: Sequence[str],
+        most_bytes: int,
+        least: int,
+        read: Callable[[list[bytes | None]], T] = identity,
+    ) -> Command[T]:
+        keys = self._message_keys(ids)
+        words = (len(keys), *keys, most_bytes, least)
+        return Command(self.keys.message_prefix, words, read, script("fetch"), repeats=False)
+
+    def fitting(self, ids: Sequence[str], most_bytes: int) -> Command[int]:
+        keys = self._message_keys(ids)
+        return Command(self.keys.message_prefix, (len(keys), *keys, most_bytes), int, script("fitting"))
+
+    def envelopes(
+        self, ids: Sequence[str], read: Callable[[list[bytes | None]], T] = identity, repeats: bool = True
+    ) -> Command[T]:
+        """Read the stored envelopes, None if one is gone; a plain command, like those below.
+
+        Several envelopes may have any size together: `delayq.operations.fetch` bounds them.
+        """
+        keys = self._message_keys(ids)
+        return Command(self.keys.message_prefix, ("MGET", *keys), read, repeats=repeats)
 
     def page(self, state: State, limit: int, after_ms: Raw = "-inf", up_to: Raw = "+inf") -> Command[list[str]]:
         """Read up to `limit` ids of a state with scores between the bounds, lowest first."""
@@ -425,6 +440,15 @@ class QueueCommands:
         key = self.keys.armed
         words = ("ZRANGE", key, 1, "+inf", "BYSCORE", "LIMIT", skip, limit, "WITHSCORES")
         return Command(key, words, lambda reply: _read_armed(reply) if reply else None)
+
+    def _message_keys(self, ids: Sequence[str]) -> list[Any]:
+        prefix = self.keys.message_prefix
+        keys: list[Any] = [prefix + message_id for message_id in ids]
+        try:
+            "".join(ids).encode()
+        except UnicodeEncodeError:
+            keys = list(map(encode_id, keys))
+        return keys
 
     def _message_key(self, message_id: str) -> Any:
         return encode_id(self.keys.message(message_id))

@@ -215,7 +215,7 @@ class ConsumerEngine(Generic[D]):
         self.failed += batch.failed
         self._deaths.untold += batch.dead
         self._exhausted = batch.claimed < max(batch.limit, 1) and not (
-            batch.held and batch.claimed > len(batch.messages)
+            batch.unfetched or (batch.held and batch.claimed > len(batch.messages))
         )
         yield from self._take(batch.messages)
         self._next_sleep = unwrap(replies.sleep) if self._waits or not batch.waits else None  # asked without the limit

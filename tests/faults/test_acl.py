@@ -16,7 +16,7 @@ import redis
 from delayq.cli.send.file import send_file
 from structlog.testing import capture_logs
 
-from delayq import Consumer, Outgoing, Queue
+from delayq import Consumer, Outgoing, Queue, doctor
 from delayq.errors import LoginRefused, ServerError
 from delayq.operations import send
 from delayq.operations.limit_use import KeyUse, limit_use
@@ -27,7 +27,17 @@ from tests.faults import test_acl_spark, test_acl_topics
 from tests.harness import bookkeeping
 from tests.harness.acl import telling
 from tests.harness.acl.roles import STORIES, Story
-from tests.harness.acl.telling import LINES, ON_OCCASION, as_root, as_user, contents, forget_scripts, grant, tell
+from tests.harness.acl.telling import (
+    LINES,
+    ON_OCCASION,
+    as_root,
+    as_user,
+    assert_whole,
+    contents,
+    forget_scripts,
+    grant,
+    tell,
+)
 from tests.harness.hostile import refusal
 from tests.harness.servers import RedisServer
 from tests.harness.tree import LUA
@@ -94,10 +104,10 @@ def test_send_file_without_a_right_leaves_no_connection_open(
 
 SCRIPTS = {
     "producer": "send send_unique replace get cancel reschedule configure",
-    "consumer": "pending_to_ready ready_to_unack unack_to_retry ack nack extend release reject expire delete_payloads"
-    " plan_sleep poll_idle ring stats purge enqueue_occurrence configure heartbeat deregister sample",
-    "observer": "get stats upcoming consumers",
-    "administrator": "get stats upcoming consumers pause resume purge delete_payloads requeue edit bury cancel"
+    "consumer": "fetch fitting pending_to_ready ready_to_unack unack_to_retry ack nack extend release reject expire"
+    " delete_payloads plan_sleep poll_idle ring stats purge enqueue_occurrence configure heartbeat deregister sample",
+    "observer": "fitting get stats upcoming consumers",
+    "administrator": "fitting get stats upcoming consumers pause resume purge delete_payloads requeue edit bury cancel"
     " reschedule repair reconcile_stats unack_to_retry configure remove_queue",
     "scheduler": "enqueue_occurrence send",
 }
@@ -287,6 +297,44 @@ def test_consumer_reports_a_missing_right_and_continues_once_it_is_granted(
         "redis accepts again",
     ]
     assert "grant this user" in told[0]["error"]
+
+
+def is_whole(root: Queue) -> bool:
+    return doctor.examine(root).healthy
+
+
+SENDING: dict[str, Callable[[Queue], Any]] = {
+    "one": lambda queue: queue.send("x", id="a").created,
+    "many": lambda queue: queue.send_many([Outgoing("x", id="a"), Outgoing("x", id="b")])[0].created,
+    "unique": lambda queue: queue.send("x", id="a", unique_for=60).created,
+    "replacing": lambda queue: queue.send("x", id="a", on_conflict="replace").created,
+    "at least once": lambda queue: bool(queue.send("x")),
+}
+
+
+@pytest.mark.parametrize("way", SENDING)
+def test_refused_send_leaves_nothing_and_is_sent_when_the_right_is_granted(way: str, any_server: RedisServer) -> None:
+    can_ask = any_server.version != "6.2"  # else only `send` takes its writes back: docs/acl.md
+    for right in [each for each in LINES["producer"] if each.startswith("+") and "|" not in each]:
+        any_server.flush()
+        grant(any_server, "producer", f"-{right[1:]}")
+        with as_user(any_server, "producer") as mine, as_root(any_server) as root:
+            forget_scripts(root)
+            root.send("x", id="other")
+            try:
+                SENDING[way](mine)
+            except ServerError:
+                if can_ask or way not in {"unique", "replacing"}:
+                    assert eventually(partial(is_whole, root), 20), right
+                    assert root.stats().pending + root.stats().ready == 1, right
+                else:
+                    continue
+                grant(any_server, "producer")
+                assert SENDING[way](mine), right
+            names = {message.id for message in root.receive(10)}
+            assert len(names) == (3 if way == "many" else 2), right
+            assert_whole(root)
+            assert root.stats().missing == 0
 
 
 COMMANDS = {

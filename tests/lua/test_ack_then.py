@@ -140,22 +140,14 @@ def test_message_can_be_followed_by_one_with_its_own_id(queue, choice):
 
 
 @pytest.mark.same_on_all_servers
-@pytest.mark.parametrize(
-    ("id", "choice", "counted"),
-    [("b", "ignore", {"acked": 1}), ("b", "replace", {"acked": 1, "sent": 1}), ("b", "error", None)],
-)
-def test_payload_without_a_message_makes_an_id_exist(queue, id, choice, counted):
-    """As in send and replace: its message is on its way to the dead letters."""
+@pytest.mark.parametrize("choice", ["ignore", "replace", "error", "new"])
+def test_payload_without_a_message_is_overwritten(queue, choice):
     queue.given(**HELD | {"stats": {}})
-    queue.given(messages={id: "stray"})
-    if counted is None:
-        with pytest.raises(DuplicateMessage):
-            queue.ack_then(*OURS, [(id, "+5", b"new", choice)])
-        return
-    queue.ack_then(*OURS, [(id, "+5", b"new", choice)])
+    queue.given(messages={"b": "left by a refused send"})
+    queue.ack_then(*OURS, [("b", "+5", b"new", choice)])
     state = queue.state()
-    assert state["stats"] == counted
-    assert state["messages"] == {id: "stray" if choice == "ignore" else stamped("new")}
+    assert state["stats"] == {"acked": 1, "sent": 1}
+    assert state["messages"] == {"b": stamped("new")}
 
 
 def test_bell_rings_only_for_a_new_earliest_message(queue):

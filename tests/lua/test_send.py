@@ -4,7 +4,9 @@ import time
 
 import pytest
 
-from tests.harness.lua.raw import NOW, RUNG, SERVER_TIME, stamped
+from delayq.errors import LoginRefused
+from tests.harness.lua.raw import NOW, RUNG, SERVER_TIME, USER, stamped
+from tests.harness.waiting import eventually
 
 each_kind_of_id = pytest.mark.parametrize("named", [True, False])
 
@@ -91,10 +93,24 @@ def test_named_id_exists_even_without_its_payload(queue, state):
     assert queue.state() == before
 
 
-def test_payload_without_a_message_is_not_overwritten(queue):
-    queue.given(messages={"a": "stray"})
-    assert queue.send([("a", "+0", b"new"), ("b", "+0", b"{}")]) == [-1, NOW]
-    assert queue.state()["messages"] == {"a": "stray", "b": stamped("{}")}
+@each_kind_of_id
+def test_payload_without_a_message_is_overwritten(queue, named):
+    queue.given(messages={"a": "left by a refused send"})
+    assert queue.send([("a", "+0", b"new"), ("b", "+0", b"{}")], named) == [NOW, NOW]
+    assert queue.state()["messages"] == {"a": stamped("new"), "b": stamped("{}")}
+
+
+@pytest.mark.parametrize("command", ["hincrby", "mset", "zadd"])
+def test_send_without_a_right_leaves_nothing(queue, command):
+    queue.given(pending={"p": NOW}, messages={"p": "{}"}, stats={"sent": 1})
+    before = queue.state()
+    queue.redis.execute_command("ACL SETUSER", USER, f"-{command}")
+    try:
+        with pytest.raises(LoginRefused):
+            queue.send([("a", "+0", b"{}"), ("p", "+0", b"{}"), ("b", "+0", b"{}")])
+    finally:
+        queue.redis.execute_command("ACL SETUSER", USER, "+@all")
+    assert eventually(lambda: queue.state() == before), queue.state()
 
 
 @pytest.mark.same_on_all_servers

@@ -30,10 +30,10 @@ def test_existing_id_is_neither_sent_nor_reserved(queue, state):
         assert queue.state() == before
 
 
-def test_id_with_only_a_payload_exists(queue):
-    queue.given(messages={"a": "old"})
-    assert queue.send_unique([("a", "+0", b"{}", MINUTE)]) == [-1]
-    assert queue.state() == {"messages": {"a": "old"}}
+def test_payload_without_a_message_is_overwritten(queue):
+    queue.given(messages={"a": "left by a refused send"})
+    assert queue.send_unique([("a", "+0", b"{}", MINUTE)]) == [NOW]
+    assert queue.state()["messages"] == {"a": stamped("{}")}
 
 
 def test_id_in_garbage_is_sent_as_new(queue):

@@ -68,9 +68,9 @@ class Search:
         scripts = shards[self.shard]
         if not self._rows:
             yield from self._read_on(scripts)
-        rows, sized = self._next()
+        rows = self._next()
         placed = [row[0] for row in rows if self._choice.has_place(row)]
-        meant = set((yield from selection.meant(scripts, self._choice, placed, sized)))
+        meant = set((yield from selection.meant(scripts, self._choice, placed)))
         self.looked_at += len(rows)
         if rows:
             self.cursor = f"{self.shard} {cursor(place(rows[-1]))}"
@@ -112,11 +112,11 @@ class Search:
         if self._choice.is_of_envelopes:
             self._sizes = yield from scan.sizes(scripts, [row[0] for row in self._rows])
 
-    def _next(self) -> tuple[list[Row], dict[str, int] | None]:
-        """Take the next rows, with the sizes of their envelopes if these must be read."""
+    def _next(self) -> list[Row]:
+        """Take the next rows: a few if their envelopes must be read."""
         if not self._choice.is_of_envelopes:
             rows, self._rows = self._rows, []
-            return rows, None
+            return rows
         count = size = 0
         for message_id, _ in self._rows:
             size += self._sizes[message_id]
@@ -124,7 +124,7 @@ class Search:
                 break
             count += 1
         rows, self._rows = self._rows[:count], self._rows[count:]
-        return rows, {message_id: self._sizes[message_id] for message_id, _ in rows}
+        return rows
 
 
 class BackwardSearch:

@@ -145,14 +145,8 @@ def _is(value: Any, wanted: Any) -> bool:
     return wanted == (value.decode(errors="replace") if isinstance(value, bytes) else str(value))
 
 
-def meant(
-    scripts: QueueCommands, choice: Choice, ids: Sequence[str], sized: dict[str, int] | None = None
-) -> Operation[list[str]]:
-    """Return those of `ids`, all in one shard, that are selected.
-
-    Args:
-        sized: the sizes of their envelopes in bytes, if already known.
-    """
+def meant(scripts: QueueCommands, choice: Choice, ids: Sequence[str]) -> Operation[list[str]]:
+    """Return those of `ids`, all in one shard, that are selected."""
     if not ids or choice.is_of_all:
         return list(ids)
     errors: list[Any] = [None] * len(ids)
@@ -164,7 +158,7 @@ def meant(
     if choice.reason is not None:
         reasons = yield from execute(Command(keys.reasons, ("HMGET", keys.reasons, *words), list))
     if choice.is_of_envelopes:
-        left = dict(sized) if sized is not None else (yield from scan.sizes(scripts, ids))
+        left = dict.fromkeys(ids)
         while left:
             stored |= yield from scan.envelopes(scripts, left)
     return [

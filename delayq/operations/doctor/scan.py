@@ -8,11 +8,10 @@ from typing import Any, NamedTuple, TypeAlias
 from delayq.errors import KeyOverwritten
 from delayq.model.placement import State
 from delayq.model.text import encode_id
+from delayq.operations.fetch import fetch
 from delayq.protocol.command import Command, Raw
 from delayq.protocol.operation import Operation, execute, unwrap
 from delayq.protocol.queue_commands import MAX_IDS, QueueCommands
-
-MAX_READ_BYTES = 4 * 1024 * 1024  # of envelopes in a trip: 500 of the largest would take half a gigabyte
 
 
 class ScanPage(NamedTuple):
@@ -83,16 +82,10 @@ def sizes(scripts: QueueCommands, ids: Iterable[str]) -> Operation[dict[str, int
     }
 
 
-def envelopes(scripts: QueueCommands, sized: dict[str, int]) -> Operation[dict[str, bytes]]:
-    """Return as many of the stored envelopes as may be read at once, and remove them from `sized`."""
-    ids: list[str] = []
-    size = 0
-    for message_id, length in sized.items():
-        if ids and size + length > MAX_READ_BYTES:
-            break
-        ids.append(message_id)
-        size += length
-    for message_id in ids:
-        del sized[message_id]
-    stored: list[bytes | None] = yield from execute(scripts.envelopes(ids))
-    return {message_id: envelope for message_id, envelope in zip(ids, stored, strict=True) if envelope is not None}
+def envelopes(scripts: QueueCommands, left: dict[str, Any]) -> Operation[dict[str, bytes]]:
+    """Return as many of the stored envelopes as may be read at once, and remove them from `left`."""
+    ids = list(left)
+    stored = yield from fetch(scripts, ids)
+    for message_id in ids[: len(stored)]:
+        del left[message_id]
+    return {message_id: envelope for message_id, envelope in zip(ids, stored, strict=False) if envelope is not None}

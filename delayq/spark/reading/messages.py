@@ -94,8 +94,8 @@ class MessagesReader(DataSourceReader):
                 yield from self._read(queue, shards[part.shard], part.state, rows)
 
     def _read(self, queue: Queue, scripts: QueueCommands, state: State, rows: list[Row]) -> Iterator[pa.RecordBatch]:
-        for each in queue.execute(pages.cut, scripts, rows, column_names(self._schema)):
-            page = queue.execute(pages.look_up, scripts, state, each, column_names(self._schema))
+        while rows:
+            page = queue.execute(pages.look_up, scripts, state, rows, column_names(self._schema))
             yield page.batch(self._schema)
 
 

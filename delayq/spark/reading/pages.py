@@ -13,13 +13,13 @@ from delayq.model.delivery import Deliveries
 from delayq.model.envelope import STAMP, Envelope, parse
 from delayq.model.placement import State
 from delayq.model.text import decode_deliveries, decode_text, encode_id, is_foreign_id, printable_id
-from delayq.operations.byte_budget import trips
-from delayq.operations.doctor.scan import MAX_READ_BYTES, in_any, sizes
+from delayq.operations.doctor.scan import in_any
+from delayq.operations.fetch import fetch
 from delayq.operations.queue_context import QueueContext
 from delayq.operations.walk import Row
 from delayq.protocol.command import Command, identity
 from delayq.protocol.operation import Operation, unwrap
-from delayq.protocol.queue_commands import MAX_IDS, QueueCommands
+from delayq.protocol.queue_commands import QueueCommands
 from delayq.spark.reading.cells import headers_cell, payload_cell
 from delayq.spark.reading.schema import int32, micros
 
@@ -104,40 +104,33 @@ class StatePage:
 
 
 def look_up(
-    context: QueueContext, scripts: QueueCommands, state: State, rows: Sequence[Row], columns: Collection[str]
+    context: QueueContext, scripts: QueueCommands, state: State, rows: list[Row], columns: Collection[str]
 ) -> Operation[StatePage]:
-    """Look up the data that these columns need, for one of the parts that `cut` returns.
+    """Remove the next messages from `rows`, and look up the data that these columns need.
 
-    If envelopes are needed, messages that left the queue since they were seen in this state are left out.
+    If envelopes are needed, these are as many messages as one round trip may bring, at least one. Those that left the
+    queue since they were seen in this state are left out.
     """
     ids = [message_id for message_id, _ in rows]
+    stored = (yield from fetch(scripts, ids)) if _SENT.intersection(columns) else None
+    if stored is not None:
+        ids = ids[: len(stored)]
+    taken, rows[: len(ids)] = rows[: len(ids)], []
     calls = _calls(scripts, state, ids, columns)
     replies = (yield list(calls.values())) if calls else []
-    page = StatePage(context.name, state, rows, dict(zip(calls, map(unwrap, replies), strict=True)))
-    stored = page.known.get("envelope", ())
-    if not stored:
-        return page
+    known = dict(zip(calls, map(unwrap, replies), strict=True))
+    if stored is None:
+        return StatePage(context.name, state, taken, known)
+    page = StatePage(context.name, state, taken, known | {"envelope": stored})
     lost = [message_id for message_id, each in zip(ids, stored, strict=True) if each is None]
     there = yield from in_any(scripts, lost, [state])
     return _without(page, set(lost) - there) if len(there) < len(lost) else page
-
-
-def cut(
-    _: QueueContext, scripts: QueueCommands, rows: list[Row], columns: Collection[str]
-) -> Operation[list[list[Row]]]:
-    """Divide messages into parts whose envelopes, if these columns need them, are fetched at once."""
-    if not _SENT.intersection(columns):
-        return [rows]
-    known = yield from sizes(scripts, [message_id for message_id, _ in rows])
-    return list(trips(((row, known[row[0]]) for row in rows), MAX_IDS, MAX_READ_BYTES))
 
 
 def _calls(scripts: QueueCommands, state: State, ids: list[str], columns: Collection[str]) -> dict[str, Command[Any]]:
     keys = scripts.keys
     words = list(map(encode_id, ids)) if is_foreign_id("".join(ids)) else ids
     calls: dict[str, Command[Any]] = {}
-    if _SENT.intersection(columns):
-        calls["envelope"] = scripts.envelopes(ids)
     if {"attempts", "deliveries"}.intersection(columns):
         calls["attempts"] = Command(keys.attempts, ("HMGET", keys.attempts, *words), identity)
     hashes = {"error": keys.errors}
