@@ -54,17 +54,16 @@ class ReceiveWait:
         if client is not self._client or len(self._bells) != len(self._context.shards):
             self.close()
             self._client = client
-            self._bells = [listener.BellListener(client, scripts.keys.bell) for scripts in self._context.shards]
-        for each in self._bells:
-            each.listen()
+            away = self._executor.is_away
+            self._bells = [listener.BellListener(client, shard.keys.bell, away) for shard in self._context.shards]
+        listener.listen(self._bells)
         most = min(FALLBACK_MS, max(1, int(seconds * 1000)))
         self._until, self._promised, _ = self._executor.execute(idle.plan_sleep(self._context, self.name, most, held))
 
     def wait(self, seconds: float) -> None:
         """Return when there may be work, after at most `seconds` or the fallback time."""
         listener.wait(self._bells, min(self._until - time.monotonic(), seconds))
-        for each in self._bells:
-            each.take_token()
+        listener.take_tokens(self._bells)
 
     def interrupt(self) -> None:
         """End a wait at once."""

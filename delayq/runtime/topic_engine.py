@@ -214,6 +214,11 @@ class TopicEngine:
             self.pool.submit(records)
 
     @property
+    def is_spread(self) -> bool:
+        """Whether there are other shards to serve while one is unavailable."""
+        return len(self._context.shards) > 1
+
+    @property
     def heartbeat_seconds(self) -> float:
         """The seconds between two calls of `renew`."""
         return self._leases.heartbeat_seconds

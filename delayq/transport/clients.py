@@ -135,6 +135,10 @@ HURRIES: ContextVar[Callable[[], bool]] = ContextVar("HURRIES", default=lambda: 
 """Whether the caller is about to end, perhaps since the call began; failed calls are then not sent again."""
 
 
+IMPATIENT: ContextVar[bool] = ContextVar("IMPATIENT", default=False)
+"""Whether the caller serves several nodes of a cluster, so that none of its calls may wait for an unavailable one."""
+
+
 class _Retry(Retry):
     """Like redis-py's, with four exceptions.
 

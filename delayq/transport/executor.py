@@ -16,6 +16,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from delayq.errors import ServerUnreachable
 from delayq.model.text import printable_id
 from delayq.protocol.command import Command
+from delayq.protocol.late_reply import Unanswered
 from delayq.protocol.operation import Operation, Program, Work
 from delayq.transport import clients, trampoline
 from delayq.transport.cluster import Cluster
@@ -87,8 +88,14 @@ class Executor:
         client, sockets, self._client, self._sockets = self._client, self._sockets, None, None
         if sockets is not None:
             sockets.end()
+        if self._cluster is not None:
+            self._cluster.close()
         if client is not None:
             self._drop(client)
+
+    def is_away(self, key: str) -> bool:
+        """Whether the node of a key, in a cluster, is known to be unavailable."""
+        return self._cluster is not None and self._cluster.is_away(key)
 
     def leave(self, client: Client) -> None:
         """Close connections that a caller opened on a client after it was closed."""
@@ -193,7 +200,7 @@ class Executor:
             clients.REPEATS.reset(token)
         script_cache.note(sent, replies)
         return [
-            reply if isinstance(reply, RedisError) else call.read(reply)
+            reply if isinstance(reply, RedisError | Unanswered) else call.read(reply)
             for call, reply in zip(calls, replies, strict=True)
         ]
 
