@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from delayq.errors import ServerNotReady
 from delayq.operations.queue_context import QueueContext
 from delayq.operations.unfetched import ClaimedUnfetched
 from delayq.protocol.late_reply import Unanswered
@@ -13,7 +14,7 @@ from delayq.protocol.queue_commands import QueueCommands
 from delayq.protocol.replies import Claimed
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LateClaim:
     """A claim without an answer.
 
@@ -34,21 +35,24 @@ class LateClaim:
 
 
 def check(context: QueueContext, scripts: QueueCommands) -> None:
-    """Raise Unanswered if a claim on a shard has no answer yet, as the next one would get its messages."""
+    """Raise ServerNotReady if a claim on a shard has a reply that was not taken yet; the next would get it again."""
     for each in context.late_claims:
         if each.scripts is scripts and each.process == os.getpid():
-            raise each.reply
+            raise ServerNotReady(str(each.reply))
 
 
 def arrived(context: QueueContext) -> None:
     """Take messages from the replies that have come since; a claim that was lost is made again."""
-    if not context.late_claims:
-        return
-    mine = [each for each in context.late_claims if each.process == os.getpid()]
-    context.late_claims = [each for each in mine if each.reply.is_open]
-    for each in mine:
+    for each in tuple(context.late_claims):
+        is_mine = each.process == os.getpid()
+        if is_mine and each.reply.is_open:
+            continue
+        try:
+            context.late_claims.remove(each)
+        except ValueError:  # another thread was faster
+            continue
         found = each.reply.reply
-        if isinstance(found, Claimed):
+        if is_mine and isinstance(found, Claimed):
             each.answered(found)
             if found.ids:
                 context.claimed_unfetched.append(ClaimedUnfetched(each.scripts, found, each.lease, each.asked))

@@ -138,7 +138,7 @@ class QueueContext:
         self.unlimited_until = 0.0
         self.scan_cursors: dict[str, str] = {}
         self.follow(Configuration())
-        self.outages = Outages(self.name)
+        self.outages = Outages(queue=self.name)
         self.shards = [QueueCommands(QueueKeys(self.prefix, self.name), clock)]
 
     def wish(self, events: bool) -> None:

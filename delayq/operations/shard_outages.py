@@ -26,11 +26,11 @@ class Outages:
     """Logs each shard's outage once it has lasted a second, every minute while it lasts, and when it is over.
 
     Args:
-        queue: the queue's name in log lines.
+        labels: fields of the log lines: the queue or topic.
     """
 
-    def __init__(self, queue: str) -> None:
-        self._queue = queue
+    def __init__(self, **labels: str) -> None:
+        self._labels = labels
         self._outages: dict[str, _Outage] = {}
 
     def met(self, shard: str, error: Exception) -> None:
@@ -42,7 +42,7 @@ class Outages:
             untold, outage.untold, outage.is_told = outage.untold if outage.is_told else 0, 0, True
             since = {"untold": untold} if untold else {}
             line = "shard unavailable"
-            log.error(line, queue=self._queue, shard=shard, error=str(error), **since)
+            log.error(line, **self._labels, shard=shard, error=str(error), **since)
         else:
             outage.untold += 1
 
@@ -54,4 +54,4 @@ class Outages:
         """Note that a shard responded."""
         outage = self._outages.pop(shard, None) if self._outages else None
         if outage is not None and outage.is_told:
-            log.info("shard available again", queue=self._queue, shard=shard)
+            log.info("shard available again", **self._labels, shard=shard)

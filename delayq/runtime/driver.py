@@ -29,7 +29,7 @@ from delayq.runtime.process_pool.pool import ProcessPool
 from delayq.runtime.shutdown import Shutdown
 from delayq.runtime.thread_pool import ThreadPool
 from delayq.transport import listener, trampoline
-from delayq.transport.clients import HURRIES, IMPATIENT
+from delayq.transport.clients import HURRIES, IMPATIENT, impatient
 from delayq.transport.executor import Executor
 from delayq.transport.self_pipe import SelfPipe
 
@@ -185,11 +185,8 @@ class Driver:
                 return self._execute(effect)
 
     def _beat(self) -> None:
-        token = IMPATIENT.set(self._engine.is_spread)
-        try:
+        with impatient(self._engine.is_spread):
             trampoline.run(self._engine.renew(), partial(self._executor.perform, repeat=False))
-        finally:
-            IMPATIENT.reset(token)
 
     def _execute(self, effect: Any) -> Any:
         # Stopping must not wait for a server that is away.

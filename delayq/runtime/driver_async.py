@@ -29,7 +29,7 @@ from delayq.runtime.process_pool.pool import ProcessPool
 from delayq.runtime.task_pool import TaskPool
 from delayq.runtime.thread_pool import ThreadPool
 from delayq.transport import listener_async, trampoline
-from delayq.transport.clients import HURRIES, IMPATIENT
+from delayq.transport.clients import HURRIES, IMPATIENT, impatient
 from delayq.transport.executor_async import Executor
 
 
@@ -197,11 +197,8 @@ class Driver:
             raise ServerUnreachable("the consumer was cancelled") from error
 
     async def _beat(self) -> None:
-        token = IMPATIENT.set(self._engine.is_spread)
-        try:
+        with impatient(self._engine.is_spread):
             await trampoline.run_async(self._engine.renew(), partial(self._executor.perform, repeat=False))
-        finally:
-            IMPATIENT.reset(token)
 
     async def _execute(self, effect: Any) -> Any:
         # Stopping must not wait for a server that is away.

@@ -106,7 +106,7 @@ class ConsumerEngine(Generic[D]):
         self.pool = pool
         self.unsettled: list[tuple[D, oc.Outcome]] = []
         self.unfinished = 0  # with the pool
-        self._backlog: ShardBacklog[D] = ShardBacklog(context)
+        self._backlog: ShardBacklog[D] = ShardBacklog(lambda message: context.shard(message.id))
         self._isolation: PoisonIsolation[D] = PoisonIsolation(self._lease / 1000)
         self._exhausted = True  # the last claim left nothing that is due
         self._held = False  # except what a limit of the queue holds back

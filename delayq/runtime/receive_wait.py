@@ -23,6 +23,7 @@ from delayq.operations.upkeep import Upkeep
 from delayq.protocol.operation import Operation
 from delayq.runtime.lifecycle import consumer_name
 from delayq.transport import listener
+from delayq.transport.clients import impatient
 from delayq.transport.executor import Client, Executor
 
 CLOSE_SECONDS = 1.0
@@ -159,6 +160,10 @@ class Receiver(Generic[D]):
         Raises:
             ServerUnreachable: the queue was closed meanwhile.
         """
+        with impatient(len(self._context.shards) > 1):
+            return self._receive(limit, lease_ms, seconds)
+
+    def _receive(self, limit: int, lease_ms: int, seconds: float) -> list[D]:
         deadline = time.monotonic() + seconds
         wait, asked, closings = self._wait(), False, self._closings
         self._running.add(wait)

@@ -26,6 +26,7 @@ from delayq.protocol.operation import Operation
 from delayq.runtime.lifecycle import consumer_name
 from delayq.runtime.receive_wait import CLOSE_SECONDS, closed
 from delayq.transport import listener_async
+from delayq.transport.clients import impatient
 from delayq.transport.executor_async import Client, Executor
 
 D = TypeVar("D", bound=Delivery[Any])
@@ -158,6 +159,10 @@ class Receiver(Generic[D]):
         Raises:
             ServerUnreachable: the queue was closed meanwhile.
         """
+        with impatient(len(self._context.shards) > 1):
+            return await self._receive(limit, lease_ms, seconds)
+
+    async def _receive(self, limit: int, lease_ms: int, seconds: float) -> list[D]:
         deadline = time.monotonic() + seconds
         wait = self._idle.pop() if self._idle else ReceiveWait(self._context, self._executor)
         messages: list[D] = []

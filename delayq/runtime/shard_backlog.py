@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
 from delayq.model import outcome as oc
-from delayq.model.delivery import Delivery
-from delayq.operations.queue_context import QueueContext
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 1.0  # seconds between two tries
 
-D = TypeVar("D", bound=Delivery)
+D = TypeVar("D")
 
 
 class _Waiting(Generic[D]):
@@ -25,19 +24,22 @@ class _Waiting(Generic[D]):
 
 
 class ShardBacklog(Generic[D]):
-    """The outcomes of messages on unavailable shards; each shard has a pause of its own, longer each time."""
+    """The outcomes of messages on unavailable shards; each shard has a pause of its own, longer each time.
 
-    def __init__(self, context: QueueContext) -> None:
-        self._context = context
-        self._shards: dict[str, _Waiting[D]] = {}
+    Args:
+        shard_of: returns the shard of a message.
+    """
+
+    def __init__(self, shard_of: Callable[[D], Hashable]) -> None:
+        self._shard_of = shard_of
+        self._shards: dict[Hashable, _Waiting[D]] = {}
 
     def __len__(self) -> int:
         return sum(len(each.outcomes) for each in self._shards.values())
 
     def add(self, message: D, outcome: oc.Outcome) -> None:
         """Keep an outcome that could not be settled."""
-        shard = self._context.shard(message.id).keys.meta
-        waiting = self._shards.setdefault(shard, _Waiting())
+        waiting = self._shards.setdefault(self._shard_of(message), _Waiting())
         if not waiting.outcomes:
             waiting.until = time.monotonic() + waiting.pause
             waiting.pause = min(LONGEST_PAUSE, waiting.pause * 2)

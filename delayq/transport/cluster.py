@@ -10,7 +10,7 @@ import contextlib
 import copy
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from redis import exceptions
@@ -20,7 +20,7 @@ from redis.crc import key_slot
 
 from delayq.protocol.command import Command
 from delayq.protocol.late_reply import Unanswered
-from delayq.transport import cluster_slots, node_troubles, redis_py
+from delayq.transport import clients, cluster_slots, node_troubles, redis_py
 from delayq.transport.clients import HURRIES, IMPATIENT
 from delayq.transport.node_troubles import LASTING_SECONDS, MOST_PATIENCE, USUAL_TIMES, NodeTroubles, Trouble
 from delayq.transport.server_check import translate
@@ -29,6 +29,7 @@ PAUSES = (0.1, 0.2, 0.4, 0.6)  # seconds: enough for short trouble, and short en
 MOST_ROUNDS = 16  # the most redirections of a call between nodes
 LOOK_SECONDS = 0.2  # between two reads of the slots, if calls fail in a row
 MOST_LOOK_SECONDS = 2.0  # the same if the reads themselves take long
+CLOSE_SECONDS = 1.0
 NO_NODE = ""  # the trouble of slots that have no master
 
 _UNREAD = object()
@@ -59,12 +60,18 @@ class Cluster:
         self._slots: Any = None  # the last reply to CLUSTER SLOTS
         self._outage: Exception | None = None  # why no node answered the last read of the slots
         self._troubles = NodeTroubles()
-        self._closed = threading.Event()
+        self._threads: set[threading.Thread] = set()
 
     def close(self) -> None:
         """End what watches nodes in trouble."""
-        self._closed.set()
         self._troubles.clear()
+
+    def wait_closed(self) -> None:
+        """Wait a moment for the threads, whose connections the client has closed, to end."""
+        until = time.monotonic() + CLOSE_SECONDS
+        for thread in tuple(self._threads):
+            thread.join(max(0.0, until - time.monotonic()))
+        clients.close_idle(self._client)
 
     def is_away(self, key: str) -> bool:
         """Whether the node of a key is known to be unavailable."""
@@ -82,7 +89,7 @@ class Cluster:
         """
         sent = [SentCommands(call, whole) for call in calls]
         todo, impatient = sent, IMPATIENT.get()
-        pauses = iter(PAUSES if repeat and not impatient else ())
+        pauses: Iterator[float] | None = None if repeat and not impatient else iter(())
         for _ in range(MOST_ROUNDS):
             self._exchange(todo, impatient)
             failed = [each for each in sent if isinstance(each.reply, Exception)]
@@ -91,8 +98,8 @@ class Cluster:
             again = {each for each in failed if self._is_sent_on(each)}
             if not again:
                 again = {each for each in failed if each.is_refused or (each.is_lost and each.call.repeats)}
-                is_hopeless = HURRIES.get()() or all(map(self._is_lasting, again))
-                pause = next(pauses, None) if again and not is_hopeless else None
+                pauses = self._pauses(again) if pauses is None else pauses
+                pause = next(pauses, None) if again and not HURRIES.get()() else None
                 if pause is None:
                     break
                 time.sleep(pause)
@@ -102,10 +109,15 @@ class Cluster:
             raise self._outage
         return [each.reply for each in sent]
 
-    def _is_lasting(self, sent: SentCommands) -> bool:
-        """Whether its node has been in trouble for longer than calls are repeated."""
-        trouble = self._troubles.of(NO_NODE if sent.node is None else sent.node.name)
-        return trouble is not None and trouble.is_lasting
+    def _pauses(self, failed: Iterable[SentCommands]) -> Iterator[float]:
+        """Return the pauses before patient calls are repeated, and let their nodes be tried at once."""
+        nodes = {NO_NODE if each.node is None else each.node.name for each in failed}
+        troubles = [self._troubles.of(node) for node in nodes]
+        for trouble in troubles:
+            if trouble is not None:
+                trouble.nudge()
+        are_lasting = all(trouble is not None and trouble.is_lasting for trouble in troubles)
+        return iter(PAUSES[:1] if are_lasting else PAUSES)
 
     def _is_sent_on(self, sent: SentCommands) -> bool:
         """Whether there is another node to ask at once."""
@@ -252,13 +264,15 @@ class Cluster:
                 self._start(self._try_on, trouble, None)
 
     def _try_on(self, trouble: Trouble, node: ClusterNode | None) -> None:
+        nudged = threading.Event()
+        trouble.nudge = nudged.set
         try:
             for pause in node_troubles.pauses():
                 self._look()
                 if (self._answers(node) if node else False) or not self._troubles.is_wanted(trouble):
                     return
-                if self._closed.wait(pause):
-                    return
+                nudged.wait(pause)
+                nudged.clear()
         finally:
             self._troubles.end(trouble)
 
@@ -283,7 +297,15 @@ class Cluster:
         return True
 
     def _start(self, function: Callable[..., object], *args: Any) -> None:
-        threading.Thread(target=function, args=args, name="delayq-cluster-node", daemon=True).start()
+        def run() -> None:
+            try:
+                function(*args)
+            finally:
+                self._threads.discard(thread)
+
+        thread = threading.Thread(target=run, name="delayq-cluster-node", daemon=True)
+        self._threads.add(thread)
+        thread.start()
 
 
 class SentCommands:

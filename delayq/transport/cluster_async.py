@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import copy
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from redis import exceptions
@@ -68,7 +68,7 @@ class Cluster:
         """
         todo = sent = [SentCommands(call, whole) for call in calls]
         impatient = IMPATIENT.get()
-        pauses = iter(PAUSES if repeat and not impatient else ())
+        pauses: Iterator[float] | None = None if repeat and not impatient else iter(())
         for _ in range(MOST_ROUNDS):
             await self._exchange(todo, impatient)
             failed = [each for each in sent if isinstance(each.reply, Exception)]
@@ -80,8 +80,8 @@ class Cluster:
             again = {each for each in failed if self._is_sent_on(each)}
             if not again:
                 again = {each for each in failed if each.is_refused or (each.is_lost and each.call.repeats)}
-                is_hopeless = HURRIES.get()() or all(map(self._is_lasting, again))
-                pause = next(pauses, None) if again and not is_hopeless else None
+                pauses = self._pauses(again) if pauses is None else pauses
+                pause = next(pauses, None) if again and not HURRIES.get()() else None
                 if pause is None:
                     break
                 await asyncio.sleep(pause)
@@ -91,10 +91,15 @@ class Cluster:
             raise self._outage
         return [each.reply if isinstance(each.reply, Exception) else each.call.read(each.reply) for each in sent]
 
-    def _is_lasting(self, sent: SentCommands) -> bool:
-        """Whether its node has been in trouble for longer than calls are repeated."""
-        trouble = self._troubles.of(NO_NODE if sent.node is None else sent.node.name)
-        return trouble is not None and trouble.is_lasting
+    def _pauses(self, failed: Iterable[SentCommands]) -> Iterator[float]:
+        """Return the pauses before patient calls are repeated, and let their nodes be tried at once."""
+        nodes = {NO_NODE if each.node is None else each.node.name for each in failed}
+        troubles = [self._troubles.of(node) for node in nodes]
+        for trouble in troubles:
+            if trouble is not None:
+                trouble.nudge()
+        are_lasting = all(trouble is not None and trouble.is_lasting for trouble in troubles)
+        return iter(PAUSES[:1] if are_lasting else PAUSES)
 
     def _is_sent_on(self, sent: SentCommands) -> bool:
         """Whether there is another node to ask at once."""
@@ -230,12 +235,16 @@ class Cluster:
                 self._start(self._try_on(trouble, None))
 
     async def _try_on(self, trouble: Trouble, node: Any) -> None:
+        nudged = asyncio.Event()
+        trouble.nudge = nudged.set
         try:
             for pause in node_troubles.pauses():
                 await self._look()
                 if (node is not None and await _answers(node)) or not self._troubles.is_wanted(trouble):
                     return
-                await asyncio.sleep(pause)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(nudged.wait(), pause)
+                nudged.clear()
         finally:
             self._troubles.end(trouble)
 

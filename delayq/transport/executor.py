@@ -86,12 +86,15 @@ class Executor:
     def close(self) -> None:
         """Close the client unless it is shared; the next call creates a new one."""
         client, sockets, self._client, self._sockets = self._client, self._sockets, None, None
+        cluster = self._cluster
         if sockets is not None:
             sockets.end()
-        if self._cluster is not None:
-            self._cluster.close()
+        if cluster is not None:
+            cluster.close()
         if client is not None:
             self._drop(client)
+        if cluster is not None:
+            cluster.wait_closed()
 
     def is_away(self, key: str) -> bool:
         """Whether the node of a key, in a cluster, is known to be unavailable."""

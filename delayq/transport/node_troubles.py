@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-LASTING_SECONDS = 1.3  # patient calls are repeated for this long; later ones fail at once
+LASTING_SECONDS = 1.3  # patient calls are repeated for this long; later ones are repeated once
 WANTED_SECONDS = 10.0  # a node that no call has asked for is not watched; the next call tries it again
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 0.5  # seconds between two tries of a node that refuses connections
-LEAST_PATIENCE, MOST_PATIENCE = 0.04, 1.0  # seconds that a trip waits for the first byte of a node's reply
+LEAST_PATIENCE, MOST_PATIENCE = 0.04, 0.3  # seconds that a trip waits for the first byte of a node's reply
+NEW_PATIENCE = 1.0  # the same for the first reply of a node
 USUAL_TIMES = 4  # the same, in multiples of the node's recent replies
 FADING = 0.98  # of the slowest recent reply, with each faster one
 
@@ -25,6 +26,7 @@ class Trouble:
         error: the one that began it.
         since: on the monotonic clock.
         process: the process that watches the node; a forked child starts anew.
+        nudge: wakes the watcher, so that it tries the node at once.
     """
 
     def __init__(self, node: str, error: Exception, waited: float) -> None:
@@ -33,6 +35,7 @@ class Trouble:
         self.asked_at = time.monotonic()
         self.since = self.asked_at - waited
         self.process = os.getpid()
+        self.nudge: Callable[[], object] = bool
 
     @property
     def is_lasting(self) -> bool:
@@ -78,16 +81,19 @@ class NodeTroubles:
 
     def clear(self) -> None:
         """Forget all; the watchers end."""
+        found = list(self._found.values())
         self._found.clear()
+        for trouble in found:
+            trouble.nudge()
 
     def is_wanted(self, trouble: Trouble) -> bool:
         """Whether the node should still be watched."""
         return self._found.get(trouble.node) is trouble and time.monotonic() < trouble.asked_at + WANTED_SECONDS
 
     def patience(self, node: str) -> float:
-        """Return how many seconds a trip may wait for the node's first byte; a new node gets the most."""
-        usual = self._slowest.get(node, MOST_PATIENCE)
-        return min(max(LEAST_PATIENCE, usual * USUAL_TIMES), MOST_PATIENCE)
+        """Return how many seconds a trip may wait for the node's first byte."""
+        slowest = self._slowest.get(node)
+        return NEW_PATIENCE if slowest is None else min(max(LEAST_PATIENCE, slowest * USUAL_TIMES), MOST_PATIENCE)
 
     def answered(self, node: str, seconds: float) -> None:
         """Note how long a node took for its first byte."""
