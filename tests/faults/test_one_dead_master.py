@@ -5,25 +5,22 @@ Times are compared with those before the outage, as other work may slow the mach
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import os
-import signal
-import statistics
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
-from delayq import Consumer, Message, Outgoing, Queue, aio
+from delayq import Consumer, Message, Outgoing, Queue
 from delayq.errors import ServerError, ServerNotReady, ServerUnreachable, ShardsMismatch
-from delayq.model.placement import shard_of
+from delayq.operations.doctor.examine import examine
+from delayq.operations.doctor.report import silent
 from delayq.protocol.queue_keys import QueueKeys
+from tests.harness.dead_master import NAME, OWN_SLOTS, Scene, consuming
 from tests.harness.servers import RedisServer
 from tests.harness.topologies import Cluster, tell
 from tests.harness.waiting import eventually
@@ -31,7 +28,6 @@ from tests.harness.waiting import eventually
 pytestmark = pytest.mark.full
 
 SHARDS = 12
-NAME = "work"
 LATE = 0.05  # seconds: of messages on healthy shards; an outage once made it 4 s
 FACTOR = 3  # for a machine under load, where even healthy clusters are later than that
 StartServer = Callable[..., RedisServer]
@@ -40,104 +36,7 @@ StartServer = Callable[..., RedisServer]
 @pytest.fixture
 def cluster(start_server: StartServer) -> Cluster:
     """Three masters that serve their own slots without one another; a call to a silent one ends after 5 s."""
-    return Cluster(start_server, config={"cluster-require-full-coverage": "no"})
-
-
-class Scene:
-    """A queue of many shards, one of whose masters gets into trouble.
-
-    Args:
-        first: whether it has the queue's first shard, and so its record.
-    """
-
-    def __init__(self, cluster: Cluster, first: bool) -> None:
-        self.cluster = cluster
-        self.url = f"{cluster.url}?socket_timeout=5"
-        owners = [cluster.owner(QueueKeys("delayq", NAME, shard).meta) for shard in range(SHARDS)]
-        self.dead = owners[0] if first else next(each for each in owners if each is not owners[0])
-        self.dead_shards = {shard for shard, owner in enumerate(owners) if owner is self.dead}
-        assert 0 < len(self.dead_shards) < SHARDS
-        self.handled: dict[str, float] = {}  # lateness in seconds, by id
-        self._number = 0
-
-    def note(self, message: Message) -> None:
-        self.handled.setdefault(message.id, time.time() - message.due_at.timestamp())
-
-    def ids(self, count: int, dead: bool = False) -> list[str]:
-        """Return new ids of messages on the healthy shards, or on those of the dead master."""
-        found: list[str] = []
-        while len(found) < count:
-            self._number += 1
-            if (shard_of(each := f"m{self._number}", SHARDS) in self.dead_shards) is dead:
-                found.append(each)
-        return found
-
-    def lateness(self, queue: Queue, count: int = 100) -> float:
-        """Return the median lateness of messages on healthy shards that are sent one after the other."""
-        ids = self.ids(count)
-        for each in ids:
-            queue.send("x", id=each, delay=0.03)
-            time.sleep(0.02)  # so that the consumer goes to sleep between them
-        assert eventually(lambda: self.handled.keys() >= set(ids))
-        return statistics.median(self.handled[each] for each in ids)
-
-    def seconds(self, queue: Queue, count: int = 600) -> float:
-        """Return how long messages on healthy shards take, from the first send to the last handler."""
-        began, ids = time.monotonic(), self.ids(count)
-        queue.send_many([Outgoing("x", id=each) for each in ids])
-        assert eventually(lambda: self.handled.keys() >= set(ids))
-        return time.monotonic() - began
-
-    @contextmanager
-    def away(self, how: str) -> Iterator[None]:
-        """Let the master be killed, frozen or without its slots; it is back at the end."""
-        if how == "killed":
-            self.dead.kill()
-        elif how == "frozen":
-            os.kill(self.dead.pid, signal.SIGSTOP)
-        try:
-            yield
-        finally:
-            if how == "killed":
-                self.dead.start()
-                self.cluster.wait()
-            else:
-                os.kill(self.dead.pid, signal.SIGCONT)
-
-
-@contextmanager
-def consuming(scene: Scene, face: str) -> Iterator[None]:
-    """Run a consumer of the sync or the async API."""
-    if face == "sync":
-        with Queue(NAME, url=scene.url, shards=SHARDS) as queue:
-            consumer = Consumer(queue, scene.note, concurrency=4)
-            consumer.start()
-            try:
-                yield
-            finally:
-                consumer.stop()
-        return
-    began, ended = threading.Event(), threading.Event()
-
-    async def note(message: Message) -> None:
-        scene.note(message)
-
-    async def consume() -> None:
-        async with aio.Queue(NAME, url=scene.url, shards=SHARDS) as queue:
-            consumer = aio.Consumer(queue, note, concurrency=4)
-            await consumer.start()
-            began.set()
-            await asyncio.to_thread(ended.wait)
-            await consumer.stop()
-
-    thread = threading.Thread(target=asyncio.run, args=(consume(),))
-    thread.start()
-    assert began.wait(60)
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
+    return Cluster(start_server, config=OWN_SLOTS)
 
 
 @pytest.mark.parametrize("face", ["sync", "async"])
@@ -322,3 +221,27 @@ def receive_all(queue: Queue, ids: list[str]) -> dict[str, Message]:
 
     assert eventually(receive)
     return found
+
+
+def test_consumers_and_the_doctor_report_while_the_first_shard_is_away(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("delayq.operations.presence.SECONDS", 0.2)
+    scene = Scene(cluster, first=True)
+    with Queue(NAME, url=scene.url, shards=SHARDS) as queue:
+        queue.send("warm up", id=scene.ids(1)[0])
+        with consuming(scene, "sync"):
+            assert eventually(lambda: len(queue.consumers()) == 1)
+            (before,) = queue.consumers()
+            with scene.away("killed"):
+                assert eventually(lambda: is_seen_after(queue, before.seen_at))
+                report = queue.execute(examine, False, silent)
+                assert [each.kind for each in report.findings].count("unavailable") == len(scene.dead_shards)
+            assert eventually(lambda: is_sent(queue, scene.ids(1, dead=True)[0]))
+            assert eventually(lambda: is_seen_after(queue, before.seen_at))
+
+
+def is_seen_after(queue: Queue, moment: Any) -> bool:
+    with contextlib.suppress(ServerError):
+        return any(each.seen_at > moment for each in queue.consumers())
+    return False
