@@ -17,7 +17,7 @@ from delayq.operations.byte_budget import LEASE_SHARE
 from delayq.operations.open_messages import open_messages
 from delayq.operations.queue_context import QueueContext
 from delayq.protocol.command import Command
-from delayq.protocol.late_reply import Unanswered
+from delayq.protocol.late_reply import Silent, Unanswered
 from delayq.protocol.operation import Operation, unwrap
 from delayq.protocol.queue_commands import MAX_IDS, QueueCommands
 from delayq.protocol.replies import Claimed
@@ -163,7 +163,9 @@ class _Taken(Generic[D]):
             found, envelopes = yield from _hand_out(context, asking, recovering, expected)
         except DelayqError as error:
             self.errors[shard] = error
-            if len(self.errors) == len(context.shards):
+            if len(self.errors) == len(context.shards) and not all(
+                isinstance(each, Silent) for each in self.errors.values()
+            ):
                 raise
             return
         self._pause_ends |= found.pause_ends

@@ -6,10 +6,9 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from delayq.errors import ServerNotReady
 from delayq.operations.queue_context import QueueContext
 from delayq.operations.unfetched import ClaimedUnfetched
-from delayq.protocol.late_reply import Unanswered
+from delayq.protocol.late_reply import Silent, Unanswered
 from delayq.protocol.queue_commands import QueueCommands
 from delayq.protocol.replies import Claimed
 
@@ -35,10 +34,10 @@ class LateClaim:
 
 
 def check(context: QueueContext, scripts: QueueCommands) -> None:
-    """Raise ServerNotReady if a claim on a shard has a reply that was not taken yet; the next would get it again."""
+    """Raise Silent if a claim on a shard has a reply that was not taken yet; the next would get it again."""
     for each in context.late_claims:
         if each.scripts is scripts and each.process == os.getpid():
-            raise ServerNotReady(str(each.reply))
+            raise Silent(each.scripts.keys.meta)
 
 
 def arrived(context: QueueContext) -> None:

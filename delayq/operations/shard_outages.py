@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, field
 
@@ -9,6 +10,8 @@ from delayq.log import log
 from delayq.model.interval import Interval
 
 TELL_AFTER_SECONDS = 1.0  # a node that was slow to answer, or whose replica takes over, is not worth a line
+FIRST_PAUSE = 0.05  # seconds until a shard is asked again, in the first second: most often it was only slow
+LATER_PAUSE = 1.0
 TELL_SECONDS = 60.0  # a consumer with work on other shards would meet the same outage at each claim
 
 
@@ -49,6 +52,13 @@ class Outages:
     def has(self, shard: str) -> bool:
         """Whether a shard did not respond to the last claim."""
         return shard in self._outages
+
+    def pause(self) -> float:
+        """Return for how many seconds one may wait before shards that did not respond are asked again."""
+        if not self._outages:
+            return math.inf
+        began = max(outage.since for outage in tuple(self._outages.values()))
+        return FIRST_PAUSE if time.monotonic() < began + TELL_AFTER_SECONDS else LATER_PAUSE
 
     def over(self, shard: str) -> None:
         """Note that a shard responded."""

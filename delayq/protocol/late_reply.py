@@ -9,14 +9,21 @@ from delayq.errors import ServerUnreachable
 _NONE = object()
 
 
-class Unanswered(ServerUnreachable):
+class Silent(ServerUnreachable):
+    """The node has not answered an earlier call yet, so it was not asked."""
+
+    def __init__(self, node: str) -> None:
+        super().__init__(f"{node} has not answered yet: try again later")
+
+
+class Unanswered(Silent):
     """The node has not answered this call yet; its reply is kept here when it comes.
 
     Unlike after a lost connection, the caller need not repeat the call: it may look here later.
     """
 
     def __init__(self, node: str) -> None:
-        super().__init__(f"{node} has not answered yet: try again later")
+        super().__init__(node)
         self._reply: Any = _NONE
 
     @property

@@ -372,7 +372,7 @@ class ConsumerEngine(Generic[D]):
             seconds = max(seconds, BUSY_KEEPER_SECONDS)
         is_idle = has_room and not self._leases.held()
         seconds = min(seconds, self._cleanup.left(), seconds if is_idle else self._upkeep.left() + 0.001)
-        seconds = min(seconds, self._backlog.left())
+        seconds = min(seconds, self._backlog.left(), self._context.outages.pause())
         for_lease = sleep.for_event and not sleep.for_message
         if for_lease and self._cannot_recover:  # the lease ended but cannot be taken back: do not try all the time
             seconds = max(seconds, min(self._upkeep.left(), 1.0))

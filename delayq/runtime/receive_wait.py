@@ -63,7 +63,7 @@ class ReceiveWait:
 
     def wait(self, seconds: float) -> None:
         """Return when there may be work, after at most `seconds` or the fallback time."""
-        listener.wait(self._bells, min(self._until - time.monotonic(), seconds))
+        listener.wait(self._bells, min(self._until - time.monotonic(), seconds, self._context.outages.pause()))
         listener.take_tokens(self._bells)
 
     def interrupt(self) -> None:

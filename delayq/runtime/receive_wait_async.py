@@ -69,7 +69,9 @@ class ReceiveWait:
 
     async def wait(self, seconds: float) -> None:
         """Return when there may be work, after at most `seconds` or the fallback time."""
-        await listener_async.wait(self._bells, min(self._until - time.monotonic(), seconds))
+        await listener_async.wait(
+            self._bells, min(self._until - time.monotonic(), seconds, self._context.outages.pause())
+        )
         await listener_async.take_tokens(self._bells)
 
     def interrupt(self) -> None:

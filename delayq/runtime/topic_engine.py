@@ -153,7 +153,7 @@ class TopicEngine:
         if any(self._is_away(number) for number in unlisted):
             if len(unlisted) == len(self._context.shards):
                 raise ServerNotReady(f"no shard of topic {self._context.name} is available; try again later")
-            self._list_at = time.monotonic() + AWAY_SECONDS
+            self._list_at = time.monotonic() + self._context.outages.pause()
         for record in self._leases.take(own, since):
             self._leases.wait(record, 0, begun=self._is_new)
         yield from self.renew()
@@ -220,7 +220,7 @@ class TopicEngine:
             self._submit(self._leases.take(handed.records, since))
             if handed.lost:
                 self._unlisted |= dict.fromkeys(handed.lost, "")
-                self._list_at = time.monotonic() + AWAY_SECONDS
+                self._list_at = time.monotonic() + self._context.outages.pause()
         trouble, self._trouble = self._trouble, None
         if trouble is not None:
             raise trouble

@@ -19,7 +19,7 @@ from redis.cluster import ClusterNode, RedisCluster
 from redis.crc import key_slot
 
 from delayq.protocol.command import Command
-from delayq.protocol.late_reply import Unanswered
+from delayq.protocol.late_reply import Silent, Unanswered
 from delayq.transport import clients, cluster_slots, node_troubles, redis_py
 from delayq.transport.clients import HURRIES, IMPATIENT
 from delayq.transport.node_troubles import LASTING_SECONDS, MOST_PATIENCE, USUAL_TIMES, NodeTroubles, Trouble
@@ -182,7 +182,7 @@ class Cluster:
         talks: list[_NodeCalls] = []
         try:
             for group in groups.values():
-                talk = self._begun(group)
+                talk = self._begun(group, impatient)
                 if talk is not None:
                     talks.append(talk)
                     talk.speak()
@@ -192,16 +192,19 @@ class Cluster:
                 if talk.is_to_be_heard:
                     talk.listen()
                 if talk.is_silent:
-                    silence = exceptions.TimeoutError("it accepts connections, but does not answer")
-                    self._watch(talk.node, silence, LASTING_SECONDS)
+                    self._watch(talk.node, exceptions.TimeoutError(node_troubles.SILENCE), LASTING_SECONDS)
         finally:
             for talk in talks:
                 talk.close()
 
-    def _begun(self, group: list[SentCommands]) -> _NodeCalls | None:
+    def _begun(self, group: list[SentCommands], impatient: bool) -> _NodeCalls | None:
         """Return a connection to the calls' node; None if it refuses."""
         node = group[0].node
         trouble = self._troubles.of(node.name)
+        if trouble is not None and trouble.is_silent and impatient:
+            for each in group:
+                each.reply = Silent(node.name)
+            return None
         error = None if trouble is None else trouble.error
         if error is None:
             try:
@@ -234,7 +237,9 @@ class Cluster:
     def _leave(self, talk: _NodeCalls, waited: float) -> None:
         """Let a thread listen to a silent node."""
         left = talk.left()
-        trouble = self._troubles.begin(talk.node.name, exceptions.TimeoutError("it has not answered yet"))
+        trouble = self._troubles.begin(talk.node.name, exceptions.TimeoutError(node_troubles.SILENCE))
+        if trouble is not None:
+            trouble.is_silent = True
         self._start(self._hear_late, left, trouble, time.monotonic() - waited)
 
     def _hear_late(self, talk: _NodeCalls, trouble: Trouble | None, began: float) -> None:
@@ -248,6 +253,7 @@ class Cluster:
             if trouble is not None:
                 self._troubles.end(trouble)
         elif trouble is not None:
+            trouble.is_silent = False
             self._try_on(trouble, talk.node)
 
     def _watch(self, node: ClusterNode, error: Exception, waited: float = 0.0) -> None:

@@ -18,7 +18,7 @@ from redis.client import NEVER_DECODE
 from redis.crc import key_slot
 
 from delayq.protocol.command import Command
-from delayq.protocol.late_reply import Unanswered
+from delayq.protocol.late_reply import Silent, Unanswered
 from delayq.transport import cluster_slots, node_troubles
 from delayq.transport.clients import HURRIES, IMPATIENT
 from delayq.transport.cluster import _ANSWERS, LOOK_SECONDS, MOST_ROUNDS, NO_NODE, PAUSES, SentCommands
@@ -156,7 +156,8 @@ class Cluster:
             if each.node is None:
                 each.reply = exceptions.ClusterDownError(f"no node has slot {each.slot}")
             elif trouble := self._troubles.of(each.node.name):
-                each.reply = exceptions.ClusterDownError(f"{each.node.name}: {trouble.error}")
+                away = exceptions.ClusterDownError(f"{each.node.name}: {trouble.error}")
+                each.reply = Silent(each.node.name) if trouble.is_silent and impatient else away
             else:
                 groups.setdefault(each.node.name, []).append(each)
         talks = [_NodeCalls(group) for group in groups.values()]
@@ -202,7 +203,9 @@ class Cluster:
     def _leave(self, task: asyncio.Task[None], talk: _NodeCalls, waited: float) -> None:
         """Let a task listen to a silent node."""
         late = talk.leave()
-        trouble = self._troubles.begin(talk.node.name, exceptions.TimeoutError("it has not answered yet"))
+        trouble = self._troubles.begin(talk.node.name, exceptions.TimeoutError(node_troubles.SILENCE))
+        if trouble is not None:
+            trouble.is_silent = True
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         self._start(self._hear_late(task, talk, late, trouble, time.monotonic() - waited))
@@ -219,6 +222,7 @@ class Cluster:
             if trouble is not None:
                 self._troubles.end(trouble)
         elif trouble is not None:
+            trouble.is_silent = False
             await self._try_on(trouble, talk.node)
 
     def _watch(self, node: Any, error: Exception, waited: float) -> None:

@@ -16,7 +16,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from delayq.errors import ServerUnreachable
 from delayq.model.text import printable_id
 from delayq.protocol.command import Command
-from delayq.protocol.late_reply import Unanswered
+from delayq.protocol.late_reply import Silent
 from delayq.protocol.operation import Operation, Program, Work
 from delayq.transport import clients, trampoline
 from delayq.transport.cluster import Cluster
@@ -203,7 +203,7 @@ class Executor:
             clients.REPEATS.reset(token)
         script_cache.note(sent, replies)
         return [
-            reply if isinstance(reply, RedisError | Unanswered) else call.read(reply)
+            reply if isinstance(reply, RedisError | Silent) else call.read(reply)
             for call, reply in zip(calls, replies, strict=True)
         ]
 

@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 
+SILENCE = "it accepts connections, but does not answer"
 LASTING_SECONDS = 1.3  # patient calls are repeated for this long; later ones are repeated once
 WANTED_SECONDS = 10.0  # a node that no call has asked for is not watched; the next call tries it again
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 0.5  # seconds between two tries of a node that refuses connections
@@ -25,6 +26,7 @@ class Trouble:
     Attributes:
         error: the one that began it.
         since: on the monotonic clock.
+        is_silent: whether an earlier call may still be answered.
         process: the process that watches the node; a forked child starts anew.
         nudge: wakes the watcher, so that it tries the node at once.
     """
@@ -34,6 +36,7 @@ class Trouble:
         self.error = error
         self.asked_at = time.monotonic()
         self.since = self.asked_at - waited
+        self.is_silent = False
         self.process = os.getpid()
         self.nudge: Callable[[], object] = bool
 
