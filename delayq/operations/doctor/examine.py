@@ -37,19 +37,18 @@ def examine(context: QueueContext, repair: bool, on_step: Callable[[Step], None]
     if LOST in meta:
         yield from _tell_loss(context, report, repair)
     yield from _look_at_servers(shards, report)
-    report.total = yield from _count(shards)
+    counts = yield [scripts.stats() for scripts in shards]
+    report.total = sum(sum(each.counts.values()) for each in counts if not isinstance(each, ServerError))
     (meta,) = yield [_meta(context)]  # once more: it is recorded before a first send
     if report.total and not isinstance(meta, _AWAY) and "shards" not in unwrap(meta):
         yield from _look_at_missing_record(shards, report, repair)
     for number, scripts in enumerate(shards):
         where = f"shard {number}: " if len(shards) > 1 else ""
-        try:
-            yield from ShardExamination(context, scripts, report, repair, where).run()
-        except _AWAY as error:
-            if not context.outlives(error):
-                raise
-            text = f"{where}it cannot be examined, and its messages wait: {error}"
+        if context.outlives(counts[number]):
+            text = f"{where}it cannot be examined, and its messages wait: {counts[number]}"
             report.tell(Finding("unavailable", None, text, "bring its server back, or let a replica take over"))
+        else:
+            yield from ShardExamination(context, scripts, report, repair, where).run()
         report.shards += 1
     return report
 
@@ -73,11 +72,6 @@ def _look_at_servers(shards: list[QueueCommands], report: Report) -> Operation[N
             report.servers.append(server)
             for danger in dangers(server):
                 report.tell(danger)
-
-
-def _count(shards: list[QueueCommands]) -> Operation[int]:
-    results = yield [scripts.stats() for scripts in shards]
-    return sum(sum(result.counts.values()) for result in results if not isinstance(result, ServerError))
 
 
 def _look_at_missing_record(shards: list[QueueCommands], report: Report, repair: bool) -> Operation[None]:
