@@ -117,13 +117,15 @@ def claim(
             asking = _Asking(scripts, min(share, MAX_IDS), lease, consumer, names)
             yield from taken.take_from(asking, recovering, awaited.get(scripts, ""))
     except DelayqError:
-        if not (taken.messages or taken.failed or taken.dead):
+        if taken.is_empty:
             raise  # otherwise handed-out messages must reach a handler first; the next claim raises the error
     finally:  # until then a heartbeat renews them, even while another shard delays the claim
         for unread in taken.fetched:
             context.fetching.remove(unread)
     for shard, error in taken.errors.items():
         context.outages.met(shard, error)
+        if names is None and taken.is_empty and isinstance(error, ServerUnreachable) and not isinstance(error, Silent):
+            raise error  # its reply is lost, perhaps with messages: a receiver must not hear that there are none
     return taken.batch(limit)
 
 
@@ -144,6 +146,11 @@ class _Taken(Generic[D]):
         self.errors: dict[str, DelayqError] = {}
         self._claimed = self.failed = 0
         self._held = self._pause_ends = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to return."""
+        return not (self.messages or self.failed or self.dead)
 
     def batch(self, limit: int) -> Batch:
         return Batch(self.messages, self._claimed, limit, self._held, self.failed, self._pause_ends, tuple(self.dead))
