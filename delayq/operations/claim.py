@@ -6,18 +6,19 @@ import contextlib
 import itertools
 import secrets
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from delayq.errors import DelayqError, ServerUnreachable
 from delayq.log import log
 from delayq.model.delivery import Delivery
 from delayq.model.lease_clock import lease_now
 from delayq.model.message_info import MessageInfo
-from delayq.operations import acquire_slots, configure, key_slots, unfetched
+from delayq.operations import configure, key_slots, late_claims, unfetched
 from delayq.operations.byte_budget import LEASE_SHARE
 from delayq.operations.open_messages import open_messages
 from delayq.operations.queue_context import QueueContext
 from delayq.protocol.command import Command
+from delayq.protocol.late_reply import Silent, Unanswered
 from delayq.protocol.operation import Operation, unwrap
 from delayq.protocol.queue_commands import MAX_IDS, QueueCommands
 from delayq.protocol.replies import Claimed
@@ -77,9 +78,6 @@ class ClaimNames:
         self._open.pop(shard, None)
 
 
-NOTHING = Claimed(0, 0, [], [], [])
-
-
 def claim(
     context: QueueContext,
     make: Callable[..., D],
@@ -111,43 +109,111 @@ def claim(
     if context.undeclared:
         yield from configure.declare(context)
     shards = yield from context.opened()
-    messages: list[Any] = []
     limit = min(limit, context.budget.count(lease))
-    claimed, held, failed, pause_ends, batch_is_full = 0, False, 0, False, False
-    dead: list[MessageInfo] = []
     awaited = dict(zip(shards, expected, strict=False))  # the number of shards may just have become known
-    fetched: list[unfetched.ClaimedUnfetched] = []
+    taken = _Taken(context, make)
     try:
-        while not batch_is_full and (unread := unfetched.take(context, limit - len(messages))) is not None:
-            fetched.append(unread)
-            admitted, batch_is_full = yield from _fetched(context, make, unread)
-            claimed += len(unread.found.ids)
-            messages += admitted.messages
-            failed += admitted.failed
-            dead += admitted.dead
+        yield from taken.take_unfetched(limit)
         for scripts in _rotated(shards, context):
-            share = limit - len(messages)
-            if batch_is_full or share <= 0 < limit:
+            share = limit - len(taken.messages)
+            if taken.is_full or share <= 0 < limit:
                 break
             asking = _Asking(scripts, min(share, MAX_IDS), lease, consumer, names)
-            found, envelopes = yield from _hand_out(context, scripts, asking, recovering, awaited.get(scripts, ""))
-            pause_ends |= found.pause_ends
-            if found.held is not None or found.ids:  # else it may be paused
-                context.is_limited, held = found.held is not None, bool(found.held)
-            if found.ids:
-                fetched.append(unfetched.ClaimedUnfetched(scripts, found, lease, asking.asked))
-                admitted, batch_is_full = yield from _fetched(context, make, fetched[-1], envelopes)
-                claimed += len(fetched[-1].found.ids)
-                messages += admitted.messages
-                failed += admitted.failed
-                dead += admitted.dead
+            yield from taken.take_from(asking, recovering, awaited.get(scripts, ""))
     except DelayqError:
-        if not (messages or failed or dead):
+        if taken.is_empty:
             raise  # otherwise handed-out messages must reach a handler first; the next claim raises the error
     finally:  # until then a heartbeat renews them, even while another shard delays the claim
-        for unread in fetched:
+        for unread in taken.fetched:
             context.fetching.remove(unread)
-    return Batch(messages, claimed, limit, held, failed, pause_ends, tuple(dead), bool(context.claimed_unfetched))
+    for shard, error in taken.errors.items():
+        context.outages.met(shard, error)
+        if names is None and taken.is_empty and isinstance(error, ServerUnreachable) and not isinstance(error, Silent):
+            raise error  # its reply is lost, perhaps with messages: a receiver must not hear that there are none
+    return taken.batch(limit)
+
+
+class _Taken(Generic[D]):
+    """What a claim has brought so far.
+
+    Attributes:
+        fetched: what was handed out.
+        errors: of the shards that are unavailable, by the name of a key; they do not stop the others.
+        is_full: whether messages had to wait for the next claim, since the others were large.
+    """
+
+    def __init__(self, context: QueueContext, make: Callable[..., D]) -> None:
+        self._context = context
+        self._make = make
+        self.messages: list[D] = []
+        self.dead: list[MessageInfo] = []
+        self.fetched: list[unfetched.ClaimedUnfetched] = []
+        self.errors: dict[str, DelayqError] = {}
+        self._claimed = self.failed = 0
+        self._held = self._pause_ends = self.is_full = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to return."""
+        return not (self.messages or self.failed or self.dead)
+
+    def batch(self, limit: int) -> Batch:
+        left = bool(self._context.claimed_unfetched)
+        dead = tuple(self.dead)
+        return Batch(self.messages, self._claimed, limit, self._held, self.failed, self._pause_ends, dead, left)
+
+    def take_unfetched(self, limit: int) -> Operation[None]:
+        """Fetch up to `limit` messages that were handed out before."""
+        late_claims.arrived(self._context)
+        while not self.is_full:
+            unread = unfetched.take(self._context, limit - len(self.messages), self.errors)
+            if unread is None:
+                break
+            yield from self._fetch(unread)
+
+    def take_from(self, asking: _Asking, recovering: bool, expected: str) -> Operation[None]:
+        """Claim on a shard; raises its error if no shard is available."""
+        context, shard = self._context, asking.scripts.keys.meta
+        if self.errors and shard in self.errors:
+            return
+        try:
+            found, envelopes = yield from _hand_out(context, asking, recovering, expected)
+        except DelayqError as error:
+            self.errors[shard] = error
+            if len(self.errors) == len(context.shards) and not all(
+                isinstance(each, Silent) for each in self.errors.values()
+            ):
+                raise
+            return
+        self._pause_ends |= found.pause_ends
+        if found.held is not None or found.ids:  # else it may be paused
+            context.is_limited, self._held = found.held is not None, bool(found.held)
+        if found.ids:
+            yield from self._fetch(
+                unfetched.ClaimedUnfetched(asking.scripts, found, asking.lease, asking.asked), envelopes
+            )
+
+    def _fetch(
+        self, unread: unfetched.ClaimedUnfetched, envelopes: list[bytes | None] | None = None
+    ) -> Operation[None]:
+        context, count, tries_one = self._context, len(unread.found.ids), unread.failures > 0
+        self.fetched.append(unread)
+        context.fetching.append(unread)
+        try:
+            admitted = yield from open_messages(context, self._make, unread, envelopes)
+        except DelayqError as error:
+            unread.failed()
+            context.claimed_unfetched.append(unread)
+            if not context.outlives(error):
+                raise
+            self.errors[unread.scripts.keys.meta] = error
+            return
+        self.is_full = len(unread.found.ids) < count and not tries_one
+        unread.messages = admitted.messages
+        self._claimed += len(unread.found.ids)
+        self.messages += admitted.messages
+        self.failed += admitted.failed
+        self.dead += admitted.dead
 
 
 def claim_all(
@@ -188,30 +254,36 @@ class _Asking:
 
     def __init__(self, scripts: QueueCommands, limit: int, lease: int, consumer: str, names: ClaimNames | None) -> None:
         self._args = (limit, lease, consumer)
-        self._scripts = scripts
+        self.scripts = scripts
+        self.lease = lease
         self._names = names
         self.takes_some = limit > 0
         self.asked = 0.0
 
     def command(self) -> Command[Claimed]:
-        _, lease, _ = self._args
         if self._names and self.takes_some:
-            name, self.asked = self._names.of(self._scripts.keys.meta, lease)
+            name, self.asked = self._names.of(self.scripts.keys.meta, self.lease)
         else:
             name, self.asked = "", lease_now()
-        return self._scripts.ready_to_unack(*self._args, name)
+        return self.scripts.ready_to_unack(*self._args, name)
+
+    def late(self, reply: Unanswered) -> late_claims.LateClaim:
+        """Return this claim, whose reply has not come yet."""
+        return late_claims.LateClaim(self.scripts, reply, self.lease, self.asked, self.answered)
 
     def answered(self, reply: Claimed | DelayqError) -> Claimed | DelayqError:
         """Give the next claim a new name once the server has answered this one."""
         if self._names and self.takes_some and isinstance(reply, Claimed):
-            self._names.answered(self._scripts.keys.meta)
+            self._names.answered(self.scripts.keys.meta)
         return reply
 
 
 def _hand_out(
-    context: QueueContext, scripts: QueueCommands, asking: _Asking, recovering: bool, expected: str
+    context: QueueContext, asking: _Asking, recovering: bool, expected: str
 ) -> Operation[tuple[Claimed, list[bytes | None] | None]]:
-    """Return what was handed out and, if that is only the expected message, its envelope."""
+    """Return what was handed out and, if that is only the expected message, its envelope; raise the shard's error."""
+    scripts = asking.scripts
+    late_claims.check(context, scripts)
     calls: list[Command[Any]] = [scripts.unack_to_retry()] if recovering else []
     calls += [scripts.pending_to_ready(), asking.command()]
     if expected:
@@ -230,31 +302,11 @@ def _hand_out(
     if isinstance(found, Claimed) and found.ids:
         alone = found.ids == [expected] and not isinstance(envelopes, DelayqError)
         return found, envelopes if alone else None
+    if isinstance(found, Unanswered):
+        context.late_claims.append(asking.late(found))
     if error is None:
         return unwrap(found), None  # nothing is due
-    if len(context.shards) == 1 or isinstance(error, ServerUnreachable):
-        raise error
-    context.outages.met(scripts.keys.meta, error)
-    return NOTHING, None
-
-
-def _fetched(
-    context: QueueContext,
-    make: Callable[..., D],
-    unread: unfetched.ClaimedUnfetched,
-    envelopes: list[bytes | None] | None = None,
-) -> Operation[tuple[acquire_slots.Admitted, bool]]:
-    """Fetch messages; return those to handle, and whether the others, as too large, have to wait for the next claim."""
-    count, tries_one = len(unread.found.ids), unread.failures > 0
-    context.fetching.append(unread)
-    try:
-        admitted = yield from open_messages(context, make, unread, envelopes)
-    except DelayqError:
-        unread.failed()
-        context.claimed_unfetched.append(unread)
-        raise
-    unread.messages = admitted.messages
-    return admitted, len(unread.found.ids) < count and not tries_one
+    raise error
 
 
 def recover(context: QueueContext) -> Operation[int | None]:
@@ -266,7 +318,8 @@ def recover(context: QueueContext) -> Operation[int | None]:
     shards = yield from context.opened()
     results = yield [scripts.unack_to_retry() for scripts in shards]
     for error in results:
-        if isinstance(error, DelayqError) and not isinstance(error, ServerUnreachable):  # an outage is logged elsewhere
+        is_logged = isinstance(error, ServerUnreachable) or context.outlives(error)  # as an outage, by claims
+        if isinstance(error, DelayqError) and not is_logged:
             log.error("recovery failed", queue=context.name, error=str(error))
     yield from key_slots.look_through(context)
     return None if any(isinstance(each, DelayqError) for each in results) else sum(results)

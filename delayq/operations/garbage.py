@@ -25,7 +25,8 @@ def purge_old(context: QueueContext) -> Operation[bool]:
     """
     shards, retention = (yield from context.opened()), context.settings.dead_retention
     up_to = "-inf" if retention is None else f"-{milliseconds(retention)}"
-    return MAX_IDS in map(unwrap, (yield [scripts.purge("dead", up_to, shards=len(shards)) for scripts in shards]))
+    results = yield [scripts.purge("dead", up_to, shards=len(shards)) for scripts in shards]
+    return MAX_IDS in [0 if context.outlives(result) else unwrap(result) for result in results]
 
 
 def find(context: QueueContext) -> Operation[Found]:

@@ -12,7 +12,8 @@ from delayq.model.interval import Interval
 from delayq.model.queue_stats import QueueStats
 from delayq.operations.queue_context import QueueContext
 from delayq.protocol.command import Command
-from delayq.protocol.operation import Operation, execute
+from delayq.protocol.operation import Operation, unwrap
+from delayq.protocol.queue_commands import QueueCommands
 
 SECONDS = 10.0
 """The shortest time between two reports of a consumer."""
@@ -23,16 +24,23 @@ T = TypeVar("T")
 def consumers(context: QueueContext) -> Operation[list[consumer_info.ConsumerInfo]]:
     """Return the consumers that were seen within the last hour, by name."""
     shards = yield from context.opened()
-    found = yield from execute(shards[0].consumers())
-    read = (consumer_info.read(name, found.now_ms, seen_ms, document) for name, seen_ms, document in found.told)
+    found = [(yield [shards[0].consumers()])[0]]
+    if context.outlives(found[0]):  # meanwhile they report to another shard
+        found = [each for each in (yield [shard.consumers() for shard in shards[1:]]) if not context.outlives(each)]
+    newest: dict[str, tuple[int, int, bytes]] = {}
+    for reply in map(unwrap, found):
+        for name, seen_ms, document in reply.told:
+            if name not in newest or newest[name][1] < seen_ms:
+                newest[name] = reply.now_ms, seen_ms, document
+    read = (consumer_info.read(name, *seen) for name, seen in newest.items())
     return sorted((each for each in read if each is not None), key=lambda each: each.name)
 
 
 class Presence:
     """Reports every 10 s that a consumer is alive, unless its claims are refused.
 
-    The report goes to the first shard, as a consumer serves them all. It includes the queue's sample of the minute, on
-    each shard. Nothing is written for a queue that is not recorded.
+    The report goes to the first shard that is available, as a consumer serves them all. It includes the queue's sample
+    of the minute, on each shard. Nothing is written for a queue that is not recorded.
 
     Args:
         describe: returns the consumer's report.
@@ -58,7 +66,16 @@ class Presence:
         """Deregister the consumer, and report the remaining run times."""
         times = self._untold()
         if self._has_appeared or (times and self._context.is_open):
-            self._note(name, times, (yield [self._context.shards[0].deregister(name, times)]))
+            first, shard = self._context.shards[0], self._shard()
+            calls = [shard.deregister(name, times)]
+            if shard is not first:
+                calls.append(first.deregister(name))
+            self._note(name, times, (yield calls))
+
+    def _shard(self) -> QueueCommands:
+        """Return the first shard that answered the last claim."""
+        shards, outages = self._context.shards, self._context.outages
+        return next((shard for shard in shards if not outages.has(shard.keys.meta)), shards[0])
 
     def _noting(self, operation: Operation[T], name: str) -> Operation[T]:
         """Run an operation together with the report; it only gets its own replies and errors."""
@@ -70,7 +87,7 @@ class Presence:
                 opened = context.is_open
                 if self._is_served and opened and not noted:
                     times = self._untold()
-                    note.append(context.shards[0].heartbeat(name, self._describe(), times))
+                    note.append(self._shard().heartbeat(name, self._describe(), times))
                     note += [shard.sample(QueueStats.COUNTERS) for shard in context.shards]
                 try:
                     replies = yield [*calls, *note]
@@ -82,7 +99,7 @@ class Presence:
                     noted = True
                     self._interval.due()
                     self._note(name, times, replies[len(calls) :])
-                elif opened:
+                elif opened and not (own and all(map(context.outlives, own))):  # other shards may serve it
                     self._is_served = not any(isinstance(each, DelayqError) for each in own)
                 calls = operation.send(own)
         except StopIteration as stop:

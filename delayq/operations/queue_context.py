@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from delayq.errors import InvalidInput
+from delayq.errors import DelayqError, InvalidInput, ServerNotReady, ServerUnreachable
 from delayq.log import log
 from delayq.model import backoff as backoffs
 from delayq.model.backoff import DEFAULT_BACKOFF, DEFAULT_RETRIES, Backoff, WrittenBackoff, seeing_errors
@@ -17,12 +17,14 @@ from delayq.model.middleware import Middleware
 from delayq.model.outcome import is_coroutine_function
 from delayq.model.placement import shard_of
 from delayq.model.units import Seconds, lease_ms, milliseconds
+from delayq.operations import record_copies
 from delayq.operations.byte_budget import ByteBudget
 from delayq.operations.shard_outages import Outages
 from delayq.protocol.command import Command, identity
 from delayq.protocol.operation import Operation, execute
 from delayq.protocol.queue_commands import QueueCommands
 from delayq.protocol.queue_keys import QueueKeys
+from delayq.protocol.replies import OpenedQueue
 
 T = TypeVar("T")
 
@@ -85,6 +87,8 @@ class QueueContext:
         id_factory: makes the ids of messages sent without one, instead of random ones; for tests.
         next_shard: the shard that the last claim began with.
         claimed_unfetched: messages that were handed out and could not be fetched.
+        late_claims: claims that a node has not answered yet.
+        late_outcomes: the same for the outcomes of messages, by id and receipt.
         outages: the outages of its shards that claims have met.
         next_armed: the rank, among the slots of schedules, at which the next search for lost ones begins.
         next_ahead: the same for slots that are too far ahead.
@@ -124,6 +128,8 @@ class QueueContext:
         self.next_shard = 0
         self.budget = ByteBudget()
         self.claimed_unfetched: list[Any] = []
+        self.late_claims: list[Any] = []
+        self.late_outcomes: dict[Any, Any] = {}
         self.next_armed = self.next_ahead = 0
         self.fetching: list[Any] = []
         self.is_limited = False
@@ -132,7 +138,7 @@ class QueueContext:
         self.unlimited_until = 0.0
         self.scan_cursors: dict[str, str] = {}
         self.follow(Configuration())
-        self.outages = Outages(self.name)
+        self.outages = Outages(queue=self.name)
         self.shards = [QueueCommands(QueueKeys(self.prefix, self.name), clock)]
 
     def wish(self, events: bool) -> None:
@@ -185,8 +191,16 @@ class QueueContext:
         """
         if not self.is_open:
             known = (self._recorded, self._since)
-            look = self.shards[0].open_queue(self._expected, create)
-            count, recorded, since, stored = yield from execute(look)
+            try:
+                opened = yield from execute(self.shards[0].open_queue(self._expected, create))
+            except (ServerNotReady, ServerUnreachable) as error:
+                away = yield from self._without_first_shard(error)
+                if away is None:
+                    return self.shards
+                opened, look_seconds = away, record_copies.LOOK_SECONDS
+            else:
+                look_seconds = LOOK_SECONDS
+            count, recorded, since, stored = opened
             self._check_shards(count, self.settings)
             if count != len(self.shards):
                 self.shards = [QueueCommands(QueueKeys(self.prefix, self.name, i), self.clock) for i in range(count)]
@@ -198,11 +212,27 @@ class QueueContext:
                 self.declared.clear()
             self.follow(stored)
             self._recorded, self._since = bool(recorded), since
-            self._look_at = time.monotonic() + LOOK_SECONDS
+            self._look_at = time.monotonic() + look_seconds
             self.losses += is_lost
             if is_lost:
                 yield from self._tell_loss()
+            if create and count > 1 and look_seconds == LOOK_SECONDS:
+                yield from record_copies.keep(self.shards, since)
         return self.shards
+
+    def _without_first_shard(self, error: DelayqError) -> Operation[OpenedQueue | None]:
+        """Return the record as another shard has it; None if it is known, as it stays valid meanwhile."""
+        if self._recorded and self.outlives(error):
+            self._look_at = time.monotonic() + record_copies.LOOK_SECONDS
+            return None
+        if self._recorded or self._expected == 1:
+            raise error
+        count = self._expected or record_copies.MOST_ASKED
+        others = [QueueCommands(QueueKeys(self.prefix, self.name, i), self.clock) for i in range(1, count)]
+        found = yield from record_copies.find(others, self._expected)
+        if found is None:
+            raise error
+        return found
 
     def look_again(self) -> None:
         """Check the record in Redis again before the next operation."""
@@ -227,6 +257,10 @@ class QueueContext:
                 f"queue {self.name} has {count} shards, which would count the messages of a key separately: "
                 "use concurrency_key only with shards=1"
             )
+
+    def outlives(self, error: object) -> bool:
+        """Whether an error means that one of several shards is unavailable, while the others may be served."""
+        return len(self.shards) > 1 and isinstance(error, ServerNotReady | ServerUnreachable)
 
     def shard(self, message_id: str) -> QueueCommands:
         """Return the shard that holds a message."""

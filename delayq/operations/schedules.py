@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from delayq.errors import InvalidInput, ServerOutOfMemory, UnreadableEnvelope
+from delayq.errors import InvalidInput, ServerError, ServerOutOfMemory, UnreadableEnvelope
 from delayq.log import log
 from delayq.model.configuration import check_retries
 from delayq.model.delivery import SentMessage
@@ -115,7 +115,7 @@ def add_all(context: QueueContext, prepared: Iterable[Prepared]) -> Operation[li
     """Check that a queue can be served; store its client's limits, and the schedules that have functions here.
 
     Returns:
-        the schedules for which the server has no memory, to try again.
+        the schedules for which the server has no memory, or whose shard is unavailable, to try again.
     """
     yield from context.opened(create=True)
     yield from configure.declare(context)
@@ -123,7 +123,9 @@ def add_all(context: QueueContext, prepared: Iterable[Prepared]) -> Operation[li
     for each in prepared:
         try:
             yield from add(context, each)
-        except ServerOutOfMemory as error:  # the consumer must start anyway, as it frees memory
+        except ServerError as error:  # the consumer must start anyway: it frees memory, or serves other shards
+            if not (isinstance(error, ServerOutOfMemory) or context.outlives(error)):
+                raise
             line = log.bind(queue=context.name, schedule=each.name)
             line.error("schedule not stored, retrying", error=str(error))
             refused.append(each)

@@ -123,9 +123,18 @@ def _prepared(context: QueueContext) -> Operation[None]:
 
 
 def _send_in_trips(context: QueueContext, encoded: Sequence[EncodedMessage], results: Sent) -> Operation[None]:
+    failed: dict[str, DelayqError] = {}  # by the key of a shard that is unavailable
     for trip in trips(_calls(context, encoded, whole=False), CALLS_A_TRIP):
-        for (_, positions), reply in zip(trip, (yield [call for call, _ in trip]), strict=True):
-            _note(positions, unwrap(reply), results)
+        chosen = [each for each in trip if each[0].key not in failed] if failed else trip
+        if not chosen:
+            continue
+        for (call, positions), reply in zip(chosen, (yield [call for call, _ in chosen]), strict=True):
+            if context.outlives(reply):
+                failed[call.key] = reply
+            else:
+                _note(positions, unwrap(reply), results)
+    for error in failed.values():  # the messages for other shards are stored
+        raise error
 
 
 def send_shared(

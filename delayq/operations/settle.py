@@ -13,7 +13,7 @@ from delayq.model.backoff import DEFAULT_BACKOFF
 from delayq.model.delivery import Death, Delivery
 from delayq.model.lease_clock import lease_now
 from delayq.model.units import Seconds, delay_ms, lease_ms
-from delayq.operations import key_slots, schedule_chain
+from delayq.operations import key_slots, late_outcomes, schedule_chain
 from delayq.operations.encode import encode_then
 from delayq.operations.queue_context import QueueContext
 from delayq.protocol.command import Command
@@ -30,6 +30,12 @@ def settle(context: QueueContext, settled: Sequence[tuple[D, oc.Outcome]]) -> Op
         for each, True, or False if its receipt was stale, or the server's error. InvalidInput or DuplicateMessage is
         about messages in `then`; then nothing was changed.
     """
+    if context.late_outcomes:
+        return (yield from late_outcomes.beside(context, settled, _settle, _note))
+    return (yield from _settle(context, settled))
+
+
+def _settle(context: QueueContext, settled: Sequence[tuple[D, oc.Outcome]]) -> Operation[list[bool | DelayqError]]:
     results: list[bool | DelayqError] = [False] * len(settled)
     calls: list[Command[Any]] = []
     targets: list[Sequence[int]] = []
@@ -42,6 +48,7 @@ def settle(context: QueueContext, settled: Sequence[tuple[D, oc.Outcome]]) -> Op
         if isinstance(reply, StaleReceipt):
             continue
         if isinstance(reply, DelayqError):
+            late_outcomes.note(context, [settled[position][0] for position in positions], reply)
             for position in positions:
                 results[position] = reply
         elif isinstance(reply, list):  # of acks

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from delayq.model.delivery import Delivery, receipt_of
 from delayq.model.lease_clock import lease_now
@@ -76,13 +76,18 @@ class ClaimedUnfetched:
             yield message_id, receipt_of(deliveries, self.found.micros), due
 
 
-def take(context: QueueContext, limit: int) -> ClaimedUnfetched | None:
-    """Take up to `limit` messages that were handed out before and could not be fetched, and whose lease still holds."""
+def take(context: QueueContext, limit: int, errors: Mapping[str, object]) -> ClaimedUnfetched | None:
+    """Take up to `limit` messages that were handed out before and could not be fetched, and whose lease still holds.
+
+    Args:
+        errors: by the shards, named by a key, that are left alone.
+    """
     while limit > 0:
-        try:
-            unread: ClaimedUnfetched = context.claimed_unfetched.pop()
-        except IndexError:
+        waiting: list[ClaimedUnfetched] = context.claimed_unfetched
+        place = next((i for i in reversed(range(len(waiting))) if waiting[i].scripts.keys.meta not in errors), None)
+        if place is None:
             return None
+        unread = waiting.pop(place)
         if unread.left > 0 and unread.process == os.getpid() and lease_now() < unread.given_up_at:
             first, rest = unread.split(limit)
             if rest.found.ids:

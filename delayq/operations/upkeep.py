@@ -42,7 +42,8 @@ class Upkeep:
             return (yield from claim)
         claimed, *results = yield from gather(claim, *duties)
         for error in results:
-            if isinstance(error, DelayqError) and not isinstance(error, ServerUnreachable):  # which the claim reports
+            is_reported = isinstance(error, ServerUnreachable) or self._context.outlives(error)  # by the claim
+            if isinstance(error, DelayqError) and not is_reported:
                 log.error("upkeep failed", queue=self._context.name, error=str(error))
         result: T = unwrap(claimed)
         return result
@@ -77,5 +78,6 @@ def clean_up(context: QueueContext, interval: Interval) -> Operation[bool]:
     if is_unfinished:
         interval.now()
     for result in (more, *armed):
-        unwrap(result)
+        if not context.outlives(result):
+            unwrap(result)
     return is_unfinished

@@ -69,6 +69,11 @@ class QueueCommands:
         args: list[Raw] = [QUEUE_FORMAT, shards or "", 1 if create else "", self._clock(), *FIELDS]
         return self._call("open_queue", [self.keys.meta], args, _read_opened)
 
+    def keep_record(self, shards: int, since: bytes) -> Command[int]:
+        """Store a copy of the queue's record in another shard than the first."""
+        key = self.keys.meta
+        return Command(key, ("HSET", key, "shards", shards, "since", since), int)
+
     def send(
         self,
         messages: Sequence[tuple[str, Raw, bytes]],

@@ -29,7 +29,7 @@ from delayq.runtime.process_pool.pool import ProcessPool
 from delayq.runtime.shutdown import Shutdown
 from delayq.runtime.thread_pool import ThreadPool
 from delayq.transport import listener, trampoline
-from delayq.transport.clients import HURRIES
+from delayq.transport.clients import HURRIES, IMPATIENT, impatient
 from delayq.transport.executor import Executor
 from delayq.transport.self_pipe import SelfPipe
 
@@ -46,6 +46,8 @@ class Engine(Protocol):
 
     @property
     def pool(self) -> HandlerPool[Any]: ...
+    @property
+    def is_spread(self) -> bool: ...
     @property
     def heartbeat_seconds(self) -> float: ...
     def renew(self) -> Effects[None]: ...
@@ -183,15 +185,18 @@ class Driver:
                 return self._execute(effect)
 
     def _beat(self) -> None:
-        trampoline.run(self._engine.renew(), partial(self._executor.perform, repeat=False))
+        with impatient(self._engine.is_spread):
+            trampoline.run(self._engine.renew(), partial(self._executor.perform, repeat=False))
 
     def _execute(self, effect: Any) -> Any:
         # Stopping must not wait for a server that is away.
         stopping = self._engine.shutdown
         token = HURRIES.set(lambda: stopping.is_requested)  # checked during a call, too: a stop may come meanwhile
+        impatience = IMPATIENT.set(self._engine.is_spread)
         try:
             return self._executor.perform(effect, repeat=not stopping.is_requested)
         finally:
+            IMPATIENT.reset(impatience)
             HURRIES.reset(token)
 
     def _wait(self, wait: WaitForWork) -> WakeReason:
@@ -206,8 +211,7 @@ class Driver:
                 pool.hasten()
         signal.is_awaited = False
         disturbed = signal.pipe.clear()
-        tokens = [each.take_token() for each in listeners]
-        return WakeReason(disturbed, any(tokens))
+        return WakeReason(disturbed, listener.take_tokens(listeners))
 
     def _listen(self, sources: Sequence[BellSource | StreamSource]) -> None:
         if len(sources) != len(self._listeners):
@@ -217,10 +221,10 @@ class Driver:
         for each, source in zip(self._listeners, sources, strict=True):
             if isinstance(each, listener.StreamListener) and isinstance(source, StreamSource):
                 each.seen = source.seen
-            each.listen()
+        listener.listen(self._listeners)
 
     def _listener(self, source: BellSource | StreamSource) -> listener.BellListener:
         client = self._executor.client
         if isinstance(source, BellSource):
-            return listener.BellListener(client, source.key)
-        return listener.StreamListener(client, source.stream, source.waking)
+            return listener.BellListener(client, source.key, self._executor.is_away)
+        return listener.StreamListener(client, source.stream, source.waking, self._executor.is_away)

@@ -29,7 +29,7 @@ from delayq.runtime.process_pool.pool import ProcessPool
 from delayq.runtime.task_pool import TaskPool
 from delayq.runtime.thread_pool import ThreadPool
 from delayq.transport import listener_async, trampoline
-from delayq.transport.clients import HURRIES
+from delayq.transport.clients import HURRIES, IMPATIENT, impatient
 from delayq.transport.executor_async import Executor
 
 
@@ -197,15 +197,18 @@ class Driver:
             raise ServerUnreachable("the consumer was cancelled") from error
 
     async def _beat(self) -> None:
-        await trampoline.run_async(self._engine.renew(), partial(self._executor.perform, repeat=False))
+        with impatient(self._engine.is_spread):
+            await trampoline.run_async(self._engine.renew(), partial(self._executor.perform, repeat=False))
 
     async def _execute(self, effect: Any) -> Any:
         # Stopping must not wait for a server that is away.
         stopping = self._engine.shutdown
         token = HURRIES.set(lambda: stopping.is_requested)  # checked during a call, too: a stop may come meanwhile
+        impatience = IMPATIENT.set(self._engine.is_spread)
         try:
             return await self._executor.perform(effect, repeat=not stopping.is_requested)
         finally:
+            IMPATIENT.reset(impatience)
             HURRIES.reset(token)
 
     async def _wait(self, wait: WaitForWork) -> WakeReason:
@@ -220,8 +223,7 @@ class Driver:
                 pool.hasten()
         signal.is_awaited = False
         disturbed = signal.clear()
-        tokens = [await each.take_token() for each in listeners]
-        return WakeReason(disturbed, any(tokens))
+        return WakeReason(disturbed, await listener_async.take_tokens(listeners))
 
     async def _listen(self, sources: Sequence[BellSource | StreamSource]) -> None:
         if len(sources) != len(self._listeners):
@@ -231,10 +233,10 @@ class Driver:
         for each, source in zip(self._listeners, sources, strict=True):
             if isinstance(each, listener_async.StreamListener) and isinstance(source, StreamSource):
                 each.seen = source.seen
-            await each.listen()
+        await listener_async.listen(self._listeners)
 
     async def _listener(self, source: BellSource | StreamSource) -> listener_async.BellListener:
         client = await self._executor.connected()
         if isinstance(source, BellSource):
-            return listener_async.BellListener(client, source.key)
-        return listener_async.StreamListener(client, source.stream, source.waking)
+            return listener_async.BellListener(client, source.key, self._executor.is_away)
+        return listener_async.StreamListener(client, source.stream, source.waking, self._executor.is_away)

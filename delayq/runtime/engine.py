@@ -36,6 +36,7 @@ from delayq.runtime.handler_pool import HandlerPool
 from delayq.runtime.lease_keeper import LeaseKeeper
 from delayq.runtime.outage_backoff import OutageBackoff
 from delayq.runtime.poison_isolation import PoisonIsolation
+from delayq.runtime.shard_backlog import ShardBacklog
 
 BUSY_KEEPER_SECONDS = 0.01  # a consumer without room watches the time only on behalf of others
 
@@ -105,6 +106,7 @@ class ConsumerEngine(Generic[D]):
         self.pool = pool
         self.unsettled: list[tuple[D, oc.Outcome]] = []
         self.unfinished = 0  # with the pool
+        self._backlog: ShardBacklog[D] = ShardBacklog(lambda message: context.shard(message.id))
         self._isolation: PoisonIsolation[D] = PoisonIsolation(self._lease / 1000)
         self._exhausted = True  # the last claim left nothing that is due
         self._held = False  # except what a limit of the queue holds back
@@ -150,7 +152,8 @@ class ConsumerEngine(Generic[D]):
         self.collect_outcomes()
         if self._slept_in_peace and (yield from self._sleeps_on()):
             return
-        left = None if self._most is None else self._most - self.handled - len(self.unsettled) - self.unfinished
+        owed = len(self.unsettled) + len(self._backlog) + self.unfinished
+        left = None if self._most is None else self._most - self.handled - owed
         limit = self._room() if left is None else max(0, min(self._room(), left))
         settled = len(self.unsettled)
         yield from self._look_after()
@@ -159,7 +162,7 @@ class ConsumerEngine(Generic[D]):
         self._tell_trouble()
         if self._most is not None and self.handled >= self._most:
             self.shutdown.is_requested = True
-        elif self._ends_idle and limit and not (self.unsettled or self.unfinished or self._held):
+        elif self._ends_idle and limit and not (self.unsettled or self._backlog or self.unfinished or self._held):
             # Nothing runs. But a settlement of this turn may have sent messages, and a claimed message may have died.
             self.shutdown.is_requested = not (settled or claimed)
         elif not self.unsettled and self._next_sleep is not None and (self._exhausted or not limit):
@@ -246,6 +249,7 @@ class ConsumerEngine(Generic[D]):
         """Fetch the outcomes of the messages that the pool has handled."""
         if self.pool.is_behind:
             self.pool.adapt()
+        self.unsettled += self._backlog.due()
         for message, outcome in self.pool.outcomes():
             self.unfinished -= 1
             if message.settled:  # by the handler itself
@@ -267,10 +271,7 @@ class ConsumerEngine(Generic[D]):
         told: BaseException | None = None  # an error of a whole batch is traced only once
         for (message, outcome), ours in zip(settled, results, strict=True):
             if isinstance(ours, DelayqError):
-                again = oc.after(outcome, ours)
-                self.unsettled.append((message, again))  # to be tried again with the next ones
-                if again is outcome:
-                    self._trouble = ours
+                self._try_again(message, outcome, ours)
                 continue
             self._leases.drop(message)
             if self._deaths.functions:
@@ -292,6 +293,16 @@ class ConsumerEngine(Generic[D]):
                 line.warning("delivery failed", next="dead" if dead else "retry", error=outcome.error, **trace)
         for _, outcome in settled:
             oc.clear_frames(outcome)
+
+    def _try_again(self, message: D, outcome: oc.Outcome, error: DelayqError) -> None:
+        """Keep an outcome that could not be settled: for the next exchange or, if only its shard is away, for later."""
+        again = oc.after(outcome, error)
+        if self._context.outlives(error) and not self.shutdown.is_requested:
+            self._backlog.add(message, again)
+            return
+        self.unsettled.append((message, again))
+        if again is outcome:
+            self._trouble = error
 
     def _tell_trouble(self) -> None:
         """Raise the error that kept outcomes from being settled, once the rest of the turn is done."""
@@ -326,6 +337,11 @@ class ConsumerEngine(Generic[D]):
             self._exhausted = False
 
     @property
+    def is_spread(self) -> bool:
+        """Whether there are other shards to serve while one is unavailable."""
+        return len(self._context.shards) > 1
+
+    @property
     def heartbeat_seconds(self) -> float:
         """The seconds between two calls of `renew`."""
         return self._leases.heartbeat_seconds
@@ -339,7 +355,7 @@ class ConsumerEngine(Generic[D]):
 
     def _describe(self) -> bytes:
         """Return the consumer's description of itself, without the messages that are being settled."""
-        settling = {id(message) for message, _ in self.unsettled}
+        settling = {id(message) for message, _ in (*self.unsettled, *self._backlog.waiting())}
         held = (each for each in self._leases.held() if id(each) not in settling and not each.settled)
         return consumer_info.describe(self.pool.count, self._began, self.handled, self.failed, held)
 
@@ -356,6 +372,7 @@ class ConsumerEngine(Generic[D]):
             seconds = max(seconds, BUSY_KEEPER_SECONDS)
         is_idle = has_room and not self._leases.held()
         seconds = min(seconds, self._cleanup.left(), seconds if is_idle else self._upkeep.left() + 0.001)
+        seconds = min(seconds, self._backlog.left(), self._context.outages.pause())
         for_lease = sleep.for_event and not sleep.for_message
         if for_lease and self._cannot_recover:  # the lease ended but cannot be taken back: do not try all the time
             seconds = max(seconds, min(self._upkeep.left(), 1.0))
@@ -388,7 +405,7 @@ class ConsumerEngine(Generic[D]):
         yield from self._at_last(self._pass_token_on())
         unstarted = self.pool.unstarted()
         self.unfinished -= len(unstarted)
-        self.unsettled += [(message, oc.RELEASED) for message in unstarted]
+        self.unsettled += [*self._backlog.all(), *((message, oc.RELEASED) for message in unstarted)]
         yield from shutdown.finish(self, log.bind(queue=self._context.name))
         yield from self._at_last(unfetched.release(self._context))
         known = {id(message) for message, _ in self.unsettled}

@@ -23,6 +23,7 @@ from delayq.operations.upkeep import Upkeep
 from delayq.protocol.operation import Operation
 from delayq.runtime.lifecycle import consumer_name
 from delayq.transport import listener
+from delayq.transport.clients import impatient
 from delayq.transport.executor import Client, Executor
 
 CLOSE_SECONDS = 1.0
@@ -54,17 +55,16 @@ class ReceiveWait:
         if client is not self._client or len(self._bells) != len(self._context.shards):
             self.close()
             self._client = client
-            self._bells = [listener.BellListener(client, scripts.keys.bell) for scripts in self._context.shards]
-        for each in self._bells:
-            each.listen()
+            away = self._executor.is_away
+            self._bells = [listener.BellListener(client, shard.keys.bell, away) for shard in self._context.shards]
+        listener.listen(self._bells)
         most = min(FALLBACK_MS, max(1, int(seconds * 1000)))
         self._until, self._promised, _ = self._executor.execute(idle.plan_sleep(self._context, self.name, most, held))
 
     def wait(self, seconds: float) -> None:
         """Return when there may be work, after at most `seconds` or the fallback time."""
-        listener.wait(self._bells, min(self._until - time.monotonic(), seconds))
-        for each in self._bells:
-            each.take_token()
+        listener.wait(self._bells, min(self._until - time.monotonic(), seconds, self._context.outages.pause()))
+        listener.take_tokens(self._bells)
 
     def interrupt(self) -> None:
         """End a wait at once."""
@@ -160,6 +160,10 @@ class Receiver(Generic[D]):
         Raises:
             ServerUnreachable: the queue was closed meanwhile.
         """
+        with impatient(len(self._context.shards) > 1):
+            return self._receive(limit, lease_ms, seconds)
+
+    def _receive(self, limit: int, lease_ms: int, seconds: float) -> list[D]:
         deadline = time.monotonic() + seconds
         wait, asked, closings = self._wait(), False, self._closings
         self._running.add(wait)

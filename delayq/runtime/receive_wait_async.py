@@ -26,6 +26,7 @@ from delayq.protocol.operation import Operation
 from delayq.runtime.lifecycle import consumer_name
 from delayq.runtime.receive_wait import CLOSE_SECONDS, closed
 from delayq.transport import listener_async
+from delayq.transport.clients import impatient
 from delayq.transport.executor_async import Client, Executor
 
 D = TypeVar("D", bound=Delivery[Any])
@@ -56,9 +57,9 @@ class ReceiveWait:
         if client is not self._client or len(self._bells) != len(self._context.shards):
             await self.close()
             self._client, self._events = client, asyncio.get_running_loop()
-            self._bells = [listener_async.BellListener(client, scripts.keys.bell) for scripts in self._context.shards]
-        for each in self._bells:
-            await each.listen()
+            away = self._executor.is_away
+            self._bells = [listener_async.BellListener(client, shard.keys.bell, away) for shard in self._context.shards]
+        await listener_async.listen(self._bells)
         most = min(FALLBACK_MS, max(1, int(seconds * 1000)))
         self._promised = True  # even if this is cancelled, the server may have it
         self._until = time.monotonic() + most / 1000
@@ -68,9 +69,10 @@ class ReceiveWait:
 
     async def wait(self, seconds: float) -> None:
         """Return when there may be work, after at most `seconds` or the fallback time."""
-        await listener_async.wait(self._bells, min(self._until - time.monotonic(), seconds))
-        for each in self._bells:
-            await each.take_token()
+        await listener_async.wait(
+            self._bells, min(self._until - time.monotonic(), seconds, self._context.outages.pause())
+        )
+        await listener_async.take_tokens(self._bells)
 
     def interrupt(self) -> None:
         """End a wait at once."""
@@ -159,6 +161,10 @@ class Receiver(Generic[D]):
         Raises:
             ServerUnreachable: the queue was closed meanwhile.
         """
+        with impatient(len(self._context.shards) > 1):
+            return await self._receive(limit, lease_ms, seconds)
+
+    async def _receive(self, limit: int, lease_ms: int, seconds: float) -> list[D]:
         deadline = time.monotonic() + seconds
         wait = self._idle.pop() if self._idle else ReceiveWait(self._context, self._executor)
         messages: list[D] = []

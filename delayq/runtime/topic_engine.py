@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 
-from delayq.errors import DelayqError
+from delayq.errors import DelayqError, ServerNotReady
 from delayq.log import log
 from delayq.model import outcome as oc
 from delayq.model.interval import FALLBACK_MS, Interval
@@ -26,8 +26,10 @@ from delayq.runtime.group_member import EXHAUSTED, GroupMember
 from delayq.runtime.handler_pool import HandlerPool
 from delayq.runtime.outage_backoff import OutageBackoff
 from delayq.runtime.record_leases import RecordLeases
+from delayq.runtime.shard_backlog import ShardBacklog
 
 DROP_SECONDS = 600.0  # between two searches for consumers of the group that are gone
+AWAY_SECONDS = 0.5  # between two tries of a shard that is unavailable
 MOST_WAITING = 1000  # records that wait to be retried; with more, nothing new is taken, except in a burst
 
 
@@ -72,6 +74,8 @@ class TopicEngine:
         self.unsettled: list[tuple[Record, oc.Outcome]] = []
         self.unfinished = 0  # with the pool
         self._unlisted: dict[int, str] = {}  # shards where this consumer's records are still to be listed
+        self._list_at = 0.0  # when to try unavailable ones again; 0 if none of them is
+        self._backlog: ShardBacklog[Record] = ShardBacklog(lambda record: record.shard)
         self._is_new = True  # until it has listed them
         self.outage = OutageBackoff(topic=context.name, group=member.group, consumer=member.name)
         self.shutdown = shutdown.Shutdown()
@@ -104,17 +108,17 @@ class TopicEngine:
             yield from self._look_back()
         room = self._room()
         taken = (yield from self._take_due(room)) if room else 0
-        if room > taken and not self._unlisted and (self._places or self._reclaiming.due()):
+        if room > taken and not self._lists_all and (self._places or self._reclaiming.due()):
             taken += yield from self._reclaim(room - taken)
         if self._dropping.due():
             yield from settle.drop_idle_consumers(self._context, self._member.group)
-        limit = room - taken if self._takes_more and not self._unlisted else 0
+        limit = room - taken if self._takes_more and not self._lists_all else 0
         handed = yield from self._exchange(limit)
         is_busy = taken or self.unsettled or self._looks_back or (room and self._places)
         if self._most is not None and self.handled >= self._most:
             self.shutdown.is_requested = True
         elif not (is_busy or (handed and (handed.records or handed.more))):
-            if self._burst and room and not self.unfinished and self._leases.left() != 0:
+            if self._burst and room and not (self.unfinished or self._backlog) and self._leases.left() != 0:
                 self.shutdown.is_requested = True
             else:
                 yield from self._sleep(handed.lasts if handed else None, room)
@@ -123,7 +127,7 @@ class TopicEngine:
         room = min(self.pool.room(self.unfinished), MAX_LOOKED_AFTER)
         if self._most is None:
             return room
-        return max(0, min(room, self._most - self.handled - len(self.unsettled) - self.unfinished))
+        return max(0, min(room, self._most - self.handled - len(self.unsettled) - len(self._backlog) - self.unfinished))
 
     # -- taking ------------------------------------------------------------------------------------------------------
 
@@ -134,12 +138,22 @@ class TopicEngine:
 
     @property
     def _looks_back(self) -> bool:
-        return bool(self._unlisted) and self._takes_more
+        return bool(self._unlisted) and self._takes_more and time.monotonic() >= self._list_at
+
+    @property
+    def _lists_all(self) -> bool:
+        """Whether its records must be listed first on every shard; an unavailable one does not stop the others."""
+        return len(self._unlisted) >= len(self._context.shards) or (bool(self._unlisted) and not self._list_at)
 
     def _look_back(self) -> Effects[None]:
         """Take a page of this consumer's unknown records: of an earlier run, or from a reply that never came."""
         since = lease_now()
-        own, unlisted = yield from group_read.own_page(*self._me, self._unlisted)
+        before, self._list_at = self._unlisted, 0.0
+        own, unlisted = yield from group_read.own_page(*self._me, before)
+        if any(self._is_away(number) for number in unlisted):
+            if len(unlisted) == len(self._context.shards):
+                raise ServerNotReady(f"no shard of topic {self._context.name} is available; try again later")
+            self._list_at = time.monotonic() + self._context.outages.pause()
         for record in self._leases.take(own, since):
             self._leases.wait(record, 0, begun=self._is_new)
         yield from self.renew()
@@ -159,7 +173,7 @@ class TopicEngine:
             results = yield from gather(
                 settle.redeliver(*self._me, again, counts=True), settle.redeliver(*self._me, fresh, counts=False)
             )
-            ours, left = ([*first, *second] for first, second in zip(*map(unwrap, results), strict=True))
+            ours, left, away = ([*first, *second] for first, second in zip(*map(unwrap, results), strict=True))
         except BaseException:
             for record, begun in due:  # a record that was redelivered anyway has a delivery that was not begun
                 self._leases.wait(record, 0, begun and record.deliveries == counts[id(record)])
@@ -168,11 +182,13 @@ class TopicEngine:
         for record in [*again, *fresh]:
             if record in left:
                 self._leases.wait(record, -math.inf, begun=record in again)  # before all others
+            elif record in away:
+                self._leases.wait(record, AWAY_SECONDS, begun=record in again)
             elif record not in ours:
                 self._lose(record)
         self._leases.renew(ours, since)
         self._submit(ours)
-        return len(due) - len(left)
+        return len(due) - len(left) - len(away)
 
     def _reclaim(self, limit: int) -> Effects[int]:
         """Take over a page of records that nobody has renewed; return their number."""
@@ -183,7 +199,7 @@ class TopicEngine:
             self._log.info("records taken over", count=len(done.records), dead=done.buried)
         fresh = self._leases.take(done.records, since)
         self._submit(fresh)
-        if done.trouble is not None:
+        if done.trouble is not None and not self._context.outlives(done.trouble):
             raise done.trouble
         return len(fresh)
 
@@ -192,7 +208,7 @@ class TopicEngine:
         settled, since = self.unsettled, lease_now()
         if not (settled or limit):
             return None
-        polling = group_read.poll(*self._me, limit) if limit else noop()
+        polling = group_read.poll(*self._me, limit, tuple(self._unlisted)) if limit else noop()
         self._leases.settling = frozenset(id(record) for record, _ in settled)
         try:
             results, handed = yield from gather(settle.settle(*self._me, settled), polling)
@@ -202,6 +218,9 @@ class TopicEngine:
         self._note(settled, [results] * len(settled) if isinstance(results, DelayqError) else results)
         if isinstance(handed, group_read.PolledRecords):
             self._submit(self._leases.take(handed.records, since))
+            if handed.lost:
+                self._unlisted |= dict.fromkeys(handed.lost, "")
+                self._list_at = time.monotonic() + self._context.outages.pause()
         trouble, self._trouble = self._trouble, None
         if trouble is not None:
             raise trouble
@@ -212,6 +231,11 @@ class TopicEngine:
         if records:
             self.unfinished += len(records)
             self.pool.submit(records)
+
+    @property
+    def is_spread(self) -> bool:
+        """Whether there are other shards to serve while one is unavailable."""
+        return len(self._context.shards) > 1
 
     @property
     def heartbeat_seconds(self) -> float:
@@ -239,6 +263,7 @@ class TopicEngine:
         """Fetch the outcomes of the records that the pool has handled."""
         if self.pool.is_behind:
             self.pool.adapt()
+        self.unsettled += self._backlog.due()
         for record, outcome in self.pool.outcomes():
             self.unfinished -= 1
             if isinstance(outcome, oc.Released):  # redeliver it if it is still ours
@@ -251,6 +276,9 @@ class TopicEngine:
     def _note(self, settled: settle.Settled, results: Sequence[bool | DelayqError]) -> None:
         for (record, outcome), ours in zip(settled, results, strict=True):
             if isinstance(ours, DelayqError):
+                if self._context.outlives(ours) and not self.shutdown.is_requested:
+                    self._backlog.add(record, outcome)
+                    continue
                 self.unsettled.append((record, outcome))  # to be tried again with the next ones
                 self._trouble = ours
                 continue
@@ -279,7 +307,9 @@ class TopicEngine:
 
     def _sleep(self, lasts: Sequence[str] | None, room: int) -> Effects[None]:
         """Wait for an outcome, the next duty or, behind `lasts` of the shards, a record."""
-        seconds = FALLBACK_MS / 1000
+        seconds = min(FALLBACK_MS / 1000, self._backlog.left())
+        if self._unlisted and self._list_at:
+            seconds = min(seconds, max(0.0, self._list_at - time.monotonic()))
         if room:
             waits = self._leases.left()
             seconds = min(seconds, self._reclaiming.left(), seconds if waits is None else waits)
@@ -297,12 +327,17 @@ class TopicEngine:
 
     def on_outage(self) -> None:
         """List this consumer's records once Redis is available again: a reply may have been lost."""
-        self._unlisted = dict.fromkeys(range(len(self._context.shards)), "")
+        self._unlisted, self._list_at = dict.fromkeys(range(len(self._context.shards)), ""), 0.0
+
+    def _is_away(self, number: int) -> bool:
+        shards = self._context.shards
+        return number < len(shards) and self._context.outages.has(shards[number].keys.meta)
 
     def _finish(self) -> Effects[None]:
         """Wait for running handlers, abandon those that do not end in time, and hand back the rest."""
         unstarted = self.pool.unstarted()
         self.unfinished -= len(unstarted)
+        self.unsettled += self._backlog.all()
         for record in unstarted:
             self._leases.wait(record, 0, begun=False)
         yield from shutdown.finish(self, self._log)

@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -135,6 +136,20 @@ REPEATS: ContextVar[bool] = ContextVar("REPEATS", default=True)
 
 HURRIES: ContextVar[Callable[[], bool]] = ContextVar("HURRIES", default=lambda: False)
 """Whether the caller is about to end, perhaps since the call began; failed calls are then not sent again."""
+
+
+IMPATIENT: ContextVar[bool] = ContextVar("IMPATIENT", default=False)
+"""Whether the caller serves several nodes of a cluster, so that none of its calls may wait for an unavailable one."""
+
+
+@contextmanager
+def impatient(is_spread: bool) -> Iterator[None]:
+    """Set `IMPATIENT` for the calls in a `with` block, if they serve several shards."""
+    token = IMPATIENT.set(is_spread)
+    try:
+        yield
+    finally:
+        IMPATIENT.reset(token)
 
 
 class _Retry(Retry):

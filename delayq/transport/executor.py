@@ -16,6 +16,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from delayq.errors import ServerUnreachable
 from delayq.model.text import printable_id
 from delayq.protocol.command import Command
+from delayq.protocol.late_reply import Silent
 from delayq.protocol.operation import Operation, Program, Work
 from delayq.transport import clients, trampoline
 from delayq.transport.cluster import Cluster
@@ -87,10 +88,19 @@ class Executor:
     def close(self) -> None:
         """Close the client unless it is shared; the next call creates a new one."""
         client, sockets, self._client, self._sockets = self._client, self._sockets, None, None
+        cluster = self._cluster
         if sockets is not None:
             sockets.end()
+        if cluster is not None:
+            cluster.close()
         if client is not None:
             self._drop(client)
+        if cluster is not None:
+            cluster.wait_closed()
+
+    def is_away(self, key: str) -> bool:
+        """Whether the node of a key, in a cluster, is known to be unavailable."""
+        return self._cluster is not None and self._cluster.is_away(key)
 
     def leave(self, client: Client) -> None:
         """Close connections that a caller opened on a client after it was closed."""
@@ -199,7 +209,7 @@ class Executor:
             clients.REPEATS.set(before)  # an interrupt may have lost the token of a reset
         script_cache.note(sent, replies)
         return [
-            reply if isinstance(reply, RedisError) else call.read(reply)
+            reply if isinstance(reply, RedisError | Silent) else call.read(reply)
             for call, reply in zip(calls, replies, strict=True)
         ]
 

@@ -89,10 +89,16 @@ class Executor:
 
     async def close(self) -> None:
         """Close the client unless it is shared; the next call creates a new one."""
-        client = self._client
+        client, cluster = self._client, self._cluster
         self._forget()
+        if cluster is not None:
+            await cluster.close()
         if client is not None:
             await self._drop(client)
+
+    def is_away(self, key: str) -> bool:
+        """Whether the node of a key, in a cluster, is known to be unavailable."""
+        return self._cluster is not None and self._cluster.is_away(key)
 
     async def leave(self, client: Client) -> None:
         """Close connections that a caller opened on a client after it was closed."""

@@ -11,12 +11,13 @@ import os
 import select
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from redis.cluster import RedisCluster
 from redis.exceptions import AskError, MovedError, RedisError
 
+from delayq.errors import ServerError
 from delayq.model.interval import FALLBACK_MS
 from delayq.transport.clients import close_idle
 from delayq.transport.executor import Client
@@ -36,13 +37,15 @@ class BellListener:
     Args:
         client: its pool lends the connection.
         key: of the bell.
+        is_away: whether the node of a key is known to be unavailable; then it is not asked.
 
     Attributes:
         client: the client.
     """
 
-    def __init__(self, client: Client, key: str) -> None:
+    def __init__(self, client: Client, key: str, is_away: Callable[[str], bool] = lambda _: False) -> None:
         self.client = client
+        self._is_away = is_away
         self._key = key
         self._node: Any = None
         self._connection: Any = None
@@ -63,6 +66,8 @@ class BellListener:
         try:
             if self._connection is not None and self._has_reply():  # it should be silent while nobody listens
                 self.close()
+            if self._is_away(self._key):
+                return
             if self._connection is None:
                 self._connect()
             if self.fileno() == -1 or time.monotonic() < self._silent_until:
@@ -114,6 +119,9 @@ class BellListener:
     def stop_listening(self) -> bool:
         """Stop listening; True if a token came meanwhile, which the caller must use or pass on."""
         if not self._listening:
+            return False
+        if self._is_away(self._key):  # it would not answer, and its token is lost with the connection
+            self.close()
             return False
         until = time.monotonic() + _CROSSED_SECONDS
         try:
@@ -185,19 +193,55 @@ class StreamListener(BellListener):
         client: its pool lends the connection.
         stream: the shard's stream.
         waking: the other key.
+        is_away: as for bells.
 
     Attributes:
         seen: the ids after which the two are read.
     """
 
-    def __init__(self, client: Client, stream: str, waking: str) -> None:
-        super().__init__(client, stream)
+    def __init__(
+        self, client: Client, stream: str, waking: str, is_away: Callable[[str], bool] = lambda _: False
+    ) -> None:
+        super().__init__(client, stream, is_away)
         self._waking = waking
         self.seen = ("$", "$")
 
     def words(self) -> tuple[Any, ...]:
         keys = ("STREAMS", self._key, self._waking)
         return "XREAD", "BLOCK", str(_BLOCK_SECONDS * 1000), "COUNT", "1", *keys, *self.seen
+
+
+def listen(bells: Sequence[BellListener]) -> None:
+    """Start listening to all; one of several that cannot is tried again the next time, while polls make up for it.
+
+    Raises:
+        ServerError: none can.
+    """
+    errors = []
+    for bell in bells:
+        try:
+            bell.listen()
+        except ServerError as error:
+            errors.append(error)
+    if errors and len(errors) == len(bells):
+        raise errors[0]
+
+
+def take_tokens(bells: Sequence[BellListener]) -> bool:
+    """Take the tokens that have come; return whether there are any, or a bell may have lost its token.
+
+    Raises:
+        ServerError: as for `listen`.
+    """
+    tokens, errors = [], []
+    for bell in bells:
+        try:
+            tokens.append(bell.take_token())
+        except ServerError as error:
+            errors.append(error)
+    if errors and len(errors) == len(bells):
+        raise errors[0]
+    return any(tokens) or bool(errors)
 
 
 def wait(bells: Sequence[BellListener], seconds: float, wake: int = -1) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from redis.asyncio.cluster import RedisCluster
 from redis.exceptions import AskError, MovedError, RedisError
 
+from delayq.errors import ServerError
 from delayq.model.interval import FALLBACK_MS
 from delayq.transport.clients_async import close_idle
 from delayq.transport.executor_async import Client, heed_cancels, times_cancelled
@@ -29,6 +30,7 @@ class BellListener:
     Args:
         client: its pool lends the connection.
         key: of the bell.
+        is_away: whether the node of a key is known to be unavailable; then it is not asked.
 
     Attributes:
         client: the client.
@@ -36,8 +38,9 @@ class BellListener:
         cannot_block: whether there is nothing to wait on: a server within this process (fakeredis) must be polled.
     """
 
-    def __init__(self, client: Client, key: str) -> None:
+    def __init__(self, client: Client, key: str, is_away: Callable[[str], bool] = lambda _: False) -> None:
         self.client = client
+        self._is_away = is_away
         self._key = key
         self._node: Any = None
         self._connection: Any = None
@@ -57,6 +60,8 @@ class BellListener:
         try:
             if self._connection is not None and await self._is_stale():
                 await self.close()
+            if self._is_away(self._key):
+                return
             if self._connection is None:
                 await self._connect()
             if not self.cannot_block:
@@ -106,6 +111,9 @@ class BellListener:
     async def stop_listening(self) -> bool:
         """Stop listening; True if a token came meanwhile, which the caller must use or pass on."""
         if self.reading is None:
+            return False
+        if self._is_away(self._key):  # it would not answer, and its token is lost with the connection
+            await self.close()
             return False
         asked = times_cancelled()
         try:
@@ -171,13 +179,16 @@ class StreamListener(BellListener):
         client: its pool lends the connection.
         stream: the shard's stream.
         waking: the other key.
+        is_away: as for bells.
 
     Attributes:
         seen: the ids after which the two are read.
     """
 
-    def __init__(self, client: Client, stream: str, waking: str) -> None:
-        super().__init__(client, stream)
+    def __init__(
+        self, client: Client, stream: str, waking: str, is_away: Callable[[str], bool] = lambda _: False
+    ) -> None:
+        super().__init__(client, stream, is_away)
         self._waking = waking
         self.seen = ("$", "$")
 
@@ -191,6 +202,39 @@ async def _release(node: Any, connection: Any) -> None:
         await node.connection_pool.release(connection)
     else:
         give_back(node, connection)
+
+
+async def listen(bells: Sequence[BellListener]) -> None:
+    """Start listening to all; one of several that cannot is tried again the next time, while polls make up for it.
+
+    Raises:
+        ServerError: none can.
+    """
+    errors = []
+    for bell in bells:
+        try:
+            await bell.listen()
+        except ServerError as error:
+            errors.append(error)
+    if errors and len(errors) == len(bells):
+        raise errors[0]
+
+
+async def take_tokens(bells: Sequence[BellListener]) -> bool:
+    """Take the tokens that have come; return whether there are any, or a bell may have lost its token.
+
+    Raises:
+        ServerError: as for `listen`.
+    """
+    tokens, errors = [], []
+    for bell in bells:
+        try:
+            tokens.append(await bell.take_token())
+        except ServerError as error:
+            errors.append(error)
+    if errors and len(errors) == len(bells):
+        raise errors[0]
+    return any(tokens) or bool(errors)
 
 
 async def wait(bells: Sequence[BellListener], seconds: float, wake: asyncio.Future[None] | None = None) -> None:

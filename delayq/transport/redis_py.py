@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import select
+import socket
+from collections.abc import Collection
 from typing import Any
 
 import redis
@@ -19,6 +22,20 @@ def is_connected(connection: Any) -> bool:
     return getattr(connection, "_sock", None) is not None
 
 
+def fileno(connection: Any) -> int:
+    """Return the descriptor of a blocking connection's socket; -1 if there is none, as in a fake server."""
+    sock = getattr(connection, "_sock", None)
+    return sock.fileno() if isinstance(sock, socket.socket) else -1
+
+
+def readable(descriptors: Collection[int], seconds: float) -> list[int]:
+    """Wait until something can be read from one of the descriptors; return which, none after `seconds`."""
+    poll = select.poll()
+    for each in descriptors:
+        poll.register(each, select.POLLIN)
+    return [each for each, _ in poll.poll(max(0.0, seconds) * 1000)]
+
+
 async def can_read(connection: Any) -> bool:
     """Return whether a reply or the connection's end has come; `can_read_destructive` is deprecated since 8.0."""
     return bool(await (connection.can_read if hasattr(connection, "can_read") else connection.can_read_destructive)())
@@ -31,6 +48,12 @@ def close_idle_of(pool: Any) -> None:
     except TypeError:
         for connection in filter(None, tuple(pool.pool.queue)):
             connection.disconnect()
+
+
+def has_unread(connection: Any) -> bool:
+    """Return whether an async connection has received a part of a reply."""
+    reader = getattr(getattr(connection, "_parser", None), "_reader", None)
+    return bool(reader is not None and hasattr(reader, "has_data") and reader.has_data())
 
 
 def give_back(node: Any, connection: Any) -> None:

@@ -13,7 +13,6 @@ from delayq.protocol.command import Command
 _STRANGERS = (
     exceptions.NoScriptError,
     exceptions.ReadOnlyError,
-    exceptions.ClusterDownError,
     exceptions.ConnectionError,
     exceptions.TimeoutError,
 )
@@ -48,6 +47,9 @@ class ScriptCache:
     def note(self, calls: Sequence[Command[Any]], replies: Sequence[Any]) -> None:
         """Note the replies of a trip; a server may not have kept the scripts of refused calls."""
         for call, reply in zip(calls, replies, strict=True):
+            if isinstance(reply, exceptions.ClusterDownError):  # other nodes still know theirs
+                self._known = {pair for pair in self._known if pair[1] != call.key}
+                continue
             if isinstance(reply, _STRANGERS):
                 self.forget()
                 return

@@ -92,7 +92,6 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("redis.retry.sleep", lambda _: None)
     monkeypatch.setattr("delayq.transport.cluster.PAUSES", (0.001, 0.01, 0.02, 0.05))
     monkeypatch.setattr("delayq.transport.cluster.LOOK_SECONDS", 0.0)
-    monkeypatch.setattr("delayq.transport.cluster.AWAY_SECONDS", 0.0)
 
 
 def every_cut(stage: Stage, operation: Operation, cuts: list[Cut]) -> dict[str, str]:

@@ -421,7 +421,7 @@ def test_cancelled_connect_to_a_cluster_poisons_no_later_call(
     shared_cluster: Cluster, run: Run, is_new: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each node's calls are in a task of their own: the call is cancelled at each wait of one of them."""
-    talk = cluster_async._talk
+    calls_of_node = cluster_async._NodeCalls.run
 
     async def main() -> None:
         with counting(*shared_cluster.nodes) as connections:
@@ -441,12 +441,12 @@ def test_cancelled_connect_to_a_cluster_poisons_no_later_call(
                     task = asyncio.ensure_future(queue.stats())
                     talks: list[Cancelling] = []
 
-                    async def cancelling(group: Any, task: Any = task, talks: Any = talks, at: int = at) -> None:
-                        talks.append(Cancelling(talk(group), at, task.cancel))
+                    async def cancelling(calls: Any, task: Any = task, talks: Any = talks, at: int = at) -> None:
+                        talks.append(Cancelling(calls_of_node(calls), at, task.cancel))
                         await talks[-1]
 
                     with monkeypatch.context() as patch:
-                        patch.setattr(cluster_async, "_talk", cancelling)
+                        patch.setattr(cluster_async._NodeCalls, "run", cancelling)
                         await asyncio.wait({task})
                     assert await ask_async(executor, "{k}", f"n{at}-") == expected(f"n{at}-"), at
                     gc.collect()

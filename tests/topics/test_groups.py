@@ -241,7 +241,7 @@ def test_large_records_are_all_delivered_in_several_calls(make: Make):
     records = group.own_unacked("a")
     assert [record.body[0] for record in records] == [0, 1, 2, 3, 4]
     times = records[0].deliveries
-    again, left = topic.execute(settle.redeliver, "billing", "a", records, True)
+    again, left, _ = topic.execute(settle.redeliver, "billing", "a", records, True)
     assert [(record.body[0], record.deliveries) for record in again] == [(0, times + 1)]
     assert left == records[1:]
     age()

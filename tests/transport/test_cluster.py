@@ -68,6 +68,7 @@ class Nodes:
 
     def __init__(self, seconds: float = 0.0) -> None:
         self.looks = 0
+        self.nodes_cache: dict[str, Any] = {}
         self.now = 1000.0
         self._seconds = seconds
 
@@ -108,7 +109,7 @@ class Moving(cluster.Cluster):
         super().__init__(client)
         self._asked: Counter[SentCommands] = Counter()
 
-    def _exchange(self, todo: Iterable[SentCommands]) -> None:
+    def _exchange(self, todo: Iterable[SentCommands], impatient: bool = False) -> None:  # noqa: ARG002
         for each in todo:
             each.is_unsent = False
             self._asked[each] += 1
@@ -121,7 +122,7 @@ class AsyncMoving(AsyncCluster):
         super().__init__(client)
         self._moving = Moving(client)
 
-    async def _exchange(self, todo: Iterable[SentCommands]) -> None:
+    async def _exchange(self, todo: Iterable[SentCommands], impatient: bool = False) -> None:  # noqa: ARG002
         self._moving._exchange(todo)
 
 

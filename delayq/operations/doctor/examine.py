@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from delayq.errors import QueueMismatch, ServerError
+from delayq.errors import QueueMismatch, ServerError, ServerNotReady, ServerUnreachable
 from delayq.model.envelope import QUEUE_FORMAT
 from delayq.operations.doctor.finding import Finding, Step
 from delayq.operations.doctor.report import Report
@@ -16,11 +16,15 @@ from delayq.protocol.command import Command, identity
 from delayq.protocol.operation import Operation, execute, unwrap
 from delayq.protocol.queue_commands import QueueCommands
 
+_AWAY = (ServerNotReady, ServerUnreachable)
+
 
 def examine(context: QueueContext, repair: bool, on_step: Callable[[Step], None]) -> Operation[Report]:
     """Check everything that a queue holds, and its servers; with `repair`, repair what can be repaired."""
     report = Report(context.name, on_step)
     (meta,) = yield [_meta(context)]
+    if isinstance(meta, _AWAY):  # copies of it may be on other shards
+        meta = {}
     trouble = _meta_trouble(meta)
     if trouble is None:
         try:
@@ -33,14 +37,18 @@ def examine(context: QueueContext, repair: bool, on_step: Callable[[Step], None]
     if LOST in meta:
         yield from _tell_loss(context, report, repair)
     yield from _look_at_servers(shards, report)
-    report.total = yield from _count(shards)
-    if report.total and "shards" not in (
-        yield from execute(_meta(context))
-    ):  # once more: it is recorded before a first send
+    counts = yield [scripts.stats() for scripts in shards]
+    report.total = sum(sum(each.counts.values()) for each in counts if not isinstance(each, ServerError))
+    (meta,) = yield [_meta(context)]  # once more: it is recorded before a first send
+    if report.total and not isinstance(meta, _AWAY) and "shards" not in unwrap(meta):
         yield from _look_at_missing_record(shards, report, repair)
     for number, scripts in enumerate(shards):
         where = f"shard {number}: " if len(shards) > 1 else ""
-        yield from ShardExamination(context, scripts, report, repair, where).run()
+        if context.outlives(counts[number]):
+            text = f"{where}it cannot be examined, and its messages wait: {counts[number]}"
+            report.tell(Finding("unavailable", None, text, "bring its server back, or let a replica take over"))
+        else:
+            yield from ShardExamination(context, scripts, report, repair, where).run()
         report.shards += 1
     return report
 
@@ -64,11 +72,6 @@ def _look_at_servers(shards: list[QueueCommands], report: Report) -> Operation[N
             report.servers.append(server)
             for danger in dangers(server):
                 report.tell(danger)
-
-
-def _count(shards: list[QueueCommands]) -> Operation[int]:
-    results = yield [scripts.stats() for scripts in shards]
-    return sum(sum(result.counts.values()) for result in results if not isinstance(result, ServerError))
 
 
 def _look_at_missing_record(shards: list[QueueCommands], report: Report, repair: bool) -> Operation[None]:

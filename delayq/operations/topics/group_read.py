@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from delayq.errors import DelayqError, InvalidInput, UnknownConsumer
@@ -28,49 +28,76 @@ class PolledRecords(NamedTuple):
         lasts: for each shard, the id after which the next record comes.
         came_due: whether the next poll may bring records that have just come due.
         more: whether it may bring any records: these, or some after a page of records for other groups.
+        lost: shards that are unavailable; they may have handed out records whose reply was lost.
     """
 
     records: list[Record]
     lasts: list[str]
     came_due: bool
     more: bool
+    lost: Collection[int] = ()
 
 
-def poll(context: TopicContext, group: str, consumer: str, count: int) -> Operation[PolledRecords]:
+def poll(
+    context: TopicContext, group: str, consumer: str, count: int, skipped: Collection[int] = ()
+) -> Operation[PolledRecords]:
     """Hand up to `count` new records of the group to a consumer; append a page of due records.
 
     Polling also deletes old dead letters.
+
+    Args:
+        skipped: the numbers of shards to leave alone.
     """
     check_limit(count, "count", most=MAX_POLLED)
-    return (yield from upkeep.beside(context, group, _poll(context, group, consumer, count)))
+    return (yield from upkeep.beside(context, group, _poll(context, group, consumer, count, skipped)))
 
 
-def _poll(context: TopicContext, group: str, consumer: str, count: int) -> Operation[PolledRecords]:
-    found: list[Record] = []
-    came_due = more = False
+def _poll(
+    context: TopicContext, group: str, consumer: str, count: int, skipped: Collection[int]
+) -> Operation[PolledRecords]:
     shards = yield from context.opened()
-    lasts = ["$"] * len(shards)
+    polled = PolledRecords([], ["$"] * len(shards), False, False)
     context.next_shard += 1  # start with another shard each time, so that none is always last
-    for number in range(len(shards)):
-        place = (context.next_shard + number) % len(shards)
+    places = [(context.next_shard + number) % len(shards) for number in range(len(shards))]
+    errors: dict[int, DelayqError] = {}
+    for place in places:
+        if place in skipped:
+            continue
         try:
-            while len(found) < count:
-                limit = min(MAX_RECORDS, count - len(found))
-                entries, next_ms, lasts[place] = yield from execute(shards[place].poll(group, consumer, limit))
-                found += records(context, shards[place], entries, deliveries=1)
-                if next_ms == 0:
-                    page = yield from execute(shards[place].due())
-                    if page.ids:  # otherwise another client was faster
-                        yield from append(context, shards[place], page.ids)
-                came_due = came_due or next_ms == 0
-                more = more or came_due or not (entries or lasts[place])
-                if len(entries) < limit:  # a call brings only some of them if they are large
-                    break
-        except DelayqError:  # on another shard, or out of memory: return the records already handed out
-            if not found:
+            polled = yield from _poll_shard(context, group, consumer, count, place, polled)
+        except DelayqError as error:  # on another shard, or out of memory: return the records already handed out
+            errors[place] = error
+            if context.outlives(error) and len(errors) + len(skipped) < len(shards):
+                continue
+            if not polled.records:
                 raise
             break
-    return PolledRecords(found, lasts, came_due, more)
+        else:
+            context.outages.over(shards[place].keys.meta)
+    for place, met in errors.items():
+        if context.outlives(met):
+            context.outages.met(shards[place].keys.meta, met)
+    return polled._replace(lost=errors) if errors else polled
+
+
+def _poll_shard(
+    context: TopicContext, group: str, consumer: str, count: int, place: int, polled: PolledRecords
+) -> Operation[PolledRecords]:
+    """Poll a shard, and add to what was polled; its records are added even if an error follows."""
+    scripts, found, more, came_due = context.shards[place], polled.records, polled.more, polled.came_due
+    while len(found) < count:
+        limit = min(MAX_RECORDS, count - len(found))
+        entries, next_ms, polled.lasts[place] = yield from execute(scripts.poll(group, consumer, limit))
+        found += records(context, scripts, entries, deliveries=1)
+        if next_ms == 0:
+            page = yield from execute(scripts.due())
+            if page.ids:  # otherwise another client was faster
+                yield from append(context, scripts, page.ids)
+        came_due = came_due or next_ms == 0
+        more = more or came_due or not (entries or polled.lasts[place])
+        if len(entries) < limit:  # a call brings only some of them if they are large
+            break
+    return polled._replace(came_due=came_due, more=more)
 
 
 def own_unacked(context: TopicContext, group: str, consumer: str, count: int) -> Operation[list[Record]]:
@@ -193,14 +220,20 @@ def own_page(
         places: the shards to search, each with the id after which to begin.
 
     Returns:
-        the records, and the places of the shards that have more.
+        the records, and the places of the shards that have more, or are unavailable.
     """
     shards = yield from context.opened()
     numbers = [number for number in places if number < len(shards)]  # otherwise the topic was created again, with fewer
     found: list[Record] = []
     left: dict[int, str] = {}
     replies = yield [shards[number].unacked(group, consumer, 0, places[number], MAX_RECORDS) for number in numbers]
-    for number, rows in zip(numbers, map(unwrap, replies), strict=True):
+    for number, reply in zip(numbers, replies, strict=True):
+        if context.outlives(reply):
+            left[number] = places[number]
+            context.outages.met(shards[number].keys.meta, reply)
+            continue
+        rows = unwrap(reply)
+        context.outages.over(shards[number].keys.meta)
         found += [Record(context.name, text_of(row[0]), (), row[3], number) for row in rows]
         if len(rows) == MAX_RECORDS:
             left[number] = found[-1].id

@@ -171,8 +171,11 @@ def append_due(context: TopicContext) -> Operation[Waiting]:
     shards = yield from context.opened()
     waits: list[int | None] = []
     seen: list[str] = []
-    for scripts, page in zip(shards, map(unwrap, (yield [scripts.due() for scripts in shards])), strict=True):
-        behind = page
+    for scripts, reply in zip(shards, (yield [scripts.due() for scripts in shards]), strict=True):
+        if context.outlives(reply):
+            seen.append("$")
+            continue
+        behind = page = unwrap(reply)
         if page.ids:
             yield from append(context, scripts, page.ids)
             behind = yield from execute(scripts.due())

@@ -84,6 +84,8 @@ def reclaim_page(
             found = yield from execute(scripts.reclaim(group, consumer, idle, after, limit, most))
         except DelayqError as error:  # return the records already taken
             done.trouble = error
+            if context.outlives(error):
+                continue
             return
         done.buried += found.buried
         done.ghosts += found.ghosts

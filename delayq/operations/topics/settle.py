@@ -58,7 +58,7 @@ def _settlement(scripts: TopicCommands, group: str, consumer: str, record: Recor
 
 def redeliver(
     context: TopicContext, group: str, consumer: str, records: Sequence[Record], counts: bool
-) -> Operation[tuple[list[Record], list[Record]]]:
+) -> Operation[tuple[list[Record], list[Record], list[Record]]]:
     """Deliver records again to the consumer that holds them, in one call a shard.
 
     Records that were trimmed or deleted meanwhile leave the unacked list.
@@ -68,21 +68,30 @@ def redeliver(
         counts: whether this counts as another delivery.
 
     Returns:
-        the records that it holds, as they are now, and those that were not checked because earlier ones are large.
+        the records that it holds, as they are now; those not checked because earlier ones are large; those whose
+        shard is unavailable.
     """
     ours: list[Record] = []
     left: list[Record] = []
+    away: list[Record] = []
     for number, scripts in enumerate((yield from context.opened())):
         known = {each.id: each for each in records if each.shard == number}
         if not known:
             continue
-        reply = yield from execute(scripts.redeliver(group, consumer, list(known), counts))
+        try:
+            reply = yield from execute(scripts.redeliver(group, consumer, list(known), counts))
+        except DelayqError as error:
+            if not context.outlives(error):
+                raise
+            context.outages.met(scripts.keys.meta, error)
+            away += known.values()
+            continue
         for (record_id, fields), deliveries in zip(reply.records, reply.deliveries, strict=True):
             record = known[record_id]
             record.fields, record.deliveries = fields or (), deliveries
             ours.append(record)
         left += list(known.values())[reply.looked :]
-    return ours, left
+    return ours, left, away
 
 
 def hand_back(
@@ -98,13 +107,14 @@ def hand_back(
         pairs = [(record.id, begun) for record, begun in records if record.shard == number]
         calls += [scripts.hand_back(group, consumer, keeper, part) for part in cut(pairs, MAX_LOOKED_AFTER)]
     for reply in (yield calls) if calls else ():
-        unwrap(reply)
+        if not context.outlives(reply):  # others take these records over after the ack timeout
+            unwrap(reply)
 
 
 def leave(context: TopicContext, group: str, consumer: str) -> Operation[None]:
     """Remove a consumer from a group, if it holds nothing."""
     for reply in (yield [scripts.remove_consumer(group, consumer, "") for scripts in (yield from context.opened())]):
-        if not isinstance(reply, TopicError):  # it still holds records, or is already gone
+        if not (isinstance(reply, TopicError) or context.outlives(reply)):  # it still holds records, or is already gone
             unwrap(reply)
 
 
@@ -120,4 +130,5 @@ def drop_idle_consumers(context: TopicContext, group: str) -> Operation[int]:
     A consumer that leaves its group in order removes itself.
     """
     shards = yield from context.opened()
-    return sum(map(unwrap, (yield [scripts.drop_idle_consumers(group, FORGOTTEN_MS, NAMELESS) for scripts in shards])))
+    replies = yield [scripts.drop_idle_consumers(group, FORGOTTEN_MS, NAMELESS) for scripts in shards]
+    return sum(0 if context.outlives(reply) else unwrap(reply) for reply in replies)

@@ -9,11 +9,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from delayq.errors import InvalidInput
+from delayq.errors import InvalidInput, ServerError, ServerNotReady, ServerUnreachable
 from delayq.model.envelope import MAX_PAYLOAD_BYTES
 from delayq.model.interval import Interval
 from delayq.model.units import Seconds, milliseconds
+from delayq.operations import record_copies
 from delayq.operations.queue_context import DEAD_RETENTION, LOOK_SECONDS, MAX_SHARDS, is_whole
+from delayq.operations.shard_outages import Outages
 from delayq.protocol.operation import Operation, execute
 from delayq.protocol.topic_commands import TopicCommands
 from delayq.protocol.topic_keys import TopicKeys
@@ -57,6 +59,7 @@ class TopicContext:
 
     Attributes:
         next_shard: counts records without a key: each goes to the next shard.
+        outages: the outages of its shards that polls have met.
         purging: for each group, when to delete old dead letters.
         reclaims: counts reclaims: each begins with the next shard.
     """
@@ -74,6 +77,7 @@ class TopicContext:
         self.name = name
         self.settings = settings
         self.next_shard = self.reclaims = 0
+        self.outages = Outages(topic=name)
         self.purging: defaultdict[str, Interval] = defaultdict(lambda: Interval(PURGE_SECONDS))
         self._keys = keys
         self._expected = shards
@@ -92,12 +96,22 @@ class TopicContext:
             FormatTooNew, ClientTooOld, ShardsMismatch
         """
         if not self._recorded or time.monotonic() > self._look_at:
-            count, recorded, *_ = yield from execute(self.shards[0].open_queue(self._expected, create))
+            try:
+                count, recorded, *_ = yield from execute(self.shards[0].open_queue(self._expected, create))
+            except ServerError as error:
+                if not (self._recorded and self.outlives(error)):
+                    raise
+                self._look_at = time.monotonic() + record_copies.LOOK_SECONDS
+                return self.shards  # what is known of the record stays valid
             if count != len(self.shards):
                 self.shards = [TopicCommands(self._keys(number), self._clock) for number in range(count)]
             self._recorded = bool(recorded)
             self._look_at = time.monotonic() + LOOK_SECONDS
         return self.shards
+
+    def outlives(self, error: object) -> bool:
+        """Whether an error means that one of several shards is unavailable, while the others may be served."""
+        return len(self.shards) > 1 and isinstance(error, ServerNotReady | ServerUnreachable)
 
     def shard_for(self, key: str | None) -> TopicCommands:
         """Return the shard for a record: by its key, so that records with one key keep their order, or else in turn."""

@@ -1,0 +1,247 @@
+"""One master of a cluster is unavailable: the shards of the others are served as before.
+
+Times are compared with those before the outage, as other work may slow the machine down.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from delayq import Consumer, Message, Outgoing, Queue
+from delayq.errors import ServerError, ServerNotReady, ServerUnreachable, ShardsMismatch
+from delayq.operations.doctor.examine import examine
+from delayq.operations.doctor.report import silent
+from delayq.protocol.queue_keys import QueueKeys
+from tests.harness.dead_master import NAME, OWN_SLOTS, Scene, consuming
+from tests.harness.servers import RedisServer
+from tests.harness.topologies import Cluster, tell
+from tests.harness.waiting import eventually
+
+pytestmark = pytest.mark.full
+
+SHARDS = 12
+LATE = 0.05  # seconds: of messages on healthy shards; an outage once made it 4 s
+FACTOR = 3  # for a machine under load, where even healthy clusters are later than that
+StartServer = Callable[..., RedisServer]
+
+
+@pytest.fixture
+def cluster(start_server: StartServer) -> Cluster:
+    """Three masters that serve their own slots without one another; a call to a silent one ends after 5 s."""
+    return Cluster(start_server, config=OWN_SLOTS)
+
+
+@pytest.mark.parametrize("face", ["sync", "async"])
+@pytest.mark.parametrize(("how", "first"), [("killed", False), ("frozen", False), ("killed", True), ("frozen", True)])
+def test_healthy_shards_are_served_as_before_while_a_master_is_away(
+    cluster: Cluster, how: str, first: bool, face: str
+) -> None:
+    scene = Scene(cluster, first)
+    with Queue(NAME, url=scene.url, shards=SHARDS) as queue, capture_logs() as lines:
+        queue.send("warm up", id=scene.ids(1)[0])
+        with consuming(scene, face):
+            late, seconds = scene.lateness(queue), scene.seconds(queue)
+            with scene.away(how):
+                assert scene.lateness(queue) <= max(LATE, FACTOR * late)
+                assert scene.seconds(queue) <= max(1.0, FACTOR * seconds)
+            waiting = scene.ids(5, dead=True)
+            for each in waiting:
+                assert eventually(partial(is_sent, queue, each))
+            back = time.monotonic()
+            assert eventually(lambda: scene.handled.keys() >= set(waiting))
+            assert time.monotonic() - back <= max(5.0, FACTOR * seconds)
+    told = [line["shard"] for line in lines if line["event"] == "shard unavailable"]
+    assert len(told) == len(set(told)), "an outage is logged once a minute"
+    assert not [line for line in lines if line["event"] in {"recovery failed", "upkeep failed"}]
+
+
+def is_sent(queue: Queue, id: str) -> bool:
+    with contextlib.suppress(ServerError):
+        queue.send("x", id=id)
+        return True
+    return False
+
+
+@pytest.mark.parametrize("how", ["killed", "frozen"])
+def test_sends_to_a_dead_master_fail_at_once_after_the_first(cluster: Cluster, how: str) -> None:
+    """Those to others, alone or in a list with them, are stored meanwhile."""
+    scene = Scene(cluster, first=False)
+    with Queue(NAME, url=f"{cluster.url}?socket_timeout=1", shards=SHARDS) as queue:
+        queue.send("x", id=scene.ids(1)[0])
+        with scene.away(how):
+            (first,) = scene.ids(1, dead=True)
+            with pytest.raises((ServerNotReady, ServerUnreachable), match=f":{scene.dead.port}|Timeout"):
+                queue.send("x", id=first)
+            began, healthy = time.monotonic(), scene.ids(200)
+            for each in scene.ids(20, dead=True):
+                with pytest.raises(ServerNotReady, match=f":{scene.dead.port}"):
+                    queue.send("x", id=each)
+            assert time.monotonic() - began < 20 * 0.6, "each once took 1.3 s"
+            mixed = [*scene.ids(1, dead=True), *healthy]
+            with pytest.raises(ServerNotReady):
+                queue.send_many([Outgoing("x", id=each) for each in mixed])
+            assert all(queue.get(each) for each in healthy)
+
+
+@pytest.mark.parametrize("face", ["sync", "async"])
+def test_consumer_that_starts_while_the_first_shard_is_away_serves_the_others(cluster: Cluster, face: str) -> None:
+    scene = Scene(cluster, first=True)
+    with Queue(NAME, url=scene.url, shards=SHARDS) as queue:
+        queue.send("warm up", id=scene.ids(1)[0])
+        with scene.away("killed"):
+            with consuming(scene, face):
+                scene.lateness(queue, 5)
+            with Queue(NAME, url=scene.url, shards=None) as unaware, Queue(NAME, url=scene.url, shards=3) as mistaken:
+                assert len(unaware.send_many([Outgoing("x", id=each) for each in scene.ids(20)])) == 20
+                with pytest.raises(ShardsMismatch, match=f"shards={SHARDS}"):
+                    mistaken.send("x")
+        assert eventually(lambda: queue.stats().sent >= 26)
+
+
+def test_record_stays_valid_while_the_first_shard_is_away(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its data were not lost: nothing says so when it is back."""
+    monkeypatch.setattr("delayq.operations.queue_context.LOOK_SECONDS", 0.0)
+    scene = Scene(cluster, first=True)
+    with Queue(NAME, url=scene.url, shards=SHARDS) as queue, capture_logs() as lines:
+        queue.send("warm up", id=scene.ids(1)[0])
+        with scene.away("frozen"):
+            for each in scene.ids(3):
+                assert queue.send("x", id=each).created
+        assert eventually(lambda: is_sent(queue, scene.ids(1, dead=True)[0]))
+    assert not [line for line in lines if "lost" in line["event"]]
+
+
+def test_shard_without_an_owner_does_not_stop_the_others(cluster: Cluster) -> None:
+    scene = Scene(cluster, first=False)
+    slots = [tell(cluster.masters[0], "KEYSLOT", QueueKeys("delayq", NAME, each).meta) for each in scene.dead_shards]
+    with Queue(NAME, url=scene.url, shards=SHARDS) as queue:
+        queue.send("warm up", id=scene.ids(1)[0])
+        with consuming(scene, "sync"):
+            late = scene.lateness(queue)
+            for node in cluster.nodes:
+                tell(node, "DELSLOTS", *slots)
+            assert scene.lateness(queue) <= max(LATE, FACTOR * late)
+            for node in cluster.nodes:
+                for slot in slots:
+                    tell(node, "SETSLOT", slot, "NODE", cluster.id(scene.dead))
+            waiting = scene.ids(3, dead=True)
+            for each in waiting:
+                assert eventually(partial(is_sent, queue, each))
+            assert eventually(lambda: scene.handled.keys() >= set(waiting))
+
+
+def test_outcomes_for_a_frozen_master_are_settled_when_it_is_back(cluster: Cluster) -> None:
+    """They wait by themselves; nothing is settled twice, nothing runs twice."""
+    scene, go = Scene(cluster, first=False), threading.Event()
+    runs: list[str] = []
+
+    def handle(message: Message) -> None:
+        runs.append(message.id)
+        if message.payload == "wait":
+            go.wait(60)
+        scene.note(message)
+
+    with Queue(NAME, url=scene.url, shards=SHARDS) as queue, capture_logs() as lines:
+        held, others = scene.ids(2, dead=True), scene.ids(20)
+        queue.send_many([Outgoing("wait", id=each) for each in held])
+        consumer = Consumer(queue, handle, concurrency=4)
+        consumer.start()
+        assert eventually(lambda: len(runs) == 2)
+        with scene.away("frozen"):
+            go.set()
+            assert eventually(lambda: len(scene.handled) == 2)
+            queue.send_many([Outgoing("x", id=each) for each in others])
+            assert eventually(lambda: scene.handled.keys() >= set(others))
+        assert eventually(lambda: all_acked(queue, 22))
+        consumer.stop()
+    assert sorted(runs) == sorted([*held, *others])
+    assert not [line for line in lines if line["event"] == "outcome refused"]
+
+
+def all_acked(queue: Queue, count: int) -> bool:
+    with contextlib.suppress(ServerError):
+        stats: Any = queue.stats()
+        return bool(stats.acked == count and stats.unack == 0)
+    return False
+
+
+def test_leases_on_healthy_shards_are_renewed_while_a_master_is_frozen(cluster: Cluster) -> None:
+    scene = Scene(cluster, first=False)
+    runs: list[str] = []
+
+    def handle(message: Message) -> None:
+        runs.append(message.id)
+        time.sleep(8)
+
+    with Queue(NAME, url=scene.url, shards=SHARDS, lease=3) as queue, capture_logs() as lines:
+        ids = scene.ids(4)
+        queue.send_many([Outgoing("x", id=each) for each in ids])
+        consumer = Consumer(queue, handle, concurrency=4)
+        consumer.start()
+        assert eventually(lambda: len(runs) == 4)
+        with scene.away("frozen"):
+            time.sleep(8)
+        assert eventually(lambda: all_acked(queue, 4))
+        consumer.stop()
+    assert sorted(runs) == sorted(ids)
+    assert not [line for line in lines if line["event"] in {"lease lost", "outcome refused"}]
+
+
+def test_receive_takes_messages_of_healthy_shards_while_a_master_is_frozen(cluster: Cluster) -> None:
+    """A claim that it answers late is not lost: the receiver takes its messages later, on their first attempt."""
+    scene = Scene(cluster, first=False)
+    with Queue(NAME, url=scene.url, shards=SHARDS) as queue:
+        dead, healthy = scene.ids(3, dead=True), scene.ids(10)
+        assert queue.receive(1) == []
+        queue.send_many([Outgoing("x", id=each) for each in [*dead, *healthy]])
+        with scene.away("frozen"):
+            began = time.monotonic()
+            found = receive_all(queue, healthy)
+            assert time.monotonic() - began < 4, "it once waited 5 s for each shard"
+        found |= receive_all(queue, dead)
+        assert {message.attempt for message in found.values()} == {1}
+        assert queue.ack(list(found.values())) == [True] * 13
+
+
+def receive_all(queue: Queue, ids: list[str]) -> dict[str, Message]:
+    found: dict[str, Message] = {}
+
+    def receive() -> bool:
+        with contextlib.suppress(ServerError):
+            found.update((message.id, message) for message in queue.receive(20))
+        return found.keys() >= set(ids)
+
+    assert eventually(receive)
+    return found
+
+
+def test_consumers_and_the_doctor_report_while_the_first_shard_is_away(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("delayq.operations.presence.SECONDS", 0.2)
+    scene = Scene(cluster, first=True)
+    with Queue(NAME, url=scene.url, shards=SHARDS) as queue:
+        queue.send("warm up", id=scene.ids(1)[0])
+        with consuming(scene, "sync"):
+            assert eventually(lambda: len(queue.consumers()) == 1)
+            (before,) = queue.consumers()
+            with scene.away("killed"):
+                assert eventually(lambda: is_seen_after(queue, before.seen_at))
+                report = queue.execute(examine, False, silent)
+                assert [each.kind for each in report.findings].count("unavailable") == len(scene.dead_shards)
+            assert eventually(lambda: is_sent(queue, scene.ids(1, dead=True)[0]))
+            assert eventually(lambda: is_seen_after(queue, before.seen_at))
+
+
+def is_seen_after(queue: Queue, moment: Any) -> bool:
+    with contextlib.suppress(ServerError):
+        return any(each.seen_at > moment for each in queue.consumers())
+    return False

@@ -1,0 +1,186 @@
+"""One of several shards is unavailable, or answers late: the others are served, and late replies are used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from delayq import Consumer, Message, Outgoing, Queue
+from delayq.errors import DelayqError, ServerNotReady, ServerUnreachable
+from delayq.model import outcome as oc
+from delayq.operations import record_copies
+from delayq.operations.claim import claim
+from delayq.operations.queue_context import QueueContext
+from delayq.operations.settle import settle
+from delayq.protocol.late_reply import Silent, Unanswered
+from tests.harness.servers import RedisServer
+
+SHARDS = 3
+IDS = [str(number) for number in range(30)]
+
+
+class Trouble:
+    """What happens to the calls to one shard.
+
+    Attributes:
+        make: returns the error in place of a reply; None for none.
+        late: the errors that are still to be answered, each with its reply.
+    """
+
+    def __init__(self, queue: Queue, shard: int) -> None:
+        self.make: Callable[[], DelayqError] | None = None
+        self.late: list[tuple[Unanswered, Any]] = []
+        self.asked = 0
+        self._run = queue._executor.run
+        self._mark = "{jobs}" if shard == 0 else f"{{jobs#{shard}}}"
+
+    def run(self, calls: Any, repeat: bool = True) -> Any:
+        if self.make is None:
+            return self._run(calls, repeat)
+        served = [call for call in calls if not self._hits(call)]
+        others = iter(self._run(served, repeat) if served else ())
+        return [self._trouble(call) if self._hits(call) else next(others) for call in calls]
+
+    def answer(self) -> None:
+        """Answer all late calls; the shard is well again."""
+        self.make, late, self.late = None, self.late, []
+        for error, reply in late:
+            error.answer(reply)
+
+    def _hits(self, call: Any) -> bool:
+        return self._mark in call.key
+
+    def _trouble(self, call: Any) -> DelayqError:
+        assert self.make is not None
+        self.asked += 1
+        error = self.make()
+        if isinstance(error, Unanswered):
+            self.late.append((error, self._run([call])[0]))
+            self.make = lambda: Silent("node")  # until it answers, it is not asked again
+        return error
+
+
+@pytest.fixture
+def queue(redis_server: RedisServer) -> Iterator[Queue]:
+    with Queue("jobs", url=redis_server.url, shards=SHARDS) as queue:
+        queue.send_many([Outgoing(each, id=each) for each in IDS])
+        yield queue
+
+
+@pytest.fixture
+def trouble(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> Trouble:
+    trouble = Trouble(queue, 1)
+    monkeypatch.setattr(queue._executor, "run", trouble.run)
+    return trouble
+
+
+def claimed(queue: Queue) -> list[Message]:
+    """Claim until nothing comes; the first claims are small, as the size of the messages is not known."""
+    found: list[Message] = []
+    while messages := queue.execute(claim, Message, 100, 60_000).messages:
+        found += messages
+    return found
+
+
+def healthy(queue: Queue) -> set[str]:
+    return {each for each in IDS if queue._context.shard(each) is not queue._context.shards[1]}
+
+
+@pytest.mark.parametrize("error", [ServerNotReady, ServerUnreachable])
+def test_claim_takes_the_messages_of_the_other_shards(queue: Queue, trouble: Trouble, error: type[DelayqError]) -> None:
+    trouble.make = lambda: error("away")
+    assert {each.id for each in claimed(queue)} == healthy(queue)
+    trouble.make = None
+    assert {each.id for each in claimed(queue)} == set(IDS) - healthy(queue)
+
+
+def test_shard_is_not_asked_again_before_its_late_claim_is_taken(queue: Queue) -> None:
+    context: QueueContext = queue._context
+    run, late = queue._executor.run, Unanswered("node")
+    replies: list[Any] = []
+
+    def slow(calls: Any, repeat: bool = True) -> Any:
+        results = run(calls, repeat)
+        for place, call in enumerate(calls):
+            if "{jobs#1}" in call.key and call.script is not None and call.script.name == "ready_to_unack":
+                replies.append(results[place])
+                results[place] = late
+        return results
+
+    queue._executor.run = slow  # type: ignore[method-assign]
+    first = claimed(queue)
+    queue._executor.run = run  # type: ignore[method-assign]
+    assert ({each.id for each in first}, len(replies)) == (healthy(queue), 1)
+    queue.execute(claim, Message, 100, 60_000)
+    assert queue.stats().delivered == len(IDS) - len(set(IDS) - healthy(queue)) + len(replies[0].ids)
+    assert context.outages.has(context.shards[1].keys.meta)
+    late.answer(replies[0])
+    last = claimed(queue)
+    assert sorted(each.id for each in last) == sorted(set(IDS) - healthy(queue))
+    assert {each.attempt for each in last} == {1}
+    assert not context.late_claims
+    assert queue.stats().delivered == len(IDS)
+
+
+def test_late_settlement_is_neither_sent_twice_nor_refused(queue: Queue, trouble: Trouble) -> None:
+    messages = claimed(queue)
+    outcomes: list[Any] = [
+        (message, oc.Failed(0, "no") if number % 3 == 0 else oc.DONE) for number, message in enumerate(messages)
+    ]
+    trouble.make = lambda: Unanswered("node")
+    first = queue.execute(settle, outcomes)
+    open_ones = [each for each, ours in zip(outcomes, first, strict=True) if ours is not True]
+    assert {each[0].id for each in open_ones} == set(IDS) - healthy(queue)
+    assert not any(ours is True for ours in queue.execute(settle, open_ones))
+    trouble.answer()
+    assert queue.execute(settle, open_ones) == [True] * len(open_ones)
+    stats = queue.stats()
+    assert stats.acked + stats.nacked == len(IDS)
+    assert not queue._context.late_outcomes
+
+
+def test_consumer_settles_what_it_owes_a_shard_when_that_is_back(
+    queue: Queue, trouble: Trouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Meanwhile it neither pauses nor spins."""
+    handled: list[str] = []
+
+    def handle(message: Message) -> None:
+        handled.append(message.id)
+        if len(handled) == len(IDS):
+            trouble.make = lambda: ServerNotReady("away")
+            monkeypatch.setattr("delayq.runtime.shard_backlog.FIRST_PAUSE", 0.2)
+        if message.id == "late":
+            trouble.make = None
+
+    consumer = Consumer(queue, handle, concurrency=1)
+    queue.send("x", id="late", delay=1.5)
+    assert consumer.drain() >= len(IDS)
+    assert queue.stats().acked + queue.stats().pending + queue.stats().ready == len(IDS) + 1
+    assert sorted(set(handled)) == sorted(handled)
+
+
+def test_copies_of_the_record_agree_with_it(queue: Queue) -> None:
+    context: QueueContext = queue._context
+    found: Any = queue.execute(lambda _: record_copies.find(context.shards[1:], None))
+    assert (found.shards, found.since) == (SHARDS, context._since)
+
+
+@pytest.mark.parametrize("shards", [SHARDS, None])
+def test_client_that_starts_without_the_first_shard_finds_the_record(
+    queue: Queue, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch, shards: int | None
+) -> None:
+    with Queue("jobs", url=redis_server.url, shards=shards) as late:
+        trouble = Trouble(late, 0)
+        trouble.make = lambda: ServerNotReady("away")
+        monkeypatch.setattr(late._executor, "run", trouble.run)
+        (id,) = [each for each in IDS if queue._context.shard(each) is queue._context.shards[2]][:1]
+        info = late.get(id)
+        assert info is not None
+        assert len(late._context.shards) == SHARDS
+        trouble.make = None
+        late._context.look_again()
+        assert late.stats().sent == len(IDS)
+        assert late._context.losses == 0
