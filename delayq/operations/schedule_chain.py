@@ -337,9 +337,8 @@ def go_on(context: QueueContext, message_ids: Collection[str]) -> Operation[None
 
     If this fails, a consumer does it within a minute, in `revive`, as it does after a purge.
     """
-    shards = len(context.shards)
-    like_slots = (each for each in message_ids if "@" in each and not is_foreign_id(each))
-    slots = {found for each in like_slots if (found := slot_of(each, shards))}
+    like_slots = [each for each in message_ids if "@" in each and not is_foreign_id(each)]
+    slots = {found for each in like_slots if (found := slot_of(each, len(context.shards)))}
     if not slots:
         return
     names, key = sorted({name for name, _ in slots}), home(context).keys.armed

@@ -69,10 +69,9 @@ MOVES: dict[str, Move] = {
 # -- occurrences that somebody moves -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("missed", ["once", "skip", "all"])
 @pytest.mark.parametrize("move", MOVES.values(), ids=MOVES)
-def test_moved_occurrence_leaves_out_only_its_slot(queue: Queue, now: Now, move: Move, missed: Any):
-    queue.schedules.add("tick", "* * * * *", missed=missed)
+def test_moved_occurrence_leaves_out_only_its_slot(queue: Queue, now: Now, move: Move):
+    queue.schedules.add("tick", "* * * * *")
     move(queue, id_of(queue, "22:14"))
     assert slots_of(queue, now, 3) == minutes(15, 16)
     assert (queue.stats().missing, examine(queue).healthy) == (0, True)
