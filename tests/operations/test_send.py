@@ -55,8 +55,10 @@ class Server:
                 return [DUE, 0 if words[1] in self.existing else 1]
             case "get":
                 return [[str(DUE + 5).encode(), *[None] * 5], None, None, None, 0, b""]
-            case "HINCRBY":
+            case "HINCRBY" | "HSET":
                 return 1
+            case "fitting":
+                return keys
             case "WAIT":
                 return self.replicas
         raise AssertionError(name(call))
