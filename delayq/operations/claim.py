@@ -52,7 +52,8 @@ class Batch(NamedTuple):
 class ClaimNames:
     """Names for the claims of one consumer, by shard.
 
-    A claim whose reply was lost keeps its name. Repeated, it gets the same answer and costs no lease and no attempt.
+    A claim whose reply was lost keeps its name. Repeated, it gets the same answer and costs no lease and no attempt,
+    however long the server was away.
     """
 
     def __init__(self) -> None:
@@ -60,12 +61,9 @@ class ClaimNames:
         self._numbers = itertools.count()
         self._open: dict[str, tuple[str, float]] = {}
 
-    def of(self, shard: str, lease: int) -> tuple[str, float]:
-        """Return the name of the next claim, and when it was first made, by `lease_now`.
-
-        A name lasts for at most `lease` ms: after that, others have taken its messages.
-        """
-        if shard not in self._open or lease_now() > self._open[shard][1] + lease / 1000:
+    def of(self, shard: str) -> tuple[str, float]:
+        """Return the name of the next claim, and when it was first made, by `lease_now`."""
+        if shard not in self._open:
             self._open[shard] = f"{self._run}{next(self._numbers):016x}", lease_now()
         return self._open[shard]
 
@@ -182,9 +180,8 @@ class _Asking:
         self.asked = 0.0
 
     def command(self) -> Command[Claimed]:
-        _, lease, _ = self._args
         if self._names and self.takes_some:
-            name, self.asked = self._names.of(self._scripts.keys.meta, lease)
+            name, self.asked = self._names.of(self._scripts.keys.meta)
         else:
             name, self.asked = "", lease_now()
         return self._scripts.ready_to_unack(*self._args, name)
@@ -200,7 +197,7 @@ def _hand_out(
     context: QueueContext, scripts: QueueCommands, asking: _Asking, recovering: bool, expected: str
 ) -> Operation[tuple[Claimed, list[bytes | None] | None]]:
     """Return what was handed out and, if that is only the expected message, its envelope."""
-    calls: list[Command[Any]] = [scripts.unack_to_retry()] if recovering else []
+    calls: list[Command[Any]] = [context.watch.look(scripts, is_consumer=False)] if recovering else []
     calls += [scripts.pending_to_ready(), asking.command()]
     if expected:
         *before, reply, envelopes = yield [*calls, scripts.envelopes([expected])]
@@ -234,6 +231,9 @@ def _fetched(
 ) -> Operation[acquire_slots.Admitted]:
     context.fetching.append(unread)
     try:
+        yield from unfetched.confirm(unread)  # as the claim may have been repeated, long after it was first made
+        if not unread.found.ids:
+            return acquire_slots.Admitted([])
         admitted = yield from open_messages(context, make, unread, envelopes)
     except DelayqError:
         context.claimed_unfetched.append(unread)
@@ -249,7 +249,7 @@ def recover(context: QueueContext) -> Operation[int | None]:
         how many; None if a shard refused.
     """
     shards = yield from context.opened()
-    results = yield [scripts.unack_to_retry() for scripts in shards]
+    results = yield [context.watch.look(scripts, is_consumer=True) for scripts in shards]
     for error in results:
         if isinstance(error, DelayqError) and not isinstance(error, ServerUnreachable):  # an outage is logged elsewhere
             log.error("recovery failed", queue=context.name, error=str(error))

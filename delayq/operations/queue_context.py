@@ -19,6 +19,7 @@ from delayq.model.placement import shard_of
 from delayq.model.units import Seconds, lease_ms, milliseconds
 from delayq.operations.byte_budget import ByteBudget
 from delayq.operations.shard_outages import Outages
+from delayq.operations.watch import Watch
 from delayq.protocol.command import Command, identity
 from delayq.protocol.operation import Operation, execute
 from delayq.protocol.queue_commands import QueueCommands
@@ -86,6 +87,7 @@ class QueueContext:
         next_shard: the shard that the last claim began with.
         claimed_unfetched: messages that were handed out and could not be fetched.
         outages: the outages of its shards that claims have met.
+        watch: the looks for ended leases.
         next_armed: the rank, among the slots of schedules, at which the next search for lost ones begins.
         next_ahead: the same for slots that are too far ahead.
         fetching: messages that were handed out and are being fetched.
@@ -133,6 +135,7 @@ class QueueContext:
         self.scan_cursors: dict[str, str] = {}
         self.follow(Configuration())
         self.outages = Outages(self.name)
+        self.watch = Watch(lease_ms(self.settings.lease), clock() != "")
         self.shards = [QueueCommands(QueueKeys(self.prefix, self.name), clock)]
 
     def wish(self, events: bool) -> None:

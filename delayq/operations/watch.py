@@ -1,0 +1,82 @@
+"""Looks for ended leases, and signs that their holders could not renew them."""
+
+from __future__ import annotations
+
+from delayq.model.lease_clock import lease_now
+from delayq.protocol.command import Command
+from delayq.protocol.queue_commands import QueueCommands
+
+SLACK_MS = 3000
+KNOWN_SECONDS = 600.0  # two clocks that are each wrong by 100 ppm differ by 0.1 s after this time
+
+
+class Watch:
+    """The looks of one client for ended leases, on each shard.
+
+    A look says by when the server should execute it. If the server executes it later, it was frozen, or its clock was
+    set forward; if an earlier look had no answer, the server was away. Then the script begins a grace, in which the
+    holders of leases can renew them (`look` in `lua/prelude.lua`, decision 47).
+
+    Args:
+        lease_ms: of the client. A lease has half of its time left at least, and a delay of two fifths may be missed.
+        is_virtual: whether the scripts use another clock than the server's, on which no call is late.
+    """
+
+    def __init__(self, lease_ms: int, is_virtual: bool) -> None:
+        self._is_virtual = is_virtual
+        self._slack_ms = min(SLACK_MS, lease_ms / 5)
+        self._unanswered: dict[str, float] = {}  # since when, by `lease_now`
+        self._known: dict[str, tuple[int, float]] = {}  # a time of the server, ms, and when it was asked for
+        self._grace: dict[str, float] = {}  # until when, by `lease_now`
+        self._held_back: dict[str, float] = {}
+
+    def look(self, scripts: QueueCommands, is_consumer: bool) -> Command[int]:
+        """Return the call that takes deliveries back whose lease ended.
+
+        Args:
+            is_consumer: whether the caller looks every second.
+        """
+        shard, asked = scripts.keys.meta, lease_now()
+        by = self._by(shard, asked)
+        self.asks(scripts)
+
+        def read(reply: list[int]) -> int:
+            count, now, grace, is_held_back = reply
+            answered = lease_now()
+            self.answered(scripts)
+            if (answered - asked) * 1000 < self._slack_ms:
+                self._known[shard] = now, asked
+            self._grace[shard] = answered + grace / 1000
+            self._held_back[shard] = answered + grace / 1000 * is_held_back
+            return count
+
+        return scripts.unack_to_retry(by_ms=by, is_consumer=is_consumer, read=read)
+
+    def asks(self, scripts: QueueCommands) -> None:
+        """Note that a call is about to be sent."""
+        self._unanswered.setdefault(scripts.keys.meta, lease_now())
+
+    def answered(self, scripts: QueueCommands) -> None:
+        """Note that a call was answered."""
+        self._unanswered.pop(scripts.keys.meta, None)
+
+    @property
+    def is_grace(self) -> bool:
+        """Whether holders should renew all their leases now."""
+        return any(until > lease_now() for until in tuple(self._grace.values()))
+
+    @property
+    def held_back(self) -> float:
+        """The seconds until messages come back whose leases have ended and are left to their holders; 0 if none do."""
+        return max(0.0, max(self._held_back.values(), default=0.0) - lease_now())
+
+    def _by(self, shard: str, asked: float) -> int | str:
+        """Return the server's time, ms, by which a call should be executed; "" if unknown, 0 after an outage."""
+        unanswered = self._unanswered.get(shard)
+        if unanswered is not None and not self._is_virtual and (asked - unanswered) * 1000 > self._slack_ms:
+            self._unanswered.pop(shard, None)
+            return 0
+        server_ms, then = self._known.get(shard, (0, 0.0))
+        if self._is_virtual or not server_ms or asked - then > KNOWN_SECONDS:
+            return ""
+        return server_ms + int((asked - then) * 1000 + self._slack_ms)
