@@ -197,7 +197,7 @@ class Driver:
             raise ServerUnreachable("the consumer was cancelled") from error
 
     async def _beat(self) -> None:
-        await trampoline.run_async(self._engine.renew(), partial(self._executor.perform, repeat=False))
+        await trampoline.run_async(self._engine.renew(), partial(self._executor.perform, repeat=False, urgent=True))
 
     async def _execute(self, effect: Any) -> Any:
         # Stopping must not wait for a server that is away.

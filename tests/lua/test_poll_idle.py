@@ -1,13 +1,15 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from tests.harness.lua.raw import NOW, RUNG
+from tests.harness.lua.raw import NOW, RUNG, RawQueue
 
 MOST = 60_000  # ms, the longest sleep: Redis expires the timer by its own clock, and must not do so during a test
 
 
-def rest(queue):
+def rest(queue: RawQueue) -> dict[str, Any]:
     """The state without the note that a consumer has looked."""
     state = queue.state()
     assert state.pop("watch") == f"{queue.now:.0f} 0 0"

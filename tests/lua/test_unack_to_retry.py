@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from delayq.errors import DelayqError
-from tests.harness.lua.raw import NOW, RUNG, SERVER_TIME
+from tests.harness.lua.raw import NOW, RUNG, SERVER_TIME, RawQueue
 
 LOST = "LeaseLost: the consumer did not settle the message before its lease ended"
 
@@ -137,7 +137,7 @@ def test_replaced_deliveries_are_forgotten_a_minute_after_their_leases_even_with
 GAP, GRACE = 3000, 6000
 
 
-def look(queue, at, is_consumer=True, by=""):
+def look(queue: RawQueue, at: float, is_consumer: bool = True, by: int | str = "") -> tuple[int, int, int]:
     """Look at a time; return the number of deliveries taken back, what is left of a grace, and if it holds any back."""
     queue.now = at
     count, now, grace, held_back = queue.unack_to_retry(100, by, is_consumer, list)
@@ -145,7 +145,7 @@ def look(queue, at, is_consumer=True, by=""):
     return count, grace, held_back
 
 
-def keep_looking(queue, until):
+def keep_looking(queue: RawQueue, until: int) -> None:
     """Pretend that consumers have looked every second until this time."""
     _, start, end = queue.redis.get(queue.keys.watch).split()
     queue.redis.set(queue.keys.watch, f"{until} {start} {end}")

@@ -85,7 +85,9 @@ class Server:
             return reply
         listed = [_first_ids(call.key, argv)] if name == "purge" else []
         lasts = (
-            [Command(args[10], ("EXPIRE", args[10], HOUR_S), identity)] if name == "ready_to_unack" and argv[4] else []
+            [Command(str(args[10]), ("EXPIRE", args[10], HOUR_S), identity)]
+            if name == "ready_to_unack" and argv[4]
+            else []
         )
         replies = self._run(name, [*listed, asked, *lasts, invariants(shard)])
         reply, (wrong, digest, tokens, garbage) = replies[len(listed)], replies[-1]
