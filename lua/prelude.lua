@@ -90,10 +90,10 @@ local GRACE = 6000
 -- What `watch` says, ms: when a consumer last looked for ended leases, 0 if none is at work; and the last grace, which is
 -- for leases that ended after its start, until its end. A grace that ends later than one can is from before the clock was
 -- set back.
-local function watched(watch, now)
+local function watched(watch, now, grace)
   local noted = redis.pcall('GET', watch) -- another program may have overwritten it
   local seen, from, till = string.match(type(noted) == 'string' and noted or '0 0 0', '^(%d+) (%d+) (%d+)$')
-  if not seen or tonumber(till) > now + GRACE then return tonumber(seen or 0), 0, 0 end
+  if not seen or tonumber(till) > now + grace then return tonumber(seen or 0), 0, 0 end
   return tonumber(seen), tonumber(from), tonumber(till)
 end
 
@@ -104,12 +104,15 @@ end
 -- later than `by`, ms: then a frozen server has executed it late, or the clock was set forward. A look without a consumer
 -- ends the watch if it finds a gap, so that programs that only receive wait for consumers that are gone only once.
 --
+-- Consumers of a topic look less often, and renew without asking: `rarely` and `slowly` are added to the gap and the grace.
+--
 -- A server at its maxmemory refuses a script that begins with a SET, so this begins with a DEL.
-local function look(watch, now, by, is_consumer)
-  local seen, from, till = watched(watch, now)
-  local gap, late = now < seen or now > seen + GAP, by ~= '' and now > tonumber(by)
+local function look(watch, now, by, is_consumer, rarely, slowly)
+  local grace = GRACE + (slowly or 0)
+  local seen, from, till = watched(watch, now, grace)
+  local gap, late = now < seen or now > seen + GAP + (rarely or 0), by ~= '' and now > tonumber(by)
   local begins = seen > 0 and (gap or (late and now >= till))
-  if begins then from, till = math.min(now, gap and seen < till and from or seen), now + GRACE end
+  if begins then from, till = math.min(now, gap and seen < till and from or seen), now + grace end
   if begins or (is_consumer and now > seen + 200) then
     if is_consumer then seen = now elseif gap then seen = 0 end
     redis.call('DEL', watch)
@@ -120,7 +123,7 @@ end
 
 -- When the first lease will count as ended, ms.
 local function next_end(unack, watch, now)
-  local first, _, from, till = math.ceil(head(unack)), watched(watch, now)
+  local first, _, from, till = math.ceil(head(unack)), watched(watch, now, GRACE)
   return first > from and math.max(first, till) or first
 end
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from delayq.model.lease_clock import lease_now
 from delayq.protocol.command import Command
 from delayq.protocol.queue_commands import QueueCommands
@@ -37,46 +39,66 @@ class Watch:
             is_consumer: whether the caller looks every second.
         """
         shard, asked = scripts.keys.meta, lease_now()
-        by = self._by(shard, asked)
-        self.asks(scripts)
 
         def read(reply: list[int]) -> int:
             count, now, grace, is_held_back = reply
-            answered = lease_now()
-            self.answered(scripts)
-            if (answered - asked) * 1000 < self._slack_ms:
-                self._known[shard] = now, asked
-            self._grace[shard] = answered + grace / 1000
-            self._held_back[shard] = answered + grace / 1000 * is_held_back
+            self.heard(shard, asked, now, grace)
+            self._held_back[shard] = lease_now() + grace / 1000 * is_held_back
             return count
 
-        return scripts.unack_to_retry(by_ms=by, is_consumer=is_consumer, read=read)
+        return scripts.unack_to_retry(by_ms=self.by(shard), is_consumer=is_consumer, read=read)
 
-    def asks(self, scripts: QueueCommands) -> None:
-        """Note that a call is about to be sent."""
-        self._unanswered.setdefault(scripts.keys.meta, lease_now())
+    def by(self, shard: str) -> int | str:
+        """Note that a call is about to be sent.
 
-    def answered(self, scripts: QueueCommands) -> None:
-        """Note that a call was answered."""
-        self._unanswered.pop(scripts.keys.meta, None)
+        Returns:
+            the server's time, ms, by which it should be executed; "" if unknown, 0 if the server was away before.
+        """
+        asked = lease_now()
+        unanswered = self._unanswered.setdefault(shard, asked)
+        if self._is_virtual:
+            return ""
+        if (asked - unanswered) * 1000 > self._slack_ms:
+            return 0
+        server_ms, then = self._known.get(shard, (0, 0.0))
+        if not server_ms or asked - then > KNOWN_SECONDS:
+            return ""
+        return server_ms + int((asked - then) * 1000 + self._slack_ms)
+
+    def asks(self, shard: str) -> float:
+        """Note that a call that is no look is about to be sent; return what to pass to `answered`."""
+        asked = lease_now()
+        self._unanswered.setdefault(shard, asked)
+        return asked
+
+    def answered(self, shard: str, asked: float | None = None) -> None:
+        """Note that a look, or the call that was made at `asked`, was answered: others may still have failed before."""
+        if asked in (None, self._unanswered.get(shard)):
+            self._unanswered.pop(shard, None)
+
+    def heard(self, shard: str, asked: float, now_ms: int, grace_ms: int) -> None:
+        """Note the answer to a call that was made at `asked`: the server's time and how much is left of a grace."""
+        answered = lease_now()
+        self.answered(shard)
+        if (answered - asked) * 1000 < self._slack_ms:
+            self._known[shard] = now_ms, asked
+        self._grace[shard] = answered + grace_ms / 1000
+
+    def missed(self, *shards: str) -> None:
+        """Note that the server was away: the next look begins a grace."""
+        self._unanswered.update(dict.fromkeys(shards, -math.inf))
 
     @property
     def is_grace(self) -> bool:
         """Whether holders should renew all their leases now."""
-        return any(until > lease_now() for until in tuple(self._grace.values()))
+        return self.grace > 0
+
+    @property
+    def grace(self) -> float:
+        """The seconds left of a grace; 0 if there is none."""
+        return max(0.0, max(tuple(self._grace.values()), default=0.0) - lease_now())
 
     @property
     def held_back(self) -> float:
         """The seconds until messages come back whose leases have ended and are left to their holders; 0 if none do."""
-        return max(0.0, max(self._held_back.values(), default=0.0) - lease_now())
-
-    def _by(self, shard: str, asked: float) -> int | str:
-        """Return the server's time, ms, by which a call should be executed; "" if unknown, 0 after an outage."""
-        unanswered = self._unanswered.get(shard)
-        if unanswered is not None and not self._is_virtual and (asked - unanswered) * 1000 > self._slack_ms:
-            self._unanswered.pop(shard, None)
-            return 0
-        server_ms, then = self._known.get(shard, (0, 0.0))
-        if self._is_virtual or not server_ms or asked - then > KNOWN_SECONDS:
-            return ""
-        return server_ms + int((asked - then) * 1000 + self._slack_ms)
+        return max(0.0, max(tuple(self._held_back.values()), default=0.0) - lease_now())

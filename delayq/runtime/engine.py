@@ -307,6 +307,8 @@ class ConsumerEngine(Generic[D]):
     def on_outage(self) -> None:
         """Discard what was known about the queue; the next turn first renews all leases."""
         self._exhausted = self._renews_first = True
+        if self.outage.is_away:
+            self._context.watch.missed(*(shard.keys.meta for shard in self._context.shards))
         self._context.look_again()
 
     # -- duties ----------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from delayq import Consumer, Outgoing, Queue, aio
+from delayq import Consumer, NewRecord, Outgoing, Queue, Topic, TopicConsumer, aio
 from tests.harness import beside
 from tests.harness.beside import Runs
 from tests.harness.proxy import Proxy
@@ -148,6 +148,55 @@ def test_nothing_runs_beside_itself_after_an_outage(
     with Proxy(own_server.socket) as proxy:
         fleet = Fleet(proxy.url, lease)
         check(Runs(tmp_path / "runs"), fleet, lives, lambda: trouble(own_server, proxy, outage * lease))
+
+
+@pytest.mark.parametrize(
+    ("trouble", "lease", "outage"),
+    [
+        (cut, 2.0, 1.1),
+        *(
+            pytest.param(trouble, 4.0, outage, marks=pytest.mark.full)
+            for trouble in (killed, frozen, cut)
+            for outage in (0.5, 0.9, 1.1, 3.0)
+        ),
+    ],
+)
+def test_no_record_runs_beside_itself_after_an_outage(
+    own_server: RedisServer, tmp_path: Path, trouble: Trouble, lease: float, outage: float
+):
+    runs, loop, ended = Runs(tmp_path / "runs"), asyncio.new_event_loop(), asyncio.Event()
+    shares = SHARES * 2
+    with ExitStack() as stack:
+        proxy = stack.enter_context(Proxy(own_server.socket))
+        topics = [stack.enter_context(Topic("long", url=proxy.url)) for _ in range(2)]
+        group = topics[0].group("g", "0")
+        topics[0].publish_many([NewRecord(runs.payload(at, share * lease)) for at, share in enumerate(shares)])
+
+        async def live() -> None:
+            async with aio.Topic("long", url=proxy.url) as topic:
+                consumer = aio.TopicConsumer(
+                    await topic.group("g"), beside.run_async, concurrency=4, ack_timeout=lease, shutdown_timeout=0.1
+                )
+                await consumer.start()
+                await ended.wait()
+                await consumer.stop()
+
+        thread = threading.Thread(target=loop.run_until_complete, args=[live()])
+        thread.start()
+        stack.callback(loop.close)
+        stack.callback(thread.join)
+        stack.callback(loop.call_soon_threadsafe, ended.set)
+        consumer = TopicConsumer(
+            topics[1].group("g"), beside.run, concurrency=4, ack_timeout=lease, shutdown_timeout=0.1
+        )
+        consumer.start()
+        stack.callback(consumer.stop)
+        lost = len(shares)
+        assert eventually(lambda: len(runs.begun()) == lost)
+        trouble(own_server, proxy, outage * lease)
+        assert eventually(lambda: runs.ended() == lost and not group.unacked())
+    assert runs.beside() == []
+    assert runs.begun() == dict.fromkeys(range(lost), 1)
 
 
 @pytest.mark.full
