@@ -7,16 +7,17 @@
 -- back by a limit, so does the moment when the rate allows the next one; for one that found the queue paused, the end of
 -- the pause.
 --
--- Reads    pending, retry, unack, ready, meta, rate, replaced
+-- Reads    pending, retry, unack, watch, ready, meta, rate, replaced
 -- Writes   timer
 -- KEYS[1]  pending  zset    id -> due, ms
 -- KEYS[2]  retry    zset    id -> time of the next attempt, ms
 -- KEYS[3]  unack    zset    id -> end of the lease, ms
 -- KEYS[4]  timer    string  when its holder wakes, ms, and the holder's name
--- KEYS[5]  ready    zset    id -> due, ms; this key and the next ones only if a limit or a pause holds messages back
--- KEYS[6]  meta     hash
--- KEYS[7]  rate     zset    number of the hand-out -> its time, microseconds
--- KEYS[8]  replaced zset    deliveries whose messages were replaced while they ran -> end of the lease, ms
+-- KEYS[5]  watch    string  when a consumer last looked for ended leases, and the last grace
+-- KEYS[6]  ready    zset    id -> due, ms; this key and the next ones only if a limit or a pause holds messages back
+-- KEYS[7]  meta     hash
+-- KEYS[8]  rate     zset    number of the hand-out -> its time, microseconds
+-- KEYS[9]  replaced zset    deliveries whose messages were replaced while they ran -> end of the lease, ms
 -- ARGV[1]  now_ms   '' for the server's time
 -- ARGV[2]  name     of the consumer
 -- ARGV[3]  most_ms  1..60000, the longest sleep
@@ -24,14 +25,14 @@
 -- Cost     O(log n)
 local now, micros = clock(ARGV[1])
 local name, most = ARGV[2], tonumber(ARGV[3])
-local wake, message = math.min(math.max(now, math.ceil(head(KEYS[3]))), now + most), ''
+local wake, message = math.min(math.max(now, next_end(KEYS[3], KEYS[5], now)), now + most), ''
 for i = 1, 2 do
   local first = redis.call('ZRANGE', KEYS[i], '(' .. digits(now), '(' .. digits(wake), 'BYSCORE', 'LIMIT', '0', '1', 'WITHSCORES')
   if first[1] then wake, message = math.ceil(tonumber(first[2])), first[1] end
 end
-if KEYS[5] then
-  local free, opens = allowance(KEYS[6], KEYS[3], KEYS[7], KEYS[8], now, micros)
-  if opens < wake then wake, message = opens, redis.call('ZRANGE', KEYS[5], free or 0, free or 0)[1] or '' end
+if KEYS[6] then
+  local free, opens = allowance(KEYS[7], KEYS[3], KEYS[8], KEYS[9], now, micros)
+  if opens < wake then wake, message = opens, redis.call('ZRANGE', KEYS[6], free or 0, free or 0)[1] or '' end
 end
 local wakes, holder = timer(KEYS[4])
 local promise = math.ceil(wake) -- the rate's moments have microseconds

@@ -4,7 +4,7 @@
 -- so that a fleet costs little more than one. If the watcher dies, the next to wake takes its place.
 --
 -- Reads    pending, retry, unack, ready, garbage, meta, rate, replaced
--- Writes   timer
+-- Writes   timer, watch
 -- KEYS[1]  pending  zset    id -> due, ms
 -- KEYS[2]  retry    zset    id -> time of the next attempt, ms
 -- KEYS[3]  unack    zset    id -> end of the lease, ms
@@ -14,6 +14,7 @@
 -- KEYS[7]  meta     hash
 -- KEYS[8]  rate     zset    number of the hand-out -> its time, microseconds
 -- KEYS[9]  replaced zset    deliveries whose messages were replaced while they ran -> end of the lease, ms
+-- KEYS[10] watch    string  when a consumer last looked for ended leases, and the last grace
 -- ARGV[1]  now_ms   '' for the server's time
 -- ARGV[2]  name     of the consumer
 -- ARGV[3]  most_ms  1..60000, the longest sleep
@@ -23,12 +24,13 @@
 local now, micros = clock(ARGV[1])
 local name, most = ARGV[2], tonumber(ARGV[3])
 local wakes, holder = timer(KEYS[4])
+look(KEYS[10], now, '', true)
 -- A timer later than anybody sleeps is from before the server's clock was set back: its holder may be long gone.
 if holder ~= name and wakes > now and wakes <= now + most then return {most * 1000, ''} end
 if redis.call('ZCARD', KEYS[6]) > 0 then return {0, ''} end
 local free, opens = allowance(KEYS[7], KEYS[3], KEYS[8], KEYS[9], now, micros)
 if free and free > 0 then opens = now end
-local wake, message = math.min(math.ceil(head(KEYS[3])), now + most), ''
+local wake, message = math.min(next_end(KEYS[3], KEYS[10], now), now + most), ''
 for _, i in ipairs({5, 1, 2}) do
   local due, id = head(KEYS[i])
   due = math.max(math.ceil(due), (free or i ~= 1) and opens or due) -- a paused queue still promotes what falls due

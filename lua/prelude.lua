@@ -79,6 +79,54 @@ local function count_late(stats, claimed, now)
   for bucket, times in pairs(late) do count(stats, 'late:' .. bucket, times) end
 end
 
+-- For how long nobody may look for ended leases, ms. Consumers look every second, so after a longer gap the server was
+-- away, or its clock was set.
+local GAP = 3000
+
+-- How long the holders of leases then have to renew them, ms: longer than a call of theirs can take, 5 s, with the half
+-- second until the next one.
+local GRACE = 6000
+
+-- What `watch` says, ms: when a consumer last looked for ended leases, 0 if none is at work; and the last grace, which is
+-- for leases that ended after its start, until its end. A grace that ends later than one can is from before the clock was
+-- set back.
+local function watched(watch, now, grace)
+  local noted = redis.pcall('GET', watch) -- another program may have overwritten it
+  local seen, from, till = string.match(type(noted) == 'string' and noted or '0 0 0', '^(%d+) (%d+) (%d+)$')
+  if not seen or tonumber(till) > now + grace then return tonumber(seen or 0), 0, 0 end
+  return tonumber(seen), tonumber(from), tonumber(till)
+end
+
+-- Note a look for ended leases. Return the time, ms, by which a lease must have ended to be taken back, and how much is
+-- left of a grace, ms.
+--
+-- A grace begins if consumers are at work, and nobody has looked for too long, the clock was set back, or the look comes
+-- later than `by`, ms: then a frozen server has executed it late, or the clock was set forward. A look without a consumer
+-- ends the watch if it finds a gap, so that programs that only receive wait for consumers that are gone only once.
+--
+-- Consumers of a topic look less often, and renew without asking: `rarely` and `slowly` are added to the gap and the grace.
+--
+-- A server at its maxmemory refuses a script that begins with a SET, so this begins with a DEL.
+local function look(watch, now, by, is_consumer, rarely, slowly)
+  local grace = GRACE + (slowly or 0)
+  local seen, from, till = watched(watch, now, grace)
+  local gap, late = now < seen or now > seen + GAP + (rarely or 0), by ~= '' and now > tonumber(by)
+  local begins = seen > 0 and (gap or (late and now >= till))
+  if begins then from, till = math.min(now, gap and seen < till and from or seen), now + grace end
+  if begins or (is_consumer and now > seen + 200) then
+    if is_consumer then seen = now elseif gap then seen = 0 end
+    redis.call('DEL', watch)
+    redis.call('SET', watch, digits(seen) .. ' ' .. digits(from) .. ' ' .. digits(till))
+  end
+  return now < till and math.min(now, from) or now, math.max(0, till - now)
+end
+
+-- When the first lease will count as ended, ms.
+local function next_end(unack, watch, now)
+  local first, _, from, till = math.ceil(head(unack)), watched(watch, now, GRACE)
+  return first > from and math.max(first, till) or first
+end
+
 -- Swap the members and scores of a list.
 local function swapped(list)
   for i = 1, #list, 2 do list[i], list[i + 1] = list[i + 1], list[i] end
@@ -164,9 +212,10 @@ local function answered(key, name)
   if string.sub(last, 1, 32) > name then return {0, 0, {}, {}} end
 end
 
--- Return the reply to a call; if the call has a name, also keep the reply for some time, ms.
-local function answer(key, name, reply, ms)
-  if name ~= '' then redis.pcall('SET', key, name .. cjson.encode(reply), 'PX', ms) end -- refused without memory
+-- Return the reply to a call; if the call has a name, also keep the reply, for a day: its caller repeats it after any
+-- outage, and makes sure that the leases in it are still its own.
+local function answer(key, name, reply)
+  if name ~= '' then redis.pcall('SET', key, name .. cjson.encode(reply), 'PX', 86400000) end -- refused without memory
   return reply
 end
 

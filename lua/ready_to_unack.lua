@@ -30,7 +30,7 @@ local known = answered(KEYS[10], ARGV[5])
 if known then return known end
 local now, micros = clock(ARGV[1])
 local free, opens, period = allowance(KEYS[5], KEYS[3], KEYS[8], KEYS[11], now, micros)
-if not free then return answer(KEYS[10], ARGV[5], {now, micros, {}, {}, opens < math.huge and 2 or nil}, ARGV[3]) end
+if not free then return answer(KEYS[10], ARGV[5], {now, micros, {}, {}, opens < math.huge and 2 or nil}) end
 local limit = math.min(tonumber(ARGV[2]), free)
 local waiting, due = redis.call('ZCARD', KEYS[1]), redis.call('ZCOUNT', KEYS[2], '-inf', digits(now))
 local turn = limit % 2 == 1 and counted(KEYS[6], 'delivered') % 2 or 0
@@ -41,7 +41,7 @@ local rings, held = leaves and limit < free, nil
 if free < math.huge then held = leaves and not rings and 1 or 0 end
 if held then forget_ended(KEYS[11], now) end
 if retries + fresh == 0 and rings then ring(KEYS[7]) end
-if retries + fresh == 0 then return answer(KEYS[10], ARGV[5], {now, micros, {}, {}, held}, ARGV[3]) end
+if retries + fresh == 0 then return answer(KEYS[10], ARGV[5], {now, micros, {}, {}, held}) end
 probe()
 local note = ledger(KEYS[5], KEYS[9], now)
 local claimed = retries > 0 and redis.call('ZRANGE', KEYS[2], '0', digits(retries - 1), 'WITHSCORES') or {}
@@ -62,4 +62,4 @@ for i, id in ipairs(note and ids or {}) do
 end
 if retries > 0 then redis.call('ZREMRANGEBYRANK', KEYS[2], '0', digits(retries - 1)) end
 if fresh > 0 then redis.call('ZREMRANGEBYRANK', KEYS[1], '0', digits(fresh - 1)) end
-return answer(KEYS[10], ARGV[5], {now, micros, claimed, earlier, held}, ARGV[3])
+return answer(KEYS[10], ARGV[5], {now, micros, claimed, earlier, held})

@@ -3,6 +3,9 @@
 -- The retry is due at once, as of the end of the lease. A message that was cancelled meanwhile is not retried. Replaced
 -- deliveries are forgotten a minute after their leases ended: until then, a late heartbeat can still renew them.
 --
+-- If consumers could not renew their leases for a while, leases that ended meanwhile are left to them for a grace: see
+-- `look`.
+--
 -- State    unack -> retry, or garbage when cancelled
 -- KEYS[1]  unack      zset  id -> end of the lease, ms
 -- KEYS[2]  retry      zset  id -> time of the next attempt, ms
@@ -15,14 +18,20 @@
 -- KEYS[9]  meta       hash  events: how many entries the ledger keeps
 -- KEYS[10] events     stream
 -- KEYS[11] replaced   zset  deliveries whose messages were replaced while they ran -> end of the lease, ms
+-- KEYS[12] watch      string  when a consumer last looked for ended leases, and the last grace
 -- ARGV[1]  now_ms     '' for the server's time
 -- ARGV[2]  limit      1..1000 messages
--- Returns  the number of deliveries taken back; if it is `limit`, there may be more
+-- ARGV[3]  by_ms      the server's time by which the call should be executed; '' if the caller does not know
+-- ARGV[4]  consumer   1 if the caller looks every second, '' otherwise
+-- Returns  {the number of deliveries taken back, and there may be more if it is `limit`; now, ms; how much is left of a
+--          grace, ms; 1 if a lease has ended that is left to its holder, else 0}
 -- Cost     O(limit log n)
 local now = clock(ARGV[1])
 forget_ended(KEYS[11], now - 60000)
-local lost = redis.call('ZRANGE', KEYS[1], '-inf', now, 'BYSCORE', 'LIMIT', 0, tonumber(ARGV[2]), 'WITHSCORES')
-if #lost == 0 then return 0 end
+local ended, grace = look(KEYS[12], now, ARGV[3], ARGV[4] == '1')
+local left = grace > 0 and #redis.call('ZRANGE', KEYS[1], '(' .. ended, now, 'BYSCORE', 'LIMIT', 0, 1) or 0
+local lost = redis.call('ZRANGE', KEYS[1], '-inf', ended, 'BYSCORE', 'LIMIT', 0, tonumber(ARGV[2]), 'WITHSCORES')
+if #lost == 0 then return {0, now, grace, left} end
 probe()
 local ids, attempts, errors, retries, cancelled, since = {}, {}, {}, {}, {}, {}
 for i = 1, #lost, 2 do ids[#ids + 1] = lost[i] end
@@ -51,4 +60,4 @@ if #cancelled > 0 then forget_cancelled(cancelled, KEYS[6], KEYS[4], KEYS[5], KE
 count(KEYS[7], 'lease_lost', #ids)
 ring(KEYS[8])
 redis.call('ZREMRANGEBYRANK', KEYS[1], 0, #ids - 1)
-return #ids
+return {#ids, now, grace, left}

@@ -34,6 +34,10 @@ class Interval:
         """Make the duty due at once."""
         self._next = self._clock()
 
+    def within(self, seconds: float) -> None:
+        """Make the duty due in `seconds` at the latest."""
+        self._next = min(self._next, self._clock() + seconds)
+
     def left(self) -> float:
         """Return the seconds until it is due, 0 or more."""
         return max(0.0, self._next - self._clock())

@@ -56,7 +56,8 @@ class Batch(NamedTuple):
 class ClaimNames:
     """Names for the claims of one consumer, by shard.
 
-    A claim whose reply was lost keeps its name. Repeated, it gets the same answer and costs no lease and no attempt.
+    A claim whose reply was lost keeps its name. Repeated, it gets the same answer and costs no lease and no attempt,
+    however long the server was away.
     """
 
     def __init__(self) -> None:
@@ -64,12 +65,9 @@ class ClaimNames:
         self._numbers = itertools.count()
         self._open: dict[str, tuple[str, float]] = {}
 
-    def of(self, shard: str, lease: int) -> tuple[str, float]:
-        """Return the name of the next claim, and when it was first made, by `lease_now`.
-
-        A name lasts for at most `lease` ms: after that, others have taken its messages.
-        """
-        if shard not in self._open or lease_now() > self._open[shard][1] + lease / 1000:
+    def of(self, shard: str) -> tuple[str, float]:
+        """Return the name of the next claim, and when it was first made, by `lease_now`."""
+        if shard not in self._open:
             self._open[shard] = f"{self._run}{next(self._numbers):016x}", lease_now()
         return self._open[shard]
 
@@ -196,10 +194,14 @@ class _Taken(Generic[D]):
     def _fetch(
         self, unread: unfetched.ClaimedUnfetched, envelopes: list[bytes | None] | None = None
     ) -> Operation[None]:
-        context, count, tries_one = self._context, len(unread.found.ids), unread.failures > 0
+        context, tries_one = self._context, unread.failures > 0
         self.fetched.append(unread)
         context.fetching.append(unread)
         try:
+            yield from unfetched.confirm(unread)  # as the claim may have been repeated, long after it was first made
+            if not unread.found.ids:
+                return
+            count = len(unread.found.ids)
             admitted = yield from open_messages(context, self._make, unread, envelopes)
         except DelayqError as error:
             unread.failed()
@@ -262,7 +264,7 @@ class _Asking:
 
     def command(self) -> Command[Claimed]:
         if self._names and self.takes_some:
-            name, self.asked = self._names.of(self.scripts.keys.meta, self.lease)
+            name, self.asked = self._names.of(self.scripts.keys.meta)
         else:
             name, self.asked = "", lease_now()
         return self.scripts.ready_to_unack(*self._args, name)
@@ -284,7 +286,7 @@ def _hand_out(
     """Return what was handed out and, if that is only the expected message, its envelope; raise the shard's error."""
     scripts = asking.scripts
     late_claims.check(context, scripts)
-    calls: list[Command[Any]] = [scripts.unack_to_retry()] if recovering else []
+    calls: list[Command[Any]] = [context.watch.look(scripts, is_consumer=False)] if recovering else []
     calls += [scripts.pending_to_ready(), asking.command()]
     if expected:
         *before, reply, envelopes = yield [*calls, scripts.envelopes([expected])]
@@ -316,7 +318,7 @@ def recover(context: QueueContext) -> Operation[int | None]:
         how many; None if a shard refused.
     """
     shards = yield from context.opened()
-    results = yield [scripts.unack_to_retry() for scripts in shards]
+    results = yield [context.watch.look(scripts, is_consumer=True) for scripts in shards]
     for error in results:
         is_logged = isinstance(error, ServerUnreachable) or context.outlives(error)  # as an outage, by claims
         if isinstance(error, DelayqError) and not is_logged:

@@ -20,6 +20,7 @@ from delayq.model.units import Seconds, lease_ms, milliseconds
 from delayq.operations import record_copies
 from delayq.operations.byte_budget import ByteBudget
 from delayq.operations.shard_outages import Outages
+from delayq.operations.watch import Watch
 from delayq.protocol.command import Command, identity
 from delayq.protocol.operation import Operation, execute
 from delayq.protocol.queue_commands import QueueCommands
@@ -90,6 +91,7 @@ class QueueContext:
         late_claims: claims that a node has not answered yet.
         late_outcomes: the same for the outcomes of messages, by id and receipt.
         outages: the outages of its shards that claims have met.
+        watch: the looks for ended leases.
         next_armed: the rank, among the slots of schedules, at which the next search for lost ones begins.
         next_ahead: the same for slots that are too far ahead.
         fetching: messages that were handed out and are being fetched.
@@ -139,6 +141,7 @@ class QueueContext:
         self.scan_cursors: dict[str, str] = {}
         self.follow(Configuration())
         self.outages = Outages(queue=self.name)
+        self.watch = Watch(lease_ms(self.settings.lease), clock() != "")
         self.shards = [QueueCommands(QueueKeys(self.prefix, self.name), clock)]
 
     def wish(self, events: bool) -> None:

@@ -183,20 +183,25 @@ def extend(context: QueueContext, message: Delivery, seconds: Seconds) -> Operat
     message.held_until = asked + lease / 1000
 
 
-def renew(context: QueueContext, messages: Sequence[D], lease: int) -> Operation[list[D]]:
-    """Make each lease end `lease` ms from now; return the messages that are no longer ours, each once.
+def renew(context: QueueContext, messages: Sequence[D], lease: int) -> Operation[tuple[list[D], DelayqError | None]]:
+    """Make each lease end `lease` ms from now.
 
     Replaced messages are renewed too: they keep their concurrency slot until their handler ends.
+
+    Returns:
+        the messages that are no longer ours, each once, and an error of those that could not be renewed.
     """
     asked = lease_now()
     calls = [context.shard(message.id).extend(message.id, message.receipt, lease) for message in messages]
-    lost = []
+    lost, trouble = [], None
     for message, result in zip(messages, (yield calls), strict=True):
         if isinstance(result, StaleReceipt) or result == 0:
             if message.held_until:
                 lost.append(message)
             message.held_until, message.is_replaced = 0.0, result == 0
-        elif not isinstance(result, DelayqError):  # an unavailable shard is asked again at the next heartbeat
+        elif isinstance(result, DelayqError):  # as of an unavailable shard
+            trouble = result
+        else:
             message.leased_until(result)
             message.held_until = asked + lease / 1000
-    return lost
+    return lost, trouble

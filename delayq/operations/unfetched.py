@@ -6,10 +6,11 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 
+from delayq.errors import DelayqError, StaleReceipt
 from delayq.model.delivery import Delivery, receipt_of
 from delayq.model.lease_clock import lease_now
 from delayq.operations.queue_context import QueueContext
-from delayq.protocol.operation import Operation
+from delayq.protocol.operation import Operation, unwrap
 from delayq.protocol.queue_commands import QueueCommands
 from delayq.protocol.replies import Claimed
 
@@ -27,6 +28,7 @@ class ClaimedUnfetched:
         failures: how often their fetch broke off.
         messages: the fetched messages, whose leases are renewed until the claim is done.
         process: the process that they were handed to; after a fork they belong to the parent.
+        is_doubtful: some of them may belong to others by now.
     """
 
     def __init__(self, scripts: QueueCommands, found: Claimed, lease: int, asked: float) -> None:
@@ -39,15 +41,15 @@ class ClaimedUnfetched:
         self.failures = 0
         self.messages: Sequence[Delivery] = ()
         self.process = os.getpid()
+        self.is_doubtful = False
 
     def split(self, count: int) -> tuple[ClaimedUnfetched, ClaimedUnfetched]:
         """Return the first `count` messages, and the others."""
 
         def part(of: slice) -> ClaimedUnfetched:
-            handed = self.found
-            found = Claimed(handed.now_ms, handed.micros, handed.ids[of], handed.dues_ms[of], handed.deliveries[of])
+            found = _only(self.found, range(len(self.found.ids))[of])
             other = ClaimedUnfetched(self.scripts, found, self.lease, self.asked)
-            other.until_ms, other.given_up_at = self.until_ms, self.given_up_at
+            other.until_ms, other.given_up_at, other.is_doubtful = self.until_ms, self.given_up_at, self.is_doubtful
             return other
 
         first, rest = part(slice(count)), part(slice(count, None))
@@ -69,6 +71,11 @@ class ClaimedUnfetched:
     def failed(self) -> None:
         """Note that they could not be fetched."""
         self.given_up_at = min(self.given_up_at, lease_now() + MAX_LEASES * self.lease / 1000)
+
+    @property
+    def wanes(self) -> bool:
+        """Whether a third of the lease is over, so that it should be renewed."""
+        return self.left < self.lease / 1500
 
     def rows(self) -> Iterator[tuple[str, str, int]]:
         """Yield the id, the receipt and the due time, ms, of each message."""
@@ -96,8 +103,8 @@ def take(context: QueueContext, limit: int, errors: Mapping[str, object]) -> Cla
     return None
 
 
-def renew(context: QueueContext) -> Operation[None]:
-    """Renew the leases of messages not fetched yet when a third of the lease is over.
+def renew(context: QueueContext, everything: bool = False) -> Operation[None]:
+    """Renew the leases of messages not fetched yet when a third of the lease is over, or all.
 
     Messages that are being fetched are renewed for as long as that takes, as a large one needs many leases on a slow
     link. Messages that could not be fetched go to others after `MAX_LEASES`.
@@ -105,14 +112,43 @@ def renew(context: QueueContext) -> Operation[None]:
     asked, process = lease_now(), os.getpid()
     failed = [each for each in context.claimed_unfetched if asked < each.given_up_at]
     known = [each for each in (*context.fetching, *failed) if each.process == process]
-    waning = [each for each in known if 0 < each.left < each.lease / 1500]
-    for each in waning:
-        results = yield [each.scripts.extend(message_id, receipt, each.lease) for message_id, receipt, _ in each.rows()]
-        if ends := [result for result in results if isinstance(result, int) and result]:
-            each.asked, each.until_ms = asked, max(ends)
-            for message in each.messages:
-                message.leased_until(each.until_ms)
-                message.held_until = asked + each.lease / 1000
+    for each in known:
+        if everything or each.wanes:
+            each.is_doubtful |= not all((yield from _extend(each)))
+
+
+def confirm(each: ClaimedUnfetched) -> Operation[None]:
+    """Before messages are fetched that were handed out long ago, renew their leases; forget those that others have."""
+    if each.is_doubtful or each.wanes:
+        kept = [position for position, ours in enumerate((yield from _extend(each))) if unwrap(ours)]
+        each.found, each.is_doubtful = _only(each.found, kept), False
+
+
+def _extend(each: ClaimedUnfetched) -> Operation[list[bool | DelayqError]]:
+    """Renew leases; return for each whether it is still held, or the server's error."""
+    asked = lease_now()
+    results = yield [each.scripts.extend(message_id, receipt, each.lease) for message_id, receipt, _ in each.rows()]
+    if ends := [result for result in results if isinstance(result, int) and result]:
+        each.asked, each.until_ms = asked, max(ends)
+        for message in each.messages:
+            message.leased_until(each.until_ms)
+            message.held_until = asked + each.lease / 1000
+    return [
+        False if isinstance(each, StaleReceipt) else each if isinstance(each, DelayqError) else each > 0
+        for each in results
+    ]
+
+
+def _only(found: Claimed, positions: Sequence[int]) -> Claimed:
+    """Return some of the messages of a claim."""
+    ids, dues, deliveries = found.ids, found.dues_ms, found.deliveries
+    return Claimed(
+        found.now_ms,
+        found.micros,
+        [ids[at] for at in positions],
+        [dues[at] for at in positions],
+        [deliveries[at] for at in positions],
+    )
 
 
 def release(context: QueueContext) -> Operation[None]:

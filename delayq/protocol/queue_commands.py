@@ -6,6 +6,7 @@ The scripts' headers in ``lua/`` describe what each does, its units, its errors 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, TypeVar
 
 from delayq.model.configuration import FIELDS, Changes, Configuration, Usage, configured
@@ -137,11 +138,19 @@ class QueueCommands:
         args = [self._clock(), limit, lease_ms, consumer, claim]
         return self._call("ready_to_unack", keys, args, _read_claimed, repeats=bool(claim))
 
-    def unack_to_retry(self, limit: int = MAX_MOVED) -> Command[int]:
+    def unack_to_retry(
+        self,
+        limit: int = MAX_MOVED,
+        by_ms: Raw = "",
+        is_consumer: bool = False,
+        read: Callable[[list[int]], int] = itemgetter(0),
+    ) -> Command[int]:
+        """Return the number of deliveries taken back."""
         k = self.keys
         keys = [k.unack, k.retry, k.garbage, k.attempts, k.errors, k.cancelled, k.stats, k.bell, *self._ledger]
-        keys.append(k.replaced)
-        return self._call("unack_to_retry", keys, [self._clock(), limit], int)
+        keys += [k.replaced, k.watch]
+        args = [self._clock(), limit, by_ms, 1 if is_consumer else ""]
+        return self._call("unack_to_retry", keys, args, read)
 
     def ack(self, receipts: Sequence[tuple[str, str]]) -> Command[list[int]]:
         """Take deliveries as pairs: id, receipt."""
@@ -296,12 +305,14 @@ class QueueCommands:
 
     def plan_sleep(self, name: str, most_ms: int, held: bool | None = False) -> Command[SleepReply]:
         k = self.keys
-        keys = [k.pending, k.retry, k.unack, k.timer, *([k.ready, k.meta, k.rate, k.replaced] if held else [])]
+        keys = [k.pending, k.retry, k.unack, k.timer, k.watch]
+        keys += [k.ready, k.meta, k.rate, k.replaced] if held else []
         return self._call("plan_sleep", keys, [self._clock(), name, most_ms], _read_sleep)
 
     def poll_idle(self, name: str, most_ms: int) -> Command[SleepReply]:
         k = self.keys
         keys = [k.pending, k.retry, k.unack, k.timer, k.ready, k.garbage, k.meta, k.rate, k.replaced]
+        keys.append(k.watch)
         return self._call("poll_idle", keys, [self._clock(), name, most_ms], _read_sleep)
 
     def get(self, message_id: str) -> Command[StoredMessage]:

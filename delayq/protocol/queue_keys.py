@@ -28,6 +28,7 @@ class QueueKeys:
         self.cancelled = base + "cancelled"
         self.bell = base + "bell"
         self.timer = base + "timer"
+        self.watch = base + "watch"
         self.removed = base + "removed"
         self.stats = base + "stats"
         self.meta = base + "meta"

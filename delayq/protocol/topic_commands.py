@@ -92,6 +92,8 @@ class ReclaimReply(NamedTuple):
     deliveries: list[int]
     buried: int
     ghosts: int
+    now_ms: int = 0
+    grace_ms: int = 0
 
 
 class TopicCommands:
@@ -151,11 +153,20 @@ class TopicCommands:
         return self._call("ack", [self.keys.stream, self.keys.failures(group)], [group, *ids], int)
 
     def reclaim(
-        self, group: str, consumer: str, idle_ms: int, after: str, limit: int, most: int | None
+        self,
+        group: str,
+        consumer: str,
+        idle_ms: int,
+        after: str,
+        limit: int,
+        most: int | None,
+        by_ms: Raw = "",
+        is_member: bool = False,
     ) -> Command[ReclaimReply]:
         k = self.keys
         words: list[Raw] = [group, consumer, idle_ms, _behind(after), limit, "" if most is None else most]
-        keys = [k.stream, k.buried(group), k.failures(group)]
+        words += [by_ms, 1 if is_member else ""]
+        keys = [k.stream, k.buried(group), k.failures(group), k.watch(group)]
         return self._call("reclaim", keys, words, _read_reclaimed, repeats=False)
 
     def dead_letter(self, group: str, consumer: str, record_id: str, reason: str, error: str = "") -> Command[int]:
@@ -182,9 +193,9 @@ class TopicCommands:
         keys = [self.keys.stream, self.keys.failures(group)]
         return self._call("hand_back", keys, words, identity, repeats=False)
 
-    def renew(self, group: str, consumer: str, ids: Sequence[str]) -> Command[list[int]]:
-        keys = [self.keys.stream, self.keys.failures(group)]
-        return self._call("renew", keys, [group, consumer, *ids], identity)
+    def renew(self, group: str, consumer: str, ids: Sequence[str], idle_ms: int, by_ms: Raw = "") -> Command[list[int]]:
+        keys = [self.keys.stream, self.keys.failures(group), self.keys.watch(group)]
+        return self._call("renew", keys, [group, consumer, idle_ms, by_ms, *ids], identity)
 
     def unacked(self, group: str, consumer: str, idle_ms: int, after: str, limit: int) -> Command[list[Any]]:
         words: list[Raw] = [group, consumer, idle_ms, _behind(after), limit]
@@ -206,7 +217,9 @@ class TopicCommands:
 
     def destroy(self, group: str) -> Command[int]:
         k = self.keys
-        return self._call("destroy", [k.stream, k.buried(group), k.failures(group)], [group], int, repeats=False)
+        return self._call(
+            "destroy", [k.stream, k.buried(group), k.failures(group), k.watch(group)], [group], int, repeats=False
+        )
 
     def groups(self, group: str = "") -> Command[list[Any]]:
         return self._call("groups", [self.keys.stream], [group], identity)
@@ -315,8 +328,8 @@ def _ms_or_none(ms: int) -> int | None:
 
 
 def _read_reclaimed(reply: list[Any]) -> ReclaimReply:
-    after, records, deliveries, buried, ghosts = reply
-    return ReclaimReply(after.decode(), _read_entries(records), deliveries, buried, ghosts)
+    after, records, *counts = reply
+    return ReclaimReply(after.decode(), _read_entries(records), *counts)
 
 
 def _read_redelivered(reply: list[Any]) -> Redelivered:

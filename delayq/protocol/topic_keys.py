@@ -40,6 +40,10 @@ class TopicKeys:
         """Return the key of a group's dead letters."""
         return f"{self.stream}:group:{check_group_name(group)}:dead"
 
+    def watch(self, group: str) -> str:
+        """Return the key for when a group's consumers last looked for records to take over."""
+        return f"{self.stream}:group:{check_group_name(group)}:watch"
+
     def failures(self, group: str) -> str:
         """Return the key for the errors of a group's failed deliveries."""
         return f"{self.stream}:group:{check_group_name(group)}:failures"

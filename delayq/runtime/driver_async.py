@@ -198,7 +198,7 @@ class Driver:
 
     async def _beat(self) -> None:
         with impatient(self._engine.is_spread):
-            await trampoline.run_async(self._engine.renew(), partial(self._executor.perform, repeat=False))
+            await trampoline.run_async(self._engine.renew(), partial(self._executor.perform, repeat=False, urgent=True))
 
     async def _execute(self, effect: Any) -> Any:
         # Stopping must not wait for a server that is away.

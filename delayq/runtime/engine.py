@@ -114,6 +114,7 @@ class ConsumerEngine(Generic[D]):
         self._next_sleep: idle.SleepPlan | None = None  # if the server was asked
         self._expected: Sequence[str] = ()  # per shard, the message that the last sleep has ended for
         self._cannot_recover = False  # the last upkeep was refused
+        self._renews_first = False  # the last turn failed, perhaps for longer than a lease
         self._slept_in_peace = False  # nothing ended the last sleep early, and nothing was known to be due
         self.outage = OutageBackoff(queue=context.name)
         self.shutdown = shutdown.Shutdown()
@@ -150,6 +151,8 @@ class ConsumerEngine(Generic[D]):
 
     def _turn(self) -> Effects[None]:
         self.collect_outcomes()
+        if self._renews_first:
+            yield from self._renew_all()
         if self._slept_in_peace and (yield from self._sleeps_on()):
             return
         owed = len(self.unsettled) + len(self._backlog) + self.unfinished
@@ -224,6 +227,8 @@ class ConsumerEngine(Generic[D]):
         self._next_sleep = unwrap(replies.sleep) if self._waits or not batch.waits else None  # asked without the limit
         self._held, self._waits = batch.held, batch.waits
         if keeps_up:
+            if context.watch.is_grace:
+                yield from self._renew_all()
             yield from self._keep_up(unwrap(replies.recovered), unwrap(replies.garbage))
         return batch.claimed
 
@@ -311,8 +316,10 @@ class ConsumerEngine(Generic[D]):
             raise trouble
 
     def on_outage(self) -> None:
-        """Discard what was known about the queue, once Redis is available again."""
-        self._exhausted = True
+        """Discard what was known about the queue; the next turn first renews all leases."""
+        self._exhausted = self._renews_first = True
+        if self.outage.is_away:
+            self._context.watch.missed(*(shard.keys.meta for shard in self._context.shards))
         self._context.look_again()
 
     # -- duties ----------------------------------------------------------------------------------------------------
@@ -349,6 +356,15 @@ class ConsumerEngine(Generic[D]):
     def renew(self) -> Effects[None]:
         """Renew the leases, on a separate thread or task, so that nothing delays it."""
         yield from self._leases.renew()
+
+    def _renew_all(self) -> Effects[None]:
+        """Renew all leases, as they may be about to end: the server was away, or its clock was set."""
+        self._leases.settling = frozenset(id(message) for message, _ in self.unsettled)  # perhaps settled already
+        try:
+            yield from self._leases.renew(everything=True)
+        finally:
+            self._leases.settling = frozenset()
+        self._renews_first = False
 
     def _times(self) -> Sequence[int]:
         return self.pool.times.counts()

@@ -9,13 +9,14 @@ from delayq.errors import DelayqError
 from delayq.log import log
 
 STOP_SECONDS = 1.0
+AGAIN_SECONDS = 0.5  # after a beat that failed
 
 
 class Heartbeat:
     """Calls a function regularly, from `start` until `stop`; it can be started once.
 
     Args:
-        beat: renews the leases; if it raises, the next beat tries again.
+        beat: renews the leases; if it raises, the next beat comes soon.
         seconds: between two beats.
     """
 
@@ -35,10 +36,20 @@ class Heartbeat:
         self._thread.join(STOP_SECONDS)
 
     def _run(self) -> None:
-        while not self._runs.acquire(timeout=self._seconds):
+        seconds = self._seconds
+        while not self._runs.acquire(timeout=seconds):
             try:
                 self._beat()
-            except DelayqError as error:  # the next beat tries again
-                log.debug("heartbeat failed", error=str(error))
             except Exception as error:  # noqa: BLE001  # without heartbeats, no lease would be renewed any more
-                log.error("heartbeat failed", error=repr(error))
+                note_failure(error)
+                seconds = min(AGAIN_SECONDS, self._seconds)
+            else:
+                seconds = self._seconds
+
+
+def note_failure(error: Exception) -> None:
+    """Log that a beat has failed."""
+    if isinstance(error, DelayqError):
+        log.debug("heartbeat failed", error=str(error))
+    else:
+        log.error("heartbeat failed", error=repr(error))

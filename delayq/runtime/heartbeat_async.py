@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from delayq.errors import DelayqError
-from delayq.log import log
+from delayq.runtime.heartbeat import AGAIN_SECONDS, note_failure
 
 
 class Heartbeat:
     """Awaits a function regularly, from `start` until `stop`.
 
     Args:
-        beat: renews the leases; if it raises, the next beat tries again.
+        beat: renews the leases; if it raises, the next beat comes soon.
         seconds: between two beats.
     """
 
@@ -32,11 +31,13 @@ class Heartbeat:
             await asyncio.wait([self._task])
 
     async def _run(self) -> None:
+        seconds = self._seconds
         while True:
-            await asyncio.sleep(self._seconds)
+            await asyncio.sleep(seconds)
             try:
                 await self._beat()
-            except DelayqError as error:  # the next beat tries again
-                log.debug("heartbeat failed", error=str(error))
             except Exception as error:  # noqa: BLE001  # without heartbeats, no lease would be renewed any more
-                log.error("heartbeat failed", error=repr(error))
+                note_failure(error)
+                seconds = min(AGAIN_SECONDS, self._seconds)
+            else:
+                seconds = self._seconds

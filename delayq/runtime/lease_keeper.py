@@ -21,8 +21,8 @@ D = TypeVar("D", bound=Delivery)
 class LeaseKeeper(Generic[D]):
     """The deliveries that were claimed and are not settled.
 
-    A heartbeat renews each lease after a third of its time. Heartbeats come every sixth of a lease, so several can fail
-    before a lease ends.
+    A heartbeat renews each lease after a third of its time. Heartbeats come every sixth of a lease, and after one that
+    failed every half second, so several can fail before a lease ends.
 
     Attributes:
         lease_ms: the length of a lease.
@@ -53,19 +53,28 @@ class LeaseKeeper(Generic[D]):
         """Whether a lease is certainly still valid: this process may have been suspended for longer than the lease."""
         return message.held_until > lease_now()
 
-    def renew(self) -> Operation[None]:
-        """Renew the leases that have less than two thirds left, except those known to be lost.
+    def renew(self, everything: bool = False) -> Operation[None]:
+        """Renew the leases that have less than two thirds left, or all, except those known to be lost.
+
+        A delivery that is being settled is renewed only if the settlement takes long: with less than a third left.
 
         It runs concurrently with everything else in the consumer.
+
+        Raises:
+            DelayqError: some could not be renewed.
         """
-        horizon = lease_now() + self.lease_ms / 1000 * 2 / 3
         known = [each for each in tuple(self._held.values()) if each.held_until or each.is_replaced]
-        waning = [each for each in known if each.held_until < horizon and not each.settled]
-        waning = [each for each in waning if id(each) not in self.settling]
+        waning = [each for each in known if not each.settled and (everything or self._wanes(each))]
         renewing = settle.renew(self._context, waning, self.lease_ms) if waning else noop()
-        lost, error = yield from gather(renewing, unfetched.renew(self._context))
-        for message in unwrap(lost) or ():
+        renewed, error = yield from gather(renewing, unfetched.renew(self._context, everything))
+        lost, trouble = unwrap(renewed) or ((), None)
+        for message in lost:
             if not message.settled and id(message) not in self.settling:  # otherwise it was settled meanwhile
                 lost_to = "message replaced while running" if message.is_replaced else "lease lost"
                 log_of(message).warning(lost_to)
+        unwrap(trouble)
         unwrap(error)
+
+    def _wanes(self, message: D) -> bool:
+        left = message.held_until - lease_now()
+        return left < self.lease_ms / 1000 * (1 / 3 if id(message) in self.settling else 2 / 3)

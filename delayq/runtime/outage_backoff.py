@@ -24,6 +24,9 @@ class OutageBackoff:
     Args:
         clock: monotonic, in seconds.
         labels: fields of the log lines: the queue or topic.
+
+    Attributes:
+        is_away: the server was unavailable at the last step, rather than that it refused.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, **labels: str) -> None:
@@ -31,7 +34,7 @@ class OutageBackoff:
         self._tell_outage = Interval(TELL_SECONDS, clock)
         self._tell_refusal = Interval(TELL_SECONDS, clock)
         self._pause = FIRST_PAUSE
-        self._is_away = self._is_told = False
+        self.is_away = self._is_told = False
 
     @property
     def is_tried(self) -> bool:
@@ -40,12 +43,12 @@ class OutageBackoff:
 
     def lost(self, error: Exception) -> float:
         """Note that a step failed; return the seconds until the next try."""
-        self._is_away = isinstance(error, ServerUnreachable | StoreError) or (
-            self._is_away and isinstance(error, ServerNotReady)  # it has restarted, and is loading its data
+        self.is_away = isinstance(error, ServerUnreachable | StoreError) or (
+            self.is_away and isinstance(error, ServerNotReady)  # it has restarted, and is loading its data
         )
-        if (self._tell_outage if self._is_away else self._tell_refusal).due():
+        if (self._tell_outage if self.is_away else self._tell_refusal).due():
             self._is_told = True
-            if self._is_away:
+            if self.is_away:
                 log.warning("redis unavailable, retrying", **self._labels, error=str(error))
             else:
                 log.error("redis refused, retrying", **self._labels, error=str(error))
@@ -56,8 +59,8 @@ class OutageBackoff:
     def served(self) -> None:
         """Note that a step succeeded."""
         if self._is_told:
-            log.info("redis available again" if self._is_away else "redis accepts again", **self._labels)
-        self._is_away = self._is_told = False
+            log.info("redis available again" if self.is_away else "redis accepts again", **self._labels)
+        self.is_away = self._is_told = False
         self._pause = FIRST_PAUSE
 
     def ride_out(self, step: Effects[None], on_outage: Callable[[], None]) -> Effects[None]:

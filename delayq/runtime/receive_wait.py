@@ -157,6 +157,8 @@ class Receiver(Generic[D]):
     def receive(self, limit: int, lease_ms: int, seconds: float) -> list[D]:
         """Take up to `limit` messages under a lease; wait for the first one for up to `seconds`.
 
+        It waits longer if messages were lost while nobody looked, until their holders have had the time to renew them.
+
         Raises:
             ServerUnreachable: the queue was closed meanwhile.
         """
@@ -171,7 +173,7 @@ class Receiver(Generic[D]):
             while closings == self._closings:
                 claiming = claim_all(self._context, self._make_message, limit, lease_ms, wait.name)
                 batch = self._executor.execute(self._upkeep.beside(wait.taking(claiming)))
-                left = deadline - time.monotonic()
+                left = max(deadline - time.monotonic(), self._context.watch.held_back)
                 if batch.messages or (left <= 0 and not batch.claimed):
                     return batch.messages
                 if batch.claimed or self._upkeep.is_due:

@@ -158,6 +158,8 @@ class Receiver(Generic[D]):
     async def receive(self, limit: int, lease_ms: int, seconds: float) -> list[D]:
         """Take up to `limit` messages under a lease; wait for the first one for up to `seconds`.
 
+        It waits longer if messages were lost while nobody looked, until their holders have had the time to renew them.
+
         Raises:
             ServerUnreachable: the queue was closed meanwhile.
         """
@@ -175,7 +177,7 @@ class Receiver(Generic[D]):
             while closings == self._closings:
                 batch = await self._claim(limit, lease_ms, wait)
                 messages = batch.messages
-                left = deadline - time.monotonic()
+                left = max(deadline - time.monotonic(), self._context.watch.held_back)
                 if messages or (left <= 0 and not batch.claimed):
                     return messages
                 if batch.claimed or self._upkeep.is_due:

@@ -73,6 +73,12 @@ class RecordLeases:
         """Return all held records."""
         return [held.record for held in tuple(self._held.values())]
 
+    def to_renew(self) -> list[Record]:
+        """Return the held records; of those that are being settled, those with less than half of their time left."""
+        soon = self._clock() + self._seconds / 2
+        held = tuple(self._held.values())
+        return [each.record for each in held if id(each.record) not in self.settling or each.until < soon]
+
     # -- those that wait ---------------------------------------------------------------------------------------------
 
     def wait(self, record: Record, seconds: float, begun: bool) -> None:

@@ -18,6 +18,7 @@ from delayq.model.lease_clock import lease_now
 from delayq.model.record import Record
 from delayq.operations.topics import group_admin, group_read, publish, reclaim, settle
 from delayq.operations.topics.topic_context import TopicContext
+from delayq.operations.watch import Watch
 from delayq.protocol.operation import gather, noop, unwrap
 from delayq.protocol.topic_commands import MAX_LOOKED_AFTER
 from delayq.runtime import shutdown
@@ -70,6 +71,7 @@ class TopicEngine:
         self._most = most
         self._places: dict[int, str] = {}  # shards where records that others hold are still to be searched
         self._reclaiming = Interval(member.ack_timeout / 2)
+        self._watch = Watch(int(member.ack_timeout * 1000), is_virtual=False)
         self._dropping = Interval(DROP_SECONDS)
         self.unsettled: list[tuple[Record, oc.Outcome]] = []
         self.unfinished = 0  # with the pool
@@ -96,7 +98,7 @@ class TopicEngine:
         Args:
             grace: returns how many seconds running handlers get at the end.
         """
-        self.on_outage()  # records of an earlier run under this name are found in the same way
+        self._list_own()  # from an earlier run under this name
         while not self.shutdown.is_requested:
             yield from self.outage.ride_out(self._turn(), self.on_outage)
         self.shutdown.deadline = time.monotonic() + grace()
@@ -194,7 +196,9 @@ class TopicEngine:
         """Take over a page of records that nobody has renewed; return their number."""
         since, done = lease_now(), reclaim.Reclaimed()
         timeout, most = self._member.ack_timeout, self._member.max_deliveries
-        yield from reclaim.reclaim_page(*self._me, timeout, limit, most, self._places, done)
+        yield from reclaim.reclaim_page(*self._me, timeout, limit, most, self._places, done, self._watch)
+        if self._watch.grace:  # otherwise records of dead consumers would wait for another interval
+            self._reclaiming.within(self._watch.grace)
         if done.records or done.buried:
             self._log.info("records taken over", count=len(done.records), dead=done.buried)
         fresh = self._leases.take(done.records, since)
@@ -244,13 +248,14 @@ class TopicEngine:
 
     def renew(self) -> Effects[None]:
         """Renew the leases, on a separate thread or task, so that nothing delays it."""
-        since, settling = lease_now(), self._leases.settling
-        records = [record for record in self._leases.records() if id(record) not in settling]
-        held, lost = yield from group_read.renew(*self._me, records)
+        since = lease_now()
+        records, timeout = self._leases.to_renew(), self._member.ack_timeout
+        held, lost, trouble = yield from group_read.renew(*self._me, records, timeout, self._watch)
         self._leases.renew(held, since)
         for record in lost:
             if id(record) not in self._leases.settling:  # otherwise it was settled meanwhile
                 self._lose(record)
+        unwrap(trouble)
 
     def _lose(self, record: Record) -> None:
         if self._leases.has(record):
@@ -326,7 +331,13 @@ class TopicEngine:
         yield WaitForWork(seconds, listening=lasts is not None)
 
     def on_outage(self) -> None:
-        """List this consumer's records once Redis is available again: a reply may have been lost."""
+        """List and renew this consumer's records once Redis is available again: a reply may have been lost."""
+        if self.outage.is_away:
+            self._watch.missed(*(shard.keys.stream for shard in self._context.shards))
+            self._reclaiming.now()
+        self._list_own()
+
+    def _list_own(self) -> None:
         self._unlisted, self._list_at = dict.fromkeys(range(len(self._context.shards)), ""), 0.0
 
     def _is_away(self, number: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, TypeVar
 
@@ -117,14 +118,18 @@ class Executor:
         """
         return await trampoline.run_async(operation, self.perform if repeat else self._perform_once)
 
-    async def perform(self, effect: list[Command[Any]] | Work, repeat: bool = True) -> Any:
-        """Perform what an operation yielded."""
-        return await (asyncio.to_thread(effect) if callable(effect) else self.run(effect, repeat))
+    async def perform(self, effect: list[Command[Any]] | Work, repeat: bool = True, urgent: bool = False) -> Any:
+        """Perform what an operation yielded.
+
+        Args:
+            urgent: do not wait behind other calls, however many there are.
+        """
+        return await (asyncio.to_thread(effect) if callable(effect) else self.run(effect, repeat, urgent))
 
     async def _perform_once(self, effect: list[Command[Any]] | Work) -> Any:
         return await self.perform(effect, repeat=False)
 
-    async def run(self, calls: Sequence[Command[Any]], repeat: bool = True) -> list[Any]:
+    async def run(self, calls: Sequence[Command[Any]], repeat: bool = True, urgent: bool = False) -> list[Any]:
         """Run calls in one round trip; return their results, or the DelayqError that the server answered with.
 
         Raises:
@@ -136,7 +141,7 @@ class Executor:
         repeat = repeat and all(call.repeats for call in calls)
         token = REPEATS.set(repeat)
         try:
-            async with self._trips:
+            async with contextlib.nullcontext() if urgent else self._trips:
                 results = await self._send(client, cluster, calls, repeat)
                 missing = missing_scripts(calls, results)
                 if missing:  # a new server, or SCRIPT FLUSH: send the scripts' texts, which the server keeps

@@ -59,6 +59,15 @@ local function stale(stream, group, idle, after, limit)
   return found, #rows == PART and rows[PART][1] or ''
 end
 
+-- Look for records to take over that were idle for some time, ms. Return how long they must have been idle: longer during
+-- a grace; the time, ms; and how much is left of the grace, ms. Consumers look after half of that time, and renew after a
+-- third.
+local function look_at(watch, idle, by, is_member)
+  local now = clock('')
+  local ended, grace = look(watch, now, by, is_member, idle / 2, math.ceil(idle / 3))
+  return digits(idle + now - ended), now, grace
+end
+
 -- About how many bytes of records pass through one call of a script: a megabyte takes some milliseconds.
 local RECORD_BYTES = 1000000
 

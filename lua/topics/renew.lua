@@ -3,14 +3,18 @@
 -- State    unacked -> unacked, or (gone)
 -- KEYS[1]  stream    stream  record id -> its envelope
 -- KEYS[2]  failures  hash    record id -> the errors of its failed deliveries
+-- KEYS[3]  watch     string  when a consumer last looked for records to take over, and the last grace
 -- ARGV[1]  group
 -- ARGV[2]  consumer
--- ARGV[3..]          the ids of 1..500 records
+-- ARGV[3]  idle_ms   the time after which others may take the records over
+-- ARGV[4]  by_ms     the server's time by which the call should be executed; '' if the caller does not know
+-- ARGV[5..]          the ids of 1..500 records
 -- Returns  1 per record, or 0 where the consumer does not hold it any more, in the same order
 -- Errors   GROUP     the topic has no such group
 -- Cost     O(n)
+look_at(KEYS[3], ARGV[3], ARGV[4], true)
 local results = {}
-for i = 3, #ARGV do
+for i = 5, #ARGV do
   local held = redis.pcall('XPENDING', KEYS[1], ARGV[1], ARGV[i], ARGV[i], 1)
   if held.err then return no_group(held, KEYS[1], ARGV[1]) end
   local ours = held[1] and held[1][2] == ARGV[2]

@@ -19,6 +19,7 @@ from structlog.testing import capture_logs
 from delayq import Outgoing, backoff
 from delayq.aio import Consumer, Message, Queue
 from delayq.errors import InvalidInput
+from delayq.transport.executor_async import MOST_TRIPS
 from tests.aio.conftest import Run, on_both_loops, on_one_loop
 from tests.harness.servers import RedisServer
 
@@ -479,5 +480,33 @@ def test_consumer_resumes_after_the_server_was_killed(run: Run, own_server: Redi
             assert await becomes(lambda: handled >= {sent.id for sent in sents})
             await consumer.stop()
             assert (await queue.stats()).missing == 0
+
+    run(main())
+
+
+def test_leases_are_renewed_however_many_calls_of_the_program_wait(run: Run, url: str):
+    async def main() -> None:
+        begun, blocked, renewed = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+        async def handle(message: Message) -> None:
+            begun.set()
+            await blocked.wait()
+            held_until = message.held_until
+            assert await becomes(lambda: message.held_until > held_until)
+            renewed.set()
+
+        async with Queue("jobs", url=url, lease=1) as queue:
+            await queue.send("x")
+            consumer = Consumer(queue, handle)
+            await consumer.start()
+            await asyncio.wait_for(begun.wait(), 60)
+            trips = queue._executor._trips
+            for _ in range(MOST_TRIPS):  # as 20,000 sends at once do
+                await trips.acquire()
+            blocked.set()
+            await asyncio.wait_for(renewed.wait(), 60)
+            for _ in range(MOST_TRIPS):
+                trips.release()
+            await consumer.stop()
 
     run(main())

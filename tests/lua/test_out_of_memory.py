@@ -73,6 +73,14 @@ def test_edit_is_refused(full):
     assert full.state() == before
 
 
+def test_gap_in_the_looks_for_ended_leases_is_noted(full):
+    full.unack_to_retry(is_consumer=True)
+    full.now = NOW + LEASE
+    full.unack_to_retry(is_consumer=True)
+    assert full.state()["watch"] == f"{NOW + LEASE} {NOW} {NOW + LEASE + 6000}"
+    assert list(full.state()["unack"]) == ["u"]
+
+
 def test_claim_without_room_still_works(full):
     assert full.ready_to_unack(0, LEASE).ids == []
 

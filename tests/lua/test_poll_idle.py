@@ -1,22 +1,31 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from tests.harness.lua.raw import NOW, RUNG
+from tests.harness.lua.raw import NOW, RUNG, RawQueue
 
 MOST = 60_000  # ms, the longest sleep: Redis expires the timer by its own clock, and must not do so during a test
 
 
+def rest(queue: RawQueue) -> dict[str, Any]:
+    """The state without the note that a consumer has looked."""
+    state = queue.state()
+    assert state.pop("watch") == f"{queue.now:.0f} 0 0"
+    return state
+
+
 def test_watcher_of_a_queue_without_events_sets_the_timer(queue):
     assert queue.poll_idle("me", MOST).micros == MOST * 1000
-    assert queue.state() == {"timer": f"{NOW + MOST} me"}
+    assert rest(queue) == {"timer": f"{NOW + MOST} me"}
 
 
 def test_others_leave_all_work_to_the_watcher(queue):
     state = {"timer": f"{NOW + 1} first", "pending": {"a": NOW - 5}, "ready": {"b": NOW}, "garbage": {"c": NOW}}
     queue.given(**state)
     assert queue.poll_idle("second", MOST).micros == MOST * 1000
-    assert queue.state() == state
+    assert rest(queue) == state
 
 
 @pytest.mark.same_on_all_servers
@@ -24,7 +33,7 @@ def test_others_leave_all_work_to_the_watcher(queue):
 def test_next_consumer_to_wake_replaces_a_lost_watcher(queue, wakes):
     queue.given(timer=f"{wakes} first")
     assert queue.poll_idle("second", MOST).micros == MOST * 1000
-    assert queue.state() == {"timer": f"{NOW + MOST} second"}
+    assert rest(queue) == {"timer": f"{NOW + MOST} second"}
 
 
 @pytest.mark.same_on_all_servers
@@ -37,7 +46,7 @@ def test_timer_from_before_the_clock_was_set_back_is_not_trusted(queue, wakes, t
 def test_watcher_keeps_watching(queue):
     queue.given(timer=f"{NOW + 1} me", pending={"a": NOW + 300})
     assert queue.poll_idle("me", MOST).micros == 300_000
-    assert queue.state()["timer"] == f"{NOW + 300} me"
+    assert rest(queue)["timer"] == f"{NOW + 300} me"
 
 
 @pytest.mark.same_on_all_servers
@@ -57,7 +66,7 @@ def test_watcher_keeps_watching(queue):
 def test_work_is_reported_and_no_timer_is_set(queue, state):
     queue.given(**state)
     assert queue.poll_idle("me", MOST).micros == 0
-    assert queue.state() == state
+    assert rest(queue) == state
 
 
 @pytest.mark.same_on_all_servers
@@ -83,7 +92,7 @@ def test_sleep_lasts_until_the_next_event(queue, structure, at, sleep):
     queue.now = NOW + 0.25
     queue.given(**{structure: {"a": at, "b": at + 1}})
     assert queue.poll_idle("me", MOST).micros == sleep
-    assert queue.state()["timer"] == f"{at} me"
+    assert rest(queue)["timer"] == f"{at} me"
 
 
 def test_timer_key_expires_one_sleep_after_its_time(queue):
@@ -95,4 +104,24 @@ def test_timer_key_expires_one_sleep_after_its_time(queue):
 def test_bell_is_unchanged(queue):
     queue.given(bell=RUNG)
     queue.poll_idle("me", MOST)
-    assert queue.state()["bell"] == RUNG
+    assert rest(queue)["bell"] == RUNG
+
+
+def test_look_is_noted_by_watchers_and_others_alike(queue):
+    queue.given(timer=f"{NOW + 900} you", unack={"a": NOW + 2000})
+    queue.poll_idle("me", MOST)
+    queue.now = NOW + 1000
+    queue.poll_idle("you", MOST)
+    assert queue.state()["watch"] == f"{NOW + 1000} 0 0"
+
+
+def test_lease_that_ended_in_a_gap_is_no_work_until_the_end_of_the_grace(queue):
+    queue.given(unack={"a": NOW + 2000}, watch=f"{NOW} 0 0")
+    queue.now = NOW + 5000
+    assert queue.poll_idle("me", MOST).micros == 6_000_000
+    assert queue.state()["watch"] == f"{NOW + 5000} {NOW} {NOW + 11_000}"
+    queue.now = NOW + 7000
+    assert queue.poll_idle("me", MOST).micros == 4_000_000
+    queue.given(watch=f"{NOW + 10_000} {NOW} {NOW + 11_000}")
+    queue.now = NOW + 11_000
+    assert queue.poll_idle("me", MOST).micros == 0

@@ -6,7 +6,7 @@ from delayq.errors import InvalidName
 from delayq.model.placement import STATES, shard_of
 from delayq.protocol.queue_keys import QueueKeys
 
-NAMES = (*STATES, "attempts", "errors", "reasons", "cancelled", "bell", "timer", "stats", "meta")
+NAMES = (*STATES, "attempts", "errors", "reasons", "cancelled", "bell", "timer", "watch", "stats", "meta")
 
 
 def test_keys_of_a_queue_have_its_name_as_their_hash_tag():

@@ -21,5 +21,6 @@ def test_unreachable_shard_does_not_stop_renewals_on_the_others(redis_server: Re
         assert len(next(renewing)) == 2
         with pytest.raises(StopIteration) as done:
             renewing.send([ServerUnreachable("away"), [1, 0]])
-    held, lost = done.value.value
+    held, lost, trouble = done.value.value
     assert ([record.id for record in held], [record.id for record in lost]) == (["1-0"], ["3-0"])
+    assert isinstance(trouble, ServerUnreachable)

@@ -42,7 +42,8 @@ WRITES |= {"XREADGROUP", "XAUTOCLAIM"}
 
 
 def key_of(keys: TopicKeys, name: str) -> str:
-    return {"buried": keys.buried("g"), "failures": keys.failures("g")}.get(name) or str(getattr(keys, name))
+    of_group = {"buried": keys.buried("g"), "failures": keys.failures("g"), "watch": keys.watch("g")}
+    return of_group.get(name) or str(getattr(keys, name))
 
 
 def cases() -> Iterator[tuple[str, str, str]]:

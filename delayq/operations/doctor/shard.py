@@ -44,7 +44,7 @@ TYPES: dict[str, str] = {
     **dict.fromkeys(("armed", "rate", "replaced", "slots", "waiting", "consumers"), "zset"),
     "cancelled": "set",
     "bell": "list",
-    **dict.fromkeys(("timer", "removed"), "string"),
+    **dict.fromkeys(("timer", "watch", "removed"), "string"),
     **dict.fromkeys(("events", "samples_minute", "samples_ten"), "stream"),
 }
 

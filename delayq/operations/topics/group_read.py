@@ -15,6 +15,7 @@ from delayq.operations.topics.group_admin import consumers
 from delayq.operations.topics.publish import append
 from delayq.operations.topics.read import records
 from delayq.operations.topics.topic_context import TopicContext, cut
+from delayq.operations.watch import Watch
 from delayq.protocol.operation import Operation, execute, unwrap
 from delayq.protocol.topic_commands import MAX_RECORDS, TopicCommands
 
@@ -165,24 +166,43 @@ def no_record(given: object) -> InvalidInput:
 
 
 def renew(
-    context: TopicContext, group: str, consumer: str, given: Sequence[Record]
-) -> Operation[tuple[list[Record], list[Record]]]:
+    context: TopicContext,
+    group: str,
+    consumer: str,
+    given: Sequence[Record],
+    ack_timeout: Seconds = 30,
+    watch: Watch | None = None,
+) -> Operation[tuple[list[Record], list[Record], DelayqError | None]]:
     """Reset the idle time of records.
 
+    Args:
+        ack_timeout: after which others may take them over.
+        watch: of the consumer.
+
     Returns:
-        those that the consumer holds, and those that it no longer holds. Records on an unavailable shard are in neither
-        list and are asked for again at the next heartbeat.
+        those that the consumer holds, those that it no longer holds, and an error. Records on an unavailable shard are
+        in neither list and are asked for again at the next heartbeat.
     """
-    parts: list[Sequence[Record]] = []
+    idle, parts = milliseconds(ack_timeout, "ack_timeout"), list[Sequence[Record]]()
     for number in range(len(context.shards)):
         parts += cut([each for each in given if each.shard == number], MAX_RECORDS)
-    calls = [context.shards[part[0].shard].renew(group, consumer, [each.id for each in part]) for part in parts]
+    calls = []
+    for part in parts:
+        scripts = context.shards[part[0].shard]
+        by = watch.by(scripts.keys.stream) if watch else ""
+        calls.append(scripts.renew(group, consumer, [each.id for each in part], idle, by))
     held: list[Record] = []
     lost: list[Record] = []
-    for part, results in zip(parts, (yield calls) if calls else (), strict=True):
-        for record, is_held in () if isinstance(results, DelayqError) else zip(part, results, strict=True):
+    trouble = None
+    for part, call, results in zip(parts, calls, (yield calls) if calls else (), strict=True):
+        if isinstance(results, DelayqError):
+            trouble = results
+            continue
+        if watch:
+            watch.answered(call.key)
+        for record, is_held in zip(part, results, strict=True):
             (held if is_held else lost).append(record)
-    return held, lost
+    return held, lost, trouble
 
 
 def unacked(

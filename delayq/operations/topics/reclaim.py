@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from delayq.errors import DelayqError
 from delayq.log import log
+from delayq.model.lease_clock import lease_now
 from delayq.model.record import Record
 from delayq.model.units import Seconds, milliseconds
 from delayq.model.validation import check_limit
 from delayq.operations.topics.group_read import MAX_POLLED
 from delayq.operations.topics.read import records
 from delayq.operations.topics.topic_context import TopicContext, check_deliveries
+from delayq.operations.watch import Watch
 from delayq.protocol.operation import Operation, execute
 from delayq.protocol.topic_commands import MAX_LOOKED_AFTER
 
@@ -61,12 +63,14 @@ def reclaim_page(
     most: int | None,
     places: dict[int, str],
     done: Reclaimed,
+    watch: Watch | None = None,
 ) -> Operation[None]:
     """Reclaim a page, with one call a shard, and add to the result.
 
     Args:
         places: the shards that are left, each with the id after which to continue. If empty, it begins with all of
             them. It is updated.
+        watch: of a consumer that does this regularly; None for any other caller.
     """
     idle, shards = milliseconds(ack_timeout, "ack_timeout"), (yield from context.opened())
     if not places:  # start with another shard each time, so that a failing one does not block the others for ever
@@ -81,7 +85,12 @@ def reclaim_page(
             continue
         scripts = shards[number]
         try:
-            found = yield from execute(scripts.reclaim(group, consumer, idle, after, limit, most))
+            shard, asked = scripts.keys.stream, lease_now()
+            by = watch.by(shard) if watch else ""
+            call = scripts.reclaim(group, consumer, idle, after, limit, most, by, watch is not None)
+            found = yield from execute(call)
+            if watch:
+                watch.heard(shard, asked, found.now_ms, found.grace_ms)
         except DelayqError as error:  # return the records already taken
             done.trouble = error
             if context.outlives(error):

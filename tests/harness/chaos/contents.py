@@ -7,7 +7,7 @@ from typing import Any
 from delayq import Queue
 
 # The timer, the list of consumers, and the samples of each minute: idle consumers write these all the time.
-PASSING = (b":timer", b":bell", b":consumers", b":crew", b":samples:minute", b":samples:ten")
+PASSING = (b":timer", b":watch", b":bell", b":consumers", b":crew", b":samples:minute", b":samples:ten")
 READERS = {
     b"string": lambda client, key: client.get(key),
     b"hash": lambda client, key: client.hgetall(key),

@@ -31,6 +31,7 @@ LASTING = (
     b":meta",
     b":stats",
     b":timer",
+    b":watch",
     b":bell",
     b":rate",
     b":consumers",

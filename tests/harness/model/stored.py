@@ -24,7 +24,7 @@ ZSETS = (*STATES, "armed")
 HASHES = ("attempts", "errors", "reasons", "stats", "meta")
 
 NOTED = (
-    *(b":consumers", b":crew", b":samples:minute", b":samples:ten", b":timer"),
+    *(b":consumers", b":crew", b":samples:minute", b":samples:ten", b":timer", b":watch"),
     *(b":rate", b":replaced", b":slots", b":waiting", b":parked"),
     *(b":meta", b":stats", b":events"),
 )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Any
 
 from delayq.errors import StaleReceipt
 from delayq.model import outcome as oc
+from tests.harness.model.watched import Watched
 from tests.harness.simulation.fibers import Process
 from tests.harness.simulation.lives import Life, Lives, Violation
 from tests.harness.simulation.promptness import Promptness
@@ -19,6 +21,7 @@ class Follower:
         self._schedule = schedule
         self._lives = lives
         self._promptness = promptness
+        self._watches: dict[str, Watched] = defaultdict(Watched)
         self._claims: dict[tuple[str, str], dict[str, list[Any]]] = {}  # replies by name, for a shard and a run
 
     def saw(self, process: Process, shard: str, name: str, argv: tuple[Any, ...], reply: Any) -> None:
@@ -31,10 +34,6 @@ class Follower:
         follow = getattr(self, f"_{name}", None)
         if follow is not None:
             follow(process, shard, argv, reply)
-
-    def forget_claims(self, shard: str, name: str) -> None:
-        """Forget the replies to the claims of a run: their leases have ended, and the server keeps them no longer."""
-        self._claims.pop((shard, name[:16]), None)
 
     @property
     def _us(self) -> int:
@@ -145,14 +144,22 @@ class Follower:
         if life := self._ours(process, argv[1], argv[2], not isinstance(reply, StaleReceipt)):
             life.lease_end = reply * 1000 + int(life.receipt.split("-")[1])
 
-    def _unack_to_retry(self, _: Process, shard: str, __: tuple[Any, ...], reply: int) -> None:
+    def looked(self, shard: str) -> None:
+        """Note that an idle consumer has looked."""
+        self._watches[shard].look(self._ms, True)
+
+    def _unack_to_retry(self, _: Process, shard: str, argv: tuple[Any, ...], reply: list[int]) -> None:
+        watch = self._watches[shard]
+        ended, grace = watch.look(self._ms, argv[3] == 1)
+        if reply[1:3] != [self._ms, grace]:
+            raise Violation(f"the grace is {reply[2]} at {reply[1]}, and not {grace} at {self._ms}")
         running = [life for life in self._lives.present.values() if (life.state, life.shard) == ("running", shard)]
-        lost = [life for life in running if life.lease_end <= self._ms * 1000]
-        if len(lost) != reply:
-            raise Violation(f"{reply} deliveries were taken back, and not {lost}")
+        lost = [life for life in running if life.lease_end <= ended * 1000]
+        if len(lost) != reply[0]:
+            raise Violation(f"{reply[0]} deliveries were taken back, and not {lost}")
         for life in lost:
             assert life.holder is not None
-            self._promptness.check_recovery(life)
+            self._promptness.check_recovery(life, watch.counts(life.lease_end // 1000) * 1000)
             if not life.holder.had_trouble(life.handed, self._schedule.us):
                 raise Violation(f"{life.holder.name} has lost its lease of {life}, though nothing has happened to it")
             self._lives.wait(life, life.lease_end // 1000, counted=True)

@@ -25,9 +25,9 @@ class Promptness:
         """Check that no consumer was idle for long while a message was due."""
         self._check(f"{life.id} is handed out", life.due * 1000, idle=True)
 
-    def check_recovery(self, life: Life) -> None:
-        """Check that no consumer ignored an expired delivery for long."""
-        self._check(f"{life.id} is taken back", life.lease_end, idle=False)
+    def check_recovery(self, life: Life, ended_us: int) -> None:
+        """Check that no consumer ignored an expired delivery for long; `ended_us`: since when, with a grace, it is."""
+        self._check(f"{life.id} is taken back", max(life.lease_end, ended_us), idle=False)
 
     def pause(self, shard: str) -> None:
         """Note that nothing is handed out."""

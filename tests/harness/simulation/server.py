@@ -54,7 +54,6 @@ class Server:
         self._digests: dict[str, bytes] = {}
         self._garbage: dict[str, int] = {}
         self._loaded: set[str] = set()
-        self._claims: dict[str, tuple[str, int]] = {}  # key -> name of the last claim, expiry of its reply, us
 
     @property
     def shards(self) -> list[str]:
@@ -68,8 +67,7 @@ class Server:
     def execute(self, process: Process, call: Command[Any]) -> Any:
         """Run one call of a process; return the raw reply, or the server's error.
 
-        The timer and the replies to claims expire by the server's own clock. Here they are made to last, and the
-        replies expire by the clock of the simulation.
+        The timer expires by the server's own clock. Here it is made to last.
         """
         us = self._schedule.server_us
         now = f"{us // 1000}.{us % 1000:03}"
@@ -82,9 +80,15 @@ class Server:
             lasts = [Command(call.key, ("PERSIST", shard + "timer"), identity)] if name in TIMING else []
             reply = self._run(name, [asked, *lasts])[0]
             self.note(process, f"{name} {told(argv)} -> {told(reply)}")
+            if name == "poll_idle":
+                self._follower.looked(shard)
             return reply
         listed = [_first_ids(call.key, argv)] if name == "purge" else []
-        lasts = self._keep_claim(shard, str(args[10]), argv) if name == "ready_to_unack" and argv[4] else []
+        lasts = (
+            [Command(str(args[10]), ("EXPIRE", args[10], HOUR_S), identity)]
+            if name == "ready_to_unack" and argv[4]
+            else []
+        )
         replies = self._run(name, [*listed, asked, *lasts, invariants(shard)])
         reply, (wrong, digest, tokens, garbage) = replies[len(listed)], replies[-1]
         self.note(process, f"{name} {told(argv)} -> {told(reply)}  #{digest[:8].decode()}")
@@ -100,17 +104,6 @@ class Server:
         if tokens:
             self.on_token(shard + "bell")
         return reply
-
-    def _keep_claim(self, shard: str, key: str, argv: tuple[Any, ...]) -> list[Command[Any]]:
-        """Let the reply to the last claim of a consumer expire with its lease; return how the next one is kept."""
-        name, us = str(argv[4]), self._schedule.server_us
-        last, until = self._claims.get(key, ("", us))
-        if last and until <= us:
-            self._connection.run([Command(key, ("DEL", key), identity)])
-            self._follower.forget_claims(shard, last)
-        if until <= us or name > last or name[:16] != last[:16]:
-            self._claims[key] = name, us + int(argv[2]) * 1000
-        return [Command(key, ("EXPIRE", key, HOUR_S), identity)]
 
     def _run(self, name: str, calls: list[Command[Any]]) -> list[Any]:
         if name in self._loaded:

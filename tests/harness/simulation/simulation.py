@@ -29,6 +29,7 @@ LASTING = {
     "stats",
     "bell",
     "timer",
+    "watch",
     "consumers",
     "crew",
     "events",

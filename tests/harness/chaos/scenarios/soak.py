@@ -18,9 +18,10 @@ GROWTH = 1.01  # maximum growth of resident memory
 LONG_SECONDS = float(os.environ.get("DELAYQ_SOAK_SECONDS", "1200"))
 WARM_SHARE = 0.2  # share of the time for warming up: imports, pools, the first retries
 CONSUMERS = 2
-FIXED_KEYS = 18 + CONSUMERS
+FIXED_KEYS = 19 + CONSUMERS
 """All that this queue may have beside its messages, see delayq/protocol/queue_keys.py: six states, attempts, errors,
-reasons, cancelled, bell, timer, stats, meta, consumers, crew, two of samples; and for each consumer its last claim."""
+reasons, cancelled, bell, timer, watch, stats, meta, consumers, crew, two of samples; and for each consumer its last
+claim."""
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 

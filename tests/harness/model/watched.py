@@ -1,0 +1,34 @@
+"""How looks for ended leases are noted, in plain Python; `look` in lua/prelude.lua is the same in Lua."""
+
+from __future__ import annotations
+
+GAP_MS, GRACE_MS = 3000, 6000
+
+
+class Watched:
+    """The looks at one shard.
+
+    Attributes:
+        seen: when a consumer last looked, ms; 0 if none is at work.
+        start, end: of the last grace, ms.
+    """
+
+    def __init__(self) -> None:
+        self.seen = self.start = self.end = 0
+
+    def look(self, now: int, is_consumer: bool) -> tuple[int, int]:
+        """Return the time, ms, by which a lease must have ended to be taken back, and the rest of a grace, ms."""
+        seen, start, end = self.seen, self.start, self.end
+        if end > now + GRACE_MS:
+            start = end = 0
+        gap = now < seen or now > seen + GAP_MS
+        begins = seen > 0 and gap
+        if begins:
+            start, end = min(now, start if seen < end else seen), now + GRACE_MS
+        if begins or (is_consumer and now > seen + 200):
+            self.seen, self.start, self.end = now if is_consumer else 0, start, end
+        return (min(now, start) if now < end else now), max(0, end - now)
+
+    def counts(self, lease_end: int) -> int:
+        """Return when a lease counts as ended, ms."""
+        return max(lease_end, self.end) if lease_end > self.start else lease_end
