@@ -13,6 +13,7 @@
 local now = clock(ARGV[1])
 local since = paused(KEYS[1], now)
 if since and ARGV[3] == '1' then return 0 end
+redis.call('HDEL', KEYS[1], '') -- never a field: a server at its maxmemory refuses a script that begins with an HSETNX
 -- HSETNX, since administrators have the right to it and consumers do not.
 if redis.call('HSETNX', KEYS[1], 'paused', now) == 0 and not since then redis.call('HSET', KEYS[1], 'paused', now) end
 if ARGV[2] ~= '' then
