@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from delayq.log import log_of
 from delayq.model.delivery import Handed
+from delayq.model.interval import FALLBACK_MS
 from delayq.runtime.effects import Effects, WaitForWork
 from delayq.runtime.handler_pool import HandlerPool
 from delayq.runtime.outage_backoff import OutageBackoff
@@ -60,6 +61,7 @@ class Finishing(Protocol):
     def collect_outcomes(self) -> None: ...
     def on_outage(self) -> None: ...
     def settle(self) -> Effects[None]: ...
+    def report(self) -> Effects[None]: ...
 
 
 def finish(engine: Finishing, labeled: Any) -> Effects[None]:
@@ -79,7 +81,8 @@ def finish(engine: Finishing, labeled: Any) -> Effects[None]:
         if shutdown.is_late or not (engine.unfinished or engine.unsettled):
             break
         if not engine.unsettled:  # otherwise a try failed, and its pause is over: try again
-            yield WaitForWork(shutdown.deadline - time.monotonic())
+            yield from engine.report()
+            yield WaitForWork(min(shutdown.deadline - time.monotonic(), FALLBACK_MS / 1000))
     if engine.pool.interrupt() and not shutdown.at_once:
         end = time.monotonic() + INTERRUPTED_SECONDS
         while engine.unfinished and (left := end - time.monotonic()) > 0:

@@ -317,6 +317,10 @@ class TopicEngine:
             text = "handlers abandoned"
             self._log.warning(text, records=self.abandoned, ack_timeout=self._member.ack_timeout)
 
+    def report(self) -> Effects[None]:
+        """Do nothing: a group's list of consumers says when each was last seen."""
+        yield from ()
+
     def settle(self) -> Effects[None]:
         """Settle outcomes without taking records."""
         yield from self._exchange(0)

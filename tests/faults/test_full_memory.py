@@ -21,7 +21,7 @@ ACTIONS: dict[str, Callable[[Queue], object]] = {
     "bury": lambda queue: queue.dead.bury("waits"),
     "pause": lambda queue: queue.pause(),
     "pause for a time": lambda queue: queue.pause(60),
-    "resume": lambda queue: (queue.pause(), queue.resume()),
+    "resume": lambda queue: queue.resume(),
     "limit": lambda queue: queue.configure(concurrency=1),
     "requeue": lambda queue: queue.dead.requeue("dead"),
     "requeue all": lambda queue: queue.dead.requeue("all"),
