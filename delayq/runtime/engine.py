@@ -139,10 +139,7 @@ class ConsumerEngine(Generic[D]):
         Args:
             grace: returns how many seconds running handlers get at the end.
         """
-        while not self.shutdown.is_requested:
-            yield from self.outage.ride_out(self._turn(), self.on_outage)
-        self.shutdown.deadline = time.monotonic() + grace()
-        yield from self._finish()
+        yield from shutdown.run(self, self._turn, self._finish, grace, log.bind(queue=self._context.name))
 
     # -- the life of a message -------------------------------------------------------------------------------------
 

@@ -7,7 +7,6 @@ if there is nothing to do.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Sequence
 
 from delayq.errors import DelayqError
@@ -93,10 +92,7 @@ class TopicEngine:
             grace: returns how many seconds running handlers get at the end.
         """
         self.on_outage()  # records of an earlier run under this name are found in the same way
-        while not self.shutdown.is_requested:
-            yield from self.outage.ride_out(self._turn(), self.on_outage)
-        self.shutdown.deadline = time.monotonic() + grace()
-        yield from self._finish()
+        yield from shutdown.run(self, self._turn, self._finish, grace, self._log)
 
     def _turn(self) -> Effects[None]:
         self.collect_outcomes()

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from redis.cluster import RedisCluster
-from redis.exceptions import AskError, MovedError, RedisError
+from redis.exceptions import AskError, MovedError, RedisClusterException, RedisError
 
 from delayq.model.interval import FALLBACK_MS
 from delayq.transport.executor import Client
@@ -67,7 +67,7 @@ class BellListener:
             if self.fileno() == -1 or time.monotonic() < self._silent_until:
                 return
             self._connection.send_command(*self.words())
-        except RedisError as error:
+        except (RedisError, RedisClusterException) as error:  # the second: no node has the slot
             self.close()
             raise translate(error) from error
         self._listening, self._asked_at = True, time.monotonic()
