@@ -1,9 +1,17 @@
-"""The library's loggers: structlog's if the application has configured structlog, else the standard library's."""
+"""The library's loggers: structlog's if the application has configured structlog, else the standard library's.
+
+The processors and handlers are the application's. If one of them raises, only the line is lost.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
+import signal
+import sys
+import threading
+from functools import partial
 from typing import Any
 
 import structlog
@@ -21,8 +29,51 @@ class _Log:
             wrapper_class=structlog.stdlib.BoundLogger,
         )
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(structlog.get_logger(self._name) if structlog.is_configured() else self._standard, name)
+    def bind(self, **fields: Any) -> _Bound:
+        """Return a logger whose lines also have these fields."""
+        return _Bound(self, fields)
+
+    def __getattr__(self, method: str) -> Any:
+        return partial(self.write, method, {})
+
+    def write(self, method: str, fields: dict[str, Any], event: str, **more: Any) -> None:
+        """Write a line with a method of the logger."""
+        try:
+            logger = structlog.get_logger(self._name) if structlog.is_configured() else self._standard
+            getattr(logger.bind(**fields), method)(event, **more)
+        except BaseException as error:
+            if is_interrupt(error):
+                raise
+            with contextlib.suppress(Exception):
+                sys.stderr.write(f"delayq: log line lost, since logging raised {type(error).__name__}: {event}\n")
+
+
+class _Bound:
+    """A logger with fields."""
+
+    def __init__(self, log: _Log, fields: dict[str, Any]) -> None:
+        self._log = log
+        self._fields = fields
+
+    def bind(self, **fields: Any) -> _Bound:
+        """Return a logger whose lines also have these fields."""
+        return _Bound(self._log, self._fields | fields)
+
+    def __getattr__(self, method: str) -> Any:
+        return partial(self._log.write, method, self._fields)
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Whether an error may be Ctrl-C, which must end the program, and not something that a function has raised.
+
+    Python raises KeyboardInterrupt only in the main thread, and not while a consumer there handles the signals.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    return (
+        isinstance(error, KeyboardInterrupt)
+        and is_main
+        and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    )
 
 
 class _Quoted:
@@ -61,7 +112,7 @@ def _to_record(logger: object, method: str, event: EventDict) -> tuple[tuple[Any
 
 
 _OF_RECORDS = {"message", "asctime", *vars(logging.makeLogRecord({}))}  # logging refuses fields of these names
-_FRAMES = 4  # from the standard logger through structlog to the line in delayq
+_FRAMES = 5  # from the standard logger through structlog to the line in delayq
 
 log: Any = _Log("delayq")
 server_log: Any = _Log("delayq.server")

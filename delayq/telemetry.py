@@ -7,13 +7,15 @@ opentelemetry-api (``pip install 'delayq[otel]'``); without a configured SDK, no
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from time import time_ns
+from types import TracebackType
 from typing import Any, Protocol
 
 from msgspec.structs import replace
 
 from delayq import __version__
+from delayq.log import is_interrupt, log
 from delayq.model.delivery import Delivery, Outgoing
 from delayq.model.middleware import Middleware, Sending
 from delayq.model.outcome import error_text
@@ -63,8 +65,8 @@ class Telemetry:
 
     def instrument(self, queue: HasMiddleware) -> None:
         """Trace a queue and all that share its middleware; call it before making a `Consumer` or adding middleware."""
-        queue.middleware.around_send(self.sending)
-        queue.middleware.around_delivery(self.processing)
+        queue.middleware.around_send(lambda sending: _Harmless(self.sending(sending)))
+        queue.middleware.around_delivery(lambda message: _Harmless(self.processing(message)))
 
     @contextmanager
     def sending(self, sending: Sending) -> Iterator[None]:
@@ -141,6 +143,38 @@ class Telemetry:
                 span.set_attribute("error.type", error_type(error))
                 span.set_status(Status(StatusCode.ERROR, error_text(error)))
                 raise
+
+
+class _Harmless:
+    """A context manager whose own failure is logged, and changes nothing: exporters and propagators are the program's.
+
+    It swallows no error of its block.
+    """
+
+    def __init__(self, inner: AbstractContextManager[object]) -> None:
+        self._inner: AbstractContextManager[object] | None = inner
+
+    def __enter__(self) -> None:
+        try:
+            self._inner is not None and self._inner.__enter__()
+        except BaseException as error:  # noqa: BLE001  # it is the program's code
+            self._inner = None
+            _note_failure(error)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._inner is not None and self._inner.__exit__(kind, error, trace)
+        except BaseException as own:  # noqa: BLE001  # it is the program's code
+            if own is not error:
+                _note_failure(own)
+
+
+def _note_failure(error: BaseException) -> None:
+    if is_interrupt(error):
+        raise error
+    log.error("telemetry failed", error=error_text(error), exc_info=error)
 
 
 def _attributes(operation: str, queue: str) -> dict[str, str]:

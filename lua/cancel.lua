@@ -25,5 +25,6 @@ if #places > 0 then
   return 'cancelled'
 end
 if not redis.call('ZSCORE', KEYS[5], id) then return 'unknown' end
+redis.call('SREM', KEYS[10], '') -- never an id: a server at its maxmemory refuses a script that begins with a SADD
 redis.call('SADD', KEYS[10], id)
 return 'in_flight'

@@ -13,6 +13,7 @@
 local now = clock(ARGV[1])
 local since = paused(KEYS[1], now)
 if since and ARGV[3] == '1' then return 0 end
+redis.call('HDEL', KEYS[1], '') -- never a field: a server at its maxmemory refuses a script that begins with an HSET
 if ARGV[2] ~= '' then
   need(KEYS[1], 1)
   redis.call('HSET', KEYS[1], 'paused_until', now + ARGV[2]) -- first: a pause whose end is refused would last for ever

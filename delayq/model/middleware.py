@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any, TypeAlias, TypeVar
 
 from delayq.errors import InvalidInput, ReturnedFalse
-from delayq.log import log, log_of
+from delayq.log import is_interrupt, log, log_of
 from delayq.model.delivery import Delivery, Outgoing, SentMessage
 from delayq.model.message_info import MessageInfo
 from delayq.model.outcome import called, check_takes, is_coroutine_function
@@ -277,7 +277,9 @@ def _not_false(value: Any) -> Any:
 def _observe(line: Any, function: Callable[..., object], *arguments: Any) -> None:
     try:
         function(*arguments)
-    except Exception:  # noqa: BLE001  # it is the user's function
+    except BaseException as error:  # it is the user's function
+        if is_interrupt(error):
+            raise
         line.exception("middleware failed", function=name_of(function))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import sys
@@ -22,6 +23,7 @@ from delayq.errors import (
     UnreadableEnvelope,
     Verdict,
 )
+from delayq.log import is_interrupt
 from delayq.model.units import Seconds, delay_ms
 
 MAX_ERROR_CHARS = 2000
@@ -210,10 +212,17 @@ def _listed(then: Iterable[Any]) -> Iterable[Any]:
 
 
 def of_error(error: BaseException, message: Any) -> Outcome:
-    """Return the outcome of a message, or a record, whose handler raised `error`.
+    """Return the outcome of a message, or a record, whose handler raised `error`; never raises.
 
     An unreadable payload is a verdict on its own message only: a handler may also read those of others.
     """
+    try:
+        return _of_error(error, message)
+    except BaseException:  # noqa: BLE001  # the error's own code must not end a worker
+        return Failed(error=error_text(error), cause=error)
+
+
+def _of_error(error: BaseException, message: Any) -> Outcome:
     if isinstance(error, Reject):
         return Dead(error_text(getattr(error, "reason", None)) or "rejected", error_text(error))
     if isinstance(error, UnreadableEnvelope | PayloadMismatch) and message.is_unreadable:
@@ -230,7 +239,8 @@ def clear_frames(outcome: Outcome) -> None:
     They hold the payload. One of them holds the outcome, a cycle that would last until the garbage collector runs.
     """
     if isinstance(outcome, Failed) and outcome.cause is not None:
-        traceback.clear_frames(outcome.cause.__traceback__)
+        with contextlib.suppress(Exception):  # `__traceback__` may be anything
+            traceback.clear_frames(outcome.cause.__traceback__)
 
 
 def after(outcome: Outcome, error: DelayqError) -> Outcome:
@@ -261,7 +271,9 @@ def error_text(error: object) -> str:
         return ""
     try:
         text = f"{type(error).__name__}: {error}" if isinstance(error, BaseException) else str(error)
-    except Exception:  # noqa: BLE001  # a __str__ that raises must not take the consumer down
+    except BaseException as raised:  # a __str__ that raises must not take the consumer down
+        if is_interrupt(raised):
+            raise
         text = type(error).__name__
     # A lone surrogate, as in the name of a Latin-1 file, cannot be encoded as UTF-8.
     return text[:MAX_ERROR_CHARS].encode("utf-8", "backslashreplace").decode()[:MAX_ERROR_CHARS]

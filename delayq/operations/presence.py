@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from delayq.errors import DelayqError
+from delayq.errors import DelayqError, ServerUnreachable
 from delayq.log import log
 from delayq.model import consumer_info
 from delayq.model.interval import Interval
@@ -15,8 +15,8 @@ from delayq.protocol.command import Command
 from delayq.protocol.operation import Operation, unwrap
 from delayq.protocol.queue_commands import QueueCommands
 
-SECONDS = 10.0
-"""The shortest time between two reports of a consumer."""
+SECONDS = 9.5
+"""The shortest time between two reports of a consumer. An idle one looks once a second, so it reports every 10 s."""
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ def consumers(context: QueueContext) -> Operation[list[consumer_info.ConsumerInf
 
 
 class Presence:
-    """Reports every 10 s that a consumer is alive, unless its claims are refused.
+    """Reports every 10 s that a consumer is alive, unless its claims are refused: only its own timer says when.
 
     The report goes to the first shard that is available, as a consumer serves them all. It includes the queue's sample
     of the minute, on each shard. Nothing is written for a queue that is not recorded.
@@ -62,10 +62,16 @@ class Presence:
         """Return an operation; when a report is due, one that includes it for the consumer `name`."""
         return operation if self._is_served and self._interval.left() else self._noting(operation, name)
 
+    def report(self, name: str) -> Operation[None]:
+        """Report if it is time, in a round trip of its own: for a consumer that makes no other."""
+        if self._is_served and self._context.is_recorded and self._interval.due():
+            times = self._untold()
+            self._note(name, times, (yield self._calls(name, times)))
+
     def leave(self, name: str) -> Operation[None]:
         """Deregister the consumer, and report the remaining run times."""
         times = self._untold()
-        if self._has_appeared or (times and self._context.is_open):
+        if self._has_appeared or (times and self._context.is_recorded):
             first, shard = self._context.shards[0], self._shard()
             calls = [shard.deregister(name, times)]
             if shard is not first:
@@ -79,35 +85,39 @@ class Presence:
 
     def _noting(self, operation: Operation[T], name: str) -> Operation[T]:
         """Run an operation together with the report; it only gets its own replies and errors."""
-        context, noted = self._context, False
+        context, noted, is_lost = self._context, False, False
         try:
             calls = next(operation)
             while True:
                 note: list[Command[Any]] = []
-                opened = context.is_open
-                if self._is_served and opened and not noted:
+                recorded = context.is_recorded
+                if self._is_served and recorded and not noted:
                     times = self._untold()
-                    note.append(self._shard().heartbeat(name, self._describe(), times))
-                    note += [shard.sample(QueueStats.COUNTERS) for shard in context.shards]
+                    note = self._calls(name, times)
                 try:
                     replies = yield [*calls, *note]
                 except BaseException as error:  # noqa: BLE001  # it is the operation's to handle
+                    is_lost = True
                     calls = operation.throw(error)
                     continue
-                own = replies[: len(calls)]
+                own, is_lost = replies[: len(calls)], False
                 if note:
                     noted = True
                     self._interval.due()
                     self._note(name, times, replies[len(calls) :])
-                elif opened and not (own and all(map(context.outlives, own))):  # other shards may serve it
-                    self._is_served = not any(isinstance(each, DelayqError) for each in own)
+                elif recorded and not (own and all(map(context.outlives, own))):  # other shards may serve it
+                    self._is_served = not any(map(_refuses, own))
                 calls = operation.send(own)
         except StopIteration as stop:
-            self._is_served = context.is_open
+            self._is_served = context.is_recorded
             return stop.value  # type: ignore[no-any-return]  # what the generator returns
         except Exception:
-            self._is_served = False
+            self._is_served = self._is_served and not is_lost
             raise
+
+    def _calls(self, name: str, times: dict[int, int]) -> list[Command[Any]]:
+        samples = [shard.sample(QueueStats.COUNTERS) for shard in self._context.shards]
+        return [self._shard().heartbeat(name, self._describe(), times), *samples]
 
     def _untold(self) -> dict[int, int]:
         """Return the run times that were not reported yet; those of a report without a reply are sent again."""
@@ -123,3 +133,8 @@ class Presence:
         for error in replies:
             if isinstance(error, DelayqError):  # no message is affected
                 log.debug("consumer not recorded", queue=self._context.name, consumer=name, error=str(error))
+
+
+def _refuses(reply: Any) -> bool:
+    """Whether a reply is a refusal; that a shard is away says nothing about the others."""
+    return isinstance(reply, DelayqError) and not isinstance(reply, ServerUnreachable)

@@ -150,6 +150,11 @@ class QueueContext:
         self.undeclared = self._wishes
 
     @property
+    def is_recorded(self) -> bool:
+        """Whether Redis had recorded the queue when this was last checked, perhaps long ago."""
+        return self._recorded
+
+    @property
     def is_open(self) -> bool:
         """Whether Redis has recorded the queue, and this was checked within the last minute."""
         return self._recorded and time.monotonic() <= self._look_at

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
 from delayq.errors import DelayqError, InvalidInput, ServerError, StaleReceipt
-from delayq.log import log_of
+from delayq.log import is_interrupt, log_of
 from delayq.model import outcome as oc
 from delayq.model.backoff import DEFAULT_BACKOFF
 from delayq.model.delivery import Death, Delivery
@@ -116,7 +116,9 @@ def _settlements(
                     call = _settlement(context, context.shard(message.id), message, outcome)
                 except InvalidInput as error:
                     results[position] = error
-                except Exception as error:  # noqa: BLE001  # `then` contains the handler's objects
+                except BaseException as error:  # `then` contains the handler's objects
+                    if is_interrupt(error):
+                        raise
                     results[position] = InvalidInput(f"the messages in then= cannot be sent: {oc.error_text(error)}")
                 else:
                     yield call, [position]
@@ -168,7 +170,9 @@ def backoff_ms(context: QueueContext, attempt: int, cause: BaseException | None,
     """Return the wait before the retry after an attempt, ms; `said` is the message's log."""
     try:
         return delay_ms(context.backoff(attempt, cause), "backoff")
-    except Exception as error:  # noqa: BLE001  # it is the user's function, which must not block the message
+    except BaseException as error:  # it is the user's function, which must not block the message
+        if is_interrupt(error):
+            raise
         said.warning("backoff failed", error=oc.error_text(error))
         return delay_ms(DEFAULT_BACKOFF(attempt))
 

@@ -142,10 +142,7 @@ class ConsumerEngine(Generic[D]):
         Args:
             grace: returns how many seconds running handlers get at the end.
         """
-        while not self.shutdown.is_requested:
-            yield from self.outage.ride_out(self._turn(), self.on_outage)
-        self.shutdown.deadline = time.monotonic() + grace()
-        yield from self._finish()
+        yield from shutdown.run(self, self._turn, self._finish, grace, log.bind(queue=self._context.name))
 
     # -- the life of a message -------------------------------------------------------------------------------------
 
@@ -192,6 +189,8 @@ class ConsumerEngine(Generic[D]):
     def _settle_and_claim(self, limit: int | None) -> Effects[int]:
         context, settled = self._context, self.unsettled
         exchange = Exchange(settled=settle(context, settled))
+        if limit is None:
+            exchange = Exchange(settled=self._presence.beside(exchange.settled, self._name))
         keeps_up = limit is not None and self._upkeep.due()
         if keeps_up:
             exchange = exchange._replace(recovered=recover(context), garbage=garbage.find(context))
@@ -265,6 +264,13 @@ class ConsumerEngine(Generic[D]):
                 oc.clear_frames(outcome)
             else:
                 self.unsettled.append((message, outcome))
+
+    def report(self) -> Effects[None]:
+        """Report that this consumer lives, while it only waits for its handlers to end."""
+        try:
+            yield from self._presence.report(self._name)
+        except ServerError as error:
+            log.debug("consumer not recorded", queue=self._context.name, consumer=self._name, error=str(error))
 
     def settle(self) -> Effects[None]:
         """Settle outcomes without claiming."""
@@ -404,8 +410,8 @@ class ConsumerEngine(Generic[D]):
     def _sleeps_on(self) -> Effects[bool]:
         """Sleep again if no consumer has anything to do, which costs much less than a turn."""
         self._slept_in_peace = False
-        if self.shutdown.is_requested or self._cleanup.left() == 0:
-            return False
+        if self.shutdown.is_requested or self._cleanup.left() == 0 or not self._context.is_open:
+            return False  # a claim also checks the queue's record again
         watching = idle.poll_idle(self._context, self._name, FALLBACK_MS)
         sleep = yield from self._presence.beside(watching, self._name)
         if sleep.until <= time.monotonic():

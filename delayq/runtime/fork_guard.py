@@ -96,5 +96,5 @@ def _end(error: BaseException | None = None) -> NoReturn:
 def flush() -> None:
     """Flush the standard streams."""
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(AttributeError, OSError, ValueError):  # no stream, or nobody reads it any more
+        with contextlib.suppress(Exception):  # no stream, nobody reads it any more, or it is the handler's own
             stream.flush()

@@ -52,7 +52,7 @@ class GroupMember(NamedTuple):
             return outcome.delay_ms / 1000
         try:
             return delay_ms(self.backoff(record.deliveries, outcome.cause), "backoff") / 1000
-        except Exception as error:  # noqa: BLE001  # the user's function must not block the record
+        except BaseException as error:  # noqa: BLE001  # the user's function must not block the record
             log.warning(
                 "backoff failed",
                 group=self.group,

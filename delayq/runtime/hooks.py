@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from delayq.errors import InvalidInput, StartFailed
-from delayq.log import log
+from delayq.log import is_interrupt, log
 from delayq.model import outcome as oc
 from delayq.model.delivery import Delivery
 from delayq.model.message_info import MessageInfo, death_of
@@ -55,8 +56,9 @@ class Hooks(NamedTuple):
         for function in self.starts:
             try:
                 yield Call(function, consumer)
-            except Exception as error:
-                log.exception("on_start function failed", function=name_of(function))
+            except HookFailed as failed:
+                error = failed.error
+                log.error("on_start function failed", function=name_of(function), exc_info=error)
                 text = f"on_start function {name_of(function)} failed, so the consumer did not start"
                 raise StartFailed(f"{text}: {oc.error_text(error)}") from error
 
@@ -65,8 +67,8 @@ class Hooks(NamedTuple):
         for function in self.stops:
             try:
                 yield Call(function, consumer)
-            except Exception:  # noqa: BLE001  # it is the user's function
-                log.exception("on_stop function failed", function=name_of(function))
+            except HookFailed as failed:
+                log.error("on_stop function failed", function=name_of(function), exc_info=failed.error)
 
 
 class Deaths:
@@ -97,17 +99,60 @@ def tell_dead(functions: Sequence[Callable[[Any], object]], dead: Iterable[Messa
         for function in functions:
             try:
                 yield Call(function, info)
-            except Exception:  # noqa: BLE001  # it is the user's function
+            except HookFailed as failed:
                 line = log.bind(queue=info.queue, id=info.id)
-                line.exception("on_dead function failed", function=name_of(function))
+                line.error("on_dead function failed", function=name_of(function), exc_info=failed.error)
 
 
-def call(effect: Call) -> object:
-    """Perform a hook's call."""
-    return effect()
+class HookFailed(Exception):  # it carries the error
+    """One of the user's functions has raised `error`, which may be anything: SystemExit must end no consumer."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__()
+        self.error = error
 
 
-async def call_async(effect: Call) -> object:
-    """Perform a hook's call, and await it if it is async."""
-    returned = effect()
-    return await returned if inspect.isawaitable(returned) else returned
+def call(effect: Call) -> None:
+    """Perform a hook's call; raises HookFailed."""
+    try:
+        effect()
+    except BaseException as error:
+        if is_interrupt(error):
+            raise
+        raise HookFailed(error) from error
+
+
+async def call_async(effect: Call) -> None:
+    """Perform a hook's call, and await it if it is async; raises HookFailed.
+
+    A cancel of the caller cancels the hook. A CancelledError that the hook raises itself is its own failure: therefore
+    it runs in a task.
+    """
+    try:
+        returned = effect()
+    except BaseException as error:
+        if is_interrupt(error):
+            raise
+        raise HookFailed(error) from error
+    if not inspect.isawaitable(returned):
+        return
+    task = asyncio.create_task(_error_of(returned), name="delayq-hook")
+    try:
+        await asyncio.wait({task})
+    except asyncio.CancelledError:
+        task.cancel()
+        raise
+    raised = asyncio.CancelledError() if task.cancelled() else task.result()
+    if raised is not None:
+        raise HookFailed(raised) from raised
+
+
+async def _error_of(awaitable: Awaitable[object]) -> BaseException | None:
+    """Return what a hook raises: a task that raises SystemExit would end its event loop."""
+    try:
+        await awaitable
+    except BaseException as error:
+        if is_interrupt(error):
+            raise
+        return error
+    return None

@@ -63,7 +63,7 @@ class Lifecycle:
         self._current: ConsumerRun | None = None
         self._this_grace: float | None = None  # of `stop`, for the current run
         self._thread: threading.Thread | None = None
-        self._error: Exception | None = None
+        self._error: BaseException | None = None
         self._handled = self._failed = 0  # in earlier runs
         self.abandoned = 0
 
@@ -187,7 +187,7 @@ class Lifecycle:
     def _consume_apart(self, run: ConsumerRun) -> None:
         try:
             self._consume(run)
-        except Exception as error:  # noqa: BLE001  # `stop` raises it
+        except BaseException as error:  # noqa: BLE001  # `stop` raises it
             log.error("consumer failed", **self._labels, error=repr(error))
             self._error = error
         finally:

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from delayq.errors import InvalidInput
 from delayq.log import log
 from delayq.model.units import Seconds, milliseconds
+from delayq.runtime.ended_async import Ended, caught
 from delayq.runtime.hooks import Hooks, call_async
 from delayq.runtime.signals_async import watched
 from delayq.transport import trampoline
@@ -53,7 +54,7 @@ class Lifecycle:
         self._grace = milliseconds(shutdown_timeout, "shutdown_timeout") / 1000
         self._current: ConsumerRun | None = None
         self._this_grace: float | None = None  # of `stop`, for the current run
-        self._task: asyncio.Task[int] | None = None
+        self._task: asyncio.Task[Ended] | None = None
         self._handled = self._failed = 0  # in earlier runs
         self.abandoned = 0
 
@@ -100,7 +101,7 @@ class Lifecycle:
             StartFailed: a `Middleware.on_start` function failed.
         """
         run = await self._new_run()
-        self._task = asyncio.create_task(self._consume_apart(run), name="delayq-consumer")
+        self._task = asyncio.create_task(caught(self._consume_apart(run)), name="delayq-consumer")
         self._task.add_done_callback(self._tell)
 
     async def stop(self, timeout: Seconds | None = None) -> None:  # noqa: ASYNC109  # it ends in good order, without a cancel
@@ -124,7 +125,7 @@ class Lifecycle:
             await asyncio.wait({task})
             self._task = None
             if not task.cancelled():
-                task.result()
+                task.result().result()
 
     def take_signal(self) -> None:
         """Act as on SIGTERM or SIGINT: end `run` soon; the second time at once, leaving messages to their leases.
@@ -167,9 +168,9 @@ class Lifecycle:
 
     async def _consume(self, run: ConsumerRun) -> int:
         log.info("consumer started", **self._labels, concurrency=self._concurrency)
-        task = asyncio.create_task(self._make(run), name="delayq-loop")
+        task = asyncio.create_task(caught(self._make(run)), name="delayq-loop")
         try:
-            return await asyncio.shield(task)
+            return (await asyncio.shield(task)).result()
         except asyncio.CancelledError:
             while not task.done():  # another cancel means that it must end at once
                 run.stop(hurry=True)
@@ -184,9 +185,9 @@ class Lifecycle:
             self._current = None
             log.info("consumer stopped", **self._labels, handled=run.handled)
 
-    def _tell(self, ended: asyncio.Task[int]) -> None:
+    def _tell(self, ended: asyncio.Task[Ended]) -> None:
         """Log the error of a task, which nobody may await."""
-        error = None if ended.cancelled() else ended.exception()
+        error = None if ended.cancelled() else ended.result().error
         if error is not None:
             log.error("consumer failed", **self._labels, error=repr(error))
 

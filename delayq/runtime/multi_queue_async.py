@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from delayq.runtime.driver_async import Driver, WakeSignal
+from delayq.runtime.ended_async import Ended, caught
 from delayq.runtime.fair_dispatch import FairDispatcher, QueueLane
 from delayq.runtime.task_pool import TaskPool
 
@@ -95,13 +96,14 @@ class MultiQueueRun:
         Raises:
             Exception: the error that ended the run of one queue, and so the others.
         """
-        runs = [asyncio.create_task(driver.run(grace), name="delayq-queue-loop") for driver in self._drivers]
+        runs = [asyncio.create_task(caught(driver.run(grace)), name="delayq-queue-loop") for driver in self._drivers]
         for run in runs:
             run.add_done_callback(lambda _: self.stop())  # a run that ends by itself has failed
         await self._ended(runs)
         for result in await asyncio.gather(*runs, return_exceptions=True):
             if isinstance(result, BaseException):
                 raise result
+            result.result()
         if self._cancelled is not None:
             raise self._cancelled
         return self.handled
@@ -122,7 +124,7 @@ class MultiQueueRun:
         for driver in self._drivers:
             driver.stop(at_once, hurry, by_signal)
 
-    async def _ended(self, runs: Sequence[asyncio.Task[int]]) -> None:
+    async def _ended(self, runs: Sequence[asyncio.Task[Ended]]) -> None:
         """Wait until all have ended; a cancel hurries them, as with one queue."""
         while not all(run.done() for run in runs):
             try:

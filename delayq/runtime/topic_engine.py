@@ -99,10 +99,7 @@ class TopicEngine:
             grace: returns how many seconds running handlers get at the end.
         """
         self._list_own()  # from an earlier run under this name
-        while not self.shutdown.is_requested:
-            yield from self.outage.ride_out(self._turn(), self.on_outage)
-        self.shutdown.deadline = time.monotonic() + grace()
-        yield from self._finish()
+        yield from shutdown.run(self, self._turn, self._finish, grace, self._log)
 
     def _turn(self) -> Effects[None]:
         self.collect_outcomes()
@@ -362,6 +359,10 @@ class TopicEngine:
         if self.abandoned:
             text = "handlers abandoned"
             self._log.warning(text, records=self.abandoned, ack_timeout=self._member.ack_timeout)
+
+    def report(self) -> Effects[None]:
+        """Do nothing: a group's list of consumers says when each was last seen."""
+        yield from ()
 
     def settle(self) -> Effects[None]:
         """Settle outcomes without taking records."""

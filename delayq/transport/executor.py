@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, TypeVar
 from redis import Redis
 from redis.client import NEVER_DECODE
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import ReadOnlyError, RedisError, ResponseError
+from redis.exceptions import ReadOnlyError, RedisClusterException, RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from delayq.errors import ServerUnreachable
@@ -141,7 +141,7 @@ class Executor:
             for result in results:
                 if isinstance(result, RedisError):
                     return self._mended(client, calls, plain, repeat, results)
-        except RedisError as error:
+        except (RedisError, RedisClusterException) as error:
             self._script_cache.forget()
             raise translate(error) from error
         except BaseException as error:

@@ -154,7 +154,7 @@ class Executor:
                         again = [error] * len(missing)  # keep the others' results, which may be handed-out messages
                     for i, result in zip(missing, again, strict=True):
                         results[i] = result
-        except RedisError as error:
+        except (RedisError, RedisClusterException) as error:
             self._script_cache.forget()
             heed_cancels(asked)
             raise translate(error) from error

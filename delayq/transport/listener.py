@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from redis.cluster import RedisCluster
-from redis.exceptions import AskError, MovedError, RedisError
+from redis.exceptions import AskError, MovedError, RedisClusterException, RedisError
 
 from delayq.errors import ServerError
 from delayq.model.interval import FALLBACK_MS
@@ -74,7 +74,7 @@ class BellListener:
                 return
             self._connection.send_command(*self.words())
             self._listening, self._asked_at = True, time.monotonic()
-        except RedisError as error:
+        except (RedisError, RedisClusterException) as error:  # the second: no node has the slot
             self.close()
             raise translate(error) from error
         except BaseException:

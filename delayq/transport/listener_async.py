@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from redis.asyncio.cluster import RedisCluster
-from redis.exceptions import AskError, MovedError, RedisError
+from redis.exceptions import AskError, MovedError, RedisClusterException, RedisError
 
 from delayq.errors import ServerError
 from delayq.model.interval import FALLBACK_MS
@@ -67,7 +67,7 @@ class BellListener:
             if not self.cannot_block:
                 await self._connection.send_command(*self.words())
             heed_cancels(asked)
-        except RedisError as error:
+        except (RedisError, RedisClusterException) as error:  # the second: no node has the slot
             await self.close()
             heed_cancels(asked)
             raise translate(error) from error

@@ -9,6 +9,7 @@
 -- Returns  1; 0 when there was no such group
 -- Cost     O(unacked)
 if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
+acknowledge_nothing(KEYS[1], ARGV[1])
 local gone = redis.call('XGROUP', 'DESTROY', KEYS[1], ARGV[1])
 redis.call('UNLINK', KEYS[2], KEYS[3], KEYS[4])
 return gone

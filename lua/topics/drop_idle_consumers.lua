@@ -18,6 +18,7 @@ for _, info in ipairs(members) do
   local member = as_table(info)
   local gone = member.pending == 0 and member.idle >= tonumber(ARGV[2]) and string.find(member.name, ARGV[3])
   if gone and removed < tonumber(ARGV[4]) then
+    acknowledge_nothing(KEYS[1], ARGV[1])
     redis.call('XGROUP', 'DELCONSUMER', KEYS[1], ARGV[1], member.name)
     removed = removed + 1
   end

@@ -9,6 +9,7 @@
 -- Errors   GROUP    the group to move does not exist
 -- Cost     O(1); O(groups) on a server without memory
 if ARGV[3] == '1' then
+  acknowledge_nothing(KEYS[1], ARGV[1])
   local moved = redis.pcall('XGROUP', 'SETID', KEYS[1], ARGV[1], ARGV[2])
   return moved.err and no_group(moved, KEYS[1], ARGV[1]) or 0
 end

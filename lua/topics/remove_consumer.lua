@@ -26,5 +26,6 @@ for _, row in ipairs(rows) do -- JUSTID counts no delivery
   if hold(KEYS[1], KEYS[2], group, heir, row[1], 'JUSTID') then moved = moved + 1 end
 end
 if #rows == tonumber(ARGV[4]) then return {moved, 0} end
+acknowledge_nothing(KEYS[1], group)
 redis.call('XGROUP', 'DELCONSUMER', KEYS[1], group, consumer)
 return {moved, 1}

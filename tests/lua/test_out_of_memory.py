@@ -16,7 +16,6 @@ REFUSED = {
     "reconcile_stats",
     "edit",
     "open_queue",
-    "pause",
     "repair",
     "replace",
 }  # nothing waits for these
@@ -79,6 +78,23 @@ def test_gap_in_the_looks_for_ended_leases_is_noted(full):
     full.unack_to_retry(is_consumer=True)
     assert full.state()["watch"] == f"{NOW + LEASE} {NOW} {NOW + LEASE + 6000}"
     assert list(full.state()["unack"]) == ["u"]
+
+
+@pytest.mark.parametrize("message_id", ["p", "r1", "t", "d"])
+def test_waiting_message_is_cancelled(full, message_id):
+    assert full.cancel(message_id) == "cancelled"
+
+
+def test_running_message_is_cancelled(full):
+    assert full.cancel("u") == "in_flight"
+    assert full.state()["cancelled"] == {"u", "withdrawn"}
+
+
+def test_pause_begins_changes_its_end_and_ends(full):
+    assert full.pause() == 1
+    assert full.pause(9000) == 0
+    assert full.state()["meta"]["paused_until"] == str(NOW + 9000)
+    assert full.resume() == 1
 
 
 def test_claim_without_room_still_works(full):

@@ -95,3 +95,30 @@ def stored(client: redis.Redis, keys: TopicKeys) -> list[Any]:
     rows = client.xpending_range(keys.stream, "g", "-", "+", 10) if any(each["name"] == b"g" for each in groups) else []
     contents += [(row["message_id"], row["consumer"], row["times_delivered"]) for row in rows]
     return contents
+
+
+STORES = {"publish", "publish_later", "make_group"}
+
+
+@pytest.mark.parametrize("name", sorted(CALLS.keys() - STORES))
+def test_script_that_stores_nothing_new_works_while_memory_is_full(any_client: redis.Redis, name: str):
+    keys = TopicKeys.of_topic("delayq", "t")
+    given(any_client, keys)
+    call = CALLS[name](TopicCommands(keys))
+    any_client.config_set("maxmemory", 1)
+    try:
+        call.read(any_client.execute_command(*call.words(whole=True)))
+    finally:
+        any_client.config_set("maxmemory", 0)
+
+
+def test_group_is_moved_while_memory_is_full(any_client: redis.Redis):
+    keys = TopicKeys.of_topic("delayq", "t")
+    given(any_client, keys)
+    call = TopicCommands(keys).make_group("g", "5-0", move=True)
+    any_client.config_set("maxmemory", 1)
+    try:
+        call.read(any_client.execute_command(*call.words(whole=True)))
+    finally:
+        any_client.config_set("maxmemory", 0)
+    assert any_client.xinfo_groups(keys.stream)[0]["last-delivered-id"] == b"5-0"

@@ -26,7 +26,7 @@ def settle(context: TopicContext, group: str, consumer: str, settled: Settled) -
     results: list[bool | DelayqError] = [True] * len(settled)
     calls: list[Command[int]] = []
     targets: list[Sequence[int]] = []
-    for number, scripts in enumerate((yield from context.opened())):
+    for number, scripts in enumerate((yield from context.known())):
         ours = [position for position, (record, _) in enumerate(settled) if record.shard == number]
         done = [position for position in ours if isinstance(settled[position][1], oc.Done)]
         for part in cut(done, MAX_RECORDS):
@@ -103,7 +103,7 @@ def hand_back(
         records: each with whether its last delivery counts, because it failed.
     """
     calls: list[Command[list[int]]] = []
-    for number, scripts in enumerate((yield from context.opened())):
+    for number, scripts in enumerate((yield from context.known())):
         pairs = [(record.id, begun) for record, begun in records if record.shard == number]
         calls += [scripts.hand_back(group, consumer, keeper, part) for part in cut(pairs, MAX_LOOKED_AFTER)]
     for reply in (yield calls) if calls else ():
@@ -113,7 +113,7 @@ def hand_back(
 
 def leave(context: TopicContext, group: str, consumer: str) -> Operation[None]:
     """Remove a consumer from a group, if it holds nothing."""
-    for reply in (yield [scripts.remove_consumer(group, consumer, "") for scripts in (yield from context.opened())]):
+    for reply in (yield [scripts.remove_consumer(group, consumer, "") for scripts in (yield from context.known())]):
         if not (isinstance(reply, TopicError) or context.outlives(reply)):  # it still holds records, or is already gone
             unwrap(reply)
 

@@ -113,6 +113,13 @@ class TopicContext:
         """Whether an error means that one of several shards is unavailable, while the others may be served."""
         return len(self.shards) > 1 and isinstance(error, ServerNotReady | ServerUnreachable)
 
+    def known(self) -> Operation[list[TopicCommands]]:
+        """Return the shards as the last check found them, however long ago it was: for records that are in hand.
+
+        What handlers have done is settled even if the topic's record no longer fits this client.
+        """
+        return self.shards if self._recorded else (yield from self.opened())
+
     def shard_for(self, key: str | None) -> TopicCommands:
         """Return the shard for a record: by its key, so that records with one key keep their order, or else in turn."""
         if len(self.shards) == 1:

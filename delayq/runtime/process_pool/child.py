@@ -109,7 +109,7 @@ def _run(handle: Callable[[Any], Any], message: Message) -> bytes:
         trace, cause, outcome = _trace(outcome.cause), _packed(outcome.cause), replace(outcome, cause=None)
     try:
         return pickle.dumps((DONE, pickle.dumps(outcome), trace, cause))
-    except Exception as error:  # noqa: BLE001  # follow-up messages may hold any objects
+    except BaseException as error:  # noqa: BLE001  # follow-up messages may hold any objects
         text = f"what the handler returned cannot be sent out of its process: {oc.error_text(error)}"
         return pickle.dumps((DONE, pickle.dumps(oc.Failed(error=text)), None, None))
 
@@ -141,12 +141,12 @@ def _packed(error: BaseException) -> bytes | None:
     try:
         packed = pickle.dumps(error)
         return packed if len(packed) <= MAX_CAUSE else None
-    except Exception:  # noqa: BLE001  # it may hold any objects
+    except BaseException:  # noqa: BLE001  # it may hold any objects
         return None
 
 
 def _trace(error: BaseException) -> str:
     try:
         return "".join(traceback.format_exception(error))[-MAX_TRACE:]
-    except Exception:  # noqa: BLE001  # an error whose __str__ raises
+    except BaseException:  # noqa: BLE001  # an error whose __str__ raises
         return oc.error_text(error)

@@ -171,7 +171,7 @@ class WorkerProcess:
             self._ask(request, message, pickle.loads(packed))
         except DelayqError as error:
             return pickle.dumps((None, error))
-        except Exception as error:  # noqa: BLE001  # such as a class of the handler that cannot be imported here
+        except BaseException as error:  # noqa: BLE001  # such as a class of the handler that cannot be imported here
             return pickle.dumps((None, InvalidInput(f"not done: {oc.error_text(error)}")))
         return pickle.dumps(((round(message.lease_until.timestamp() * 1000), message.held_until), None))
 
@@ -199,7 +199,7 @@ class WorkerProcess:
 def _outcome(packed: bytes, trace: str | None, packed_cause: bytes | None) -> oc.Outcome:
     try:
         outcome: oc.Outcome = pickle.loads(packed)
-    except Exception as error:  # noqa: BLE001  # such as a class of the handler that cannot be imported here
+    except BaseException as error:  # noqa: BLE001  # such as a class of the handler that cannot be imported here
         return oc.Failed(error=f"what the handler returned cannot be read outside its process: {oc.error_text(error)}")
     if isinstance(outcome, oc.Failed) and trace is not None:
         return replace(outcome, cause=_cause(RemoteTraceback(trace), packed_cause))
@@ -210,7 +210,7 @@ def _cause(traceback: RemoteTraceback, packed: bytes | None) -> BaseException:
     """Return the handler's exception, or only its traceback if the exception cannot be unpickled here."""
     try:
         cause = pickle.loads(packed or b"")
-    except Exception:  # noqa: BLE001  # a class that cannot be imported here, or whose arguments differ from its args
+    except BaseException:  # noqa: BLE001  # a class that cannot be imported here, or whose arguments differ from its args
         return traceback
     if not isinstance(cause, BaseException):
         return traceback

@@ -195,7 +195,7 @@ class ProcessPool(Generic[D]):
                 self._tell(error, wait)
                 self._over.wait(wait)
                 wait = min(LONGEST_WAIT, wait * 2)
-            except Exception as error:  # noqa: BLE001  # any error: without this thread, the run would never end
+            except BaseException as error:  # noqa: BLE001  # any error: without this thread, the run would never end
                 self._end_run(oc.error_text(error), error)
                 return
             finally:
