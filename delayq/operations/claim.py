@@ -19,7 +19,7 @@ from delayq.operations.open_messages import open_messages
 from delayq.operations.queue_context import QueueContext
 from delayq.protocol.command import Command
 from delayq.protocol.operation import Operation, unwrap
-from delayq.protocol.queue_commands import MAX_IDS, QueueCommands
+from delayq.protocol.queue_commands import MAX_IDS, MAX_MOVED, QueueCommands
 from delayq.protocol.replies import Claimed
 
 D = TypeVar("D", bound=Delivery)
@@ -219,6 +219,8 @@ def _hand_out(
     else:
         (*before, reply), envelopes = (yield calls), None
     found = asking.answered(reply)
+    if recovering and isinstance(before[0], int):
+        context.leases_lost += before[0]
     is_empty = asking.takes_some and isinstance(found, Claimed) and not (found.ids or found.held)
     if is_empty and any(isinstance(each, int) and each > 0 for each in before):
         # A server that lost the promote script but not the claim script has claimed before it promoted.
@@ -261,15 +263,19 @@ def recover(context: QueueContext) -> Operation[int | None]:
     """Take back a bounded number of deliveries whose lease ran out, on all shards.
 
     Returns:
-        how many; None if a shard refused.
+        how many, at least MAX_MOVED if there is more to do at once; None if a shard refused.
     """
     shards = yield from context.opened()
     results = yield [scripts.unack_to_retry() for scripts in shards]
     for error in results:
         if isinstance(error, DelayqError) and not isinstance(error, ServerUnreachable):  # an outage is logged elsewhere
             log.error("recovery failed", queue=context.name, error=str(error))
+    lost = sum(each for each in results if isinstance(each, int))
+    context.leases_lost += lost
     yield from key_slots.look_through(context)
-    return None if any(isinstance(each, DelayqError) for each in results) else sum(results)
+    if any(isinstance(each, DelayqError) for each in results):
+        return None
+    return max(lost, MAX_MOVED) if key_slots.is_behind(context) else lost
 
 
 def _rotated(shards: list[QueueCommands], context: QueueContext) -> list[QueueCommands]:
