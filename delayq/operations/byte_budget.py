@@ -56,6 +56,10 @@ class ByteBudget:
             return self._most
         return max(1, min(self._most, int(self.rate * lease_ms / 1000 * LEASE_SHARE)))
 
+    def is_for_lua(self, count: int, most_bytes: int) -> bool:
+        """Whether so many messages seem small enough to pass through a script, or nothing is known of their size."""
+        return self._is_guess or count * self.mean_bytes <= min(LUA_BYTES, most_bytes)
+
     def count(self, lease_ms: int) -> int:
         """Return how many messages to claim for one round trip, 1 or more."""
         return max(1, int(self.most_bytes(lease_ms) / self.mean_bytes))

@@ -20,7 +20,7 @@ from delayq.operations.queue_context import QueueContext
 from delayq.protocol.command import Command
 from delayq.protocol.late_reply import Silent, Unanswered
 from delayq.protocol.operation import Operation, unwrap
-from delayq.protocol.queue_commands import MAX_IDS, QueueCommands
+from delayq.protocol.queue_commands import MAX_IDS, MAX_MOVED, QueueCommands
 from delayq.protocol.replies import Claimed
 
 D = TypeVar("D", bound=Delivery)
@@ -293,6 +293,8 @@ def _hand_out(
     else:
         (*before, reply), envelopes = (yield calls), None
     found = asking.answered(reply)
+    if recovering and isinstance(before[0], int):
+        context.leases_lost += before[0]
     is_empty = asking.takes_some and isinstance(found, Claimed) and not (found.ids or found.held)
     if is_empty and any(isinstance(each, int) and each > 0 for each in before):
         # A server that lost the promote script but not the claim script has claimed before it promoted.
@@ -315,7 +317,7 @@ def recover(context: QueueContext) -> Operation[int | None]:
     """Take back a bounded number of deliveries whose lease ran out, on all shards.
 
     Returns:
-        how many; None if a shard refused.
+        how many, at least MAX_MOVED if there is more to do at once; None if a shard refused.
     """
     shards = yield from context.opened()
     results = yield [context.watch.look(scripts, is_consumer=True) for scripts in shards]
@@ -323,8 +325,12 @@ def recover(context: QueueContext) -> Operation[int | None]:
         is_logged = isinstance(error, ServerUnreachable) or context.outlives(error)  # as an outage, by claims
         if isinstance(error, DelayqError) and not is_logged:
             log.error("recovery failed", queue=context.name, error=str(error))
+    lost = sum(each for each in results if isinstance(each, int))
+    context.leases_lost += lost
     yield from key_slots.look_through(context)
-    return None if any(isinstance(each, DelayqError) for each in results) else sum(results)
+    if any(isinstance(each, DelayqError) for each in results):
+        return None
+    return max(lost, MAX_MOVED) if key_slots.is_behind(context) else lost
 
 
 def _rotated(shards: list[QueueCommands], context: QueueContext) -> list[QueueCommands]:

@@ -9,7 +9,7 @@ from delayq.errors import DelayqError, InvalidInput, ServerUnreachable
 from delayq.log import log, log_of
 from delayq.model import outcome as oc
 from delayq.model.delivery import Delivery
-from delayq.operations.queue_context import QueueContext
+from delayq.operations.queue_context import QueueContext, time_call
 from delayq.protocol.command import Command
 from delayq.protocol.operation import Operation, execute, unwrap
 from delayq.protocol.queue_commands import MAX_MOVED
@@ -19,6 +19,7 @@ MAX_KEY_BYTES = 256
 
 
 WAITING_AT_ONCE, SLOTS_AT_ONCE = 20, 5  # keys that each consumer checks a second
+HASTE_AT_ONCE = 100  # keys with waiting messages in a call, while slots are known to be held in vain
 
 
 def key_of(choose: Callable[[Any], Any], message: Delivery) -> str | None:
@@ -85,25 +86,48 @@ def let_go(context: QueueContext) -> Operation[None]:
         log.warning("key-limited messages delayed", queue=context.name, error=str(error))
 
 
+def is_behind(context: QueueContext) -> bool:
+    """Whether the rest of the keys should be checked at once."""
+    return context.checks_keys_in_haste
+
+
 def look_through(context: QueueContext) -> Operation[None]:
     """Free slots that are held in vain, and release messages that wait although there is room.
 
     Slots are lost when a consumer dies, and when a message with a reserved slot is cancelled. Each call checks a few
-    keys and continues where the last call stopped.
+    keys and continues where the last call stopped. After leases have ended, all keys with waiting messages are checked
+    once, in larger pages and without a pause: a slot of any of them may be free now.
     """
     if context.settings.concurrency_key is None:
         return
     scripts, found = context.shards[0], set()
     try:
-        indices = ((scripts.keys.waiting, WAITING_AT_ONCE), (scripts.keys.slots, SLOTS_AT_ONCE))
+        lost, context.leases_lost = context.leases_lost, 0
+        if (yield from _replaced_have_ended(context)) or lost:
+            context.checks_keys_in_haste, context.scan_cursors[scripts.keys.waiting] = True, ""
+        waiting = HASTE_AT_ONCE if context.checks_keys_in_haste else WAITING_AT_ONCE
+        indices = ((scripts.keys.waiting, waiting), (scripts.keys.slots, SLOTS_AT_ONCE))
         replies = yield [scripts.held_keys(index, context.scan_cursors.get(index, ""), most) for index, most in indices]
         for (index, most), reply in zip(indices, replies, strict=True):
             keys: list[str] = unwrap(reply)
             context.scan_cursors[index] = keys[-1] if len(keys) == most else ""
             found.update(keys)
+        context.checks_keys_in_haste &= bool(context.scan_cursors[scripts.keys.waiting])
         if found:
             yield from execute(scripts.release_slot([KeyedDelivery(key, "", "") for key in sorted(found)]))
     except ServerUnreachable:
         raise
     except DelayqError as error:
+        context.checks_keys_in_haste = False
         log.error("key-limited messages not released", queue=context.name, error=str(error))
+
+
+def _replaced_have_ended(context: QueueContext) -> Operation[bool]:
+    """Return whether leases of deliveries whose messages were replaced have ended since the last call."""
+    key, since = context.shards[0].keys.replaced, context.replaced_seen_ms
+    first, now = yield [Command(key, ("ZCARD", key), int), time_call(context)]
+    context.replaced_seen_ms = unwrap(now)
+    if not unwrap(first):
+        return False
+    ended = Command(key, ("ZCOUNT", key, f"({since}", context.replaced_seen_ms), int)
+    return (yield from execute(ended)) > 0

@@ -81,7 +81,7 @@ def _fetch(context: QueueContext, claimed: ClaimedUnfetched, opening: _Opening[D
     most = budget.most_bytes(claimed.lease)
     if claimed.failures:
         ids = ids[:1]
-    is_small = len(ids) > 1 and len(ids) * budget.mean_bytes <= min(LUA_BYTES, most)
+    is_small = len(ids) > 1 and budget.is_for_lua(len(ids), most)
     if claimed.failures or (len(ids) > 1 and not is_small):
         ids = ids[: (yield from execute(scripts.fitting(ids, most)))]
     part = max(LEAST_PART, -(-len(ids) // PARTS))

@@ -102,6 +102,9 @@ class QueueContext:
         losses: how often the server was found to have lost the queue's data.
         unlimited_until: when to ask again whether there is a limit per key, on the monotonic clock.
         scan_cursors: the last keys that were checked, for slots and for waiting messages.
+        leases_lost: how many leases were found to have ended since the slots of keys were last looked through.
+        checks_keys_in_haste: whether the keys with waiting messages are checked without a pause.
+        replaced_seen_ms: until when the ends of replaced deliveries were seen, by the scripts' clock.
     """
 
     def __init__(
@@ -139,6 +142,9 @@ class QueueContext:
         self.declared: set[str] = set()
         self.unlimited_until = 0.0
         self.scan_cursors: dict[str, str] = {}
+        self.leases_lost = 0
+        self.checks_keys_in_haste = False
+        self.replaced_seen_ms = 0
         self.follow(Configuration())
         self.outages = Outages(queue=self.name)
         self.watch = Watch(lease_ms(self.settings.lease), clock() != "")

@@ -51,9 +51,15 @@ class Upkeep:
     def _duties(self) -> Iterator[Operation[object]]:
         if self._collection.due():
             yield self._collect()
-            yield key_slots.look_through(self._context)
+            yield self._look_through()
         if self._cleanup.due():
             yield clean_up(self._context, self._cleanup)
+
+    def _look_through(self) -> Operation[None]:
+        """Free slots of keys; continue with the next claim if there are more to check."""
+        yield from key_slots.look_through(self._context)
+        if key_slots.is_behind(self._context):
+            self._collection.now()
 
     def _collect(self) -> Operation[None]:
         """Delete the payloads of a page of garbage; continue with the next claim if there is more."""

@@ -183,9 +183,7 @@ class QueueCommands:
         return self._call("extend", keys, [self._clock(), encode_id(message_id), receipt, lease_ms], int)
 
     def give_up_place(self, message_id: str, receipt: str) -> Command[int]:
-        """Free the slot of an ended delivery whose message was replaced."""
-        key = self.keys.replaced
-        return Command(key, ("ZREM", key, encode_id(f"{receipt}\0{message_id}")), int)
+        return self._call("give_up_place", [self.keys.replaced, self.keys.bell], [encode_id(message_id), receipt], int)
 
     def release(
         self, message_id: str, receipt: str, due_ms: int, handed_us: Raw = "", begun: bool = False

@@ -104,8 +104,9 @@ def test_send_file_without_a_right_leaves_no_connection_open(
 
 SCRIPTS = {
     "producer": "send send_unique replace get cancel reschedule configure",
-    "consumer": "fetch fitting pending_to_ready ready_to_unack unack_to_retry ack nack extend release reject expire"
-    " delete_payloads plan_sleep poll_idle ring stats purge enqueue_occurrence configure heartbeat deregister sample",
+    "consumer": "fetch fitting give_up_place pending_to_ready ready_to_unack unack_to_retry ack nack extend release"
+    " reject expire delete_payloads plan_sleep poll_idle ring stats purge enqueue_occurrence configure heartbeat"
+    " deregister sample",
     "observer": "fitting get stats upcoming consumers",
     "administrator": "fitting get stats upcoming consumers pause resume purge delete_payloads requeue edit bury cancel"
     " reschedule repair reconcile_stats unack_to_retry configure remove_queue",

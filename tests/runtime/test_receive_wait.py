@@ -12,6 +12,7 @@ import redis
 
 from delayq import Consumer, Message, Outgoing, Queue
 from delayq.errors import ServerUnreachable
+from delayq.protocol.command import script
 from tests.harness.servers import RedisServer
 from tests.harness.waiting import eventually
 
@@ -121,7 +122,10 @@ def failing(run: Callable[..., Any], times: int) -> Callable[..., Any]:
     left = iter(range(times))
 
     def run_or_fail(calls: Any, repeat: bool = True) -> Any:
-        if any(call.args[0] == "MGET" for call in calls) and next(left, None) is not None:
+        if (
+            any(call.args[0] == "MGET" or call.script is script("fetch") for call in calls)
+            and next(left, None) is not None
+        ):
             raise ServerUnreachable("cut")
         return run(calls, repeat)
 

@@ -58,6 +58,7 @@ CALLS: dict[str, Callable[[QueueCommands], Command[Any]]] = {
     "fitting": lambda scripts: scripts.fitting(["p", "gone", "q"], 3),
     "get": lambda scripts: scripts.get("u"),
     "release_slot": lambda scripts: scripts.release_slot([KeyedDelivery("k", "x", "0.0.0.0-1")]),
+    "give_up_place": lambda scripts: scripts.give_up_place("u", "1.0.0.0-0"),
     "held_keys": lambda scripts: scripts.held_keys(scripts.keys.waiting, "", 9),
     "history": lambda scripts: scripts.history("u"),
     "deregister": lambda scripts: scripts.deregister("me", {0: 3}),
@@ -111,6 +112,8 @@ def state_for(script: str) -> dict[str, Any]:
     """The state; for some scripts, that of a queue that is paused, idle, empty or has a limit per key."""
     if script in {"acquire_slot", "release_slot", "held_keys", "usage", "why"}:
         return STATE | KEYED
+    if script == "give_up_place":
+        return STATE | {"replaced": {"1.0.0.0-0\0u": NOW + LEASE}}
     if script == "remove_queue":
         return {"stats": {"sent": 1, "acked": 1}, "schedules": {"nightly": "{}"}}
     if script in {"plan_sleep", "poll_idle"}:
