@@ -31,7 +31,7 @@ SANS_IO = {"model", "protocol", "operations"}
 IO = {"asyncio", "hiredis", "multiprocessing", "redis", "selectors", "signal", "socket", "subprocess", "threading"}
 SERVER = {
     f"delayq.transport.{name}"
-    for name in ("embedded", "clients", "redis_py", "retry_async", "server_check", "url_remedy")
+    for name in ("embedded", "clients", "pool", "redis_py", "retry_async", "server_check", "url_remedy")
 }
 THROUGH_THE_DOOR = {"cli", "web", "spark", "metrics", "testing"}
 

@@ -205,7 +205,7 @@ def test_key_of_another_type_is_reported_and_its_shard_is_unchanged(queue: Queue
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("format", "2"), ("format", "new"), ("shards", "0"), ("shards", "many"), ("shards", "1025")]
+    ("field", "value"), [("format", "3"), ("format", "new"), ("shards", "0"), ("shards", "many"), ("shards", "1025")]
 )
 def test_unreadable_record_is_reported_with_its_value(redis_client: redis.Redis, field: str, value: str):
     Queue("jobs", redis=redis_client).send("x")
