@@ -309,8 +309,14 @@ end
 --
 -- Each entry has the same fields, even empty ones, so that the stream stores their names once.
 local function ledger(meta, events, given, sends)
-  local kept, needs = unpack(redis.call('HMGET', meta, 'events', 'needs'))
-  if sends then understood(meta, needs) end
+  local kept
+  if sends then
+    local found = redis.call('HMGET', meta, 'events', 'needs')
+    kept = found[1]
+    if found[2] then understood(meta, found[2]) end
+  else
+    kept = redis.call('HGET', meta, 'events')
+  end
   if not kept then return nil end
   redis.call('XLEN', events)
   if redis.acl_check_cmd and not redis.acl_check_cmd('XADD', events) then
@@ -368,7 +374,7 @@ end
 local function allowance(meta, unack, rate, replaced, now, micros)
   local since, till, most, ms, places, needs =
     unpack(redis.call('HMGET', meta, 'paused', 'paused_until', 'rate', 'period_ms', 'concurrency', 'needs'))
-  understood(meta, needs)
+  if needs then understood(meta, needs) end
   local ends = pause_end(since, till, now)
   if ends then return nil, ends end
   most, ms, places = setting(most), setting(ms), setting(places)

@@ -18,7 +18,6 @@ from delayq.model.outcome import MAX_THEN
 from delayq.model.units import Seconds, delay_ms, lease_ms, timestamp_ms
 from delayq.model.validation import check_id
 from delayq.operations.queue_context import QueueContext
-from delayq.protocol.command import Raw
 
 SHARED_BYTES = 64 * 1024  # a larger message would delay those that share its call
 MAX_THEN_BYTES = 4 * 1024 * 1024  # of their envelopes: Redis does nothing else while it copies them
@@ -34,7 +33,7 @@ class EncodedMessage(msgspec.Struct, frozen=True):
     """
 
     id: str
-    due: Raw
+    due: str | int
     envelope: bytes
     on_conflict: OnConflict
     named: bool
@@ -146,7 +145,7 @@ def _unique_ms(unique_for: Seconds) -> int:
     return ms
 
 
-def due_word(delay: object, at: dt.datetime | None) -> Raw:
+def due_word(delay: object, at: dt.datetime | None) -> str | int:
     """Return a due time as scripts take it: '+delay_ms' or ms; now if both are None.
 
     Raises:

@@ -213,10 +213,10 @@ def _call(scripts: QueueCommands, messages: Sequence[EncodedMessage], whole: boo
     repeats = not first.named or all(message.on_conflict != "error" for message in messages)
     read = partial(_created, messages)
     if first.unique_ms:
-        reserving = [(message.id, message.due, message.envelope, message.unique_ms) for message in messages]
+        reserving = [(message.id, f"{message.due}", message.envelope, message.unique_ms) for message in messages]
         marks = [message.mark or message.id for message in messages] if first.mark else ()
         return scripts.send_unique(reserving, whole, repeats, read, marks)
-    triples = [(message.id, message.due, message.envelope) for message in messages]
+    triples = [(message.id, f"{message.due}", message.envelope) for message in messages]
     return scripts.send(triples, first.named, whole, repeats, read)
 
 

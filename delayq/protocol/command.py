@@ -87,19 +87,13 @@ script = cache(Script)
 # redis-py converts the replies to commands that it knows by a str name; with names in bytes, replies stay unchanged.
 _PLAIN = frozenset({"HINCRBY", "HMGET", "MGET", "ZRANGE", b"XLEN", b"XRANGE", b"XREVRANGE"})
 
-_TEXT = frozenset({str, bytes})
-
-
-def _text(word: Raw) -> str | bytes:
-    return str(word) if isinstance(word, (int, float)) else word
-
 
 class Command(msgspec.Struct, Generic[T], frozen=True):
     """One command.
 
     Attributes:
         key: a key of the command, which decides the server in a cluster.
-        args: the command's words; for a script, those after its digest.
+        args: the command's words; for a script, those after its digest, which must be bytes and str.
         read: turns the reply into the result.
         script: the script to run, or None for a plain command.
         whole: whether to send the script's text instead of its digest, to avoid a second round trip.
@@ -124,16 +118,20 @@ class Command(msgspec.Struct, Generic[T], frozen=True):
         return self.script is None and self.repeats
 
     def words(self, whole: bool = False) -> tuple[Raw, ...]:
-        """Return the words to send, as bytes and str.
-
-        hiredis 3.5 converts an int without a look at the result: an exception of a signal handler crashes the process.
-        """
-        args = self.args if _TEXT.issuperset(map(type, self.args)) else tuple(map(_text, self.args))
+        """Return the words to send, as bytes and str."""
         if self.script is None:
-            return args
+            return texts(self.args)
         if whole or self.whole:
-            return ("EVAL", self.script.text, *args)
-        return ("EVALSHA", self.script.sha, *args)
+            return ("EVAL", self.script.text, *self.args)
+        return ("EVALSHA", self.script.sha, *self.args)
+
+
+def texts(words: Sequence[Raw]) -> tuple[str | bytes, ...]:
+    """Return words without numbers.
+
+    hiredis 3.5 converts an int without a look at the result: an exception of a signal handler crashes the process.
+    """
+    return tuple([str(word) if isinstance(word, (int, float)) else word for word in words])
 
 
 def identity(reply: Any) -> Any:

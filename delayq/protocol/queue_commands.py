@@ -15,7 +15,7 @@ from delayq.model.explanation import Standing
 from delayq.model.placement import STATES, State
 from delayq.model.queue_stats import Counts
 from delayq.model.text import decode_id, encode_id
-from delayq.protocol.command import Command, Raw, identity, script
+from delayq.protocol.command import Command, Raw, identity, script, texts
 from delayq.protocol.queue_keys import QueueKeys
 from delayq.protocol.replies import (
     Claimed,
@@ -77,7 +77,7 @@ class QueueCommands:
 
     def send(
         self,
-        messages: Sequence[tuple[str, Raw, bytes]],
+        messages: Sequence[tuple[str, str, bytes]],
         named: bool = True,
         whole: bool = False,
         repeats: bool = True,
@@ -86,11 +86,11 @@ class QueueCommands:
         """Take messages as triples: id, due time ('+delay_ms' or ms), envelope."""
         k = self.keys
         keys = [k.pending, k.garbage, k.stats, k.bell, k.ready, k.unack, k.retry, k.dead, *self._ledger]
-        args: list[Raw] = [self._clock(), 1 if named else ""]
+        args: list[Raw] = [str(self._clock()), "1" if named else ""]
         for message in messages:
             keys.append(k.message_prefix + message[0])
             args += message
-        return self._call("send", keys, args, read, whole, repeats)
+        return self._call("send", keys, args, read, whole, repeats, are_texts=True)
 
     def send_unique(
         self,
@@ -159,7 +159,8 @@ class QueueCommands:
         prefix = k.message_prefix
         keys = [k.unack, k.attempts, k.errors, k.cancelled, k.stats, *self._ledger]
         keys += [prefix + message_id for message_id in ids]
-        return self._call("ack", keys, [self._clock(), *ids, *[receipt for _, receipt in receipts]], identity)
+        args = [str(self._clock()), *ids, *[receipt for _, receipt in receipts]]
+        return self._call("ack", keys, args, identity, are_texts=True)
 
     def ack_then(self, message_id: str, receipt: str, messages: Sequence[tuple[str, Raw, bytes, str]]) -> Command[int]:
         """Take messages as quadruples: id, due time, envelope, and "ignore", "replace", "error" or "new"."""
@@ -475,8 +476,10 @@ class QueueCommands:
         read: Callable[[Any], T],
         whole: bool = False,
         repeats: bool = True,
+        are_texts: bool = False,
     ) -> Command[T]:
-        return Command(keys[0], (str(len(keys)), *keys, *args), read, script(name), whole, repeats)
+        words = args if are_texts else texts(args)  # a long list of texts need not be looked through
+        return Command(keys[0], (str(len(keys)), *keys, *words), read, script(name), whole, repeats)
 
 
 def _fields(changes: Changes) -> list[Raw]:

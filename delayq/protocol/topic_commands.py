@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from delayq.model.envelope import QUEUE_FORMAT
 from delayq.model.text import decode_id, encode_id
-from delayq.protocol.command import Command, Raw, identity, script
+from delayq.protocol.command import Command, Raw, identity, script, texts
 from delayq.protocol.topic_keys import TopicKeys
 
 T = TypeVar("T")
@@ -111,7 +111,7 @@ class TopicCommands:
     def open_queue(self, shards: int | None, create: bool) -> Command[tuple[int, int, bytes, list[bytes]]]:
         return Command(
             self.keys.meta,
-            (1, self.keys.meta, QUEUE_FORMAT, shards or "", 1 if create else "", self._clock()),
+            texts((1, self.keys.meta, QUEUE_FORMAT, shards or "", 1 if create else "", self._clock())),
             identity,
             script("open_queue"),
         )
@@ -287,7 +287,7 @@ class TopicCommands:
         read: Callable[[Any], T],
         repeats: bool = True,
     ) -> Command[T]:
-        return Command(keys[0], (str(len(keys)), *keys, *args), read, script(f"topics/{name}"), False, repeats)
+        return Command(keys[0], (str(len(keys)), *keys, *texts(args)), read, script(f"topics/{name}"), False, repeats)
 
 
 def _behind(after: str) -> str:

@@ -12,7 +12,6 @@ from delayq.model.envelope import FORMAT, RAW, Envelope, encode
 from delayq.model.units import MAX_TIME_MS
 from delayq.operations.encode import EncodedMessage
 from delayq.operations.send import send_encoded
-from delayq.protocol.command import Raw
 
 NAME, SLOT, PLAN = "delayq-schedule", "delayq-slot", "delayq-plan"
 
@@ -24,7 +23,9 @@ class Foreign(NamedTuple):
     headers: dict[str, Any]
 
 
-def write(queue: Any, message_id: str, headers: Mapping[str, Any], due: Raw = "+0", payload: bytes = b"x") -> None:
+def write(
+    queue: Any, message_id: str, headers: Mapping[str, Any], due: str | int = "+0", payload: bytes = b"x"
+) -> None:
     """Store a message with any headers in a queue of either API, as another client could."""
     envelope = encode(Envelope(FORMAT, RAW, payload, 0, None, dict(headers)))
     queue.execute(send_encoded, [EncodedMessage(message_id, due, envelope, "replace", True)])

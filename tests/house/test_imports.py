@@ -31,7 +31,7 @@ SANS_IO = {"model", "protocol", "operations"}
 IO = {"asyncio", "hiredis", "multiprocessing", "redis", "selectors", "signal", "socket", "subprocess", "threading"}
 SERVER = {
     f"delayq.transport.{name}"
-    for name in ("embedded", "clients", "redis_py", "retry_async", "server_check", "url_remedy")
+    for name in ("embedded", "clients", "pool", "redis_py", "retry_async", "server_check", "url_remedy")
 }
 TEXTS = {"delayq.model.text", "delayq.model.credentials"}
 """Modules about texts of any kind."""

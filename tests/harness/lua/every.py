@@ -86,7 +86,7 @@ CALLS: dict[str, Callable[[QueueCommands], Command[Any]]] = {
     "resume": lambda scripts: scripts.resume(),
     "ring": lambda scripts: scripts.ring(),
     "sample": lambda scripts: scripts.sample(["sent", "acked"]),
-    "send": lambda scripts: scripts.send([("new", NOW - 1, b"{}"), ("g", "+0", b"{}"), ("p", "+0", b"{}")]),
+    "send": lambda scripts: scripts.send([("new", str(NOW - 1), b"{}"), ("g", "+0", b"{}"), ("p", "+0", b"{}")]),
     "send_unique": lambda scripts: scripts.send_unique([("new", NOW - 1, b"{}", 60_000)]),
     "stats": lambda scripts: scripts.stats(),
     "unack_to_retry": lambda scripts: scripts.unack_to_retry(),
