@@ -84,6 +84,7 @@ def receives(mine: Queue, root: Queue) -> None:
     forget_scripts(root)
     messages = {message.id: message for message in mine.receive(20)}
     assert sorted(messages) == sorted(ends)
+    act(mine, mine._context.shards[0].fitting(ends, 1))  # as before a fetch of large ones
     for name in ("cancelled", "gone"):
         root.cancel(name)
     messages["acked"].ack()
