@@ -57,6 +57,8 @@ class Server:
                 return [[str(DUE + 5).encode(), *[None] * 5], None, None, None, 0, b""]
             case "HINCRBY":
                 return 1
+            case "HSET":  # copies of the record
+                return 3
             case "WAIT":
                 return self.replicas
         raise AssertionError(name(call))
