@@ -111,7 +111,8 @@ def claim(
     awaited = dict(zip(shards, expected, strict=False))  # the number of shards may just have become known
     taken = _Taken(context, make)
     try:
-        yield from taken.take_unfetched(limit)
+        if context.claimed_unfetched or context.late_claims:
+            yield from taken.take_unfetched(limit)
         for scripts in _rotated(shards, context):
             share = limit - len(taken.messages)
             if taken.is_full or share <= 0 < limit:
@@ -285,7 +286,8 @@ def _hand_out(
 ) -> Operation[tuple[Claimed, list[bytes | None] | None]]:
     """Return what was handed out and, if that is only the expected message, its envelope; raise the shard's error."""
     scripts = asking.scripts
-    late_claims.check(context, scripts)
+    if context.late_claims:
+        late_claims.check(context, scripts)
     calls: list[Command[Any]] = [context.watch.look(scripts, is_consumer=False)] if recovering else []
     calls += [scripts.pending_to_ready(), asking.command()]
     if expected:

@@ -163,7 +163,9 @@ class Receiver(Generic[D]):
         Raises:
             ServerUnreachable: the queue was closed meanwhile.
         """
-        with impatient(len(self._context.shards) > 1):
+        if len(self._context.shards) == 1:
+            return await self._receive(limit, lease_ms, seconds)
+        with impatient(True):
             return await self._receive(limit, lease_ms, seconds)
 
     async def _receive(self, limit: int, lease_ms: int, seconds: float) -> list[D]:

@@ -11,7 +11,7 @@ from delayq import Consumer, Message, Outgoing, Queue
 from delayq.errors import DelayqError, ServerNotReady, ServerUnreachable
 from delayq.model import outcome as oc
 from delayq.operations import record_copies
-from delayq.operations.claim import claim
+from delayq.operations.claim import ClaimNames, claim
 from delayq.operations.queue_context import QueueContext
 from delayq.operations.settle import settle
 from delayq.protocol.late_reply import Silent, Unanswered
@@ -77,9 +77,10 @@ def trouble(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> Trouble:
 
 
 def claimed(queue: Queue) -> list[Message]:
-    """Claim until nothing comes; the first claims are small, as the size of the messages is not known."""
+    """Claim as a consumer until nothing comes; the first claims are small, as the size of messages is not known."""
     found: list[Message] = []
-    while messages := queue.execute(claim, Message, 100, 60_000).messages:
+    names = ClaimNames()
+    while messages := queue.execute(claim, Message, 100, 60_000, False, (), "consumer", names).messages:
         found += messages
     return found
 
@@ -166,6 +167,15 @@ def test_copies_of_the_record_agree_with_it(queue: Queue) -> None:
     context: QueueContext = queue._context
     found: Any = queue.execute(lambda _: record_copies.find(context.shards[1:], None))
     assert (found.shards, found.since) == (SHARDS, context._since)
+
+
+def test_receiver_hears_of_a_lost_reply_if_there_is_nothing_else(queue: Queue, trouble: Trouble) -> None:
+    queue.ack(list(claimed(queue)))
+    trouble.make = lambda: ServerUnreachable("cut")
+    with pytest.raises(ServerUnreachable, match="cut"):
+        queue.receive(10)
+    trouble.make = lambda: ServerNotReady("away")
+    assert queue.receive(10) == []
 
 
 @pytest.mark.parametrize("shards", [SHARDS, None])

@@ -126,11 +126,11 @@ def test_opening_the_queue_does_not_count_as_an_answer(monkeypatch: pytest.Monke
     assert trips == [["call 0"], ["call 1"]]
 
 
-def told(calls: list[Command[Any]]) -> list[Any]:
+def told(calls: list[Command[Any]]) -> list[int]:
     """The handler times that a heartbeat carries."""
     (note,) = (each for each in calls if each.script and each.script.name in ("heartbeat", "deregister"))
     keys = int(note.args[0])
-    return list(note.args[1 + keys + (3 if asked([note]) == ["heartbeat"] else 1) :])
+    return list(map(int, note.args[1 + keys + (3 if asked([note]) == ["heartbeat"] else 1) :]))
 
 
 def note(presence: Presence, *replies: Any) -> list[Any]:

@@ -75,7 +75,7 @@ class Server:
         name = call.script.name if call.script else str(call.args[0])
         asked = Command(call.key, args, identity, call.script)
         shard = call.key[: call.key.index("}:") + 2]
-        argv = args[1 + int(args[0]) :] if call.script else args[1:]
+        argv = tuple(map(_number, args[1 + int(args[0]) :] if call.script else args[1:]))
         if call.script is None or name in READING:
             lasts = [Command(call.key, ("PERSIST", shard + "timer"), identity)] if name in TIMING else []
             reply = self._run(name, [asked, *lasts])[0]
@@ -131,6 +131,11 @@ def invariants(shard: str) -> Command[Any]:
     """Return the call that checks the shard with this key prefix."""
     keys = [shard + name for name in CHECKED]
     return Command(keys[0], (len(keys), *keys, shard + "msg:"), identity, Invariants())
+
+
+def _number(word: Any) -> Any:
+    """Return a number that a call has as text as a number."""
+    return int(word) if isinstance(word, str) and word.isdecimal() else word
 
 
 def _first_ids(key: str, argv: tuple[Any, ...]) -> Command[Any]:
