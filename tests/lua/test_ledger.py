@@ -70,6 +70,7 @@ NOTED: dict[str, list[Entry]] = {
         ("withdrawn", "cancelled", "", "", "", "", ""),
     ],
     "poll_idle": [],
+    "give_up_place": [],
 }
 MOVES = sorted(name for name, entries in NOTED.items() if entries)
 
