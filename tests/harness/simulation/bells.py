@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from delayq.errors import ServerUnreachable
+from delayq.transport import listener
 from tests.harness.simulation.fibers import Stage
 from tests.harness.simulation.network import Network
 from tests.harness.simulation.schedule import Event
@@ -23,6 +24,8 @@ class Belfry:
     def __init__(self, stage: Stage, network: Network, server: Server) -> None:
         self.BellListener = partial(Bell, self)
         self.StreamListener = ()  # there are no topics here
+        self.listen: Any = listener.listen
+        self.take_tokens: Any = listener.take_tokens
         self.stage = stage
         self.network = network
         self._server = server
@@ -70,7 +73,7 @@ class Blocked:
 class Bell:
     """Replaces `delayq.transport.listener.BellListener`."""
 
-    def __init__(self, belfry: Belfry, client: Any, key: str) -> None:
+    def __init__(self, belfry: Belfry, client: Any, key: str, _is_away: object = None) -> None:
         self.process = belfry.stage.fiber.process
         self.client = client
         self.key = key
