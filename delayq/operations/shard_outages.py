@@ -19,7 +19,7 @@ TELL_SECONDS = 60.0  # a consumer with work on other shards would meet the same 
 class _Outage:
     """The outage of one shard; `untold` counts how often it was met since it was last logged."""
 
-    since: float = field(default_factory=time.monotonic)
+    since: float
     is_told: bool = False
     tell: Interval = field(default_factory=lambda: Interval(TELL_SECONDS))
     untold: int = 0
@@ -40,7 +40,7 @@ class Outages:
         """Note that a shard, identified by the name of a key, did not respond."""
         outage = self._outages.get(shard)
         if outage is None:
-            outage = self._outages[shard] = _Outage()
+            outage = self._outages[shard] = _Outage(time.monotonic())
         if time.monotonic() >= outage.since + TELL_AFTER_SECONDS and outage.tell.due():
             untold, outage.untold, outage.is_told = outage.untold if outage.is_told else 0, 0, True
             since = {"untold": untold} if untold else {}

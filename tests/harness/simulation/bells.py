@@ -24,7 +24,8 @@ class Belfry:
     def __init__(self, stage: Stage, network: Network, server: Server) -> None:
         self.BellListener = partial(Bell, self)
         self.StreamListener = ()  # there are no topics here
-        self.listen, self.take_tokens = listener.listen, listener.take_tokens
+        self.listen: Any = listener.listen
+        self.take_tokens: Any = listener.take_tokens
         self.stage = stage
         self.network = network
         self._server = server
@@ -72,7 +73,7 @@ class Blocked:
 class Bell:
     """Replaces `delayq.transport.listener.BellListener`."""
 
-    def __init__(self, belfry: Belfry, client: Any, key: str, *_: Any) -> None:
+    def __init__(self, belfry: Belfry, client: Any, key: str, _is_away: object = None) -> None:
         self.process = belfry.stage.fiber.process
         self.client = client
         self.key = key

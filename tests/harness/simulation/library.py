@@ -12,7 +12,7 @@ from unittest import mock
 
 from delayq import log, queue
 from delayq.model import consumer_info, interval, lease_clock
-from delayq.operations import claim, encode, idle, open_messages, queue_context, send
+from delayq.operations import claim, encode, idle, open_messages, queue_context, send, shard_outages
 from delayq.runtime import (
     driver,
     effects,
@@ -21,6 +21,7 @@ from delayq.runtime import (
     poison_isolation,
     receive_wait,
     send_coalescer,
+    shard_backlog,
     shutdown,
     thread_pool,
 )
@@ -44,6 +45,8 @@ TIMED = (
     thread_pool,
     driver,
     receive_wait,
+    shard_backlog,
+    shard_outages,
     shutdown,
 )
 
