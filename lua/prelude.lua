@@ -91,7 +91,7 @@ local GRACE = 6000
 -- for leases that ended after its start, until its end. A grace that ends later than one can is from before the clock was
 -- set back.
 local function watched(watch, now, grace)
-  local noted = redis.pcall('GET', watch) -- another program may have overwritten it
+  local noted = redis.pcall('HGET', watch, 'looked') -- another program may have overwritten it
   local seen, from, till = string.match(type(noted) == 'string' and noted or '0 0 0', '^(%d+) (%d+) (%d+)$')
   if not seen or tonumber(till) > now + grace then return tonumber(seen or 0), 0, 0 end
   return tonumber(seen), tonumber(from), tonumber(till)
@@ -106,7 +106,8 @@ end
 --
 -- Consumers of a topic look less often, and renew without asking: `rarely` and `slowly` are added to the gap and the grace.
 --
--- A server at its maxmemory refuses a script that begins with a SET, so this begins with a DEL.
+-- A server at its maxmemory refuses a script that begins with an HSET, so this begins with an HDEL. If the note is refused,
+-- there is no grace.
 local function look(watch, now, by, is_consumer, rarely, slowly)
   local grace = GRACE + (slowly or 0)
   local seen, from, till = watched(watch, now, grace)
@@ -115,8 +116,8 @@ local function look(watch, now, by, is_consumer, rarely, slowly)
   if begins then from, till = math.min(now, gap and seen < till and from or seen), now + grace end
   if begins or (is_consumer and now > seen + 200) then
     if is_consumer then seen = now elseif gap then seen = 0 end
-    redis.call('DEL', watch)
-    redis.call('SET', watch, digits(seen) .. ' ' .. digits(from) .. ' ' .. digits(till))
+    redis.pcall('HDEL', watch, 'looked')
+    redis.pcall('HSET', watch, 'looked', digits(seen) .. ' ' .. digits(from) .. ' ' .. digits(till))
   end
   return now < till and math.min(now, from) or now, math.max(0, till - now)
 end
