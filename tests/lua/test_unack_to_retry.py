@@ -217,6 +217,14 @@ def test_grace_begins_if_the_clock_was_set_back(queue):
     assert look(queue, NOW + GRACE) == (1, 0, 0)
 
 
+def test_clock_that_is_set_back_a_little_during_a_grace_does_not_end_it(queue):
+    queue.given(unack={"a": NOW + 500}, watch={"looked": f"{NOW} 0 0"})
+    assert look(queue, NOW + 5000) == (0, GRACE, 1)
+    assert look(queue, NOW + 4990) == (0, GRACE, 1)
+    keep_looking(queue, NOW + 4990 + GRACE - 1)
+    assert look(queue, NOW + 4990 + GRACE) == (1, 0, 0)
+
+
 def test_grace_from_before_the_clock_was_set_back_is_over(queue):
     queue.given(unack={"a": NOW - 1}, watch={"looked": f"0 {NOW + 40_000} {NOW + 50_000}"})
     assert look(queue, NOW) == (1, 0, 0)
