@@ -13,7 +13,7 @@
 -- KEYS[2]  retry    zset    id -> time of the next attempt, ms
 -- KEYS[3]  unack    zset    id -> end of the lease, ms
 -- KEYS[4]  timer    string  when its holder wakes, ms, and the holder's name
--- KEYS[5]  watch    string  when a consumer last looked for ended leases, and the last grace
+-- KEYS[5]  watch    hash    when a consumer last looked for ended leases, and the last grace
 -- KEYS[6]  ready    zset    id -> due, ms; this key and the next ones only if a limit or a pause holds messages back
 -- KEYS[7]  meta     hash
 -- KEYS[8]  rate     zset    number of the hand-out -> its time, microseconds

@@ -14,7 +14,7 @@
 -- KEYS[7]  meta     hash
 -- KEYS[8]  rate     zset    number of the hand-out -> its time, microseconds
 -- KEYS[9]  replaced zset    deliveries whose messages were replaced while they ran -> end of the lease, ms
--- KEYS[10] watch    string  when a consumer last looked for ended leases, and the last grace
+-- KEYS[10] watch    hash    when a consumer last looked for ended leases, and the last grace
 -- ARGV[1]  now_ms   '' for the server's time
 -- ARGV[2]  name     of the consumer
 -- ARGV[3]  most_ms  1..60000, the longest sleep

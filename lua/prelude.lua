@@ -88,13 +88,11 @@ local GAP = 3000
 local GRACE = 6000
 
 -- What `watch` says, ms: when a consumer last looked for ended leases, 0 if none is at work; and the last grace, which is
--- for leases that ended after its start, until its end. A grace that ends later than one can is from before the clock was
--- set back.
-local function watched(watch, now, grace)
-  local noted = redis.pcall('GET', watch) -- another program may have overwritten it
-  local seen, from, till = string.match(type(noted) == 'string' and noted or '0 0 0', '^(%d+) (%d+) (%d+)$')
-  if not seen or tonumber(till) > now + grace then return tonumber(seen or 0), 0, 0 end
-  return tonumber(seen), tonumber(from), tonumber(till)
+-- for leases that ended after its start, until its end.
+local function watched(watch)
+  local noted = redis.pcall('HGET', watch, 'looked') -- another program may have overwritten it
+  local seen, from, till = string.match(type(noted) == 'string' and noted or '', '^(%d+) (%d+) (%d+)$')
+  return tonumber(seen or 0), tonumber(from or 0), tonumber(till or 0)
 end
 
 -- Note a look for ended leases. Return the time, ms, by which a lease must have ended to be taken back, and how much is
@@ -106,25 +104,27 @@ end
 --
 -- Consumers of a topic look less often, and renew without asking: `rarely` and `slowly` are added to the gap and the grace.
 --
--- A server at its maxmemory refuses a script that begins with a SET, so this begins with a DEL.
+-- A server at its maxmemory refuses a script that begins with an HSET, so this begins with an HDEL. If the note is refused,
+-- there is no grace.
 local function look(watch, now, by, is_consumer, rarely, slowly)
-  local grace = GRACE + (slowly or 0)
-  local seen, from, till = watched(watch, now, grace)
+  local seen, from, till = watched(watch)
+  local grace, left = GRACE + (slowly or 0), till - now
+  if left > grace then left = 0 end -- it is from before the clock was set back
   local gap, late = now < seen or now > seen + GAP + (rarely or 0), by ~= '' and now > tonumber(by)
-  local begins = seen > 0 and (gap or (late and now >= till))
-  if begins then from, till = math.min(now, gap and seen < till and from or seen), now + grace end
+  local begins = seen > 0 and (gap or (late and left <= 0))
+  if begins then from, till, left = math.min(now, gap and seen < till and from or seen), now + grace, grace end
   if begins or (is_consumer and now > seen + 200) then
     if is_consumer then seen = now elseif gap then seen = 0 end
-    redis.call('DEL', watch)
-    redis.call('SET', watch, digits(seen) .. ' ' .. digits(from) .. ' ' .. digits(till))
+    redis.pcall('HDEL', watch, 'looked')
+    redis.pcall('HSET', watch, 'looked', digits(seen) .. ' ' .. digits(from) .. ' ' .. digits(till))
   end
-  return now < till and math.min(now, from) or now, math.max(0, till - now)
+  return left > 0 and math.min(now, from) or now, math.max(0, left)
 end
 
 -- When the first lease will count as ended, ms.
 local function next_end(unack, watch, now)
-  local first, _, from, till = math.ceil(head(unack)), watched(watch, now, GRACE)
-  return first > from and math.max(first, till) or first
+  local first, _, from, till = math.ceil(head(unack)), watched(watch)
+  return first > from and till <= now + GRACE and math.max(first, till) or first
 end
 
 -- Swap the members and scores of a list.

@@ -18,7 +18,7 @@
 -- KEYS[9]  meta       hash  events: how many entries the ledger keeps
 -- KEYS[10] events     stream
 -- KEYS[11] replaced   zset  deliveries whose messages were replaced while they ran -> end of the lease, ms
--- KEYS[12] watch      string  when a consumer last looked for ended leases, and the last grace
+-- KEYS[12] watch      hash    when a consumer last looked for ended leases, and the last grace
 -- ARGV[1]  now_ms     '' for the server's time
 -- ARGV[2]  limit      1..1000 messages
 -- ARGV[3]  by_ms      the server's time by which the call should be executed; '' if the caller does not know

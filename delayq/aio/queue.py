@@ -272,7 +272,8 @@ class Queue:
 
         Args:
             max_messages: 1 to 500.
-            wait: seconds (0 or more) or a timedelta to wait for the first one.
+            wait: seconds (0 or more) or a timedelta to wait for the first one. If the queue's consumers are gone, the
+                call may once wait up to 6 s longer for what they held.
             lease: seconds or a timedelta; None for the queue's lease. `Message.extend` extends it.
 
         Returns:

@@ -43,7 +43,7 @@ class Watch:
         def read(reply: list[int]) -> int:
             count, now, grace, is_held_back = reply
             self.heard(shard, asked, now, grace)
-            self._held_back[shard] = lease_now() + grace / 1000 * is_held_back
+            self._held_back[shard] = lease_now() + (0 if self._is_virtual else grace / 1000 * is_held_back)
             return count
 
         return scripts.unack_to_retry(by_ms=self.by(shard), is_consumer=is_consumer, read=read)

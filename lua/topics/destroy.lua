@@ -4,7 +4,7 @@
 -- KEYS[1]  stream    stream  record id -> its envelope
 -- KEYS[2]  buried    stream  the group's dead letters
 -- KEYS[3]  failures  hash    record id -> the errors of its failed deliveries
--- KEYS[4]  watch     string  when a consumer last looked for records to take over
+-- KEYS[4]  watch     hash    when a consumer last looked for records to take over
 -- ARGV[1]  group
 -- Returns  1; 0 when there was no such group
 -- Cost     O(unacked)

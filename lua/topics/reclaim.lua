@@ -8,7 +8,7 @@
 -- KEYS[1]  stream    stream  record id -> its envelope
 -- KEYS[2]  buried    stream  the group's dead letters
 -- KEYS[3]  failures  hash    record id -> the errors of its failed deliveries
--- KEYS[4]  watch     string  when a consumer last looked for such records, and the last grace
+-- KEYS[4]  watch     hash    when a consumer last looked for such records, and the last grace
 -- ARGV[1]  group
 -- ARGV[2]  consumer  that is handed the records; created if new
 -- ARGV[3]  idle_ms   the shortest time since they were last handed out

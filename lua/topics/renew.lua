@@ -3,7 +3,7 @@
 -- State    unacked -> unacked, or (gone)
 -- KEYS[1]  stream    stream  record id -> its envelope
 -- KEYS[2]  failures  hash    record id -> the errors of its failed deliveries
--- KEYS[3]  watch     string  when a consumer last looked for records to take over, and the last grace
+-- KEYS[3]  watch     hash    when a consumer last looked for records to take over, and the last grace
 -- ARGV[1]  group
 -- ARGV[2]  consumer
 -- ARGV[3]  idle_ms   the time after which others may take the records over

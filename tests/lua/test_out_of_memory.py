@@ -76,7 +76,7 @@ def test_gap_in_the_looks_for_ended_leases_is_noted(full):
     full.unack_to_retry(is_consumer=True)
     full.now = NOW + LEASE
     full.unack_to_retry(is_consumer=True)
-    assert full.state()["watch"] == f"{NOW + LEASE} {NOW} {NOW + LEASE + 6000}"
+    assert full.state()["watch"]["looked"] == f"{NOW + LEASE} {NOW} {NOW + LEASE + 6000}"
     assert list(full.state()["unack"]) == ["u"]
 
 

@@ -210,5 +210,5 @@ def test_pause_without_an_end_wakes_nobody(queue):
 
 @pytest.mark.parametrize(("lease_end", "sleep"), [(NOW - 1, 4000), (NOW - 2000, 0), (NOW + 4500, 4500)])
 def test_lease_that_ended_in_a_gap_counts_at_the_end_of_the_grace(queue, lease_end, sleep):
-    queue.given(unack={"a": lease_end}, watch=f"{NOW} {NOW - 2000} {NOW + 4000}")
+    queue.given(unack={"a": lease_end}, watch={"looked": f"{NOW} {NOW - 2000} {NOW + 4000}"})
     assert queue.plan_sleep("me", 60_000).micros == sleep * 1000

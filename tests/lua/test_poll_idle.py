@@ -12,7 +12,7 @@ MOST = 60_000  # ms, the longest sleep: Redis expires the timer by its own clock
 def rest(queue: RawQueue) -> dict[str, Any]:
     """The state without the note that a consumer has looked."""
     state = queue.state()
-    assert state.pop("watch") == f"{queue.now:.0f} 0 0"
+    assert state.pop("watch") == {"looked": f"{queue.now:.0f} 0 0"}
     return state
 
 
@@ -112,16 +112,16 @@ def test_look_is_noted_by_watchers_and_others_alike(queue):
     queue.poll_idle("me", MOST)
     queue.now = NOW + 1000
     queue.poll_idle("you", MOST)
-    assert queue.state()["watch"] == f"{NOW + 1000} 0 0"
+    assert queue.state()["watch"]["looked"] == f"{NOW + 1000} 0 0"
 
 
 def test_lease_that_ended_in_a_gap_is_no_work_until_the_end_of_the_grace(queue):
-    queue.given(unack={"a": NOW + 2000}, watch=f"{NOW} 0 0")
+    queue.given(unack={"a": NOW + 2000}, watch={"looked": f"{NOW} 0 0"})
     queue.now = NOW + 5000
     assert queue.poll_idle("me", MOST).micros == 6_000_000
-    assert queue.state()["watch"] == f"{NOW + 5000} {NOW} {NOW + 11_000}"
+    assert queue.state()["watch"]["looked"] == f"{NOW + 5000} {NOW} {NOW + 11_000}"
     queue.now = NOW + 7000
     assert queue.poll_idle("me", MOST).micros == 4_000_000
-    queue.given(watch=f"{NOW + 10_000} {NOW} {NOW + 11_000}")
+    queue.given(watch={"looked": f"{NOW + 10_000} {NOW} {NOW + 11_000}"})
     queue.now = NOW + 11_000
     assert queue.poll_idle("me", MOST).micros == 0

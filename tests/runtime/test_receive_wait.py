@@ -185,3 +185,15 @@ def test_receiver_can_wait_again_after_its_idle_bell_connection_broke(own_server
             (message,) = queue.receive(wait=20)
             assert message.payload == payload
             own_server.restart()
+
+
+def test_messages_left_to_holders_for_a_grace_are_received_in_the_same_call(redis_server: RedisServer):
+    """A program that only receives may call again in a minute."""
+    with Queue("pull", url=redis_server.url) as queue, redis.Redis.from_url(redis_server.url) as client:
+        queue.send("x")
+        queue.receive(lease=0.001)
+        now = int(client.time()[0]) * 1000
+        client.hset("delayq:{pull}:watch", "looked", f"0 {now - 60_000} {now + 2000}")
+        (message,) = queue.receive()
+        assert message.attempt == 2
+        assert client.time()[0] * 1000 >= now + 1000

@@ -40,11 +40,11 @@ KNOWLEDGE: tuple[tuple[str, str, tuple[State, ...]], ...] = (
 )
 TYPES: dict[str, str] = {
     **dict.fromkeys(STATES, "zset"),
-    **dict.fromkeys(("attempts", "errors", "reasons", "stats", "schedules", "parked", "crew"), "hash"),
+    **dict.fromkeys(("attempts", "errors", "reasons", "stats", "schedules", "parked", "crew", "watch"), "hash"),
     **dict.fromkeys(("armed", "rate", "replaced", "slots", "waiting", "consumers"), "zset"),
     "cancelled": "set",
     "bell": "list",
-    **dict.fromkeys(("timer", "watch", "removed"), "string"),
+    **dict.fromkeys(("timer", "removed"), "string"),
     **dict.fromkeys(("events", "samples_minute", "samples_ten"), "stream"),
 }
 

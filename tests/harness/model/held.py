@@ -105,9 +105,6 @@ class Held:
     def lease_end_us(self) -> int:
         return self.lease_end * 1000 + self.handed_micros
 
-    def lease_ran_out(self, now: Clock) -> bool:
-        return self.lease_end_us <= now.ms * 1000
-
 
 @dataclass(frozen=True)
 class Claimed:

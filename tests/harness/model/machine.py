@@ -18,6 +18,8 @@ from delayq import Message, Queue, backoff, errors
 from delayq.model import lease_clock
 from delayq.model.placement import STATES
 from delayq.operations import schedule_chain
+from delayq.operations.queue_context import QueueContext
+from delayq.protocol.operation import Operation, unwrap
 from delayq.types import QueueStats
 from tests.harness.model import model as expected
 from tests.harness.model.beyond import Beyond, due_and_created, told
@@ -39,6 +41,12 @@ taken: Counter[str] = Counter()
 
 met = Met()
 """The features that have met in a program."""
+
+
+def look(context: QueueContext) -> Operation[int]:
+    """Take back what a consumer takes back, on all shards."""
+    results = yield [context.watch.look(scripts, is_consumer=True) for scripts in context.shards]
+    return sum(map(unwrap, results))
 
 
 class Life(Beyond, Together, RuleBasedStateMachine):
@@ -293,6 +301,19 @@ class Life(Beyond, Together, RuleBasedStateMachine):
         """Delete a key, as an eviction or a stray DEL does."""
         self.client.delete(self.keys[self.model.home_of(id)].message(id))
         self.model.lose_payload(id)
+
+    def look(self, every_second: bool) -> None:
+        """A consumer looks for ended leases; before, perhaps, every second until now."""
+        if every_second:
+            for keys, watched in zip(self.keys, self.model.watched.values(), strict=False):
+                if watched.seen:
+                    watched.seen = self.now.ms
+                    self.client.hset(keys.watch, "looked", f"{watched.seen} {watched.start} {watched.end}")
+        every = [self.model.watched[shard] for shard in range(self.shards)]
+        graces = sum(each.end > self.now.ms for each in every)
+        self.both("look", lambda: self.queue.execute(look), self.model.look)
+        if sum(each.end > self.now.ms for each in every) > graces:
+            taken["look begins a grace"] += 1
 
     def pause(self, for_ms: int | None) -> None:
         seconds = None if for_ms is None else for_ms / 1000

@@ -7,7 +7,7 @@ lost, the server has done the work and `heard` is False: the model leaves out wh
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -15,6 +15,7 @@ from itertools import count
 from typing import Any
 
 from tests.harness.model.held import DEFAULT_RETRIES, WAITING, Claimed, Clock, Follower, Handed, Held, Plan, Schedule
+from tests.harness.model.watched import Watched
 
 PAYLOAD_GONE = "the payload key is gone: evicted, or deleted by another program"
 NET_MS = 60_000  # a message held back by its key is handed out by itself after this time
@@ -64,6 +65,7 @@ class Model:
     hand_outs: list[int] = field(default_factory=list)  # microseconds: the deliveries that count against the rate
     of_shard: Counter[int] = field(default_factory=Counter)  # hand-outs
     first_shard: int = 0  # of the last claim
+    watched: dict[int, Watched] = field(default_factory=lambda: defaultdict(Watched))
     replaced: dict[int, int] = field(default_factory=dict)  # replaced delivery -> end of its lease, us
     slots: dict[int, tuple[str, str]] = field(default_factory=dict)  # delivery -> its key and id
     kept: dict[str, str] = field(default_factory=dict)  # id of a message that has a slot reserved -> key
@@ -156,17 +158,24 @@ class Model:
             if handed or not claimed:
                 return handed
 
-    def recover(self, shard: int) -> None:
+    def look(self) -> int:
+        """What a consumer takes back."""
+        return sum(self.recover(shard, is_consumer=True) for shard in range(self.shards))
+
+    def recover(self, shard: int, is_consumer: bool = False) -> int:
+        ended, _ = self.watched[shard].look(self.now.ms, is_consumer)
+        before = self.counters["lease_lost"]
         kept = (self.now.ms - 60_000) * 1000
         self.replaced = {delivery: end for delivery, end in self.replaced.items() if end > kept}
         for m in self.within("unack", shard=shard):
-            if m.lease_ran_out(self.now):
+            if m.lease_end_us <= ended * 1000:
                 self.counters["lease_lost"] += 1
                 if not self.withdrawn(m):
                     self.count_attempt(m)
                     m.lost += 1
                     m.error = "LeaseLost: the consumer did not settle the message before its lease ended"
                     m.state, m.score = "retry", m.lease_end
+        return self.counters["lease_lost"] - before
 
     def claim(self, shard: int, limit: int, lease: int) -> list[Claimed]:
         """What is handed out: new messages and retries in turn, within the queue's limits."""

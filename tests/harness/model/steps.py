@@ -87,6 +87,7 @@ KINDS: dict[str, tuple[int, dict[str, st.SearchStrategy[Any]]]] = {
         3,
         {"urgent": st.integers(1, 3), "ahead": st.booleans(), "lease": LEASES, "verdicts": VERDICTS},
     ),
+    "look": (3, {"every_second": st.booleans()}),
     "let_time_pass": (1, {"ms": st.sampled_from([1, 30, 1000, 31_000])}),
     "go_to_a_time_that_matters": (2, {"number": ANY, "off": st.integers(-1, 1)}),
     "ack": (2, DELIVERY),

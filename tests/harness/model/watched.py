@@ -18,16 +18,15 @@ class Watched:
 
     def look(self, now: int, is_consumer: bool) -> tuple[int, int]:
         """Return the time, ms, by which a lease must have ended to be taken back, and the rest of a grace, ms."""
-        seen, start, end = self.seen, self.start, self.end
-        if end > now + GRACE_MS:
-            start = end = 0
-        gap = now < seen or now > seen + GAP_MS
-        begins = seen > 0 and gap
+        left = self.end - now if self.end - now <= GRACE_MS else 0  # otherwise from before the clock was set back
+        gap = now < self.seen or now > self.seen + GAP_MS
+        begins = self.seen > 0 and gap
         if begins:
-            start, end = min(now, start if seen < end else seen), now + GRACE_MS
-        if begins or (is_consumer and now > seen + 200):
-            self.seen, self.start, self.end = now if is_consumer else 0, start, end
-        return (min(now, start) if now < end else now), max(0, end - now)
+            self.start = min(now, self.start if self.seen < self.end else self.seen)
+            self.end, left = now + GRACE_MS, GRACE_MS
+        if begins or (is_consumer and now > self.seen + 200):
+            self.seen = now if is_consumer else 0
+        return (min(now, self.start) if left > 0 else now), max(0, left)
 
     def counts(self, lease_end: int) -> int:
         """Return when a lease counts as ended, ms."""
