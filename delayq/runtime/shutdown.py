@@ -18,6 +18,9 @@ from delayq.runtime.handler_pool import HandlerPool
 from delayq.runtime.outage_backoff import OutageBackoff
 
 INTERRUPTED_SECONDS = 1.0  # for interrupted handlers to end
+LONGEST_CALL = 5.5  # seconds: a little more than the socket's own timeout
+LEAST_PATIENCE = 0.5  # seconds, even after the deadline
+MARGIN_SECONDS = 1.0  # kept for what follows a call without an answer
 
 
 class Shutdown:
@@ -39,6 +42,11 @@ class Shutdown:
         self.by_signal = self.by_signal or by_signal
         self.at_once = self.at_once or at_once
         self.is_requested = True
+
+    def patience(self) -> float:
+        """Return how many seconds the server may take to answer, so that a silent one does not hold up the end."""
+        left = self.deadline - time.monotonic() - MARGIN_SECONDS if self.deadline else LONGEST_CALL
+        return max(LEAST_PATIENCE, min(LONGEST_CALL, left))
 
     @property
     def is_late(self) -> bool:
