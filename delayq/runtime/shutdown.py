@@ -6,7 +6,7 @@ It takes nothing new, waits for running handlers, interrupts those that do not e
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sized
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from delayq.log import log_of
@@ -76,7 +76,7 @@ class Finishing(Running, Protocol):
     pool: HandlerPool[Any]
 
     @property
-    def unsettled(self) -> Sized: ...
+    def has_unsettled(self) -> bool: ...
     def collect_outcomes(self) -> None: ...
     def settle(self) -> Effects[None]: ...
     def report(self) -> Effects[None]: ...
@@ -132,11 +132,11 @@ def finish(engine: Finishing, labeled: Any) -> Effects[None]:
         labeled.info("waiting for running handlers", running=engine.unfinished, hint=hint)
     while True:
         engine.collect_outcomes()
-        if engine.unsettled:
+        if engine.has_unsettled:
             yield from engine.outage.ride_out(engine.settle(), engine.on_outage)
-        if shutdown.is_late or not (engine.unfinished or engine.unsettled):
+        if shutdown.is_late or not (engine.unfinished or engine.has_unsettled):
             break
-        if not engine.unsettled:  # otherwise a try failed, and its pause is over: try again
+        if not engine.has_unsettled:  # otherwise a try failed, and its pause is over: try again
             yield from engine.report()
             yield WaitForWork(min(shutdown.deadline - time.monotonic(), FALLBACK_MS / 1000))
     if engine.pool.interrupt() and not shutdown.at_once:
