@@ -14,7 +14,7 @@
 -- KEYS[7]  bell      list
 -- KEYS[8]  rate      zset  number of the hand-out -> its time, microseconds
 -- KEYS[9]  events    stream
--- KEYS[10] claim     string  the name of this consumer's last claim, then the reply to it
+-- KEYS[10] claim     string  the name of the last claim of this run of the consumer, then the reply to it
 -- KEYS[11] replaced  zset    deliveries whose messages were replaced while they ran -> end of the lease, ms
 -- ARGV[1]  now_ms    '' for the server's time
 -- ARGV[2]  limit     0..1000 messages; 0 only passes the bell on

@@ -115,11 +115,11 @@ def _verdict(queue: Queue, counts: QueueStats, early: int) -> int:
 
 
 def _clear(queue: Queue, prefix: str) -> None:
-    """Remove the queue from the server."""
+    """Remove the queue from the server. The answer to the consumer's last claim expires with its lease."""
     queue.purge()
     queue.collect_garbage()
     names = QueueKeys(prefix, queue.name)
-    keys = [key for name, key in vars(names).items() if not name.endswith("_prefix")] + [names.claim(CONSUMER)]
+    keys = [key for name, key in vars(names).items() if not name.endswith("_prefix")]
     queue.execute(run_one, Command(keys[0], ("DEL", *keys), int))
 
 

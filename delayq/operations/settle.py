@@ -17,8 +17,10 @@ from delayq.operations import key_slots, late_outcomes, schedule_chain
 from delayq.operations.encode import encode_then
 from delayq.operations.queue_context import QueueContext
 from delayq.protocol.command import Command
-from delayq.protocol.operation import Operation, execute, unwrap
+from delayq.protocol.operation import Operation, execute, gather, unwrap
 from delayq.protocol.queue_commands import MAX_IDS, QueueCommands
+
+LARGE_BYTES = 1_000_000  # proto-max-bulk-len is at least a megabyte
 
 D = TypeVar("D", bound=Delivery)
 
@@ -75,6 +77,24 @@ def _replaced(outcome: oc.Outcome) -> list[str]:
     """Return the ids of messages that an outcome has sent and that may have replaced others."""
     sent = outcome.encoded if isinstance(outcome, oc.AckAndSend) else None
     return [each.id for each in sent or () if each.on_conflict == "replace"]
+
+
+def settle_each(context: QueueContext, settled: Sequence[tuple[D, oc.Outcome]]) -> Operation[list[bool | DelayqError]]:
+    """Settle deliveries in one round trip as `settle` does, but none shares a call with another."""
+    results = yield from gather(*(settle(context, [each]) for each in settled))
+    return [each if isinstance(each, DelayqError) else each[0] for each in results]
+
+
+def is_large(context: QueueContext, message: Delivery, outcome: oc.AckAndSend) -> bool:
+    """Whether the messages to send may exceed the server's proto-max-bulk-len, so that it breaks the connection."""
+    try:
+        if outcome.encoded is None:
+            outcome.encoded = encode_then(context, message.id, outcome.then)
+    except BaseException as error:  # `settle` reports it
+        if is_interrupt(error):
+            raise
+        return False
+    return any(len(each.envelope) >= LARGE_BYTES for each in outcome.encoded)
 
 
 def _note(message: Delivery, outcome: oc.Outcome, reply: Any) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
+from msgspec.structs import replace
+
 from delayq.errors import DelayqError
 from delayq.protocol.command import Command
 
@@ -89,6 +91,17 @@ def gather_named(operations: R) -> Operation[R]:
     named = {name: each for name, each in zip(operations._fields, operations, strict=True) if each is not None}
     results = yield from gather(*named.values())
     return operations._replace(**dict(zip(named, results, strict=True)))
+
+
+def once(operation: Operation[T]) -> Operation[T]:
+    """Run an operation whose commands are not sent again if their connection fails."""
+    replies: Any = None
+    while True:
+        try:
+            calls = operation.send(replies)
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]  # what the generator returns
+        replies = yield [replace(call, repeats=False) for call in calls]
 
 
 def noop() -> Operation[None]:

@@ -50,6 +50,7 @@ MAX_IDS = 500
 """The most messages that one call touches, so that no call blocks the server for more than a few milliseconds."""
 
 MAX_MOVED = MAX_IDS // 2
+RUN_CHARS = 16  # of a claim's name: the run of the consumer; a rising number follows
 """The most for a call that changes five structures for each message, which takes twice as long as others."""
 
 
@@ -133,8 +134,8 @@ class QueueCommands:
     def ready_to_unack(self, limit: int, lease_ms: int, consumer: str = "", claim: str = "") -> Command[Claimed]:
         """Take a claim name of 32 characters: 16 for the run of the consumer, then a rising number."""
         k = self.keys
-        keys = [k.ready, k.retry, k.unack, k.attempts, k.meta, k.stats, k.bell, k.rate, k.events, k.claim(consumer)]
-        keys.append(k.replaced)
+        keys = [k.ready, k.retry, k.unack, k.attempts, k.meta, k.stats, k.bell, k.rate, k.events]
+        keys += [k.claim(consumer, claim[:RUN_CHARS]), k.replaced]
         args = [self._clock(), limit, lease_ms, consumer, claim]
         return self._call("ready_to_unack", keys, args, _read_claimed, repeats=bool(claim))
 

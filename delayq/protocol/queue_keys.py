@@ -62,9 +62,9 @@ class QueueKeys:
         """Return the key that reserves an id."""
         return self.unique_prefix + message_id
 
-    def claim(self, consumer: str) -> str:
-        """Return the key of the last claim of a consumer."""
-        return self.claim_prefix + consumer
+    def claim(self, consumer: str, run: str) -> str:
+        """Return the key of the last claim of a consumer's run: two consumers may have the same name."""
+        return self.claim_prefix + run + consumer
 
     def state(self, state: State) -> str:
         """Return the key of a state's sorted set."""

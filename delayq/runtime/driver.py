@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextvars
 import math
+import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
+from delayq.errors import ServerUnreachable
 from delayq.runtime import hooks
 from delayq.runtime.effects import (
     BellSource,
@@ -74,6 +77,31 @@ class WakeSignal:
         """End the wait if there is one, because of an outcome: a driver at work finds outcomes by itself."""
         if self.is_awaited:
             self.pipe.ring()
+
+
+def within(seconds: float, call: Callable[[], Any]) -> Any:
+    """Call a function on a thread of its own, and wait for it for some seconds.
+
+    Raises:
+        ServerUnreachable: it took longer. It is left alone, and ends when the socket's timeout is over.
+    """
+    results: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
+    context = contextvars.copy_context()
+
+    def run() -> None:
+        try:
+            results.put((context.run(call), None))
+        except BaseException as error:  # noqa: BLE001  # it is raised below
+            results.put((None, error))
+
+    threading.Thread(target=run, name="delayq-last-call", daemon=True).start()
+    try:
+        result, error = results.get(timeout=seconds)
+    except queue.Empty:
+        raise ServerUnreachable("the server did not answer before the consumer's end") from None
+    if error is not None:
+        raise error
+    return result
 
 
 class Driver:
@@ -170,6 +198,15 @@ class Driver:
                 return self._wait(effect)
             case Sleep(seconds):
                 return time.sleep(seconds)
+            case Call():
+                return hooks.call(effect)
+        if self._engine.shutdown.is_requested:
+            return within(self._engine.shutdown.patience(), partial(self._call, effect))
+        return self._call(effect)
+
+    def _call(self, effect: Any) -> Any:
+        """Perform an effect that talks to the server."""
+        match effect:
             case Listen(sources):
                 return self._listen(sources)
             case StopListening():
@@ -179,8 +216,6 @@ class Driver:
                 for each in self._listeners:
                     each.close()
                 return None
-            case Call():
-                return hooks.call(effect)
             case _:
                 return self._execute(effect)
 

@@ -178,23 +178,34 @@ class Driver:
                     return await self._wait(effect)
                 case Sleep(seconds):
                     return await asyncio.sleep(0 if self._is_hurried else seconds)
-                case Listen(sources):
-                    return await self._listen(sources)
-                case StopListening():
-                    tokens = [await each.stop_listening() for each in self._listeners]
-                    return any(tokens)
-                case CloseListeners():
-                    for each in self._listeners:
-                        await each.close()
-                    return None
                 case Call():
                     return await hooks.call_async(effect)
-                case _:
-                    return await self._execute(effect)
+            if not self._engine.shutdown.is_requested:
+                return await self._call(effect)
+            try:
+                async with asyncio.timeout(self._engine.shutdown.patience()):
+                    return await self._call(effect)
+            except TimeoutError:
+                raise ServerUnreachable("the server did not answer before the consumer's end") from None
         except asyncio.CancelledError as error:
             self.stop(at_once=self._cancelled is not None, hurry=True)
             self._cancelled = error
             raise ServerUnreachable("the consumer was cancelled") from error
+
+    async def _call(self, effect: Any) -> Any:
+        """Perform an effect that talks to the server."""
+        match effect:
+            case Listen(sources):
+                return await self._listen(sources)
+            case StopListening():
+                tokens = [await each.stop_listening() for each in self._listeners]
+                return any(tokens)
+            case CloseListeners():
+                for each in self._listeners:
+                    await each.close()
+                return None
+            case _:
+                return await self._execute(effect)
 
     async def _beat(self) -> None:
         with impatient(self._engine.is_spread):

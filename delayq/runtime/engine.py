@@ -26,8 +26,8 @@ from delayq.model.message_info import MessageInfo
 from delayq.operations import garbage, idle, presence, schedules, unfetched, upkeep
 from delayq.operations.claim import Batch, ClaimNames, claim, recover
 from delayq.operations.queue_context import QueueContext
-from delayq.operations.settle import settle
-from delayq.protocol.operation import gather_named, unwrap
+from delayq.operations.settle import is_large, settle, settle_each
+from delayq.protocol.operation import gather_named, once, unwrap
 from delayq.protocol.queue_commands import MAX_IDS, MAX_MOVED
 from delayq.runtime import hooks, shutdown
 from delayq.runtime.effects import BellSource, Effects, Listen, StopListening, WaitForWork
@@ -36,6 +36,7 @@ from delayq.runtime.handler_pool import HandlerPool
 from delayq.runtime.lease_keeper import LeaseKeeper
 from delayq.runtime.outage_backoff import OutageBackoff
 from delayq.runtime.poison_isolation import PoisonIsolation
+from delayq.runtime.refused_outcomes import RefusedOutcomes, is_refusal
 from delayq.runtime.shard_backlog import ShardBacklog
 
 BUSY_KEEPER_SECONDS = 0.01  # a consumer without room watches the time only on behalf of others
@@ -48,6 +49,7 @@ class Exchange(NamedTuple):
 
     Attributes:
         settled: whether each outcome was accepted.
+        again: the same for outcomes that were refused before.
         recovered: the number of leases that had ended; None if the server refused.
         garbage: payload keys to delete.
         sleep: how long to sleep if the claim is empty.
@@ -55,6 +57,7 @@ class Exchange(NamedTuple):
     """
 
     settled: Any
+    again: Any = None
     recovered: Any = None
     garbage: Any = None
     sleep: Any = None
@@ -107,6 +110,9 @@ class ConsumerEngine(Generic[D]):
         self.unsettled: list[tuple[D, oc.Outcome]] = []
         self.unfinished = 0  # with the pool
         self._backlog: ShardBacklog[D] = ShardBacklog(lambda message: context.shard(message.id))
+        self._refused: RefusedOutcomes[D] = RefusedOutcomes(queue=context.name)
+        self._large: list[tuple[D, oc.Outcome]] = []  # to be settled in a round trip of its own
+        self._is_ending = False
         self._isolation: PoisonIsolation[D] = PoisonIsolation(self._lease / 1000)
         self._exhausted = True  # the last claim left nothing that is due
         self._held = False  # except what a limit of the queue holds back
@@ -152,23 +158,34 @@ class ConsumerEngine(Generic[D]):
             yield from self._renew_all()
         if self._slept_in_peace and (yield from self._sleeps_on()):
             return
-        owed = len(self.unsettled) + len(self._backlog) + self.unfinished
-        left = None if self._most is None else self._most - self.handled - owed
+        left = None if self._most is None else self._most - self.handled - self._unsettled_count - self.unfinished
         limit = self._room() if left is None else max(0, min(self._room(), left))
         settled = len(self.unsettled)
         yield from self._look_after()
         claimed = yield from self._exchange(None if settled and not limit else limit)
+        if self._large:
+            yield from self._settle_large()
         yield from self._deaths.tell()
         self._tell_trouble()
         if self._most is not None and self.handled >= self._most:
             self.shutdown.is_requested = True
-        elif self._ends_idle and limit and not (self.unsettled or self._backlog or self.unfinished or self._held):
+        elif self._ends_idle and limit and not (self._unsettled_count or self.unfinished or self._held):
             # Nothing runs. But a settlement of this turn may have sent messages, and a claimed message may have died.
             self.shutdown.is_requested = not (settled or claimed)
-        elif not self.unsettled and self._next_sleep is not None and (self._exhausted or not limit):
+        elif not self.has_unsettled and self._next_sleep is not None and (self._exhausted or not limit):
             yield from self._sleep(self._next_sleep, has_room=limit > 0)
 
+    @property
+    def has_unsettled(self) -> bool:
+        return bool(self.unsettled or self._large)
+
+    @property
+    def _unsettled_count(self) -> int:
+        return len(self.unsettled) + len(self._backlog) + len(self._refused) + len(self._large)
+
     def _room(self) -> int:
+        if self._refused.is_full:
+            return 0
         room = self.pool.room(self.unfinished, ahead=not self._context.limits_keys)  # slots are for running messages
         limit = self._isolation.limit(min(room, MAX_IDS), self._leases.held())
         if room and not limit:
@@ -189,8 +206,12 @@ class ConsumerEngine(Generic[D]):
     def _settle_and_claim(self, limit: int | None) -> Effects[int]:
         context, settled = self._context, self.unsettled
         exchange = Exchange(settled=settle(context, settled))
+        repeated, large = self._refused.due()
+        self._large += large
+        if repeated:
+            exchange = exchange._replace(again=settle_each(context, repeated))
         if limit is None:
-            exchange = Exchange(settled=self._presence.beside(exchange.settled, self._name))
+            exchange = exchange._replace(settled=self._presence.beside(exchange.settled, self._name))
         keeps_up = limit is not None and self._upkeep.due()
         if keeps_up:
             exchange = exchange._replace(recovered=recover(context), garbage=garbage.find(context))
@@ -202,7 +223,7 @@ class ConsumerEngine(Generic[D]):
                 context, self._make_message, limit, self._lease, False, expected, self._name, self._claim_names
             )
             exchange = exchange._replace(batch=self._presence.beside(claiming, self._name))
-        self._leases.settling = frozenset(id(message) for message, _ in settled)
+        self._leases.settling = frozenset(id(message) for message, _ in (*settled, *repeated))
         try:
             replies: Exchange = yield from gather_named(exchange)
         finally:
@@ -211,6 +232,8 @@ class ConsumerEngine(Generic[D]):
         self._trouble = None  # left by an exchange whose own error was raised instead
         outcomes = replies.settled
         self._note(settled, [outcomes] * len(settled) if isinstance(outcomes, DelayqError) else outcomes)
+        if repeated:
+            self._note(repeated, unwrap(replies.again))
         self._next_sleep = None
         if limit is None:
             return 0
@@ -262,6 +285,8 @@ class ConsumerEngine(Generic[D]):
                 if isinstance(outcome, oc.Failed | oc.Dead):
                     log_of(message).warning("handler failed after settling", error=outcome.error)
                 oc.clear_frames(outcome)
+            elif isinstance(outcome, oc.AckAndSend) and is_large(self._context, message, outcome):
+                self._large.append((message, outcome))
             else:
                 self.unsettled.append((message, outcome))
 
@@ -272,18 +297,36 @@ class ConsumerEngine(Generic[D]):
         except ServerError as error:
             log.debug("consumer not recorded", queue=self._context.name, consumer=self._name, error=str(error))
 
+    def _settle_large(self) -> Effects[None]:
+        """Settle an outcome that may break its connection, in a round trip of its own: that is no outage."""
+        message, outcome = self._large.pop(0)
+        self._leases.settling = frozenset({id(message)})
+        try:
+            (ours,) = yield from once(settle(self._context, [(message, outcome)]))
+        except ServerError as error:
+            ours = error
+        finally:
+            self._leases.settling = frozenset()
+        self._note([(message, outcome)], [ours], is_alone=True)
+
     def settle(self) -> Effects[None]:
         """Settle outcomes without claiming."""
         yield from self._exchange(None)
+        while self._large:
+            yield from self._settle_large()
         yield from self._deaths.tell()
         self._tell_trouble()
 
-    def _note(self, settled: list[tuple[D, oc.Outcome]], results: Sequence[bool | DelayqError]) -> None:
+    def _note(
+        self, settled: list[tuple[D, oc.Outcome]], results: Sequence[bool | DelayqError], is_alone: bool = False
+    ) -> None:
         told: BaseException | None = None  # an error of a whole batch is traced only once
         for (message, outcome), ours in zip(settled, results, strict=True):
             if isinstance(ours, DelayqError):
-                self._try_again(message, outcome, ours)
+                self._try_again(message, outcome, ours, is_alone)
                 continue
+            if self._refused.waiting:
+                self._refused.accepted(message)
             self._leases.drop(message)
             if self._deaths.functions:
                 self._deaths.note(message)
@@ -305,15 +348,33 @@ class ConsumerEngine(Generic[D]):
         for _, outcome in settled:
             oc.clear_frames(outcome)
 
-    def _try_again(self, message: D, outcome: oc.Outcome, error: DelayqError) -> None:
-        """Keep an outcome that could not be settled: for the next exchange or, if only its shard is away, for later."""
+    def _try_again(self, message: D, outcome: oc.Outcome, error: DelayqError, is_alone: bool) -> None:
+        """Keep an outcome for the next exchange, or for later if only its shard is away or it alone was refused."""
         again = oc.after(outcome, error)
-        if self._context.outlives(error) and not self.shutdown.is_requested:
+        if self._context.outlives(error) and not (is_alone or self.shutdown.is_requested):  # only its shard is away
+            self._refused.waiting.pop(id(message), None)
             self._backlog.add(message, again)
             return
+        if again is outcome and is_alone and self._is_ending:
+            self.unsettled.append((message, oc.INTERRUPTED))
+            return
+        if again is outcome and not self._is_ending and (is_alone or is_refusal(error)):
+            self._refuse(message, outcome, error, is_alone)
+            return
+        self._refused.waiting.pop(id(message), None)
         self.unsettled.append((message, again))
         if again is outcome:
             self._trouble = error
+
+    def _refuse(self, message: D, outcome: oc.Outcome, error: DelayqError, is_alone: bool) -> None:
+        """Let a refused outcome wait for its next try, fail, or leave the delivery to the end of its lease."""
+        instead = self._refused.add(message, outcome, error, is_alone)
+        if isinstance(instead, oc.Failed):
+            self.unsettled.append((message, instead))
+        elif instead is not None:
+            log_of(message).error("outcome cannot be settled", error=str(error))
+            self._leases.drop(message)
+            self.handled += 1
 
     def _tell_trouble(self) -> None:
         """Raise the error that kept outcomes from being settled, once the rest of the turn is done."""
@@ -394,7 +455,7 @@ class ConsumerEngine(Generic[D]):
             seconds = max(seconds, BUSY_KEEPER_SECONDS)
         is_idle = has_room and not self._leases.held()
         seconds = min(seconds, self._cleanup.left(), seconds if is_idle else self._upkeep.left() + 0.001)
-        seconds = min(seconds, self._backlog.left(), self._context.outages.pause())
+        seconds = min(seconds, self._refused.left(), self._backlog.left(), self._context.outages.pause())
         for_lease = sleep.for_event and not sleep.for_message
         if for_lease and self._cannot_recover:  # the lease ended but cannot be taken back: do not try all the time
             seconds = max(seconds, min(self._upkeep.left(), 1.0))
@@ -425,6 +486,10 @@ class ConsumerEngine(Generic[D]):
     def _finish(self) -> Effects[None]:
         """Hand back unstarted messages, wait for running handlers, and abandon those that do not end in time."""
         yield from self._at_last(self._pass_token_on())
+        self._is_ending = True
+        small, large = self._refused.clear()
+        self.unsettled += small
+        self._large = list({id(message): (message, outcome) for message, outcome in (*self._large, *large)}.values())
         unstarted = self.pool.unstarted()
         self.unfinished -= len(unstarted)
         self.unsettled += [*self._backlog.all(), *((message, oc.RELEASED) for message in unstarted)]
@@ -432,7 +497,8 @@ class ConsumerEngine(Generic[D]):
         yield from self._at_last(unfetched.release(self._context))
         known = {id(message) for message, _ in self.unsettled}
         running = [m for m in self._leases.held() if id(m) not in known and not m.settled]
-        if (running or self.unsettled) and not self.shutdown.at_once:
+        if (running or self.has_unsettled) and not self.shutdown.at_once:
+            self.unsettled = [(m, oc.INTERRUPTED if isinstance(o, oc.AckAndSend) else o) for m, o in self.unsettled]
             self.unsettled += [(message, oc.INTERRUPTED) for message in running]
             yield from self.outage.ride_out(self.settle(), self.on_outage)
         if self._context.is_limited:
@@ -457,7 +523,7 @@ class ConsumerEngine(Generic[D]):
         Without this step, leases end by themselves, the fallback poll of the others makes up for a lost token, and this
         consumer counts as gone after half a minute.
         """
-        if self.outage.is_tried or self.shutdown.at_once:
+        if self.outage.is_tried or self.shutdown.at_once or self._is_cut_off:
             return
         try:
             yield from step

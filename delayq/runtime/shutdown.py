@@ -6,7 +6,7 @@ It takes nothing new, waits for running handlers, interrupts those that do not e
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sized
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from delayq.log import log_of
@@ -18,6 +18,9 @@ from delayq.runtime.handler_pool import HandlerPool
 from delayq.runtime.outage_backoff import OutageBackoff
 
 INTERRUPTED_SECONDS = 1.0  # for interrupted handlers to end
+LONGEST_CALL = 5.5  # seconds: a little more than the socket's own timeout
+LEAST_PATIENCE = 0.5  # seconds, even after the deadline
+MARGIN_SECONDS = 1.0  # kept for what follows a call without an answer
 
 
 class Shutdown:
@@ -39,6 +42,11 @@ class Shutdown:
         self.by_signal = self.by_signal or by_signal
         self.at_once = self.at_once or at_once
         self.is_requested = True
+
+    def patience(self) -> float:
+        """Return how many seconds the server may take to answer, so that a silent one does not hold up the end."""
+        left = self.deadline - time.monotonic() - MARGIN_SECONDS if self.deadline else LONGEST_CALL
+        return max(LEAST_PATIENCE, min(LONGEST_CALL, left))
 
     @property
     def is_late(self) -> bool:
@@ -68,7 +76,7 @@ class Finishing(Running, Protocol):
     pool: HandlerPool[Any]
 
     @property
-    def unsettled(self) -> Sized: ...
+    def has_unsettled(self) -> bool: ...
     def collect_outcomes(self) -> None: ...
     def settle(self) -> Effects[None]: ...
     def report(self) -> Effects[None]: ...
@@ -124,11 +132,11 @@ def finish(engine: Finishing, labeled: Any) -> Effects[None]:
         labeled.info("waiting for running handlers", running=engine.unfinished, hint=hint)
     while True:
         engine.collect_outcomes()
-        if engine.unsettled:
+        if engine.has_unsettled:
             yield from engine.outage.ride_out(engine.settle(), engine.on_outage)
-        if shutdown.is_late or not (engine.unfinished or engine.unsettled):
+        if shutdown.is_late or not (engine.unfinished or engine.has_unsettled):
             break
-        if not engine.unsettled:  # otherwise a try failed, and its pause is over: try again
+        if not engine.has_unsettled:  # otherwise a try failed, and its pause is over: try again
             yield from engine.report()
             yield WaitForWork(min(shutdown.deadline - time.monotonic(), FALLBACK_MS / 1000))
     if engine.pool.interrupt() and not shutdown.at_once:

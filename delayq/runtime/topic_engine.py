@@ -27,6 +27,7 @@ from delayq.runtime.group_member import EXHAUSTED, GroupMember
 from delayq.runtime.handler_pool import HandlerPool
 from delayq.runtime.outage_backoff import OutageBackoff
 from delayq.runtime.record_leases import RecordLeases
+from delayq.runtime.refused_outcomes import RefusedOutcomes, is_refusal
 from delayq.runtime.shard_backlog import ShardBacklog
 
 DROP_SECONDS = 600.0  # between two searches for consumers of the group that are gone
@@ -75,6 +76,8 @@ class TopicEngine:
         self._dropping = Interval(DROP_SECONDS)
         self.unsettled: list[tuple[Record, oc.Outcome]] = []
         self.unfinished = 0  # with the pool
+        self._refused: RefusedOutcomes[Record] = RefusedOutcomes(topic=context.name, group=member.group)
+        self._is_ending = False
         self._unlisted: dict[int, str] = {}  # shards where this consumer's records are still to be listed
         self._list_at = 0.0  # when to try unavailable ones again; 0 if none of them is
         self._backlog: ShardBacklog[Record] = ShardBacklog(lambda record: record.shard)
@@ -117,16 +120,21 @@ class TopicEngine:
         if self._most is not None and self.handled >= self._most:
             self.shutdown.is_requested = True
         elif not (is_busy or (handed and (handed.records or handed.more))):
-            if self._burst and room and not (self.unfinished or self._backlog) and self._leases.left() != 0:
+            if self._burst and room and not (self._owed or self.unfinished) and self._leases.left() != 0:
                 self.shutdown.is_requested = True
             else:
                 yield from self._sleep(handed.lasts if handed else None, room)
 
     def _room(self) -> int:
-        room = min(self.pool.room(self.unfinished), MAX_LOOKED_AFTER)
+        room = 0 if self._refused.is_full else min(self.pool.room(self.unfinished), MAX_LOOKED_AFTER)
         if self._most is None:
             return room
-        return max(0, min(room, self._most - self.handled - len(self.unsettled) - len(self._backlog) - self.unfinished))
+        return max(0, min(room, self._most - self.handled - self._owed - self.unfinished))
+
+    @property
+    def _owed(self) -> int:
+        """The number of outcomes that wait to be settled."""
+        return len(self.unsettled) + len(self._backlog) + len(self._refused)
 
     # -- taking ------------------------------------------------------------------------------------------------------
 
@@ -206,17 +214,20 @@ class TopicEngine:
 
     def _exchange(self, limit: int) -> Effects[group_read.PolledRecords | None]:
         """Settle outcomes and poll (unless `limit` is 0) in the same round trips; return the records."""
-        settled, since = self.unsettled, lease_now()
-        if not (settled or limit):
+        settled, (again, _), since = self.unsettled, self._refused.due(), lease_now()
+        if not (settled or again or limit):
             return None
         polling = group_read.poll(*self._me, limit, tuple(self._unlisted)) if limit else noop()
-        self._leases.settling = frozenset(id(record) for record, _ in settled)
+        repeating = settle.settle_each(*self._me, again) if again else noop()
+        self._leases.settling = frozenset(id(record) for record, _ in (*settled, *again))
         try:
-            results, handed = yield from gather(settle.settle(*self._me, settled), polling)
+            results, repeated, handed = yield from gather(settle.settle(*self._me, settled), repeating, polling)
         finally:
             self._leases.settling = frozenset()
         self.unsettled = []
         self._note(settled, [results] * len(settled) if isinstance(results, DelayqError) else results)
+        if again:
+            self._note(again, unwrap(repeated))
         if isinstance(handed, group_read.PolledRecords):
             self._submit(self._leases.take(handed.records, since))
             if handed.lost:
@@ -278,12 +289,10 @@ class TopicEngine:
     def _note(self, settled: settle.Settled, results: Sequence[bool | DelayqError]) -> None:
         for (record, outcome), ours in zip(settled, results, strict=True):
             if isinstance(ours, DelayqError):
-                if self._context.outlives(ours) and not self.shutdown.is_requested:
-                    self._backlog.add(record, outcome)
-                    continue
-                self.unsettled.append((record, outcome))  # to be tried again with the next ones
-                self._trouble = ours
+                self._try_again(record, outcome, ours)
                 continue
+            if self._refused.waiting:
+                self._refused.accepted(record)
             if not isinstance(outcome, oc.Dead) or outcome.counted:
                 self.handled += 1
                 self.failed += not isinstance(outcome, oc.Done)
@@ -305,11 +314,29 @@ class TopicEngine:
         for _, outcome in settled:
             oc.clear_frames(outcome)
 
+    def _try_again(self, record: Record, outcome: oc.Outcome, error: DelayqError) -> None:
+        """Keep an outcome for the next exchange, or for later if only its shard is away or it alone was refused."""
+        if self._is_ending or not is_refusal(error):
+            self._refused.waiting.pop(id(record), None)
+            if self._context.outlives(error) and not self.shutdown.is_requested:  # only its shard is away
+                self._backlog.add(record, outcome)
+                return
+            self.unsettled.append((record, outcome))
+            self._trouble = error
+            return
+        instead = self._refused.add(record, outcome, error)
+        if isinstance(instead, oc.Failed):
+            self.unsettled.append((record, instead))
+        elif instead is not None:
+            self._log.bind(id=record.id).error("outcome cannot be settled", error=str(error))
+            self._leases.drop(record)
+            self.handled += 1
+
     # -- sleeping, trouble, and the end ------------------------------------------------------------------------------
 
     def _sleep(self, lasts: Sequence[str] | None, room: int) -> Effects[None]:
         """Wait for an outcome, the next duty or, behind `lasts` of the shards, a record."""
-        seconds = min(FALLBACK_MS / 1000, self._backlog.left())
+        seconds = min(FALLBACK_MS / 1000, self._backlog.left(), self._refused.left())
         if self._unlisted and self._list_at:
             seconds = min(seconds, max(0.0, self._list_at - time.monotonic()))
         if room:
@@ -343,6 +370,8 @@ class TopicEngine:
 
     def _finish(self) -> Effects[None]:
         """Wait for running handlers, abandon those that do not end in time, and hand back the rest."""
+        self._is_ending = True
+        self.unsettled += self._refused.clear()[0]
         unstarted = self.pool.unstarted()
         self.unfinished -= len(unstarted)
         self.unsettled += self._backlog.all()
@@ -359,6 +388,10 @@ class TopicEngine:
         if self.abandoned:
             text = "handlers abandoned"
             self._log.warning(text, records=self.abandoned, ack_timeout=self._member.ack_timeout)
+
+    @property
+    def has_unsettled(self) -> bool:
+        return bool(self.unsettled)
 
     def report(self) -> Effects[None]:
         """Do nothing: a group's list of consumers says when each was last seen."""

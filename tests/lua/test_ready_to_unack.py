@@ -347,3 +347,13 @@ def test_claims_of_other_consumers_are_independent(queue):
     assert queue.ready_to_unack(1, LEASE, "me", f"{1:032}").ids == ["a"]
     assert queue.ready_to_unack(1, LEASE, "you", f"{1:032}").ids == ["b"]
     assert queue.ready_to_unack(1, LEASE).ids == []
+
+
+def test_consumers_of_one_name_keep_the_answers_to_their_claims(queue):
+    queue.send([(name, "+0", b"{}") for name in ("a", "b", "c")])
+    queue.pending_to_ready()
+    mine, theirs = f"{'a' * 16}{1:016x}", f"{'b' * 16}{1:016x}"
+    first = queue.ready_to_unack(1, LEASE, "me", mine)
+    assert queue.ready_to_unack(1, LEASE, "me", theirs).ids == ["b"]
+    assert queue.ready_to_unack(1, LEASE, "me", mine) == first
+    assert "c" in queue.state()["ready"]

@@ -116,7 +116,7 @@ def test_stopping_consumer_hurries_but_its_handlers_do_not(redis_server: RedisSe
         do = queue._executor.perform
 
         def noted(effect: Any, repeat: bool = True) -> Any:
-            if threading.current_thread().name == "delayq-consumer":
+            if threading.current_thread().name in {"delayq-consumer", "delayq-last-call"}:
                 loop.append(HURRIES.get()())
             return do(effect, repeat)
 

@@ -10,7 +10,7 @@ from delayq.model.record import Record
 from delayq.operations.topics.dead_letters import one_line
 from delayq.operations.topics.topic_context import TopicContext, cut
 from delayq.protocol.command import Command
-from delayq.protocol.operation import Operation, execute, unwrap
+from delayq.protocol.operation import Operation, execute, gather, unwrap
 from delayq.protocol.topic_commands import MAX_LOOKED_AFTER, MAX_RECORDS, TopicCommands
 
 Settled = Sequence[tuple[Record, oc.Outcome]]
@@ -44,6 +44,14 @@ def settle(context: TopicContext, group: str, consumer: str, settled: Settled) -
             elif not isinstance(settled[position][1], oc.Done):
                 results[position] = bool(reply)
     return results
+
+
+def settle_each(
+    context: TopicContext, group: str, consumer: str, settled: Settled
+) -> Operation[list[bool | DelayqError]]:
+    """Settle records in one round trip as `settle` does, but none shares a call with another."""
+    results = yield from gather(*(settle(context, group, consumer, [each]) for each in settled))
+    return [each if isinstance(each, DelayqError) else each[0] for each in results]
 
 
 def _settlement(scripts: TopicCommands, group: str, consumer: str, record: Record, outcome: oc.Outcome) -> Command[int]:
