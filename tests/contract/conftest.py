@@ -162,9 +162,9 @@ def intercept(
         after(calls)
         return results
 
-    async def run_async(calls: Calls, repeat: bool = True) -> list[Any]:
+    async def run_async(calls: Calls, repeat: bool = True, urgent: bool = False) -> list[Any]:
         instead = before(calls)
-        results = await run(calls, repeat) if instead is None else instead
+        results = await run(calls, repeat, urgent) if instead is None else instead
         after(calls)
         return results
 

@@ -58,6 +58,7 @@ class Model:
     has_ledger: bool = False
     paused: int | None = None
     paused_until: int | None = None
+    needs: str = ""
     heard: bool = True
     lost: str = ""  # the round trip of a claim whose reply was lost: claim, fetch, open or slots
     unfetched: list[list[Claimed]] = field(default_factory=list)  # claims that a client could not fetch
@@ -679,6 +680,8 @@ class Model:
         self.recorded = True
         self.paused = self.paused if self.is_paused else self.now.ms
         self.paused_until = None if for_ms is None else self.now.ms + for_ms
+        if for_ms is not None:
+            self.needs = "1 0.1.0"
 
     def resume(self) -> None:
         self.paused = self.paused_until = None

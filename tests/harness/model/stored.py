@@ -86,6 +86,8 @@ def explained(model: Model, shards: Sequence[QueueKeys]) -> dict[str, Any]:
         meta["paused"] = str(model.paused)
     if model.paused_until is not None:
         meta["paused_until"] = str(model.paused_until)
+    if model.needs:
+        meta["needs"] = model.needs
     if model.max_dead is not None:
         meta["max_dead"] = str(model.max_dead)
     if model.rate:
