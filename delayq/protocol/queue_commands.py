@@ -412,12 +412,12 @@ class QueueCommands:
         read: Callable[[list[bytes | None]], T] = identity,
     ) -> Command[T]:
         keys = self._message_keys(ids)
-        words = (len(keys), *keys, most_bytes, least)
+        words = texts((len(keys), *keys, most_bytes, least))
         return Command(self.keys.message_prefix, words, read, script("fetch"), repeats=False)
 
     def fitting(self, ids: Sequence[str], most_bytes: int) -> Command[int]:
         keys = self._message_keys(ids)
-        return Command(self.keys.message_prefix, (len(keys), *keys, most_bytes), int, script("fitting"))
+        return Command(self.keys.message_prefix, texts((len(keys), *keys, most_bytes)), int, script("fitting"))
 
     def envelopes(
         self, ids: Sequence[str], read: Callable[[list[bytes | None]], T] = identity, repeats: bool = True

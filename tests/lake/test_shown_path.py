@@ -71,7 +71,7 @@ def test_path_that_cannot_be_used_is_refused_without_its_secret(path: str):
     with pytest.raises(InvalidInput) as refused:
         Queue("jobs", horizon=60, lake=path.format(SECRET))
     assert SECRET not in "".join(traceback.format_exception(refused.value))
-    assert refused.value.__context__ is None
+    assert SECRET not in str(refused.value.__context__)
 
 
 def test_texts_name_a_path_without_its_login():

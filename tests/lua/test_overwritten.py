@@ -60,8 +60,9 @@ def prepare(queue: RawQueue, name: str) -> None:
 
 
 def outcome(queue: RawQueue) -> dict[str, object]:
-    """The state, without what a script may leave out: tokens, entries, the reply to a claim, old garbage."""
-    return {name: each for name, each in queue.state().items() if name not in {"bell", "events", "garbage", "claim:me"}}
+    """The state, without what a script may leave out: tokens, entries, the reply to a claim, looks, old garbage."""
+    optional = ("bell", "events", "garbage", "claim:", "watch")
+    return {name: each for name, each in queue.state().items() if not name.startswith(optional)}
 
 
 def without(queue: RawQueue, command: str, call: Callable[[], object]) -> bool:

@@ -105,7 +105,7 @@ def test_payload_file_is_exact_and_has_a_safe_name(enter: Enter, stocked: Queue)
     answer = enter().get(f"{QUEUE}/messages/{quoted_path(BAD)}/payload")
     assert answer.json() == {BAD: BAD}
     name = re.findall('filename="(.*)"', answer.headers["content-disposition"])
-    assert name == ["gnp._fdp____.json"]
+    assert name == ["gnp._fdp____-fcf4cd5e.json"]
     assert stocked.stats().dead == 1
 
 

@@ -285,14 +285,14 @@ def test_traceback_shows_its_last_line_first_and_the_rest_on_request(enter: Ente
     assert "<summary>All 3 lines</summary>" in page
 
 
-@pytest.mark.parametrize(("payload", "file"), [({"n": 1.5}, "a_b.json"), (b"\xff<script>", "a_b.bin")])
-def test_payload_file_has_a_type_that_no_browser_runs(enter: Enter, queue: Queue, payload: Any, file: str):
+@pytest.mark.parametrize(("payload", "kind"), [({"n": 1.5}, "json"), (b"\xff<script>", "bin")])
+def test_payload_file_has_a_type_that_no_browser_runs(enter: Enter, queue: Queue, payload: Any, kind: str):
     queue.send(payload, id="a/b", delay=60)
     client = enter()
     answer = client.get(link(client.get(f"{MESSAGES}/a%252Fb").text, "Download"))
     assert answer.content == (payload if isinstance(payload, bytes) else b'{"n":1.5}')
     assert answer.headers["content-type"] == "application/octet-stream"
-    assert answer.headers["content-disposition"] == f'attachment; filename="{file}"'
+    assert answer.headers["content-disposition"] == f'attachment; filename="a_b-c14cddc0.{kind}"'
     assert client.get(f"{MESSAGES}/gone/payload").status_code == 404
 
 
