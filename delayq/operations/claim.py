@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from delayq.errors import DelayqError, ServerUnreachable
+from delayq.errors import DelayqError, ServerNotReady, ServerUnreachable
 from delayq.log import log
 from delayq.model.delivery import Delivery
 from delayq.model.lease_clock import lease_now
@@ -61,14 +61,14 @@ class ClaimNames:
     """
 
     def __init__(self) -> None:
-        self._run = secrets.token_hex(8)
+        self.run = secrets.token_hex(8)
         self._numbers = itertools.count()
         self._open: dict[str, tuple[str, float]] = {}
 
     def of(self, shard: str) -> tuple[str, float]:
         """Return the name of the next claim, and when it was first made, by `lease_now`."""
         if shard not in self._open:
-            self._open[shard] = f"{self._run}{next(self._numbers):016x}", lease_now()
+            self._open[shard] = f"{self.run}{next(self._numbers):016x}", lease_now()
         return self._open[shard]
 
     def answered(self, shard: str) -> None:
@@ -323,7 +323,9 @@ def recover(context: QueueContext) -> Operation[int | None]:
     """
     shards = yield from context.opened()
     results = yield [context.watch.look(scripts, is_consumer=True) for scripts in shards]
-    for error in results:
+    for scripts, error in zip(shards, results, strict=True):
+        if isinstance(error, DelayqError) and not isinstance(error, ServerNotReady | ServerUnreachable):
+            context.watch.answered(scripts.keys.meta)  # a refusal is no outage
         is_logged = isinstance(error, ServerUnreachable) or context.outlives(error)  # as an outage, by claims
         if isinstance(error, DelayqError) and not is_logged:
             log.error("recovery failed", queue=context.name, error=str(error))

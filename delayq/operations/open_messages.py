@@ -20,6 +20,7 @@ from delayq.operations.byte_budget import LUA_BYTES
 from delayq.operations.queue_context import QueueContext
 from delayq.operations.unfetched import ClaimedUnfetched
 from delayq.protocol.command import Command
+from delayq.protocol.late_reply import Silent
 from delayq.protocol.operation import Operation, execute, unwrap
 
 D = TypeVar("D", bound=Delivery)
@@ -94,6 +95,8 @@ def _fetch(context: QueueContext, claimed: ClaimedUnfetched, opening: _Opening[D
     asked = time.monotonic()
     try:
         opened: list[_Opened[D]] = list(map(unwrap, (yield calls)))
+    except Silent:
+        raise  # the reply may still come, so nothing was cut
     except ServerUnreachable as error:
         budget.failed(most)
         claimed.failures += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -271,6 +272,11 @@ class QueueContext:
                 f"queue {self.name} has {count} shards, which would count the messages of a key separately: "
                 "use concurrency_key only with shards=1"
             )
+
+    @property
+    def is_owed(self) -> bool:
+        """Whether messages may have been handed out that only the next claim brings."""
+        return bool(self.late_claims or self.claimed_unfetched) or self.outages.pause() < math.inf
 
     def outlives(self, error: object) -> bool:
         """Whether an error means that one of several shards is unavailable, while the others may be served."""

@@ -33,15 +33,17 @@ def settle(context: QueueContext, settled: Sequence[tuple[D, oc.Outcome]]) -> Op
         about messages in `then`; then nothing was changed.
     """
     if context.late_outcomes:
-        return (yield from late_outcomes.beside(context, settled, _settle, _note))
-    return (yield from _settle(context, settled))
+        results = yield from late_outcomes.beside(context, settled, _settle, _note)
+    else:
+        results = yield from _settle(context, settled)
+    yield from _follow_up(context, settled, results)
+    return results
 
 
 def _settle(context: QueueContext, settled: Sequence[tuple[D, oc.Outcome]]) -> Operation[list[bool | DelayqError]]:
     results: list[bool | DelayqError] = [False] * len(settled)
     calls: list[Command[Any]] = []
     targets: list[Sequence[int]] = []
-    replaced: list[str] = []
     for call, positions in _settlements(context, settled, results):
         calls.append(call)
         targets.append(positions)
@@ -60,7 +62,13 @@ def _settle(context: QueueContext, settled: Sequence[tuple[D, oc.Outcome]]) -> O
             (position,) = positions
             _note(*settled[position], reply)
             results[position] = True
-            replaced += _replaced(settled[position][1])
+    return results
+
+
+def _follow_up(
+    context: QueueContext, settled: Sequence[tuple[D, oc.Outcome]], results: Sequence[bool | DelayqError]
+) -> Operation[None]:
+    """Free the slots of settled deliveries, and let schedules go on whose occurrences they have replaced."""
     ended = (each for each, result in zip(settled, results, strict=True) if not isinstance(result, DelayqError))
     frees: list[Command[Any]] = list(key_slots.freed(context, ended, chained=True))
     if context.is_limited or context.limits_keys:  # otherwise replaced messages hold no slots
@@ -69,8 +77,9 @@ def _settle(context: QueueContext, settled: Sequence[tuple[D, oc.Outcome]]) -> O
     if frees:
         with contextlib.suppress(ServerError):  # the messages are settled, and `look_through` finds unused slots
             yield frees
+    accepted = (outcome for (_, outcome), ours in zip(settled, results, strict=True) if ours is True)
+    replaced = [each for outcome in accepted for each in _replaced(outcome)]
     yield from schedule_chain.go_on(context, replaced)
-    return results
 
 
 def _replaced(outcome: oc.Outcome) -> list[str]:

@@ -50,8 +50,9 @@ MAX_IDS = 500
 """The most messages that one call touches, so that no call blocks the server for more than a few milliseconds."""
 
 MAX_MOVED = MAX_IDS // 2
-RUN_CHARS = 16  # of a claim's name: the run of the consumer; a rising number follows
 """The most for a call that changes five structures for each message, which takes twice as long as others."""
+
+RUN_CHARS = 16  # of a claim's name: the run of the consumer; a rising number follows
 
 
 class QueueCommands:
@@ -403,6 +404,11 @@ class QueueCommands:
         """Read which consumer reported last, and when, ms; a plain command."""
         key = self.keys.consumers
         return Command(key, ("ZRANGE", key, -1, -1, "WITHSCORES"), _read_last_seen)
+
+    def forget_claim(self, consumer: str, run: str) -> Command[int]:
+        """Delete the reply to the last claim of a consumer's run, once it makes no more."""
+        key = self.keys.claim(consumer, run)
+        return Command(key, ("DEL", key), int)
 
     def fetch(
         self,

@@ -23,10 +23,11 @@ from delayq.model import outcome as oc
 from delayq.model.delivery import Delivery
 from delayq.model.interval import FALLBACK_MS, Interval
 from delayq.model.message_info import MessageInfo
-from delayq.operations import garbage, idle, presence, schedules, unfetched, upkeep
+from delayq.operations import garbage, idle, late_claims, presence, schedules, unfetched, upkeep
 from delayq.operations.claim import Batch, ClaimNames, claim, recover
 from delayq.operations.queue_context import QueueContext
 from delayq.operations.settle import is_large, settle, settle_each
+from delayq.protocol.late_reply import Silent
 from delayq.protocol.operation import gather_named, once, unwrap
 from delayq.protocol.queue_commands import MAX_IDS, MAX_MOVED
 from delayq.runtime import hooks, shutdown
@@ -169,7 +170,11 @@ class ConsumerEngine(Generic[D]):
         self._tell_trouble()
         if self._most is not None and self.handled >= self._most:
             self.shutdown.is_requested = True
-        elif self._ends_idle and limit and not (self._unsettled_count or self.unfinished or self._held):
+        elif (
+            self._ends_idle
+            and limit
+            and not (self._unsettled_count or self.unfinished or self._held or self._context.late_claims)
+        ):
             # Nothing runs. But a settlement of this turn may have sent messages, and a claimed message may have died.
             self.shutdown.is_requested = not (settled or claimed)
         elif not self.has_unsettled and self._next_sleep is not None and (self._exhausted or not limit):
@@ -276,7 +281,8 @@ class ConsumerEngine(Generic[D]):
         """Fetch the outcomes of the messages that the pool has handled."""
         if self.pool.is_behind:
             self.pool.adapt()
-        self.unsettled += self._backlog.due()
+        for message, outcome in self._backlog.due():
+            self._owe(message, outcome)
         for message, outcome in self.pool.outcomes():
             self.unfinished -= 1
             if message.settled:  # by the handler itself
@@ -285,10 +291,13 @@ class ConsumerEngine(Generic[D]):
                 if isinstance(outcome, oc.Failed | oc.Dead):
                     log_of(message).warning("handler failed after settling", error=outcome.error)
                 oc.clear_frames(outcome)
-            elif isinstance(outcome, oc.AckAndSend) and is_large(self._context, message, outcome):
-                self._large.append((message, outcome))
             else:
-                self.unsettled.append((message, outcome))
+                self._owe(message, outcome)
+
+    def _owe(self, message: D, outcome: oc.Outcome) -> None:
+        """Let the next turn settle an outcome."""
+        is_alone = isinstance(outcome, oc.AckAndSend) and is_large(self._context, message, outcome)
+        (self._large if is_alone else self.unsettled).append((message, outcome))
 
     def report(self) -> Effects[None]:
         """Report that this consumer lives, while it only waits for its handlers to end."""
@@ -303,8 +312,11 @@ class ConsumerEngine(Generic[D]):
         self._leases.settling = frozenset({id(message)})
         try:
             (ours,) = yield from once(settle(self._context, [(message, outcome)]))
-        except ServerError as error:
+        except DelayqError as error:
             ours = error
+        except BaseException:
+            self._large.insert(0, (message, outcome))
+            raise
         finally:
             self._leases.settling = frozenset()
         self._note([(message, outcome)], [ours], is_alone=True)
@@ -351,7 +363,7 @@ class ConsumerEngine(Generic[D]):
     def _try_again(self, message: D, outcome: oc.Outcome, error: DelayqError, is_alone: bool) -> None:
         """Keep an outcome for the next exchange, or for later if only its shard is away or it alone was refused."""
         again = oc.after(outcome, error)
-        if self._context.outlives(error) and not (is_alone or self.shutdown.is_requested):  # only its shard is away
+        if self._is_away(message, error, is_alone) and not self.shutdown.is_requested:
             self._refused.waiting.pop(id(message), None)
             self._backlog.add(message, again)
             return
@@ -365,6 +377,11 @@ class ConsumerEngine(Generic[D]):
         self.unsettled.append((message, again))
         if again is outcome:
             self._trouble = error
+
+    def _is_away(self, message: D, error: DelayqError, is_alone: bool) -> bool:
+        """Whether an error means that only the message's shard is away; a large outcome may also break a connection."""
+        known = isinstance(error, Silent) or self._context.outages.has(self._context.shard(message.id).keys.meta)
+        return self._context.outlives(error) and (known or not is_alone)
 
     def _refuse(self, message: D, outcome: oc.Outcome, error: DelayqError, is_alone: bool) -> None:
         """Let a refused outcome wait for its next try, fail, or leave the delivery to the end of its lease."""
@@ -462,7 +479,7 @@ class ConsumerEngine(Generic[D]):
         woken = yield WaitForWork(seconds, listening=True)
         called = sleep.for_event or woken.disturbed or woken.token
         waits_for_limit = self._held and self._share.is_burst  # only a claim shows if others took the rest
-        self._slept_in_peace = is_idle and not (called or waits_for_limit)
+        self._slept_in_peace = is_idle and not (called or waits_for_limit or self._context.is_owed)
         if time.monotonic() >= sleep.until:
             self._expected = sleep.expected
             if for_lease and not self._cannot_recover:
@@ -494,8 +511,9 @@ class ConsumerEngine(Generic[D]):
         self.unfinished -= len(unstarted)
         self.unsettled += [*self._backlog.all(), *((message, oc.RELEASED) for message in unstarted)]
         yield from shutdown.finish(self, log.bind(queue=self._context.name))
+        late_claims.arrived(self._context)
         yield from self._at_last(unfetched.release(self._context))
-        known = {id(message) for message, _ in self.unsettled}
+        known = {id(message) for message, _ in (*self.unsettled, *self._large)}
         running = [m for m in self._leases.held() if id(m) not in known and not m.settled]
         if (running or self.has_unsettled) and not self.shutdown.at_once:
             self.unsettled = [(m, oc.INTERRUPTED if isinstance(o, oc.AckAndSend) else o) for m, o in self.unsettled]
@@ -508,6 +526,11 @@ class ConsumerEngine(Generic[D]):
         yield from self._deaths.tell()  # including messages that handlers have buried themselves at the end
         if not self._is_cut_off:
             yield from self._at_last(self._presence.leave(self._name))
+            yield from self._at_last(self._forget_claims())
+
+    def _forget_claims(self) -> Effects[None]:
+        if self._context.is_recorded:
+            yield [shard.forget_claim(self._name, self._claim_names.run) for shard in self._context.shards]
 
     def _abandon(self) -> None:
         left = [message for message in self._leases.held() if not message.settled]
@@ -523,7 +546,8 @@ class ConsumerEngine(Generic[D]):
         Without this step, leases end by themselves, the fallback poll of the others makes up for a lost token, and this
         consumer counts as gone after half a minute.
         """
-        if self.outage.is_tried or self.shutdown.at_once or self._is_cut_off:
+        is_away = self.outage.is_tried and not self.is_spread  # otherwise other shards may be available
+        if is_away or self.shutdown.at_once or self._is_cut_off:
             return
         try:
             yield from step

@@ -402,7 +402,11 @@ class TopicEngine:
         yield from self._exchange(0)
 
     def _leave(self) -> Effects[None]:
-        yield from self.settle()
+        trouble: DelayqError | None = None
+        try:
+            yield from self.settle()
+        except DelayqError as error:  # raised below: the other records are handed back first
+            trouble = error
         waiting = self._leases.all_waiting()
         known = {id(record) for record, _ in waiting}
         running = [record for record in self._leases.records() if id(record) not in known]
@@ -413,3 +417,5 @@ class TopicEngine:
             shutdown.log_interrupted(record)
         if not self._member.lasts:
             yield from settle.leave(*self._me)
+        if trouble is not None:
+            raise trouble

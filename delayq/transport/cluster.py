@@ -18,11 +18,12 @@ from redis.client import NEVER_DECODE
 from redis.cluster import ClusterNode, RedisCluster
 from redis.crc import key_slot
 
+from delayq.errors import ServerUnreachable
 from delayq.protocol.command import Command
 from delayq.protocol.late_reply import Silent, Unanswered
 from delayq.transport import clients, cluster_slots, node_troubles, redis_py
 from delayq.transport.clients import HURRIES, IMPATIENT
-from delayq.transport.node_troubles import LASTING_SECONDS, MOST_PATIENCE, USUAL_TIMES, NodeTroubles, Trouble
+from delayq.transport.node_troubles import LASTING_SECONDS, NEW_PATIENCE, NodeTroubles, Trouble
 from delayq.transport.server_check import translate
 
 PAUSES = (0.1, 0.2, 0.4, 0.6)  # seconds: enough for short trouble, and short enough to report an outage soon
@@ -245,11 +246,11 @@ class Cluster:
     def _hear_late(self, talk: _NodeCalls, trouble: Trouble | None, began: float) -> None:
         try:
             talk.listen()
-            talk.answer_late()
         finally:
+            talk.answer_late()
             talk.close()
         if talk.is_whole:
-            self._troubles.answered(talk.node.name, min(time.monotonic() - began, MOST_PATIENCE / USUAL_TIMES))
+            self._troubles.answered(talk.node.name, min(time.monotonic() - began, NEW_PATIENCE))
             if trouble is not None:
                 self._troubles.end(trouble)
         elif trouble is not None:
@@ -349,6 +350,13 @@ class SentCommands:
         """Return what the operation gets for its reply."""
         return translate(self.reply) if isinstance(self.reply, Exception) else self.call.read(self.reply)
 
+    def late_result(self) -> Any:
+        """Return the same, after the connection has ended; never raises, since the caller waits for it."""
+        try:
+            return ServerUnreachable("the reply is lost") if self.reply is _UNREAD else self.result()
+        except Exception as error:  # noqa: BLE001  # a reply that cannot be read
+            return ServerUnreachable(f"the reply cannot be read: {error}")
+
 
 class _NodeCalls:
     """Calls to one node, on one connection.
@@ -424,7 +432,7 @@ class _NodeCalls:
     def answer_late(self) -> None:
         """Keep the replies where the callers look for them."""
         for each, unanswered in zip(self._group, self._late, strict=True):
-            unanswered.answer(each.result())
+            unanswered.answer(each.late_result())
 
     def _answer_to_asking(self) -> exceptions.RedisError | None:
         """Return why ASKING was refused; the reply to the call itself follows in any case."""

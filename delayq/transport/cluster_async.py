@@ -22,7 +22,7 @@ from delayq.protocol.late_reply import Silent, Unanswered
 from delayq.transport import cluster_slots, node_troubles
 from delayq.transport.clients import HURRIES, IMPATIENT
 from delayq.transport.cluster import _ANSWERS, LOOK_SECONDS, MOST_ROUNDS, NO_NODE, PAUSES, SentCommands
-from delayq.transport.node_troubles import LASTING_SECONDS, MOST_PATIENCE, USUAL_TIMES, NodeTroubles, Trouble
+from delayq.transport.node_troubles import LASTING_SECONDS, NEW_PATIENCE, NodeTroubles, Trouble
 from delayq.transport.redis_py import close_idle, give_back, has_unread
 
 _LOST = (exceptions.ConnectionError, exceptions.TimeoutError, OSError)
@@ -218,7 +218,7 @@ class Cluster:
         finally:
             late.answer()
         if talk.is_whole:
-            self._troubles.answered(talk.node.name, min(time.monotonic() - began, MOST_PATIENCE / USUAL_TIMES))
+            self._troubles.answered(talk.node.name, min(time.monotonic() - began, NEW_PATIENCE))
             if trouble is not None:
                 self._troubles.end(trouble)
         elif trouble is not None:
@@ -341,7 +341,7 @@ class _Late(NamedTuple):
 
     def answer(self) -> None:
         for each, unanswered in zip(self.calls, self.unanswered, strict=True):
-            unanswered.answer(each.result())
+            unanswered.answer(each.late_result())
 
 
 async def _answers(node: Any) -> bool:

@@ -178,7 +178,6 @@ class Executor:
         self, client: Client, calls: Sequence[Command[Any]], plain: bool, repeat: bool, whole: bool = False
     ) -> list[Any]:
         sockets, script_cache = self._sockets, self._script_cache
-        before = clients.REPEATS.get()
         try:
             clients.REPEATS.set(repeat)
             if plain and sockets is not None:
@@ -206,7 +205,7 @@ class Executor:
             else:
                 replies = _execute(client, sent, whole)
         finally:
-            clients.REPEATS.set(before)  # an interrupt may have lost the token of a reset
+            clients.REPEATS.set(True)  # not what it was before: that may be what an interrupt has left
         script_cache.note(sent, replies)
         return [
             reply if isinstance(reply, RedisError | Silent) else call.read(reply)

@@ -17,6 +17,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.05, 0.5  # seconds between two tries of a node th
 LEAST_PATIENCE, MOST_PATIENCE = 0.04, 0.3  # seconds that a trip waits for the first byte of a node's reply
 NEW_PATIENCE = 1.0  # the same for the first reply of a node
 USUAL_TIMES = 4  # the same, in multiples of the node's recent replies
+SLOW_TIMES = 1.5  # the same for a node that is slower than that, up to NEW_PATIENCE
 FADING = 0.98  # of the slowest recent reply, with each faster one
 
 
@@ -96,7 +97,10 @@ class NodeTroubles:
     def patience(self, node: str) -> float:
         """Return how many seconds a trip may wait for the node's first byte."""
         slowest = self._slowest.get(node)
-        return NEW_PATIENCE if slowest is None else min(max(LEAST_PATIENCE, slowest * USUAL_TIMES), MOST_PATIENCE)
+        if slowest is None:
+            return NEW_PATIENCE
+        usual = min(max(LEAST_PATIENCE, slowest * USUAL_TIMES), MOST_PATIENCE)
+        return max(usual, min(slowest * SLOW_TIMES, NEW_PATIENCE))  # or a slow node would never be heard in time
 
     def answered(self, node: str, seconds: float) -> None:
         """Note how long a node took for its first byte."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from delayq import Consumer, Message, Outgoing, Queue
+from delayq import Ack, Consumer, Message, Outgoing, Queue
 from delayq.errors import DelayqError, ServerNotReady, ServerUnreachable
 from delayq.model import outcome as oc
 from delayq.operations import record_copies
@@ -16,6 +17,7 @@ from delayq.operations.queue_context import QueueContext
 from delayq.operations.settle import settle
 from delayq.protocol.late_reply import Silent, Unanswered
 from tests.harness.servers import RedisServer
+from tests.harness.waiting import eventually
 
 SHARDS = 3
 IDS = [str(number) for number in range(30)]
@@ -194,3 +196,57 @@ def test_client_that_starts_without_the_first_shard_finds_the_record(
         late._context.look_again()
         assert late.stats().sent == len(IDS)
         assert late._context.losses == 0
+
+
+def test_idle_consumer_takes_the_message_of_a_late_claim(queue: Queue) -> None:
+    queue.purge()
+    run, slow = queue._executor.run, threading.Event()
+
+    def late(calls: Any, repeat: bool = True) -> Any:
+        results = run(calls, repeat)
+        for place, call in enumerate(calls):
+            is_claim = call.script is not None and call.script.name == "ready_to_unack" and "{jobs#1}" in call.key
+            if is_claim and results[place].ids and not slow.is_set():
+                slow.set()
+                reply, found = Unanswered("node"), results[place]
+                results[place] = reply
+                threading.Timer(0.02, reply.answer, [found]).start()
+        return results
+
+    queue._executor.run = late  # type: ignore[method-assign]
+    handled: list[Message] = []
+    consumer = Consumer(queue, handled.append)
+    consumer.start()
+    try:
+        assert eventually(lambda: len(queue.consumers()) == 1)
+        queue.send("x", id=min(set(IDS) - healthy(queue)))
+        assert eventually(lambda: bool(handled), seconds=20)
+    finally:
+        consumer.stop()
+    assert slow.is_set()
+    assert {each.attempt for each in handled} == {1}
+    assert queue.stats().lease_lost == 0
+
+
+def test_large_messages_to_send_wait_for_their_shard(queue: Queue, trouble: Trouble) -> None:
+    queue.purge()
+    (target, *_) = set(IDS) - healthy(queue)
+    queue.send("x", id=target, max_retries=0)
+    runs: list[Message] = []
+
+    def handler(message: Message) -> Ack | None:
+        runs.append(message)
+        if message.id != target:
+            return None
+        trouble.make = lambda: ServerUnreachable("away")
+        threading.Timer(2.0, setattr, [trouble, "make", None]).start()
+        return Ack(then=[Outgoing("y" * 1_040_000, id="large")])
+
+    consumer = Consumer(queue, handler)
+    consumer.start()
+    try:
+        assert eventually(lambda: {each.id for each in runs} == {target, "large"}, seconds=20)
+    finally:
+        consumer.stop()
+    assert [each.id for each in runs].count(target) == 1
+    assert queue.stats().dead == 0
