@@ -76,6 +76,9 @@ class Pauses:
             self.made += 1
             yield 0.001
 
+    def __getitem__(self, _: slice) -> Pauses:
+        return self
+
 
 @pytest.mark.full
 def test_call_to_an_unavailable_cluster_is_sent_again_unless_its_caller_hurries(

@@ -109,9 +109,10 @@ class RawQueue:
         """Everything on the server; counters as integers."""
         keys = self.redis.keys("*")
         types = self._together(("TYPE", key) for key in keys)
-        values = self._together(READ[kind].format(key).split() for key, kind in zip(keys, types, strict=True))
+        known = [(key, kind) for key, kind in zip(keys, types, strict=True) if kind != "none"]  # it has just expired
+        values = self._together(READ[kind].format(key).split() for key, kind in known)
         found: dict[str, Any] = {}
-        for key, kind, value in zip(keys, types, values, strict=True):
+        for (key, kind), value in zip(known, values, strict=True):
             name = key.removeprefix("t:{q}:")
             if name.startswith("msg:"):
                 found.setdefault("messages", {})[name.removeprefix("msg:")] = value
