@@ -39,11 +39,12 @@ class Trouble:
         self._mark = "{jobs}" if shard == 0 else f"{{jobs#{shard}}}"
 
     def run(self, calls: Any, repeat: bool = True) -> Any:
-        if self.make is None:
+        make = self.make
+        if make is None:
             return self._run(calls, repeat)
         served = [call for call in calls if not self._hits(call)]
         others = iter(self._run(served, repeat) if served else ())
-        return [self._trouble(call) if self._hits(call) else next(others) for call in calls]
+        return [self._trouble(call, make) if self._hits(call) else next(others) for call in calls]
 
     def answer(self) -> None:
         """Answer all late calls; the shard is well again."""
@@ -54,10 +55,9 @@ class Trouble:
     def _hits(self, call: Any) -> bool:
         return self._mark in call.key
 
-    def _trouble(self, call: Any) -> DelayqError:
-        assert self.make is not None
+    def _trouble(self, call: Any, make: Callable[[], DelayqError]) -> DelayqError:
         self.asked += 1
-        error = self.make()
+        error = make()
         if isinstance(error, Unanswered):
             self.late.append((error, self._run([call])[0]))
             self.make = lambda: Silent("node")  # until it answers, it is not asked again

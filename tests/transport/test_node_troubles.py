@@ -22,8 +22,12 @@ def test_patience_follows_the_replies_of_a_node_within_bounds() -> None:
     assert troubles.patience("a") == LEAST_PATIENCE
     troubles.answered("a", 0.05)
     assert troubles.patience("a") == pytest.approx(0.2)
-    troubles.answered("a", 5.0)
+    troubles.answered("a", 0.15)
     assert troubles.patience("a") == MOST_PATIENCE
+    troubles.answered("a", 0.4)
+    assert troubles.patience("a") == pytest.approx(0.6)  # a slow node must be heard in time
+    troubles.answered("a", 5.0)
+    assert troubles.patience("a") == NEW_PATIENCE
     for _ in range(400):
         troubles.answered("a", 0.001)
     assert troubles.patience("a") == LEAST_PATIENCE
