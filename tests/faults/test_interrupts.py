@@ -95,6 +95,7 @@ def survives(
         del error
         marker = f"m{at}-"
         assert ask(executor, key, marker) == expected(marker), interrupt.where
+        assert clients.REPEATS.get(), f"calls are no longer repeated after {interrupt.where}"
         if at // stride % 8 == 0:  # collecting takes longer than all else
             gc.collect()
             assert eventually(lambda: connections() <= most), f"a connection leaks, up to {interrupt.where}"
