@@ -250,7 +250,9 @@ _RIGHTS_OF_WHOLE = {  # Redis 6.2 does not name the subcommand
     "sentinel": "+sentinel|masters",
 }
 _FORBIDDEN_IN_SCRIPT = re.compile(r"ACL failure in script|The user executing the script can't ")
-_AROUND = re.compile(r"^Error running script .*?@user_script: \d+: | script:( [0-9a-f]{40},)? on @user_script:\d+\.?$")
+_AROUND = re.compile(
+    r"^(?:Error running script .*?)?@user_script: \d+: | script:( [0-9a-f]{40},)? on @user_script:\d+\.?$"
+)
 
 
 def _forget_arguments(error: BaseException | None) -> None:

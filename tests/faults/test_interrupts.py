@@ -48,7 +48,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # wh
 def stride(request: pytest.FixtureRequest) -> int:
     """Every how many lines of a call are interrupted; each line only for delayq's own clients, as it takes minutes."""
     stride: int = request.param
-    return stride if request.node.callspec.params.get("kind", "own") == "own" else max(stride, 5)
+    return stride if request.node.callspec.params.get("kind", "own") == "own" else max(stride, 7)
 
 
 def sees_nothing(*_: object, **__: object) -> bool:
