@@ -325,7 +325,7 @@ def recover(context: QueueContext) -> Operation[int | None]:
     results = yield [context.watch.look(scripts, is_consumer=True) for scripts in shards]
     for scripts, error in zip(shards, results, strict=True):
         if isinstance(error, DelayqError) and not isinstance(error, ServerNotReady | ServerUnreachable):
-            context.watch.answered(scripts.keys.meta)  # a refusal is no outage
+            context.watch.answered(scripts.keys.meta)  # a refusal is not an outage
         is_logged = isinstance(error, ServerUnreachable) or context.outlives(error)  # as an outage, by claims
         if isinstance(error, DelayqError) and not is_logged:
             log.error("recovery failed", queue=context.name, error=str(error))

@@ -28,7 +28,7 @@ class Trouble:
         error: the one that began it.
         since: on the monotonic clock.
         is_silent: whether an earlier call may still be answered.
-        process: the process that watches the node; a forked child starts anew.
+        process: the process that watches the node; a forked child starts again.
         nudge: wakes the watcher, so that it tries the node at once.
     """
 
