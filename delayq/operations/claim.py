@@ -178,6 +178,8 @@ class _Taken(Generic[D]):
         try:
             found, envelopes = yield from _hand_out(context, asking, recovering, expected)
         except DelayqError as error:
+            if isinstance(error, ServerUnreachable) and not context.outlives(error):
+                raise
             self.errors[shard] = error
             if len(self.errors) == len(context.shards) and not all(
                 isinstance(each, Silent) for each in self.errors.values()
