@@ -531,11 +531,11 @@ class ConsumerEngine(Generic[D]):
         yield from self._deaths.tell()  # including messages that handlers have buried themselves at the end
         if not self._is_cut_off:
             yield from self._at_last(self._presence.leave(self._name))
-            yield from self._at_last(self._forget_claims())
+            yield from self._at_last(self._end_claims())
 
-    def _forget_claims(self) -> Effects[None]:
+    def _end_claims(self) -> Effects[None]:
         if self._context.is_recorded:
-            yield [shard.forget_claim(self._name, self._claim_names.run) for shard in self._context.shards]
+            yield [shard.end_claims(self._name, self._claim_names.run) for shard in self._context.shards]
 
     def _abandon(self) -> None:
         left = [message for message in self._leases.held() if not message.settled]
