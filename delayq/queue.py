@@ -133,6 +133,7 @@ class Queue:
         self.handlers = HandlerRegistry(self.middleware)
         self._store = message_store(self._context, horizon, lake)
         self._executor = Executor(lambda: connect(url) if redis is None else redis, shared=redis is not None)
+        self._context.spans_nodes = self._executor.spans_nodes
         self._dead = DeadLetters(self._context, self._executor)
         self._schedules = Schedules(self._context, self._executor)
         self._events = Ledger(self._context, self._executor)

@@ -214,7 +214,7 @@ end
 
 -- Return the reply to a call; if the call has a name, also keep the reply, for a day: its caller repeats it after any
 -- outage, and makes sure that the leases in it are still its own. A reply without messages is kept for a minute: a
--- repetition may as well be answered anew, but a copy of the call that a frozen server executes late may not.
+-- repetition may get a new answer, but a copy of the call that a frozen server executes late may not.
 local function answer(key, name, reply)
   local ms = #reply[3] > 0 and 86400000 or 60000
   if name ~= '' then redis.pcall('SET', key, name .. cjson.encode(reply), 'PX', ms) end -- refused without memory

@@ -8,14 +8,11 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import click
 import redis
 
 from delayq.model.delivery import Outgoing
-from delayq.model.placement import STATES
-from delayq.operations.queue_context import QueueContext
 from delayq.protocol.queue_commands import MAX_IDS
 from delayq.queue import Queue
 
@@ -24,12 +21,11 @@ from .bare_scripts import BareScripts
 from .consumer import DrainOrder
 from .process import ConsumerProcess
 from .samples import PairedRates, alternate
-from .server_load import home
+from .server_load import clear, home
 
 HOUR = 3600.0  # seconds: not due during the measurement
 CONSUMER_SECONDS = 120.0  # for work that takes a few
 SLOWEST = 1000  # messages per second: a slower consumer times out
-PAGE = 1000  # ids per call when deleting keys
 
 
 @dataclass(frozen=True)
@@ -162,18 +158,6 @@ def bench(server: ServerOptions, size: int, tick: Callable[[], None]) -> Generat
     finally:
         clear(queue)
         queue.close()
-
-
-def clear(queue: Queue) -> None:
-    """Delete the keys of a queue with one shard that is no longer in use."""
-    client: Any = home(queue)
-    keys = queue.execute(QueueContext.opened)[0].keys
-    for state in STATES:
-        while ids := client.zrange(keys.state(state), 0, PAGE - 1):
-            names = [keys.message(each.decode()) for each in ids]
-            client.pipeline().unlink(*names).zrem(keys.state(state), *ids).execute()
-    claims = client.scan_iter(f"{keys.claim_prefix}*", count=PAGE)
-    client.unlink(*claims, *(key for name, key in vars(keys).items() if not name.endswith("_prefix")))
 
 
 def _expect(wanted: int, found: int) -> None:

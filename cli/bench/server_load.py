@@ -1,4 +1,4 @@
-"""What a server reports about its work: CPU time, commands, round trips, memory."""
+"""The server of a queue: what it reports about its work (CPU time, commands, memory), and how the keys are removed."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import Any, NamedTuple
 import redis
 from redis.cluster import RedisCluster
 
+from delayq.model.placement import STATES
 from delayq.operations.queue_context import QueueContext
 from delayq.queue import Queue
 
+PAGE = 1000  # ids per call when deleting keys
 FREED_SECONDS = 10.0  # for a server thread to free unlinked memory
 CLOCK_LOOKS = 20
 
@@ -79,3 +81,15 @@ def home(queue: Queue) -> redis.Redis:
     if isinstance(client, RedisCluster):
         client = client.get_redis_connection(client.get_node_from_key(queue.execute(QueueContext.opened)[0].keys.meta))
     return client  # type: ignore[no-any-return]
+
+
+def clear(queue: Queue) -> None:
+    """Delete the keys of a queue with one shard that is no longer in use."""
+    client: Any = home(queue)
+    keys = queue.execute(QueueContext.opened)[0].keys
+    for state in STATES:
+        while ids := client.zrange(keys.state(state), 0, PAGE - 1):
+            names = [keys.message(each.decode()) for each in ids]
+            client.pipeline().unlink(*names).zrem(keys.state(state), *ids).execute()
+    claims = client.scan_iter(f"{keys.claim_prefix}*", count=PAGE)
+    client.unlink(*claims, *(key for name, key in vars(keys).items() if not name.endswith("_prefix")))

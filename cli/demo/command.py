@@ -16,11 +16,9 @@ import click
 from delayq.consumer import Consumer
 from delayq.doctor import examine
 from delayq.model.queue_stats import QueueStats
-from delayq.protocol.command import Command
-from delayq.protocol.operation import run_one
-from delayq.protocol.queue_keys import QueueKeys
 from delayq.queue import Queue
 
+from ..bench.server_load import clear
 from ..connection import ServerOptions
 from ..formats import show_duration
 from ..options import command, server_options
@@ -53,7 +51,7 @@ def demo(server: ServerOptions) -> int:
                 counts = _play(queue, view, mailer)
             return _verdict(queue, counts, mailer.early)
         finally:
-            _clear(queue, home.prefix)
+            clear(queue)
 
 
 @contextmanager
@@ -112,15 +110,6 @@ def _verdict(queue: Queue, counts: QueueStats, early: int) -> int:
     if wrong or counts.missing or early:
         raise click.ClickException(f"wrong: {wrong}; {counts.missing} missing; {early} early")
     return int(not report.healthy)
-
-
-def _clear(queue: Queue, prefix: str) -> None:
-    """Remove the queue from the server. The answer to the consumer's last claim expires with its lease."""
-    queue.purge()
-    queue.collect_garbage()
-    names = QueueKeys(prefix, queue.name)
-    keys = [key for name, key in vars(names).items() if not name.endswith("_prefix")]
-    queue.execute(run_one, Command(keys[0], ("DEL", *keys), int))
 
 
 def _remove(folder: Path) -> None:

@@ -71,6 +71,7 @@ class Topic:
             name, lambda shard: TopicKeys.of_topic(prefix, name, shard), shards, settings, clock or str
         )
         self._executor = Executor(lambda: connect(url) if redis is None else redis, shared=redis is not None)
+        self._context.spans_nodes = self._executor.spans_nodes
         self._waits = TopicWaits(self._context, self._executor)
 
     def __repr__(self) -> str:

@@ -224,7 +224,7 @@ def decode_json(body: bytes, decode: Callable[[bytes], Any] = _decode_json, type
 def nests_too_deep(body: bytes) -> bool:
     """Whether a JSON text nests more than MAX_DEPTH levels.
 
-    Decoding it to find out would take some of the thread's stack for each level. Python 3.13 allows so many levels that
+    Decoding it to find out would take some of the thread's stack for each level. Python 3.13 allows more levels than
     a thread with a stack of 1 MiB crashes.
     """
     if len(body) <= 2 * MAX_DEPTH or body.count(b"[") + body.count(b"{") <= MAX_DEPTH:  # nearly all

@@ -57,7 +57,7 @@ class ByteBudget:
         return max(1, min(self._most, int(self.rate * lease_ms / 1000 * LEASE_SHARE)))
 
     def is_for_lua(self, count: int, most_bytes: int) -> bool:
-        """Whether so many messages seem small enough to pass through a script, or nothing is known of their size."""
+        """Whether these messages seem small enough to pass through a script, or their size is unknown."""
         return self._is_guess or count * self.mean_bytes <= min(LUA_BYTES, most_bytes)
 
     def count(self, lease_ms: int) -> int:

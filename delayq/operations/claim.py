@@ -178,6 +178,8 @@ class _Taken(Generic[D]):
         try:
             found, envelopes = yield from _hand_out(context, asking, recovering, expected)
         except DelayqError as error:
+            if isinstance(error, ServerUnreachable) and not context.outlives(error):
+                raise
             self.errors[shard] = error
             if len(self.errors) == len(context.shards) and not all(
                 isinstance(each, Silent) for each in self.errors.values()
@@ -325,7 +327,7 @@ def recover(context: QueueContext) -> Operation[int | None]:
     results = yield [context.watch.look(scripts, is_consumer=True) for scripts in shards]
     for scripts, error in zip(shards, results, strict=True):
         if isinstance(error, DelayqError) and not isinstance(error, ServerNotReady | ServerUnreachable):
-            context.watch.answered(scripts.keys.meta)  # a refusal is no outage
+            context.watch.answered(scripts.keys.meta)  # a refusal is not an outage
         is_logged = isinstance(error, ServerUnreachable) or context.outlives(error)  # as an outage, by claims
         if isinstance(error, DelayqError) and not is_logged:
             log.error("recovery failed", queue=context.name, error=str(error))

@@ -16,6 +16,8 @@ from delayq.operations.queue_context import QueueContext
 from delayq.protocol.late_reply import Unanswered
 from delayq.protocol.operation import Operation
 
+MOST = 1000  # kept before those that were answered and not asked for are dropped
+
 D = TypeVar("D", bound=Delivery)
 Settle = Callable[[QueueContext, Sequence[tuple[D, oc.Outcome]]], Operation[list[bool | DelayqError]]]
 
@@ -31,6 +33,8 @@ class _LateOutcome(NamedTuple):
 def note(context: QueueContext, messages: Sequence[Delivery], error: DelayqError) -> None:
     """Note the messages that a call without an answer settles."""
     if isinstance(error, Unanswered):
+        if len(context.late_outcomes) >= MOST:  # those of deliveries that were given up are never asked for
+            context.late_outcomes = {key: late for key, late in context.late_outcomes.items() if late.reply.is_open}
         for place, message in enumerate(messages):
             context.late_outcomes[message.id, message.receipt] = _LateOutcome(error, place, os.getpid())
 

@@ -83,6 +83,7 @@ class QueueContext:
 
     Attributes:
         queue: the queue that its messages call.
+        spans_nodes: whether its shards may be on several nodes, so that one may be away while the others are not.
         max_retries: for messages sent without a number: the stored value, or else the one of the client's settings.
         backoff: the waits before retries, by attempt and error: the stored one, or else the client's.
         middleware: the layers around its sends.
@@ -120,6 +121,7 @@ class QueueContext:
         self._check_shards(shards or 1, settings)
         self._expected = shards
         self.queue: Any = None
+        self.spans_nodes: Callable[[], bool] = bool
         self.middleware = Middleware()
         self.begin(clock)
 
@@ -240,7 +242,7 @@ class QueueContext:
         if self._recorded and self.outlives(error):
             self._look_at = time.monotonic() + record_copies.LOOK_SECONDS
             return None
-        if self._recorded or self._expected == 1:
+        if self._recorded or self._expected == 1 or not self.spans_nodes():
             raise error
         count = self._expected or record_copies.MOST_ASKED
         others = [QueueCommands(QueueKeys(self.prefix, self.name, i), self.clock) for i in range(1, count)]
@@ -280,7 +282,7 @@ class QueueContext:
 
     def outlives(self, error: object) -> bool:
         """Whether an error means that one of several shards is unavailable, while the others may be served."""
-        return len(self.shards) > 1 and isinstance(error, ServerNotReady | ServerUnreachable)
+        return len(self.shards) > 1 and isinstance(error, ServerNotReady | ServerUnreachable) and self.spans_nodes()
 
     def shard(self, message_id: str) -> QueueCommands:
         """Return the shard that holds a message."""

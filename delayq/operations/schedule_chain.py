@@ -369,7 +369,7 @@ def gone(context: QueueContext, slots: dict[str, int], now_ms: int) -> Operation
     found = [unwrap(reply) for reply in (yield [Command(key, ("ZMSCORE", key, *ids), list) for key in keys])]
     there = set()
     for each, slot, *waiting, running in zip(ids, slots.values(), *found, strict=True):
-        begins = running is not None and slot > now_ms - NEAR_MS  # whoever has taken it may be about to arm the next
+        begins = running is not None and slot > now_ms - NEAR_MS  # its consumer may be about to arm the next
         if begins or any(due is not None and float(due) <= now_ms for due in waiting):
             there.add(each)
     others = set[str]()

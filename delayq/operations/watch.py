@@ -66,7 +66,7 @@ class Watch:
         return server_ms + int((asked - then) * 1000 + self._slack_ms)
 
     def asks(self, shard: str) -> float:
-        """Note that a call that is no look is about to be sent; return what to pass to `answered`."""
+        """Note that a call other than a look is about to be sent; return what to pass to `answered`."""
         asked = lease_now()
         self._unanswered.setdefault(shard, asked)
         return asked

@@ -53,6 +53,8 @@ MAX_MOVED = MAX_IDS // 2
 """The most for a call that changes five structures for each message, which takes twice as long as others."""
 
 RUN_CHARS = 16  # of a claim's name: the run of the consumer; a rising number follows
+LAST_CLAIM = "f" * 16  # the highest number
+CLAIM_KEPT_MS = 60_000  # as long as the script keeps an empty reply
 
 
 class QueueCommands:
@@ -405,10 +407,10 @@ class QueueCommands:
         key = self.keys.consumers
         return Command(key, ("ZRANGE", key, -1, -1, "WITHSCORES"), _read_last_seen)
 
-    def forget_claim(self, consumer: str, run: str) -> Command[int]:
-        """Delete the reply to the last claim of a consumer's run, once it makes no more."""
+    def end_claims(self, consumer: str, run: str) -> Command[Any]:
+        """Answer no more claims of a consumer's run, which has ended: a frozen server may still execute copies."""
         key = self.keys.claim(consumer, run)
-        return Command(key, ("DEL", key), int)
+        return Command(key, ("SET", key, run + LAST_CLAIM, "PX", CLAIM_KEPT_MS), identity)
 
     def fetch(
         self,

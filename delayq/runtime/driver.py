@@ -224,15 +224,15 @@ class Driver:
             trampoline.run(self._engine.renew(), partial(self._executor.perform, repeat=False))
 
     def _execute(self, effect: Any) -> Any:
-        # Stopping must not wait for a server that is away.
+        # In a copy of the context, so that an interrupt at any point leaves nothing set for later calls of this thread.
+        return contextvars.copy_context().run(self._hurry, effect)
+
+    def _hurry(self, effect: Any) -> Any:
+        """Perform an effect; stopping must not wait for a server that is away."""
         stopping = self._engine.shutdown
-        token = HURRIES.set(lambda: stopping.is_requested)  # checked during a call, too: a stop may come meanwhile
-        impatience = IMPATIENT.set(self._engine.is_spread)
-        try:
-            return self._executor.perform(effect, repeat=not stopping.is_requested)
-        finally:
-            IMPATIENT.reset(impatience)
-            HURRIES.reset(token)
+        HURRIES.set(lambda: stopping.is_requested)  # checked during a call, too: a stop may come meanwhile
+        IMPATIENT.set(self._engine.is_spread)
+        return self._executor.perform(effect, repeat=not stopping.is_requested)
 
     def _wait(self, wait: WaitForWork) -> WakeReason:
         signal, pool = self._signal, self._engine.pool

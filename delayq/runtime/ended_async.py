@@ -26,5 +26,5 @@ async def caught(run: Awaitable[int]) -> Ended:
         return Ended(await run)
     except asyncio.CancelledError:
         raise
-    except BaseException as error:  # noqa: BLE001  # whoever awaits the task raises it
+    except BaseException as error:  # noqa: BLE001  # code that awaits the task raises it
         return Ended(0, error)

@@ -307,7 +307,7 @@ class ConsumerEngine(Generic[D]):
             log.debug("consumer not recorded", queue=self._context.name, consumer=self._name, error=str(error))
 
     def _settle_large(self) -> Effects[None]:
-        """Settle an outcome that may break its connection, in a round trip of its own: that is no outage."""
+        """Settle an outcome that may break its connection, in its own round trip, whose failure is not an outage."""
         message, outcome = self._large.pop(0)
         self._leases.settling = frozenset({id(message)})
         try:
@@ -441,9 +441,14 @@ class ConsumerEngine(Generic[D]):
         """Renew the leases, on a separate thread or task, so that nothing delays it."""
         yield from self._leases.renew()
 
+    def _owed(self) -> frozenset[int]:
+        """Return the messages, by their `id()`, whose outcomes wait to be settled."""
+        known = (*self.unsettled, *self._large, *self._backlog.waiting())
+        return frozenset([*(id(message) for message, _ in known), *self._refused.waiting])
+
     def _renew_all(self) -> Effects[None]:
         """Renew all leases, as they may be about to end: the server was away, or its clock was set."""
-        self._leases.settling = frozenset(id(message) for message, _ in self.unsettled)  # perhaps settled already
+        self._leases.settling = self._owed()  # perhaps settled already
         try:
             yield from self._leases.renew(everything=True)
         finally:
@@ -455,8 +460,8 @@ class ConsumerEngine(Generic[D]):
 
     def _describe(self) -> bytes:
         """Return the consumer's description of itself, without the messages that are being settled."""
-        settling = {id(message) for message, _ in (*self.unsettled, *self._backlog.waiting())}
-        held = (each for each in self._leases.held() if id(each) not in settling and not each.settled)
+        owed = self._owed()
+        held = (each for each in self._leases.held() if id(each) not in owed and not each.settled)
         return consumer_info.describe(self.pool.count, self._began, self.handled, self.failed, held)
 
     # -- sleeping --------------------------------------------------------------------------------------------------
@@ -526,11 +531,11 @@ class ConsumerEngine(Generic[D]):
         yield from self._deaths.tell()  # including messages that handlers have buried themselves at the end
         if not self._is_cut_off:
             yield from self._at_last(self._presence.leave(self._name))
-            yield from self._at_last(self._forget_claims())
+            yield from self._at_last(self._end_claims())
 
-    def _forget_claims(self) -> Effects[None]:
+    def _end_claims(self) -> Effects[None]:
         if self._context.is_recorded:
-            yield [shard.forget_claim(self._name, self._claim_names.run) for shard in self._context.shards]
+            yield [shard.end_claims(self._name, self._claim_names.run) for shard in self._context.shards]
 
     def _abandon(self) -> None:
         left = [message for message in self._leases.held() if not message.settled]

@@ -6,6 +6,7 @@ thread that started a program ends, and the program's own subprocesses do not in
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import subprocess
@@ -16,8 +17,9 @@ from typing import Any
 
 from delayq.runtime import watch_groups
 
-# The program's group is known before the program runs, even if its starter is killed in this moment.
-_ANNOUNCED = 'echo "+$$" 2>/dev/null >/dev/fd/{}; exec /bin/sh -c "$0"'
+# The program's group is known before the program runs, even if its starter is killed in this moment. If the watcher is
+# killed, the program runs all the same.
+_ANNOUNCED = 'trap "" PIPE; echo "+$$" 2>/dev/null >/dev/fd/{}; trap - PIPE; exec /bin/sh -c "$0"'
 
 
 class GroupWatcher:
@@ -85,7 +87,9 @@ class _Watcher:
         finally:
             os.close(alive)
             os.close(told)
-        self._ends = weakref.finalize(self, _close, self._process, life, self.fd)
+        self.end = weakref.finalize(self, _close, self._process, life, self.fd)
+        self.end.atexit = False  # it would come before exit handlers that wait for what runs
+        _RUNNING.add(self)
         os.set_blocking(self.fd, False)  # a watcher that somebody has stopped must not stop us
         for group in groups:
             self.tell(f"+{group}")
@@ -107,3 +111,12 @@ def _close(process: subprocess.Popen[bytes], life: int, told: int) -> None:
     os.close(told)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(watch_groups.LATE_SECONDS)
+
+
+_RUNNING: weakref.WeakSet[_Watcher] = weakref.WeakSet()
+
+
+@atexit.register  # before any consumer registers its `stop`, so that it runs after that
+def _end_all() -> None:
+    for watcher in list(_RUNNING):
+        watcher.end()

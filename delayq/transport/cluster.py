@@ -113,12 +113,7 @@ class Cluster:
     def _pauses(self, failed: Iterable[SentCommands]) -> Iterator[float]:
         """Return the pauses before patient calls are repeated, and let their nodes be tried at once."""
         nodes = {NO_NODE if each.node is None else each.node.name for each in failed}
-        troubles = [self._troubles.of(node) for node in nodes]
-        for trouble in troubles:
-            if trouble is not None:
-                trouble.nudge()
-        are_lasting = all(trouble is not None and trouble.is_lasting for trouble in troubles)
-        return iter(PAUSES[:1] if are_lasting else PAUSES)
+        return iter(PAUSES[:1] if self._troubles.are_lasting(nodes) else PAUSES)
 
     def _is_sent_on(self, sent: SentCommands) -> bool:
         """Whether there is another node to ask at once."""

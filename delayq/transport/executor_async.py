@@ -97,6 +97,10 @@ class Executor:
         if client is not None:
             await self._drop(client)
 
+    def spans_nodes(self) -> bool:
+        """Whether it is known that the server is a cluster."""
+        return self._cluster is not None
+
     def is_away(self, key: str) -> bool:
         """Whether the node of a key, in a cluster, is known to be unavailable."""
         return self._cluster is not None and self._cluster.is_away(key)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 SILENCE = "it accepts connections, but does not answer"
 LASTING_SECONDS = 1.3  # patient calls are repeated for this long; later ones are repeated once
@@ -28,7 +28,7 @@ class Trouble:
         error: the one that began it.
         since: on the monotonic clock.
         is_silent: whether an earlier call may still be answered.
-        process: the process that watches the node; a forked child starts anew.
+        process: the process that watches the node; a forked child starts again.
         nudge: wakes the watcher, so that it tries the node at once.
     """
 
@@ -93,6 +93,14 @@ class NodeTroubles:
     def is_wanted(self, trouble: Trouble) -> bool:
         """Whether the node should still be watched."""
         return self._found.get(trouble.node) is trouble and time.monotonic() < trouble.asked_at + WANTED_SECONDS
+
+    def are_lasting(self, nodes: Iterable[str]) -> bool:
+        """Let nodes be tried at once, as calls wait for them; return whether the trouble of all of them lasts."""
+        troubles = [self.of(node) for node in nodes]
+        for trouble in troubles:
+            if trouble is not None:
+                trouble.nudge()
+        return all(trouble is not None and trouble.is_lasting for trouble in troubles)
 
     def patience(self, node: str) -> float:
         """Return how many seconds a trip may wait for the node's first byte."""

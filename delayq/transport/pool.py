@@ -16,7 +16,7 @@ from redis.sentinel import SentinelConnectionPool
 
 
 class Pool(redis.ConnectionPool):
-    """Like redis-py's, but whatever is raised while a connection is lent ends that connection.
+    """Like redis-py's, but any exception while a connection is lent ends that connection.
 
     Its repr does not show the password, as that of redis-py 6 and 7 does.
     """

@@ -135,6 +135,17 @@ def test_consumer_killed_while_it_starts_a_program_leaves_nothing_running(tmp_pa
 
 
 @needs_proc
+def test_watcher_that_is_killed_while_a_program_starts_does_not_end_it(monkeypatch: pytest.MonkeyPatch):
+    watcher = GroupWatcher()
+    gone = watcher._running()
+    gone._process.kill()
+    gone._process.wait()
+    monkeypatch.setattr(watcher, "_running", lambda: gone)
+    assert watcher.start("exit 3").wait(60) == 3
+    assert watcher.start("kill -s PIPE $$").wait(60) == -signal.SIGPIPE  # as for a program that others start
+
+
+@needs_proc
 def test_watcher_that_was_killed_is_replaced_and_knows_the_running_programs():
     watcher = GroupWatcher()
     first = watcher.start("sleep 300")
@@ -145,7 +156,7 @@ def test_watcher_that_was_killed_is_replaced_and_knows_the_running_programs():
     third = watcher.start("true")
     third.wait()
     watcher.forget(third.pid)
-    watcher._watcher._ends()  # as at the end of this process
+    watcher._watcher.end()  # as at the end of this process
     assert first.wait(60) == second.wait(60) == -signal.SIGKILL
 
 

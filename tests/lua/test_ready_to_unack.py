@@ -342,6 +342,17 @@ def test_claim_that_arrives_after_a_later_one_hands_out_nothing(queue):
     assert queue.ready_to_unack(9, LEASE, "me", f"{7:016}{1:016}").ids == ["a", "b"]  # from another run
 
 
+def test_claim_that_arrives_after_the_end_of_its_run_hands_out_nothing(queue):
+    queue.given(ready={"a": NOW, "b": NOW})
+    mine, theirs = "a" * 16, "b" * 16
+    assert queue.ready_to_unack(1, LEASE, "me", f"{mine}{1:016x}").ids == ["a"]
+    assert queue.ready_to_unack(0, LEASE, "me", f"{theirs}{1:016x}").ids == []
+    queue.end_claims("me", mine)
+    for number in (0, 1, 2, 16**16 - 2):
+        assert queue.ready_to_unack(9, LEASE, "me", f"{mine}{number:016x}").ids == []
+    assert queue.ready_to_unack(9, LEASE, "me", f"{theirs}{2:016x}").ids == ["b"]
+
+
 def test_claims_of_other_consumers_are_independent(queue):
     queue.given(ready={"a": NOW, "b": NOW})
     assert queue.ready_to_unack(1, LEASE, "me", f"{1:032}").ids == ["a"]

@@ -44,7 +44,7 @@ def test_ledger_of_100_000_entries_is_read_in_calls_of_500(
 
         def note(calls: Sequence[Any], repeat: bool = True) -> Any:
             (result,) = run(calls, repeat)
-            looks.append((calls[0].args[-1], result))
+            looks.append((int(calls[0].args[-1]), result))
             return [result]
 
         monkeypatch.setattr(queue._executor, "run", note)

@@ -67,6 +67,7 @@ class Trouble:
 @pytest.fixture
 def queue(redis_server: RedisServer) -> Iterator[Queue]:
     with Queue("jobs", url=redis_server.url, shards=SHARDS) as queue:
+        queue._context.spans_nodes = lambda: True  # as if the shards were on nodes of a cluster
         queue.send_many([Outgoing(each, id=each) for each in IDS])
         yield queue
 
@@ -185,6 +186,7 @@ def test_client_that_starts_without_the_first_shard_finds_the_record(
     queue: Queue, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch, shards: int | None
 ) -> None:
     with Queue("jobs", url=redis_server.url, shards=shards) as late:
+        late._context.spans_nodes = lambda: True
         trouble = Trouble(late, 0)
         trouble.make = lambda: ServerNotReady("away")
         monkeypatch.setattr(late._executor, "run", trouble.run)

@@ -84,6 +84,7 @@ class TopicContext:
         self._clock = clock
         self._recorded = False
         self._look_at = 0.0
+        self.spans_nodes: Callable[[], bool] = bool  # as of a queue's context
         self.shards = [TopicCommands(keys(0), clock)]
 
     def opened(self, create: bool = False) -> Operation[list[TopicCommands]]:
@@ -111,7 +112,7 @@ class TopicContext:
 
     def outlives(self, error: object) -> bool:
         """Whether an error means that one of several shards is unavailable, while the others may be served."""
-        return len(self.shards) > 1 and isinstance(error, ServerNotReady | ServerUnreachable)
+        return len(self.shards) > 1 and isinstance(error, ServerNotReady | ServerUnreachable) and self.spans_nodes()
 
     def known(self) -> Operation[list[TopicCommands]]:
         """Return the shards as the last check found them, however long ago it was: for records that are in hand.

@@ -98,7 +98,7 @@ def pushing(world: World, queue: Queue, url: str, lease: float) -> None:
     """Let a consumer's handlers, some of them failing, run on after others have handled its messages."""
     for number in range(3 * CONCURRENCY):
         world.send(queue, number, f"push {number}")
-    slow = world.consumer(url, "work", lease=lease, concurrency=CONCURRENCY, work=4 * lease, fail_every=2)
+    slow = world.consumer(url, "work", lease=lease, concurrency=CONCURRENCY, work=6 * lease, fail_every=2)
     await_events(world, slow, "delivered", CONCURRENCY)
     with world.stopped(slow):
         time.sleep(2 * lease)
