@@ -40,7 +40,7 @@ for i = 4, #ARGV, 4 do
   if id == done then found, running, again = false, 0, true end
   if found and choice == 'error' then duplicate = id end
   if not found or choice == 'replace' then
-    sends[#sends + 1], gone[#gone + 1] = {id, ARGV[i + 1]}, id -- stamped as in replace
+    sends[#sends + 1], gone[#gone + 1] = {id, ARGV[i + 1], #ARGV[i + 2]}, id -- stamped as in replace
     values[#values + 1], values[#values + 2] = KEYS[16 + i / 4], stamp(now + running) .. ARGV[i + 2]
   end
 end
@@ -56,7 +56,7 @@ for _, send in ipairs(sends) do
   local event, running = #places > 0 and 'replaced' or 'sent', places[1] == KEYS[6] and 1 or 0
   if running == 1 then keep_place(KEYS[16], KEYS[14], KEYS[6], KEYS[9], id, now) end
   move({KEYS[2], unpack(places)}, KEYS[1], {due, id}, function()
-    count(KEYS[3], event, 1)
+    count_stored(KEYS[3], event, 1, send[3])
     if note then note(id, event, nil, due, nil, 'follows ' .. done) end
     start_anew(id, running, event == 'replaced', KEYS[9])
   end)

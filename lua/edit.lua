@@ -29,7 +29,7 @@ redis.call('SET', KEYS[7], stamp(now) .. ARGV[5]) -- first: at maxmemory it is r
 move({KEYS[1]}, KEYS[2], {due, id}, function()
   keep_deliveries(KEYS[3], id, past, released, past, 0)
   redis.call('HDEL', KEYS[4], id)
-  count(KEYS[5], 'requeued', 1)
+  count_stored(KEYS[5], 'requeued', 1, #ARGV[5])
   if note then note(id, 'requeued', nil, due, nil, 'edited') end
 end)
 if due < before then ring(KEYS[6]) end

@@ -48,7 +48,7 @@ if #withdrawn > 0 then
 end
 if id ~= '' then
   move({KEYS[5]}, KEYS[3], {ARGV[6], id}, function()
-    count(KEYS[11], 'sent', 1)
+    count_stored(KEYS[11], 'sent', 1, #ARGV[8])
     if note then note(id, 'sent', nil, ARGV[6]) end
   end)
 end

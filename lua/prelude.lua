@@ -66,6 +66,16 @@ local function count(stats, name, by)
   return by
 end
 
+-- Above this, bytes, an envelope is large. While a queue has never had one, claims read envelopes without asking for sizes.
+local LARGE = 8192
+
+-- Count messages whose envelopes were stored, the largest of this many bytes. If a queue's first messages came from a
+-- version that does not note sizes, nothing is known of them.
+local function count_stored(stats, event, n, largest)
+  local sum = count(stats, event, n)
+  if largest > LARGE or (event == 'sent' and sum == n) then count(stats, 'large', largest > LARGE and 1 or 0) end
+end
+
 -- Count how late messages were handed out: id, due, … Most of a claim have the same due time, which is read once.
 local function count_late(stats, claimed, now)
   local late, due, bucket, _ = {}, nil, nil, nil

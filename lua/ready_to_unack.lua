@@ -24,7 +24,7 @@
 -- Returns  {now, ms; its microseconds; {id, due, …}; {past.released.attempts_reset.lost or nil, …}}, retries first, each side
 --          earliest first; empty lists if nothing is due or the queue is paused; the last one is also empty if no message
 --          has an earlier delivery. With limits, a fifth: 1 if a limit has left messages behind, else 0; 2 during a pause
---          that ends by itself
+--          that ends by itself. With messages, a sixth: 1 if the queue may hold large envelopes, else 0
 -- Cost     O(limit log n)
 local known = answered(KEYS[10], ARGV[5])
 if known then return known end
@@ -62,4 +62,5 @@ for i, id in ipairs(note and ids or {}) do
 end
 if retries > 0 then redis.call('ZREMRANGEBYRANK', KEYS[2], '0', digits(retries - 1)) end
 if fresh > 0 then redis.call('ZREMRANGEBYRANK', KEYS[1], '0', digits(fresh - 1)) end
-return answer(KEYS[10], ARGV[5], {now, micros, claimed, earlier, held})
+local has_large = redis.call('HGET', KEYS[6], 'large') ~= '0' and 1 or 0
+return answer(KEYS[10], ARGV[5], {now, micros, claimed, earlier, held or false, has_large})

@@ -37,7 +37,7 @@ move({KEYS[2], unpack(places)}, KEYS[1], {due, id}, function()
   redis.call('HDEL', KEYS[10], id)
   redis.call('HDEL', KEYS[11], id)
   redis.call('SREM', KEYS[12], id)
-  count(KEYS[3], event, 1)
+  count_stored(KEYS[3], event, 1, #ARGV[4])
   if note then note(id, event, nil, due) end
   start_anew(id, running, event == 'replaced', KEYS[9])
 end)

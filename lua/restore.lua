@@ -26,12 +26,13 @@
 local before, n, ids = head(KEYS[1]), (#ARGV - 1) / 6, {}
 for i = 1, n do ids[i] = ARGV[6 * i - 4] end
 local taken = existing(ids, KEYS[2], {KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]})
-local results, new, values, members, first = {}, 0, {}, {}, math.huge
+local results, new, values, members, first, largest = {}, 0, {}, {}, math.huge, 0
 for i = 1, n do
   results[i] = taken[i] and 0 or 1
   if not taken[i] then
     new, first = new + 1, math.min(first, tonumber(ARGV[6 * i - 3]))
     members[#members + 1], members[#members + 2] = ARGV[6 * i - 3], ids[i]
+    largest = math.max(largest, #ARGV[6 * i - 2])
     if ARGV[6 * i - 2] ~= '' then values[#values + 1], values[#values + 2] = KEYS[14 + i], ARGV[6 * i - 2] end
   end
 end
@@ -40,7 +41,7 @@ local note, waits = ledger(KEYS[13], KEYS[14], ARGV[1]), KEYS[1] ~= KEYS[9]
 if #values > 0 then redis.call('MSET', unpack(values)) end -- first, since at maxmemory it is refused, and nothing changes
 redis.call('ZADD', KEYS[1], unpack(members))
 redis.call('ZREM', KEYS[2], unpack(ids))
-count(KEYS[3], 'sent', new)
+count_stored(KEYS[3], 'sent', new, largest)
 for i = 1, n do
   if results[i] == 1 then
     if ARGV[6 * i - 2] == '' then redis.call('UNLINK', KEYS[14 + i]) end -- what garbage of this id may have left

@@ -27,7 +27,7 @@ local note, look = ledger(KEYS[9], KEYS[10], now, true), ARGV[2] == '1' or redis
 local ids, taken, garbage = {}, {}, {}
 for i = 3, look and #ARGV or 0, 3 do ids[i / 3] = ARGV[i] end
 if look then taken, garbage = existing(ids, KEYS[2], {KEYS[1], KEYS[5], KEYS[6], KEYS[7], KEYS[8]}) end
-local values, members, dues, first, n = {}, {}, {}, math.huge, 0
+local values, members, dues, first, n, largest = {}, {}, {}, math.huge, 0, 0
 local given, due, score -- most messages of a call are due at the same time: read and write it once
 for i = 3, #ARGV, 3 do
   if taken[i / 3] then
@@ -39,11 +39,12 @@ for i = 3, #ARGV, 3 do
     end
     values[#values + 1], values[#values + 2] = KEYS[10 + i / 3], stamped .. ARGV[i + 2]
     members[n + 1], members[n + 2] = score, ARGV[i]
+    if #ARGV[i + 2] > largest then largest = #ARGV[i + 2] end
     dues[i / 3], n = due, n + 2
   end
 end
 if n == 0 then return dues end
-count(KEYS[3], 'sent', n / 2) -- first: at maxmemory it is refused, and nothing changes
+count_stored(KEYS[3], 'sent', n / 2, largest) -- first: at maxmemory it is refused, and nothing changes
 local done = redis.pcall('MSET', unpack(values))
 if done.ok then done = redis.pcall('ZADD', KEYS[1], unpack(members)) end
 if type(done) == 'table' then -- an error

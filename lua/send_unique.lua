@@ -26,13 +26,14 @@ local ids = {}
 for i = 1, n do ids[i] = ARGV[4 * i - 2] end
 local taken = existing(ids, KEYS[2], {KEYS[1], KEYS[5], KEYS[6], KEYS[7], KEYS[8]})
 for i = 1, n do taken[i] = taken[i] or (tonumber(redis.call('GET', KEYS[10 + 2 * i])) or 0) > now end
-local values, members, new, dues, first = {}, {}, {}, {}, math.huge
+local values, members, new, dues, first, largest = {}, {}, {}, {}, math.huge, 0
 for i = 1, n do
   dues[i] = taken[i] and -1 or due_time(ARGV[4 * i - 1], now, micros)
   if not taken[i] then
     first, new[#new + 1] = math.min(first, dues[i]), ids[i]
     values[#values + 1], values[#values + 2] = KEYS[9 + 2 * i], stamped .. ARGV[4 * i]
     members[#members + 1], members[#members + 2] = digits(dues[i]), ids[i]
+    largest = math.max(largest, #ARGV[4 * i])
   end
 end
 if #new == 0 then return dues end
@@ -40,7 +41,7 @@ local note = ledger(KEYS[9], KEYS[10], now, true)
 redis.call('MSET', unpack(values)) -- first, since at maxmemory it is refused, and nothing changes
 redis.call('ZADD', KEYS[1], unpack(members))
 redis.call('ZREM', KEYS[2], unpack(new)) -- garbage whose id is reserved stays, to be collected
-count(KEYS[3], 'sent', #new)
+count_stored(KEYS[3], 'sent', #new, largest)
 for i = 1, n do
   if not taken[i] then
     local ends = due_time(ARGV[4 * i + 1], now, micros)

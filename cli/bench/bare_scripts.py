@@ -114,7 +114,7 @@ class BareScripts:
 
     def _fetch(self, claimed: list[Any]) -> list[tuple[str, str]]:
         """Fetch the envelopes of the claimed messages; return ids and receipts."""
-        _, micros, flat, _ = claimed
+        _, micros, flat, *_ = claimed
         ids = [each.decode() for each in flat[::2]]
         if not ids:
             raise RuntimeError("fewer messages are due than expected: something else consumes the queue")

@@ -12,7 +12,6 @@ DOWN_BYTES = 4 * 1024 * 1024  # received in one round trip
 UP_BYTES = 512 * 1024  # sent in one round trip: on a slow uplink, it must end within the socket's timeout
 GUESS_BYTES = 512 * 1024.0  # of a message, before the first one was seen: the first trip brings eight
 LEASE_SHARE = 1 / 4  # of a lease, for the fetch: this leaves time to handle the messages
-LUA_BYTES = 128 * 1024  # of envelopes that pass through a script: above this, a script costs more than a second trip
 LEAST_BYTES = 64 * 1024  # of a round trip after failures: one message is fetched in any case
 RECOVERY_SECONDS = 60.0  # after a failure, until a round trip may bring twice as much again
 LEAST_MEASURED_BYTES = 64 * 1024  # a smaller round trip measures latency rather than the rate
@@ -55,10 +54,6 @@ class ByteBudget:
         if self.rate is None:
             return self._most
         return max(1, min(self._most, int(self.rate * lease_ms / 1000 * LEASE_SHARE)))
-
-    def is_for_lua(self, count: int, most_bytes: int) -> bool:
-        """Whether these messages seem small enough to pass through a script, or their size is unknown."""
-        return self._is_guess or count * self.mean_bytes <= min(LUA_BYTES, most_bytes)
 
     def count(self, lease_ms: int) -> int:
         """Return how many messages to claim for one round trip, 1 or more."""

@@ -16,12 +16,12 @@ from delayq.model.message_info import MessageInfo, content, dead_letter
 from delayq.model.occurrence import SLOT, Occurrence, occurrence_id
 from delayq.model.text import is_foreign_id, printable_id
 from delayq.operations import acquire_slots, key_slots, schedule_chain, settle
-from delayq.operations.byte_budget import LUA_BYTES
 from delayq.operations.queue_context import QueueContext
 from delayq.operations.unfetched import ClaimedUnfetched
 from delayq.protocol.command import Command
 from delayq.protocol.late_reply import Silent
 from delayq.protocol.operation import Operation, execute, unwrap
+from delayq.protocol.replies import LARGE_BYTES
 
 D = TypeVar("D", bound=Delivery)
 
@@ -43,7 +43,7 @@ def open_messages(
 ) -> Operation[acquire_slots.Admitted]:
     """Open claimed messages; fetch them first, in one round trip, if they were not fetched yet."""
     opening, scripts = _Opening(context, make, claimed), claimed.scripts
-    opened = [opening.read(0, 1, envelopes)] if envelopes else (yield from _fetch(context, claimed, opening))
+    opened = [opening.read(0, envelopes)] if envelopes else (yield from _fetch(context, claimed, opening))
     messages = [message for each in opened for message in each.messages]
     settlements = [call for each in opened for call in each.settlements]
     buried = [each for each_opened in opened for each in each_opened.buried]
@@ -82,16 +82,12 @@ def _fetch(context: QueueContext, claimed: ClaimedUnfetched, opening: _Opening[D
     most = budget.most_bytes(claimed.lease)
     if claimed.failures:
         ids = ids[:1]
-    is_small = len(ids) > 1 and budget.is_for_lua(len(ids), most)
-    if claimed.failures or (len(ids) > 1 and not is_small):
+    is_bounded = len(ids) == 1 or (not claimed.found.has_large and len(ids) * LARGE_BYTES <= most)
+    if claimed.failures or not is_bounded:
         ids = ids[: (yield from execute(scripts.fitting(ids, most)))]
     part = max(LEAST_PART, -(-len(ids) // PARTS))
     parts = [(start, ids[start : start + part]) for start in range(0, len(ids), part)]
-    if is_small:
-        share = min(LUA_BYTES, most // len(parts))
-        calls = [scripts.fetch(each, share, int(not at), partial(opening.read, at, len(each))) for at, each in parts]
-    else:
-        calls = [scripts.envelopes(each, partial(opening.read, at, len(each)), repeats=False) for at, each in parts]
+    calls = [scripts.envelopes(each, partial(opening.read, at), repeats=False) for at, each in parts]
     asked = time.monotonic()
     try:
         opened: list[_Opened[D]] = list(map(unwrap, (yield calls)))
@@ -136,16 +132,9 @@ class _Opening(Generic[D]):
         self._make = make
         self._claimed = claimed
         self._found = claimed.found
-        self._ended = False
 
-    def read(self, start: int, asked: int, stored: list[bytes | None]) -> _Opened[D]:
-        """Open the envelopes from number `start` on; none if fewer than `asked` came before, to keep the order."""
-        if self._ended:
-            return _Opened()
-        self._ended = len(stored) < asked
-        return self._open(start, stored)
-
-    def _open(self, start: int, stored: list[bytes | None]) -> _Opened[D]:
+    def read(self, start: int, stored: list[bytes | None]) -> _Opened[D]:
+        """Open the envelopes from number `start` on."""
         result: _Opened[D] = _Opened()
         result.count = len(stored)
         found, owner, end = self._found, self._context.queue, start + len(stored)

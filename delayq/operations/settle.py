@@ -77,15 +77,14 @@ def _follow_up(
     if frees:
         with contextlib.suppress(ServerError):  # the messages are settled, and `look_through` finds unused slots
             yield frees
-    accepted = (outcome for (_, outcome), ours in zip(settled, results, strict=True) if ours is True)
-    replaced = [each for outcome in accepted for each in _replaced(outcome)]
+    replaced = [
+        sent.id
+        for (_, outcome), ours in zip(settled, results, strict=True)
+        if type(outcome) is oc.AckAndSend and ours is True
+        for sent in outcome.encoded or ()
+        if sent.on_conflict == "replace"
+    ]
     yield from schedule_chain.go_on(context, replaced)
-
-
-def _replaced(outcome: oc.Outcome) -> list[str]:
-    """Return the ids of messages that an outcome has sent and that may have replaced others."""
-    sent = outcome.encoded if isinstance(outcome, oc.AckAndSend) else None
-    return [each.id for each in sent or () if each.on_conflict == "replace"]
 
 
 def settle_each(context: QueueContext, settled: Sequence[tuple[D, oc.Outcome]]) -> Operation[list[bool | DelayqError]]:

@@ -58,10 +58,12 @@ class ClaimedUnfetched:
 
     def keep(self, count: int) -> ClaimedUnfetched | None:
         """Keep only the first `count` messages; return the others, if any, which have not been tried yet."""
+        if count == len(self.found.ids):
+            return None
         first, rest = self.split(count)
         self.found = first.found
         rest.given_up_at = math.inf
-        return rest if rest.found.ids else None
+        return rest
 
     @property
     def left(self) -> float:
@@ -142,12 +144,10 @@ def _extend(each: ClaimedUnfetched) -> Operation[list[bool | DelayqError]]:
 def _only(found: Claimed, positions: Sequence[int]) -> Claimed:
     """Return some of the messages of a claim."""
     ids, dues, deliveries = found.ids, found.dues_ms, found.deliveries
-    return Claimed(
-        found.now_ms,
-        found.micros,
-        [ids[at] for at in positions],
-        [dues[at] for at in positions],
-        [deliveries[at] for at in positions],
+    return found._replace(
+        ids=[ids[at] for at in positions],
+        dues_ms=[dues[at] for at in positions],
+        deliveries=[deliveries[at] for at in positions],
     )
 
 

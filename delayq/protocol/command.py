@@ -84,6 +84,8 @@ script = cache(Script)
 """Return the script with a name; each is read once."""
 
 
+_TEXTS = frozenset({str, bytes})
+
 # redis-py converts the replies to commands that it knows by a str name; with names in bytes, replies stay unchanged.
 _PLAIN = frozenset({"HINCRBY", "HMGET", "MGET", "ZRANGE", b"XLEN", b"XRANGE", b"XREVRANGE"})
 
@@ -131,6 +133,8 @@ def texts(words: Sequence[Raw]) -> tuple[str | bytes, ...]:
 
     hiredis 3.5 converts an int without a look at the result: an exception of a signal handler crashes the process.
     """
+    if _TEXTS.issuperset(map(type, words)):
+        return tuple(words)  # type: ignore[arg-type]
     return tuple([str(word) if isinstance(word, (int, float)) else word for word in words])
 
 

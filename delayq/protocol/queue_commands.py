@@ -412,17 +412,6 @@ class QueueCommands:
         key = self.keys.claim(consumer, run)
         return Command(key, ("SET", key, run + LAST_CLAIM, "PX", CLAIM_KEPT_MS), identity)
 
-    def fetch(
-        self,
-        ids: Sequence[str],
-        most_bytes: int,
-        least: int,
-        read: Callable[[list[bytes | None]], T] = identity,
-    ) -> Command[T]:
-        keys = self._message_keys(ids)
-        words = texts((len(keys), *keys, most_bytes, least))
-        return Command(self.keys.message_prefix, words, read, script("fetch"), repeats=False)
-
     def fitting(self, ids: Sequence[str], most_bytes: int) -> Command[int]:
         keys = self._message_keys(ids)
         return Command(self.keys.message_prefix, texts((len(keys), *keys, most_bytes)), int, script("fitting"))

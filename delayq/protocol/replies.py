@@ -29,6 +29,7 @@ class Claimed(NamedTuple):
     Attributes:
         held: whether a limit held messages back; None without limits and while the queue is paused.
         pause_ends: whether the queue is paused and the pause ends by itself.
+        has_large: whether the queue may hold envelopes of more than `LARGE_BYTES`.
     """
 
     now_ms: int
@@ -38,6 +39,7 @@ class Claimed(NamedTuple):
     deliveries: list[str | None]
     held: bool | None = None
     pause_ends: bool = False
+    has_large: bool = False
 
 
 class SleepReply(NamedTuple):
@@ -110,9 +112,13 @@ class LedgerPage(NamedTuple):
 
 _PAUSED = 2
 
+LARGE_BYTES = 8192
+"""An envelope above this is large, as in prelude.lua."""
+
 
 def _read_claimed(reply: list[Any]) -> Claimed:
-    now_ms, micros, flat, deliveries, *limited = reply
+    now_ms, micros, flat, deliveries, *more = reply
+    held, has_large = (*more, None, None)[:2]
     try:
         ids = [message_id.decode() for message_id in flat[::2]]
     except UnicodeDecodeError:
@@ -122,9 +128,9 @@ def _read_claimed(reply: list[Any]) -> Claimed:
     except ValueError:  # a score with a fraction, or an infinite one
         dues = [decode_ms(due) for due in flat[1::2]]
     earlier: list[str | None] = [decode_deliveries(each) for each in deliveries] if deliveries else [None] * len(ids)
-    if limited == [_PAUSED]:
+    if held == _PAUSED:
         return Claimed(now_ms, micros, ids, dues, earlier, pause_ends=True)
-    return Claimed(now_ms, micros, ids, dues, earlier, bool(limited[0]) if limited else None)
+    return Claimed(now_ms, micros, ids, dues, earlier, None if held is None else held == 1, has_large=has_large == 1)
 
 
 def _read_sleep(reply: list[Any]) -> SleepReply:

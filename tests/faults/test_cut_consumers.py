@@ -25,7 +25,6 @@ DUTIES = {
     "pending_to_ready": "promotes",
     "ready_to_unack": "claims",
     "MGET": "fetches",
-    "fetch": "fetches",
     "ack": "settles",
     "nack": "settles",
     "reject": "settles",
@@ -110,10 +109,7 @@ def one_life(stage: Stage, at: At) -> str:
         assert life.begun.keys() <= SENT
         # No lease has ended: every message given to a handler was settled, and there are no duplicates.
         assert {id: count for id, count in life.begun.items() if count > 1 + (id == "fails")} == {}
-        if at.name in {
-            "MGET",
-            "fetch",
-        }:  # claimed messages are fetched once the connection is back, and no attempt is lost
+        if at.name == "MGET":  # claimed messages are fetched once the connection is back, and no attempt is lost
             assert stage.direct.stats().lease_lost == 1
         seen = stage.seen()
         assert seen.places.keys() - {*LAST, "rejected", "old"} == set()  # old: it may be purged only in the next turn

@@ -24,7 +24,6 @@ from delayq.errors import (
     ServerError,
     ServerUnreachable,
 )
-from delayq.protocol.command import script
 from delayq.transport.clients import HURRIES
 from tests.harness.servers import RedisServer
 from tests.harness.waiting import eventually
@@ -328,12 +327,12 @@ def test_program_that_ends_without_stop_finishes_running_messages(redis_server: 
 
 def test_large_payloads_are_fetched_a_few_at_a_time(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     queue.send_many([Outgoing(b"x" * 300_000) for _ in range(60)])
-    sizes, run, by_lua = [], queue._executor.run, script("fetch")
+    sizes, run = [], queue._executor.run
 
     def spy(calls: Any, repeat: bool = True) -> Any:
         results = run(calls, repeat)
         fetched = zip(calls, results, strict=True)
-        sizes.append(sum(each.size for call, each in fetched if call.args[0] == "MGET" or call.script is by_lua))
+        sizes.append(sum(each.size for call, each in fetched if call.args[0] == "MGET"))
         return results
 
     monkeypatch.setattr(queue._executor, "run", spy)

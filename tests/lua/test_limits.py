@@ -39,7 +39,7 @@ def test_rate_hands_out_no_more_than_its_limit_and_says_so(queue):
     found = queue.ready_to_unack(10, LEASE)
     assert (found.ids, found.held) == (["m0000", "m0001", "m0002"], True)
     assert queue.state()["rate"] == {"1": NOW * 1000, "2": NOW * 1000, "3": NOW * 1000}
-    assert queue.ready_to_unack(10, LEASE) == (NOW, 0, [], [], [], True, False)
+    assert queue.ready_to_unack(10, LEASE) == (NOW, 0, [], [], [], True, False, False)
     assert "bell" not in queue.state()
 
 
@@ -106,7 +106,7 @@ def test_unlimited_queue_reports_no_limit(queue):
 
 def test_paused_queue_reports_no_limit(queue):
     queue.given(ready=waiting(3), meta=rate(1, 1000, paused=NOW))
-    assert queue.ready_to_unack(9, LEASE) == (NOW, 0, [], [], [], None, False)
+    assert queue.ready_to_unack(9, LEASE) == (NOW, 0, [], [], [], None, False, False)
 
 
 # -- the bell --------------------------------------------------------------------------------------------------------

@@ -16,13 +16,13 @@ def many(prefix: str, count: int) -> dict[str, int]:
 
 def test_ready_message_is_handed_out_under_a_lease(queue):
     queue.given(ready={"a": NOW})
-    assert queue.ready_to_unack(10, LEASE) == (NOW, 0, ["a"], [NOW], [None], None, False)
+    assert queue.ready_to_unack(10, LEASE) == (NOW, 0, ["a"], [NOW], [None], None, False, True)
     assert queue.state() == {"unack": {"a": NOW + LEASE}, "stats": {"delivered": 1, "late:0": 1}}
 
 
 def test_due_retry_is_handed_out_with_its_attempts(queue):
     queue.given(retry={"a": NOW - 5}, attempts={"a": "2.1.1.0"}, errors={"a": "ValueError"})
-    assert queue.ready_to_unack(10, LEASE) == (NOW, 0, ["a"], [NOW - 5], ["2.1.1.0"], None, False)
+    assert queue.ready_to_unack(10, LEASE) == (NOW, 0, ["a"], [NOW - 5], ["2.1.1.0"], None, False, True)
     assert queue.state() == {
         "unack": {"a": NOW + LEASE},
         "attempts": {"a": "2.1.1.0"},
@@ -56,14 +56,14 @@ def test_nothing_to_hand_out_changes_nothing(queue):
     queue.given(retry={"later": NOW + 1}, pending={"p": NOW})
     before = queue.state()
     queue.now = NOW + 0.25
-    assert queue.ready_to_unack(10, LEASE) == (NOW, 250, [], [], [], None, False)
+    assert queue.ready_to_unack(10, LEASE) == (NOW, 250, [], [], [], None, False, False)
     assert queue.state() == before
 
 
 def test_paused_queue_hands_out_nothing(queue):
     queue.given(ready={"a": NOW}, retry={"b": NOW}, meta={"paused": NOW - 1})
     before = queue.state()
-    assert queue.ready_to_unack(10, LEASE) == (NOW, 0, [], [], [], None, False)
+    assert queue.ready_to_unack(10, LEASE) == (NOW, 0, [], [], [], None, False, False)
     assert queue.state() == before
 
 
@@ -72,7 +72,7 @@ def test_paused_queue_hands_out_nothing(queue):
 def test_timed_pause_is_reported_and_is_not_a_limit(queue, limit):
     queue.given(ready={"a": NOW}, retry={"b": NOW}, meta={"paused": NOW - 1, "paused_until": NOW + 1} | limit)
     before = queue.state()
-    assert queue.ready_to_unack(10, LEASE) == (NOW, 0, [], [], [], None, True)
+    assert queue.ready_to_unack(10, LEASE) == (NOW, 0, [], [], [], None, True, False)
     assert queue.state() == before
 
 
@@ -147,7 +147,7 @@ def test_bell_rings_once_for_messages_that_a_claim_leaves(queue, subtests):
 
 def test_claim_without_room_only_passes_the_token_on(queue):
     queue.given(ready={"a": NOW}, retry={"b": NOW})
-    assert queue.ready_to_unack(0, LEASE) == (NOW, 0, [], [], [], None, False)
+    assert queue.ready_to_unack(0, LEASE) == (NOW, 0, [], [], [], None, False, False)
     assert queue.state() == {"ready": {"a": NOW}, "retry": {"b": NOW}, "bell": RUNG}
 
 

@@ -54,7 +54,6 @@ CALLS: dict[str, Callable[[QueueCommands], Command[Any]]] = {
     "edit": lambda scripts: scripts.edit("d", NOW, NOW - 1, b"{}"),
     "expire": lambda scripts: scripts.expire(*HELD),
     "extend": lambda scripts: scripts.extend(*HELD, 2 * LEASE),
-    "fetch": lambda scripts: scripts.fetch(["p", "gone", "q"], 3, 1),
     "fitting": lambda scripts: scripts.fitting(["p", "gone", "q"], 3),
     "get": lambda scripts: scripts.get("u"),
     "release_slot": lambda scripts: scripts.release_slot([KeyedDelivery("k", "x", "0.0.0.0-1")]),
@@ -103,7 +102,7 @@ KEYED: dict[str, Any] = {  # two messages of key k run, one has ended and one is
     "meta": {"per_key": 1},
 }
 
-READ_ONLY = {"consumers", "fetch", "fitting", "get", "held_keys", "history", "stats", "upcoming", "usage", "why"}
+READ_ONLY = {"consumers", "fitting", "get", "held_keys", "history", "stats", "upcoming", "usage", "why"}
 
 each_script = pytest.mark.parametrize("script", CALLS)
 

@@ -40,6 +40,9 @@ READ = {
 }
 
 
+NONE_LARGE = ("large", "0")
+
+
 class RawQueue:
     """One shard on a real server. ``queue.ack(…)`` builds the call with `QueueCommands.ack` and returns its result.
 
@@ -106,7 +109,7 @@ class RawQueue:
         pipe.execute()
 
     def state(self) -> dict[str, Any]:
-        """Everything on the server; counters as integers."""
+        """Everything on the server; counters as integers, without the note that no large envelope was stored."""
         keys = self.redis.keys("*")
         types = self._together(("TYPE", key) for key in keys)
         known = [(key, kind) for key, kind in zip(keys, types, strict=True) if kind != "none"]  # it has just expired
@@ -117,7 +120,9 @@ class RawQueue:
             if name.startswith("msg:"):
                 found.setdefault("messages", {})[name.removeprefix("msg:")] = value
             elif name == "stats":
-                found[name] = {counter: int(count) for counter, count in value.items()}
+                found[name] = {
+                    counter: int(count) for counter, count in value.items() if (counter, count) != NONE_LARGE
+                }
             else:
                 found[name] = dict(value) if kind == "zset" else value
         return found

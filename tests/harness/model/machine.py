@@ -377,7 +377,7 @@ class Life(Beyond, Together, RuleBasedStateMachine):
 
 def stage(trip: set[str]) -> str:
     """Return which round trip of a claim it was."""
-    trips = {"ready_to_unack": "claim"} | dict.fromkeys(("MGET", "fetch", "fitting", "HGET"), "fetch")
+    trips = {"ready_to_unack": "claim"} | dict.fromkeys(("MGET", "fitting", "HGET"), "fetch")
     trips["acquire_slot"] = "slots"
     for command, name in trips.items():
         if command in trip:

@@ -69,7 +69,7 @@ class Follower:
         self._check_due(self._lives.begin(shard, id, due, envelope), word)
 
     def _ready_to_unack(self, process: Process, shard: str, argv: tuple[Any, ...], reply: list[Any]) -> None:
-        now, micros, flat, deliveries = reply
+        now, micros, flat, deliveries, *_ = reply
         name = str(argv[4])
         claims = self._claims.setdefault((shard, name[:16]), {})
         if name in claims:  # its reply was lost, so this is the same claim
