@@ -146,7 +146,7 @@ _SECRET_IN_PATH = re.compile(r"^/+(?::|[^/]*@)|:.*@|passw(or)?d\s*=|pwd\s*=", re
 # What is shown of a host and a path: letters and digits, with few other characters, none of them percent-encoded ASCII.
 _HOSTS = f"(?:{_HOST.pattern})?".replace("?P<host>", "?:").replace("?P<port>", "?:")
 _NAME = r"(?:[\w.~+-]|%20|%[89A-Fa-f][0-9A-Fa-f])"
-_PATH = rf"/*+{_NAME}*+(?:/(?:{_NAME}|@)*+)*+"
+_PATH = rf"/*+{_NAME}*(?:/(?:{_NAME}|@)*)*"
 
 
 class _Setting(NamedTuple):

@@ -143,7 +143,7 @@ def _nothing(_: re.Match[str]) -> str:
 _X, _U, _O = "x[0-9A-Fa-f]{2}", "u[0-9A-Fa-f]{4}", "[0-3][0-7]{2}"
 _ESCAPES = "|".join(
     [
-        *(rf"(?P<{name}>{each}(?:\\++{each})*+)" for name, each in (("hex", _X), ("units", _U), ("octal", _O))),
+        *(rf"(?P<{name}>{each}(?:\\++{each})*)" for name, each in (("hex", _X), ("units", _U), ("octal", _O))),
         r"U(?P<point>[0-9A-Fa-f]{8})",
         r"[ux]\{(?P<braced>[0-9A-Fa-f]{1,8})\}",
         r"N\{(?P<name>[A-Za-z0-9 +-]{1,90})\}",
@@ -158,11 +158,11 @@ _ALL: _Decoders = (
     _Decoder("\\", re.compile(rf"\\\\*+(?:{_ESCAPES})"), _escaped),
     _Decoder(
         "%",
-        re.compile(r"%(?:[0-9A-Fa-f]{2}(?:%[0-9A-Fa-f]{2})*+|(?P<units>[uU][0-9A-Fa-f]{4}(?:%[uU][0-9A-Fa-f]{4})*+))"),
+        re.compile(r"%(?:[0-9A-Fa-f]{2}(?:%[0-9A-Fa-f]{2})*|(?P<units>[uU][0-9A-Fa-f]{4}(?:%[uU][0-9A-Fa-f]{4})*))"),
         _percented,
     ),
     _Decoder("&", re.compile(r"&(?:#[0-9]{1,8}|#[xX][0-9A-Fa-f]{1,8}|[A-Za-z][A-Za-z0-9]{1,31}(?=;));?"), _entity),
-    _Decoder("=", re.compile(r"=(?:[0-9A-Fa-f]{2}(?:(?:=\s++)*+=[0-9A-Fa-f]{2})*+|\s++)"), _quoted),
+    _Decoder("=", re.compile(r"=(?:[0-9A-Fa-f]{2}(?:(?:=\s++)*=[0-9A-Fa-f]{2})*|\s++)"), _quoted),
     _Decoder("\x1b", re.compile(r"\x1b\[[0-9;]*+[A-Za-z]"), _nothing),  # the colors of a terminal
 )
 
@@ -171,7 +171,7 @@ _AFTER = _ALL[::-1]
 _TOGETHER = (*_ALL, _UTF7)
 
 _RUN = re.compile(r"[A-Za-z0-9+/_-]{6,}+")
-_HEX = re.compile(r"(?:[0-9A-Fa-f]{2}){4,}+")
+_HEX = re.compile(r"(?:[0-9A-Fa-f]{2}){4,}")
 _PART = re.compile(rb"[\t\n\r\x1b -~]{4,}+")
 """Text within bytes; it may be encoded once more."""
 

@@ -9,7 +9,7 @@ import msgspec
 
 from delayq.web.hidden_names import HiddenNames
 
-_TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+"|[{}\[\],:]|[^"{}\[\],:\s]++')
+_TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*"|[{}\[\],:]|[^"{}\[\],:\s]++')
 
 
 class _Container:

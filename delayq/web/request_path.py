@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from starlette.types import Scope
 
-_SEGMENT = re.compile("(?:[!-$&-~]|%[0-9A-Fa-f]{2})*+")
+_SEGMENT = re.compile("(?:[!-$&-~]|%[0-9A-Fa-f]{2})*")
 _QUOTED = str.maketrans({each: f"%{ord(each):02X}" for each in "%/?#"})
 _FOREIGN = re.compile("[\udc80-\udcff]")  # bytes that are not UTF-8
 _CONTROL = re.compile("[\0-\x1f\x7f-\x9f]")
