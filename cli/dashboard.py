@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 import signal
@@ -35,6 +36,19 @@ def _root_path(_: click.Context, __: click.Parameter, value: str) -> str:
         raise click.BadParameter(f"{value!r} has a character other than letters, digits and . _ ~ / : @ , + = -")
     path = value.strip("/")
     return f"/{path}" if path else ""
+
+
+def _behind(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
+    """Refuse what is not the address of a proxy, and what is everybody's: strangers could choose their own address."""
+    for each in () if value is None else value.split(","):
+        try:
+            network = ipaddress.ip_network(each.strip())
+        except ValueError:
+            network = None
+        if network is None or network.prefixlen == 0:
+            shown = f"it {LIKE_URL}" if is_unfit_name(each) else f"{each.strip()!r} is not the address of a proxy"
+            raise click.BadParameter(f"{shown}: give one, or its network, such as 10.0.0.0/8")
+    return value
 
 
 def _refuse_empty(ctx: click.Context, option: click.Parameter, value: T) -> T:
@@ -106,6 +120,7 @@ def _refuse_empty(ctx: click.Context, option: click.Parameter, value: T) -> T:
 @click.option(
     "--behind",
     metavar="ADDRESS",
+    callback=_behind,
     help="The address or network of the proxy in front; its X-Forwarded-… headers are trusted.",
 )
 @click.option(
