@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import ipaddress
+import os
 import re
 import signal
 import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from delayq.errors import InvalidInput
 from delayq.model.credentials import is_unfit_name
@@ -23,6 +26,8 @@ from .output import note
 if TYPE_CHECKING:
     from delayq.web import Login
 
+T = TypeVar("T")
+
 
 def _root_path(_: click.Context, __: click.Parameter, value: str) -> str:
     if is_unfit_name(value):
@@ -31,6 +36,28 @@ def _root_path(_: click.Context, __: click.Parameter, value: str) -> str:
         raise click.BadParameter(f"{value!r} has a character other than letters, digits and . _ ~ / : @ , + = -")
     path = value.strip("/")
     return f"/{path}" if path else ""
+
+
+def _behind(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
+    """Refuse what is not the address of a proxy, and what is everybody's: strangers could choose their own address."""
+    for each in () if value is None else value.split(","):
+        try:
+            network = ipaddress.ip_network(each.strip())
+        except ValueError:
+            network = None
+        if network is None or network.prefixlen == 0:
+            shown = f"it {LIKE_URL}" if is_unfit_name(each) else f"{each.strip()!r} is not the address of a proxy"
+            raise click.BadParameter(f"{shown}: give one, or its network, such as 10.0.0.0/8")
+    return value
+
+
+def _refuse_empty(ctx: click.Context, option: click.Parameter, value: T) -> T:
+    """Refuse a variable that is set but empty, as by a secret that does not exist: it must not open the dashboard."""
+    name = str(option.envvar)
+    is_argument = ctx.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
+    if not is_argument and name in os.environ and not os.environ[name].strip():
+        raise click.UsageError(f"{name} is empty: give it a value, or unset it")
+    return value
 
 
 @command(
@@ -56,6 +83,7 @@ def _root_path(_: click.Context, __: click.Parameter, value: str) -> str:
     "--token",
     envvar="DELAYQ_DASHBOARD_TOKEN",
     show_envvar=True,
+    callback=_refuse_empty,
     metavar="TEXT",
     help="One secret for all users. The environment variable is safer: other users of this machine can see arguments.",
 )
@@ -84,6 +112,7 @@ def _root_path(_: click.Context, __: click.Parameter, value: str) -> str:
     multiple=True,
     envvar="DELAYQ_DASHBOARD_REDACT",
     show_envvar=True,
+    callback=_refuse_empty,
     metavar="NAME",
     help="Hide the values of this payload field and this header; repeatable. In the environment, separate names "
     "with spaces.",
@@ -91,6 +120,7 @@ def _root_path(_: click.Context, __: click.Parameter, value: str) -> str:
 @click.option(
     "--behind",
     metavar="ADDRESS",
+    callback=_behind,
     help="The address or network of the proxy in front; its X-Forwarded-… headers are trusted.",
 )
 @click.option(
@@ -114,7 +144,7 @@ def dashboard(
     address as --behind. Each action is logged with the user's name.
     """  # noqa: D301  # click wants the character
     configure(log_format, log_level)
-    if click.get_current_context().get_parameter_source("token") is click.core.ParameterSource.COMMANDLINE:
+    if click.get_current_context().get_parameter_source("token") is ParameterSource.COMMANDLINE:
         note("other users of this machine can see --token in the list of processes: set DELAYQ_DASHBOARD_TOKEN instead")
     web = _web()
     if new_user is not None:

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import enum
 import ipaddress
+import re
 import resource
 import socket
 from collections.abc import Iterable, Sequence
@@ -244,12 +245,20 @@ class ConnectionLimiter:
         connection.transport.abort()
 
 
+_WITH_PORT = re.compile(r"\[([^]]*)\](?::[0-9]+)?|([^:]*):[0-9]+")
+
+
 def place_of(address: str) -> str:
-    """Return what counts as one address: for IPv6 the /64 network, since one client has all its addresses."""
+    """Return what counts as one address: for IPv6 the /64 network, since one client has all its addresses.
+
+    Some proxies add the port, which is another one for each connection. It does not count.
+    """
+    match = _WITH_PORT.fullmatch(address)
+    host = (match[1] or match[2]) if match else address
     try:
-        found = ipaddress.ip_address(address.partition("%")[0])
+        found = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
-        return address
+        return host
     if isinstance(found, ipaddress.IPv4Address):
         return str(found)
     return str(found.ipv4_mapped or ipaddress.ip_network((found, 64), strict=False))

@@ -39,7 +39,18 @@ class _Decoder(NamedTuple):
 _Decoders: TypeAlias = tuple[_Decoder, ...]
 
 
-def forms(text: str, shortest: int, is_ascii: bool) -> Iterator[str]:
+class Form(NamedTuple):
+    """What a text stands for.
+
+    Attributes:
+        is_part: whether it is the content of base64 or hex without the text around that.
+    """
+
+    text: str
+    is_part: bool
+
+
+def forms(text: str, shortest: int, is_ascii: bool) -> Iterator[Form]:
     """Yield a text and what it stands for, decoded step by step until nothing changes; even a small one has many.
 
     Each encoding is decoded alone and together with the others: in ``a=ac%63ess``, ``=ac`` may be a character in
@@ -53,27 +64,28 @@ def forms(text: str, shortest: int, is_ascii: bool) -> Iterator[str]:
         Undecided: it is encoded too many times over, or something in it is compressed.
     """
     seen, runs = {text}, set[str]()
-    todo: deque[tuple[str, _Decoders, int]] = deque([(text, _ALL, 0)])
+    todo: deque[tuple[str, _Decoders, int, bool]] = deque([(text, _ALL, 0, False)])
     while todo:
-        form, decoders, times = todo.popleft()
+        form, decoders, times, is_part = todo.popleft()
         if times > MOST_TIMES:
             raise Undecided
-        yield form
+        yield Form(form, is_part)
         new = _decoded(form, decoders)
         found: list[tuple[str, _Decoders]] = [(new, decoders)]
         if new == form and len(decoders) == 1:  # nothing is left of this encoding
             found = [(_decoded(form, _AFTER), _AFTER)]
         if decoders is _ALL:
             found += _alone(form)
-        if decoders in (_ALL, _AFTER):
+        unpacked = len(found)
+        if decoders in (_ALL, _AFTER, _TOGETHER):
             texts, others = _unpacked(form, shortest, runs)
             found += (texts, _ALL), (_ascii_of(others) if is_ascii else others.decode(errors="replace"), ())
             parts = "\n".join(each.decode() for each in _PART.findall(others))
             found += (parts, _TOGETHER), (parts.replace("\\", ""), ())
-        for new, how in found:
+        for number, (new, how) in enumerate(found):
             if new and new not in seen:
                 seen.add(new)
-                todo.append((new, how, times + 1))
+                todo.append((new, how, times + 1, is_part or number >= unpacked))
 
 
 def _decoded(text: str, decoders: Iterable[_Decoder]) -> str:
@@ -171,6 +183,7 @@ _AFTER = _ALL[::-1]
 _TOGETHER = (*_ALL, _UTF7)
 
 _RUN = re.compile(r"[A-Za-z0-9+/_-]{6,}+")
+_ONE_RUN = re.compile(rf"[^A-Za-z0-9+/_-]*+({_RUN.pattern})[^A-Za-z0-9+/_-]*+")
 _HEX = re.compile(r"(?:[0-9A-Fa-f]{2}){4,}")
 _PART = re.compile(rb"[\t\n\r\x1b -~]{4,}+")
 """Text within bytes; it may be encoded once more."""
@@ -205,6 +218,15 @@ def _unpacked(text: str, shortest: int, known: set[str]) -> tuple[str, bytes]:
         else:
             texts.append(each)
     return "\n".join(texts), b"\n".join(others)
+
+
+def contents(text: str) -> list[str]:
+    """Return what a text stands for that is nothing but base64 or hex; nothing for any other text."""
+    if (match := _ONE_RUN.fullmatch(text)) is None:
+        return []
+    run = match[1].lstrip("-")  # as in an option
+    found = [_base64(run), *([bytes.fromhex(run)] if len(run) % 2 == 0 and _HEX.fullmatch(run) else [])]
+    return [each for each in map(_read, found) if each is not None]
 
 
 def _read(data: bytes) -> str | None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from typing import Any
 
-from delayq.web.decodings import Undecided, forms
+from delayq.web.decodings import Form, Undecided, contents, forms
 
 MOST_FOLDED = 70_000
 """The number of characters whose normal form is remembered."""
@@ -55,7 +55,7 @@ def _may_be_unseen(char: str) -> bool:
 
 
 _SAME = {"\u0131": "i"}  # the dotless i of Turkish: the small form of I there
-_UNSEEN_KINDS = {"Cc", "Cf", "Cs", "Co", "Cn", "Mn", "Me"}
+_UNSEEN_KINDS = {"Cc", "Cf", "Cs", "Co", "Cn", "Mn", "Me", "Zl", "Zp"}
 _FOLDED = _Folded()
 
 
@@ -88,7 +88,7 @@ class HiddenNames:
         self._is_ascii = all(map(str.isascii, given))
         known = sorted(set(map(plain_name, given)))
         self._squeezed = [name.translate(_SQUEEZED) for name in known]
-        self._shortest = min(map(len, self._squeezed), default=0) + 2  # with a separator and a value
+        self._shortest = min(map(len, self._squeezed), default=0)
         self._run = re.compile(rf"[A-Za-z0-9/_-]{{{-(-self._shortest * 4 // 3)}}}")
         name = rf"(?:{'|'.join(map(_pattern, known))})(?![-_]{{0,8}}[^\W_])"
         self._name = re.compile(name)
@@ -125,11 +125,15 @@ class HiddenNames:
 
     def have_values_in(self, text: str) -> bool:
         """The same, and a value may follow the name or be in front of it."""
-        return self._any(self._value, text)
+        return self._any_form(self._value, text)
 
     def are_all_of(self, text: str) -> bool:
         """Whether a text is nothing but the name of a hidden field."""
-        return len(text) <= MOST_OF_NAME and self._any(self._alone.fullmatch, text, if_undecided=False)
+        if len(text) > MOST_OF_NAME:
+            return False
+        if any(self._alone.fullmatch(normal(each)) for each in contents(text)):
+            return True
+        return self._any_form(self._all, text, if_undecided=False)
 
     def place(self, text: str) -> tuple[int, int] | None:
         """Return the start and the end of the first name in a text as it is written, or None."""
@@ -139,24 +143,32 @@ class HiddenNames:
     def _are_in(self, text: str) -> bool:
         return self._any(self._name.search, text)
 
-    def _value(self, form: str) -> Any:
-        match = self._name.search(form)
-        return match and (_WORD.search(form, match.end()) or is_value(form, match.start(), match.end()))
+    def _all(self, form: Form) -> Any:
+        return not form.is_part and self._alone.fullmatch(form.text)
+
+    def _value(self, form: Form) -> Any:
+        match = self._name.search(form.text)
+        if match is None or form.is_part:  # the value may be in the text around it
+            return match
+        return _WORD.search(form.text, match.end()) or is_value(form.text, match.start(), match.end())
 
     def _any(self, wanted: Callable[[str], Any], text: str, if_undecided: bool = True) -> bool:
+        return self._any_form(lambda form: wanted(form.text), text, if_undecided)
+
+    def _any_form(self, wanted: Callable[[Form], Any], text: str, if_undecided: bool = True) -> bool:
         if self._is_harmless(text):
             return False
         try:
             with self.bounded(len(text)):
-                found = map(normal, self._paid(forms(text, self._shortest, self._is_ascii)))
-                return any(wanted(each) for each in found if self._may_be_in(each))
+                found = map(_normal_form, self._paid(forms(text, self._shortest, self._is_ascii)))
+                return any(wanted(each) for each in found if self._may_be_in(each.text))
         except Undecided:
             return if_undecided
 
-    def _paid(self, found: Iterator[str]) -> Iterator[str]:
+    def _paid(self, found: Iterator[Form]) -> Iterator[Form]:
         for each in found:
             assert self._left is not None
-            self._left -= len(each) + WORK_PER_FORM
+            self._left -= len(each.text) + WORK_PER_FORM
             if self._left < 0:
                 raise TooMuch
             yield each
@@ -170,6 +182,10 @@ class HiddenNames:
     def _may_be_in(self, form: str) -> bool:
         squeezed = form.translate(_SQUEEZED)
         return any(name in squeezed for name in self._squeezed)
+
+
+def _normal_form(form: Form) -> Form:
+    return Form(normal(form.text), form.is_part)
 
 
 def is_value(text: str, start: int, end: int) -> bool:

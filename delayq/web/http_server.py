@@ -39,7 +39,9 @@ TINY = 16
 STOP_SECONDS = 5
 
 _LENGTHS = {b"content-length", b"transfer-encoding"}
-_SMALL_CHUNK = re.compile(rb"\r\n0{0,8}[0-9A-Fa-f]\r\n")  # the line with its size; the lines of a text look otherwise
+_SMALL_CHUNK = re.compile(rb"\r\n0{0,8}[0-9A-Fa-f][ \t]{0,8}(?:;[^\r\n]{0,8})?\r\n")
+"""The line with the size of a chunk, which may have an extension; the lines of a text look otherwise."""
+
 _HEAD_END = re.compile(rb"\n\r?\n")
 
 
@@ -112,13 +114,12 @@ class DashboardConnection(LimitedConnection, H11Protocol):  # type: ignore[misc]
             self._take_after_head(data)
 
     def _take_after_head(self, data: bytes) -> None:
-        if self.turn is Turn.BODY:
-            if self._has_tiny_chunks(data):
-                self.transport.abort()
-            else:
-                self.data_received(data)
-                if self.conn.their_state is h11.DONE and self.conn.trailing_data[0]:
-                    self.cycle.keep_alive = False  # what follows is the next request
+        if self.turn in {Turn.BODY, Turn.REST} and self._has_tiny_chunks(data):
+            self.transport.abort()
+        elif self.turn is Turn.BODY:
+            self.data_received(data)
+            if self.conn.their_state is h11.DONE and self.conn.trailing_data[0]:
+                self.cycle.keep_alive = False  # what follows is the next request
         elif self.turn is Turn.REST:
             if self.size <= REST_BYTES:
                 self.data_received(data)

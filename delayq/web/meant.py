@@ -22,6 +22,7 @@ from delayq.protocol.command import Command
 from delayq.protocol.operation import Operation, unwrap
 from delayq.web import jobs
 from delayq.web.actions import ActionRequest
+from delayq.web.redaction import in_turns
 
 COUNT_SECONDS = 0.06  # that a confirmation may spend on counting
 MOST_EXAMPLES = 5
@@ -87,7 +88,7 @@ async def _meant(queue: Queue, deed: ActionRequest, rows: list[Row], matched: in
         matched=matched,
         looked_at=looked_at,
         total=total,
-        examples=[deed.filter.redaction.info(each) for each in examples],
+        examples=await in_turns(deed.filter.redaction.info, examples),
         sizes=sizes,
         first_at=from_ms(min(times)) if times else None,
         last_at=from_ms(max(times)) if times else None,

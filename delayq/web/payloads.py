@@ -17,6 +17,7 @@ from delayq.web.redaction import Redaction
 
 MOST_SHOWN = 256 * 1024  # bytes of a payload that its page shows
 MOST_HEX = 4096
+LARGEST = 16 * 1024  # bytes of a payload; a list shows no larger one, or without redaction only its beginning
 MOST_WHOLE = 4 * 1024 * 1024  # bytes that its page shows on request
 
 
@@ -90,13 +91,18 @@ def preview(info: MessageInfo, most: int = 120) -> str:
 
 
 def preview_of_record(record: Record, redaction: Redaction, most: int = 120) -> str:
-    """Return the beginning of a record's payload."""
+    """Return the beginning of a record's payload.
+
+    A large payload with hidden values is not searched for its preview: the list has many, and others wait meanwhile.
+    """
     try:
         envelope = record.envelope
     except UnreadableEnvelope:
         return "(unreadable)"
     if envelope is None:
         return _beginning(str(redaction.headers(record.values)).encode(), most)
+    if redaction and len(envelope.body) > LARGEST:
+        return f"({size(len(envelope.body))})"
     return _beginning(redaction.envelope(envelope).body, most)
 
 

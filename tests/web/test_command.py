@@ -17,6 +17,7 @@ import httpx
 import pytest
 from click.testing import CliRunner
 from delayq.cli import main
+from delayq.cli.dashboard import dashboard
 
 from delayq import Queue
 from delayq.web.passwords import matches
@@ -137,6 +138,9 @@ def test_new_user_asks_for_a_password_and_prints_a_line(start: Start, run: Run, 
         (["--url", "redis://a", "--url", "redis://:x@a/0"], "the server a is given twice"),
         (["--url", "http://a"], "has an unknown scheme; expected one of redis://"),
         (["--prefix", "a{b"], "contains '{'"),
+        *((["--behind", each], "is not the address of a proxy") for each in ("*", "0.0.0.0/0", "::/0", "nginx", "")),
+        (["--behind", "10.0.0.1,*"], "'*' is not the address of a proxy"),
+        (["--behind", "10.0.0.1/8"], "'10.0.0.1/8' is not the address of a proxy"),
         (["--host", "300.1.1.1", "--token", "a token that is long enough"], "cannot listen on 300.1.1.1"),
     ],
 )
@@ -144,6 +148,22 @@ def test_bad_input_is_named_with_a_remedy(run: Run, words: list[str], told: str)
     code, output = run(*words, stdin="a password\n")
     assert code in {1, 2}
     assert told in output
+
+
+@pytest.mark.parametrize("value", ["", " "])
+@pytest.mark.parametrize(
+    "variable",
+    [str(each.envvar) for each in dashboard.params if each.envvar not in {None, "DELAYQ_URL", "DELAYQ_LOG_LEVEL"}],
+)
+def test_variable_that_is_set_but_empty_is_refused(
+    run: Run, monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+):
+    """Otherwise a secret that does not exist would open the dashboard, or show what it should hide."""
+    monkeypatch.setattr("delayq.cli.dashboard._serve", lambda _, listening, *__: listening.close())
+    monkeypatch.setenv(variable, value)
+    code, told = run("--port", "0")
+    assert (code, f"{variable} is empty" in told) == (2, True), told
+    assert run("--port", "0", "--token", "a token that is long enough", "--redact", "x")[0] == 0
 
 
 def test_port_in_use_is_reported(run: Run):

@@ -120,6 +120,22 @@ def test_request_after_a_body_is_answered_only_on_its_own(connect: Connect, body
             assert client.recv(1) == b""
 
 
+@pytest.mark.parametrize("path", [b"/login", b"/nowhere"])
+@pytest.mark.parametrize("size", [b"1", b"0001", b"1;", b"1;a=b", b"1 "])
+def test_body_in_tiny_chunks_is_cut_off(connect: Connect, path: bytes, size: bytes):
+    client = connect()
+    head = b"POST %s HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n" % path
+    told = b""
+    with contextlib.suppress(ConnectionError):
+        client.sendall(head + (size + b"\r\nx\r\n") * 2000 + b"0\r\n\r\n" + GET)
+        while part := client.recv(65536):
+            told += part
+    assert b" 200 OK" not in told
+    client = connect()
+    client.sendall(head + (b"20" + size[1:].lstrip(b"01") + b"\r\n" + b"x" * 32 + b"\r\n") * 100 + b"0\r\n\r\n")
+    assert answer(client) in {401, 403}
+
+
 def test_head_may_arrive_in_any_parts(connect: Connect):
     client = connect()
     for cut in range(1, len(GET)):

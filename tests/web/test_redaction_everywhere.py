@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 import re
@@ -13,7 +14,9 @@ import pytest
 from starlette.routing import Route
 
 from delayq import Outgoing, Queue, Topic
+from delayq.model.envelope import Envelope
 from delayq.web import app
+from delayq.web.redaction import Redaction
 from tests.harness.servers import RedisServer
 from tests.harness.waiting import eventually
 from tests.harness.web.encodings import NAMES, SECRET, cases, shows_secret
@@ -158,6 +161,37 @@ def test_no_route_shows_a_hidden_value(enter: Enter, queue: Queue, topic: Topic,
         assert f"innocent {number}." in page
     assert shown == []
     assert not shows_secret(str(lines))
+
+
+def test_lists_let_others_have_their_turn_between_two_payloads(
+    enter: Enter, queue: Queue, topic: Topic, monkeypatch: pytest.MonkeyPatch
+):
+    """A payload of a megabyte can take a second: a list of twenty would stop the dashboard for all."""
+    client = enter(redact=NAMES)
+    stock, real, turns, at = stocked_with(QUICK, queue, topic, client), Redaction.envelope, list[None](), list[int]()
+
+    def slow(redaction: Redaction, envelope: Envelope) -> Envelope:
+        at.append(len(turns))
+        asyncio.get_running_loop().call_soon(turns.append, None)
+        return real(redaction, envelope)
+
+    monkeypatch.setattr(Redaction, "envelope", slow)
+    asked, together = 0, list[str]()
+    for route in ROUTES:
+        if route not in STREAMS and not {"id", "letter", "schedule"}.intersection(route.param_convertors):
+            for path in stock.paths(route):
+                at.clear()
+                client.get(path, params={"state": "pending"} if "messages" in path else None)
+                asked += len(at) > 1
+                together += [path] * (len(set(at)) < len(at))
+    assert asked >= 5
+    assert together == []
+
+
+def test_large_payload_is_not_searched_for_its_preview(enter: Enter, topic: Topic):
+    topic.publish({"kept": "x" * 20_000})
+    for redact, told in (([], "xxx"), (NAMES, "(20.0 kB)")):
+        assert told in enter(redact=redact).get("/main/topics/orders").text
 
 
 @pytest.mark.parametrize("route", STREAMS, ids=lambda each: each.name)

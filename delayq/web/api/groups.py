@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from delayq.errors import UnknownGroup
+from delayq.model import record as record_model
 from delayq.model.positions import Position, beginning
 from delayq.model.validation import check_group_name
 from delayq.operations.topics import dead_letters, group_admin, group_read, reclaim
@@ -25,6 +26,7 @@ from delayq.web.forms import InvalidField, field
 from delayq.web.pages.dead_records import MOST_IDS, DeadRecordsRequest, group_info, start
 from delayq.web.pages.group import MOST_CLAIMED, check_known
 from delayq.web.record_keys import key_of, place_of
+from delayq.web.redaction import in_turns
 from delayq.web.routes import ACT, VIEW
 
 GROUP = f"{TOPIC}/groups/{{group}}"
@@ -241,15 +243,12 @@ async def list_group_dead_letters(request: Request, query: DeadQuery) -> DeadRec
     total = (await group_info(topic, name)).dead
     redaction = render.redaction(request)
     page = await topic.execute(dead_letters.page, name, after, query.limit)
-    letters = [
-        of(
-            DeadRecord,
-            redaction.letter(each),
-            key=key_of(dead_letters.place_of(each)),
-            record=record(each.record, redaction),
-        )
-        for each in page.letters
-    ]
+
+    def shown(letter: record_model.DeadRecord) -> DeadRecord:
+        key = key_of(dead_letters.place_of(letter))
+        return of(DeadRecord, redaction.letter(letter), key=key, record=record(letter.record, redaction))
+
+    letters = await in_turns(shown, page.letters)
     return DeadRecords(dead_letters=letters, total=total, next=key_of(page.after) if page.after else None)
 
 

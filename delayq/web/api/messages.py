@@ -28,7 +28,7 @@ from delayq.web.api.queues import QUEUE
 from delayq.web.api.values import Answer, Given, HeaderValues, Moment, PayloadKind, header_values, of, payload_fields
 from delayq.web.filters import MessageFilter, quoted, unquoted
 from delayq.web.forms import field
-from delayq.web.redaction import Redaction
+from delayq.web.redaction import Redaction, in_turns
 from delayq.web.routes import VIEW
 
 LARGEST = 16 * 1024  # bytes of a payload that a list reads
@@ -246,10 +246,11 @@ async def list_messages(request: Request, query: PageQuery) -> MessagePage:
     before = END if query.before == " " else before  # an unquoted plus
     with field("before" if query.before else "after"):
         page = await queue.page(query.state, after=after, before=before, limit=query.limit, largest=LARGEST)
+    redaction = render.redaction(request)
     return of(
         MessagePage,
         page,
-        messages=[_message(each, render.redaction(request), page.sizes) for each in page.messages],
+        messages=await in_turns(lambda each: _message(each, redaction, page.sizes), page.messages),
         before=None if page.before is None else quoted(page.before),
         after=None if page.after is None else quoted(page.after),
     )
@@ -268,7 +269,7 @@ async def search_messages(request: Request, query: SearchQuery) -> Found:
             break
     rows, sizes = await queue.execute(paging.described, query.state, found, LARGEST)
     return Found(
-        messages=[_message(each, redaction, sizes) for each in rows],
+        messages=await in_turns(lambda each: _message(each, redaction, sizes), rows),
         looked_at=looking.looked_at,
         total=await queue.execute(count, [query.state]),
         next=None if looking.done else quoted(looking.cursor or ""),

@@ -38,7 +38,7 @@ from delayq.web.api.values import (
     payload_of,
 )
 from delayq.web.forms import InvalidField, field
-from delayq.web.redaction import Redaction
+from delayq.web.redaction import Redaction, in_turns
 from delayq.web.routes import ACT, VIEW
 
 MOST_LISTED = 200
@@ -158,8 +158,9 @@ async def list_schedules(request: Request, query: SchedulesQuery) -> Schedules:
     behind = [each for each in found if each.name > query.after]
     page = behind[: query.limit]
     more = page[-1].name if len(behind) > len(page) else None
+    redaction = render.redaction(request)
     return Schedules(
-        schedules=[schedule(each, render.redaction(request)) for each in page], total=len(found), next=more
+        schedules=await in_turns(lambda each: schedule(each, redaction), page), total=len(found), next=more
     )
 
 

@@ -42,7 +42,7 @@ from delayq.web.api.values import (
 from delayq.web.forms import InvalidField, field
 from delayq.web.pages.change_records import MOST_IDS, start_trim
 from delayq.web.record_keys import key_of, place_of
-from delayq.web.redaction import Redaction
+from delayq.web.redaction import Redaction, in_turns
 from delayq.web.routes import ACT, VIEW
 
 PAGE = 50
@@ -260,7 +260,8 @@ async def list_records(request: Request, query: RecordsQuery) -> Records:
     bounds = ("-", behind or "+") if query.newest_first else (behind or "-", "+")
     found = await topic.execute(read.records_range, *bounds, query.limit, query.newest_first)
     more = found[-1].id if len(found) == query.limit else None
-    return Records(records=[record(each, render.redaction(request)) for each in found], next=more)
+    redaction = render.redaction(request)
+    return Records(records=await in_turns(lambda each: record(each, redaction), found), next=more)
 
 
 async def publish_record(request: Request, query: CreateQuery, body: NewRecord) -> Published:

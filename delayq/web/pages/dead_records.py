@@ -25,6 +25,7 @@ from delayq.web.forms import InvalidField
 from delayq.web.pages.actions import QUICK_SECONDS, begin
 from delayq.web.payloads import payload_of_record, preview_of_record
 from delayq.web.record_keys import key_of, place_of
+from delayq.web.redaction import in_turns
 from delayq.web.request_context import visit, who
 from delayq.web.routes import ACT, VIEW, Page
 
@@ -119,10 +120,14 @@ async def dead_records(request: Request) -> Response:
         group=group,
         total=info.dead,
         is_first=not asked,
-        letters=[
-            (key_of(dead_letters.place_of(each)), redaction.letter(each), preview_of_record(each.record, redaction))
-            for each in page.letters
-        ],
+        letters=await in_turns(
+            lambda each: (
+                key_of(dead_letters.place_of(each)),
+                redaction.letter(each),
+                preview_of_record(each.record, redaction),
+            ),
+            page.letters,
+        ),
         after=None if page.after is None else key_of(page.after),
         acts=WARNINGS,
     )

@@ -18,6 +18,7 @@ from delayq.operations.walk import Row
 from delayq.web import path_params, render, tab_counts
 from delayq.web.filters import MessageFilter, quoted, unquoted
 from delayq.web.forms import InvalidField, Refusal
+from delayq.web.redaction import in_turns
 from delayq.web.render import NavLink
 from delayq.web.request_context import visit
 from delayq.web.routes import VIEW, Page
@@ -48,7 +49,7 @@ async def messages(request: Request) -> Response:
         return render.page(request, "messages.html", **known, **found, page=None)
     at = {name: unquoted(asked[name]) for name in ("after", "before") if asked.get(name)}
     page = await queue.page(wanted.state, limit=PAGE, largest=LARGEST, **at)
-    rows, sizes = [*map(redaction.info, page.messages)], page.sizes
+    rows, sizes = await in_turns(redaction.info, page.messages), page.sizes
     return render.page(request, "messages.html", **known, page=page, rows=rows, sizes=sizes, now=known["stats"].at)
 
 
@@ -76,7 +77,7 @@ async def search(request: Request, queue: Queue, wanted: MessageFilter) -> dict[
     looked, before = _number(asked.get("looked")), _number(asked.get("found"))
     place = {"from": quoted(looking.cursor or ""), "looked": looked + looking.looked_at, "found": before + len(rows)}
     return {
-        "rows": [wanted.redaction.info(each) for each in rows],
+        "rows": await in_turns(wanted.redaction.info, rows),
         "sizes": sizes,
         "now": (await queue.stats()).at,
         "total": await queue.execute(count, [wanted.state]),

@@ -17,6 +17,7 @@ from delayq.web.charts import Chart, LagCount
 from delayq.web.payloads import preview_of_record
 from delayq.web.poller import ServerPoller
 from delayq.web.record_keys import key_of, place_of
+from delayq.web.redaction import in_turns
 from delayq.web.routes import VIEW, Page
 from delayq.web.topic_snapshot import REMEMBER_SECONDS
 
@@ -40,7 +41,9 @@ async def topic(request: Request) -> Response:
         chart=_drawn(watch.topics.lags(found.name)) if seen.groups else None,
         groups=seen.groups[:MOST_GROUPS],
         more_groups=max(0, len(seen.groups) - MOST_GROUPS),
-        records=[(_key(record), record, preview_of_record(record, redaction, MOST_TEXT)) for record in records[:PAGE]],
+        records=await in_turns(
+            lambda each: (_key(each), each, preview_of_record(each, redaction, MOST_TEXT)), records[:PAGE]
+        ),
         is_first=not before,
         before=_key(records[PAGE - 1]) if len(records) > PAGE else None,
     )

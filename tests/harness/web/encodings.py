@@ -30,6 +30,7 @@ SPELLED: dict[str, Callable[[str], str]] = {
     "with an accent": lambda name: f"{name[:2]}\u0301{name[2:]}",
     "with a filler": lambda name: f"{name[:2]}\u3164{name[2:]}",
     "with a null": lambda name: f"{name[:2]}\0{name[2:]}",
+    "ending in a paragraph separator": lambda name: f"{name}\u2029",
     "with a tag": lambda name: f"{name[:2]}\U000e0041{name[2:]}",
     "from right to left": lambda name: f"\u202e{name}\u202c",
     "after a byte order mark": lambda name: f"\ufeff{name}",
@@ -44,6 +45,10 @@ _LETTER = re.compile(r"[A-Za-z]")
 def _each(form: str) -> Callable[[str], str]:
     """Return a function that writes the first letter of a name by its number."""
     return lambda name: _LETTER.sub(lambda match: form.format(ord(match[0])), name, count=1)
+
+
+def _base64(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
 
 
 ESCAPED: dict[str, Callable[[str], str]] = {
@@ -66,6 +71,9 @@ ESCAPED: dict[str, Callable[[str], str]] = {
     "backslash at the line end": lambda name: f"{name[:3]}\\\n{name[3:]}",
     "color": lambda name: f"{name[:3]}\x1b[31;1m{name[3:]}",
     "mixed up": lambda name: f"a=ac%{ord(name[0]):02x}{name[1:]}",
+    "base64 alone": _base64,
+    "base64 for URLs alone": lambda name: base64.urlsafe_b64encode(name.encode()).decode().rstrip("="),
+    "hex alone": lambda name: name.encode().hex(),
 }  # fmt: skip
 """Ways to write a name in a text."""
 
@@ -114,10 +122,6 @@ TEXTS: dict[str, Callable[[str, str], str]] = {
 """Texts with a name and its value."""
 
 
-def _base64(text: str) -> str:
-    return base64.b64encode(text.encode()).decode()
-
-
 def nested(value: Any, times: int) -> Any:
     """Return JSON within JSON."""
     for _ in range(times):
@@ -151,7 +155,7 @@ def cases(name: str) -> Iterator[tuple[str, Any]]:
             for label, make in kinds.items():
                 yield f"{label}, {name} {spelled}", make(write(name), SECRET)
     for escaped, write in ESCAPED.items():
-        for label, make in TEXTS.items():
+        for label, make in (VALUES | TEXTS).items():
             yield f"{label}, {name} in {escaped}", make(write(name.casefold()), SECRET)
 
 
