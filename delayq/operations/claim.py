@@ -207,9 +207,11 @@ class _Taken(Generic[D]):
             count = len(unread.found.ids)
             admitted = yield from open_messages(context, self._make, unread, envelopes)
         except DelayqError as error:
-            unread.failed()
+            if not isinstance(error, ServerNotReady | ServerUnreachable):  # an outage may take long
+                unread.refused()
+            unread.was_away = context.outlives(error)
             context.claimed_unfetched.append(unread)
-            if not context.outlives(error):
+            if not unread.was_away:
                 raise
             self.errors[unread.scripts.keys.meta] = error
             return
