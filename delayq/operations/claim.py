@@ -35,7 +35,7 @@ class Batch(NamedTuple):
         pause_ends: whether the queue is paused and the pause ends by itself.
         failed: how many failed already because they have no valid key.
         dead: messages that became dead letters before a handler saw them.
-        unfetched: whether some were handed out and not fetched yet; the next claim begins with them.
+        unfetched: whether some were handed out and can be fetched now; the next claim begins with them.
     """
 
     messages: list[Any]
@@ -157,7 +157,7 @@ class _Taken(Generic[D]):
         return not (self.messages or self.failed or self.dead)
 
     def batch(self, limit: int) -> Batch:
-        left = bool(self._context.claimed_unfetched)
+        left = any(each.scripts.keys.meta not in self.errors for each in self._context.claimed_unfetched)
         dead = tuple(self.dead)
         return Batch(self.messages, self._claimed, limit, self._held, self.failed, self._pause_ends, dead, left)
 
