@@ -35,7 +35,7 @@ class Batch(NamedTuple):
         pause_ends: whether the queue is paused and the pause ends by itself.
         failed: how many failed already because they have no valid key.
         dead: messages that became dead letters before a handler saw them.
-        unfetched: whether some were handed out and not fetched yet; the next claim begins with them.
+        unfetched: whether some were handed out and can be fetched now; the next claim begins with them.
     """
 
     messages: list[Any]
@@ -157,7 +157,7 @@ class _Taken(Generic[D]):
         return not (self.messages or self.failed or self.dead)
 
     def batch(self, limit: int) -> Batch:
-        left = bool(self._context.claimed_unfetched)
+        left = any(each.scripts.keys.meta not in self.errors for each in self._context.claimed_unfetched)
         dead = tuple(self.dead)
         return Batch(self.messages, self._claimed, limit, self._held, self.failed, self._pause_ends, dead, left)
 
@@ -207,9 +207,11 @@ class _Taken(Generic[D]):
             count = len(unread.found.ids)
             admitted = yield from open_messages(context, self._make, unread, envelopes)
         except DelayqError as error:
-            unread.failed()
+            if not isinstance(error, ServerNotReady | ServerUnreachable):  # an outage may take long
+                unread.refused()
+            unread.was_away = context.outlives(error)
             context.claimed_unfetched.append(unread)
-            if not context.outlives(error):
+            if not unread.was_away:
                 raise
             self.errors[unread.scripts.keys.meta] = error
             return

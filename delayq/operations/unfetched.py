@@ -29,6 +29,7 @@ class ClaimedUnfetched:
         messages: the fetched messages, whose leases are renewed until the claim is done.
         process: the process that they were handed to; after a fork they belong to the parent.
         is_doubtful: some of them may belong to others by now.
+        was_away: their node was, while others were not, so their leases are renewed before they are fetched.
     """
 
     def __init__(self, scripts: QueueCommands, found: Claimed, lease: int, asked: float) -> None:
@@ -37,11 +38,11 @@ class ClaimedUnfetched:
         self.lease = lease
         self.asked = asked
         self.until_ms = found.now_ms + lease
-        self.given_up_at = asked + MAX_LEASES * lease / 1000
+        self.given_up_at = math.inf
         self.failures = 0
         self.messages: Sequence[Delivery] = ()
         self.process = os.getpid()
-        self.is_doubtful = False
+        self.is_doubtful = self.was_away = False
 
     def split(self, count: int) -> tuple[ClaimedUnfetched, ClaimedUnfetched]:
         """Return the first `count` messages, and the others."""
@@ -54,6 +55,7 @@ class ClaimedUnfetched:
 
         first, rest = part(slice(count)), part(slice(count, None))
         first.failures = self.failures
+        first.was_away = rest.was_away = self.was_away
         return first, rest
 
     def keep(self, count: int) -> ClaimedUnfetched | None:
@@ -70,8 +72,8 @@ class ClaimedUnfetched:
         """The seconds until the lease ends."""
         return self.asked + self.lease / 1000 - lease_now()
 
-    def failed(self) -> None:
-        """Note that they could not be fetched."""
+    def refused(self) -> None:
+        """Note that the server has refused to let them be fetched."""
         self.given_up_at = min(self.given_up_at, lease_now() + MAX_LEASES * self.lease / 1000)
 
     @property
@@ -86,18 +88,21 @@ class ClaimedUnfetched:
 
 
 def take(context: QueueContext, limit: int, errors: Mapping[str, object]) -> ClaimedUnfetched | None:
-    """Take up to `limit` messages that were handed out before and could not be fetched, and whose lease still holds.
+    """Take up to `limit` messages that were handed out before and could not be fetched, and whose lease may still hold.
 
     Args:
         errors: by the shards, named by a key, that are left alone.
     """
-    while limit > 0:
-        waiting: list[ClaimedUnfetched] = context.claimed_unfetched
-        place = next((i for i in reversed(range(len(waiting))) if waiting[i].scripts.keys.meta not in errors), None)
-        if place is None:
-            return None
-        unread = waiting.pop(place)
-        if unread.left > 0 and unread.process == os.getpid() and lease_now() < unread.given_up_at:
+    waiting: list[ClaimedUnfetched] = context.claimed_unfetched
+    for unread in reversed(tuple(waiting)):
+        if limit <= 0 or unread.scripts.keys.meta in errors:
+            continue
+        try:
+            context.claimed_unfetched.remove(unread)  # not from `waiting`, which may have been handed back meanwhile
+        except ValueError:  # another thread was faster
+            continue
+        is_valid = (unread.left > 0 or unread.was_away) and lease_now() < unread.given_up_at
+        if is_valid and unread.process == os.getpid():
             first, rest = unread.split(limit)
             if rest.found.ids:
                 context.claimed_unfetched.append(rest)
@@ -109,7 +114,7 @@ def renew(context: QueueContext, everything: bool = False) -> Operation[None]:
     """Renew the leases of messages not fetched yet when a third of the lease is over, or all.
 
     Messages that are being fetched are renewed for as long as that takes, as a large one needs many leases on a slow
-    link. Messages that could not be fetched go to others after `MAX_LEASES`.
+    link. Messages that the server refuses go to others after `MAX_LEASES`.
     """
     asked, process = lease_now(), os.getpid()
     failed = [each for each in context.claimed_unfetched if asked < each.given_up_at]

@@ -451,6 +451,9 @@ class ConsumerEngine(Generic[D]):
         self._leases.settling = self._owed()  # perhaps settled already
         try:
             yield from self._leases.renew(everything=True)
+        except DelayqError as error:
+            if not self._context.outlives(error):  # otherwise the other shards are served meanwhile
+                raise
         finally:
             self._leases.settling = frozenset()
         self._renews_first = False

@@ -85,6 +85,11 @@ class BellListener:
         """Return the command that blocks until a token comes."""
         return "BLPOP", self._key, str(_BLOCK_SECONDS)
 
+    @property
+    def has_connection(self) -> bool:
+        """Whether there is a connection to wait on: there is none while the bell's node is away."""
+        return self._connection is not None
+
     def fileno(self) -> int:
         """Return the socket's descriptor; -1 if there is none (not connected, or a server within this process)."""
         sock = getattr(self._connection, "_sock", None)
@@ -246,7 +251,7 @@ def take_tokens(bells: Sequence[BellListener]) -> bool:
 
 def wait(bells: Sequence[BellListener], seconds: float, wake: int = -1) -> None:
     """Return when a bell may have rung, when `wake` (a descriptor) is readable, or after `seconds`."""
-    sockets = [bell.fileno() for bell in bells]
+    sockets = [bell.fileno() for bell in bells if bell.has_connection]
     if -1 in sockets:  # a server within this process (fakeredis) has no socket to wait on
         sockets = [fd for fd in sockets if fd != -1]
         seconds = min(seconds, _POLL_SECONDS)

@@ -6,9 +6,11 @@ Times are compared with those before the outage, as other work may slow the mach
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -17,9 +19,11 @@ from structlog.testing import capture_logs
 
 from delayq import Consumer, Message, Outgoing, Queue
 from delayq.errors import ServerError, ServerNotReady, ServerUnreachable, ShardsMismatch
+from delayq.operations import claim, open_messages
 from delayq.operations.doctor.examine import examine
 from delayq.operations.doctor.report import silent
 from delayq.protocol.queue_keys import QueueKeys
+from delayq.runtime.engine import ConsumerEngine
 from tests.harness.dead_master import NAME, OWN_SLOTS, Scene, consuming
 from tests.harness.servers import RedisServer
 from tests.harness.topologies import Cluster, tell
@@ -117,6 +121,107 @@ def test_record_stays_valid_while_the_first_shard_is_away(cluster: Cluster, monk
                 assert queue.send("x", id=each).created
         assert eventually(lambda: is_sent(queue, scene.ids(1, dead=True)[0]))
     assert not [line for line in lines if "lost" in line["event"]]
+
+
+@contextlib.contextmanager
+def away_in_fetch(scene: Scene, how: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Let the master be away from the moment when it has handed out a message; the event says that it is."""
+    gone, fetch = threading.Event(), open_messages.open_messages
+
+    def opened(context: Any, make: Any, claimed: Any, envelopes: Any) -> Any:
+        if context.shards.index(claimed.scripts) in scene.dead_shards and not gone.is_set():
+            stack.enter_context(scene.away(how))
+            gone.set()
+        return fetch(context, make, claimed, envelopes)
+
+    with contextlib.ExitStack() as stack, monkeypatch.context() as patch:
+        patch.setattr(claim, "open_messages", opened)
+        yield gone
+
+
+def turns_in(seconds: float, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Return how many turns the consumers of this process take meanwhile."""
+    taken, turn = list[None](), ConsumerEngine._turn
+
+    def counted(engine: Any) -> Any:
+        taken.append(None)
+        return turn(engine)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ConsumerEngine, "_turn", counted)
+        time.sleep(seconds)
+    return len(taken)
+
+
+@pytest.mark.parametrize("face", ["sync", "async"])
+@pytest.mark.parametrize("how", ["killed", "frozen"])
+def test_consumer_without_work_sleeps_while_a_master_is_away(
+    cluster: Cluster, how: str, face: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Scene(cluster, first=False)
+    with Queue(NAME, url=scene.url, shards=SHARDS) as queue, consuming(scene, face):
+        queue.send("warm up", id=scene.ids(1)[0])
+        with scene.away(how):
+            time.sleep(3)
+            assert turns_in(3, monkeypatch) <= 15, "there were 36 a second"
+
+
+@pytest.mark.parametrize("face", ["sync", "async"])
+def test_message_whose_master_is_away_before_it_is_fetched_keeps_nobody_busy_and_loses_no_attempt(
+    cluster: Cluster, face: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Scene(cluster, first=False)
+    (waiting,) = scene.ids(1, dead=True)
+    with Queue(NAME, url=scene.url, shards=SHARDS, max_retries=0) as queue, consuming(scene, face, lease=4):
+        queue.send("warm up", id=scene.ids(1)[0])
+        with away_in_fetch(scene, "frozen", monkeypatch) as gone:
+            queue.send("x", id=waiting, delay=0.5)
+            assert gone.wait(10)
+            time.sleep(1.5)
+            assert turns_in(3, monkeypatch) <= 15, "there were 200 a second"
+            time.sleep(1.5)  # the lease is over
+        assert eventually(lambda: waiting in scene.handled)
+        assert queue.stats().lease_lost == 0
+
+
+def test_receive_does_not_wait_for_a_message_whose_master_is_away(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Scene(cluster, first=False)
+    (waiting,) = scene.ids(1, dead=True)
+    with Queue(NAME, url=scene.url, shards=SHARDS) as queue:
+        queue.send("x", id=waiting)
+        with away_in_fetch(scene, "frozen", monkeypatch) as gone:
+            began = time.monotonic()
+            assert queue.receive(10) == []
+            assert gone.is_set()
+            assert time.monotonic() - began < 4, "it took a quarter of the lease"
+        assert eventually(lambda: [each.attempt for each in queue.receive(10)] == [1])
+
+
+@pytest.mark.parametrize("face", ["sync", "async"])
+def test_master_that_stays_away_after_an_outage_of_all_does_not_stop_the_others(cluster: Cluster, face: str) -> None:
+    """A message on it still runs, so its lease cannot be renewed first."""
+    scene = Scene(cluster, first=False)
+    (long,) = scene.ids(1, dead=True)
+    ended = threading.Event()
+    scene.waits[long] = ended
+    others = [each for each in cluster.masters if each is not scene.dead]
+    with Queue(NAME, url=scene.url, shards=SHARDS) as queue, consuming(scene, face):
+        queue.send("x", id=long)
+        assert eventually(lambda: queue.stats().unack == 1)
+        with scene.away("frozen"):
+            for each in others:
+                os.kill(each.pid, signal.SIGSTOP)
+            time.sleep(7)
+            for each in others:
+                os.kill(each.pid, signal.SIGCONT)
+            healthy = scene.ids(5)
+            for id in healthy:
+                assert eventually(partial(is_sent, queue, id))
+            assert eventually(lambda: scene.handled.keys() >= set(healthy), 15)
+        ended.set()
+        assert eventually(lambda: queue.stats().acked == 6)
 
 
 def test_shard_without_an_owner_does_not_stop_the_others(cluster: Cluster) -> None:

@@ -48,9 +48,12 @@ class Scene:
         self.dead_shards = {shard for shard, owner in enumerate(owners) if owner is self.dead}
         assert 0 < len(self.dead_shards) < self.shards
         self.handled: dict[str, float] = {}  # lateness in seconds, by id
+        self.waits: dict[str, threading.Event] = {}  # for which handlers wait, by id
         self._number = 0
 
     def note(self, message: Message) -> None:
+        if message.id in self.waits:
+            self.waits[message.id].wait()
         self.handled.setdefault(message.id, time.time() - message.due_at.timestamp())
 
     def ids(self, count: int, dead: bool = False) -> list[str]:
@@ -99,10 +102,10 @@ class Scene:
 
 
 @contextmanager
-def consuming(scene: Scene, face: str) -> Iterator[None]:
+def consuming(scene: Scene, face: str, lease: float = 30) -> Iterator[None]:
     """Run a consumer of the sync or the async API."""
     if face == "sync":
-        with Queue(NAME, url=scene.url, shards=scene.shards) as queue:
+        with Queue(NAME, url=scene.url, shards=scene.shards, lease=lease) as queue:
             consumer = Consumer(queue, scene.note, concurrency=4)
             consumer.start()
             try:
@@ -113,10 +116,13 @@ def consuming(scene: Scene, face: str) -> Iterator[None]:
     began, ended = threading.Event(), threading.Event()
 
     async def note(message: Message) -> None:
-        scene.note(message)
+        if message.id in scene.waits:
+            await asyncio.to_thread(scene.note, message)
+        else:
+            scene.note(message)
 
     async def consume() -> None:
-        async with aio.Queue(NAME, url=scene.url, shards=scene.shards) as queue:
+        async with aio.Queue(NAME, url=scene.url, shards=scene.shards, lease=lease) as queue:
             consumer = aio.Consumer(queue, note, concurrency=4)
             await consumer.start()
             began.set()

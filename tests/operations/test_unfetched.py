@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from delayq import Message, Outgoing, Queue
 from delayq.errors import ServerUnreachable
+from delayq.model.delivery import receipt_of
+from delayq.model.lease_clock import lease_now
 from delayq.operations import unfetched
 from delayq.operations.claim import claim, claim_all
+from delayq.operations.queue_context import QueueContext, Settings
+from delayq.protocol.operation import run_one
+from delayq.protocol.replies import Claimed
 from delayq.transport import trampoline
 from tests.harness.servers import RedisServer
 
@@ -43,6 +50,43 @@ def test_next_claim_fetches_unfetched_messages_and_uses_no_attempt(queue: Queue)
     batch = queue.execute(claim, Message, 2, 60_000)
     assert [(each.id, each.attempt) for each in batch.messages] == [("c", 1)]
     assert queue.stats().delivered == 3
+
+
+def test_unfetched_messages_are_ours_after_an_outage_of_many_leases_unless_others_have_them(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+):
+    (claimed,) = queue._context.claimed_unfetched
+    monkeypatch.setattr(unfetched, "lease_now", lambda: lease_now() + 20 * 60)
+    queue.execute(run_one, claimed.scripts.release("a", receipt_of(None, claimed.found.micros), 0))
+    queue.execute(unfetched.renew, True)  # as after each outage
+    batch = queue.execute(claim, Message, 10, 60_000)
+    assert [(each.id, each.attempt) for each in batch.messages] == [("b", 1), ("c", 1), ("a", 1)]
+    assert {each.retries_used for each in batch.messages} == {0}
+
+
+def test_several_threads_share_the_unfetched_messages():
+    """Each is taken by one of them, whatever the order of their steps."""
+    context, names = QueueContext("q", "p", 1, Settings()), [str(number) for number in range(300)]
+    scripts, before = context.shards[0], sys.getswitchinterval()
+
+    def take() -> list[str]:
+        taken = list[str]()
+        while claimed := unfetched.take(context, 1, {}):
+            taken += claimed.found.ids
+        return taken
+
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            for _ in range(30):
+                found = [Claimed(0, 0, [name], [0], [None]) for name in names]
+                context.claimed_unfetched = [
+                    unfetched.ClaimedUnfetched(scripts, each, 60_000, lease_now()) for each in found
+                ]
+                takers = [pool.submit(take) for _ in range(4)]
+                assert sorted(each for taker in takers for each in taker.result()) == sorted(names)
+    finally:
+        sys.setswitchinterval(before)
 
 
 def test_unfetched_messages_are_handed_back_and_use_no_retry(queue: Queue):
