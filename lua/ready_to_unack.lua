@@ -21,6 +21,7 @@
 -- ARGV[3]  lease_ms  1..86400000
 -- ARGV[4]  consumer  its name, for the ledger; '' for none
 -- ARGV[5]  name      of the claim, see `answered`: repeated after its reply was lost, it gets the same reply; '' for none
+-- ARGV[6]  by_ms     hand out nothing after this time: a frozen server may run a call whose caller is gone; '' for none
 -- Returns  {now, ms; its microseconds; {id, due, …}; {past.released.attempts_reset.lost or nil, …}}, retries first, each side
 --          earliest first; empty lists if nothing is due or the queue is paused; the last one is also empty if no message
 --          has an earlier delivery. With limits, a fifth: 1 if a limit has left messages behind, else 0; 2 during a pause
@@ -29,6 +30,7 @@
 local known = answered(KEYS[10], ARGV[5])
 if known then return known end
 local now, micros = clock(ARGV[1])
+if ARGV[6] ~= '' and now > tonumber(ARGV[6]) then return {now, micros, {}, {}} end
 local free, opens, period = allowance(KEYS[5], KEYS[3], KEYS[8], KEYS[11], now, micros)
 if not free then return answer(KEYS[10], ARGV[5], {now, micros, {}, {}, opens < math.huge and 2 or nil}) end
 local limit = math.min(tonumber(ARGV[2]), free)

@@ -17,6 +17,7 @@ from delayq.operations import configure, key_slots, late_claims, unfetched
 from delayq.operations.byte_budget import LEASE_SHARE
 from delayq.operations.open_messages import open_messages
 from delayq.operations.queue_context import QueueContext
+from delayq.operations.watch import Watch
 from delayq.protocol.command import Command
 from delayq.protocol.late_reply import Silent, Unanswered
 from delayq.protocol.operation import Operation, unwrap
@@ -117,7 +118,7 @@ def claim(
             share = limit - len(taken.messages)
             if taken.is_full or share <= 0 < limit:
                 break
-            asking = _Asking(scripts, min(share, MAX_IDS), lease, consumer, names)
+            asking = _Asking(context.watch, scripts, min(share, MAX_IDS), lease, consumer, names)
             yield from taken.take_from(asking, recovering, awaited.get(scripts, ""))
     except DelayqError:
         if taken.is_empty:
@@ -259,8 +260,12 @@ class _Asking:
         asked: when the lease may have begun, by `lease_now`.
     """
 
-    def __init__(self, scripts: QueueCommands, limit: int, lease: int, consumer: str, names: ClaimNames | None) -> None:
+    def __init__(
+        self, watch: Watch, scripts: QueueCommands, limit: int, lease: int, consumer: str, names: ClaimNames | None
+    ) -> None:
         self._args = (limit, lease, consumer)
+        self._watch = watch
+        self._by: int | str = ""
         self.scripts = scripts
         self.lease = lease
         self._names = names
@@ -272,7 +277,12 @@ class _Asking:
             name, self.asked = self._names.of(self.scripts.keys.meta)
         else:
             name, self.asked = "", lease_now()
-        return self.scripts.ready_to_unack(*self._args, name)
+        self._by = self._watch.claims_by(self.scripts.keys.meta)
+        return self.scripts.ready_to_unack(*self._args, name, self._by)
+
+    def was_late(self, reply: Claimed | DelayqError) -> bool:
+        """Whether nothing was handed out since the server has run it late, or since its clock was set forward."""
+        return isinstance(self._by, int) and isinstance(reply, Claimed) and reply.now_ms > self._by
 
     def late(self, reply: Unanswered) -> late_claims.LateClaim:
         """Return this claim, whose reply has not come yet."""
@@ -302,7 +312,7 @@ def _hand_out(
     if recovering and isinstance(before[0], int):
         context.leases_lost += before[0]
     is_empty = asking.takes_some and isinstance(found, Claimed) and not (found.ids or found.held)
-    if is_empty and any(isinstance(each, int) and each > 0 for each in before):
+    if is_empty and (asking.was_late(found) or any(isinstance(each, int) and each > 0 for each in before)):
         # A server that lost the promote script but not the claim script has claimed before it promoted.
         (reply,), envelopes = (yield [asking.command()]), None
         found = asking.answered(reply)

@@ -60,10 +60,17 @@ class Watch:
             return ""
         if (asked - unanswered) * 1000 > self._slack_ms:
             return 0
-        server_ms, then = self._known.get(shard, (0, 0.0))
+        return self._server_ms(shard, self._slack_ms)
+
+    def claims_by(self, shard: str) -> int | str:
+        """Return the server's time, ms, by which a claim that is sent now should be executed; "" if unknown."""
+        return "" if self._is_virtual else self._server_ms(shard, SLACK_MS)
+
+    def _server_ms(self, shard: str, later_ms: float) -> int | str:
+        asked, (server_ms, then) = lease_now(), self._known.get(shard, (0, 0.0))
         if not server_ms or asked - then > KNOWN_SECONDS:
             return ""
-        return server_ms + int((asked - then) * 1000 + self._slack_ms)
+        return server_ms + int((asked - then) * 1000 + later_ms)
 
     def asks(self, shard: str) -> float:
         """Note that a call other than a look is about to be sent; return what to pass to `answered`."""

@@ -134,12 +134,14 @@ class QueueCommands:
         keys = [k.pending, k.ready, k.stats, *self._ledger]
         return self._call("pending_to_ready", keys, [self._clock(), limit], int)
 
-    def ready_to_unack(self, limit: int, lease_ms: int, consumer: str = "", claim: str = "") -> Command[Claimed]:
+    def ready_to_unack(
+        self, limit: int, lease_ms: int, consumer: str = "", claim: str = "", by_ms: Raw = ""
+    ) -> Command[Claimed]:
         """Take a claim name of 32 characters: 16 for the run of the consumer, then a rising number."""
         k = self.keys
         keys = [k.ready, k.retry, k.unack, k.attempts, k.meta, k.stats, k.bell, k.rate, k.events]
         keys += [k.claim(consumer, claim[:RUN_CHARS]), k.replaced]
-        args = [self._clock(), limit, lease_ms, consumer, claim]
+        args = [self._clock(), limit, lease_ms, consumer, claim, by_ms]
         return self._call("ready_to_unack", keys, args, _read_claimed, repeats=bool(claim))
 
     def unack_to_retry(

@@ -342,6 +342,16 @@ def test_claim_that_arrives_after_a_later_one_hands_out_nothing(queue):
     assert queue.ready_to_unack(9, LEASE, "me", f"{7:016}{1:016}").ids == ["a", "b"]  # from another run
 
 
+def test_claim_that_is_run_too_late_hands_out_nothing_and_leaves_no_reply(queue):
+    queue.given(ready={"a": NOW, "b": NOW})
+    state = queue.state()
+    assert queue.ready_to_unack(9, LEASE, "me", f"{1:032}", NOW - 1)[:3] == (NOW, 0, [])
+    assert queue.state() == state
+    assert queue.ready_to_unack(1, LEASE, "me", f"{1:032}", NOW).ids == ["a"]
+    queue.now = NOW + 9
+    assert queue.ready_to_unack(1, LEASE, "me", f"{1:032}", NOW).ids == ["a"]  # a repetition gets its answer
+
+
 def test_claim_that_arrives_after_the_end_of_its_run_hands_out_nothing(queue):
     queue.given(ready={"a": NOW, "b": NOW})
     mine, theirs = "a" * 16, "b" * 16

@@ -115,6 +115,7 @@ class Claimed:
     due: int
     at_us: int  # when it was handed out
     until_us: int  # when its lease ends
+    lease: int  # ms
 
 
 @dataclass(frozen=True)

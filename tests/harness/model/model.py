@@ -140,7 +140,7 @@ class Model:
                 found, rest = old[: limit - len(handed)], old[limit - len(handed) :]
                 self.unfetched += [rest] if rest else []
                 claimed += len(found)
-                handed += self.fetched(found)
+                handed += self.fetched(list(map(self.renewed, found)))
                 if not self.heard:
                     return []
             self.first_shard = (self.first_shard + 1) % self.shards
@@ -199,7 +199,7 @@ class Model:
             self.deliveries += 1
             m.state, m.delivery = "unack", self.deliveries
             m.lease_end, m.handed_micros = self.now.ms + lease, self.now.micros
-            claimed.append(Claimed(m, m.delivery, m.score, self.now.us, m.lease_end_us))
+            claimed.append(Claimed(m, m.delivery, m.score, self.now.us, m.lease_end_us, lease))
         if self.rate and claimed:  # old entries are forgotten bit by bit, even if a longer period is set later
             self.hand_outs += [self.now.us] * len(claimed)
             past = sum(at <= self.now.us - self.rate[1] * 1000 for at in self.hand_outs)
@@ -217,6 +217,14 @@ class Model:
         if not self.heard:
             self.unfetched.append(claimed)
         return handed
+
+    def renewed(self, claimed: Claimed) -> Claimed:
+        """An older claim; its lease is renewed once a third of it is over."""
+        lease_us = claimed.lease * 1000
+        if not self.is_held(claimed) or claimed.until_us - self.now.us >= lease_us * 2 / 3:
+            return claimed
+        claimed.message.lease_end = self.now.ms + claimed.lease
+        return replace(claimed, until_us=claimed.message.lease_end_us)
 
     def is_held(self, claimed: Claimed) -> bool:
         """Whether it was not settled, replaced or lost meanwhile; a replaced delivery does not run."""
@@ -238,7 +246,7 @@ class Model:
                     continue
                 if is_skipped := not m.past and plan.skips(each.due, each.at_us // 1000):
                     late.add(each.number)
-                self.arm(name, slot, plan.following(slot, self.now.ms), is_skipped)
+                self.arm(name, slot, plan.following(slot, each.at_us // 1000), is_skipped)
         handed = []
         for each in claimed:
             m, at = each.message, each.at_us // 1000
