@@ -36,8 +36,10 @@ class Outgoing(_Payload, frozen=True, kw_only=True):
     Args:
         payload: bytes, which arrive unchanged, or anything that JSON can hold. Other values take the nearest JSON form:
             tuples and sets become lists; bytes inside a payload become base64 text; keys become strings; datetimes,
-            UUIDs and Decimals become text; dataclasses and msgspec Structs become objects. NaN and infinity are
-            refused, and so are more than 500 levels of lists and objects in each other.
+            UUIDs and Decimals become text; dataclasses, msgspec Structs and Pydantic models become objects. Subclasses
+            of text and numbers become plain ones; a list or dict of a subclass becomes what its iteration gives, and is
+            refused if it stores other values as well. NaN and infinity are refused, and so are more than 500 levels of
+            lists and objects in each other.
         delay: seconds (0 or more) or a timedelta until it is due. Without `delay` and `at`, it is due at once.
         at: an aware datetime at which it is due, instead of `delay`.
         id: 1 to 256 bytes; None for a random id.

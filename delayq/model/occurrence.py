@@ -11,7 +11,7 @@ import msgspec
 
 from delayq.errors import InvalidInput, InvalidName, UnreadableEnvelope
 from delayq.model.cron_expression import MAX_CHARS, MAX_INTERVAL_S, recurrence
-from delayq.model.envelope import Envelope, Headers, decode_json, encode, encode_envelope
+from delayq.model.envelope import Envelope, Headers, decode_json, encode, encode_envelope, exact
 from delayq.model.placement import shard_of
 from delayq.model.slots import Slots
 from delayq.model.units import MAX_TIME_MS, Seconds, from_ms, milliseconds, timestamp_ms
@@ -106,7 +106,7 @@ class MayOccur:
         return from_ms(found.slot_ms) if found is not None and found.slot_ms else None
 
 
-_encode = msgspec.json.Encoder().encode
+_encode = msgspec.json.Encoder(enc_hook=exact).encode
 _decode = msgspec.json.Decoder(Plan).decode
 
 
@@ -149,7 +149,7 @@ def seal_record(
     name: str, plan: Plan, payload: Any, max_retries: int, headers: Headers | None, limit: int, timeout_ms: int | None
 ) -> bytes:
     """Return a schedule as it is stored: the envelope of its occurrences, without a slot."""
-    own = {NAME: name, PLAN: _encode(plan).decode()}
+    own = {NAME: exact(name), PLAN: _encode(plan).decode()}
     return encode_envelope(payload, max_retries, None, headers, limit, timeout_ms, own)
 
 
