@@ -289,7 +289,11 @@ class Queue:
         return await self._receiver.receive(max_messages, leased, milliseconds(wait, "wait") / 1000)
 
     async def ack(self, messages: Message | Sequence[Message]) -> list[bool]:
-        """Ack messages in one round trip; return for each whether it was acked: False if its receipt was stale."""
+        """Ack messages in one round trip; return for each whether it was acked: False if its receipt was stale.
+
+        Raises:
+            InvalidInput: one of them was received before this process was forked; nothing was acked.
+        """
         return await self._executor.execute(settle.ack(self._context, messages, Message))
 
     async def settle(self, message: Message, outcome: Outcome) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 import difflib
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple
 
 import msgspec
 
-from delayq.errors import PayloadMismatch, UnreadableEnvelope
+from delayq.errors import InvalidInput, PayloadMismatch, UnreadableEnvelope
 from delayq.model.envelope import Envelope, Headers, open_body
 from delayq.model.occurrence import MayOccur, Occurrence, occurrence
 from delayq.model.units import MAX_COUNT, Seconds, from_ms
@@ -220,6 +221,15 @@ class Delivery(MayOccur, Handed, Generic[P], eq=False, gc=False):
     death: Death | None = None
     is_unreadable: bool = False
     _payload: Any = msgspec.UNSET
+    _process: int = msgspec.field(default_factory=os.getpid)
+
+    def check_process(self) -> None:
+        """Raise InvalidInput in a process that was forked after the hand-out: its parent still handles the message."""
+        if self._process != os.getpid():
+            raise InvalidInput(
+                f"message {self.id} was handed to process {self._process}, and process {os.getpid()} was forked from "
+                "it: settle or extend the message in the process that has received it"
+            )
 
     @property
     def attempt(self) -> int:
