@@ -49,7 +49,7 @@ class Consumer(Lifecycle):
             be a plain top-level function of a module, as must the middleware and the functions of schedules, since each
             process imports them.
         initializer: with pool="process": a top-level function that is called first in each process.
-        name: of this consumer; None for host, process and a random part.
+        name: of this consumer, 1 to 256 bytes, printable; None for host, process and a random part.
 
     Attributes:
         handled: messages handled so far.

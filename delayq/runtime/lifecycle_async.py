@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import secrets
-import socket
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -14,8 +12,10 @@ from typing import Any, Protocol
 from delayq.errors import InvalidInput
 from delayq.log import log
 from delayq.model.units import Seconds, milliseconds
+from delayq.model.validation import check_group_name
 from delayq.runtime.ended_async import Ended, caught
 from delayq.runtime.hooks import Hooks, call_async
+from delayq.runtime.lifecycle import consumer_name
 from delayq.runtime.signals_async import watched
 from delayq.transport import trampoline
 
@@ -48,7 +48,7 @@ class Lifecycle:
     """
 
     def __init__(self, name: str | None, concurrency: int, shutdown_timeout: Seconds, hooks: Hooks) -> None:
-        self.name = name or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
+        self.name = consumer_name(secrets.token_hex(3)) if name is None else check_group_name(name, "consumer name")
         self._concurrency = concurrency
         self._hooks = hooks
         self._grace = milliseconds(shutdown_timeout, "shutdown_timeout") / 1000

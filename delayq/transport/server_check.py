@@ -25,6 +25,7 @@ from delayq.errors import (
     ServerUnreachable,
 )
 from delayq.log import server_log
+from delayq.model.text import printable
 from delayq.transport.clients import lacks_handshake
 
 Client: TypeAlias = "redis.Redis | RedisCluster"
@@ -172,6 +173,7 @@ def translate(error: Exception, address: str = "", key: str = "") -> DelayqError
             return translate(why, address)
     _forget_arguments(error)
     kind, text, remedy = _meaning(error)
+    text = printable(text if len(text) <= MOST_CHARS else f"{text[:MOST_CHARS]}…")  # it may name what others have named
     if kind.code is not None:
         return kind(text)
     if kind is KeyOverwritten and key:
@@ -179,6 +181,8 @@ def translate(error: Exception, address: str = "", key: str = "") -> DelayqError
     where = f"{address}: " if address not in text else ""
     return kind(f"{where}{text.rstrip('.')}{'; ' if remedy else ''}{remedy}")
 
+
+MOST_CHARS = 1000  # of a server's own text
 
 _WAIT = "try again later"
 _LOGIN = "check the user, the password, and the user's rights in the server's ACL"
