@@ -173,8 +173,8 @@ class Queue:
 
     def close(self) -> None:
         """Close the connections that this queue has opened; a client that you passed in stays open."""
-        self._coalescer.close()
         self._receiver.close()
+        self._coalescer.close()
         self._events.close()
         self._executor.close()
 
@@ -233,7 +233,11 @@ class Queue:
         )
         send.check_replicas(wait_replicas)
         if (  # the short way needs an open queue and a plain send
-            wait_replicas or self.middleware.has_sends or self._store.may_defer(message) or not self._context.is_open
+            wait_replicas
+            or self.middleware.has_sends
+            or self._store.may_defer(message)
+            or not self._context.is_open
+            or not self._executor.is_open
         ):
             sending = self._store.send_many([message], wait_replicas, is_batch=False)
             [sent] = self._executor.execute(sending)

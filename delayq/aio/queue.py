@@ -172,8 +172,8 @@ class Queue:
 
     async def close(self) -> None:
         """Close the connections that this queue has opened; a client that you passed in stays open."""
-        await self._coalescer.close()
         await self._receiver.close()
+        await self._coalescer.close()
         await self._events.close()
         await self._executor.close()
 
@@ -232,7 +232,11 @@ class Queue:
         )
         send.check_replicas(wait_replicas)
         if (  # the short way needs an open queue and a plain send
-            wait_replicas or self.middleware.has_sends or self._store.may_defer(message) or not self._context.is_open
+            wait_replicas
+            or self.middleware.has_sends
+            or self._store.may_defer(message)
+            or not self._context.is_open
+            or not self._executor.is_open
         ):
             sending = self._store.send_many([message], wait_replicas, is_batch=False)
             [sent] = await self._executor.execute(sending)
