@@ -501,7 +501,8 @@ class Queue:
             rate: maximum hand-outs, retries included, in any period: 1 to 100,000 in 1 ms to a day, such
                 as "100/s", "5/10s", "20/100ms", "9/min", "500/h" or "10000/d".
             concurrency: maximum messages that are handed out and not settled at any time, 1 to 1,000,000.
-            concurrency_per_key: the same per key. Only clients with a `concurrency_key` enforce it.
+            concurrency_per_key: the same per key. Only clients with a `concurrency_key` enforce it; one that receives
+                without it logs a warning.
             events: keep a ledger, with an entry for each transition of a message: the number of entries to keep
                 (per shard, give or take a hundred), 1 to 10,000,000; True for the present number, or else 100,000.
                 None or False turns it off and leaves the existing entries.
