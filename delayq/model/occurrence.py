@@ -14,6 +14,7 @@ from delayq.model.cron_expression import MAX_CHARS, MAX_INTERVAL_S, recurrence
 from delayq.model.envelope import Envelope, Headers, decode_json, encode, encode_envelope, exact
 from delayq.model.placement import shard_of
 from delayq.model.slots import Slots
+from delayq.model.time_zones import check_zone
 from delayq.model.units import MAX_TIME_MS, Seconds, from_ms, milliseconds, timestamp_ms
 from delayq.model.validation import check_schedule_name
 
@@ -124,6 +125,7 @@ def make_plan(
     for what, value in (("schedule", when), ("timezone", timezone)):
         if not isinstance(value, str):
             raise InvalidInput(f"{what} {value!r} is not a string: write it as '*/5 * * * *' or 'Europe/Berlin'")
+    check_zone(timezone)
     recurrence(when, timezone)
     if missed not in get_args(Missed):
         raise InvalidInput(f"unknown missed {missed!r}; expected one of {', '.join(get_args(Missed))}")
