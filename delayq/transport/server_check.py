@@ -201,6 +201,7 @@ _BY_TEXT: dict[str, tuple[type[DelayqError], str]] = {
     ),
     "Too many connections": (ServerError, _POOL),  # a plain ConnectionError in redis-py 5
 }
+_CLOSED = f"{_CONNECT}: a port that expects TLS needs rediss://"
 _NO_TLS = "it accepts connections, but does not answer TLS: use redis:// for a port without TLS, or the port for TLS"
 
 _HIDDEN = (exceptions.RedisClusterException, exceptions.NoPermissionError)
@@ -295,6 +296,8 @@ def _known(error: Exception, text: str) -> tuple[type[DelayqError], str] | None:
             return known
     if lacks_handshake(error) or "WRONG_VERSION_NUMBER" in text:
         return ServerUnreachable, _NO_TLS
+    if "Connection closed by server" in text or "Connection reset by peer" in text:
+        return ServerUnreachable, _CLOSED
     return next(((kind, remedy) for cls, kind, remedy in _BY_CLASS if isinstance(error, cls)), None)
 
 
