@@ -46,8 +46,8 @@ class Outgoing(_Payload, frozen=True, kw_only=True):
         id: 1 to 256 bytes; None for a random id.
         on_conflict: what to do if the id exists: "ignore" keeps the existing message, "replace" replaces it and resets
             its retries, "error" raises DuplicateMessage.
-        expires_in: seconds or a timedelta from now. The message is dropped if it has not started within this time. Once
-            started, it does not expire.
+        expires_in: seconds or a timedelta from now, longer than `delay`. The message is dropped if it has not started
+            within this time. Once started, it does not expire.
         max_retries: deliveries after the first one; None for the queue's own number.
         headers: a dict of names and strings, bytes, numbers, booleans or None. Names that begin with "delayq-" are
             refused: they are delayq's own.
