@@ -138,7 +138,11 @@ class Consumer(Lifecycle):
         return self._run(self._new_run(burst, max_messages))
 
     def drain(self) -> int:
-        """Handle all due messages, and those that fall due meanwhile; return the number of deliveries."""
+        """Handle all due messages, and those that fall due meanwhile; return the number of deliveries.
+
+        Raises:
+            LoginRefused: a right is missing, which nobody may be there to grant.
+        """
         return self.run(burst=True)
 
     def _new_run(self, burst: bool = False, most: int | None = None) -> Driver | MultiQueueRun:

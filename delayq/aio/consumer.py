@@ -141,7 +141,11 @@ class Consumer(Lifecycle):
         return await self._run(await self._new_run(burst, max_messages))
 
     async def drain(self) -> int:
-        """Handle all due messages, and those that fall due meanwhile; return the number of deliveries."""
+        """Handle all due messages, and those that fall due meanwhile; return the number of deliveries.
+
+        Raises:
+            LoginRefused: a right is missing, which nobody may be there to grant.
+        """
         return await self.run(burst=True)
 
     async def _new_run(self, burst: bool = False, most: int | None = None) -> Driver | MultiQueueRun:

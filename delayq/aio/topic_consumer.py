@@ -124,6 +124,9 @@ class TopicConsumer(Lifecycle):
         """Handle all records, and those that arrive meanwhile; return the number of deliveries.
 
         Failed records that wait for their backoff are left to the next consumer.
+
+        Raises:
+            LoginRefused: a right is missing, which nobody may be there to grant.
         """
         return await self.run(burst=True)
 
