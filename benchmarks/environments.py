@@ -42,17 +42,17 @@ def command_for(program: Path, home: Path = HOME) -> list[str]:
     Raises:
         NoEnvironment: it cannot be created; the error has the installer's message.
     """
-    wanted = requirements(program.read_text())
+    wanted = requirements(program.read_text("utf-8"))
     if not wanted:
         return [sys.executable, str(program)]
     folder = home / program.stem
     stamp = folder / "made-for"
     asked = "\n".join(wanted)
-    if not stamp.exists() or stamp.read_text() != asked:
+    if not stamp.exists() or stamp.read_text("utf-8") != asked:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         (_make_node if program.suffix == ".mjs" else _make_python)(folder, wanted)
-        stamp.write_text(asked)
+        stamp.write_text(asked, "utf-8")
     if program.suffix == ".mjs":
         # Node looks for packages next to the file, not in the working directory.
         return ["node", str(shutil.copy(program, folder))]
@@ -69,11 +69,13 @@ def _make_node(folder: Path, wanted: list[str]) -> None:
     for program in ("node", "npm"):
         if shutil.which(program) is None:
             raise NoEnvironment(f"{program} is not installed")
-    (folder / "package.json").write_text('{"private": true}\n')
+    (folder / "package.json").write_text('{"private": true}\n', "utf-8")
     _run(["npm", "install", "--no-audit", "--no-fund", "--save-exact", *wanted], folder)
 
 
 def _run(command: list[str], folder: Path) -> None:
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=INSTALL_SECONDS, check=False)
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=INSTALL_SECONDS, check=False, encoding="utf-8"
+    )
     if done.returncode:
         raise NoEnvironment(f"{' '.join(command)} failed: {(done.stderr or done.stdout).strip()[-500:]}")

@@ -85,7 +85,7 @@ class Full:
     def _begin(self, server: BenchServer, merge: bool) -> Results:
         fresh: Results = {name: {} for name in ("peers", "failed", "measured", "reference", "workloads", "own")}
         path = self._out / "results.json"
-        results = json.loads(path.read_text()) if merge and path.exists() else fresh
+        results = json.loads(path.read_text("utf-8")) if merge and path.exists() else fresh
         results["about"] = machine.about(server.version) | self._scale._asdict()
         return dict(results)
 
@@ -131,9 +131,9 @@ class Full:
 
     def _write(self) -> None:
         self._out.mkdir(parents=True, exist_ok=True)
-        (self._out / "results.json").write_text(json.dumps(self._results, indent=1) + "\n")
-        (self._out / "results.md").write_text(report.markdown(self._results))
-        (self._out / "results.svg").write_text(plot.svg(self._results))
+        (self._out / "results.json").write_text(json.dumps(self._results, indent=1) + "\n", "utf-8")
+        (self._out / "results.md").write_text(report.markdown(self._results), "utf-8")
+        (self._out / "results.svg").write_text(plot.svg(self._results), "utf-8")
 
 
 def _scraping(server: BenchServer, scale: RunScale, say: own.Say) -> dict[str, Any]:

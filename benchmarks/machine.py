@@ -55,5 +55,5 @@ def longest_pause_ms() -> float:
 
 
 def _processor() -> str:
-    match = re.search(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    match = re.search(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text("utf-8"), re.MULTILINE)
     return match[1].strip() if match else platform.machine()

@@ -27,7 +27,7 @@ def family(pid: int) -> list[int]:
     for each in found:  # grows during the loop
         with contextlib.suppress(OSError):  # it has ended
             for task in Path(f"/proc/{each}/task").iterdir():
-                found += [int(child) for child in (task / "children").read_text().split()]
+                found += [int(child) for child in (task / "children").read_text("utf-8").split()]
     return found
 
 
@@ -41,5 +41,5 @@ def _cpu_seconds(pid: int) -> float:
 
 def _resident_bytes(pid: int) -> int:
     with contextlib.suppress(OSError):
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE_BYTES
+        return int(Path(f"/proc/{pid}/statm").read_text("utf-8").split()[1]) * PAGE_BYTES
     return 0

@@ -69,7 +69,7 @@ def find_programs() -> dict[str, Path]:
 
 
 def _is_program(path: Path) -> bool:
-    return path.stem == f"{OWN}_peer" or bool(requirements(path.read_text()))
+    return path.stem == f"{OWN}_peer" or bool(requirements(path.read_text("utf-8")))
 
 
 def open_peer(key: str, path: Path) -> PeerProgram:

@@ -41,7 +41,9 @@ class Scraper:
 
     def __init__(self) -> None:
         words = [sys.executable, "-c", SCRAPER]
-        self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._process = subprocess.Popen(
+            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8"
+        )
 
     def _tell(self, text: str) -> None:
         assert self._process.stdin is not None

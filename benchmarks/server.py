@@ -150,7 +150,11 @@ def redis_benchmark(server: BenchServer, pipelined: int, requests: int) -> dict[
         return None
     command = [program, "-p", str(server.port), "-c", "1", "-t", "set,get", "-d", "100", "-r", "100000", "--csv"]
     done = subprocess.run(
-        [*command, "-n", str(requests), "-P", str(pipelined)], capture_output=True, text=True, check=True
+        [*command, "-n", str(requests), "-P", str(pipelined)],
+        capture_output=True,
+        text=True,
+        check=True,
+        encoding="utf-8",
     )
     return parse_csv(done.stdout)
 

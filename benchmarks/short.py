@@ -97,11 +97,11 @@ def compare(ratios: Mapping[str, float], recorded: Mapping[str, float]) -> list[
 
 def read_recorded(path: Path) -> dict[str, float]:
     """Return the recorded ratios; raise FileNotFoundError if there are none."""
-    told: dict[str, Any] = json.loads(path.read_text())
+    told: dict[str, Any] = json.loads(path.read_text("utf-8"))
     return {str(name): float(ratio) for name, ratio in told["ratios"].items()}
 
 
 def record(ratios: Mapping[str, float], about: Mapping[str, Any], path: Path) -> None:
     """Write the ratios and the machine to the file."""
     rounded = {name: round(ratio, 3) for name, ratio in ratios.items()}
-    path.write_text(json.dumps({"ratios": rounded, "measured_on": dict(about)}, indent=2) + "\n")
+    path.write_text(json.dumps({"ratios": rounded, "measured_on": dict(about)}, indent=2) + "\n", "utf-8")

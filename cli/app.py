@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import codecs
 import difflib
 import errno
 import gc
 import importlib
+import io
 import os
 import re
 import sys
@@ -125,6 +127,7 @@ class Commands(click.Group):
 
     def main(self, *args: Any, **kwargs: Any) -> NoReturn:  # exits, as click's own does
         kwargs["standalone_mode"] = False
+        _escape_what_cannot_be_shown()
         fail = partial(_fail, words=kwargs.get("args") or (args[0] if args else sys.argv[1:]))
         if COMPLETES in os.environ:
             from . import shells  # noqa: F401, PLC0415  # registers delayq's bash completion in place of click's
@@ -150,6 +153,13 @@ class Commands(click.Group):
             fail(str(translate(error)), FAILED)
         except OSError as error:
             _fail_to_write(error)
+
+
+def _escape_what_cannot_be_shown() -> None:
+    """Let output in a locale without UTF-8 show other characters as escapes, instead of ending the command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and codecs.lookup(stream.encoding).name != "utf-8":
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _fail_to_write(error: OSError) -> NoReturn:

@@ -122,7 +122,7 @@ def _queues_in(folder: Path) -> Iterator[str]:
         parts = path.relative_to(folder).with_suffix("").parts
         module = ".".join(parts).removesuffix(".__init__")
         with contextlib.suppress(OSError, SyntaxError, ValueError):  # unreadable, or half written
-            text = path.read_text()
+            text = path.read_text("utf-8")
             if "Queue(" in text:
                 yield from (f"{module}:{name}" for name in _queues_of(ast.parse(text)))
 

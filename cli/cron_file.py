@@ -18,7 +18,7 @@ from delayq.operations.schedules import Prepared
 from delayq.protocol.operation import computed
 from delayq.queue import Queue
 
-from .json_lines import seconds_of
+from .json_lines import BYTE_ORDER_MARK, seconds_of
 
 TIMES = ("when", "timezone", "missed", "grace", "start", "end", "jitter")
 COMPARED = (*TIMES, "payload", "headers", "max_retries", "timeout")
@@ -62,7 +62,7 @@ class ScheduleChange(msgspec.Struct, frozen=True):
 def read_jobs(queue: Queue, file: Path) -> list[Prepared]:
     """Return the checked schedules of a file; raise InvalidInput that names the file and the schedule."""
     try:
-        tables: dict[str, Any] = msgspec.toml.decode(file.read_bytes())
+        tables: dict[str, Any] = msgspec.toml.decode(file.read_bytes().removeprefix(BYTE_ORDER_MARK))
     except (msgspec.MsgspecError, UnicodeDecodeError, OSError, RecursionError) as error:
         raise InvalidInput(f"{file}: {error}") from error
     prepared = []

@@ -71,7 +71,8 @@ def init(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, (text, what) in FILES.items():
-            with (folder / name).open("x") as file:  # "x": a file created since the check is not overwritten either
+            # "x": a file created since the check is not overwritten either
+            with (folder / name).open("x", encoding="utf-8") as file:
                 file.write(text)
             say(f"wrote {folder / name}: {what}")
     except OSError as error:

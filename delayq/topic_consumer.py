@@ -14,7 +14,7 @@ from delayq.model.outcome import check_handler
 from delayq.model.record import Record
 from delayq.model.typed_payload import adapt
 from delayq.model.units import Seconds, lease_ms
-from delayq.model.validation import check_group_name, check_limit
+from delayq.model.validation import check_limit
 from delayq.operations.topics.dead_letters import REQUEUED
 from delayq.runtime.driver import Driver, WakeSignal
 from delayq.runtime.group_member import GroupMember
@@ -82,8 +82,6 @@ class TopicConsumer(Lifecycle):
             raise InvalidInput(f"group: expected a Group from Topic.group, got {group!r}")
         check_handler(handler)
         check_limit(concurrency, "concurrency", most=10_000)
-        if name is not None:
-            check_group_name(name, "consumer name")
         self.group = group
         self._time_limit = None if timeout is None else TimeLimit(lease_ms(timeout, "timeout") / 1000)
         around = Middleware.of(middleware)
@@ -125,6 +123,9 @@ class TopicConsumer(Lifecycle):
         """Handle all records, and those that arrive meanwhile; return the number of deliveries.
 
         Failed records that wait for their backoff are left to the next consumer.
+
+        Raises:
+            LoginRefused: a right is missing, which nobody may be there to grant.
         """
         return self.run(burst=True)
 

@@ -143,9 +143,8 @@ class Group:
     def requeue_dead(self, letters: DeadRecord | Iterable[DeadRecord]) -> int:
         """Requeue dead letters as if they had never been delivered; return how many there were.
 
-        A record that was trimmed is appended to the topic again, for this group alone.
-
-        The next `fetch_not_acked` takes them over, like records of a dead consumer.
+        The next `fetch_not_acked` takes them over, like records of a dead consumer. A record that was trimmed is
+        appended to the topic again, for this group alone, so the next `poll` returns it.
         """
         places = map(dead_letters.place_of, [letters] if isinstance(letters, DeadRecord) else letters)
         return self._do(dead_letters.requeue(self._context, self.name, REQUEUED, places))

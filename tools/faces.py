@@ -107,7 +107,7 @@ def made(name: str) -> str:
     Raises:
         ValueError: a text to exchange is not in it.
     """
-    text = (PACKAGE / f"{name}.py").read_text()
+    text = (PACKAGE / f"{name}.py").read_text("utf-8")
     for theirs, ours in TEXTS.get(name, {}).items():
         sentence = r"\s+".join(map(re.escape, theirs.split()))  # which may be broken over lines anywhere
         text, count = re.subn(sentence if ours else rf"\s*{sentence}", MARK + ours, text)
@@ -162,7 +162,9 @@ def _formatted(text: str, path: Path) -> str:
     ruff = [sys.executable, "-m", "ruff"]
     for command in (["check", "--quiet", "--select", "I,UP034", "--fix-only"], ["format"]):
         arguments = [*ruff, *command, "--stdin-filename", str(path), "-"]
-        text = subprocess.run(arguments, input=text, stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT).stdout
+        text = subprocess.run(
+            arguments, input=text, stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT, encoding="utf-8"
+        ).stdout
     return text
 
 
@@ -170,10 +172,10 @@ def _formatted(text: str, path: Path) -> str:
 @click.option("--check", is_flag=True, help="Change nothing; fail if a module is stale.")
 def main(check: bool) -> None:
     """Write the modules that are stale."""
-    stale = [name for name in MADE if not target(name).exists() or target(name).read_text() != made(name)]
+    stale = [name for name in MADE if not target(name).exists() or target(name).read_text("utf-8") != made(name)]
     for name in stale:
         if not check:
-            target(name).write_text(made(name))
+            target(name).write_text(made(name), "utf-8")
         click.echo(f"{'stale' if check else 'made'}: {target(name).relative_to(ROOT)}")
     sys.exit(check and bool(stale))
 

@@ -40,7 +40,7 @@ def main(kind: type[Peer]) -> None:
     """
     logging.basicConfig(level=logging.ERROR, stream=sys.stderr)
     warnings.simplefilter("ignore")  # they are for authors of programs, and some appear with each message
-    out = os.fdopen(os.dup(1), "w")
+    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # output of frameworks must not mix with the JSON
     options = _parse(kind)
     peer = kind(Run(options.url, options.setting, Tally(out, options.messages, options.wait)))

@@ -151,7 +151,8 @@ def dead(group: Group, limit: int, long: bool, as_json: bool) -> None:
 def requeue(group: Group, ids: Sequence[str], everything: bool, as_json: bool) -> None:
     """Requeue dead letters of GROUP as if they had never been delivered: the next claim or consumer takes them.
 
-    A trimmed record is appended again, for GROUP only. Exit code 1 if one of the IDs is not dead.
+    A trimmed record is appended again, for GROUP only: the next read or consumer takes it. Exit code 1 if one of the
+    IDs is not dead.
     """
     chosen, wanted = _chosen(group, ids, everything)
     _report("requeued", group.requeue_dead(chosen), wanted, as_json)

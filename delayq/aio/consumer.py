@@ -51,7 +51,7 @@ class Consumer(Lifecycle):
             be a plain top-level function of a module, as must the middleware and the functions of schedules, since
             each process imports them. Its messages are then those of the sync API.
         initializer: with pool="process": a top-level function that is called first in each process.
-        name: of this consumer; None for host, process and a random part.
+        name: of this consumer, 1 to 256 bytes, printable; None for host, process and a random part.
 
     Attributes:
         handled: messages handled so far.
@@ -141,7 +141,11 @@ class Consumer(Lifecycle):
         return await self._run(await self._new_run(burst, max_messages))
 
     async def drain(self) -> int:
-        """Handle all due messages, and those that fall due meanwhile; return the number of deliveries."""
+        """Handle all due messages, and those that fall due meanwhile; return the number of deliveries.
+
+        Raises:
+            LoginRefused: a right is missing, which nobody may be there to grant.
+        """
         return await self.run(burst=True)
 
     async def _new_run(self, burst: bool = False, most: int | None = None) -> Driver | MultiQueueRun:

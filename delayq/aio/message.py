@@ -10,7 +10,11 @@ from delayq.model.units import Seconds
 
 
 class Message(Delivery[P], eq=False, gc=False):
-    """A delivery of a message. Each method raises StaleReceipt if the delivery is no longer yours."""
+    """A delivery of a message.
+
+    Each method raises StaleReceipt if the delivery is no longer yours, and InvalidInput in a process that was forked
+    after the message was received. Then nothing was changed.
+    """
 
     async def ack(self, then: Iterable[Outgoing] = ()) -> None:
         """Settle the message as done.

@@ -172,8 +172,8 @@ class Queue:
 
     async def close(self) -> None:
         """Close the connections that this queue has opened; a client that you passed in stays open."""
-        await self._coalescer.close()
         await self._receiver.close()
+        await self._coalescer.close()
         await self._events.close()
         await self._executor.close()
 
@@ -232,7 +232,11 @@ class Queue:
         )
         send.check_replicas(wait_replicas)
         if (  # the short way needs an open queue and a plain send
-            wait_replicas or self.middleware.has_sends or self._store.may_defer(message) or not self._context.is_open
+            wait_replicas
+            or self.middleware.has_sends
+            or self._store.may_defer(message)
+            or not self._context.is_open
+            or not self._executor.is_open
         ):
             sending = self._store.send_many([message], wait_replicas, is_batch=False)
             [sent] = await self._executor.execute(sending)
@@ -289,7 +293,11 @@ class Queue:
         return await self._receiver.receive(max_messages, leased, milliseconds(wait, "wait") / 1000)
 
     async def ack(self, messages: Message | Sequence[Message]) -> list[bool]:
-        """Ack messages in one round trip; return for each whether it was acked: False if its receipt was stale."""
+        """Ack messages in one round trip; return for each whether it was acked: False if its receipt was stale.
+
+        Raises:
+            InvalidInput: one of them was received before this process was forked; nothing was acked.
+        """
         return await self._executor.execute(settle.ack(self._context, messages, Message))
 
     async def settle(self, message: Message, outcome: Outcome) -> None:
@@ -493,7 +501,8 @@ class Queue:
             rate: maximum hand-outs, retries included, in any period: 1 to 100,000 in 1 ms to a day, such
                 as "100/s", "5/10s", "20/100ms", "9/min", "500/h" or "10000/d".
             concurrency: maximum messages that are handed out and not settled at any time, 1 to 1,000,000.
-            concurrency_per_key: the same per key. Only clients with a `concurrency_key` enforce it.
+            concurrency_per_key: the same per key. Only clients with a `concurrency_key` enforce it; one that receives
+                without it logs a warning.
             events: keep a ledger, with an entry for each transition of a message: the number of entries to keep
                 (per shard, give or take a hundred), 1 to 10,000,000; True for the present number, or else 100,000.
                 None or False turns it off and leaves the existing entries.

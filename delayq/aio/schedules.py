@@ -51,7 +51,8 @@ class Schedules:
             name: 1 to 224 bytes.
             when: five fields, six with seconds in front, "@daily" and the like, or "every 90s".
             payload: of each occurrence; as `Queue.send` takes it.
-            timezone: an IANA name, such as "Europe/Berlin".
+            timezone: an IANA name, such as "Europe/Berlin". Names that do not mean the same on every machine, such as
+                "localtime", are refused.
             missed: what to do with slots missed while no consumer ran: "once" runs one of them late, "skip" skips
                 those later than `grace`, "all" runs each of them, in order.
             grace: seconds or a timedelta, for "skip"; a minute when None.

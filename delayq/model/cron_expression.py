@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import datetime as dt
-import difflib
 import re
 import zoneinfo
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from typing import Protocol
 from cronsim import CronSim, CronSimError
 
 from delayq.errors import InvalidInput
+from delayq.model.time_zones import load_zone
 
 MAX_CHARS = 256
 MAX_INTERVAL_S = 366 * 86400
@@ -55,7 +55,7 @@ def recurrence(when: str, timezone: str = "UTC") -> Recurrence:
     Raises:
         InvalidInput: says what is wrong and what to write instead.
     """
-    zone = time_zone(timezone)
+    zone = load_zone(timezone)
     if not isinstance(when, str) or not when.strip() or len(when) > MAX_CHARS:
         raise InvalidInput(f"schedule {_short(when)} is not a string of 1 to {MAX_CHARS} characters: try '*/5 * * * *'")
     text = when.strip()
@@ -69,19 +69,6 @@ def recurrence(when: str, timezone: str = "UTC") -> Recurrence:
     if found.after(0) is None:
         raise InvalidInput(f"schedule {when!r} never fires: no such date exists")
     return found
-
-
-def time_zone(name: str) -> zoneinfo.ZoneInfo:
-    """Return the time zone with this name; raises InvalidInput."""
-    try:
-        return zoneinfo.ZoneInfo(name)
-    except (zoneinfo.ZoneInfoNotFoundError, ValueError, TypeError, OSError, AttributeError) as error:
-        known = zoneinfo.available_timezones()
-        near = difflib.get_close_matches(str(name), known, n=1)
-        remedy = f"did you mean {near[0]!r}?" if near else "use a name such as 'Europe/Berlin'"
-        if not known:
-            remedy = "this machine has no time zone data; install the package tzdata"
-        raise InvalidInput(f"unknown timezone {_short(name)}: {remedy}") from error
 
 
 class _Interval:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 import difflib
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple
 
 import msgspec
 
-from delayq.errors import PayloadMismatch, UnreadableEnvelope
+from delayq.errors import InvalidInput, PayloadMismatch, UnreadableEnvelope
 from delayq.model.envelope import Envelope, Headers, open_body
 from delayq.model.occurrence import MayOccur, Occurrence, occurrence
 from delayq.model.units import MAX_COUNT, Seconds, from_ms
@@ -36,15 +37,17 @@ class Outgoing(_Payload, frozen=True, kw_only=True):
     Args:
         payload: bytes, which arrive unchanged, or anything that JSON can hold. Other values take the nearest JSON form:
             tuples and sets become lists; bytes inside a payload become base64 text; keys become strings; datetimes,
-            UUIDs and Decimals become text; dataclasses and msgspec Structs become objects. NaN and infinity are
-            refused, and so are more than 500 levels of lists and objects in each other.
+            UUIDs and Decimals become text; dataclasses, msgspec Structs and Pydantic models become objects. Subclasses
+            of text and numbers become plain ones; a list or dict of a subclass becomes what its iteration gives, and is
+            refused if it stores other values as well. NaN and infinity are refused, and so are more than 500 levels of
+            lists and objects in each other.
         delay: seconds (0 or more) or a timedelta until it is due. Without `delay` and `at`, it is due at once.
         at: an aware datetime at which it is due, instead of `delay`.
         id: 1 to 256 bytes; None for a random id.
         on_conflict: what to do if the id exists: "ignore" keeps the existing message, "replace" replaces it and resets
             its retries, "error" raises DuplicateMessage.
-        expires_in: seconds or a timedelta from now. The message is dropped if it has not started within this time. Once
-            started, it does not expire.
+        expires_in: seconds or a timedelta from now, longer than `delay`. The message is dropped if it has not started
+            within this time. Once started, it does not expire.
         max_retries: deliveries after the first one; None for the queue's own number.
         headers: a dict of names and strings, bytes, numbers, booleans or None. Names that begin with "delayq-" are
             refused: they are delayq's own.
@@ -218,6 +221,15 @@ class Delivery(MayOccur, Handed, Generic[P], eq=False, gc=False):
     death: Death | None = None
     is_unreadable: bool = False
     _payload: Any = msgspec.UNSET
+    _process: int = msgspec.field(default_factory=os.getpid)
+
+    def check_process(self) -> None:
+        """Raise InvalidInput in a process that was forked after the hand-out: its parent still handles the message."""
+        if self._process != os.getpid():
+            raise InvalidInput(
+                f"message {self.id} was handed to process {self._process}, and process {os.getpid()} was forked from "
+                "it: settle or extend the message in the process that has received it"
+            )
 
     @property
     def attempt(self) -> int:

@@ -5,13 +5,18 @@ The send script writes the digits, so the time of creation, from which an expiry
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import enum
+import marshal
 import math
+import operator
 from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import accumulate
 from typing import Annotated, Any
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from delayq.errors import InvalidInput, PayloadNotSerializable, PayloadTooLarge, UnreadableEnvelope
 from delayq.model.units import MAX_LEASE_MS
@@ -36,6 +41,14 @@ _LARGE = 16 * 1024  # bytes
 Headers = Mapping[str, str | bytes | int | float | bool | None]
 RESERVED = "delayq-"  # names of headers that begin with it, in any case, are delayq's own
 _HEADER_TYPES = (str, bytes, int, float, bool, type(None))
+_EXACT: dict[type[Any], Callable[[Any], Any]] = {
+    bool: bool,
+    str: str.__str__,
+    bytes: bytes.__bytes__,
+    int: int.__int__,
+    float: float.__float__,
+}
+"""For the types that have subclasses which msgspec refuses: what makes a plain value."""
 
 
 class CheckedJson(bytes):
@@ -124,7 +137,7 @@ def encode_envelope(
         if kind == JSON and nests_too_deep(body):
             raise _too_deep()
     else:
-        kind, body = JSON, _json(payload)
+        kind, body = JSON, _json(payload)[0]
     if len(body) > MOST_BYTES:
         raise PayloadTooLarge(f"the payload takes {len(body)} bytes: Redis allows at most {MOST_BYTES}")
     if len(body) > limit:
@@ -154,7 +167,7 @@ def canonical_body(payload: Any) -> tuple[int, bytes]:
     """
     if isinstance(payload, bytes | bytearray | memoryview):
         return RAW, bytes(payload)
-    _json(payload)  # refuses what a send refuses
+    _, payload = _json(payload)  # refuses what a send refuses
     try:
         plain = msgspec.to_builtins(payload, str_keys=True, order="sorted")
     except TypeError as error:
@@ -242,50 +255,137 @@ def _too_deep() -> PayloadNotSerializable:
     )
 
 
-def _json(payload: Any) -> bytes:
+def _json(payload: Any) -> tuple[bytes, Any]:
+    """Return a payload's JSON, and the payload from which msgspec makes it."""
     try:
-        body = _encode_json(payload)
+        if not _is_builtin(payload):
+            payload = _plain(payload)
+        try:
+            body = _encode_json(payload)
+        except TypeError:  # marshal takes NumPy's numbers for bytes
+            payload = _plain(payload)
+            body = _encode_json(payload)
         if nests_too_deep(body):
             raise _too_deep()
         if _decode_json(body) != payload:  # a tenth of the cost of checking each value in Python
-            _check_kept(payload)
+            _plain(payload)
     except PayloadNotSerializable:
         raise
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
         raise PayloadNotSerializable(
             f"a payload of type {type(payload).__name__} is not bytes and cannot be written as JSON: {error}"
         ) from error
-    return body
+    return body, payload
 
 
-def _check_kept(value: Any) -> None:
-    """Raise PayloadNotSerializable for a payload that msgspec would write and lose a value of."""
-    if isinstance(value, float) and not math.isfinite(value):  # it writes null
+def _is_builtin(payload: Any) -> bool:
+    """Whether all values are of Python's own types. marshal refuses others, and finds them faster than Python can."""
+    try:
+        marshal.dumps(payload, 2)
+    except ValueError:
+        return False
+    return True
+
+
+def _plain(value: Any) -> Any:
+    """Return a value that msgspec writes without losing anything: the same one, unless it holds one to replace.
+
+    Text and numbers of a subclass become plain ones, as `json` takes them. A container of a subclass becomes what its
+    iteration gives, because msgspec looks past that at what it stores. A Pydantic model becomes its JSON form.
+
+    Raises:
+        PayloadNotSerializable: there is no such value.
+    """
+    if isinstance(value, enum.Enum):
+        plain = _plain(value.value)
+        return value if plain is value.value else plain
+    if isinstance(value, float) and not math.isfinite(value):  # msgspec writes null
         raise PayloadNotSerializable(
             "the payload contains NaN or infinity, which JSON cannot hold: send None or a string"
         )
     if isinstance(value, dict):
-        texts: set[str] = set()
-        for key in value:
-            (text,) = _decode_json(_encode_json({key: None}))
-            if text in texts:
-                raise PayloadNotSerializable(f"the payload has two keys that become {text!r} in JSON: rename one")
-            texts.add(text)
-    for each in _held(value):
-        _check_kept(each)
+        return _plain_dict(value)
+    for kind in (list, tuple, set, frozenset):
+        if isinstance(value, kind):
+            return _plain_values(value, kind)
+    names = _field_names(type(value))
+    if names:
+        return _plain_object(value, names)
+    if callable(getattr(type(value), "model_dump", None)):
+        return _plain(value.model_dump(mode="json"))
+    return exact(value)
 
 
-def _held(value: Any) -> Iterable[Any]:
-    """Return the values inside a value of a payload, one level deep."""
-    if isinstance(value, dict):
-        return value.values()
-    if isinstance(value, list | tuple | set | frozenset):
+def _plain_dict(value: dict[Any, Any]) -> dict[Any, Any]:
+    stored, given = dict(dict.items(value)), dict(value.items())
+    plain = {}
+    texts: set[str] = set()
+    for key, each in given.items():
+        plain_key = exact(key)
+        (text,) = _decode_json(_encode_json({plain_key: None}))
+        if text in texts:
+            raise PayloadNotSerializable(f"the payload has two keys that become {text!r} in JSON: rename one")
+        texts.add(text)
+        plain[plain_key] = _plain(each)
+    if _are_same([*plain, *plain.values()], [*stored, *stored.values()]):
         return value
-    if isinstance(value, msgspec.Struct):
-        return msgspec.structs.asdict(value).values()
-    if dataclasses.is_dataclass(value):
-        return [getattr(value, each.name) for each in dataclasses.fields(value)]
-    return ()
+    if stored and given != stored:
+        raise _two_faced(value, "dict(….items())")
+    return plain
+
+
+def _plain_values(value: Any, kind: type[Any]) -> Any:
+    stored, given = list(kind.__iter__(value)), list(value)
+    plain = []
+    for each in given:  # not with map or a comprehension, which would take more of the stack for each level
+        plain.append(_plain(each))  # noqa: PERF401
+    if _are_same(plain, stored):
+        return value
+    if stored and given != stored:
+        raise _two_faced(value, f"{kind.__name__}(…)")
+    return kind(plain)
+
+
+def _plain_object(value: Any, names: Iterable[str]) -> Any:
+    given = {name: getattr(value, name) for name in names if hasattr(value, name)}
+    changed = {}
+    for name, each in given.items():
+        plain = _plain(each)
+        if plain is not each:
+            changed[name] = plain
+    if changed:
+        value = copy.copy(value)
+        for name, plain in changed.items():
+            (force_setattr if isinstance(value, msgspec.Struct) else object.__setattr__)(value, name, plain)
+    return value
+
+
+def _field_names(kind: type[Any]) -> list[str]:
+    """Return the fields of a Struct, a dataclass or a class made by attrs."""
+    if issubclass(kind, msgspec.Struct):
+        return list(kind.__struct_fields__)
+    if dataclasses.is_dataclass(kind):
+        return [each.name for each in dataclasses.fields(kind)]
+    return [each.name for each in getattr(kind, "__attrs_attrs__", ())]
+
+
+def exact(value: Any) -> Any:
+    """Return text, bytes or a number of a subclass as a plain one, and anything else unchanged."""
+    for kind, converted in _EXACT.items():
+        if isinstance(value, kind):
+            return value if type(value) is kind else converted(value)
+    return value
+
+
+def _are_same(values: list[Any], others: list[Any]) -> bool:
+    return len(values) == len(others) and all(map(operator.is_, values, others))
+
+
+def _two_faced(value: Any, remedy: str) -> PayloadNotSerializable:
+    return PayloadNotSerializable(
+        f"the payload contains a {type(value).__name__}, whose iteration gives other values than it stores: send "
+        f"{remedy}, or a plain value of what you mean"
+    )
 
 
 def _reserved(names: Collection[str]) -> list[str]:
@@ -306,7 +406,7 @@ def _checked(headers: Headers | None) -> dict[str, Any] | None:
             raise InvalidInput(
                 f"header {name!r} is of type {type(value).__name__}: use a string, bytes, a number, a boolean or None"
             )
-    checked = dict(headers)
+    checked = {exact(name): exact(value) for name, value in headers.items()}
     try:
         size = len(encode(Envelope(FORMAT, RAW, b"", 0, None, checked)))
     except (OverflowError, ValueError, msgspec.MsgspecError) as error:

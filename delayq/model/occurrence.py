@@ -11,9 +11,10 @@ import msgspec
 
 from delayq.errors import InvalidInput, InvalidName, UnreadableEnvelope
 from delayq.model.cron_expression import MAX_CHARS, MAX_INTERVAL_S, recurrence
-from delayq.model.envelope import Envelope, Headers, decode_json, encode, encode_envelope
+from delayq.model.envelope import Envelope, Headers, decode_json, encode, encode_envelope, exact
 from delayq.model.placement import shard_of
 from delayq.model.slots import Slots
+from delayq.model.time_zones import check_zone
 from delayq.model.units import MAX_TIME_MS, Seconds, from_ms, milliseconds, timestamp_ms
 from delayq.model.validation import check_schedule_name
 
@@ -106,7 +107,7 @@ class MayOccur:
         return from_ms(found.slot_ms) if found is not None and found.slot_ms else None
 
 
-_encode = msgspec.json.Encoder().encode
+_encode = msgspec.json.Encoder(enc_hook=exact).encode
 _decode = msgspec.json.Decoder(Plan).decode
 
 
@@ -124,6 +125,7 @@ def make_plan(
     for what, value in (("schedule", when), ("timezone", timezone)):
         if not isinstance(value, str):
             raise InvalidInput(f"{what} {value!r} is not a string: write it as '*/5 * * * *' or 'Europe/Berlin'")
+    check_zone(timezone)
     recurrence(when, timezone)
     if missed not in get_args(Missed):
         raise InvalidInput(f"unknown missed {missed!r}; expected one of {', '.join(get_args(Missed))}")
@@ -149,7 +151,7 @@ def seal_record(
     name: str, plan: Plan, payload: Any, max_retries: int, headers: Headers | None, limit: int, timeout_ms: int | None
 ) -> bytes:
     """Return a schedule as it is stored: the envelope of its occurrences, without a slot."""
-    own = {NAME: name, PLAN: _encode(plan).decode()}
+    own = {NAME: exact(name), PLAN: _encode(plan).decode()}
     return encode_envelope(payload, max_retries, None, headers, limit, timeout_ms, own)
 
 

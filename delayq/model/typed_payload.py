@@ -29,8 +29,8 @@ def adapt(handler: Callable[..., Any]) -> Callable[[Any], Any]:
     """Return the function to call with a message: the handler itself, unless an annotation names a payload type.
 
     A handler of ``Message[T]``, or ``Record[T]`` for a topic, gets the message, with a payload of type T; a handler of
-    any other type gets the payload. T is a type that msgspec can check: a dataclass, a Struct, a TypedDict, a
-    NamedTuple, a list or a union of these, ``dict``, ``bytes`` …
+    any other type gets the payload. T is a type that msgspec can check: a dataclass, a Struct, a Pydantic model, a
+    TypedDict, a NamedTuple, a list or a union of these, ``dict``, ``bytes`` …
 
     Raises:
         InvalidInput: the annotation cannot be resolved, or payloads cannot have its type.
@@ -140,15 +140,15 @@ def reader(wanted: Any, who: str = "this is") -> Callable[[Envelope], Any]:
     """
     name = _said(wanted)
     try:
-        decode = msgspec.json.Decoder(wanted).decode
+        decode = msgspec.json.Decoder(wanted, dec_hook=_model).decode
         info = msgspec.inspect.type_info(wanted)
-        known = not isinstance(info, msgspec.inspect.CustomType)
+        known = not isinstance(info, msgspec.inspect.CustomType) or _is_model(info.cls)
     except (TypeError, ValueError, NameError, AttributeError) as error:
         raise InvalidInput(f"{who} {name}, which a payload cannot be: {error}") from error
     if not known:
         raise InvalidInput(
-            f"{who} {name}, which a payload cannot be: annotate it with Message, Record, a dataclass, a msgspec Struct "
-            "or a JSON type"
+            f"{who} {name}, which a payload cannot be: annotate it with Message, Record, a dataclass, a msgspec "
+            "Struct, a Pydantic model or a JSON type"
         )
 
     takes_bytes = _takes_bytes(info)
@@ -158,12 +158,32 @@ def reader(wanted: Any, who: str = "this is") -> Callable[[Envelope], Any]:
             # which msgspec would read as base64
             raise PayloadMismatch("the payload is not bytes: it was sent as JSON")
         try:
-            is_raw = envelope.kind == RAW
-            return msgspec.convert(envelope.body, wanted) if is_raw else decode_json(envelope.body, decode, typed=True)
+            if envelope.kind == RAW:
+                return msgspec.convert(envelope.body, wanted, dec_hook=_model)
+            return decode_json(envelope.body, decode, typed=True)
         except msgspec.ValidationError as error:
             raise PayloadMismatch(f"the payload is not a valid {name}: {error}") from error
 
     return read
+
+
+def _is_model(kind: Any) -> bool:
+    """Whether a type is a Pydantic model. Pydantic itself is not required."""
+    return callable(getattr(kind, "model_validate_json", None))
+
+
+def _model(kind: type[Any], value: Any) -> Any:
+    """Read a Pydantic model; what is wrong is said without the value, as msgspec says it."""
+    if not _is_model(kind) or isinstance(value, bytes):
+        raise TypeError(f"Expected `{kind.__name__}`, got `{type(value).__name__}`")
+    try:
+        return kind.model_validate_json(msgspec.json.encode(value))
+    except ValueError as error:
+        if not hasattr(error, "errors"):
+            raise
+        found = error.errors(include_url=False, include_context=False, include_input=False)
+        said = (f"{each['msg']} ({'.'.join(map(str, each['loc']))})" if each["loc"] else each["msg"] for each in found)
+        raise ValueError("; ".join(said)) from None
 
 
 def _takes_bytes(info: msgspec.inspect.Type) -> bool:

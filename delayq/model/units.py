@@ -39,6 +39,13 @@ def milliseconds(seconds: Seconds, what: str = "delay") -> int:
     return round(ms) if abs(ms - round(ms)) <= max(1e-6, math.ulp(ms)) else math.ceil(ms)
 
 
+def span_ms(seconds: Seconds, what: str) -> int:
+    """Return `seconds` as `milliseconds` does, but 0 for less than a millisecond: for ranges that begin with one."""
+    ms = milliseconds(seconds, what)
+    value = seconds.total_seconds() if isinstance(seconds, dt.timedelta) else seconds
+    return 0 if ms == 1 and value < 0.001 else ms
+
+
 def shown(value: object) -> str:
     """Return a value for an error message, also if it is an integer with too many digits for Python to write."""
     try:
@@ -61,7 +68,7 @@ def lease_ms(lease: Seconds, what: str = "lease") -> int:
     Raises:
         InvalidTime: outside that range.
     """
-    ms = milliseconds(lease, what)
+    ms = span_ms(lease, what)
     if not 1 <= ms <= MAX_LEASE_MS:
         raise InvalidTime(f"{what} {lease!r} is not between 0.001 and {MAX_LEASE_MS // 1000} seconds")
     return ms

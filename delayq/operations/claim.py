@@ -108,6 +108,7 @@ def claim(
     if context.undeclared:
         yield from configure.declare(context)
     shards = yield from context.opened()
+    context.tell_ignored_keys()
     limit = min(limit, context.budget.count(lease))
     awaited = dict(zip(shards, expected, strict=False))  # the number of shards may just have become known
     taken = _Taken(context, make)

@@ -9,7 +9,7 @@ from typing import Any
 from delayq.errors import InvalidInput
 from delayq.model.queue_stats import Counts, QueueStats, Upcoming
 from delayq.model.sample import DAY_MS, HOUR_MS, Sample, parse
-from delayq.model.units import Seconds, from_ms, milliseconds, timestamp_ms
+from delayq.model.units import Seconds, from_ms, milliseconds, span_ms, timestamp_ms
 from delayq.operations.inspect import summed
 from delayq.operations.queue_context import QueueContext
 from delayq.protocol.operation import Operation, unwrap
@@ -43,7 +43,7 @@ def check_buckets(window: Seconds, bucket: Seconds) -> tuple[int, int]:
     Raises:
         InvalidInput: either is out of range, or there are too many.
     """
-    window_ms, bucket_ms = milliseconds(window, "window"), milliseconds(bucket, "bucket")
+    window_ms, bucket_ms = milliseconds(window, "window"), span_ms(bucket, "bucket")
     if bucket_ms < 1:
         raise InvalidInput(f"bucket {bucket!r} is not 0.001 seconds or more")
     count = -(-window_ms // bucket_ms)

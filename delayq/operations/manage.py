@@ -10,7 +10,7 @@ from delayq.errors import InvalidInput, InvalidTime
 from delayq.model.outcome import error_text
 from delayq.model.placement import State, check_state
 from delayq.model.queue_stats import QueueStats
-from delayq.model.units import Seconds, milliseconds, timestamp_ms
+from delayq.model.units import Seconds, milliseconds, span_ms, timestamp_ms
 from delayq.model.validation import check_id
 from delayq.operations import schedule_chain
 from delayq.operations.bulk.redrive import Redrive
@@ -56,7 +56,7 @@ def reschedule(context: QueueContext, message_id: str, delay: Seconds | None, at
 
 def pause(context: QueueContext, seconds: Seconds | None = None) -> Operation[None]:
     """Hand out nothing for some seconds, or until `resume`."""
-    for_ms = None if seconds is None else milliseconds(seconds, "pause")
+    for_ms = None if seconds is None else span_ms(seconds, "pause")
     if for_ms is not None and not 1 <= for_ms <= MAX_PAUSE_MS:
         raise InvalidTime(f"pause {seconds!r} is not between 0.001 seconds and 366 days: None lasts until resume")
     shards = yield from context.opened(create=True)

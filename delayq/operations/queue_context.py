@@ -106,6 +106,7 @@ class QueueContext:
         scan_cursors: the last keys that were checked, for slots and for waiting messages.
         leases_lost: how many leases were found to have ended since the slots of keys were last looked through.
         checks_keys_in_haste: whether the keys with waiting messages are checked without a pause.
+        ignores_keys: whether there is a limit per key that this client does not know how to keep, and has not said so.
         replaced_seen_ms: until when the ends of replaced deliveries were seen, by the scripts' clock.
     """
 
@@ -186,6 +187,19 @@ class QueueContext:
         ):
             if None not in (found, wish) and found != wish:
                 self.tell_difference(name, found, wish)
+        has_limit = stored.concurrency_per_key is not None or "per_key" in self._wishes
+        self.ignores_keys = has_limit and own.concurrency_key is None
+
+    def tell_ignored_keys(self) -> None:
+        """Log once for the process that this client's deliveries are not limited by their keys, if that is so."""
+        if not self.ignores_keys:
+            return
+        self.ignores_keys = False
+        key = (self.shards[0].keys.meta, "concurrency_key")
+        if key not in _told:
+            _told.add(key)
+            remedy = "give this program's queue the concurrency_key= of the others, or remove the limit with configure"
+            log.warning("limit per key ignored", queue=self.name, remedy=remedy)
 
     def tell_difference(self, setting: str, found: object, wish: object) -> None:
         """Log that the stored setting applies, once for all clients of the queue in this process."""

@@ -222,9 +222,11 @@ def unreadable(context: QueueContext) -> Operation[list[str]]:
 def upcoming(context: QueueContext, count: int, name: str | None) -> Operation[list[Slot]]:
     """Return the next `count` slots of one schedule or of all, earliest first."""
     check_limit(count, "n", most=MOST_SLOTS)
+    if name is not None:
+        check_schedule_name(name)
     now, schedules = yield from _list(context)
     if name is not None:
-        schedules = [each for each in schedules if each.name == check_schedule_name(name)]
+        schedules = [each for each in schedules if each.name == name]
         if not schedules:
             raise InvalidInput(f"schedule {name!r} is not in queue {context.name}: add it first")
     heap = [(timestamp_ms(each.next_at), each.name, each.plan) for each in schedules if each.next_at is not None]

@@ -115,7 +115,8 @@ def _note(message: Delivery, outcome: oc.Outcome, reply: Any) -> None:
 
 
 def settle_one(context: QueueContext, message: Delivery, outcome: oc.Outcome) -> Operation[None]:
-    """Settle one delivery; raises StaleReceipt if it is no longer ours."""
+    """Settle one delivery; raises StaleReceipt if it is no longer ours, InvalidInput in a forked process."""
+    message.check_process()
     (ours,) = yield from settle(context, [(message, outcome)])
     if not unwrap(ours):
         raise StaleReceipt(
@@ -124,10 +125,12 @@ def settle_one(context: QueueContext, message: Delivery, outcome: oc.Outcome) ->
 
 
 def ack(context: QueueContext, messages: D | Sequence[D], kind: type[D]) -> Operation[list[bool]]:
-    """Ack messages of a `kind`; False if the receipt was stale."""
+    """Ack messages of a `kind`; False if the receipt was stale; raises InvalidInput in a forked process."""
     batch = [messages] if isinstance(messages, kind) else messages
     if not isinstance(batch, Sequence) or not all(issubclass(each, kind) for each in set(map(type, batch))):
         raise InvalidInput("ack takes messages returned by receive, not their ids")
+    for message in batch:
+        message.check_process()
     results = yield from settle(context, [(message, oc.DONE) for message in batch])
     return [each if isinstance(each, bool) else unwrap(each) for each in results]
 
@@ -206,7 +209,8 @@ def backoff_ms(context: QueueContext, attempt: int, cause: BaseException | None,
 
 
 def extend(context: QueueContext, message: Delivery, seconds: Seconds) -> Operation[None]:
-    """Make the lease end `seconds` from now; raises StaleReceipt."""
+    """Make the lease end `seconds` from now; raises StaleReceipt, or InvalidInput in a forked process."""
+    message.check_process()
     lease, asked = lease_ms(seconds), lease_now()
     until_ms = yield from execute(context.shard(message.id).extend(message.id, message.receipt, lease))
     if not until_ms:

@@ -28,8 +28,8 @@ class Script:
         preludes = [folder / "prelude.lua"]
         if "/" in name:
             preludes.append(folder / name.partition("/")[0] / "prelude.lua")
-        paragraphs = [paragraph for prelude in preludes for paragraph in prelude.read_text().split("\n\n")]
-        text = (folder / f"{name}.lua").read_text()
+        paragraphs = [paragraph for prelude in preludes for paragraph in prelude.read_text("utf-8").split("\n\n")]
+        text = (folder / f"{name}.lua").read_text("utf-8")
         self.text = _with_needed(paragraphs, _probed(paragraphs, text))
         self.sha = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 

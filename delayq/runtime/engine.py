@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from delayq.errors import DelayqError, ServerError
+from delayq.errors import DelayqError, LoginRefused, ServerError
 from delayq.log import log, log_of
 from delayq.model import consumer_info
 from delayq.model import outcome as oc
@@ -179,6 +179,11 @@ class ConsumerEngine(Generic[D]):
             self.shutdown.is_requested = not (settled or claimed)
         elif not self.has_unsettled and self._next_sleep is not None and (self._exhausted or not limit):
             yield from self._sleep(self._next_sleep, has_room=limit > 0)
+
+    @property
+    def is_burst(self) -> bool:
+        """Whether it stops when nothing is due."""
+        return self._share.is_burst
 
     @property
     def has_unsettled(self) -> bool:
@@ -385,6 +390,8 @@ class ConsumerEngine(Generic[D]):
 
     def _refuse(self, message: D, outcome: oc.Outcome, error: DelayqError, is_alone: bool) -> None:
         """Let a refused outcome wait for its next try, fail, or leave the delivery to the end of its lease."""
+        if self.is_burst and isinstance(error, LoginRefused):
+            self._trouble = error
         instead = self._refused.add(message, outcome, error, is_alone)
         if isinstance(instead, oc.Failed):
             self.unsettled.append((message, instead))

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from delayq.errors import InvalidInput
 from delayq.log import log
 from delayq.model.units import Seconds, milliseconds
+from delayq.model.validation import check_group_name
 from delayq.runtime.hooks import Hooks, call
 from delayq.transport import trampoline
 
@@ -56,7 +57,7 @@ class Lifecycle:
 
     def __init__(self, name: str | None, concurrency: int, shutdown_timeout: Seconds, hooks: Hooks) -> None:
         # A topic's group drops consumers with names of this form that were killed: see `topics.settle.NAMELESS`.
-        self.name = name or consumer_name(secrets.token_hex(3))
+        self.name = consumer_name(secrets.token_hex(3)) if name is None else check_group_name(name, "consumer name")
         self._concurrency = concurrency
         self._hooks = hooks
         self._grace = milliseconds(shutdown_timeout, "shutdown_timeout") / 1000

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import secrets
-import socket
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -14,10 +12,13 @@ from typing import Any, Protocol
 from delayq.errors import InvalidInput
 from delayq.log import log
 from delayq.model.units import Seconds, milliseconds
+from delayq.model.validation import check_group_name
 from delayq.runtime.ended_async import Ended, caught
 from delayq.runtime.hooks import Hooks, call_async
+from delayq.runtime.lifecycle import consumer_name
 from delayq.runtime.signals_async import watched
 from delayq.transport import trampoline
+from delayq.transport.loop_bound import LoopBound
 
 
 class ConsumerRun(Protocol):
@@ -39,7 +40,7 @@ class ConsumerRun(Protocol):
     def runs(self, task: asyncio.Task[Any] | None) -> bool: ...
 
 
-class Lifecycle:
+class Lifecycle(LoopBound):
     """What consumers have in common; each class makes its own runs.
 
     Args:
@@ -48,15 +49,22 @@ class Lifecycle:
     """
 
     def __init__(self, name: str | None, concurrency: int, shutdown_timeout: Seconds, hooks: Hooks) -> None:
-        self.name = name or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
+        self.name = consumer_name(secrets.token_hex(3)) if name is None else check_group_name(name, "consumer name")
         self._concurrency = concurrency
         self._hooks = hooks
         self._grace = milliseconds(shutdown_timeout, "shutdown_timeout") / 1000
-        self._current: ConsumerRun | None = None
         self._this_grace: float | None = None  # of `stop`, for the current run
-        self._task: asyncio.Task[Ended] | None = None
+        self.forget()
         self._handled = self._failed = 0  # in earlier runs
         self.abandoned = 0
+
+    def __repr__(self) -> str:
+        return f"consumer {self.name}"
+
+    def forget(self) -> None:
+        """Drop what belongs to its event loop."""
+        self._current: ConsumerRun | None = None
+        self._task: asyncio.Task[Ended] | None = None
 
     @property
     def handled(self) -> int:
@@ -114,7 +122,10 @@ class Lifecycle:
 
         Raises:
             DelayqError: the error that ended the task of `start` before.
+            InvalidInput: it runs on another event loop.
         """
+        if self._current is not None:
+            self.enter()
         run, task = self._current, self._task
         if run is not None:
             self._this_grace = None if timeout is None else milliseconds(timeout, "timeout") / 1000
@@ -122,7 +133,8 @@ class Lifecycle:
             if run.runs(asyncio.current_task()):
                 return
         if task is not None:
-            await asyncio.wait({task})
+            if not task.done():
+                await asyncio.wait({task})
             self._task = None
             if not task.cancelled():
                 task.result().result()
@@ -138,15 +150,19 @@ class Lifecycle:
 
     def _check_idle(self) -> None:
         if self._current is not None:
+            self.enter()
+        if self._current is not None:
             raise InvalidInput(f"consumer {self.name} is already running: stop it first, or make another one")
 
     async def _connect(self, run: ConsumerRun) -> None:
+        self.enter()
         self._current, self._this_grace = run, None
         try:
             await run.connect()
             await trampoline.run_async(self._hooks.starting(self), call_async)
         except BaseException:
             self._current = None
+            self._loop = None
             raise
 
     async def _run(self, run: ConsumerRun) -> int:
@@ -183,6 +199,7 @@ class Lifecycle:
         finally:
             self._handled, self._failed, self.abandoned = self.handled, self.failed, run.abandoned
             self._current = None
+            self._loop = None
             log.info("consumer stopped", **self._labels, handled=run.handled)
 
     def _tell(self, ended: asyncio.Task[Ended]) -> None:

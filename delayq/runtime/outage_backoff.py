@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from delayq.errors import ServerError, ServerNotReady, ServerUnreachable, StoreError
+from delayq.errors import LoginRefused, ServerError, ServerNotReady, ServerUnreachable, StoreError
 from delayq.log import log
 from delayq.model.interval import Interval
 from delayq.runtime.effects import CloseListeners, Effects, Sleep
@@ -63,15 +63,20 @@ class OutageBackoff:
         self.is_away = self._is_told = False
         self._pause = FIRST_PAUSE
 
-    def ride_out(self, step: Effects[None], on_outage: Callable[[], None]) -> Effects[None]:
+    def ride_out(
+        self, step: Effects[None], on_outage: Callable[[], None], heeds_refusals: bool = False
+    ) -> Effects[None]:
         """Take a step; if the server is unavailable or refuses it, wait instead of raising.
 
         Args:
             on_outage: called after a step has failed and the wait is over.
+            heeds_refusals: raise LoginRefused: nobody may be there to grant the right that is missing.
         """
         try:
             yield from step
         except (ServerError, StoreError) as error:
+            if heeds_refusals and isinstance(error, LoginRefused):
+                raise
             yield Sleep(self.lost(error))
             on_outage()
             yield CloseListeners()

@@ -150,10 +150,14 @@ class Receiver(Generic[D]):
         self._executor = executor
         self._make_message = make_message
         self._upkeep = Upkeep(context)
+        self._closings = 0
+        self._forget()
+        executor.belongings.append(self._forget)
+
+    def _forget(self) -> None:
         self._idle: list[ReceiveWait] = []  # not in use
         self._running: dict[asyncio.Event, ReceiveWait] = {}  # of calls that have not returned, by their ends
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._closings = 0
 
     async def receive(self, limit: int, lease_ms: int, seconds: float) -> list[D]:
         """Take up to `limit` messages under a lease; wait for the first one for up to `seconds`.
@@ -163,6 +167,7 @@ class Receiver(Generic[D]):
         Raises:
             ServerUnreachable: the queue was closed meanwhile.
         """
+        self._executor.enter()
         if len(self._context.shards) == 1:
             return await self._receive(limit, lease_ms, seconds)
         with impatient(True):
@@ -203,7 +208,7 @@ class Receiver(Generic[D]):
                 await asyncio.shield(self._kept(self._release(messages)))
                 raise
             finally:
-                del self._running[ended]
+                self._running.pop(ended, None)
                 ended.set()
         raise closed(self._context)
 
@@ -212,6 +217,7 @@ class Receiver(Generic[D]):
 
         The calls have a second to return, so that their last commands do not reconnect after the close.
         """
+        self._executor.enter()
         self._closings += 1
         for each in self._running.values():
             each.interrupt()
@@ -268,10 +274,15 @@ class TopicWaits:
     def __init__(self, context: TopicContext, executor: Executor) -> None:
         self._context = context
         self._executor = executor
+        self._forget()
+        executor.belongings.append(self._forget)
+
+    def _forget(self) -> None:
         self._idle: list[TopicWait] = []  # not in use
 
     async def wait(self, lasts: Sequence[str], seconds: float) -> None:
         """Return when there may be a record after one of `lasts`, after `seconds` at the latest."""
+        self._executor.enter()
         idle = self._idle
         wait = idle.pop() if idle else TopicWait(self._context, self._executor)
         try:
@@ -284,6 +295,7 @@ class TopicWaits:
 
     async def close(self) -> None:
         """Close the blocked connections."""
+        self._executor.enter()
         waits, self._idle = self._idle, []
         for wait in waits:
             await wait.close()

@@ -18,7 +18,8 @@ class SendCoalescer:
     """Sends messages of many tasks, one batch at a time.
 
     A task that finds no other sending sends at once. The others wait and are sent together, from a separate task, so
-    that a waiting task can be cancelled without affecting the others.
+    that a waiting task can be cancelled without affecting the others. All tasks are of one event loop: the queue checks
+    that. One that was closed in the middle is forgotten.
 
     Args:
         send: sends messages that may be sent twice; for each, returns its result or the error with which the server
@@ -27,14 +28,22 @@ class SendCoalescer:
 
     def __init__(self, send: Callable[[Sequence[EncodedMessage]], Awaitable[Results]]) -> None:
         self._send = send
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._forget()
+
+    def _forget(self) -> None:
         self._is_busy = False
         self._waiting: list[tuple[EncodedMessage, asyncio.Future[SentMessage]]] = []
         self._task: asyncio.Task[None] | None = None
 
     async def send(self, encoded: EncodedMessage) -> SentMessage:
         """Send one message, with those that others send now; raise the error with which the server refused it."""
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            self._forget()
+            self._loop = loop
         if self._is_busy:
-            future: asyncio.Future[SentMessage] = asyncio.get_running_loop().create_future()
+            future: asyncio.Future[SentMessage] = loop.create_future()
             self._waiting.append((encoded, future))
             return await future
         self._is_busy = True
@@ -45,7 +54,7 @@ class SendCoalescer:
 
     async def close(self) -> None:
         """Wait until all given messages are sent."""
-        if self._task is not None:
+        if self._task is not None and self._loop is asyncio.get_running_loop():
             await asyncio.wait({self._task})
 
     def _pass_on(self) -> None:

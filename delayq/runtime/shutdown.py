@@ -67,6 +67,8 @@ class Running(Protocol):
 
     @property
     def unfinished(self) -> int: ...
+    @property
+    def is_burst(self) -> bool: ...
     def on_outage(self) -> None: ...
 
 
@@ -102,7 +104,7 @@ def run(
     shutdown, ended_by = engine.shutdown, None
     try:
         while not shutdown.is_requested:
-            yield from engine.outage.ride_out(turn(), engine.on_outage)
+            yield from engine.outage.ride_out(turn(), engine.on_outage, engine.is_burst)
     except GeneratorExit:
         raise
     except BaseException as error:  # noqa: BLE001  # raised below

@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 
-from delayq.errors import DelayqError, ServerNotReady
+from delayq.errors import DelayqError, LoginRefused, ServerNotReady
 from delayq.log import log
 from delayq.model import outcome as oc
 from delayq.model.interval import FALLBACK_MS, Interval
@@ -68,7 +68,7 @@ class TopicEngine:
         self._leases = leases
         self.pool = pool
         self._keeper = keeper
-        self._burst = burst
+        self.is_burst = burst
         self._most = most
         self._places: dict[int, str] = {}  # shards where records that others hold are still to be searched
         self._reclaiming = Interval(member.ack_timeout / 2)
@@ -120,7 +120,7 @@ class TopicEngine:
         if self._most is not None and self.handled >= self._most:
             self.shutdown.is_requested = True
         elif not (is_busy or (handed and (handed.records or handed.more))):
-            if self._burst and room and not (self._owed or self.unfinished) and self._leases.left() != 0:
+            if self.is_burst and room and not (self._owed or self.unfinished) and self._leases.left() != 0:
                 self.shutdown.is_requested = True
             else:
                 yield from self._sleep(handed.lasts if handed else None, room)
@@ -141,7 +141,7 @@ class TopicEngine:
     @property
     def _takes_more(self) -> bool:
         """Whether more records may wait; a burst leaves those that wait for their backoff behind."""
-        return self._leases.waiting < MOST_WAITING or (self._burst and self._leases.left() != 0)
+        return self._leases.waiting < MOST_WAITING or (self.is_burst and self._leases.left() != 0)
 
     @property
     def _looks_back(self) -> bool:
@@ -324,6 +324,8 @@ class TopicEngine:
             self.unsettled.append((record, outcome))
             self._trouble = error
             return
+        if self.is_burst and isinstance(error, LoginRefused):
+            self._trouble = error
         instead = self._refused.add(record, outcome, error)
         if isinstance(instead, oc.Failed):
             self.unsettled.append((record, instead))

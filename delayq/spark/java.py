@@ -60,7 +60,9 @@ def ask(program: str | Path) -> Java:
     """Ask a program, which should be a Java, for its version and folder."""
     command = [program, "-XshowSettings:properties", "-version"]
     try:
-        output = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stderr
+        output = subprocess.run(
+            command, capture_output=True, timeout=60, check=True, encoding="utf-8", errors="replace"
+        ).stderr
     except (OSError, subprocess.SubprocessError):
         return Java(0, None)
     version = re.search(r'version "(?:1\.)?(\d+)', output)
@@ -141,7 +143,7 @@ def _put(path: Path, text: str) -> None:
     if not path.exists():
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent)
-        with os.fdopen(handle, "w") as file:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
         Path(name).chmod(0o700)
         Path(name).replace(path)

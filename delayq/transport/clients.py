@@ -195,10 +195,18 @@ def lacks_handshake(error: Exception) -> bool:
     return "handshake operation timed out" in f"{error} {error.__context__}"
 
 
+def unanswered(sentinels: Sequence[Any]) -> RedisConnectionError:
+    """Return the error for sentinels of which none can be reached."""
+    options = (each.connection_pool.connection_kwargs for each in sentinels)
+    found = (f"{each['host']}:{each['port']}" for each in options)
+    return RedisConnectionError(f"none of the sentinels answers: {', '.join(found)}")
+
+
 class _Sentinels(Sentinel):
     """Like redis-py's, but reports sentinels that refuse us instead of treating them as unavailable.
 
-    After a refusal the next sentinel is asked; if none answers, the refusal is raised.
+    After a refusal the next sentinel is asked; if none answers, the refusal is raised. The error names sentinels of
+    which none can be reached.
     """
 
     def discover_master(self, service_name: str) -> Address:
@@ -207,6 +215,7 @@ class _Sentinels(Sentinel):
         Raises:
             redis.exceptions.AuthenticationError, redis.exceptions.NoPermissionError: no sentinel lets us ask.
             redis.sentinel.MasterNotFoundError: no answering sentinel knows an available master.
+            redis.exceptions.ConnectionError: no sentinel answers.
         """
         refusal, answered = None, False
         for sentinel in self.sentinels:
@@ -226,6 +235,8 @@ class _Sentinels(Sentinel):
                     return state["ip"], state["port"]
         if refusal is not None and not answered:
             raise refusal
+        if not answered:
+            raise unanswered(self.sentinels)
         raise MasterNotFoundError(f"No master found for {service_name!r}")
 
 

@@ -9,13 +9,13 @@ from typing import Any, TypeAlias, TypeVar
 from redis import asyncio as redis
 from redis.asyncio.cluster import ClusterNode, RedisCluster
 from redis.asyncio.retry import Retry
-from redis.asyncio.sentinel import Sentinel
+from redis.asyncio.sentinel import MasterNotFoundError, Sentinel
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from delayq.errors import DelayqError, ServerNotReady, ServerUnreachable
 from delayq.transport import redis_py
-from delayq.transport.clients import DEFAULTS, KEEPALIVE
+from delayq.transport.clients import DEFAULTS, KEEPALIVE, unanswered
 from delayq.transport.pool_async import Pool, SentinelPool, guard, guard_cluster
 from delayq.transport.retry_async import retry
 from delayq.transport.server_check import ServerInfo, inspecting, judge
@@ -47,11 +47,24 @@ def sentinel(
     options = DEFAULTS | KEEPALIVE | settings | {"ssl": tls}
     # A dead sentinel would delay every new connection; without a retry, the next one is asked at once.
     own = {name: value for name, value in options.items() if name not in {"db", "username", "password"}}
-    sentinels = Sentinel(addresses, sentinel_kwargs=own | login | {"retry": Retry(NoBackoff(), 0)})
+    kind: type[Sentinel] = _Sentinels
+    sentinels = kind(addresses, sentinel_kwargs=own | login | {"retry": Retry(NoBackoff(), 0)})
     for each in sentinels.sentinels:
         guard(each)
     client: redis.Redis = sentinels.master_for(service, connection_pool_class=SentinelPool, retry=retry(), **options)
     return client
+
+
+class _Sentinels(Sentinel):
+    """Like redis-py's, but names the sentinels if none can be reached."""
+
+    async def discover_master(self, service_name: str) -> Any:
+        try:
+            return await super().discover_master(service_name)
+        except MasterNotFoundError as error:
+            if all(f"{each} - " in str(error) for each in self.sentinels):
+                raise unanswered(self.sentinels) from None
+            raise
 
 
 def cluster(addresses: Sequence[Address], settings: dict[str, Any], tls: bool = False) -> RedisCluster:

@@ -12,13 +12,14 @@ from redis.asyncio.cluster import RedisCluster
 from redis.client import NEVER_DECODE
 from redis.exceptions import ReadOnlyError, RedisClusterException, RedisError, ResponseError
 
-from delayq.errors import InvalidInput, ServerUnreachable
+from delayq.errors import ServerUnreachable
 from delayq.model.text import printable_id
 from delayq.protocol.command import Command
 from delayq.protocol.operation import Operation, Program, Work
 from delayq.transport import clients_async, trampoline
 from delayq.transport.clients import REPEATS
 from delayq.transport.cluster_async import Cluster
+from delayq.transport.loop_bound import LoopBound
 from delayq.transport.script_cache import ScriptCache, missing_scripts
 from delayq.transport.server_check import translate
 
@@ -28,7 +29,7 @@ Client: TypeAlias = clients_async.Client
 MOST_TRIPS = 32  # at once: a thousand tasks share this many connections
 
 
-class Executor:
+class Executor(LoopBound):
     """Runs operations on a client, which it creates when first needed. It belongs to one event loop until closed.
 
     Args:
@@ -39,20 +40,29 @@ class Executor:
     def __init__(self, connect: Callable[[], Client], shared: bool = False) -> None:
         self._connect = connect
         self._shared = shared
+        self.belongings: list[Callable[[], None]] = []  # forget what else belongs to its event loop
+        self._forget()
+
+    def __repr__(self) -> str:
+        return "the queue or topic"
+
+    def forget(self) -> None:
+        """Drop what belongs to its event loop."""
+        for forget in self.belongings:
+            forget()
         self._forget()
 
     def _forget(self) -> None:
         self._client: Client | None = None
         self._cluster: Cluster | None = None
         self._script_cache = ScriptCache()
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = asyncio.Lock()
         self._trips = asyncio.Semaphore(MOST_TRIPS)
 
     @property
     def is_open(self) -> bool:
-        """Whether there is an open client."""
-        return self._client is not None
+        """Whether there is an open client, on this event loop."""
+        return self._client is not None and self._loop is asyncio.get_running_loop()
 
     async def connected(self) -> Client:
         """Return the client, connected and its server checked.
@@ -61,14 +71,10 @@ class Executor:
             InvalidInput: it is in use on another event loop.
             ServerTooOld, LoginRefused, ServerUnreachable
         """
-        loop = asyncio.get_running_loop()
-        if self._client is not None and self._loop is loop:
+        self.enter()
+        if self._client is not None:
             return self._client
-        if self._loop is not None and self._loop is not loop:
-            if not self._loop.is_closed():
-                raise InvalidInput("the queue is in use on another event loop: close it there, or make one for each")
-            self._forget()  # as after asyncio.run, whose loop has closed its sockets
-        self._loop, lock, asked = loop, self._lock, times_cancelled()
+        lock, asked = self._lock, times_cancelled()
         async with lock:
             if self._client is None:
                 client = self._connect()
@@ -90,8 +96,10 @@ class Executor:
 
     async def close(self) -> None:
         """Close the client unless it is shared; the next call creates a new one."""
+        self.enter()
         client, cluster = self._client, self._cluster
         self._forget()
+        self._loop = None
         if cluster is not None:
             await cluster.close()
         if client is not None:

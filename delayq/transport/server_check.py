@@ -25,6 +25,7 @@ from delayq.errors import (
     ServerUnreachable,
 )
 from delayq.log import server_log
+from delayq.model.text import printable
 from delayq.transport.clients import lacks_handshake
 
 Client: TypeAlias = "redis.Redis | RedisCluster"
@@ -172,6 +173,7 @@ def translate(error: Exception, address: str = "", key: str = "") -> DelayqError
             return translate(why, address)
     _forget_arguments(error)
     kind, text, remedy = _meaning(error)
+    text = printable(text if len(text) <= MOST_CHARS else f"{text[:MOST_CHARS]}…")  # it may name what others have named
     if kind.code is not None:
         return kind(text)
     if kind is KeyOverwritten and key:
@@ -179,6 +181,8 @@ def translate(error: Exception, address: str = "", key: str = "") -> DelayqError
     where = f"{address}: " if address not in text else ""
     return kind(f"{where}{text.rstrip('.')}{'; ' if remedy else ''}{remedy}")
 
+
+MOST_CHARS = 1000  # of a server's own text
 
 _WAIT = "try again later"
 _LOGIN = "check the user, the password, and the user's rights in the server's ACL"
@@ -197,6 +201,7 @@ _BY_TEXT: dict[str, tuple[type[DelayqError], str]] = {
     ),
     "Too many connections": (ServerError, _POOL),  # a plain ConnectionError in redis-py 5
 }
+_CLOSED = f"{_CONNECT}: a port that expects TLS needs rediss://"
 _NO_TLS = "it accepts connections, but does not answer TLS: use redis:// for a port without TLS, or the port for TLS"
 
 _HIDDEN = (exceptions.RedisClusterException, exceptions.NoPermissionError)
@@ -291,6 +296,8 @@ def _known(error: Exception, text: str) -> tuple[type[DelayqError], str] | None:
             return known
     if lacks_handshake(error) or "WRONG_VERSION_NUMBER" in text:
         return ServerUnreachable, _NO_TLS
+    if "Connection closed by server" in text or "Connection reset by peer" in text:
+        return ServerUnreachable, _CLOSED
     return next(((kind, remedy) for cls, kind, remedy in _BY_CLASS if isinstance(error, cls)), None)
 
 

@@ -6,6 +6,8 @@
     unix://[[user]:password@]/path/of/socket
     embedded:///path/of/folder                                             see `delayq.transport.embedded`
 
+valkey and valkeys may stand for redis and rediss, also before +sentinel and +cluster, and redis+socket for unix.
+
 Settings follow a ``?``, as in ``?socket_timeout=5&client_name=billing``: those of `SETTINGS`, times in seconds.
 Percent-encode ``/ ? # @ : & = %`` in a user name, a password or a setting. Put an IPv6 address in brackets.
 """
@@ -88,8 +90,11 @@ def redact(url: str) -> str:
 
 
 def _scheme(match: re.Match[str]) -> str:
-    """Return the scheme, whose case does not matter (RFC 3986, section 3.1); empty if there is none."""
-    return (match["scheme"] or "").lower()
+    """Return the scheme as delayq writes it, empty if there is none. Case does not matter (RFC 3986, section 3.1)."""
+    written = (match["scheme"] or "").lower()
+    if written in {"redis+socket", "redis+unix", "valkey+socket", "valkey+unix"}:
+        return "unix"
+    return re.sub("^valkey(s?)(?![^+])", r"redis\1", written)
 
 
 def _redact_login(login: str) -> str:
@@ -183,6 +188,8 @@ _FILE = _Setting(lambda text: str(Path(text).resolve(strict=True)), "a path that
 _SECONDS = _number(0.001, 86_400)
 _SWITCH = _one_of({"true": True, "false": False})
 
+_CERT_REQS = {each: each for each in ("required", "optional", "none")}
+
 _COMMON = {
     "username": _NAMED,
     "password": _SECRET,
@@ -200,7 +207,11 @@ _TLS = {
     "ssl_certfile": _FILE,
     "ssl_keyfile": _FILE,
     "ssl_password": _SECRET,
-    "ssl_cert_reqs": _one_of({"required": "required", "optional": "optional", "none": "none"}),
+    "ssl_cert_reqs": _Setting(
+        lambda text: _CERT_REQS[text.lower().removeprefix("cert_")],  # CERT_NONE, as in Python's ssl and in Celery
+        " or ".join(_CERT_REQS),
+        re.compile(rf"(?:cert_)?(?:{'|'.join(_CERT_REQS)})", re.IGNORECASE),
+    ),
     "ssl_check_hostname": _SWITCH,
 }
 SETTINGS = _COMMON | _TCP | _SINGLE | _SENTINEL | _TLS

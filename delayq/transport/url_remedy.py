@@ -22,7 +22,7 @@ def remedy(text: str) -> str | None:
 
 
 _TLS = re.compile(
-    r"\b(?:ssl|tls)[\"']?\s*[=:]\s*true\b|:6380\b|--tls\b|\brediss\b|^(?:valkeys|[a-z+.-]*(?:tls|ssl))://",
+    r"\b(?:ssl|tls)[\"']?\s*[=:]\s*true\b|:6380\b|--tls\b|\brediss\b|^[a-z+.-]*(?:tls|ssl)://",
     re.IGNORECASE,
 )
 _NAMES = "server|endpoint|hosts?|hostname|user|username|password|passwd|pwd|auth|(?:access|primary)_?key|ssl|tls"
@@ -65,7 +65,7 @@ _KINDS = [
         ),
         (r"^[a-z+.-]+(?:unix|socket)://|^socket://", "has an unknown scheme: write unix:///path/of/socket"),
         (
-            r"^(?:valkeys?|keydb|tcp|tls|ssl|redis[+.-](?:tls|ssl|tcp))://",
+            r"^(?:keydb|tcp|tls|ssl|redis[+.-](?:tls|ssl|tcp))://",
             "has an unknown scheme: write {form}, or without a password redis://host:6379",
         ),
         (

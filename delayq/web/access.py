@@ -118,7 +118,8 @@ class AccessRouter(Router):
     def _ask_for_login(self, request: Request) -> Response:
         if self._rules.login is None or callable(self._rules.login):
             return error_pages.page(request, 403, "You have no access to this dashboard.")
-        if is_api(request):
+        is_scrape = getattr(request.scope["route"], "name", "") == "metrics"
+        if is_api(request) or is_scrape:  # a program cannot use the form
             scheme, kind = (
                 ("Basic", "a name and a password") if self._rules.login.asks_name else ("Bearer", "the token")
             )

@@ -123,7 +123,7 @@ class Users:
     def read(cls, path: Path) -> Self:
         """Read a users file."""
         try:
-            return cls(path.read_text().splitlines())
+            return cls(path.read_text("utf-8-sig").splitlines())
         except (OSError, UnicodeError) as error:
             raise InvalidInput(f"the users file {path} cannot be read: {error}") from error
 

@@ -196,6 +196,8 @@ def test_loaded_schedules_are_those_of_the_file(invoke: Invoke, tmp_path: Path, 
     assert invoke("cron", "list", "cron", "--json").stdout == before
     assert invoke("cron", "load", "cron", "jobs.toml").stdout.splitlines() == expected
     assert invoke("cron", "load", "cron", "jobs.toml").stdout == "cron already matches jobs.toml: nothing changed\n"
+    (tmp_path / "jobs.toml").write_text(JOBS, "utf-8-sig")  # as Windows Notepad and PowerShell write it
+    assert invoke("cron", "load", "cron", "jobs.toml").stdout == "cron already matches jobs.toml: nothing changed\n"
     with Queue("cron", url=server.url) as queue:
         nightly, report = queue.schedules.list()
         assert (nightly.name, nightly.when, nightly.payload) == ("nightly", "0 3 * * *", {"full": True})

@@ -50,6 +50,9 @@ TIMES: dict[str, tuple[Call, str]] = {
     "upcoming-window": (lambda q: q.upcoming(-1), "window -1 is not 0 or more seconds"),
     "upcoming-bucket": (lambda q: q.upcoming(60, math.nan), "bucket nan is not 0 or more seconds"),
     "receive-lease": (lambda q: q.receive(lease=0), "lease 0 is not between 0.001 and 86400 seconds"),
+    "receive-short-lease": (lambda q: q.receive(lease=0.0004), "lease 0.0004 is not between 0.001 and 86400 seconds"),
+    "short-timeout": (lambda q: q.send("x", timeout=0.0009), "timeout 0.0009 is not between 0.001 and 86400 seconds"),
+    "short-pause": (lambda q: q.pause(0.0004), "pause 0.0004 is not between 0.001 seconds and 366 days"),
     "receive-wait": (lambda q: q.receive(wait=-1), "wait -1 is not 0 or more seconds"),
 }
 NAMES: dict[str, tuple[Call, str]] = {
@@ -179,6 +182,7 @@ OTHERS: dict[str, tuple[Call, type[errors.InvalidInput], str]] = {
     ),
     "upcoming-no-window": (lambda q: q.upcoming(0), errors.InvalidInput, "makes 0 buckets, not 1 to 500"),
     "upcoming-no-bucket": (lambda q: q.upcoming(60, 0), errors.InvalidInput, "bucket 0 is not 0.001 seconds or more"),
+    "upcoming-short-bucket": (lambda q: q.upcoming(60, 0.0004), errors.InvalidInput, "bucket 0.0004 is not 0.001"),
     "upcoming-buckets": (lambda q: q.upcoming(501, 1), errors.InvalidInput, "makes 501 buckets, not 1 to 500"),
 }
 CALLS = {

@@ -10,6 +10,7 @@ import redis
 
 from delayq import Message, Outgoing, Queue, Reject
 from delayq.errors import DuplicateMessage, InvalidInput, StaleReceipt
+from delayq.operations import queue_context
 from tests.contract.conftest import Drain, Make, Now, examine, intercept
 
 META = "delayq:{jobs}:meta"
@@ -388,3 +389,21 @@ def test_debounced_message_waits_for_its_due_time_and_for_the_delivery_it_replac
     with pytest.raises(StaleReceipt):
         message.ack()
     assert [each.payload for each in queue.receive()] == ["new"]
+
+
+@pytest.mark.parametrize("stored", [True, False], ids=["configured", "constructor"])
+def test_client_without_a_key_function_says_once_that_it_ignores_the_limit(
+    make: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, stored: bool
+):
+    monkeypatch.setattr(queue_context, "_told", set())
+    if stored:
+        make(shards=1).configure(concurrency_per_key=1)
+    queue = make(shards=1) if stored else make(shards=1, concurrency_per_key=1)
+    queue.send("x")
+    assert "limit per key ignored" not in caplog.text  # a program that only sends needs no key
+    for _ in range(2):
+        queue.receive()
+    assert caplog.text.count("limit per key ignored") == 1
+    make("known", shards=1, concurrency_per_key=1, concurrency_key=lambda _: "a").receive()
+    make("unlimited", shards=1).receive()
+    assert caplog.text.count("limit per key ignored") == 1

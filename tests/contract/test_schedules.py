@@ -6,6 +6,7 @@ import datetime as dt
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import markupsafe
 import pytest
 import redis
 
@@ -13,7 +14,7 @@ from delayq import Message, Queue
 from delayq.errors import DelayqError, InvalidInput, ServerUnreachable
 from delayq.operations import schedule_chain
 from delayq.operations.upkeep import Upkeep
-from tests.contract.conftest import Calls, Drain, Now, examine, intercept
+from tests.contract.conftest import Calls, Drain, Make, Now, examine, intercept
 from tests.harness.foreign_headers import NAME, PLAN, SLOT, write
 
 MINUTE = 60.0
@@ -657,3 +658,14 @@ def test_schedule_with_an_overwritten_slot_can_be_paused_and_removed(queue: Queu
     client.zadd(queue._context.shards[0].keys.armed, {"tick": score})
     assert queue.schedules.remove("tick")
     assert queue.schedules.list() == []
+
+
+@pytest.mark.same_on_all_servers
+def test_texts_of_a_subclass_are_taken_as_text(make: Make):
+    text = markupsafe.Markup
+    queue = make(text("jobs"))
+    queue.schedules.add(text("tick"), text("*/5 * * * *"), text("x"), timezone=text("Europe/Berlin"))
+    queue.schedules.run_now(text("tick"))
+    queue.send(text("y"), id=text("a"), on_conflict=text("error"))  # type: ignore[arg-type]
+    assert {message.payload for message in queue.receive()} == {"x", "y"}
+    assert queue.get(text("a")) == queue.get("a")

@@ -286,7 +286,7 @@ def test_consumer_reports_a_missing_right_and_continues_once_it_is_granted(
         root.send("x")
     with as_user(any_server, "consumer", **options) as mine, capture_logs() as lines:
         consumer = Consumer(mine, lambda _: None)
-        thread = threading.Thread(target=consumer.drain, daemon=True)
+        thread = threading.Thread(target=consumer.run, kwargs={"max_messages": 1}, daemon=True)
         thread.start()
         assert eventually(lambda: any("redis refused" in line["event"] for line in lines))
         grant(any_server, "consumer", *rights)
@@ -298,6 +298,28 @@ def test_consumer_reports_a_missing_right_and_continues_once_it_is_granted(
         "redis accepts again",
     ]
     assert "grant this user" in told[0]["error"]
+
+
+@pytest.mark.parametrize(
+    "right",
+    [
+        pytest.param(each, marks=() if each in ("+zrem", "+zscore") else pytest.mark.full)
+        for each in LINES["consumer"]
+        if each.startswith("+") and "|" not in each
+    ],
+)
+def test_drain_ends_with_the_error_if_a_right_is_missing(right: str, server: RedisServer) -> None:
+    grant(server, "consumer", f"-{right[1:]}")
+    with as_root(server) as root:
+        root.send("x")
+        with as_user(server, "consumer") as mine:
+            try:
+                Consumer(mine, lambda _: None, shutdown_timeout=0.1).drain()
+            except LoginRefused as error:
+                told = str(error)
+            else:
+                told = ""
+        assert "grant this user" in told or root.stats().acked == 1  # some rights are not needed here
 
 
 def is_whole(root: Queue) -> bool:

@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 import pytest
 
-from delayq import NewRecord, Topic
+from delayq import NewRecord, Topic, TopicConsumer
 from delayq.errors import LoginRefused
 from delayq.model.outcome import Failed
 from delayq.operations.topics import group_read, settle, upkeep
@@ -248,3 +248,17 @@ def test_shards_need_the_additional_key_pattern(any_server: RedisServer) -> None
             mine.publish_many(records)
         grant(any_server, "publisher", [*LINES["publisher"], ON_OCCASION["a topic with shards"]])
         assert len(mine.publish_many(records)) == 8
+
+
+@pytest.mark.parametrize("right", ["xack", "xreadgroup", "xpending"])
+def test_drain_of_a_group_ends_with_the_error_if_a_right_is_missing(right: str, redis_server: RedisServer) -> None:
+    grant(redis_server, "member", [*LINES["member"], f"-{right}"])
+    with (
+        Topic("orders", url=redis_server.url) as root,
+        Topic("orders", url=f"unix://member:secret@{redis_server.socket}") as mine,
+    ):
+        root.group("all", start="0")
+        root.publish("x")
+        consumer = TopicConsumer(mine.group("all", create=False), lambda _: None, shutdown_timeout=0.1)
+        with pytest.raises(LoginRefused, match="grant this user"):
+            consumer.drain()

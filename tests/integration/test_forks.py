@@ -168,3 +168,87 @@ def test_process_forked_by_a_handler_ends_with_the_handler_and_handles_nothing(
         "raise": ["ValueError: of the child"],
         "await": ["cannot await"],
     }.get(how, [])
+
+
+WAYS = ["ack", "nack", "extend", "release", "reject", "ack then", "queue.ack", "queue.ack of many", "reject later"]
+
+SETTLING = """
+import asyncio, contextlib, multiprocessing, os, sys, threading
+import delayq
+from delayq import Outgoing, aio
+from delayq.errors import InvalidInput
+
+url, kind, *ways = sys.argv[1:]
+
+def call(queue, message, way):
+    return {
+        "ack": lambda: message.ack(),
+        "ack then": lambda: message.ack(then=[Outgoing("next")]),
+        "nack": lambda: message.nack(),
+        "extend": lambda: message.extend(50),
+        "release": lambda: message.release(),
+        "reject": lambda: message.reject(),
+        "queue.ack": lambda: queue.ack(message),
+        "queue.ack of many": lambda: queue.ack([message]),
+        "reject later": lambda: queue.settle(message, delayq.model.outcome.dead("x", None)),
+    }[way]()
+
+def refused(queue, message, way):
+    try:
+        returned = call(queue, message, way)
+        if asyncio.iscoroutine(returned):
+            returned.send(None)  # as far as it comes without its event loop
+    except InvalidInput:
+        return True
+    return False
+
+def handle(message):
+    for way in ways:
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if refused(queue, message, way) else 1)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if code:
+            print(way, "is not refused", flush=True)
+
+async def handle_async(message):
+    handle(message)
+
+async def receive_async():
+    async with queue:
+        await queue.send("x")
+        handle((await queue.receive())[0])
+        return await queue.stats()
+
+async def consume_async():
+    async with queue:
+        await queue.send("x")
+        await aio.Consumer(queue, handle_async).drain()
+        return await queue.stats()
+
+queue = (aio if kind.startswith("aio") else delayq).Queue("jobs", url=url)
+
+if __name__ == "__main__":
+    if kind == "aio receive":
+        stats = asyncio.run(receive_async())
+    elif kind == "aio consume":
+        stats = asyncio.run(consume_async())
+    else:
+        queue.send("x")
+        if kind == "receive":
+            handle(queue.receive()[0])
+        else:
+            delayq.Consumer(queue, handle, pool="process" if kind == "processes" else "thread").drain()
+        stats = queue.stats()
+    print(stats.acked, stats.nacked, stats.released, stats.dead, stats.sent)
+"""
+
+
+@pytest.mark.parametrize("kind", ["receive", "consume", "processes", "aio receive", "aio consume"])
+def test_forked_process_settles_nothing(redis_server: RedisServer, tmp_path: Path, kind: str):
+    program = tmp_path / "settling.py"
+    program.write_text(SETTLING)
+    command = [sys.executable, "-W", "ignore", program.name, redis_server.url, kind, *WAYS]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    acked = 0 if kind.endswith("receive") else 1
+    assert done.stdout == f"{acked} 0 0 0 1\n", done.stderr

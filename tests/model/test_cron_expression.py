@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 import zoneinfo
 from collections.abc import Iterator
 
 import pytest
 
 from delayq.errors import InvalidInput
+from delayq.model import time_zones
 from delayq.model.cron_expression import ALIASES, recurrence
+from delayq.model.time_zones import check_zone
 from tests.harness.debian_cron import Job, runs
 
 ZONES = (
@@ -202,17 +205,58 @@ def test_error_for_an_invalid_expression_says_what_to_write(when: str, remedy: s
 
 @pytest.mark.parametrize(
     ("zone", "remedy"),
-    [("Europe/Berln", "did you mean 'Europe/Berlin'"), ("", "use a name"), ("../etc/passwd", "use a name")],
+    [
+        ("Europe/Berln", "did you mean 'Europe/Berlin'"),
+        ("europe/berlin", "did you mean 'Europe/Berlin'"),
+        ("Berlin", "did you mean 'Europe/Berlin'"),
+        ("new york", "did you mean 'America/New_York'"),
+        ("utc", "did you mean 'UTC'"),
+        ("CST", "use a place such as 'America/Chicago' or 'Asia/Shanghai'"),
+        ("PST", "use a place such as 'America/Los_Angeles'"),
+        ("GMT+2", "use a place such as 'Europe/Berlin', or 'Etc/GMT-2' for always 2 hours ahead of UTC"),
+        ("UTC-05:00", "or 'Etc/GMT\\+5' for always 5 hours behind UTC"),
+        ("+02:00", "or 'Etc/GMT-2'"),
+        ("UTC+99", "use a name"),
+        ("W. Europe Standard Time", "Windows uses; use an IANA name such as 'Europe/Berlin'"),
+        ("Pacific Standard Time", "such as 'America/Los_Angeles'"),
+        ("Tonga Standard Time", "Windows uses"),
+        ("", "use a name"),
+        ("../etc/passwd", "use a name"),
+    ],
 )
 def test_error_for_an_unknown_time_zone_suggests_a_known_one(zone: str, remedy: str):
+    with pytest.raises(InvalidInput, match=f"unknown timezone '{re.escape(zone)}': .*{remedy}"):
+        check_zone(zone)
     with pytest.raises(InvalidInput, match=remedy):
         recurrence("* * * * *", zone)
+
+
+@pytest.mark.parametrize(
+    ("zone", "remedy"),
+    [
+        ("localtime", "not the same on every machine"),
+        ("posixrules", "not the same on every machine"),
+        ("Factory", "not the same on every machine"),
+        ("right/Europe/Berlin", "not every machine has it; use 'Europe/Berlin'"),
+        ("posix/Asia/Tokyo", "not every machine has it; use 'Asia/Tokyo'"),
+    ],
+)
+def test_time_zone_that_other_machines_do_not_have_is_refused_for_new_schedules(zone: str, remedy: str):
+    with pytest.raises(InvalidInput, match=remedy):
+        check_zone(zone)
+
+
+def test_every_suggested_place_is_known():
+    places = {*time_zones._WINDOWS.values(), *re.split(r"', '|' or '", "' or '".join(time_zones._SHORT.values()))}
+    assert places <= zoneinfo.available_timezones()
 
 
 @pytest.mark.parametrize("zone", [5, None, "a\0b", "Europe", "x" * 5000])
 def test_invalid_time_zone_is_refused(zone):
     with pytest.raises(InvalidInput, match="timezone"):
         recurrence("* * * * *", zone)
+    with pytest.raises(InvalidInput, match="timezone"):
+        check_zone(zone)
 
 
 def test_schedule_ends_with_the_calendar():

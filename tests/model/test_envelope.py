@@ -1,12 +1,20 @@
 from __future__ import annotations
 
+import collections
 import dataclasses
 import datetime as dt
+import enum
+import json
 import math
 import uuid
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
+import attrs
+import markupsafe
 import msgspec
+import numpy as np
+import pydantic
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -65,6 +73,110 @@ def test_other_bytes_types_become_bytes(payload: Any):
 )
 def test_values_that_json_converts_are_received_converted(payload: Any, received: Any):
     assert open_body(parse(stored(payload))[1]) == received
+
+
+class Errors(collections.UserList[Any], list[Any]):  # type: ignore[misc]  # as Django's form.errors has
+    pass
+
+
+class ErrorsByField(collections.UserDict[str, Any], dict[str, Any]):  # type: ignore[misc]
+    pass
+
+
+class Lazy(list[int]):
+    """Values that are made when they are read; it equals an empty list."""
+
+    def __iter__(self) -> Iterator[int]:
+        return iter([1, 2])
+
+
+class Text(str):
+    __slots__ = ()
+
+
+class Whole(int):
+    pass
+
+
+class Colour(enum.Enum):
+    RED = Text("red")
+
+
+class Pair(NamedTuple):
+    left: Any
+    right: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Held:
+    value: Any
+
+
+class HeldByStruct(msgspec.Struct, frozen=True):
+    value: Any
+
+
+@attrs.frozen
+class HeldByAttrs:
+    value: Any
+
+
+class Model(pydantic.BaseModel):
+    number: int
+    at: dt.datetime = dt.datetime(2026, 1, 2, tzinfo=dt.UTC)
+    rate: float = 0.5
+
+
+MODEL = {"number": 5, "at": "2026-01-02T00:00:00Z", "rate": 0.5}
+SUBCLASSES: list[tuple[Any, Any]] = [
+    (Errors(["a"]), ["a"]),
+    (ErrorsByField({"f": Errors(["a"])}), {"f": ["a"]}),
+    (Lazy(), [1, 2]),
+    (collections.OrderedDict(a=1), {"a": 1}),
+    (collections.defaultdict(list, a=[Lazy()]), {"a": [[1, 2]]}),
+    (Pair(1, Text("b")), [1, "b"]),
+    ({Text("a")}, ["a"]),
+    (Text("a"), "a"),
+    (markupsafe.Markup("<b>"), "<b>"),
+    (Whole(5), 5),
+    (np.float64(1.5), 1.5),
+    ({Text("a"): 1, Whole(5): 2}, {"a": 1, "5": 2}),
+    (Colour.RED, "red"),
+    (Model(number=5), MODEL),
+]
+
+
+@pytest.mark.parametrize(("payload", "received"), SUBCLASSES, ids=map(str, range(len(SUBCLASSES))))
+@pytest.mark.parametrize("around", [list, dict, Held, HeldByStruct, HeldByAttrs, None], ids=str)
+def test_subclass_is_stored_as_its_iteration_gives_it(payload: Any, received: Any, around: Any):
+    if around is list:
+        payload, received = [payload], [received]
+    elif around is dict:
+        payload, received = {"a": payload}, {"a": received}
+    elif around:
+        payload, received = around(payload), {"value": received}
+    assert open_body(parse(stored(payload))[1]) == received
+    assert json.loads(envelopes.canonical_body(payload)[1]) == received
+
+
+class LastValue(dict[str, list[int]]):
+    """As Django's QueryDict and Werkzeug's MultiDict: it stores lists, and shows one value of each."""
+
+    def items(self) -> Any:
+        return [(key, values[-1]) for key, values in super().items()]
+
+
+class Doubled(list[int]):
+    def __iter__(self) -> Iterator[int]:
+        return (2 * each for each in super().__iter__())
+
+
+@pytest.mark.parametrize("payload", [LastValue(a=[1, 2]), Doubled([1])], ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize("around", [list, Held, None], ids=str)
+def test_container_that_stores_something_else_than_it_shows_is_refused(payload: Any, around: Any):
+    name = type(payload).__name__
+    with pytest.raises(PayloadNotSerializable, match=f"a {name}, whose iteration gives other values than it stores"):
+        encode_envelope([payload] if around is list else around(payload) if around else payload, 3)
 
 
 TWICE = {1: "lost", "1": "kept"}
@@ -177,6 +289,11 @@ def test_headers_that_cannot_be_stored_are_refused(headers: Any, why: str):
         encode_envelope(1, 3, headers=headers)
 
 
+def test_headers_of_subclasses_are_stored_as_plain_values():
+    found = parse(stored(1, headers={Text("a"): markupsafe.Markup("b"), "n": Whole(5), "f": np.float64(1.5)}))[1]
+    assert found.headers == {"a": "b", "n": 5, "f": 1.5}
+
+
 @pytest.mark.parametrize("headers", [None, {}])
 def test_empty_headers_are_stored_as_none(headers: Any):
     assert parse(stored(1, headers=headers))[1].headers is None
@@ -251,6 +368,10 @@ class Measure(msgspec.Struct):
         Point(None, math.inf),
         Measure((None, math.nan)),
         {"a": {1.0, math.nan}},
+        HeldByAttrs(math.nan),
+        [np.float64("nan")],
+        enum.Enum("Limit", {"NONE": math.inf}).NONE,  # type: ignore[attr-defined]
+        Model(number=1, rate=math.nan),
     ],
 )
 def test_number_that_json_cannot_hold_is_refused(payload: Any):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypedDict
 from unittest.mock import MagicMock
 
 import msgspec
+import pydantic
 import pytest
 
 from delayq import Message, Outgoing, Queue
@@ -324,3 +325,36 @@ def takes_message_of_messages(message: Message[list[Message]]) -> None: ...
 def test_message_within_a_type_is_refused_at_registration(handler: Callable[..., Any]):
     with pytest.raises(InvalidInput, match=rf"{handler.__name__} takes .*Message.*@queue.batch_handler\(\)"):
         adapt(handler)
+
+
+class Placed(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(strict=True)
+
+    number: int
+    at: dt.datetime
+
+
+PLACED = Placed(number=5, at=dt.datetime(2026, 1, 2, tzinfo=dt.UTC))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "payload"),
+    [(Placed, PLACED), (list[Placed], [PLACED]), (dict[str, Placed], {"a": PLACED}), (Placed | None, None)],
+    ids=str,
+)
+def test_pydantic_model_arrives_as_it_was_sent(wanted: Any, payload: Any):
+    assert reader(wanted)(parse(b"0" * 13 + encode_envelope(payload, 3))[1]) == payload
+
+
+@pytest.mark.parametrize(
+    ("payload", "why"),
+    [
+        ({"number": "s3cret", "at": "2026-01-02T00:00:00Z"}, r"Input should be a valid integer \(number\)$"),
+        ([1], "Input should be an object$"),
+        (b"x", "Expected `Placed`, got `bytes`$"),
+    ],
+    ids=["field", "list", "bytes"],
+)
+def test_payload_that_does_not_fit_a_pydantic_model_is_not_quoted(payload: Any, why: str):
+    with pytest.raises(PayloadMismatch, match=f"the payload is not a valid Placed: {why}"):
+        reader(Placed)(parse(b"0" * 13 + encode_envelope(payload, 3))[1])

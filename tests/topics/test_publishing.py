@@ -31,6 +31,17 @@ def test_payload_arrives_as_it_was_published(topic: Topic, subtests: pytest.Subt
         topic.delete(list(topic.range()))
 
 
+@pytest.mark.parametrize(
+    "record",
+    [5, NewRecord(object()), NewRecord("x", id="5"), NewRecord("x", delay=-1), NewRecord("x", delay=1, id="")],
+    ids=["number", "payload", "id", "delay", "waiting-id"],
+)
+def test_refused_record_leaves_no_trace_of_a_new_topic(topic: Topic, client: redis.Redis, record: Any):
+    with pytest.raises(InvalidInput):
+        topic.publish_many([NewRecord("fine"), record])
+    assert client.keys("*") == []
+
+
 @pytest.mark.parametrize("delay", [0, 5])
 def test_headers_of_delayq_are_refused(topic: Topic, client: redis.Redis, delay: float):
     for headers in ({"delayq-slot": 1}, {"tenant": "a", "DELAYQ-x": None}):

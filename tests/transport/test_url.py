@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,11 @@ import pytest
 import redis
 from redis.sentinel import SentinelConnectionPool
 
+from delayq import Queue, aio
 from delayq.errors import InvalidURL, ServerUnreachable
 from delayq.transport import clients
 from delayq.transport import url as urls
-from delayq.transport.url import connect, redact
+from delayq.transport.url import Makers, connect, make, redact
 
 
 @pytest.fixture
@@ -237,6 +239,42 @@ def test_wrong_url_is_refused_with_its_value_and_a_remedy(url: str, said: str):
         connect(url)
 
 
+@pytest.mark.parametrize(
+    ("written", "same"),
+    [
+        ("valkey://:p@host:1/2", "redis://:p@host:1/2"),
+        ("Valkeys://host?ssl_cert_reqs=none", "rediss://host?ssl_cert_reqs=none"),
+        ("valkey+sentinel://a,b/service", "redis+sentinel://a,b/service"),
+        ("valkeys+sentinel://a/service", "rediss+sentinel://a/service"),
+        ("valkey+unix:///run/a.sock", "unix:///run/a.sock"),
+        ("redis+socket:///run/a.sock?db=2", "unix:///run/a.sock?db=2"),
+        ("redis+unix:///run/a.sock", "unix:///run/a.sock"),
+        ("rediss://host?ssl_cert_reqs=CERT_NONE", "rediss://host?ssl_cert_reqs=none"),
+        ("rediss://host?ssl_cert_reqs=CERT_REQUIRED", "rediss://host?ssl_cert_reqs=required"),
+        ("rediss://host?ssl_cert_reqs=Optional", "rediss://host?ssl_cert_reqs=optional"),
+    ],
+)
+def test_url_can_be_written_as_other_programs_write_it(written: str, same: str):
+    calls: list[Any] = []
+    makers = Makers(*[lambda *given, **_options: calls.append(given)] * 5)
+    make(written, makers)
+    make(same, makers)
+    assert calls[0] == calls[1]
+    assert redact(written.replace(":p@", ":s3cret@")).partition("?")[0] == redact(same).partition("?")[0]
+
+
+@pytest.mark.parametrize("api", ["blocking", "aio"])
+def test_sentinels_that_cannot_be_reached_are_named(api: str):
+    url = "redis+sentinel://:s3cret@127.0.0.1:1,127.0.0.1:2/queue"
+
+    def stats() -> object:
+        return asyncio.run(aio.Queue("a", url=url).stats()) if api == "aio" else Queue("a", url=url).stats()
+
+    with pytest.raises(ServerUnreachable, match=r"none of the sentinels answers: 127.0.0.1:1, 127.0.0.1:2") as refused:
+        stats()
+    assert "s3cret" not in str(refused.value)
+
+
 PLAIN, TLS = "redis://:KEY@host:6379", "rediss://:KEY@host:6380"
 ENCODED = "with / ? # @ & % in KEY percent-encoded"
 
@@ -270,10 +308,9 @@ ENCODED = "with / ? # @ & % in KEY percent-encoded"
         ("redis-sentinel://:p@host/service", "unknown scheme", "redis+sentinel://:KEY@host:26379/service"),
         ("sentinel://host/service", "unknown scheme", "redis+sentinel://:KEY@host:26379/service"),
         ("redis-cluster://:p@host", "unknown scheme", "redis+cluster://:KEY@host:6379"),
-        ("redis+unix:///run/redis.sock", "unknown scheme", "unix:///path/of/socket"),
+        ("redis-unix:///run/redis.sock", "unknown scheme", "unix:///path/of/socket"),
         ("redis-socket:///run/redis.sock", "unknown scheme", "unix:///path/of/socket"),
-        ("valkey://:p@host", "unknown scheme", PLAIN),
-        ("valkeys://:p@host", "unknown scheme", TLS),
+        ("keydb://:p@host", "unknown scheme", PLAIN),
         ("Redis+TLS://:p@host", "unknown scheme", TLS),
         ("$REDIS_URL", "the name of a variable", "double quotes"),
         ("redis://${HOST}:6379", "the name of a variable", "double quotes"),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from delayq import Consumer, Queue
+from delayq import Consumer, Queue, aio
 from delayq.errors import ServerUnreachable
 from tests.harness.servers import RedisServer, free_port
 from tests.harness.tls import behind_tls, certify
@@ -52,6 +53,17 @@ def test_port_without_tls_is_reported_at_the_first_try(start_server: Callable[..
             queue.send("x")
         assert client.info("stats")["total_connections_received"] == before + 1
     assert "does not answer TLS: use redis:// for a port without TLS, or the port for TLS" in str(refusal.value)
+
+
+@pytest.mark.parametrize("api", ["blocking", "aio"])
+def test_port_with_tls_is_reported_to_a_client_without(address: str, api: str) -> None:
+    url = address.replace("rediss:", "redis:")
+
+    def stats() -> object:
+        return asyncio.run(aio.Queue("a", url=url).stats()) if api == "aio" else Queue("a", url=url).stats()
+
+    with pytest.raises(ServerUnreachable, match="a port that expects TLS needs rediss://"):
+        stats()
 
 
 def test_server_with_an_unknown_authority_is_refused_without_showing_the_password(address: str) -> None:

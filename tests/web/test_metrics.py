@@ -62,7 +62,9 @@ def test_scrape_of_several_servers_names_each_and_reports_unreachable_ones(
 def test_scrape_logs_in_with_the_token_in_its_header(enter: Enter, queue: Queue):
     queue.send("one")
     client = enter(login=Token(TOKEN))
-    assert client.get("/metrics").status_code == 303
+    for headers in ({}, {"authorization": "Bearer wrong"}, {"authorization": "Basic YTpi"}):
+        refused = client.get("/metrics", headers=headers)
+        assert (refused.status_code, refused.headers["www-authenticate"]) == (401, 'Bearer realm="delayq"')
     answer = client.get("/metrics", headers={"authorization": f"Bearer {TOKEN}"})
     assert Scrape(answer.text).value("delayq_messages_sent_total", queue="emails") == 1
 

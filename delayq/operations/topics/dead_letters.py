@@ -11,7 +11,7 @@ from delayq.model.outcome import error_text
 from delayq.model.positions import Place, order
 from delayq.model.record import DeadRecord, Record, table, text_of
 from delayq.model.text import decode_count
-from delayq.model.validation import check_limit
+from delayq.model.validation import check_group_name, check_limit
 from delayq.operations.topics.group_admin import consumers
 from delayq.operations.topics.group_read import check_record
 from delayq.operations.topics.read import pages
@@ -34,6 +34,7 @@ def dead_letter(
     context: TopicContext, group: str, consumer: str, record: Record, reason: str, error: object
 ) -> Operation[bool]:
     """Make a record that a consumer holds a dead letter; return whether it became one."""
+    check_group_name(consumer, "consumer name")
     shards = yield from context.opened()
     check_record(context, record)
     said = one_line(error) if error is not None else ""

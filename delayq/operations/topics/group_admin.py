@@ -72,7 +72,7 @@ def destroy(context: TopicContext, group: str) -> Operation[bool]:
 
 def remove_consumer(context: TopicContext, group: str, consumer: str, to: str | None) -> Operation[int]:
     """Remove a consumer after handing over the records that it holds; return how many there were."""
-    if is_unfit_id(consumer):  # otherwise any name: other programs may have given it
+    if not isinstance(consumer, str) or is_unfit_id(consumer):  # otherwise any name: other programs may have given it
         check_group_name(consumer, "consumer name")
     if to is not None:
         check_group_name(to, "consumer name")

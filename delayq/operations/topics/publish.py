@@ -79,8 +79,9 @@ def publish(
     chosen = list(records)
     most = context.settings.max_length if max_length is None else check_length(max_length)
     exactly = context.settings.exact if exact is None else exact
+    checked = [_words(context, each) for each in chosen]
     yield from context.opened(create=True)
-    now, later = _encoded(context, chosen)
+    now, later = _by_shard(context, chosen, checked)
     results: list[Any] = [None] * len(chosen)
     calls: list[tuple[Command[Any], Sequence[_EncodedRecord]]] = []
     for scripts, encoded in now.items():
@@ -97,29 +98,32 @@ def publish(
     return results
 
 
-def _encoded(
-    context: TopicContext, records: Sequence[NewRecord]
+def _words(context: TopicContext, record: object) -> tuple[Raw, ...]:
+    """Check a record; return its id, its due time if it waits, and its envelope."""
+    if not isinstance(record, NewRecord):
+        raise InvalidInput(f"{record!r} is not a NewRecord: give publish_many a list of NewRecord(payload, …)")
+    if record.key is not None and not isinstance(record.key, str):
+        raise InvalidInput(f"key {record.key!r} is not a string")
+    envelope = encode_envelope(record.payload, 0, None, record.headers, context.settings.max_payload)
+    due = due_word(record.delay, record.at)
+    if record.waits:
+        return new_id() if record.id is None else check_id(record.id), due, envelope
+    return "*" if record.id is None else own_id(record.id), envelope
+
+
+def _by_shard(
+    context: TopicContext, records: Sequence[NewRecord], checked: Sequence[tuple[Raw, ...]]
 ) -> tuple[dict[TopicCommands, list[_EncodedRecord]], dict[TopicCommands, list[_EncodedRecord]]]:
-    """Check records; return those to append at once and those that wait, by shard."""
+    """Return the records to append at once and those that wait, by shard."""
     now: dict[TopicCommands, list[_EncodedRecord]] = defaultdict(list)
     later: dict[TopicCommands, list[_EncodedRecord]] = defaultdict(list)
-    places: dict[str, TopicCommands] = {}  # of waiting records, by id
-    for position, record in enumerate(records):
-        if not isinstance(record, NewRecord):
-            raise InvalidInput(f"{record!r} is not a NewRecord: give publish_many a list of NewRecord(payload, …)")
-        if record.key is not None and not isinstance(record.key, str):
-            raise InvalidInput(f"key {record.key!r} is not a string")
-        envelope = encode_envelope(record.payload, 0, None, record.headers, context.settings.max_payload)
-        due = due_word(record.delay, record.at)
-        if record.waits:
-            named = new_id() if record.id is None else check_id(record.id)
-            scripts = context.shard_for(record.key or named)
-            if places.setdefault(named, scripts) is not scripts:
-                raise InvalidInput(f"id {named!r} is given with keys of several shards: always give it the same key")
-            later[scripts].append(_EncodedRecord(position, (named, due, envelope)))
-        else:
-            own = "*" if record.id is None else own_id(record.id)
-            now[context.shard_for(record.key)].append(_EncodedRecord(position, (own, envelope)))
+    places: dict[Raw, TopicCommands] = {}  # of waiting records, by id
+    for position, (record, words) in enumerate(zip(records, checked, strict=True)):
+        named = words[0]
+        scripts = context.shard_for(record.key or str(named) if record.waits else record.key)
+        if record.waits and places.setdefault(named, scripts) is not scripts:
+            raise InvalidInput(f"id {named!r} is given with keys of several shards: always give it the same key")
+        (later if record.waits else now)[scripts].append(_EncodedRecord(position, words))
     for encoded in now.values():
         _check_order([str(each.words[0]) for each in encoded])
     return now, later

@@ -61,17 +61,18 @@ class Owner:
     def __init__(self, name: str, pipe: Connection) -> None:
         self.name = name
         self._pipe = pipe
-        self._process = os.getpid()
         self._lock = threading.Lock()  # a handler may have threads
         self._is_over = False
 
     def settle(self, message: Delivery[Any], outcome: oc.Outcome) -> None:
         """Settle a delivery; raise what `Queue.settle` raises."""
+        message.check_process()
         self._ask("settle", replace(outcome, cause=None) if isinstance(outcome, oc.Failed) else outcome)
         message.settled = True
 
     def extend(self, message: Delivery[Any], seconds: Seconds) -> None:
         """Let a delivery's lease end `seconds` from now; raise what `Queue.extend` raises."""
+        message.check_process()
         lease_ms, message.held_until = self._ask("extend", seconds)
         message.leased_until(lease_ms)
 
@@ -82,8 +83,6 @@ class Owner:
             self._pipe.send_bytes(answer)
 
     def _ask(self, verb: str, argument: object) -> Any:
-        if os.getpid() != self._process:
-            raise InvalidInput("a process forked by the handler cannot do this: call it in the handler's own process")
         try:
             asked = pickle.dumps((ASKS, verb, pickle.dumps(argument)))
         except Exception as error:

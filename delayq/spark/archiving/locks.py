@@ -31,7 +31,7 @@ def exclusive_lock(path: str, what: str) -> Iterator[None]:
         yield
         return
     Path(inner).parent.mkdir(parents=True, exist_ok=True)
-    with Path(inner).open("w") as file:
+    with Path(inner).open("w", encoding="utf-8") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

@@ -45,7 +45,7 @@ def page(tables: Mapping[str, pa.Table], spans: pa.Table, step: int, title: str 
         raise InvalidInput("the page needs jinja2: pip install 'delayq[spark]'") from error
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {"duration": _length, "count": _count, "share": _share, "moment": _moment}
-    template = environment.from_string(files("delayq.spark.reporting").joinpath("page.html").read_text())
+    template = environment.from_string(files("delayq.spark.reporting").joinpath("page.html").read_text("utf-8"))
     page: str = template.render(title=title, view=ReportView(tables, spans, step))
     return page.lstrip()
 

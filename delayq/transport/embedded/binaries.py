@@ -106,7 +106,7 @@ def read_version(folder: Path) -> Version | None:
     path = folder / "VERSION"
     if not path.exists():
         return None
-    text = path.read_text(errors="replace")
+    text = path.read_text(errors="replace", encoding="utf-8")
     version = Version.parse(text)
     if version is None:
         raise StoreError(f"{path} holds {text[:80]!r}, not a version such as 'redis 8.2.3': restore or delete the file")
@@ -116,7 +116,7 @@ def read_version(folder: Path) -> Version | None:
 def write_version(folder: Path, version: Version) -> None:
     """Record the version that will write the store from now on."""
     new = folder / "VERSION.new"
-    new.write_text(f"{version}\n")
+    new.write_text(f"{version}\n", "utf-8")
     new.replace(folder / "VERSION")
 
 
@@ -139,7 +139,14 @@ def _candidates() -> Iterator[Path]:
 def _probe(path: Path) -> ServerBinary | str:
     """Return the server at `path`, or why it cannot be used."""
     try:
-        run = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=PROBE_SECONDS, check=True)
+        run = subprocess.run(
+            [path, "--version"],
+            capture_output=True,
+            timeout=PROBE_SECONDS,
+            check=True,
+            encoding="utf-8",
+            errors="replace",
+        )
     except subprocess.CalledProcessError as error:  # such as a missing shared library
         return f"does not run: {error.stderr.strip() or f'it exited with {error.returncode}'}"
     except (OSError, subprocess.SubprocessError) as error:

@@ -75,7 +75,7 @@ def convert_store(folder: Path) -> Conversion:
 def _is_rewritten(folder: Path) -> bool:
     """Whether Valkey has already written the store's base file."""
     with contextlib.suppress(FileNotFoundError):
-        manifest = (folder / DATA / "appendonly.aof.manifest").read_text(errors="replace")
+        manifest = (folder / DATA / "appendonly.aof.manifest").read_text(errors="replace", encoding="utf-8")
         base = re.search(r"^file (\S+) seq \d+ type b", manifest, re.MULTILINE)
         if base is not None:
             with (folder / DATA / base[1]).open("rb") as file:

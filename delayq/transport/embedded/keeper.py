@@ -190,14 +190,14 @@ class Keeper:
     def announce(self, pid: int) -> None:
         address = {"socket": str(self.socket), "server": self.version, "pid": pid, "keeper": os.getpid()}
         new = self.folder / f"{ADDRESS}.new"
-        new.write_text(json.dumps(address))
+        new.write_text(json.dumps(address), "utf-8")
         new.replace(self.folder / ADDRESS)
 
     def withdraw(self) -> None:
         """Remove the address, unless the folder was deleted and created again and it belongs to another keeper."""
         path = self.folder / ADDRESS
         with contextlib.suppress(OSError, ValueError):
-            if json.loads(path.read_text())["keeper"] == os.getpid():
+            if json.loads(path.read_text("utf-8"))["keeper"] == os.getpid():
                 path.unlink()
 
 

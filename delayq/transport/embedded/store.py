@@ -95,7 +95,7 @@ class Store:
     def address(self) -> Address | None:
         """The address of the server that was last ready; None before that, or after an orderly shutdown."""
         try:
-            told = json.loads((self.folder / keeper.ADDRESS).read_text())
+            told = json.loads((self.folder / keeper.ADDRESS).read_text("utf-8"))
             return Address(told["socket"], told["server"], told["pid"])
         except (FileNotFoundError, ValueError, KeyError, TypeError):  # a crashed machine may leave half a file
             return None
@@ -147,7 +147,7 @@ class Store:
     def _make_folder(self) -> None:
         if not self.folder.is_dir():
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            (self.folder / ".gitignore").write_text("*\n")
+            (self.folder / ".gitignore").write_text("*\n", "utf-8")
 
     def _lock_users(self) -> FileLock:
         deadline = time.monotonic() + LEAVE_SECONDS

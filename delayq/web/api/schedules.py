@@ -12,8 +12,9 @@ from starlette.requests import Request
 
 from delayq.aio import Queue
 from delayq.model import schedule as model
-from delayq.model.cron_expression import recurrence, time_zone
+from delayq.model.cron_expression import recurrence
 from delayq.model.occurrence import Missed
+from delayq.model.time_zones import check_zone
 from delayq.model.validation import check_schedule_name
 from delayq.web import audit, path_params, render
 from delayq.web.api.operation import Operation
@@ -177,7 +178,7 @@ async def add_schedule(request: Request, body: NewSchedule) -> Schedule:
     with field("name"):
         check_schedule_name(body.name)
     with field("timezone"):
-        time_zone(body.timezone)
+        check_zone(body.timezone)
     with field("when"):
         recurrence(body.when, body.timezone)
     check_times(grace_seconds=body.grace_seconds, jitter_seconds=body.jitter_seconds)

@@ -12,9 +12,10 @@ from starlette.responses import Response
 
 from delayq.aio import Queue
 from delayq.errors import InvalidInput, PayloadNotSerializable, PayloadTooLarge
-from delayq.model.cron_expression import MAX_INTERVAL_S, recurrence, time_zone
+from delayq.model.cron_expression import MAX_INTERVAL_S, recurrence
 from delayq.model.occurrence import Missed, Plan, make_plan
 from delayq.model.schedule import Schedule
+from delayq.model.time_zones import check_zone
 from delayq.model.units import from_ms, parse_moment, timestamp_ms
 from delayq.model.validation import check_schedule_name
 from delayq.operations import schedules
@@ -143,7 +144,7 @@ def _draft(form: Mapping[str, str]) -> Draft:
         name = check_schedule_name(form.get("name", "").strip())
     timezone, when = form.get("timezone", "").strip() or "UTC", form.get("when", "").strip()
     with field("timezone"):
-        time_zone(timezone)
+        check_zone(timezone)
     with field("when"):
         recurrence(when, timezone)
     given: dict[str, Any] = {
