@@ -160,5 +160,8 @@ class Group:
         return self._do(dead_letters.count(self._context, self.name))
 
     def destroy(self) -> bool:
-        """Destroy the group with its unacked list and its dead letters; return whether it existed."""
+        """Destroy the group with its unacked list and its dead letters; return whether it existed.
+
+        Its consumers end with UnknownGroup. They would create a group again that is only lost: see `TopicConsumer.run`.
+        """
         return self._do(group_admin.destroy(self._context, self.name))

@@ -60,6 +60,7 @@ class TopicConsumer(Lifecycle):
         failed: of these, the ones that did not end in an ack.
         overran: deliveries that exceeded `timeout` so far.
         abandoned: records that the last run left to others because a second signal ended it at once.
+        recreated: how often it has created its group again, because it was lost: see `run`.
         group: the group that it consumes for.
 
     Raises:
@@ -86,6 +87,7 @@ class TopicConsumer(Lifecycle):
         if name is not None:
             check_group_name(name, "consumer name")
         self.group = group
+        self.recreated = 0
         self._time_limit = None if timeout is None else TimeLimit(lease_ms(timeout, "timeout") / 1000)
         around = Middleware.of(middleware)
         self.handler: Callable[[Record], Any] = surrounded(adapt(handler), around, self._time_limit)
@@ -106,6 +108,10 @@ class TopicConsumer(Lifecycle):
         second signal ends it at once: running records are taken over after `ack_timeout`. (Signals are handled in the
         main thread only.)
 
+        If the group is lost, for example because the server has restarted without its data, it creates the group
+        again, after the last record that it knows to have been handed out, or else at the first one, and logs an
+        error. It does not if somebody has called `Group.destroy`.
+
         Args:
             burst: return when no record can be handled at once.
             max_records: return after this many deliveries, 1 or more.
@@ -114,7 +120,7 @@ class TopicConsumer(Lifecycle):
             The number of deliveries.
 
         Raises:
-            UnknownGroup: the group is gone.
+            UnknownGroup: the group does not exist at the start, or was destroyed.
             StartFailed: a `Middleware.on_start` function failed.
             ServerError: the first connection failed; later losses are retried.
         """
@@ -128,6 +134,9 @@ class TopicConsumer(Lifecycle):
         Failed records that wait for their backoff are left to the next consumer.
         """
         return await self.run(burst=True)
+
+    def _note_recreated(self) -> None:
+        self.recreated += 1
 
     @property
     def overran(self) -> int:
@@ -144,7 +153,9 @@ class TopicConsumer(Lifecycle):
         self._check_idle()
         signal, leases = WakeSignal(), RecordLeases(self._member.ack_timeout)
         pool = make_single_pool(self.handler, self._concurrency, leases.stands, signal.wake_waiting)
-        engine = TopicEngine(self.group._context, self._member, leases, pool, REQUEUED, burst, most)
+        engine = TopicEngine(
+            self.group._context, self._member, leases, pool, REQUEUED, burst, most, self._note_recreated
+        )
         run = Driver(engine, pool, self.group._executor, signal)
         await self._connect(run)
         return run

@@ -161,5 +161,8 @@ class Group:
         return await self._do(dead_letters.count(self._context, self.name))
 
     async def destroy(self) -> bool:
-        """Destroy the group with its unacked list and its dead letters; return whether it existed."""
+        """Destroy the group with its unacked list and its dead letters; return whether it existed.
+
+        Its consumers end with UnknownGroup. They would create a group again that is only lost: see `TopicConsumer.run`.
+        """
         return await self._do(group_admin.destroy(self._context, self.name))

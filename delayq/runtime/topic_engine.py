@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 
-from delayq.errors import DelayqError, ServerNotReady
+from delayq.errors import DelayqError, ServerNotReady, UnknownGroup
 from delayq.log import log
 from delayq.model import outcome as oc
 from delayq.model.interval import FALLBACK_MS, Interval
@@ -44,6 +44,7 @@ class TopicEngine:
         keeper: the consumer of the group that holds records that are handed back.
         burst: return when no record can be handled at once.
         most: return after this many deliveries; None for no limit.
+        on_recreated: called when it has created the group again, because it was lost.
 
     Attributes:
         handled: deliveries whose handling has ended.
@@ -60,6 +61,7 @@ class TopicEngine:
         keeper: str,
         burst: bool,
         most: int | None,
+        on_recreated: Callable[[], None],
     ) -> None:
         self.handled = self.failed = self.abandoned = 0
         self._context = context
@@ -70,6 +72,7 @@ class TopicEngine:
         self._keeper = keeper
         self._burst = burst
         self._most = most
+        self._on_recreated = on_recreated
         self._places: dict[int, str] = {}  # shards where records that others hold are still to be searched
         self._reclaiming = Interval(member.ack_timeout / 2)
         self._watch = Watch(int(member.ack_timeout * 1000), is_virtual=False)
@@ -85,6 +88,8 @@ class TopicEngine:
         self.outage = OutageBackoff(topic=context.name, group=member.group, consumer=member.name)
         self.shutdown = shutdown.Shutdown()
         self._trouble: DelayqError | None = None
+        self._handed: dict[int, str] = {}  # by shard, the id up to which the group is known to have received records
+        self._is_group_lost = False  # a heartbeat has found that
         self._log = log.bind(topic=context.name, group=member.group, consumer=member.name)
 
     def connect(self) -> Effects[None]:
@@ -105,6 +110,29 @@ class TopicEngine:
         yield from shutdown.run(self, self._turn, self._finish, grace, self._log)
 
     def _turn(self) -> Effects[None]:
+        if self._is_group_lost:
+            yield from self._recreate_group()
+        yield from self._in_group(self._take_turn)
+
+    def _in_group(self, step: Callable[[], Effects[None]]) -> Effects[None]:
+        """Take a step; if the group was lost, create it again, and repeat the step."""
+        try:
+            yield from step()
+        except UnknownGroup:
+            yield from self._recreate_group()
+            yield from step()
+
+    def _recreate_group(self) -> Effects[None]:
+        member = self._member
+        made = yield from group_admin.recreate(self._context, member.group, self._handed, member.ack_timeout)
+        self._is_group_lost = False
+        for each in made:
+            self._on_recreated()
+            start = {"records": each.records} if each.after == "0" else {"after": each.after}
+            self._log.error("lost group created again", **start)
+        yield from self.renew()
+
+    def _take_turn(self) -> Effects[None]:
         self.collect_outcomes()
         if self._looks_back:
             yield from self._look_back()
@@ -229,6 +257,8 @@ class TopicEngine:
         if again:
             self._note(again, unwrap(repeated))
         if isinstance(handed, group_read.PolledRecords):
+            self._handed |= {number: last for number, last in enumerate(handed.lasts) if "-" in last}
+            self._handed |= {record.shard: record.id for record in handed.records}
             self._submit(self._leases.take(handed.records, since))
             if handed.lost:
                 self._unlisted |= dict.fromkeys(handed.lost, "")
@@ -263,6 +293,7 @@ class TopicEngine:
         for record in lost:
             if id(record) not in self._leases.settling:  # otherwise it was settled meanwhile
                 self._lose(record)
+        self._is_group_lost = isinstance(trouble, UnknownGroup)
         unwrap(trouble)
 
     def _lose(self, record: Record) -> None:
@@ -316,7 +347,7 @@ class TopicEngine:
 
     def _try_again(self, record: Record, outcome: oc.Outcome, error: DelayqError) -> None:
         """Keep an outcome for the next exchange, or for later if only its shard is away or it alone was refused."""
-        if self._is_ending or not is_refusal(error):
+        if self._is_ending or isinstance(error, UnknownGroup) or not is_refusal(error):
             self._refused.waiting.pop(id(record), None)
             if self._context.outlives(error) and not self.shutdown.is_requested:  # only its shard is away
                 self._backlog.add(record, outcome)
@@ -381,7 +412,7 @@ class TopicEngine:
         if self.shutdown.at_once:
             self._abandon()
         else:
-            yield from self.outage.ride_out(self._leave(), self.on_outage)
+            yield from self.outage.ride_out(self._in_group(self._leave), self.on_outage)
 
     def _abandon(self) -> None:
         self.abandoned = len(self._leases.records())
@@ -399,6 +430,9 @@ class TopicEngine:
 
     def settle(self) -> Effects[None]:
         """Settle outcomes without taking records."""
+        yield from self._in_group(self._settle)
+
+    def _settle(self) -> Effects[None]:
         yield from self._exchange(0)
 
     def _leave(self) -> Effects[None]:

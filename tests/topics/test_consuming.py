@@ -548,8 +548,10 @@ def test_backoff_sees_the_error(topic: Topic, consume: Consume):
 def test_consumer_ends_when_its_group_is_destroyed(topic: Topic, consume: Consume, client: redis.Redis):
     group = topic.group("billing")
     publish(topic, 1)
-    with pytest.raises(UnknownGroup):
-        consume(group, lambda record: client.xgroup_destroy(stream(record.shard), "billing")).run()
+    other = Topic("orders", redis=client, shards=None).group("billing", create=False)
+    with pytest.raises(UnknownGroup, match="billing, which was destroyed"):
+        consume(group, lambda _: other.destroy()).run()
+    assert topic.groups() == []
     topic.group("mail").destroy()
     with pytest.raises(UnknownGroup):
         consume(group, lambda _: None).drain()

@@ -450,7 +450,7 @@ def test_unknown_group_is_named_and_not_created(make: Make):
     assert topic.groups() == []
 
 
-def test_destroyed_group_leaves_nothing_behind(make: Make, client: redis.Redis):
+def test_destroyed_group_leaves_only_a_mark_that_expires(make: Make, client: redis.Redis):
     topic = make(shards=1)
     group = topic.group("billing")
     topic.publish("a")
@@ -459,6 +459,9 @@ def test_destroyed_group_leaves_nothing_behind(make: Make, client: redis.Redis):
     before = {key for key in client.scan_iter() if b":group:" in key}
     assert before
     group.destroy()
+    (mark,) = {key for key in client.scan_iter() if b":group:" in key}
+    assert 0 < client.pttl(mark) <= 30 * 86_400_000
+    topic.group("billing")
     assert not {key for key in client.scan_iter() if b":group:" in key}
 
 

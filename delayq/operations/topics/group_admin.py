@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from delayq.errors import InvalidInput, UnknownConsumer
@@ -11,7 +12,7 @@ from delayq.model.record import GroupConsumer, GroupInfo, table, text_of
 from delayq.model.validation import check_group_name
 from delayq.operations.topics.topic_context import TopicContext
 from delayq.protocol.operation import Operation, execute, unwrap
-from delayq.protocol.topic_commands import TopicCommands
+from delayq.protocol.topic_commands import Recreated, TopicCommands
 
 
 def make(context: TopicContext, group: str, start: Position) -> Operation[bool]:
@@ -19,6 +20,29 @@ def make(context: TopicContext, group: str, start: Position) -> Operation[bool]:
     first = beginning(start)
     shards = yield from context.opened(create=True)
     return any(list(map(unwrap, (yield [scripts.make_group(group, first) for scripts in shards]))))
+
+
+def recreate(
+    context: TopicContext, group: str, handed: Mapping[int, str], seconds: float
+) -> Operation[list[Recreated]]:
+    """Create a group again where it was lost; return where this call has created it.
+
+    Where the stream was lost, too, or nothing is known, it begins with the first record.
+
+    Args:
+        handed: for each shard, the id up to which records are known to have been handed out.
+        seconds: for which its consumers may bring back the records that they hold.
+
+    Raises:
+        UnknownGroup: it was destroyed.
+    """
+    is_lost = yield from context.reopened()
+    calls = [
+        scripts.recreate_group(group, "" if is_lost else handed.get(number, ""), int(seconds * 1000))
+        for number, scripts in enumerate(context.shards)
+    ]
+    replies = [unwrap(reply) for reply in (yield calls) if not context.outlives(reply)]
+    return [each for each in replies if each.is_new]
 
 
 def move(context: TopicContext, group: str, position: Position) -> Operation[None]:
