@@ -15,7 +15,7 @@ from delayq.model.record import Record
 from delayq.model.typed_payload import adapt
 from delayq.model.units import Seconds, lease_ms
 from delayq.model.validation import check_group_name, check_limit
-from delayq.operations.topics.dead_letters import REQUEUED
+from delayq.protocol.topic_commands import REQUEUED
 from delayq.runtime.driver import Driver, WakeSignal
 from delayq.runtime.group_member import GroupMember
 from delayq.runtime.handler_stack import make_single_pool, surrounded

@@ -10,8 +10,8 @@ from delayq.model.record import DeadRecord, GroupConsumer, GroupInfo, Record, Un
 from delayq.model.units import Seconds, milliseconds
 from delayq.model.validation import check_group_name
 from delayq.operations.topics import dead_letters, group_admin, group_read, reclaim
-from delayq.operations.topics.dead_letters import REQUEUED
 from delayq.operations.topics.topic_context import TopicContext, check_deliveries
+from delayq.protocol.topic_commands import REQUEUED
 from delayq.transport.executor_async import Executor
 
 
@@ -146,7 +146,7 @@ class Group:
 
         A record that was trimmed is appended to the topic again, for this group alone.
 
-        The next `fetch_not_acked` takes them over, like records of a dead consumer.
+        An idle consumer takes them over at once, as does the next `fetch_not_acked`.
         """
         places = map(dead_letters.place_of, [letters] if isinstance(letters, DeadRecord) else letters)
         return await self._do(dead_letters.requeue(self._context, self.name, REQUEUED, places))

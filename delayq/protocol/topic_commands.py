@@ -21,6 +21,12 @@ MAX_RECORDS = 500
 MAX_LOOKED_AFTER = MAX_RECORDS // 2
 """The most for a call that looks up each record separately."""
 
+REQUEUED = "delayq-requeued"
+"""The consumer that holds requeued dead letters, and records handed back, until others take them over.
+
+It is not listed among the consumers of a group.
+"""
+
 Entry = tuple[str, Sequence[bytes] | None]
 """A record's id and fields; None if the record is gone."""
 
@@ -202,7 +208,7 @@ class TopicCommands:
         words: list[Raw] = [group, consumer, keeper]
         for record_id, begun in records:
             words += (record_id, "1" if begun else "")
-        return self._call("hand_back", self._held(group), words, identity, repeats=False)
+        return self._call("hand_back", [*self._held(group), self.keys.waking], words, identity, repeats=False)
 
     def renew(self, group: str, consumer: str, ids: Sequence[str], idle_ms: int, by_ms: Raw = "") -> Command[list[int]]:
         return self._call("renew", self._held(group), [group, consumer, idle_ms, by_ms, *ids], identity)
@@ -216,7 +222,8 @@ class TopicCommands:
         return self._call("remove_consumer", keys, [group, consumer, heir, limit], identity, repeats=False)
 
     def drop_idle_consumers(self, group: str, idle_ms: int, names: str, limit: int = MAX_RECORDS) -> Command[int]:
-        return self._call("drop_idle_consumers", [self.keys.stream], [group, idle_ms, names, limit], int)
+        words: list[Raw] = [group, idle_ms, names, limit, REQUEUED]
+        return self._call("drop_idle_consumers", [self.keys.stream], words, int)
 
     def clear_ghosts(self, group: str, after: str, limit: int = MAX_RECORDS) -> Command[list[Any]]:
         keys = [self.keys.stream, self.keys.failures(group)]
@@ -237,7 +244,7 @@ class TopicCommands:
         )
 
     def groups(self, group: str = "") -> Command[list[Any]]:
-        return self._call("groups", [self.keys.stream], [group], identity)
+        return self._call("groups", [self.keys.stream], [group, REQUEUED], identity)
 
     def lag(self, after: str, limit: int = 1000, to: str = "+") -> Command[list[Any]]:
         return self._call("lag", [self.keys.stream], [after, limit, to], identity)
@@ -251,7 +258,7 @@ class TopicCommands:
         return self._call("extent", [self.keys.stream], [], _read_extent)
 
     def requeue_dead(self, group: str, consumer: str, ids: Sequence[str]) -> Command[list[int]]:
-        keys = [self.keys.stream, self.keys.buried(group)]
+        keys = [self.keys.stream, self.keys.buried(group), self.keys.waking]
         return self._call("requeue_dead", keys, [group, consumer, *ids], identity, repeats=False)
 
     def delete_dead(self, group: str, ids: Sequence[str]) -> Command[int]:

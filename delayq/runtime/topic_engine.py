@@ -75,6 +75,7 @@ class TopicEngine:
         self._on_recreated = on_recreated
         self._places: dict[int, str] = {}  # shards where records that others hold are still to be searched
         self._reclaiming = Interval(member.ack_timeout / 2)
+        self._woken: list[str] = []  # by shard, the last announcement of records to append, or to take over
         self._watch = Watch(int(member.ack_timeout * 1000), is_virtual=False)
         self._dropping = Interval(DROP_SECONDS)
         self.unsettled: list[tuple[Record, oc.Outcome]] = []
@@ -375,6 +376,10 @@ class TopicEngine:
             seconds = min(seconds, self._reclaiming.left(), seconds if waits is None else waits)
         if lasts is not None:
             waiting = yield from publish.append_due(self._context)
+            if self._woken != waiting.seen and room:
+                self._woken = waiting.seen
+                self._reclaiming.now()
+                return
             if len(lasts) != len(waiting.seen):  # the topic was created again meanwhile, with more shards
                 return
             if waiting.next_ms is not None:

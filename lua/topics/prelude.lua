@@ -52,6 +52,11 @@ local function deliveries_of(stream, watch, group, consumer, id)
   return #redis.call('XCLAIM', stream, group, consumer, 0, id, 'FORCE', 'JUSTID') > 0 and 1 or nil
 end
 
+-- Wake idle readers: the topic's waking, the reason, and a value.
+local function wake(waking, reason, value)
+  redis.call('XADD', waking, 'MAXLEN', 1, '*', reason, value)
+end
+
 -- A list without its gaps, which are false: older servers reply so for records that are gone.
 local function present(list)
   local kept = {}

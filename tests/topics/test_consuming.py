@@ -19,7 +19,7 @@ from structlog.testing import capture_logs
 from delayq import InvalidInput, Middleware, NewRecord, Record, Reject, RetryAfter, Topic, TopicConsumer, aio, backoff
 from delayq.errors import ReturnedFalse, UnknownGroup
 from delayq.operations.topics import settle
-from delayq.operations.topics.dead_letters import REQUEUED
+from delayq.protocol.topic_commands import REQUEUED
 from delayq.protocol.topic_keys import TopicKeys
 from delayq.runtime.record_leases import RecordLeases
 from delayq.runtime.topic_engine import TopicEngine
