@@ -414,6 +414,22 @@ def test_lag_is_right_after_the_topic_was_trimmed(make: Make):
     assert group.lag() == 1_200
 
 
+def test_lag_of_a_group_that_missed_trimmed_records_counts_down_to_0(any_client: redis.Redis):
+    topic = Topic("orders", redis=any_client)
+    group = topic.group("billing", "0")
+    publish(topic, 1_500)
+    group.poll("a", 10)
+    topic.trim(max_length=500, approximate=False)
+    lags = [group.lag()]
+    for count in (1, 496, 1, 2):
+        group.poll("a", count)
+        lags.append(group.lag())
+    assert lags == [500, 499, 3, 2, 0]
+    assert topic.groups()[0].lag == 0
+    topic.publish("a")
+    assert group.lag() == 1
+
+
 def test_partly_counted_lag_says_so(make: Make):
     topic = make(shards=1)
     group = topic.group("billing", "0")

@@ -154,9 +154,17 @@ def groups(context: TopicContext, most_calls: int = MAX_LAG_CALLS) -> Operation[
             if lag is None and told.get("entries-read") is not None:  # deletions made it lose count: a bit too high
                 lag = extent.added - told["entries-read"] if extent.added is not None else None
             at_least = False
-            if lag is None:
+            if order(position) >= order(extent.last):
+                lag = 0
+            elif extent.first and order(position) < order(extent.first):
+                lag = extent.length
+            elif lag is None:
                 lag, at_least = yield from count_between(scripts, position, "+", most_calls)
-            lag = min(lag, extent.length)  # Redis 7.0 counts records that were trimmed before the group received them
+            elif (
+                lag and extent.added != extent.length
+            ):  # Redis 7.0 counts records that were trimmed before it read them
+                count, is_more = yield from count_between(scripts, position, "+", 1)
+                lag = max(count, min(lag, extent.length)) if is_more else count
             info = GroupInfo(name, told["consumers"], told["pending"], lag, position, at_least, buried)
             before = found.get(name)
             found[name] = info if before is None else _merged(before, info)
