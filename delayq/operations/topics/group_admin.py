@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from delayq.errors import InvalidInput, UnknownConsumer
+from delayq.errors import InvalidInput, UnknownConsumer, UnknownGroup
 from delayq.model.credentials import is_unfit_id
+from delayq.model.health import STALLED_SECONDS
 from delayq.model.positions import Position, beginning, order
 from delayq.model.record import GroupConsumer, GroupInfo, table, text_of
 from delayq.model.validation import check_group_name
@@ -169,6 +170,48 @@ def groups(context: TopicContext, most_calls: int = MAX_LAG_CALLS) -> Operation[
             before = found.get(name)
             found[name] = info if before is None else _merged(before, info)
     return [found[name] for name in sorted(found)]
+
+
+class GroupReading(NamedTuple):
+    """A group, as metrics report it.
+
+    Attributes:
+        seen: how many of its consumers were seen within the last minute.
+        age: for how many seconds the first record that it has not received has been there; 0 if there is none, or if
+            its id is no time.
+    """
+
+    info: GroupInfo
+    seen: int
+    age: float
+
+
+def readings(context: TopicContext, most_calls: int = 1) -> Operation[list[GroupReading]]:
+    """Read a topic's groups, and whether somebody handles them, by name; `most_calls` is that of `groups`."""
+    seen: dict[str, set[str]] = {}
+    ages: dict[str, float] = {}
+    infos = yield from groups(context, most_calls)
+    for scripts in (yield from context.opened()):
+        rows = [table(row) for row in (yield from execute(scripts.groups()))]
+        now = yield from execute(scripts.time())
+        firsts = (yield [scripts.lag(text_of(row["last-delivered-id"]), 1) for row in rows]) if rows else []
+        members = (yield [scripts.groups(text_of(row["name"])) for row in rows]) if rows else []
+        for row, (_, first, _), consumers_of in zip(rows, map(unwrap, firsts), members, strict=True):
+            name = text_of(row["name"])
+            ages[name] = max(ages.get(name, 0.0), _age(text_of(first), now))
+            if not isinstance(consumers_of, UnknownGroup):  # it was destroyed meanwhile
+                tables = map(table, unwrap(consumers_of))
+                alive = {text_of(each["name"]) for each in tables if each["idle"] <= STALLED_SECONDS * 1000}
+                seen[name] = seen.get(name, set()) | alive
+    return [GroupReading(each, len(seen.get(each.name, ())), ages.get(each.name, 0.0)) for each in infos]
+
+
+FIRST_TIME_MS = 10**12  # in 2001: a lower id was not made from a time
+
+
+def _age(record_id: str, now_ms: int) -> float:
+    ms = order(record_id)[0] if record_id else 0
+    return max(0.0, (now_ms - ms) / 1000) if ms >= FIRST_TIME_MS else 0.0
 
 
 def _merged(first: GroupInfo, second: GroupInfo) -> GroupInfo:
