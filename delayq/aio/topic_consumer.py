@@ -102,7 +102,7 @@ class TopicConsumer(Lifecycle):
         )
 
     async def run(self, *, burst: bool = False, max_records: int | None = None) -> int:
-        """Consume until `stop`, SIGTERM or SIGINT; then finish running handlers and hand back the rest.
+        """Consume until `stop`, SIGTERM, SIGINT or SIGHUP; then finish running handlers and hand back the rest.
 
         Records that have not started, or wait for their backoff, go to the next member that looks for leftovers. A
         second signal ends it at once: running records are taken over after `ack_timeout`. (Signals are handled in the

@@ -27,7 +27,7 @@ from delayq.runtime.process_pool.job import ProcessJob
 READY, FAILED, ASKS, DONE = "ready", "failed", "asks", "done"
 """The words with which a process begins its replies."""
 
-TERMINAL = (signal.SIGINT, signal.SIGTERM)
+TERMINAL = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 MAX_TRACE = 20_000  # characters, of the end of a traceback
 MAX_CAUSE = 65536  # bytes of an error that the consumer's backoff may see
 
