@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from delayq.errors import DelayqError, ServerNotReady, UnknownGroup
-from delayq.log import log
+from delayq.log import log, log_failure
 from delayq.model import outcome as oc
 from delayq.model.interval import FALLBACK_MS, Interval
 from delayq.model.lease_clock import lease_now
@@ -333,10 +333,8 @@ class TopicEngine:
             elif isinstance(outcome, oc.Failed) and self._leases.has(record):
                 seconds = self._member.backoff_seconds(record, outcome)
                 self._leases.wait(record, seconds, begun=True)
-                trace = {"exc_info": outcome.cause} if outcome.cause else {}
-                self._log.bind(id=record.id, delivery=record.deliveries).warning(
-                    "delivery failed", next="retry", error=outcome.error, **trace
-                )
+                line = self._log.bind(id=record.id, delivery=record.deliveries)
+                log_failure(line, "retry", outcome.error, outcome.cause)
             else:
                 self._leases.drop(record)
                 if isinstance(outcome, oc.Dead):

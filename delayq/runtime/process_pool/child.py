@@ -17,6 +17,7 @@ from typing import Any
 import structlog
 
 from delayq.errors import InvalidInput, StaleReceipt
+from delayq.log import own_frames
 from delayq.model import outcome as oc
 from delayq.model.delivery import Delivery
 from delayq.model.message import Message
@@ -147,6 +148,6 @@ def _packed(error: BaseException) -> bytes | None:
 
 def _trace(error: BaseException) -> str:
     try:
-        return "".join(traceback.format_exception(error))[-MAX_TRACE:]
+        return "".join(traceback.format_exception(*own_frames(error)))[-MAX_TRACE:]
     except BaseException:  # noqa: BLE001  # an error whose __str__ raises
         return oc.error_text(error)
