@@ -8,16 +8,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from delayq.runtime import signals
+
 
 @contextmanager
 def stopping() -> Iterator[threading.Event]:
-    """Let SIGTERM and SIGINT set an event, and do nothing else, until the block ends."""
+    """Let SIGTERM, SIGINT and SIGHUP set an event, and do nothing else, until the block ends."""
     stop = threading.Event()
 
     def note(_number: int, _frame: FrameType | None) -> None:
         stop.set()
 
-    before = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {number: signal.signal(number, note) for number in signals.ending()}
     try:
         yield stop
     finally:

@@ -1,6 +1,6 @@
 """``python -m delayq``: the command line."""
 
-from delayq.cli import main
+from _delayq_command import main
 
 if __name__ == "__main__":
     main(prog_name="delayq")

@@ -117,7 +117,7 @@ class Consumer(Lifecycle):
         return self._time_limit.count
 
     def run(self, *, burst: bool = False, max_messages: int | None = None) -> int:
-        """Consume until `stop`, SIGTERM or SIGINT; then finish running handlers and hand back what has not started.
+        """Consume until `stop`, SIGTERM, SIGINT or SIGHUP; then finish running handlers and hand back the rest.
 
         A second signal ends it at once: running messages are redelivered when their leases end. (Signals are handled in
         the main thread only.)

@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 from functools import partial
+from types import TracebackType
 from typing import Any
 
 import structlog
@@ -76,6 +77,19 @@ def is_interrupt(error: BaseException) -> bool:
     )
 
 
+def own_frames(error: BaseException) -> tuple[type[BaseException], BaseException, TracebackType | None]:
+    """Return an error of the user's code for `exc_info`, without the frames of delayq that led to this code."""
+    whole = trace = error.__traceback__
+    while isinstance(trace, TracebackType) and _is_ours(trace):
+        trace = trace.tb_next
+    return type(error), error, trace or whole
+
+
+def _is_ours(trace: TracebackType) -> bool:
+    package = str(trace.tb_frame.f_globals.get("__name__")).partition(".")[0]
+    return package in {"delayq", "contextlib", "asyncio"}  # the others call for delayq
+
+
 class _Quoted:
     """A text that is shown as Python writes it."""
 
@@ -122,3 +136,17 @@ server_log: Any = _Log("delayq.server")
 def log_of(message: Any) -> Any:
     """Return a logger whose lines say which delivery of a message or record they are about."""
     return log.bind(**message.labels)
+
+
+def log_failure(line: Any, following: str, error: str, cause: BaseException | None) -> None:
+    """Log that a delivery failed, with the traceback of what the handler raised.
+
+    Args:
+        line: a logger whose lines name the message or the record.
+        following: what comes next: "retry" or "dead".
+        cause: what the handler raised; None for no traceback.
+    """
+    trace = {} if cause is None else {"exc_info": own_frames(cause)}
+    line.warning("delivery failed", next=following, error=error, **trace)
+    if cause is not None:
+        line.debug("all frames of a failed delivery", exc_info=cause)

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from msgspec.structs import replace
 
 from delayq import __version__
-from delayq.log import is_interrupt, log
+from delayq.log import is_interrupt, log, own_frames
 from delayq.model.delivery import Delivery, Outgoing
 from delayq.model.middleware import Middleware, Sending
 from delayq.model.outcome import error_text
@@ -174,7 +174,7 @@ class _Harmless:
 def _note_failure(error: BaseException) -> None:
     if is_interrupt(error):
         raise error
-    log.error("telemetry failed", error=error_text(error), exc_info=error)
+    log.error("telemetry failed", error=error_text(error), exc_info=own_frames(error))
 
 
 def _attributes(operation: str, queue: str) -> dict[str, str]:

@@ -15,7 +15,7 @@ from delayq.model.record import Record
 from delayq.model.typed_payload import adapt
 from delayq.model.units import Seconds, lease_ms
 from delayq.model.validation import check_limit
-from delayq.operations.topics.dead_letters import REQUEUED
+from delayq.protocol.topic_commands import REQUEUED
 from delayq.runtime.driver import Driver, WakeSignal
 from delayq.runtime.group_member import GroupMember
 from delayq.runtime.handler_stack import make_single_pool, surrounded
@@ -59,6 +59,7 @@ class TopicConsumer(Lifecycle):
         failed: of these, the ones that did not end in an ack.
         overran: deliveries that exceeded `timeout` so far.
         abandoned: records that the last run left to others because a second signal ended it at once.
+        recreated: how often it has created its group again, because it was lost: see `run`.
         group: the group that it consumes for.
 
     Raises:
@@ -83,6 +84,7 @@ class TopicConsumer(Lifecycle):
         check_handler(handler)
         check_limit(concurrency, "concurrency", most=10_000)
         self.group = group
+        self.recreated = 0
         self._time_limit = None if timeout is None else TimeLimit(lease_ms(timeout, "timeout") / 1000)
         around = Middleware.of(middleware)
         self.handler: Callable[[Record], Any] = surrounded(adapt(handler), around, self._time_limit)
@@ -97,11 +99,15 @@ class TopicConsumer(Lifecycle):
         )
 
     def run(self, *, burst: bool = False, max_records: int | None = None) -> int:
-        """Consume until `stop`, SIGTERM or SIGINT; then finish running handlers and hand back the rest.
+        """Consume until `stop`, SIGTERM, SIGINT or SIGHUP; then finish running handlers and hand back the rest.
 
         Records that have not started, or wait for their backoff, go to the next member that looks for leftovers. A
         second signal ends it at once: running records are taken over after `ack_timeout`. (Signals are handled in the
         main thread only.)
+
+        If the group is lost, for example because the server has restarted without its data, it creates the group
+        again, after the last record that it knows to have been handed out, or else at the first one, and logs an
+        error. It does not if somebody has called `Group.destroy`.
 
         Args:
             burst: return when no record can be handled at once.
@@ -111,7 +117,7 @@ class TopicConsumer(Lifecycle):
             The number of deliveries.
 
         Raises:
-            UnknownGroup: the group is gone.
+            UnknownGroup: the group does not exist at the start, or was destroyed.
             StartFailed: a `Middleware.on_start` function failed.
             ServerError: the first connection failed; later losses are retried.
         """
@@ -129,6 +135,9 @@ class TopicConsumer(Lifecycle):
         """
         return self.run(burst=True)
 
+    def _note_recreated(self) -> None:
+        self.recreated += 1
+
     @property
     def overran(self) -> int:
         return self._time_limit.count if self._time_limit else 0
@@ -144,7 +153,9 @@ class TopicConsumer(Lifecycle):
         self._check_idle()
         signal, leases = WakeSignal(), RecordLeases(self._member.ack_timeout)
         pool = make_single_pool(self.handler, self._concurrency, leases.stands, signal.wake_waiting)
-        engine = TopicEngine(self.group._context, self._member, leases, pool, REQUEUED, burst, most)
+        engine = TopicEngine(
+            self.group._context, self._member, leases, pool, REQUEUED, burst, most, self._note_recreated
+        )
         run = Driver(engine, pool, self.group._executor, signal)
         self._connect(run)
         return run

@@ -14,6 +14,7 @@ import click
 import structlog
 
 from delayq.queue import Queue
+from delayq.runtime import signals
 from delayq.runtime.process_pool.job import Pool
 from delayq.runtime.supervisor import Supervisor
 from delayq.topic import Topic
@@ -235,8 +236,7 @@ def _check(ctx: click.Context, program: str | None, subscription: Subscription |
 
 def _end(programs: ProgramHandler) -> None:
     """End running programs; another signal must not leave them behind."""
-    numbers = (signal.SIGTERM, signal.SIGINT)
-    previous = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
+    previous = {number: signal.signal(number, signal.SIG_IGN) for number in signals.ending()}
     programs.end()
     for number, old in previous.items():
         signal.signal(number, old)

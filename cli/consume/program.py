@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import subprocess
-import tempfile
 import threading
 import time
 from collections.abc import Sequence
@@ -92,20 +91,36 @@ class ProgramHandler:
         _end(running)
 
     def _start(self, message: Message) -> subprocess.Popen[bytes]:
-        with tempfile.TemporaryFile() as payload:
-            payload.write(message.body)
-            payload.seek(0)
-            with self._lock:
-                if self._ended:
-                    raise ProgramFailed("not started: delayq is shutting down")
-                process = self._watcher.start(
-                    self._command,
-                    stdin=payload,
-                    stderr=subprocess.PIPE,
-                    env=environment(message, self._with_url),
-                )
-                self._running.add(process)
+        with payload_file(message.body) as payload, self._lock:
+            if self._ended:
+                raise ProgramFailed("not started: delayq is shutting down")
+            process = self._watcher.start(
+                self._command,
+                stdin=payload,
+                stderr=subprocess.PIPE,
+                env=environment(message, self._with_url),
+            )
+            self._running.add(process)
         return process
+
+
+def payload_file(body: bytes) -> IO[bytes]:
+    """Return a file to read a payload from: in memory, since there may be no folder to write to; else a pipe."""
+    try:
+        file = os.fdopen(os.memfd_create("delayq-payload"), "w+b", buffering=0)
+    except (AttributeError, OSError):  # not on macOS; a container may forbid it
+        reading, writing = os.pipe()
+        threading.Thread(target=_fill, args=(writing, body), name="delayq-payload", daemon=True).start()
+        return os.fdopen(reading, "rb")
+    file.write(body)
+    file.seek(0)
+    return file
+
+
+def _fill(pipe: int, body: bytes) -> None:
+    with contextlib.suppress(BrokenPipeError), os.fdopen(pipe, "wb", buffering=0) as file:  # it need not read all
+        while body:
+            body = body[file.write(body) :]
 
 
 def environment(message: Message, with_url: bool = False) -> dict[str, str]:

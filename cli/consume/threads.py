@@ -12,6 +12,7 @@ from typing import Any
 
 from delayq.consumer import Consumer
 from delayq.errors import DelayqError
+from delayq.runtime import signals
 
 from .consumers import AsyncConsumerRunner
 
@@ -39,7 +40,7 @@ class ConsumerThreads:
             self._consumers[0].run(**self._limits)
             return int(self._consumers[0].abandoned > 0)
         threads = [threading.Thread(target=self._run, args=(each,), daemon=True) for each in self._consumers]
-        previous = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
+        previous = {number: signal.signal(number, self._on_signal) for number in signals.ending()}
         try:
             for thread in threads:
                 thread.start()

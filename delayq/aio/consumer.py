@@ -119,7 +119,7 @@ class Consumer(Lifecycle):
         return self._time_limit.count
 
     async def run(self, *, burst: bool = False, max_messages: int | None = None) -> int:
-        """Consume until `stop`, SIGTERM or SIGINT; then finish running handlers and hand back what has not started.
+        """Consume until `stop`, SIGTERM, SIGINT or SIGHUP; then finish running handlers and hand back the rest.
 
         A second signal ends it at once: running messages are redelivered when their leases end. (Signals are handled
         in the main thread only.) If the awaiting task is cancelled, the handlers are cancelled too, and their

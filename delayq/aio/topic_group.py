@@ -10,8 +10,8 @@ from delayq.model.record import DeadRecord, GroupConsumer, GroupInfo, Record, Un
 from delayq.model.units import Seconds, milliseconds
 from delayq.model.validation import check_group_name
 from delayq.operations.topics import dead_letters, group_admin, group_read, reclaim
-from delayq.operations.topics.dead_letters import REQUEUED
 from delayq.operations.topics.topic_context import TopicContext, check_deliveries
+from delayq.protocol.topic_commands import REQUEUED
 from delayq.transport.executor_async import Executor
 
 
@@ -144,7 +144,7 @@ class Group:
     async def requeue_dead(self, letters: DeadRecord | Iterable[DeadRecord]) -> int:
         """Requeue dead letters as if they had never been delivered; return how many there were.
 
-        The next `fetch_not_acked` takes them over, like records of a dead consumer. A record that was trimmed is
+        An idle consumer takes them over at once, as does the next `fetch_not_acked`. A record that was trimmed is
         appended to the topic again, for this group alone, so the next `poll` returns it.
         """
         places = map(dead_letters.place_of, [letters] if isinstance(letters, DeadRecord) else letters)
@@ -160,5 +160,8 @@ class Group:
         return await self._do(dead_letters.count(self._context, self.name))
 
     async def destroy(self) -> bool:
-        """Destroy the group with its unacked list and its dead letters; return whether it existed."""
+        """Destroy the group with its unacked list and its dead letters; return whether it existed.
+
+        Its consumers end with UnknownGroup. They would create a group again that is only lost: see `TopicConsumer.run`.
+        """
         return await self._do(group_admin.destroy(self._context, self.name))

@@ -76,9 +76,9 @@ def of_topics(samples: TopicSamples, names: Sequence[str]) -> Iterator[Metric]:
     Args:
         names: of the labels that each topic has.
     """
-    for name, (told, field) in GROUPS.items():
+    for name, told in GROUPS.items():
         rows = [
-            ({**labels, "group": group.name}, float(getattr(group, field)))
+            ({**labels, "group": group.info.name}, GROUP_VALUES[name](group))
             for labels, each in samples
             for group in each.groups
         ]
@@ -187,14 +187,24 @@ HISTOGRAMS = {
 }
 ESTIMATED = "The sum is an estimate, from the middles of the buckets."
 GROUPS = {
-    "lag": (
-        "Records not yet delivered to the group; if the server does not know, up to 1,000 per shard are counted.",
-        "lag",
+    "lag": "Records not yet delivered to the group; if the server does not know, up to 1,000 per shard are counted.",
+    "lag_at_least": "1 if there may be more records than the lag says.",
+    "oldest_age_seconds": (
+        "How long the first record that is not yet delivered to the group has been there; 0 if there is none."
     ),
-    "lag_at_least": ("1 if there may be more records than the lag says.", "at_least"),
-    "unacked": ("Records that were delivered to the group and not acked.", "unacked"),
-    "dead": ("Dead letters of the group.", "dead"),
-    "consumers": ("Consumers of the group.", "consumers"),
+    "unacked": "Records that were delivered to the group and not acked.",
+    "dead": "Dead letters of the group.",
+    "consumers": "Consumers of the group, including silent ones.",
+    "consumers_seen": "Consumers of the group that were seen within the last minute.",
+}
+GROUP_VALUES = {
+    "lag": lambda each: float(each.info.lag),
+    "lag_at_least": lambda each: float(each.info.at_least),
+    "oldest_age_seconds": lambda each: float(each.age),
+    "unacked": lambda each: float(each.info.unacked),
+    "dead": lambda each: float(each.info.dead),
+    "consumers": lambda each: float(each.info.consumers),
+    "consumers_seen": lambda each: float(each.seen),
 }
 
 

@@ -11,10 +11,10 @@ from delayq.errors import DelayqError
 from delayq.log import log
 from delayq.model.configuration import Usage
 from delayq.model.queue_stats import QueueStats
-from delayq.model.record import GroupInfo
 from delayq.operations import inspect
 from delayq.operations.queue_context import QueueContext
 from delayq.operations.topics import group_admin
+from delayq.operations.topics.group_admin import GroupReading
 from delayq.operations.topics.topic_context import TopicContext
 from delayq.protocol.operation import Operation
 
@@ -30,7 +30,7 @@ class QueueReading(NamedTuple):
 class TopicReading(NamedTuple):
     """What was read of a topic."""
 
-    groups: Sequence[GroupInfo]
+    groups: Sequence[GroupReading]
 
 
 class SeenConsumer(Protocol):
@@ -57,8 +57,8 @@ class ReadTopic(Protocol):
     @property
     def name(self) -> str: ...
     def execute(
-        self, operation: Callable[[TopicContext, int], Operation[list[GroupInfo]]], most_calls: int, /
-    ) -> Sequence[GroupInfo]: ...
+        self, operation: Callable[[TopicContext], Operation[list[GroupReading]]], /
+    ) -> Sequence[GroupReading]: ...
 
 
 Subject: TypeAlias = ReadQueue | ReadTopic
@@ -70,7 +70,7 @@ def read(subject: Subject) -> Reading:
     if isinstance(subject, ReadQueue):
         alive = sum(each.is_alive for each in subject.consumers())
         return QueueReading(subject.stats(), alive, subject.execute(inspect.usage))
-    return TopicReading(subject.execute(group_admin.groups, 1))
+    return TopicReading(subject.execute(group_admin.readings))
 
 
 class ScrapePass:

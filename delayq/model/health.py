@@ -50,7 +50,7 @@ def group_troubles(
     """Return what is wrong with a group of a topic; an empty list if nothing is.
 
     Args:
-        consumers: of the group, including silent ones; None if they were not read, as without a lag.
+        consumers: of the group, including silent ones; None if they were not read, as with nothing to handle.
         earlier: the group as it was some minutes ago; without it, a growing lag cannot be seen.
     """
     return list(_group_troubles(group, None if consumers is None else list(consumers), earlier))
@@ -95,7 +95,10 @@ def _group_troubles(
     group: GroupInfo, consumers: Sequence[GroupConsumer] | None, earlier: GroupInfo | None
 ) -> Iterator[Trouble]:
     behind = f"The group is {lag_text([group])} {'record' if group.lag == 1 else 'records'} behind"
-    if group.lag and consumers is not None and all(each.idle > STALLED_SECONDS for each in consumers):
+    if not group.lag:
+        behind = f"The group has {plural(group.unacked, 'unacked record')}"
+    waits = group.lag or group.unacked
+    if waits and consumers is not None and all(each.idle > STALLED_SECONDS for each in consumers):
         yield Trouble("no-consumer", f"{behind}, and {_silent(consumers)}.")
     if earlier is not None and group.lag > BEHIND_RECORDS and group.lag > earlier.lag:
         yield Trouble("behind", f"{behind}; a few minutes ago it was {lag_text([earlier])}.")

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from delayq.log import log_of
+from delayq.log import log_of, own_frames
 from delayq.model import outcome as oc
 from delayq.model.delivery import Delivery
 from delayq.model.interval import FALLBACK_MS
@@ -45,7 +45,7 @@ def acquire_slots(context: QueueContext, scripts: QueueCommands, messages: list[
             key = key_of(choose, message)
         except BaseException as error:  # noqa: BLE001  # it is the user's function, as a handler is
             failed.append((message, oc.of_error(error, message)))
-            log_of(message).warning("concurrency_key failed", error=oc.error_text(error), exc_info=error)
+            log_of(message).warning("concurrency_key failed", error=oc.error_text(error), exc_info=own_frames(error))
         else:
             if key is not None:
                 keyed.append((message, KeyedDelivery(key, message.id, message.receipt, message.due_ms)))

@@ -21,6 +21,12 @@ MAX_RECORDS = 500
 MAX_LOOKED_AFTER = MAX_RECORDS // 2
 """The most for a call that looks up each record separately."""
 
+REQUEUED = "delayq-requeued"
+"""The consumer that holds requeued dead letters, and records handed back, until others take them over.
+
+It is not listed among the consumers of a group.
+"""
+
 Entry = tuple[str, Sequence[bytes] | None]
 """A record's id and fields; None if the record is gone."""
 
@@ -82,6 +88,20 @@ class Redelivered(NamedTuple):
     records: list[Entry]
     deliveries: list[int]
     looked: int
+
+
+class Recreated(NamedTuple):
+    """The reply of recreate_group.
+
+    Attributes:
+        is_new: whether this call has created the group.
+        after: the id after which it begins; "0" for the first record.
+        records: how many it will receive, or receive again, from the first one on; -1 if it begins after an id.
+    """
+
+    is_new: bool
+    after: str
+    records: int
 
 
 class ReclaimReply(NamedTuple):
@@ -171,17 +191,15 @@ class TopicCommands:
 
     def dead_letter(self, group: str, consumer: str, record_id: str, reason: str, error: str = "") -> Command[int]:
         k = self.keys
-        keys = [k.stream, k.buried(group), k.failures(group)]
+        keys = [k.stream, k.buried(group), k.failures(group), k.watch(group)]
         return self._call("dead_letter", keys, [group, consumer, record_id, reason, error], int)
 
     def fail(self, group: str, consumer: str, record_id: str, error: str) -> Command[int]:
-        keys = [self.keys.stream, self.keys.failures(group)]
-        return self._call("fail", keys, [group, consumer, record_id, error], int, repeats=False)
+        return self._call("fail", self._held(group), [group, consumer, record_id, error], int, repeats=False)
 
     def redeliver(self, group: str, consumer: str, ids: Sequence[str], counts: bool) -> Command[Redelivered]:
-        keys = [self.keys.stream, self.keys.failures(group)]
         words: list[Raw] = [group, consumer, "1" if counts else "", *ids]
-        return self._call("redeliver", keys, words, _read_redelivered, repeats=not counts)
+        return self._call("redeliver", self._held(group), words, _read_redelivered, repeats=not counts)
 
     def hand_back(
         self, group: str, consumer: str, keeper: str, records: Sequence[tuple[str, bool]]
@@ -190,12 +208,10 @@ class TopicCommands:
         words: list[Raw] = [group, consumer, keeper]
         for record_id, begun in records:
             words += (record_id, "1" if begun else "")
-        keys = [self.keys.stream, self.keys.failures(group)]
-        return self._call("hand_back", keys, words, identity, repeats=False)
+        return self._call("hand_back", [*self._held(group), self.keys.waking], words, identity, repeats=False)
 
     def renew(self, group: str, consumer: str, ids: Sequence[str], idle_ms: int, by_ms: Raw = "") -> Command[list[int]]:
-        keys = [self.keys.stream, self.keys.failures(group), self.keys.watch(group)]
-        return self._call("renew", keys, [group, consumer, idle_ms, by_ms, *ids], identity)
+        return self._call("renew", self._held(group), [group, consumer, idle_ms, by_ms, *ids], identity)
 
     def unacked(self, group: str, consumer: str, idle_ms: int, after: str, limit: int) -> Command[list[Any]]:
         words: list[Raw] = [group, consumer, idle_ms, _behind(after), limit]
@@ -206,14 +222,20 @@ class TopicCommands:
         return self._call("remove_consumer", keys, [group, consumer, heir, limit], identity, repeats=False)
 
     def drop_idle_consumers(self, group: str, idle_ms: int, names: str, limit: int = MAX_RECORDS) -> Command[int]:
-        return self._call("drop_idle_consumers", [self.keys.stream], [group, idle_ms, names, limit], int)
+        words: list[Raw] = [group, idle_ms, names, limit, REQUEUED]
+        return self._call("drop_idle_consumers", [self.keys.stream], words, int)
 
     def clear_ghosts(self, group: str, after: str, limit: int = MAX_RECORDS) -> Command[list[Any]]:
         keys = [self.keys.stream, self.keys.failures(group)]
         return self._call("clear_ghosts", keys, [group, _behind(after), limit], identity)
 
     def make_group(self, group: str, start: str, move: bool = False) -> Command[int]:
-        return self._call("make_group", [self.keys.stream], [group, start, 1 if move else ""], int)
+        keys = [self.keys.stream, self.keys.watch(group)]
+        return self._call("make_group", keys, [group, start, 1 if move else ""], int)
+
+    def recreate_group(self, group: str, last: str, window_ms: int) -> Command[Recreated]:
+        keys = [self.keys.stream, self.keys.watch(group)]
+        return self._call("recreate_group", keys, [group, last, window_ms], _read_recreated)
 
     def destroy(self, group: str) -> Command[int]:
         k = self.keys
@@ -222,7 +244,7 @@ class TopicCommands:
         )
 
     def groups(self, group: str = "") -> Command[list[Any]]:
-        return self._call("groups", [self.keys.stream], [group], identity)
+        return self._call("groups", [self.keys.stream], [group, REQUEUED], identity)
 
     def lag(self, after: str, limit: int = 1000, to: str = "+") -> Command[list[Any]]:
         return self._call("lag", [self.keys.stream], [after, limit, to], identity)
@@ -236,7 +258,7 @@ class TopicCommands:
         return self._call("extent", [self.keys.stream], [], _read_extent)
 
     def requeue_dead(self, group: str, consumer: str, ids: Sequence[str]) -> Command[list[int]]:
-        keys = [self.keys.stream, self.keys.buried(group)]
+        keys = [self.keys.stream, self.keys.buried(group), self.keys.waking]
         return self._call("requeue_dead", keys, [group, consumer, *ids], identity, repeats=False)
 
     def delete_dead(self, group: str, ids: Sequence[str]) -> Command[int]:
@@ -278,6 +300,10 @@ class TopicCommands:
         bounds = (end, start) if reverse else (start, end)
         words = (b"XREVRANGE" if reverse else b"XRANGE", self.keys.stream, *bounds, "COUNT", limit)
         return Command(self.keys.stream, words, _read_entries)
+
+    def _held(self, group: str) -> list[str]:
+        """Return the keys of the scripts that change records which a consumer holds."""
+        return [self.keys.stream, self.keys.failures(group), self.keys.watch(group)]
 
     def _call(
         self,
@@ -325,6 +351,11 @@ def _read_extent(reply: list[Any]) -> Extent:
 
 def _ms_or_none(ms: int) -> int | None:
     return None if ms < 0 else ms
+
+
+def _read_recreated(reply: list[Any]) -> Recreated:
+    is_new, after, records = reply
+    return Recreated(bool(is_new), after.decode(), records)
 
 
 def _read_reclaimed(reply: list[Any]) -> ReclaimReply:

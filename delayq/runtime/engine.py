@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from delayq.errors import DelayqError, LoginRefused, ServerError
-from delayq.log import log, log_of
+from delayq.log import log, log_failure, log_of
 from delayq.model import consumer_info
 from delayq.model import outcome as oc
 from delayq.model.delivery import Delivery
@@ -358,10 +358,9 @@ class ConsumerEngine(Generic[D]):
                 self.failed += 1
                 dead = isinstance(outcome, oc.Dead) or message.dies_of(outcome.counts)
                 cause = outcome.cause if isinstance(outcome, oc.Failed) else None
-                trace = {"exc_info": cause} if cause is not told and cause is not None else {}
+                traced = None if cause is told else cause
                 told = cause
-                line = log_of(message)
-                line.warning("delivery failed", next="dead" if dead else "retry", error=outcome.error, **trace)
+                log_failure(log_of(message), "dead" if dead else "retry", outcome.error, traced)
         for _, outcome in settled:
             oc.clear_frames(outcome)
 

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from delayq.errors import InvalidInput, StartFailed
-from delayq.log import is_interrupt, log
+from delayq.log import is_interrupt, log, own_frames
 from delayq.model import outcome as oc
 from delayq.model.delivery import Delivery
 from delayq.model.message_info import MessageInfo, death_of
@@ -58,7 +58,7 @@ class Hooks(NamedTuple):
                 yield Call(function, consumer)
             except HookFailed as failed:
                 error = failed.error
-                log.error("on_start function failed", function=name_of(function), exc_info=error)
+                log.error("on_start function failed", function=name_of(function), exc_info=own_frames(error))
                 text = f"on_start function {name_of(function)} failed, so the consumer did not start"
                 raise StartFailed(f"{text}: {oc.error_text(error)}") from error
 
@@ -68,7 +68,7 @@ class Hooks(NamedTuple):
             try:
                 yield Call(function, consumer)
             except HookFailed as failed:
-                log.error("on_stop function failed", function=name_of(function), exc_info=failed.error)
+                log.error("on_stop function failed", function=name_of(function), exc_info=own_frames(failed.error))
 
 
 class Deaths:
@@ -101,7 +101,7 @@ def tell_dead(functions: Sequence[Callable[[Any], object]], dead: Iterable[Messa
                 yield Call(function, info)
             except HookFailed as failed:
                 line = log.bind(queue=info.queue, id=info.id)
-                line.error("on_dead function failed", function=name_of(function), exc_info=failed.error)
+                line.error("on_dead function failed", function=name_of(function), exc_info=own_frames(failed.error))
 
 
 class HookFailed(Exception):  # it carries the error

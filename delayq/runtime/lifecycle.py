@@ -18,6 +18,7 @@ from delayq.errors import InvalidInput
 from delayq.log import log
 from delayq.model.units import Seconds, milliseconds
 from delayq.model.validation import check_group_name
+from delayq.runtime import signals
 from delayq.runtime.hooks import Hooks, call
 from delayq.transport import trampoline
 
@@ -141,7 +142,7 @@ class Lifecycle:
                 raise error
 
     def take_signal(self) -> None:
-        """Act as on SIGTERM or SIGINT: end `run` soon; the second time at once, leaving messages to their leases.
+        """Act as on SIGTERM: end `run` soon; the second time at once, leaving messages to their leases.
 
         It may be called from any thread, and from a signal handler.
         """
@@ -167,7 +168,7 @@ class Lifecycle:
         previous: dict[int, Any] = {}
         if threading.current_thread() is threading.main_thread():
             handler = self._signal_handler()
-            previous = {number: signal.signal(number, handler) for number in (signal.SIGTERM, signal.SIGINT)}
+            previous = {number: signal.signal(number, handler) for number in signals.ending()}
         try:
             return self._consume(run)
         finally:

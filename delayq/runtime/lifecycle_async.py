@@ -140,7 +140,7 @@ class Lifecycle(LoopBound):
                 task.result().result()
 
     def take_signal(self) -> None:
-        """Act as on SIGTERM or SIGINT: end `run` soon; the second time at once, leaving messages to their leases.
+        """Act as on SIGTERM: end `run` soon; the second time at once, leaving messages to their leases.
 
         Call it on the event loop's thread.
         """

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT, for all consumers that run on an event loop."""
+"""SIGTERM, SIGINT and SIGHUP, for all consumers that run on an event loop."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
-_NUMBERS = (signal.SIGTERM, signal.SIGINT)
+from delayq.runtime.signals import ending
+
 _runs: dict[asyncio.AbstractEventLoop, _Watch] = {}
 
 
@@ -26,7 +27,7 @@ class _Watch:
         self._before: dict[signal.Signals, Any] = {}
 
     def begin(self) -> None:
-        for number in _NUMBERS:
+        for number in ending():
             self._before[number] = signal.signal(number, self._tell)
 
     def end(self) -> None:
@@ -44,7 +45,7 @@ class _Watch:
 
 @contextlib.contextmanager
 def watched(stop: Callable[[], None]) -> Iterator[None]:
-    """Call `stop` for SIGTERM and SIGINT, if this is the main thread."""
+    """Call `stop` for SIGTERM, SIGINT and SIGHUP, if this is the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -12,7 +12,7 @@ from types import FrameType
 
 from delayq.errors import InvalidInput
 from delayq.log import log
-from delayq.runtime import liveness_pipe
+from delayq.runtime import liveness_pipe, signals
 from delayq.runtime.liveness_pipe import LivenessPipe
 
 USAGE_ERROR = 2  # the exit code for a wrong command line: a restart would not help
@@ -25,7 +25,7 @@ SUPERVISOR_ENV = "DELAYQ_SUPERVISOR"
 
 
 class Supervisor:
-    """Runs a command in several processes until SIGTERM or SIGINT; either ends them by SIGTERM.
+    """Runs a command in several processes until SIGTERM, SIGINT or SIGHUP; each ends them by SIGTERM.
 
     SIGINT would print a traceback in a Python that is just starting.
 
@@ -55,7 +55,7 @@ class Supervisor:
             An exit code: 0; 2 if a child reported a wrong command line; 1 if one was given up, failed at the end or had
             to be killed.
         """
-        previous = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
+        previous = {number: signal.signal(number, self._on_signal) for number in signals.ending()}
         try:
             self._children = self._new_children()
             while not self._stopping:

@@ -10,8 +10,8 @@ import math
 import time
 from collections.abc import Callable, Sequence
 
-from delayq.errors import DelayqError, LoginRefused, ServerNotReady
-from delayq.log import log
+from delayq.errors import DelayqError, LoginRefused, ServerNotReady, UnknownGroup
+from delayq.log import log, log_failure
 from delayq.model import outcome as oc
 from delayq.model.interval import FALLBACK_MS, Interval
 from delayq.model.lease_clock import lease_now
@@ -44,6 +44,7 @@ class TopicEngine:
         keeper: the consumer of the group that holds records that are handed back.
         burst: return when no record can be handled at once.
         most: return after this many deliveries; None for no limit.
+        on_recreated: called when it has created the group again, because it was lost.
 
     Attributes:
         handled: deliveries whose handling has ended.
@@ -60,6 +61,7 @@ class TopicEngine:
         keeper: str,
         burst: bool,
         most: int | None,
+        on_recreated: Callable[[], None],
     ) -> None:
         self.handled = self.failed = self.abandoned = 0
         self._context = context
@@ -70,8 +72,10 @@ class TopicEngine:
         self._keeper = keeper
         self.is_burst = burst
         self._most = most
+        self._on_recreated = on_recreated
         self._places: dict[int, str] = {}  # shards where records that others hold are still to be searched
         self._reclaiming = Interval(member.ack_timeout / 2)
+        self._woken: list[str] = []  # by shard, the last announcement of records to append, or to take over
         self._watch = Watch(int(member.ack_timeout * 1000), is_virtual=False)
         self._dropping = Interval(DROP_SECONDS)
         self.unsettled: list[tuple[Record, oc.Outcome]] = []
@@ -85,6 +89,8 @@ class TopicEngine:
         self.outage = OutageBackoff(topic=context.name, group=member.group, consumer=member.name)
         self.shutdown = shutdown.Shutdown()
         self._trouble: DelayqError | None = None
+        self._handed: dict[int, str] = {}  # by shard, the id up to which the group is known to have received records
+        self._is_group_lost = False  # a heartbeat has found that
         self._log = log.bind(topic=context.name, group=member.group, consumer=member.name)
 
     def connect(self) -> Effects[None]:
@@ -105,6 +111,29 @@ class TopicEngine:
         yield from shutdown.run(self, self._turn, self._finish, grace, self._log)
 
     def _turn(self) -> Effects[None]:
+        if self._is_group_lost:
+            yield from self._recreate_group()
+        yield from self._in_group(self._take_turn)
+
+    def _in_group(self, step: Callable[[], Effects[None]]) -> Effects[None]:
+        """Take a step; if the group was lost, create it again, and repeat the step."""
+        try:
+            yield from step()
+        except UnknownGroup:
+            yield from self._recreate_group()
+            yield from step()
+
+    def _recreate_group(self) -> Effects[None]:
+        member = self._member
+        made = yield from group_admin.recreate(self._context, member.group, self._handed, member.ack_timeout)
+        self._is_group_lost = False
+        for each in made:
+            self._on_recreated()
+            start = {"records": each.records} if each.after == "0" else {"after": each.after}
+            self._log.error("lost group created again", **start)
+        yield from self.renew()
+
+    def _take_turn(self) -> Effects[None]:
         self.collect_outcomes()
         if self._looks_back:
             yield from self._look_back()
@@ -229,6 +258,8 @@ class TopicEngine:
         if again:
             self._note(again, unwrap(repeated))
         if isinstance(handed, group_read.PolledRecords):
+            self._handed |= {number: last for number, last in enumerate(handed.lasts) if "-" in last}
+            self._handed |= {record.shard: record.id for record in handed.records}
             self._submit(self._leases.take(handed.records, since))
             if handed.lost:
                 self._unlisted |= dict.fromkeys(handed.lost, "")
@@ -263,6 +294,7 @@ class TopicEngine:
         for record in lost:
             if id(record) not in self._leases.settling:  # otherwise it was settled meanwhile
                 self._lose(record)
+        self._is_group_lost = isinstance(trouble, UnknownGroup)
         unwrap(trouble)
 
     def _lose(self, record: Record) -> None:
@@ -301,10 +333,8 @@ class TopicEngine:
             elif isinstance(outcome, oc.Failed) and self._leases.has(record):
                 seconds = self._member.backoff_seconds(record, outcome)
                 self._leases.wait(record, seconds, begun=True)
-                trace = {"exc_info": outcome.cause} if outcome.cause else {}
-                self._log.bind(id=record.id, delivery=record.deliveries).warning(
-                    "delivery failed", next="retry", error=outcome.error, **trace
-                )
+                line = self._log.bind(id=record.id, delivery=record.deliveries)
+                log_failure(line, "retry", outcome.error, outcome.cause)
             else:
                 self._leases.drop(record)
                 if isinstance(outcome, oc.Dead):
@@ -316,7 +346,7 @@ class TopicEngine:
 
     def _try_again(self, record: Record, outcome: oc.Outcome, error: DelayqError) -> None:
         """Keep an outcome for the next exchange, or for later if only its shard is away or it alone was refused."""
-        if self._is_ending or not is_refusal(error):
+        if self._is_ending or isinstance(error, UnknownGroup) or not is_refusal(error):
             self._refused.waiting.pop(id(record), None)
             if self._context.outlives(error) and not self.shutdown.is_requested:  # only its shard is away
                 self._backlog.add(record, outcome)
@@ -346,6 +376,10 @@ class TopicEngine:
             seconds = min(seconds, self._reclaiming.left(), seconds if waits is None else waits)
         if lasts is not None:
             waiting = yield from publish.append_due(self._context)
+            if self._woken != waiting.seen and room:
+                self._woken = waiting.seen
+                self._reclaiming.now()
+                return
             if len(lasts) != len(waiting.seen):  # the topic was created again meanwhile, with more shards
                 return
             if waiting.next_ms is not None:
@@ -383,7 +417,7 @@ class TopicEngine:
         if self.shutdown.at_once:
             self._abandon()
         else:
-            yield from self.outage.ride_out(self._leave(), self.on_outage)
+            yield from self.outage.ride_out(self._in_group(self._leave), self.on_outage)
 
     def _abandon(self) -> None:
         self.abandoned = len(self._leases.records())
@@ -401,6 +435,9 @@ class TopicEngine:
 
     def settle(self) -> Effects[None]:
         """Settle outcomes without taking records."""
+        yield from self._in_group(self._settle)
+
+    def _settle(self) -> Effects[None]:
         yield from self._exchange(0)
 
     def _leave(self) -> Effects[None]:

@@ -124,7 +124,7 @@ class TopicWatcher:
 async def _troubles(
     topic: Topic, groups: Sequence[GroupInfo], earlier: Mapping[str, GroupInfo]
 ) -> dict[str, list[Trouble]]:
-    waiting = [each.name for each in groups if each.lag][:MOST_ASKED]
+    waiting = [each.name for each in groups if each.lag or each.unacked][:MOST_ASKED]
     asked = await asyncio.gather(*(topic.execute(group_admin.consumers, each) for each in waiting))
     members = dict(zip(waiting, asked, strict=True))
     found = {each.name: group_troubles(each, members.get(each.name), earlier.get(each.name)) for each in groups}

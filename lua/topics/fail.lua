@@ -5,6 +5,7 @@
 -- State    unacked -> unacked
 -- KEYS[1]  stream    stream  record id -> its envelope
 -- KEYS[2]  failures  hash    record id -> the errors of its failed deliveries
+-- KEYS[3]  watch     hash    until when consumers of a group that was created again may bring back what they hold
 -- ARGV[1]  group
 -- ARGV[2]  consumer
 -- ARGV[3]  id
@@ -13,9 +14,8 @@
 -- Errors   GROUP     the topic has no such group
 -- Cost     O(log n)
 local MOST = 8000
-local held = redis.pcall('XPENDING', KEYS[1], ARGV[1], ARGV[3], ARGV[3], 1)
-if held.err then return no_group(held, KEYS[1], ARGV[1]) end
-if not held[1] or held[1][2] ~= ARGV[2] then return 0 end
+local held = deliveries_of(KEYS[1], KEYS[3], ARGV[1], ARGV[2], ARGV[3])
+if type(held) ~= 'number' then return held or 0 end
 local said = redis.call('HGET', KEYS[2], ARGV[3]) or ''
 redis.call('HDEL', KEYS[2], ARGV[3]) -- after this write, a server without memory refuses no other
 redis.call('HSET', KEYS[2], ARGV[3], string.sub(said .. ARGV[4], -MOST))

@@ -3,6 +3,8 @@
 -- State    unacked -> unacked, or (gone)
 -- KEYS[1]  stream    stream  record id -> its envelope
 -- KEYS[2]  failures  hash    record id -> the errors of its failed deliveries
+-- KEYS[3]  watch     hash    until when consumers of a group that was created again may bring back what they hold
+-- KEYS[4]  waking    stream  what idle readers block on, beside the topic itself
 -- ARGV[1]  group
 -- ARGV[2]  consumer
 -- ARGV[3]  keeper    another consumer of the group, created if new, that holds them until they are reclaimed
@@ -11,15 +13,17 @@
 -- Errors   GROUP     the topic has no such group
 -- Cost     O(n log m)
 local DAY = 86400000
-local group, results = ARGV[1], {}
+local group, results, count = ARGV[1], {}, 0
 for i = 4, #ARGV, 2 do
-  local held = redis.pcall('XPENDING', KEYS[1], group, ARGV[i], ARGV[i], 1)
-  if held.err then return no_group(held, KEYS[1], group) end
-  local ours = held[1] and held[1][2] == ARGV[2]
+  local held = deliveries_of(KEYS[1], KEYS[3], group, ARGV[2], ARGV[i])
+  if type(held) == 'table' then return held end
+  local ours = held
   if ours then
-    local deliveries = ARGV[i + 1] == '1' and held[1][4] or math.max(0, held[1][4] - 1)
+    local deliveries = ARGV[i + 1] == '1' and held or math.max(0, held - 1)
     ours = hold(KEYS[1], KEYS[2], group, ARGV[3], ARGV[i], 'IDLE', DAY, 'RETRYCOUNT', deliveries, 'JUSTID')
   end
   results[#results + 1] = ours and 1 or 0
+  count = count + results[#results]
 end
+if count > 0 then wake(KEYS[4], 'left', group) end
 return results

@@ -2,6 +2,7 @@
 --
 -- State    (the group itself; no record moves)
 -- KEYS[1]  stream   stream  record id -> its envelope; created if new
+-- KEYS[2]  watch    hash    the mark that the group was destroyed, which is removed
 -- ARGV[1]  group
 -- ARGV[2]  start    '$' for new records only, '0' for all, or the id after which the group begins
 -- ARGV[3]  move     '1' to move a group that exists there; '' to leave it where it is
@@ -13,6 +14,7 @@ if ARGV[3] == '1' then
   local moved = redis.pcall('XGROUP', 'SETID', KEYS[1], ARGV[1], ARGV[2])
   return moved.err and no_group(moved, KEYS[1], ARGV[1]) or 0
 end
+local mark = redis.call('HGET', KEYS[2], 'destroyed')
 local made = redis.pcall('XGROUP', 'CREATE', KEYS[1], ARGV[1], ARGV[2], 'MKSTREAM')
 if made.err and string.find(tostring(made.err), 'BUSYGROUP', 1, true) then return 0 end
 if made.err and redis.call('EXISTS', KEYS[1]) == 1 then -- a server without memory refuses it even if the group exists
@@ -20,4 +22,6 @@ if made.err and redis.call('EXISTS', KEYS[1]) == 1 then -- a server without memo
     if as_table(info).name == ARGV[1] then return 0 end
   end
 end
-return made.err and made or 1
+if made.err then return made end
+if mark then redis.call('UNLINK', KEYS[2]) end
+return 1

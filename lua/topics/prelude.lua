@@ -39,6 +39,24 @@ local function hold(stream, failures, group, consumer, id, ...)
   return false
 end
 
+-- How often a record that a consumer holds was delivered; nil if it does not hold it; an error table without the group.
+--
+-- A group that was created again has lost its unacked list. So for some time, consumers bring back what they hold, as
+-- delivered once, unless another one has it.
+local function deliveries_of(stream, watch, group, consumer, id)
+  local found = redis.pcall('XPENDING', stream, group, id, id, 1)
+  if found.err then return no_group(found, stream, group) end
+  if found[1] then return found[1][2] == consumer and found[1][4] or nil end
+  local till = redis.call('HGET', watch, 'regained')
+  if not till or clock('') > tonumber(till) then return nil end
+  return #redis.call('XCLAIM', stream, group, consumer, 0, id, 'FORCE', 'JUSTID') > 0 and 1 or nil
+end
+
+-- Wake idle readers: the topic's waking, the reason, and a value.
+local function wake(waking, reason, value)
+  redis.call('XADD', waking, 'MAXLEN', 1, '*', reason, value)
+end
+
 -- A list without its gaps, which are false: older servers reply so for records that are gone.
 local function present(list)
   local kept = {}

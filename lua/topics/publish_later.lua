@@ -20,5 +20,5 @@ for i = 2, #ARGV, 3 do
     dues[#dues + 1] = due
   end
 end
-if head(KEYS[1]) < before then redis.call('XADD', KEYS[2], 'MAXLEN', 1, '*', 'due', (head(KEYS[1]))) end
+if head(KEYS[1]) < before then wake(KEYS[2], 'due', (head(KEYS[1]))) end
 return dues

@@ -3,6 +3,7 @@
 -- State    unacked -> unacked
 -- KEYS[1]  stream    stream  record id -> its envelope
 -- KEYS[2]  failures  hash    record id -> the errors of its failed deliveries
+-- KEYS[3]  watch     hash    until when consumers of a group that was created again may bring back what they hold
 -- ARGV[1]  group
 -- ARGV[2]  consumer
 -- ARGV[3]  counts    '1' when this is another delivery; '' when the last one was not begun
@@ -13,10 +14,10 @@
 -- Cost     O(n log m)
 local group, records, deliveries, bytes = ARGV[1], {}, {}, 0
 for i = 4, #ARGV do
-  local held = redis.pcall('XPENDING', KEYS[1], group, ARGV[i], ARGV[i], 1)
-  if held.err then return no_group(held, KEYS[1], group) end
-  if held[1] and held[1][2] == ARGV[2] then
-    local count = held[1][4] + (ARGV[3] == '1' and 1 or 0)
+  local held = deliveries_of(KEYS[1], KEYS[3], group, ARGV[2], ARGV[i])
+  if type(held) == 'table' then return held end
+  if held then
+    local count = held + (ARGV[3] == '1' and 1 or 0)
     local claimed = redis.call('XCLAIM', KEYS[1], group, ARGV[2], 0, ARGV[i], 'RETRYCOUNT', count)
     local record = present(claimed)[1]
     if record then

@@ -3,7 +3,8 @@
 -- State    unacked -> unacked, or (gone)
 -- KEYS[1]  stream    stream  record id -> its envelope
 -- KEYS[2]  failures  hash    record id -> the errors of its failed deliveries
--- KEYS[3]  watch     hash    when a consumer last looked for records to take over, and the last grace
+-- KEYS[3]  watch     hash    when a consumer last looked for records to take over, and the last grace; until when
+--          consumers of a group that was created again may bring back what they hold
 -- ARGV[1]  group
 -- ARGV[2]  consumer
 -- ARGV[3]  idle_ms   the time after which others may take the records over
@@ -15,9 +16,8 @@
 look_at(KEYS[3], ARGV[3], ARGV[4], true)
 local results = {}
 for i = 5, #ARGV do
-  local held = redis.pcall('XPENDING', KEYS[1], ARGV[1], ARGV[i], ARGV[i], 1)
-  if held.err then return no_group(held, KEYS[1], ARGV[1]) end
-  local ours = held[1] and held[1][2] == ARGV[2]
-  results[#results + 1] = ours and hold(KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[i], 'JUSTID') and 1 or 0
+  local held = deliveries_of(KEYS[1], KEYS[3], ARGV[1], ARGV[2], ARGV[i])
+  if type(held) == 'table' then return held end
+  results[#results + 1] = held and hold(KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[i], 'JUSTID') and 1 or 0
 end
 return results

@@ -1,11 +1,12 @@
 -- requeue_dead: let a group handle its dead letters once more, as if they had never been delivered.
 --
--- A record that the topic still has goes back to the group's unacked list, to be reclaimed at once. One that was trimmed is
--- appended again, for this group alone. A call stops after a megabyte of records.
+-- A record that the topic still has goes back to the group's unacked list, to be reclaimed at once by an idle consumer,
+-- which is woken. One that was trimmed is appended again, for this group alone. A call stops after a megabyte of records.
 --
 -- State    buried -> unacked, or stream
 -- KEYS[1]  stream    stream  record id -> its envelope
 -- KEYS[2]  buried    stream  the group's dead letters
+-- KEYS[3]  waking    stream  what idle readers block on, beside the topic itself
 -- ARGV[1]  group
 -- ARGV[2]  consumer  that holds them until they are reclaimed; created if new
 -- ARGV[3..]          the ids of 1..250 dead letters
@@ -13,7 +14,7 @@
 -- Errors   GROUP     the topic has no such group
 -- Cost     O(n log m)
 local DAY = 86400000
-local results, group, bytes = {}, ARGV[1], 0
+local results, group, bytes, left = {}, ARGV[1], 0, false
 local known = redis.pcall('XPENDING', KEYS[1], group)
 if known.err then return no_group(known, KEYS[1], group) end
 for i = 3, #ARGV do
@@ -21,6 +22,7 @@ for i = 3, #ARGV do
   local fields = letter[2] or {}
   local id, last = fields[2], fields[#fields - 1] == FOR and #fields - 2 or #fields
   local record = id and redis.call('XRANGE', KEYS[1], id, id)[1]
+  left = left or record
   if record then
     redis.call('XCLAIM', KEYS[1], group, ARGV[2], 0, id, 'IDLE', DAY, 'RETRYCOUNT', 0, 'FORCE', 'JUSTID')
   elseif id then
@@ -29,6 +31,7 @@ for i = 3, #ARGV do
   end
   results[#results + 1] = redis.call('XDEL', KEYS[2], ARGV[i])
   bytes = bytes + size_of(letter) + size_of(record or {})
-  if bytes >= RECORD_BYTES then return results end
+  if bytes >= RECORD_BYTES then break end
 end
+if left then wake(KEYS[3], 'left', group) end
 return results

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from delayq import NewRecord, Topic
-from delayq.operations.topics.dead_letters import REQUEUED
+from delayq.protocol.topic_commands import REQUEUED
 from tests.cli.conftest import Invoke, Start, followed
 from tests.harness.servers import RedisServer
 from tests.harness.waiting import eventually

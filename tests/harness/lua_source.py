@@ -63,7 +63,7 @@ class LuaSource:
 
     @property
     def codes_used(self) -> set[str]:
-        said = {"GROUP"} if "no_group(" in self.body else set()  # a function of the topics prelude
+        said = {"GROUP"} if re.search(r"\b(no_group|deliveries_of)\(", self.body) else set()  # of the topics prelude
         return said | set(re.findall(r"error_reply\(['\"](\w+)", self.body))
 
     def slots_named(self, table: str) -> Slots:

@@ -242,3 +242,7 @@ def slow_with_program(message: Message) -> None:
 
 async def awaited(message: Message) -> None:
     note("awaited", message)
+
+
+def fail_in_depth(message: Message) -> None:
+    raise ValueError(message.id)

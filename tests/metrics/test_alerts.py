@@ -13,6 +13,7 @@ from tests.metrics.test_prometheus_files import RULES, rules
 pytestmark = pytest.mark.full
 
 EMAILS = '{queue="emails"}'
+BILLING = '{topic="orders",group="billing"}'
 WELL = {
     f"delayq_up{EMAILS}": "1x480",
     f"delayq_consumers{EMAILS}": "2x480",
@@ -26,9 +27,14 @@ WELL = {
     'delayq_lateness_seconds_bucket{queue="emails",le="0.064"}': "0+600x480",
     'delayq_lateness_seconds_bucket{queue="emails",le="8.192"}': "0+600x480",
     'delayq_lateness_seconds_bucket{queue="emails",le="+Inf"}': "0+600x480",
-    'delayq_topic_lag{topic="orders",group="billing"}': "10x480",
-    'delayq_topic_lag_at_least{topic="orders",group="billing"}': "0x480",
-    'delayq_topic_dead{topic="orders",group="billing"}': "3x480",
+    'delayq_topic_up{topic="orders"}': "1x480",
+    f"delayq_topic_lag{BILLING}": "10x480",
+    f"delayq_topic_lag_at_least{BILLING}": "0x480",
+    f"delayq_topic_oldest_age_seconds{BILLING}": "0.4x480",
+    f"delayq_topic_unacked{BILLING}": "5x480",
+    f"delayq_topic_dead{BILLING}": "3x480",
+    f"delayq_topic_consumers{BILLING}": "3x480",
+    f"delayq_topic_consumers_seen{BILLING}": "2x480",
 }
 """What one scrape a minute reports about a healthy queue and topic."""
 
@@ -39,7 +45,7 @@ PAUSED = {f"delayq_paused{EMAILS}": "1x480"}
 TIMED = {f"delayq_pause_ends_timestamp_seconds{EMAILS}": "1x480"}
 TROUBLES: dict[str, tuple[dict[str, str], str]] = {
     "DelayqUnreachable": ({f"delayq_up{EMAILS}": "0x480"}, "10m"),
-    "DelayqUntold": ({f"delayq_up{EMAILS}": "1 1 stale"}, "20m"),
+    "DelayqUntold": ({f"delayq_up{EMAILS}": "1 1 stale", 'delayq_topic_up{topic="orders"}': "1 1 stale"}, "20m"),
     "DelayqLate": (LATE, "20m"),
     "DelayqNotTaken": (DUE, "10m"),
     "DelayqNoConsumer": (DUE | GONE, "10m"),
@@ -48,9 +54,12 @@ TROUBLES: dict[str, tuple[dict[str, str], str]] = {
     "DelayqUnaccounted": ({f"delayq_messages_unaccounted{EMAILS}": "-2x480"}, "10m"),
     "DelayqScheduleLate": ({f"delayq_schedules_late{EMAILS}": "1x480"}, "10m"),
     "DelayqSlotsMissed": ({f"delayq_schedule_slots_missed_total{EMAILS}": "2x5 4x480"}, "10m"),
-    "DelayqGroupBehind": ({'delayq_topic_lag{topic="orders",group="billing"}': "2000+50x480"}, "40m"),
-    "DelayqGroupFarBehind": ({'delayq_topic_lag_at_least{topic="orders",group="billing"}': "1x480"}, "90m"),
-    "DelayqGroupDeadGrowing": ({'delayq_topic_dead{topic="orders",group="billing"}': "3x5 4x480"}, "10m"),
+    "DelayqTopicUnreachable": ({'delayq_topic_up{topic="orders"}': "0x480"}, "10m"),
+    "DelayqGroupNotTaken": ({f"delayq_topic_oldest_age_seconds{BILLING}": "90+60x480"}, "20m"),
+    "DelayqGroupNoConsumer": ({f"delayq_topic_consumers_seen{BILLING}": "0x480"}, "10m"),
+    "DelayqGroupBehind": ({f"delayq_topic_lag{BILLING}": "2000+50x480"}, "40m"),
+    "DelayqGroupFarBehind": ({f"delayq_topic_lag_at_least{BILLING}": "1x480"}, "90m"),
+    "DelayqGroupDeadGrowing": ({f"delayq_topic_dead{BILLING}": "3x5 4x480"}, "10m"),
 }
 WITH_IT = {"DelayqNoConsumer": {"DelayqNotTaken"}}
 """Alerts that always fire together with another one."""
@@ -83,6 +92,28 @@ def test_nothing_fires_for_a_healthy_queue(tmp_path: Path, promtool: str):
 @pytest.mark.parametrize(("alert", "told", "at"), [(alert, *each) for alert, each in TROUBLES.items()])
 def test_trouble_fires_its_alert_and_no_other(tmp_path: Path, promtool: str, alert: str, told: dict[str, str], at: str):
     assert fires(tmp_path, promtool, WELL | told, at, {alert} | WITH_IT.get(alert, set())) == ""
+
+
+@pytest.mark.parametrize("subject", ["queue", "topic"])
+def test_nothing_fires_where_there_are_only_queues_or_only_topics(tmp_path: Path, promtool: str, subject: str):
+    told = {name: values for name, values in WELL.items() if f"{{{subject}=" in name}
+    assert 5 < len(told) < len(WELL)
+    assert fires(tmp_path, promtool, told, "90m", set()) == ""
+
+
+def test_nothing_fires_for_a_server_without_queues_and_topics(tmp_path: Path, promtool: str):
+    assert fires(tmp_path, promtool, {'delayq_server_up{server=""}': "1x480"}, "90m", set()) == ""
+
+
+def test_without_any_metrics_that_is_said(tmp_path: Path, promtool: str):
+    assert fires(tmp_path, promtool, {}, "20m", {"DelayqUntold"}) == ""
+
+
+def test_group_that_nobody_reads_fires(tmp_path: Path, promtool: str):
+    left = {"lag": "900", "unacked": "0", "oldest_age_seconds": "90000", "consumers": "1", "consumers_seen": "0"}
+    told = {f"delayq_topic_{name}{BILLING}": f"{value}x480" for name, value in left.items()}
+    told['delayq_topic_up{topic="orders"}'] = "1x480"
+    assert fires(tmp_path, promtool, told, "10m", {"DelayqGroupNoConsumer", "DelayqGroupNotTaken"}) == ""
 
 
 def test_paused_queue_without_consumers_fires_no_alert(tmp_path: Path, promtool: str):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import redis
@@ -23,7 +24,7 @@ from delayq.metrics.families import BUCKETS_MS, COUNTERS, LIMITS, histogram
 from delayq.metrics.scrape import ScrapePass
 from delayq.model.configuration import Usage
 from delayq.model.placement import STATES
-from delayq.operations.topics import dead_letters
+from delayq.operations.topics import dead_letters, group_admin
 from delayq.protocol.discovery import Kind
 from delayq.types import QueueStats
 from tests.harness.scrapes import OPENMETRICS, Scrape
@@ -284,6 +285,26 @@ def test_groups_of_a_topic_are_reported(redis_client: redis.Redis):
     told = [scrape.value(f"delayq_topic_{name}", **labels) for name in ("lag", "unacked", "dead", "consumers")]
     assert told == [1, 1, 1, 1]
     assert scrape.value("delayq_topic_up", topic="orders") == 1
+
+
+def test_group_reports_who_was_seen_and_how_long_its_first_unread_record_waits(redis_client: redis.Redis):
+    with Topic("orders", redis=redis_client) as topic, Topic("own", redis=redis_client) as own:
+        own.group("billing")
+        own.publish("x", id="1-0")  # such an id is no time
+        group = topic.group("billing", start="0")
+        topic.publish("x", id=f"{int(redis_client.time()[0]) * 1000 - 3_600_000}-0")
+        topic.publish("x")
+        group.poll("one", 1)
+        group.poll("another", 1)
+        group.set_position("0")
+        scrape = scraped(Metrics(topics=[topic, own]))
+        with patch.object(group_admin, "STALLED_SECONDS", -1.0):
+            later = scraped(Metrics(topics=[topic]))
+    labels = {"topic": "orders", "group": "billing"}
+    assert 3600 <= scrape.value("delayq_topic_oldest_age_seconds", **labels) < 3700
+    assert scrape.value("delayq_topic_oldest_age_seconds", topic="own", group="billing") == 0
+    assert [each.value("delayq_topic_consumers_seen", **labels) for each in (scrape, later)] == [2, 0]
+    assert later.value("delayq_topic_consumers", **labels) == 2
 
 
 def test_lag_unknown_to_the_server_is_counted_in_one_call_per_scrape(redis_client: redis.Redis):

@@ -105,10 +105,30 @@ def test_each_trouble_has_an_alert():
     alerts = [rule["alert"] for rule in rules() if "alert" in rule]
     assert alerts == [
         *("DelayqUnreachable", "DelayqUntold", "DelayqLate", "DelayqNotTaken", "DelayqNoConsumer", "DelayqDeadGrowing"),
-        *("DelayqPausedLong", "DelayqUnaccounted", "DelayqScheduleLate", "DelayqSlotsMissed", "DelayqGroupBehind"),
-        *("DelayqGroupFarBehind", "DelayqGroupDeadGrowing"),
+        *("DelayqPausedLong", "DelayqUnaccounted", "DelayqScheduleLate", "DelayqSlotsMissed", "DelayqTopicUnreachable"),
+        *("DelayqGroupNotTaken", "DelayqGroupNoConsumer", "DelayqGroupBehind", "DelayqGroupFarBehind"),
+        "DelayqGroupDeadGrowing",
     ]
     assert all({"summary", "description"} <= set(rule["annotations"]) for rule in rules() if "alert" in rule)
+
+
+TWINS = {
+    "DelayqUnreachable": "DelayqTopicUnreachable",
+    "DelayqUntold": "DelayqUntold",
+    "DelayqLate": "DelayqGroupBehind",
+    "DelayqNotTaken": "DelayqGroupNotTaken",
+    "DelayqNoConsumer": "DelayqGroupNoConsumer",
+    "DelayqDeadGrowing": "DelayqGroupDeadGrowing",
+}
+ONLY_QUEUES = {"DelayqPausedLong", "DelayqUnaccounted", "DelayqScheduleLate", "DelayqSlotsMissed"}
+"""Topics have no pauses, no counts that must balance, and no schedules."""
+
+
+def test_each_alert_on_queues_has_its_twin_on_topics():
+    alerts = {rule["alert"]: rule["expr"] for rule in rules() if "alert" in rule}
+    on_queues = {name for name, expression in alerts.items() if "delayq_topic" not in expression}
+    assert on_queues - ONLY_QUEUES == TWINS.keys() - {"DelayqUntold"}
+    assert all("delayq_topic" in alerts[twin] for twin in TWINS.values())
 
 
 def test_alerts_and_panels_agree_with_delayq_about_troubles():

@@ -146,6 +146,7 @@ def test_healthy_topic_group_has_no_troubles(case: str):
             "behind",
             "The group is 1,001 records behind; a few minutes ago it was 800.",
         ),
+        ((group(unacked=1), []), "no-consumer", "The group has 1 unacked record, and it has no consumer."),
         ((group(dead=2), []), "dead-letters", "The group has 2 dead letters."),
     ],
 )

@@ -19,7 +19,7 @@ from structlog.testing import capture_logs
 from delayq import InvalidInput, Middleware, NewRecord, Record, Reject, RetryAfter, Topic, TopicConsumer, aio, backoff
 from delayq.errors import ReturnedFalse, UnknownGroup
 from delayq.operations.topics import settle
-from delayq.operations.topics.dead_letters import REQUEUED
+from delayq.protocol.topic_commands import REQUEUED
 from delayq.protocol.topic_keys import TopicKeys
 from delayq.runtime.record_leases import RecordLeases
 from delayq.runtime.topic_engine import TopicEngine
@@ -548,8 +548,10 @@ def test_backoff_sees_the_error(topic: Topic, consume: Consume):
 def test_consumer_ends_when_its_group_is_destroyed(topic: Topic, consume: Consume, client: redis.Redis):
     group = topic.group("billing")
     publish(topic, 1)
-    with pytest.raises(UnknownGroup):
-        consume(group, lambda record: client.xgroup_destroy(stream(record.shard), "billing")).run()
+    other = Topic("orders", redis=client, shards=None).group("billing", create=False)
+    with pytest.raises(UnknownGroup, match="billing, which was destroyed"):
+        consume(group, lambda _: other.destroy()).run()
+    assert topic.groups() == []
     topic.group("mail").destroy()
     with pytest.raises(UnknownGroup):
         consume(group, lambda _: None).drain()

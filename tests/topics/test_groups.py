@@ -414,6 +414,22 @@ def test_lag_is_right_after_the_topic_was_trimmed(make: Make):
     assert group.lag() == 1_200
 
 
+def test_lag_of_a_group_that_missed_trimmed_records_counts_down_to_0(any_client: redis.Redis):
+    topic = Topic("orders", redis=any_client)
+    group = topic.group("billing", "0")
+    publish(topic, 1_500)
+    group.poll("a", 10)
+    topic.trim(max_length=500, approximate=False)
+    lags = [group.lag()]
+    for count in (1, 496, 1, 2):
+        group.poll("a", count)
+        lags.append(group.lag())
+    assert lags == [500, 499, 3, 2, 0]
+    assert topic.groups()[0].lag == 0
+    topic.publish("a")
+    assert group.lag() == 1
+
+
 def test_partly_counted_lag_says_so(make: Make):
     topic = make(shards=1)
     group = topic.group("billing", "0")
@@ -450,7 +466,7 @@ def test_unknown_group_is_named_and_not_created(make: Make):
     assert topic.groups() == []
 
 
-def test_destroyed_group_leaves_nothing_behind(make: Make, client: redis.Redis):
+def test_destroyed_group_leaves_only_a_mark_that_expires(make: Make, client: redis.Redis):
     topic = make(shards=1)
     group = topic.group("billing")
     topic.publish("a")
@@ -459,6 +475,9 @@ def test_destroyed_group_leaves_nothing_behind(make: Make, client: redis.Redis):
     before = {key for key in client.scan_iter() if b":group:" in key}
     assert before
     group.destroy()
+    (mark,) = {key for key in client.scan_iter() if b":group:" in key}
+    assert 0 < client.pttl(mark) <= 30 * 86_400_000
+    topic.group("billing")
     assert not {key for key in client.scan_iter() if b":group:" in key}
 
 

@@ -41,8 +41,12 @@ WRITES = {
 WRITES |= {"XREADGROUP", "XAUTOCLAIM"}
 
 
-def key_of(keys: TopicKeys, name: str) -> str:
-    of_group = {"buried": keys.buried("g"), "failures": keys.failures("g"), "watch": keys.watch("g")}
+MAKE = {"make_group", "recreate_group"}  # a new group
+
+
+def key_of(keys: TopicKeys, script: str, name: str) -> str:
+    watch = keys.watch("h" if script in MAKE else "g")
+    of_group = {"buried": keys.buried("g"), "failures": keys.failures("g"), "watch": watch}
     return of_group.get(name) or str(getattr(keys, name))
 
 
@@ -80,8 +84,8 @@ def test_refused_script_never_loses_a_record(any_client: redis.Redis, subtests: 
         any_client.flushall()
         given(any_client, keys)
         if key:
-            any_client.delete(key_of(keys, key))
-            any_client.set(key_of(keys, key), "nothing of delayq")
+            any_client.delete(key_of(keys, name, key))
+            any_client.set(key_of(keys, name, key), "nothing of delayq")
         rights = ["+@all", *([f"-{command.lower()}"] if command else [])]
         any_client.acl_setuser(
             USER, enabled=True, nopass=True, reset=True, keys=["*"], commands=rights[1:], categories=["+@all"]

@@ -32,6 +32,7 @@ CALLS: dict[str, Callable[[TopicCommands], Command[Any]]] = {
     "drop_idle_consumers": lambda scripts: scripts.drop_idle_consumers("g", 0, "^idle$"),
     "clear_ghosts": lambda scripts: scripts.clear_ghosts("g", ""),
     "make_group": lambda scripts: scripts.make_group("h", "0"),
+    "recreate_group": lambda scripts: scripts.recreate_group("h", "", 30_000),
     "destroy": lambda scripts: scripts.destroy("g"),
     "groups": lambda scripts: scripts.groups("g"),
     "range": lambda scripts: scripts.range("-", "+", 10),

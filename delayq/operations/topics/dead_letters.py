@@ -17,7 +17,7 @@ from delayq.operations.topics.group_read import check_record
 from delayq.operations.topics.read import pages
 from delayq.operations.topics.topic_context import TopicContext, cut
 from delayq.protocol.operation import Operation, execute, unwrap
-from delayq.protocol.topic_commands import MAX_LOOKED_AFTER, MAX_RECORDS, Entry, TopicCommands
+from delayq.protocol.topic_commands import MAX_LOOKED_AFTER, MAX_RECORDS, REQUEUED, Entry, TopicCommands
 
 
 class DeadPage(NamedTuple):
@@ -181,7 +181,3 @@ def _by_shard(context: TopicContext, places: Iterable[Place]) -> Operation[list[
     listed = list(places)
     shards = yield from context.opened()
     return [(scripts, [each.id for each in listed if each.shard == number]) for number, scripts in enumerate(shards)]
-
-
-REQUEUED = "delayq-requeued"
-"""The consumer that holds requeued dead letters until others take them over."""

@@ -14,7 +14,7 @@ from delayq.model.validation import check_id
 from delayq.operations.topics.topic_context import TopicContext
 from delayq.protocol.command import Command
 from delayq.protocol.operation import Operation, execute, unwrap
-from delayq.protocol.topic_commands import TopicCommands
+from delayq.protocol.topic_commands import REQUEUED, TopicCommands
 
 
 def why(context: TopicContext, record_id: str) -> Operation[str]:
@@ -79,6 +79,8 @@ def _groups(scripts: TopicCommands, record_id: str) -> Operation[list[str]]:
 def _by_group(row: dict[str, Any], record_id: str, unacked: Sequence[Any]) -> str:
     if unacked and text_of(unacked[0][0]) == record_id:
         _, consumer, idle_ms, deliveries = unacked[0]
+        if text_of(consumer) == REQUEUED:
+            return "waits for a consumer to take it: it was requeued, or handed back"
         ago, holder = show_duration(idle_ms / 1000), printable_id(text_of(consumer))
         return f"has not acked it: {holder} received it {ago} ago, delivery {deliveries}"
     if order(text_of(row["last-delivered-id"])) < order(record_id):

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from delayq.errors import InvalidInput, UnknownConsumer
+from delayq.errors import InvalidInput, UnknownConsumer, UnknownGroup
 from delayq.model.credentials import is_unfit_id
+from delayq.model.health import STALLED_SECONDS
 from delayq.model.positions import Position, beginning, order
 from delayq.model.record import GroupConsumer, GroupInfo, table, text_of
 from delayq.model.validation import check_group_name
 from delayq.operations.topics.topic_context import TopicContext
 from delayq.protocol.operation import Operation, execute, unwrap
-from delayq.protocol.topic_commands import TopicCommands
+from delayq.protocol.topic_commands import Recreated, TopicCommands
 
 
 def make(context: TopicContext, group: str, start: Position) -> Operation[bool]:
@@ -19,6 +21,29 @@ def make(context: TopicContext, group: str, start: Position) -> Operation[bool]:
     first = beginning(start)
     shards = yield from context.opened(create=True)
     return any(list(map(unwrap, (yield [scripts.make_group(group, first) for scripts in shards]))))
+
+
+def recreate(
+    context: TopicContext, group: str, handed: Mapping[int, str], seconds: float
+) -> Operation[list[Recreated]]:
+    """Create a group again where it was lost; return where this call has created it.
+
+    Where the stream was lost, too, or nothing is known, it begins with the first record.
+
+    Args:
+        handed: for each shard, the id up to which records are known to have been handed out.
+        seconds: for which its consumers may bring back the records that they hold.
+
+    Raises:
+        UnknownGroup: it was destroyed.
+    """
+    is_lost = yield from context.reopened()
+    calls = [
+        scripts.recreate_group(group, "" if is_lost else handed.get(number, ""), int(seconds * 1000))
+        for number, scripts in enumerate(context.shards)
+    ]
+    replies = [unwrap(reply) for reply in (yield calls) if not context.outlives(reply)]
+    return [each for each in replies if each.is_new]
 
 
 def move(context: TopicContext, group: str, position: Position) -> Operation[None]:
@@ -130,13 +155,63 @@ def groups(context: TopicContext, most_calls: int = MAX_LAG_CALLS) -> Operation[
             if lag is None and told.get("entries-read") is not None:  # deletions made it lose count: a bit too high
                 lag = extent.added - told["entries-read"] if extent.added is not None else None
             at_least = False
-            if lag is None:
+            if order(position) >= order(extent.last):
+                lag = 0
+            elif extent.first and order(position) < order(extent.first):
+                lag = extent.length
+            elif lag is None:
                 lag, at_least = yield from count_between(scripts, position, "+", most_calls)
-            lag = min(lag, extent.length)  # Redis 7.0 counts records that were trimmed before the group received them
+            elif (
+                lag and extent.added != extent.length
+            ):  # Redis 7.0 counts records that were trimmed before it read them
+                count, is_more = yield from count_between(scripts, position, "+", 1)
+                lag = max(count, min(lag, extent.length)) if is_more else count
             info = GroupInfo(name, told["consumers"], told["pending"], lag, position, at_least, buried)
             before = found.get(name)
             found[name] = info if before is None else _merged(before, info)
     return [found[name] for name in sorted(found)]
+
+
+class GroupReading(NamedTuple):
+    """A group, as metrics report it.
+
+    Attributes:
+        seen: how many of its consumers were seen within the last minute.
+        age: for how many seconds the first record that it has not received has been there; 0 if there is none, or if
+            its id is no time.
+    """
+
+    info: GroupInfo
+    seen: int
+    age: float
+
+
+def readings(context: TopicContext, most_calls: int = 1) -> Operation[list[GroupReading]]:
+    """Read a topic's groups, and whether somebody handles them, by name; `most_calls` is that of `groups`."""
+    seen: dict[str, set[str]] = {}
+    ages: dict[str, float] = {}
+    infos = yield from groups(context, most_calls)
+    for scripts in (yield from context.opened()):
+        rows = [table(row) for row in (yield from execute(scripts.groups()))]
+        now = yield from execute(scripts.time())
+        firsts = (yield [scripts.lag(text_of(row["last-delivered-id"]), 1) for row in rows]) if rows else []
+        members = (yield [scripts.groups(text_of(row["name"])) for row in rows]) if rows else []
+        for row, (_, first, _), consumers_of in zip(rows, map(unwrap, firsts), members, strict=True):
+            name = text_of(row["name"])
+            ages[name] = max(ages.get(name, 0.0), _age(text_of(first), now))
+            if not isinstance(consumers_of, UnknownGroup):  # it was destroyed meanwhile
+                tables = map(table, unwrap(consumers_of))
+                alive = {text_of(each["name"]) for each in tables if each["idle"] <= STALLED_SECONDS * 1000}
+                seen[name] = seen.get(name, set()) | alive
+    return [GroupReading(each, len(seen.get(each.name, ())), ages.get(each.name, 0.0)) for each in infos]
+
+
+FIRST_TIME_MS = 10**12  # in 2001: a lower id was not made from a time
+
+
+def _age(record_id: str, now_ms: int) -> float:
+    ms = order(record_id)[0] if record_id else 0
+    return max(0.0, (now_ms - ms) / 1000) if ms >= FIRST_TIME_MS else 0.0
 
 
 def _merged(first: GroupInfo, second: GroupInfo) -> GroupInfo:

@@ -31,6 +31,11 @@ class LedgerContext(TopicContext):
             self.shards = [TopicCommands(keys) for keys in self._shards()]
         return self.shards
 
+    def reopened(self) -> Operation[bool]:
+        """Return False: the queue records itself."""
+        yield from self.opened()
+        return False
+
     def _shards(self) -> list[TopicKeys]:
         return [TopicKeys(scripts.keys.events) for scripts in self._queue.shards]
 

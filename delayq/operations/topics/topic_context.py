@@ -83,6 +83,7 @@ class TopicContext:
         self._expected = shards
         self._clock = clock
         self._recorded = False
+        self._since = b""
         self._look_at = 0.0
         self.spans_nodes: Callable[[], bool] = bool  # as of a queue's context
         self.shards = [TopicCommands(keys(0), clock)]
@@ -98,17 +99,28 @@ class TopicContext:
         """
         if not self._recorded or time.monotonic() > self._look_at:
             try:
-                count, recorded, *_ = yield from execute(self.shards[0].open_queue(self._expected, create))
+                reply = yield from execute(self.shards[0].open_queue(self._expected, create))
             except ServerError as error:
                 if not (self._recorded and self.outlives(error)):
                     raise
                 self._look_at = time.monotonic() + record_copies.LOOK_SECONDS
                 return self.shards  # what is known of the record stays valid
-            if count != len(self.shards):
-                self.shards = [TopicCommands(self._keys(number), self._clock) for number in range(count)]
-            self._recorded = bool(recorded)
-            self._look_at = time.monotonic() + LOOK_SECONDS
+            self._opened(*reply)
         return self.shards
+
+    def _opened(self, count: int, recorded: int, since: bytes, _: object) -> None:
+        if count != len(self.shards):
+            self.shards = [TopicCommands(self._keys(number), self._clock) for number in range(count)]
+        self._recorded, self._since = bool(recorded), since
+        self._look_at = time.monotonic() + LOOK_SECONDS
+
+    def reopened(self) -> Operation[bool]:
+        """Record the topic again if its record was lost; return whether it was, so that its data were lost, too."""
+        known, count, self._recorded = self._since, self._expected or len(self.shards), False
+        yield from self.opened()
+        if not self._recorded:
+            self._opened(*(yield from execute(self.shards[0].open_queue(count, create=True))))
+        return bool(known) and self._since != known
 
     def outlives(self, error: object) -> bool:
         """Whether an error means that one of several shards is unavailable, while the others may be served."""

@@ -17,6 +17,7 @@ from typing import Any
 import structlog
 
 from delayq.errors import InvalidInput, StaleReceipt
+from delayq.log import own_frames
 from delayq.model import outcome as oc
 from delayq.model.delivery import Delivery
 from delayq.model.message import Message
@@ -27,7 +28,7 @@ from delayq.runtime.process_pool.job import ProcessJob
 READY, FAILED, ASKS, DONE = "ready", "failed", "asks", "done"
 """The words with which a process begins its replies."""
 
-TERMINAL = (signal.SIGINT, signal.SIGTERM)
+TERMINAL = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 MAX_TRACE = 20_000  # characters, of the end of a traceback
 MAX_CAUSE = 65536  # bytes of an error that the consumer's backoff may see
 
@@ -146,6 +147,6 @@ def _packed(error: BaseException) -> bytes | None:
 
 def _trace(error: BaseException) -> str:
     try:
-        return "".join(traceback.format_exception(error))[-MAX_TRACE:]
+        return "".join(traceback.format_exception(*own_frames(error)))[-MAX_TRACE:]
     except BaseException:  # noqa: BLE001  # an error whose __str__ raises
         return oc.error_text(error)

@@ -18,6 +18,7 @@ from delayq.model.record import GroupInfo
 from delayq.model.text import plural
 from delayq.operations.topics import dead_letters, group_admin
 from delayq.operations.topics.dead_letters import DeadSweep
+from delayq.protocol.topic_commands import REQUEUED
 from delayq.web import audit, forms, path_params, render
 from delayq.web.background_tasks import BackgroundTask, BackgroundTasks, Work, word_of
 from delayq.web.error_pages import back_on
@@ -35,7 +36,7 @@ MOST_NAMED = 10  # as in confirm.html
 
 WARNINGS = {
     "requeue": (
-        "They become unacked records again, which a consumer of the group claims, and their deliveries count from "
+        "They become unacked records again, which a consumer of the group takes over, and their deliveries count from "
         "zero. A trimmed record is appended to the topic again, for this group only."
     ),
     "delete": "They are deleted for good. The topic keeps its records.",
@@ -91,7 +92,7 @@ class DeadRecordsRequest(NamedTuple):
             if self.act == "delete":
                 done = await topic.execute(dead_letters.delete, group, self.places)
             else:
-                done = await topic.execute(dead_letters.requeue, group, dead_letters.REQUEUED, self.places)
+                done = await topic.execute(dead_letters.requeue, group, REQUEUED, self.places)
             is_all = done == len(self.places)
             told = f"{done:,} {became}." if is_all else f"{done:,} of {len(self.places):,} {became}."
             gone = "" if is_all else "The others are no longer dead."

@@ -11,8 +11,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from delayq.errors import DelayqError
-from delayq.model.record import GroupInfo
 from delayq.operations.topics import group_admin
+from delayq.operations.topics.group_admin import GroupReading
 from delayq.web.health_sweep import in_turns
 from delayq.web.poller import ServerPoller
 from delayq.web.routes import VIEW, Page
@@ -53,7 +53,7 @@ class ServerMetrics(NamedTuple):
     """
 
     queues: Sequence[QueueSnapshot] = ()
-    topics: Mapping[str, Sequence[GroupInfo] | None] = {}
+    topics: Mapping[str, Sequence[GroupReading] | None] = {}
     left_out: tuple[int, int] = (0, 0)
     error: str = ""
 
@@ -73,9 +73,9 @@ async def _told(watch: ServerPoller) -> ServerMetrics:
         return ServerMetrics(error=str(error))
 
 
-async def _groups(server: DashboardServer, name: str) -> Sequence[GroupInfo] | None:
+async def _groups(server: DashboardServer, name: str) -> Sequence[GroupReading] | None:
     try:
-        return await (await server.topic(name)).execute(group_admin.groups, 1)
+        return await (await server.topic(name)).execute(group_admin.readings)
     except DelayqError:
         return None
 
