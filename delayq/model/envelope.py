@@ -11,9 +11,9 @@ import enum
 import marshal
 import math
 import operator
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from itertools import accumulate
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 from msgspec.structs import force_setattr
@@ -32,6 +32,7 @@ MAX_HEADERS_BYTES = 64 * 1024
 MAX_DEPTH = 500
 """Levels of nested lists and objects in a payload, half of what fits into Python's default recursion limit."""
 
+MOST_LEVELS = 2 * MAX_DEPTH  # of a payload as it is given: what an Enum or a model holds counts as one more
 MOST_BYTES = 511 * 1024 * 1024  # of a payload: a server closes the connection on which an argument exceeds 512 MiB
 
 RAW, JSON = _KINDS = 0, 1
@@ -49,6 +50,9 @@ _EXACT: dict[type[Any], Callable[[Any], Any]] = {
     float: float.__float__,
 }
 """For the types that have subclasses which msgspec refuses: what makes a plain value."""
+_SIMPLE = frozenset({str, bytes, int, bool, type(None)})  # plain already, whatever the value
+
+_Level: TypeAlias = Generator[Any, Any, Any]
 
 
 class CheckedJson(bytes):
@@ -296,27 +300,44 @@ def _plain(value: Any) -> Any:
     Raises:
         PayloadNotSerializable: there is no such value.
     """
+    levels, plain = [_level(value)], None  # not by recursion, as the thread's stack may have little room
+    while levels:
+        try:
+            inner = levels[-1].send(plain)
+        except StopIteration as done:
+            levels.pop()
+            plain = done.value
+        else:
+            if len(levels) > MOST_LEVELS:
+                raise _too_deep()
+            levels.append(_level(inner))
+            plain = None
+    return plain
+
+
+def _level(value: Any) -> _Level:
+    """Yield the values inside a value, take what `_plain` makes of each, and return what it makes of the whole."""
     if isinstance(value, enum.Enum):
-        plain = _plain(value.value)
+        plain = yield value.value
         return value if plain is value.value else plain
     if isinstance(value, float) and not math.isfinite(value):  # msgspec writes null
         raise PayloadNotSerializable(
             "the payload contains NaN or infinity, which JSON cannot hold: send None or a string"
         )
     if isinstance(value, dict):
-        return _plain_dict(value)
+        return (yield from _plain_dict(value))
     for kind in (list, tuple, set, frozenset):
         if isinstance(value, kind):
-            return _plain_values(value, kind)
+            return (yield from _plain_values(value, kind))
     names = _field_names(type(value))
     if names:
-        return _plain_object(value, names)
+        return (yield from _plain_object(value, names))
     if callable(getattr(type(value), "model_dump", None)):
-        return _plain(value.model_dump(mode="json"))
+        return (yield value.model_dump(mode="json"))
     return exact(value)
 
 
-def _plain_dict(value: dict[Any, Any]) -> dict[Any, Any]:
+def _plain_dict(value: dict[Any, Any]) -> _Level:
     stored, given = dict(dict.items(value)), dict(value.items())
     plain = {}
     texts: set[str] = set()
@@ -326,7 +347,7 @@ def _plain_dict(value: dict[Any, Any]) -> dict[Any, Any]:
         if text in texts:
             raise PayloadNotSerializable(f"the payload has two keys that become {text!r} in JSON: rename one")
         texts.add(text)
-        plain[plain_key] = _plain(each)
+        plain[plain_key] = each if type(each) in _SIMPLE else (yield each)
     if _are_same([*plain, *plain.values()], [*stored, *stored.values()]):
         return value
     if stored and given != stored:
@@ -334,11 +355,11 @@ def _plain_dict(value: dict[Any, Any]) -> dict[Any, Any]:
     return plain
 
 
-def _plain_values(value: Any, kind: type[Any]) -> Any:
+def _plain_values(value: Any, kind: type[Any]) -> _Level:
     stored, given = list(kind.__iter__(value)), list(value)
     plain = []
-    for each in given:  # not with map or a comprehension, which would take more of the stack for each level
-        plain.append(_plain(each))  # noqa: PERF401
+    for each in given:  # a comprehension cannot yield
+        plain.append(each if type(each) in _SIMPLE else (yield each))  # noqa: PERF401
     if _are_same(plain, stored):
         return value
     if stored and given != stored:
@@ -346,11 +367,11 @@ def _plain_values(value: Any, kind: type[Any]) -> Any:
     return kind(plain)
 
 
-def _plain_object(value: Any, names: Iterable[str]) -> Any:
+def _plain_object(value: Any, names: Iterable[str]) -> _Level:
     given = {name: getattr(value, name) for name in names if hasattr(value, name)}
     changed = {}
     for name, each in given.items():
-        plain = _plain(each)
+        plain = yield each
         if plain is not each:
             changed[name] = plain
     if changed:

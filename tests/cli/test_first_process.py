@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,15 @@ def test_first_process_passes_signals_on_and_exits_like_its_command(code: str, e
         assert process.wait(20) == expected
 
 
+@pytest.fixture
+def takes_hangups() -> Iterator[None]:
+    """What the tests start does not ignore SIGHUP, although `nohup` may have started the tests."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("takes_hangups")
 @pytest.mark.parametrize("many", [[], ["--processes", "2"]], ids=["one process", "two processes"])
 def test_hangup_ends_a_consumer_in_good_order(start: Start, queue: Queue, many: list[str], tmp_path: Path):
     queue.send("x")
