@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from delayq import Consumer, Message, Outgoing, Queue
+from delayq import Consumer, Message, Outgoing, Queue, Record, Topic, TopicConsumer
 from delayq.errors import ServerError, ServerNotReady, ServerUnreachable, ShardsMismatch
 from delayq.operations import claim, open_messages
 from delayq.operations.doctor.examine import examine
@@ -222,6 +222,45 @@ def test_master_that_stays_away_after_an_outage_of_all_does_not_stop_the_others(
             assert eventually(lambda: scene.handled.keys() >= set(healthy), 15)
         ended.set()
         assert eventually(lambda: queue.stats().acked == 6)
+
+
+def test_topic_goes_on_if_a_master_stays_away_after_an_outage_of_all(cluster: Cluster) -> None:
+    """A record on it is still handled, so its lease cannot be renewed first."""
+    handled, ends = set[str](), threading.Event()
+
+    def handle(record: Record) -> None:
+        if record.payload == "long":
+            ends.wait()
+        handled.add(record.payload)
+
+    with Topic(NAME, url=f"{cluster.url}?socket_timeout=5", shards=3) as topic:
+        begun = topic.publish("long")
+        dead = cluster.owner(topic._context.shards[topic.range()[0].shard].keys.stream)
+        consumer = TopicConsumer(topic.group("g", start="0"), handle, concurrency=4, ack_timeout=30)
+        consumer.start()
+        try:
+            assert eventually(lambda: topic.group("g").info().unacked == 1, 30), begun
+            for each in cluster.masters:
+                os.kill(each.pid, signal.SIGSTOP)
+            time.sleep(7)
+            try:
+                for each in cluster.masters:
+                    if each is not dead:
+                        os.kill(each.pid, signal.SIGCONT)
+                sent, wanted = 0, set[str]()
+                while len(wanted) < 5:
+                    sent += 1
+                    with contextlib.suppress(ServerError):
+                        topic.publish(f"{sent}")
+                        wanted.add(f"{sent}")
+                assert eventually(lambda: handled >= wanted, 15)
+            finally:
+                os.kill(dead.pid, signal.SIGCONT)
+            ends.set()
+            assert eventually(lambda: "long" in handled, 30)
+        finally:
+            ends.set()
+            consumer.stop()
 
 
 def test_shard_without_an_owner_does_not_stop_the_others(cluster: Cluster) -> None:
