@@ -350,7 +350,7 @@ def test_silent_node_is_waited_for_once(cluster: Cluster) -> None:
 
 
 def test_claim_that_its_node_may_have_run_is_not_repeated(cluster: Cluster) -> None:
-    with Queue("work", url=f"{cluster.url}?socket_timeout=4") as queue:
+    with Queue("work", url=f"{cluster.url}?socket_timeout=2") as queue:
         queue.send_many([Outgoing(n) for n in range(40)])
         assert len(queue.receive(1)) == 1  # from here on, its node knows the scripts
         node = cluster.owner(META)
