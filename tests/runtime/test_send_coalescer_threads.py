@@ -277,7 +277,8 @@ def test_interrupt_of_one_sender_does_not_affect_the_others(
 
     before = signal.signal(signal.SIGUSR1, end)
     try:
-        with Queue("jobs", url=own_server.url) as queue:
+        # The signal would end the process once its handler is gone.
+        with Queue("jobs", url=own_server.url) as queue, contextlib.ExitStack() as ends:
             queue.send("x")
 
             def send() -> list[SentMessage]:
@@ -293,6 +294,8 @@ def test_interrupt_of_one_sender_does_not_affect_the_others(
 
             sends = [threads.submit(send) for _ in range(8)]
             interrupter = threads.submit(interrupt)
+            ends.callback(interrupter.result, 120)
+            ends.callback(stop.set)
             interrupted, mine = 0, []
             for _ in range(300):
                 try:
