@@ -214,6 +214,7 @@ class Delivery(MayOccur, Handed, Generic[P], eq=False, gc=False):
     _lease_ms: int
     receipt: str
     held_until: float = 0.0
+    _process: int = msgspec.field(default_factory=os.getpid)
     settled: bool = False
     failed: bool = False
     concurrency_key: str | None = None
@@ -221,14 +222,13 @@ class Delivery(MayOccur, Handed, Generic[P], eq=False, gc=False):
     death: Death | None = None
     is_unreadable: bool = False
     _payload: Any = msgspec.UNSET
-    _process: int = msgspec.field(default_factory=os.getpid)
 
-    def check_process(self) -> None:
-        """Raise InvalidInput in a process that was forked after the hand-out: its parent still handles the message."""
-        if self._process != os.getpid():
+    def check_process(self, process: int) -> None:
+        """Raise InvalidInput in a `process` that was forked after the hand-out: its parent handles the message."""
+        if self._process != process:
             raise InvalidInput(
-                f"message {self.id} was handed to process {self._process}, and process {os.getpid()} was forked from "
-                "it: settle or extend the message in the process that has received it"
+                f"message {self.id} was handed to process {self._process}, and process {process} was forked from it: "
+                "settle or extend the message in the process that has received it"
             )
 
     @property

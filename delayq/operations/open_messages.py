@@ -138,7 +138,7 @@ class _Opening(Generic[D]):
         result: _Opened[D] = _Opened()
         result.count = len(stored)
         found, owner, end = self._found, self._context.queue, start + len(stored)
-        make, messages = self._make, result.messages
+        make, messages, process = self._make, result.messages, self._claimed.process
         until, held_until = (
             self._claimed.until_ms,
             self._claimed.asked + self._claimed.lease / 1000,
@@ -158,7 +158,9 @@ class _Opening(Generic[D]):
             try:
                 created, opened = parse(envelope)
                 receipt = receipt_of(deliveries, found.micros) if deliveries else fresh
-                message = make(owner, message_id, created, opened, due, deliveries, handed, until, receipt, held_until)
+                message = make(
+                    owner, message_id, created, opened, due, deliveries, handed, until, receipt, held_until, process
+                )
                 if opened.headers and SLOT in opened.headers and (of := self._occurrence(message)):
                     result.occurrences.append((message, of))
                 if opened.expires_ms is not None and message.is_expired:

@@ -130,7 +130,8 @@ def _read_claimed(reply: list[Any]) -> Claimed:
     earlier: list[str | None] = [decode_deliveries(each) for each in deliveries] if deliveries else [None] * len(ids)
     if held == _PAUSED:
         return Claimed(now_ms, micros, ids, dues, earlier, pause_ends=True)
-    return Claimed(now_ms, micros, ids, dues, earlier, None if held is None else held == 1, has_large=has_large == 1)
+    may_be_large = bool(ids) and has_large != 0  # a reply that another version has kept does not say it
+    return Claimed(now_ms, micros, ids, dues, earlier, None if held is None else held == 1, has_large=may_be_large)
 
 
 def _read_sleep(reply: list[Any]) -> SleepReply:

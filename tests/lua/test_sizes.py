@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import msgspec
@@ -50,6 +51,19 @@ def test_claim_says_whether_the_queue_has_ever_had_a_large_envelope(
     queue.send([("last", NOW - 1, b"x")])
     queue.pending_to_ready()
     assert queue.ready_to_unack(9, LEASE).has_large is has_large
+
+
+def test_kept_reply_of_another_version_counts_as_one_with_large_envelopes(queue: RawQueue) -> None:
+    queue.send([("a", NOW - 1, b"x")])
+    queue.pending_to_ready()
+    name = f"{1:032}"
+    claimed = queue.ready_to_unack(1, LEASE, "me", name)
+    kept: Any = queue.redis
+    key = queue.keys.claim("me", name[:16])
+    whole = json.loads(kept.get(key)[32:])
+    kept.set(key, name + json.dumps(whole[:4]))
+    again = queue.ready_to_unack(1, LEASE, "me", name)
+    assert (claimed.has_large, again.has_large, again.ids) == (False, True, ["a"])
 
 
 def test_nothing_is_known_of_a_queue_whose_first_messages_came_from_another_version(queue: RawQueue) -> None:

@@ -290,7 +290,7 @@ def test_groups_of_a_topic_are_reported(redis_client: redis.Redis):
 def test_group_reports_who_was_seen_and_how_long_its_first_unread_record_waits(redis_client: redis.Redis):
     with Topic("orders", redis=redis_client) as topic, Topic("own", redis=redis_client) as own:
         own.group("billing")
-        own.publish("x", id="1-0")  # such an id is no time
+        own.publish("x", id="1-0")  # such an id is not a time
         group = topic.group("billing", start="0")
         topic.publish("x", id=f"{int(redis_client.time()[0]) * 1000 - 3_600_000}-0")
         topic.publish("x")

@@ -178,7 +178,7 @@ class GroupReading(NamedTuple):
     Attributes:
         seen: how many of its consumers were seen within the last minute.
         age: for how many seconds the first record that it has not received has been there; 0 if there is none, or if
-            its id is no time.
+            its id is not a time.
     """
 
     info: GroupInfo

@@ -67,13 +67,13 @@ class Owner:
 
     def settle(self, message: Delivery[Any], outcome: oc.Outcome) -> None:
         """Settle a delivery; raise what `Queue.settle` raises."""
-        message.check_process()
+        message.check_process(os.getpid())
         self._ask("settle", replace(outcome, cause=None) if isinstance(outcome, oc.Failed) else outcome)
         message.settled = True
 
     def extend(self, message: Delivery[Any], seconds: Seconds) -> None:
         """Let a delivery's lease end `seconds` from now; raise what `Queue.extend` raises."""
-        message.check_process()
+        message.check_process(os.getpid())
         lease_ms, message.held_until = self._ask("extend", seconds)
         message.leased_until(lease_ms)
 
