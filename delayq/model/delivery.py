@@ -214,7 +214,6 @@ class Delivery(MayOccur, Handed, Generic[P], eq=False, gc=False):
     _lease_ms: int
     receipt: str
     held_until: float = 0.0
-    _process: int = msgspec.field(default_factory=os.getpid)
     settled: bool = False
     failed: bool = False
     concurrency_key: str | None = None
@@ -222,6 +221,7 @@ class Delivery(MayOccur, Handed, Generic[P], eq=False, gc=False):
     death: Death | None = None
     is_unreadable: bool = False
     _payload: Any = msgspec.UNSET
+    _process: int = msgspec.field(default_factory=os.getpid)
 
     def check_process(self, process: int) -> None:
         """Raise InvalidInput in a `process` that was forked after the hand-out: its parent handles the message."""

@@ -118,7 +118,8 @@ class WorkerProcess:
             TookTooLong: the process is still running: kill it.
         """
         end = None if seconds is None else time.monotonic() + seconds
-        fields = msgspec.structs.astuple(message)[1:-1]  # without the owner, and the payload, which is parsed there
+        # Without the owner, the payload, which is parsed there, and the process that it was handed to.
+        fields = msgspec.structs.astuple(message)[1:-2]
         try:
             self._pipe.send_bytes(pickle.dumps((message.queue, *fields)))
         except ConnectionError as error:
