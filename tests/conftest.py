@@ -17,6 +17,7 @@ import gc
 import logging
 import os
 import signal
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="the version that most tests run on, such as 7.0 (or DELAYQ_TEST_SERVER); by default the newest known",
     )
     group.addoption("--all-servers", action="store_true", help="run every test that needs a server on each version")
+    parser.getgroup("selection").addoption(
+        "--lot",
+        metavar="NUMBER",
+        default="0",
+        help="of the cases of tests marked by_lot, run each n-th from this one on; 'all' runs all, which takes hours",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -117,9 +124,26 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the slowest files first: at the end, the other processes of xdist, or the cores, would wait for them."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Draw lots, and put the slowest files first: at the end, the cores would wait for them."""
+    if config.getoption("--lot") != "all" and not any("[" in name for name in config.args):
+        drawn = list(draw(items, int(config.getoption("--lot"))))
+        config.hook.pytest_deselected(items=[item for item in items if item not in set(drawn)])
+        items[:] = drawn
     items.sort(key=lambda item: item.path.name not in FIRST_FILES)
+
+
+def draw(items: list[pytest.Item], lot: int) -> Iterator[pytest.Item]:
+    """Leave out what the mark by_lot says, except the cases of `make test`."""
+    seen: Counter[str] = Counter()
+    for item in items:
+        mark = item.get_closest_marker("by_lot")
+        if mark is not None and item.get_closest_marker("full") is not None:
+            name = item.nodeid.partition("[")[0]
+            seen[name] += 1
+            if (seen[name] - 1 - lot) % mark.args[0]:
+                continue
+        yield item
 
 
 def pytest_report_header() -> list[str]:

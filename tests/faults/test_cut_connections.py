@@ -168,6 +168,7 @@ def is_served(call: Callable[[], object]) -> bool:
     return False
 
 
+@pytest.mark.by_lot(4)
 @pytest.mark.parametrize(
     ("road", "name"),
     [

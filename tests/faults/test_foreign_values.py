@@ -188,6 +188,7 @@ def test_odd_values_in_all_structures_at_once_stop_nobody(
     work(stocked)
 
 
+@pytest.mark.by_lot(4)
 @pytest.mark.full
 @pytest.mark.parametrize("number", range(len(NUMBERS)))
 def test_odd_values_in_one_structure_stop_nobody(

@@ -193,6 +193,7 @@ def test_no_page_or_metric_shows_a_password(name: str, invoke: Invoke):
     assert leaks(done.stdout + done.stderr) == []
 
 
+@pytest.mark.by_lot(4)
 @pytest.mark.parametrize(
     "name",
     ["azure", *(pytest.param(each, marks=pytest.mark.full) for each in (*MISPLACED[1:], "semicolons", "sentinel"))],

@@ -90,6 +90,7 @@ def test_any_words_end_cleanly(invoke: Invoke, call: list[str]) -> None:
     assert_proper(invoke(*call, input=b"x"))
 
 
+@pytest.mark.by_lot(4)
 @pytest.mark.full
 @pytest.mark.parametrize("command", [*COMMANDS, *(f"dead {name}" for name in DEAD)])
 def test_nasty_text_in_every_argument_ends_cleanly(command: str, invoke: Invoke) -> None:

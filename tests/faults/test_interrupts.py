@@ -39,16 +39,15 @@ from tests.harness.servers import RedisServer
 from tests.harness.topologies import Cluster, Watched
 from tests.harness.waiting import eventually
 
-STRIDE = 31  # lines, of hundreds; the other lines are for the full tier
+STRIDE, MORE = 31, 7  # lines, of hundreds; all of them take half an hour
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # what an interrupt loses ends as garbage
 
 
-@pytest.fixture(params=[STRIDE, pytest.param(1, marks=pytest.mark.full)], ids=["some-lines", "each-line"])
+@pytest.fixture(params=[STRIDE, pytest.param(MORE, marks=pytest.mark.full)], ids=["some-lines", "more-lines"])
 def stride(request: pytest.FixtureRequest) -> int:
-    """Every how many lines of a call are interrupted; each line only for delayq's own clients, as it takes minutes."""
-    stride: int = request.param
-    return stride if request.node.callspec.params.get("kind", "own") == "own" else max(stride, 7)
+    """Every how many lines of a call are interrupted."""
+    return 1 if request.param == MORE and request.config.getoption("--lot") == "all" else int(request.param)
 
 
 def sees_nothing(*_: object, **__: object) -> bool:

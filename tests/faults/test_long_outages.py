@@ -132,6 +132,7 @@ def check(runs: Runs, fleet: Fleet, lives: list[str], trouble: Callable[[], None
     assert (stats.acked, stats.dead, stats.lease_lost) == (lost + 1, 0, len(held))
 
 
+@pytest.mark.by_lot(5)
 @pytest.mark.parametrize(
     ("trouble", "lease", "outage"),
     [
@@ -152,6 +153,7 @@ def test_nothing_runs_beside_itself_after_an_outage(
         check(Runs(tmp_path / "runs"), fleet, lives, lambda: trouble(own_server, proxy, outage * lease))
 
 
+@pytest.mark.by_lot(5)
 @pytest.mark.parametrize(
     ("trouble", "lease", "outage"),
     [
@@ -201,6 +203,7 @@ def test_no_record_runs_beside_itself_after_an_outage(
     assert runs.begun() == dict.fromkeys(range(lost), 1)
 
 
+@pytest.mark.by_lot(2)
 @pytest.mark.full
 @pytest.mark.parametrize("steps", [[0.9], [1.1], [3.0], [1.1, -1.1], [-3.0]])
 def test_nothing_runs_beside_itself_after_a_clock_step(own_server: RedisServer, tmp_path: Path, steps: list[float]):

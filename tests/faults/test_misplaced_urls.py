@@ -154,6 +154,7 @@ def nothing_served(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(sessions, "session", refuse)
 
 
+@pytest.mark.by_lot(4)
 @pytest.mark.usefixtures("nothing_served")
 @pytest.mark.parametrize(
     ("name", "is_full"),

@@ -40,6 +40,7 @@ def test_tests_that_catch_a_fault_pass_without_it(copy: Path) -> None:
     } == {}
 
 
+@pytest.mark.by_lot(4)
 @pytest.mark.parametrize("fault", ALL, ids=lambda fault: fault.name)
 def test_fault_that_is_put_back_is_caught(fault: Mutation, copy: Path) -> None:
     with fault.put_into(copy):

@@ -43,6 +43,7 @@ def cluster(start_server: StartServer) -> Cluster:
     return Cluster(start_server, config=OWN_SLOTS)
 
 
+@pytest.mark.by_lot(3)
 @pytest.mark.parametrize("face", ["sync", "async"])
 @pytest.mark.parametrize(("how", "first"), [("killed", False), ("frozen", False), ("killed", True), ("frozen", True)])
 def test_healthy_shards_are_served_as_before_while_a_master_is_away(
@@ -153,6 +154,7 @@ def turns_in(seconds: float, monkeypatch: pytest.MonkeyPatch) -> int:
     return len(taken)
 
 
+@pytest.mark.by_lot(3)
 @pytest.mark.parametrize("face", ["sync", "async"])
 @pytest.mark.parametrize("how", ["killed", "frozen"])
 def test_consumer_without_work_sleeps_while_a_master_is_away(

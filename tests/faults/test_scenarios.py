@@ -17,6 +17,7 @@ SHORT = [name for name in NAMES if name not in LONG_ALONE]
 ONE_OF_EACH_KIND = {"cron", "cut_connections", "kill_server", "topic", "wounds"}
 
 
+@pytest.mark.by_lot(3)
 @pytest.mark.parametrize(
     "name", [name if name in ONE_OF_EACH_KIND else pytest.param(name, marks=pytest.mark.full) for name in SHORT]
 )

@@ -53,6 +53,7 @@ def test_others_get_an_answer_while_strangers_hold_more_connections_than_there_a
         check(served, served.memory(), crowd(served, others, 100))
 
 
+@pytest.mark.by_lot(5)
 @pytest.mark.full
 @every_server
 @pytest.mark.parametrize("kind", WAITING)
@@ -73,6 +74,7 @@ def test_log_stays_short_when_requests_are_wrong(serve: Serve, name: str):
     assert len(logged) < 10, logged
 
 
+@pytest.mark.by_lot(5)
 @every_server
 @pytest.mark.parametrize(
     "kind",

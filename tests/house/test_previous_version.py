@@ -137,6 +137,7 @@ def test_both_versions_consume_one_queue_and_each_message_is_handled_once(previo
     assert queue.stats().missing == 0
 
 
+@pytest.mark.by_lot(2)
 @pytest.mark.full
 @pytest.mark.parametrize("by", ["this", "previous"])
 @pytest.mark.parametrize("seconds", [1, None])
