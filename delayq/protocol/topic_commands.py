@@ -165,8 +165,8 @@ class TopicCommands:
         keys = [self.keys.pending, self.keys.record(record_id)]
         return self._call("cancel", keys, [record_id], int, repeats=False)
 
-    def poll(self, group: str, consumer: str, limit: int, after: str = ">") -> Command[Polled]:
-        words: list[Raw] = [self._clock(), group, consumer, limit, after]
+    def poll(self, group: str, consumer: str, limit: int, after: str = ">", by_ms: Raw = "") -> Command[Polled]:
+        words: list[Raw] = [self._clock(), group, consumer, limit, after, by_ms]
         return self._call("poll", [self.keys.stream, self.keys.pending], words, _read_polled, repeats=after != ">")
 
     def ack(self, group: str, ids: Sequence[str]) -> Command[int]:

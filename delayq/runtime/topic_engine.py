@@ -246,7 +246,7 @@ class TopicEngine:
         settled, (again, _), since = self.unsettled, self._refused.due(), lease_now()
         if not (settled or again or limit):
             return None
-        polling = group_read.poll(*self._me, limit, tuple(self._unlisted)) if limit else noop()
+        polling = group_read.poll(*self._me, limit, tuple(self._unlisted), self._watch) if limit else noop()
         repeating = settle.settle_each(*self._me, again) if again else noop()
         self._leases.settling = frozenset(id(record) for record, _ in (*settled, *again))
         try:

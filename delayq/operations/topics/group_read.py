@@ -40,7 +40,12 @@ class PolledRecords(NamedTuple):
 
 
 def poll(
-    context: TopicContext, group: str, consumer: str, count: int, skipped: Collection[int] = ()
+    context: TopicContext,
+    group: str,
+    consumer: str,
+    count: int,
+    skipped: Collection[int] = (),
+    watch: Watch | None = None,
 ) -> Operation[PolledRecords]:
     """Hand up to `count` new records of the group to a consumer; append a page of due records.
 
@@ -48,13 +53,14 @@ def poll(
 
     Args:
         skipped: the numbers of shards to leave alone.
+        watch: of a consumer, which may be gone when a frozen server goes on; None for any other caller.
     """
     check_limit(count, "count", most=MAX_POLLED)
-    return (yield from upkeep.beside(context, group, _poll(context, group, consumer, count, skipped)))
+    return (yield from upkeep.beside(context, group, _poll(context, group, consumer, count, skipped, watch)))
 
 
 def _poll(
-    context: TopicContext, group: str, consumer: str, count: int, skipped: Collection[int]
+    context: TopicContext, group: str, consumer: str, count: int, skipped: Collection[int], watch: Watch | None
 ) -> Operation[PolledRecords]:
     shards = yield from context.opened()
     polled = PolledRecords([], ["$"] * len(shards), False, False)
@@ -65,7 +71,7 @@ def _poll(
         if place in skipped:
             continue
         try:
-            polled = yield from _poll_shard(context, group, consumer, count, place, polled)
+            polled = yield from _poll_shard(context, group, consumer, count, place, polled, watch)
         except DelayqError as error:  # on another shard, or out of memory: return the records already handed out
             errors[place] = error
             if context.outlives(error) and len(errors) + len(skipped) < len(shards):
@@ -82,13 +88,20 @@ def _poll(
 
 
 def _poll_shard(
-    context: TopicContext, group: str, consumer: str, count: int, place: int, polled: PolledRecords
+    context: TopicContext,
+    group: str,
+    consumer: str,
+    count: int,
+    place: int,
+    polled: PolledRecords,
+    watch: Watch | None,
 ) -> Operation[PolledRecords]:
     """Poll a shard, and add to what was polled; its records are added even if an error follows."""
     scripts, found, more, came_due = context.shards[place], polled.records, polled.more, polled.came_due
     while len(found) < count:
         limit = min(MAX_RECORDS, count - len(found))
-        entries, next_ms, polled.lasts[place] = yield from execute(scripts.poll(group, consumer, limit))
+        by = watch.claims_by(scripts.keys.stream) if watch else ""
+        entries, next_ms, polled.lasts[place] = yield from execute(scripts.poll(group, consumer, limit, by_ms=by))
         found += records(context, scripts, entries, deliveries=1)
         if next_ms == 0:
             page = yield from execute(scripts.due())
