@@ -86,14 +86,15 @@ class Old:
         self.program = Program(folder, {"BROKER_URL": url, "DELAYQ_URL": new})
         unpack(PAGE, folder)
 
-    def enqueue(self, id: str, use: Use) -> rq.job.Job:
-        options = {"f": TASK, "args": ("ann",), "job_id": id} | use
+    def enqueue(self, id: str, use: Use) -> None:
+        options: Use = {"f": TASK, "args": ("ann",), "job_id": id} | use
         function, at = options.pop("f"), options.pop("datetime", None)
         if at:
-            return self.queue.enqueue_at(at, function, **options)
-        return self.queue.enqueue(function, **options)
+            self.queue.enqueue_at(at, function, **options)
+        else:
+            self.queue.enqueue(function, **options)
 
-    def stored(self, id: str) -> tuple[dict[bytes, bytes], bool, float | None]:
+    def stored(self, id: str) -> tuple[dict[Any, Any], bool, float | None]:
         """Return a job as RQ has it: its fields, whether it is in the queue, and when it is due."""
         due = self.redis.zscore(self.queue.scheduled_job_registry.key, id)
         return self.redis.hgetall(rq.job.Job.key_for(id)), id in self.queue.get_job_ids(), due
@@ -104,7 +105,7 @@ class Old:
 
     def ran(self) -> list[str]:
         """Return the ids of the jobs that RQ has run."""
-        return self.queue.finished_job_registry.get_job_ids()
+        return list(self.queue.finished_job_registry.get_job_ids())
 
 
 @pytest.fixture
