@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from kombu.messaging import Producer
 import pytest
 import redis
 from celery import Celery
 from celery.app.amqp import AMQP
 from celery.app.task import Task
+from kombu.messaging import Producer
 
 from delayq import Queue
 from delayq.types import MessageInfo
