@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tests.harness.pages import GUIDES, blocks
 
+OWN_PACKAGES = {"arq.md": ["arq==0.28.0", "redis==5.3.1", "pyjwt"]}  # versions that the tests do not have
 FATES = {"carried", "left behind", "dropped", "refused"}
 _ROW = re.compile(r"^\| (?P<options>`.+?) \| (?P<fate>[a-z ]+) \|", re.MULTILINE)
 _KILLED = """
@@ -31,6 +32,12 @@ async def killed_async(*args, **kwargs):
 setattr(thing, name, killed_async if asyncio.iscoroutinefunction(real) else killed)
 runpy.run_path("forward.py")
 """
+
+
+def install(packages: list[str], folder: Path) -> None:
+    """Install these packages, without their dependencies, into a folder for PYTHONPATH."""
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
+    subprocess.run([*pip, "install", "--no-deps", "--target", str(folder), *packages], check=True)
 
 
 def rows(page: str) -> dict[str, str]:
