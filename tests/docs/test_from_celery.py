@@ -161,6 +161,10 @@ def test_task_with_any_option_is_carried_or_left_as_it_is(old: Old):
         old.send(option, use)
     for option, value in UNREAD.items():
         old.send(option, {option: value} if option == "queue" else {"exchange": value, "routing_key": value})
+    old.send("newer", {})
+    newest = json.loads(old.redis.lindex("celery", 0) or b"")
+    old.redis.lset("celery", 0, json.dumps(newest | {"part_of_a_newer_celery": 1}))
+    left["newer"] = ({}, "part_of_a_newer_celery")
     before = old.stored()
 
     lines = old.program.forward()
