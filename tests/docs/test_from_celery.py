@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import inspect
 import json
@@ -106,6 +107,8 @@ BEYOND: dict[str, tuple[Use, str]] = {  # values of carried options that delayq 
     "over": ({"expires": SOON - dt.timedelta(days=9)}, "expires_in"),
     "large": ({"args": ("x" * 2_000_000,)}, "payload"),
     "property": ({"message_id": "a"}, "message_id"),
+    "naive-eta": ({"eta": SOON.replace(tzinfo=None)}, "is naive"),
+    "naive-expiry": ({"expires": SOON.replace(tzinfo=None)}, "it cannot be read"),
     "same-header": ({"headers": {"delivery_tag": "a"}}, "delivery_tag"),
 }
 
@@ -133,6 +136,21 @@ class Old:
             key.decode(): [json.loads(raw)["headers"]["id"] for raw in self.redis.lrange(key, 0, -1)]
             for key in self.redis.scan_iter(_type="list")
         }
+
+    @contextlib.contextmanager
+    def worker(self, *options: str) -> Iterator[None]:
+        """Run a real worker, until it is asked to stop."""
+        command = [sys.executable, "-m", "celery", "-A", "tasks", "worker", "--pool", "solo", "--loglevel", "ERROR"]
+        program = self.program
+        worker = subprocess.Popen(
+            [*command, *options], cwd=program.folder, env=program.environment, stdout=subprocess.DEVNULL
+        )
+        try:
+            assert eventually(lambda: bool(self.app.control.ping(timeout=0.5)), 60)
+            yield
+        finally:
+            worker.send_signal(signal.SIGTERM)
+            worker.wait()
 
 
 @pytest.fixture
@@ -222,23 +240,24 @@ def test_program_without_the_revoked_ids_touches_nothing(old: Old):
 @pytest.mark.full
 def test_task_that_was_revoked_stays_in_celery_and_one_that_a_worker_holds_is_counted(old: Old):
     """A worker holds tasks with an ETA, and returns them when it stops, also the revoked ones."""
-    command = [sys.executable, "-m", "celery", "-A", "tasks", "worker", "--pool", "solo", "--loglevel", "ERROR"]
     program = old.program
-    worker = subprocess.Popen(command, cwd=program.folder, env=program.environment, stdout=subprocess.DEVNULL)
-    try:
+    with old.worker():
         for id in ("revoke", "keep"):
             old.send(id, {"eta": SOON})
         assert eventually(lambda: old.redis.hlen("unacked") == 2, 60)
         assert program.forward() == ["held by workers, or left by killed ones: 2"]
         old.app.control.revoke("revoke")
-        revoked = (sys.executable, "-m", "celery", "-A", "tasks", "inspect", "revoked", "--json")
-        assert eventually(lambda: "revoke" in program.run(*revoked), 60)
+        assert eventually(lambda: "revoke" in str(old.app.control.inspect(timeout=0.5).revoked()), 60)
+        revoked = (sys.executable, "-m", "celery", "-A", "tasks", "inspect", "revoked", "--json", "--timeout", "5")
         (program.folder / "revoked.json").write_text(program.run(*revoked))
-    finally:
-        worker.send_signal(signal.SIGTERM)
-        worker.wait()
     assert sorted(program.forward()) == ["keep forwarded", "revoke left: revoked"]
     assert old.stored() == {"celery": ["revoke"]}
+
+    with old.worker("-Q", "idle"):
+        old.app.control.revoke("revoke")
+        old.app.control.add_consumer("celery")
+        assert eventually(lambda: old.stored() == {} and not old.redis.exists("unacked"), 60)
+    assert old.stored() == {}, "the worker did not hold it for later"
 
 
 @pytest.mark.full
@@ -256,3 +275,14 @@ def test_task_that_a_worker_takes_meanwhile_is_not_sent(old: Old):
     )
     assert old.program.python("race.py") == "now left: a worker has it\n"
     assert old.new.stats().sent == 0
+
+
+@pytest.mark.full
+def test_what_is_no_task_or_one_of_an_old_celery_stays_in_celery(old: Old):
+    old.app.conf.task_protocol = 1
+    old.send("old", {})
+    old.redis.lpush("celery", "junk", "[]", "{}")
+    before = old.redis.lrange("celery", 0, -1)
+    lines = old.program.forward()
+    assert [line.startswith("a message without an id left: it cannot be read") for line in lines] == [True] * 4
+    assert (old.redis.lrange("celery", 0, -1), old.new.stats().sent) == (before, 0)
