@@ -203,3 +203,15 @@ def test_job_that_a_worker_takes_meanwhile_is_not_sent(old: Old):
     )
     assert "now left: a worker has it" in old.program.python("race.py")
     assert (old.ran(), old.new.stats().sent) == (["now"], 0)
+
+
+@pytest.mark.full
+def test_job_that_has_run_before_stays_in_rq(old: Old):
+    old.enqueue("again", {"args": (), "retry": rq.Retry(max=3, interval=WAITS)})  # without an address, it fails
+    old.work()
+    before = old.stored("again")
+    assert before[2], "it waits for its next run"
+    (line,) = old.program.forward()
+    assert line.startswith("again left: ")
+    assert "started_at" in line
+    assert old.stored("again") == before
