@@ -14,6 +14,7 @@ import pytest
 from delayq.transport.embedded import open_store
 from tests.conftest import StartServer
 from tests.harness.aws import running_aws
+from tests.harness.guides import OWN_PACKAGES, install
 from tests.harness.pages import GUIDES, PAGES, Block, blocks, name, without_variables
 from tests.harness.tree import ROOT
 
@@ -21,7 +22,6 @@ RUNNABLE = {"python", "console"}
 SHOWN = {"", "sh", "toml", "{toctree}", "{eval-rst}"}  # pictures, commands in a checkout, and parts of the site
 SECONDS = 800  # some blocks are Spark programs
 QUICK = ROOT / "README.md"  # the others run in `make test-all`
-OWN_PACKAGES = {"arq.md": ["arq==0.28.0", "redis==5.3.1", "pyjwt"]}  # in a guide: versions that the tests do not have
 RUN = [page for page in PAGES if any(block.language in RUNNABLE for block in blocks(page))]
 
 
@@ -54,12 +54,6 @@ def environment(
                 install(packages, folder)
                 variables["PYTHONPATH"] = str(folder)
         yield kept | variables
-
-
-def install(packages: list[str], folder: Path) -> None:
-    """Install these packages, without their dependencies, into a folder for PYTHONPATH."""
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
-    subprocess.run([*pip, "install", "--no-deps", "--target", str(folder), *packages], check=True)
 
 
 @pytest.mark.timeout(900)
