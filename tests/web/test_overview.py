@@ -15,7 +15,9 @@ from delayq.errors import InvalidInput
 from delayq.web import User, servers
 from delayq.web.servers import address, servers_of
 from tests.harness.servers import RedisServer
+from tests.harness.tree import ROOT
 from tests.harness.waiting import eventually
+from tests.harness.web.scene import Scene
 from tests.web.conftest import Enter, Follow, Serve, act
 
 SCRIPT = "<script>alert(1)</script>"
@@ -342,3 +344,20 @@ def test_ambiguous_servers_are_refused():
 def test_name_that_is_not_text_is_not_found(enter: Enter, queue: Queue, path: str):
     queue.send("hello")
     assert enter().get(path).status_code == 404
+
+
+@pytest.mark.full
+def test_texts_beside_the_picture_say_what_it_shows(enter: Enter, redis_server: RedisServer):
+    """The picture of README.md and of the site's first page is taken of this scene."""
+    Scene(redis_server.url).play()
+    page = enter().get("/").text
+    numbers = ("no", "one", "two", "three", "four", "five")
+    for file in (ROOT / "README.md", ROOT / "docs" / "index.md"):
+        told = re.search(r"!\[The dashboard: (\w+) of (\w+) queues are in trouble, and it says why\]", file.read_text())
+        assert told is not None
+        assert f"{numbers.index(told[1])} of {numbers.index(told[2])} queues in trouble: " in text_of(page)
+    cells = re.findall(r'data-label="(?:Due|Oldest due)">([^<]*)<', page)
+    rows = list(zip(cells[::2], cells[1::2], strict=True))
+    assert len(rows) == 5
+    assert {due != "0" for due, oldest in rows if oldest != "–"} == {True}
+    assert {due for due, oldest in rows if oldest == "–"} == {"0"}
