@@ -145,7 +145,7 @@ def describe(context: QueueContext, message_id: str, found: StoredMessage) -> Me
         return None
     state, score = next(iter(found.scores.items()))
     before = Deliveries.read(found.deliveries)
-    at = from_ms(score)
+    at, told = from_ms(score), _decoded(found.stored)
     return MessageInfo(
         id=message_id,
         queue=context.name,
@@ -154,11 +154,11 @@ def describe(context: QueueContext, message_id: str, found: StoredMessage) -> Me
         lease_until=at if state == "unack" else None,
         died_at=at if state == "dead" else None,
         attempts=before.past + (state == "unack"),
-        retries_used=before.retries_used,
+        retries_used=before.retries_of(told.get("max_retries")),
         error=found.error or None,
         reason=found.reason,
         cancelled=found.cancelled,
-        **_decoded(found.stored),
+        **told,
     )
 
 

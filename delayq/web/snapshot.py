@@ -115,7 +115,7 @@ class QueueWatcher:
             return
         await _keep(self._queue)
         self._history = tuple(await self._queue.samples(now - HOUR))
-        self._spark = sparkline(self._history)
+        self._spark = sparkline(self._history, now)
         self._history_until = time.monotonic() + HISTORY_SECONDS
 
     async def _read_consumers(self) -> None:
