@@ -48,6 +48,7 @@ class ServerSnapshot(msgspec.Struct, frozen=True, kw_only=True):
         page: the names on the page.
         queues: their queues, in the requested order.
         total: the number of queues.
+        topics: the number of topics; counted only if there are no queues.
         looked_at: the number of queues that were checked for trouble.
         troubled: the number of these that are in trouble.
         first: the names of the queues in the worst trouble, with the codes of their troubles.
@@ -62,6 +63,7 @@ class ServerSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     page: NamePage = NamePage()
     queues: tuple[QueueSnapshot, ...] = ()
     total: int = 0
+    topics: int = 0
     looked_at: int = 0
     troubled: int = 0
     first: dict[str, tuple[str, ...]] = {}
@@ -219,6 +221,7 @@ class ServerPoller:
             page=page,
             queues=tuple(found[name] for name in ranked),
             total=len(names),
+            topics=0 if names else len(await self.server.topic_names()),
             looked_at=min(len(names), self._round.looked_at),
             troubled=len(self._round.troubled),
             first=self._first(),

@@ -68,6 +68,14 @@ def navigation(page: str) -> dict[str, dict[str, str]]:
     return {name: {b: a for a, b in re.findall(r'href="([^"]+)"[^>]*>([^<]+)<', links)} for name, links in found}
 
 
+def test_server_with_topics_alone_is_not_called_empty(enter: Enter, redis_server: RedisServer):
+    client = enter()
+    assert "No queues yet: nothing has been sent." in text_of(client.get("/").text)
+    with Topic("orders", url=redis_server.url) as topic:
+        topic.publish("hello")
+    assert "No queues yet: there is only 1 topic ." in text_of(enter().get("/").text)
+
+
 def test_totals_add_up_all_queues_of_a_server(enter: Enter, redis_server: RedisServer):
     past = dt.datetime.now(dt.UTC) - dt.timedelta(hours=1)
     for name, dead in (("emails", 2), ("orders", 1)):
