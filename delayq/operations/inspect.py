@@ -14,6 +14,7 @@ from delayq.model.message_info import MessageInfo, content
 from delayq.model.occurrence import HOME
 from delayq.model.placement import STATES, State, check_state
 from delayq.model.queue_stats import Counts, QueueStats, buckets
+from delayq.model.schedule import LATE_MS
 from delayq.model.units import from_ms
 from delayq.model.validation import check_id, check_limit
 from delayq.operations.fetch import find
@@ -24,7 +25,6 @@ from delayq.protocol.operation import Operation, execute, unwrap
 from delayq.protocol.queue_commands import MAX_IDS, QueueCommands
 from delayq.protocol.replies import StoredMessage
 
-LATE_MS = 5000  # a consumer takes an occurrence within a second of its slot, even if it missed the bell
 WAITING: tuple[State, ...] = ("pending", "ready", "retry")
 GONE_PAGES = 10
 

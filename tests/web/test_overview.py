@@ -86,7 +86,7 @@ def test_totals_add_up_all_queues_of_a_server(enter: Enter, redis_server: RedisS
     with Queue("emails", url=redis_server.url) as queue:
         queue.send("hello", at=past)
     assert re.search(
-        r"Queues 2 In/s \S+ Out/s \S+ Failed/s \S+ Overdue 1h( 0?\d*m?s?)* Dead 3 Consumers 2 ",
+        r"Queues 2 In/s \S+ Out/s \S+ Failed/s \S+ Oldest due 1h( 0?\d*m?s?)* Dead 3 Consumers 2 ",
         text_of(enter().get("/").text),
     )
 
@@ -162,7 +162,9 @@ def test_late_schedule_is_named(enter: Enter, queue: Queue, redis_server: RedisS
     with Queue("emails", url=redis_server.url, clock=lambda: str(before)) as past:
         past.schedules.add("minutely", "every 1m")
     reported(queue, "worker-1")
-    told = text_of(enter().get("/main/queues/emails").text)
+    client = enter()
+    assert "ago schedule late" in text_of(client.get("/main/queues/emails/schedules").text)
+    told = text_of(client.get("/main/queues/emails").text)
     assert "late A message has been due for" in told
     assert re.search(
         r"schedule late 1 schedule is late: its slot was \S+ \S+ ago, and no consumer has taken it\.", told
