@@ -138,7 +138,7 @@ class Commands(click.Group):
             sys.exit(USAGE)
         except click.UsageError as error:
             where = f" (see {error.ctx.command_path} --help)" if error.ctx else ""
-            fail(error.format_message() + where, USAGE)
+            fail((_misplaced(error) or error.format_message()) + where, USAGE)
         except click.ClickException as error:
             fail(error.format_message(), error.exit_code)
         except click.Abort:
@@ -196,6 +196,37 @@ def _without(text: str, secret: str, shown: str) -> str:
 
 def _is_secret(word: str) -> bool:
     return may_hold_password(word) or re.search(r":[^/]*@", word) is not None
+
+
+def _misplaced(error: click.UsageError) -> str:
+    """Return the message for a command that exists in another place than where it was asked for; "" if it does not.
+
+    Names that only look alike, as click suggests them, may do something else.
+    """
+    told = re.match(r"No such command '([^']+)'\.", error.message)
+    if told is None or error.ctx is None:
+        return ""
+    name, here = told[1], error.ctx
+    found = _with_command(here, here.command_path, name)
+    if not found and here.parent is not None and name in MODULES:
+        found = [f"{here.find_root().command_path} {name}"]
+    return f"{told[0]} Did you mean {' or '.join(map(repr, found))}?" if found else ""
+
+
+def _with_command(ctx: click.Context, path: str, name: str) -> list[str]:
+    """Return the paths of the commands with a name in the groups below a group."""
+    group, found = ctx.command, list[str]()
+    if not isinstance(group, click.Group):
+        return found
+    for each in group.list_commands(ctx):
+        below = group.get_command(ctx, each)
+        if isinstance(below, click.Group):
+            inner = click.Context(below, ctx)
+            if below.get_command(inner, name) is not None:
+                found.append(f"{path} {each} {name}")
+            elif type(below) is click.Group:  # those of the pipeline import Spark
+                found += _with_command(inner, f"{path} {each}", name)
+    return found
 
 
 @click.group(

@@ -288,8 +288,7 @@ def _when(schedule: Schedule) -> str:
 def _next(schedule: Schedule, long: bool) -> str:
     if schedule.paused or schedule.finished:
         return "paused" if schedule.paused else "finished"
-    overdue = schedule.next_at is not None and schedule.next_at < dt.datetime.now(dt.UTC)
-    return "overdue since " * overdue + show_moment(schedule.next_at, long)
+    return "late since " * schedule.is_late(dt.datetime.now(dt.UTC)) + show_moment(schedule.next_at, long)
 
 
 def _record(schedule: Schedule) -> dict[str, Any]:

@@ -44,7 +44,7 @@ def doctor(server: ServerOptions, names: Sequence[str], lake: str | None, repair
     known_names = sorted({*server.queue_names(), *in_lake})
     chosen = names or known_names
     if not chosen:
-        note("no queues: nothing was ever sent")
+        note("no queues")
     for name in chosen:
         if names and name not in known_names:
             note(f"queue {name} does not exist: nothing was ever sent to it, or the server has lost its data")

@@ -35,7 +35,7 @@ def list_(server: ServerOptions, as_json: bool) -> None:
         else:
             say(name)
     if not names and not as_json:
-        note("no queues: nothing was ever sent")
+        note("no queues")
 
 
 @queue.command(

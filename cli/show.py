@@ -228,7 +228,8 @@ def _fields(queue: Queue, info: MessageInfo) -> list[tuple[str, object]]:
         if getattr(info, name) is not None
     ]
     known.append(("attempts", info.attempts))
-    if info.retries_used != info.attempts - (info.state == "unack"):  # after a requeue, or RetryAfter(counts=False)
+    ended = info.attempts - (info.state == "unack")
+    if info.retries_used != min(ended, info.max_retries or 0):  # after a requeue, or RetryAfter(counts=False)
         known.append(("retries used", info.retries_used))
     timeout = None if info.timeout is None else show_duration(info.timeout)
     further = (("max retries", info.max_retries), ("timeout", timeout), ("reason", info.reason), ("error", info.error))

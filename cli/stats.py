@@ -132,7 +132,7 @@ def _all_stats(server: ServerOptions, long: bool, as_json: bool) -> int:
             print_json(record)
         return failed | refused
     if not (counts or topics or failed or refused):
-        note("no queues: nothing was ever sent")
+        note("no queues")
     if counts:
         columns = ["queue", *(f"#{name}" for name in (*QueueStats.PHASES, "sent", "acked"))]
         rows = [[getattr(each, column.lstrip("#")) for column in columns] + [_condition(each, long)] for each in counts]

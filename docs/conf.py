@@ -29,6 +29,8 @@ html_title = "delayq"
 html_favicon = "../delayq/web/static/icon.svg"
 
 CLI_PAGE = "reference/cli"
+OF_SOURCES = "In a checkout, this page is not complete: `make docs` builds the whole site in `build/site`.\n\n"
+"""What the pages of the reference say where they are read as files; the site does not say it."""
 
 
 def command_line(command: click.Command, parent: click.Context | None, name: str) -> Iterator[str]:
@@ -42,12 +44,13 @@ def command_line(command: click.Command, parent: click.Context | None, name: str
                 yield from command_line(below, context, each)
 
 
-def add_command_line(app: Sphinx, page: str, source: list[str]) -> None:  # noqa: ARG001  # Sphinx calls it so
-    """Append the reference of the command line to its page."""
+def complete(app: Sphinx, page: str, source: list[str]) -> None:  # noqa: ARG001  # Sphinx calls it so
+    """Complete the pages of the reference: append the command line's to its page."""
+    source[0] = source[0].replace(OF_SOURCES, "")
     if page == CLI_PAGE:
         source[0] += "\n".join(["", *command_line(main, None, "delayq")])
 
 
 def setup(app: Sphinx) -> None:
     """Connect what Sphinx calls."""
-    app.connect("source-read", add_command_line)
+    app.connect("source-read", complete)

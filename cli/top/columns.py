@@ -79,10 +79,10 @@ def next_due(pulse: QueueRow) -> str:
         return f"paused, resumes {show_away(pulse.stats.paused_until, pulse.stats.at)}"
     if pulse.stats.paused_since:
         return "paused"
-    due = _until_next(pulse)
+    due = pulse.stats.next_due_at
     if due is None:
         return "-"
-    return f"in {show_duration(due)}" if due > 0 else "now"
+    return show_away(due, pulse.stats.at) if due > pulse.stats.at else "now"
 
 
 def _until_next(pulse: QueueRow) -> float | None:

@@ -183,7 +183,7 @@ def _print(watch: TopWatch, interval: float, as_json: bool) -> int:
     elif pulses:
         _print_table(pulses)
     elif not watch.troubles:
-        note("no queues: nothing was ever sent")
+        note("no queues")
     return int(bool(watch.troubles))
 
 

@@ -94,6 +94,6 @@ def pulse(before: Snapshot | None, now: Snapshot, first: Snapshot | None) -> Que
         upcoming=now.upcoming,
         consumers=now.consumers,
         rates=rates,
-        troubles=troubles(now.stats, lately(now.stats, earlier), now.consumers),
+        troubles=troubles(now.stats, lately(now.stats, earlier), now.consumers, now.usage),
         usage=now.usage,
     )

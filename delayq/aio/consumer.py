@@ -176,7 +176,9 @@ class Consumer(Lifecycle):
         self, queue: Queue, leases: LeaseKeeper[Message], pool: HandlerPool[Message], share: Share, most: int | None
     ) -> ConsumerEngine[Message]:
         prepared, deaths = queue.handlers.crons.prepared, queue.middleware.deaths
-        return ConsumerEngine(queue._context, Message, leases, pool, self.name, share, most, prepared, deaths)
+        return ConsumerEngine(
+            queue._context, Message, leases, pool, self.name, share, most, prepared, deaths, self._time_limit.over
+        )
 
     def _watching(self) -> AbstractContextManager[object]:
         return self._time_limit.watching() if self._watches else nullcontext()

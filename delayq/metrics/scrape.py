@@ -9,7 +9,9 @@ from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from delayq.errors import DelayqError
 from delayq.log import log
+from delayq.model import health
 from delayq.model.configuration import Usage
+from delayq.model.consumer_info import ConsumerInfo
 from delayq.model.queue_stats import QueueStats
 from delayq.operations import inspect
 from delayq.operations.queue_context import QueueContext
@@ -20,24 +22,18 @@ from delayq.protocol.operation import Operation
 
 
 class QueueReading(NamedTuple):
-    """What was read of a queue; `consumers` are the live ones."""
+    """What was read of a queue; `consumers` are the live ones, and `stuck` the deliveries whose handlers are stuck."""
 
     stats: QueueStats
     consumers: int
     usage: Usage
+    stuck: int = 0
 
 
 class TopicReading(NamedTuple):
     """What was read of a topic."""
 
     groups: Sequence[GroupReading]
-
-
-class SeenConsumer(Protocol):
-    """A consumer that was seen."""
-
-    @property
-    def is_alive(self) -> bool: ...
 
 
 @runtime_checkable
@@ -47,7 +43,7 @@ class ReadQueue(Protocol):
     @property
     def name(self) -> str: ...
     def stats(self) -> QueueStats: ...
-    def consumers(self) -> Sequence[SeenConsumer]: ...
+    def consumers(self) -> Sequence[ConsumerInfo]: ...
     def execute(self, operation: Callable[[QueueContext], Operation[Usage]], /) -> Usage: ...
 
 
@@ -68,8 +64,9 @@ Reading: TypeAlias = QueueReading | TopicReading
 def read(subject: Subject) -> Reading:
     """Read a queue, or a topic."""
     if isinstance(subject, ReadQueue):
-        alive = sum(each.is_alive for each in subject.consumers())
-        return QueueReading(subject.stats(), alive, subject.execute(inspect.usage))
+        stats, consumers = subject.stats(), subject.consumers()
+        alive, stuck = sum(each.is_alive for each in consumers), health.stuck(stats, consumers).total
+        return QueueReading(stats, alive, subject.execute(inspect.usage), stuck)
     return TopicReading(subject.execute(group_admin.readings))
 
 

@@ -50,6 +50,7 @@ class ConsumerInfo(msgspec.Struct, frozen=True, kw_only=True):
         failed: how many of these deliveries did not end in an ack.
         holds: the first 100 deliveries that it had taken and not settled, earliest first.
         holds_count: how many there were in all.
+        over_limit: how many of them ran beyond the time limit of their handler.
     """
 
     name: str
@@ -64,6 +65,7 @@ class ConsumerInfo(msgspec.Struct, frozen=True, kw_only=True):
     failed: int
     holds: tuple[Held, ...] = ()
     holds_count: int = 0
+    over_limit: int = 0
 
     @property
     def receives(self) -> bool:
@@ -91,15 +93,19 @@ class _Document(msgspec.Struct, kw_only=True):
     failed: _Count
     holds: list[tuple[str, _Count, _Count]]
     count: _Count
+    over: _Count = 0
 
 
-def describe(concurrency: int, began: float, handled: int = 0, failed: int = 0, held: Iterable[Delivery] = ()) -> bytes:
+def describe(
+    concurrency: int, began: float, handled: int = 0, failed: int = 0, held: Iterable[Delivery] = (), over: int = 0
+) -> bytes:
     """Return the report of a consumer of this process.
 
     Args:
         concurrency: 0 for a program that calls `receive`.
         began: when its run began, on the monotonic clock.
         held: the deliveries that it has taken and not settled.
+        over: how many of them run beyond the time limit of their handler.
     """
     deliveries = list(held)
     document = _Document(
@@ -112,6 +118,7 @@ def describe(concurrency: int, began: float, handled: int = 0, failed: int = 0, 
         failed=failed,
         holds=_listed(deliveries),
         count=len(deliveries),
+        over=over,
     )
     return msgspec.json.encode(document)
 
@@ -147,6 +154,7 @@ def read(name: str, now_ms: int, seen_ms: int, document: bytes) -> ConsumerInfo 
         failed=told.failed,
         holds=tuple(Held(message_id, from_ms(since), attempt) for message_id, since, attempt in told.holds),
         holds_count=told.count,
+        over_limit=told.over,
     )
 
 

@@ -152,8 +152,12 @@ class Deliveries(NamedTuple):
 
     @property
     def retries_used(self) -> int:
-        """Attempts since the last requeue that used up a retry."""
+        """Attempts since the last requeue that used up a retry; one more than there were if the message is dead."""
         return max(0, self.past - self.attempts_reset)
+
+    def retries_of(self, most: int | None) -> int:
+        """Return how many of a message's retries are used, if it has `most`; None if that is unknown."""
+        return self.retries_used if most is None else min(self.retries_used, most)
 
 
 _NONE_BEFORE = Deliveries()

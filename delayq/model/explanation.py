@@ -6,11 +6,13 @@ import datetime as dt
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from delayq.model import health
 from delayq.model.configuration import Configuration
 from delayq.model.consumer_info import UNSEEN_MS, ConsumerInfo, Held
 from delayq.model.event import Event
 from delayq.model.message_info import MessageInfo
 from delayq.model.outcome import cause
+from delayq.model.queue_stats import QueueStats
 from delayq.model.text import printable_id
 from delayq.model.units import from_ms, show_duration, show_moment
 
@@ -25,6 +27,7 @@ class Known(NamedTuple):
         last_seen: which consumer reported last, and when, ms; None if none ever did.
         ledger: the message's entries, earliest first; None if they were not read.
         consumers: what the consumers reported; empty if that was not read.
+        stats: the queue's counts; None if they were not read.
     """
 
     queue: str
@@ -35,6 +38,7 @@ class Known(NamedTuple):
     last_seen: tuple[str, int] | None = None
     ledger: Sequence[Event] | None = None
     consumers: Sequence[ConsumerInfo] = ()
+    stats: QueueStats | None = None
 
     @property
     def now(self) -> dt.datetime:
@@ -87,7 +91,7 @@ def _running(known: Known, info: MessageInfo) -> str:
     attempt, holder = f"attempt {info.attempts}", _holder(known, info)
     if ends > known.now:
         holder = f"consumer {holder}" if holder else "an unknown consumer"
-        told = f"is running: {attempt} is held by {holder} until {known.at(ends)}"
+        told = f"is running: {attempt} is held by {holder} until {known.at(ends)}{_overlong(known, info)}"
     else:
         by = f" by consumer {holder}" if holder else ""
         told = f"was lost{by}: the lease of {attempt} ended at {known.at(ends)}, and "
@@ -95,12 +99,26 @@ def _running(known: Known, info: MessageInfo) -> str:
     return f"{told}; it will not be retried because it was cancelled" if info.cancelled else told
 
 
+def _overlong(known: Known, info: MessageInfo) -> str:
+    since, _ = _hand_out(known, info)
+    if since is None or known.stats is None:
+        return ""
+    seconds = (known.now - since).total_seconds()
+    why = health.overlong(seconds, known.stats, info.timeout)
+    return f"; it has been running for {show_duration(seconds)}, {why}" if why else ""
+
+
 def _holder(known: Known, info: MessageInfo) -> str | None:
+    return _hand_out(known, info)[1]
+
+
+def _hand_out(known: Known, info: MessageInfo) -> tuple[dt.datetime | None, str | None]:
+    """Return when the running attempt was handed out, and to whom, as far as it is known."""
     given = [each for each in known.ledger or () if each.event == "delivered"]
     if given and given[-1].attempt == info.attempts:
-        return given[-1].consumer
+        return given[-1].at, given[-1].consumer
     notes = [(held.since, each.name) for each in known.consumers for held in each.holds if _is_of(held, known, info)]
-    return max(notes, default=(None, None))[1]  # an older report may still list a released attempt
+    return max(notes, default=(None, None))  # an older report may still list a released attempt
 
 
 def _is_of(held: Held, known: Known, info: MessageInfo) -> bool:

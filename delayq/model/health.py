@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import msgspec
 
-from delayq.model.consumer_info import ConsumerInfo
+from delayq.model.configuration import Usage
+from delayq.model.consumer_info import ConsumerInfo, Held
 from delayq.model.queue_stats import QueueStats
 from delayq.model.rates import Rates, between
 from delayq.model.record import GroupConsumer, GroupInfo, lag_text
@@ -20,6 +21,17 @@ WINDOW = dt.timedelta(minutes=5)  # earlier events are not current trouble
 OVERDUE_SECONDS = 5.0  # a consumer takes due messages within a second, even if it missed the bell
 STALLED_SECONDS = 60.0  # a topic's consumer asks for records, or renews those it holds, more often than this
 BEHIND_RECORDS = 1000  # a smaller lag may be a single burst
+STUCK_SECONDS = 600.0  # a handler is stuck if it has run longer than this and than …
+STUCK_TIMES = 10  # … so many times the 99th percentile of its queue; or beyond its time limit
+
+Code: TypeAlias = Literal[
+    "no-consumer", "unaccounted", "stuck", "late", "behind", "schedule-late", "dead-growing", "dead-letters", "limited",
+    "paused",
+]  # fmt: skip
+"""The troubles, worst first."""
+
+CODES: tuple[str, ...] = ("unreadable", *get_args(Code))
+"""All that is said of a queue or topic in trouble, worst first."""
 
 
 class Trouble(msgspec.Struct, frozen=True):
@@ -30,18 +42,27 @@ class Trouble(msgspec.Struct, frozen=True):
         text: one sentence, with the numbers.
     """
 
-    code: Literal["no-consumer", "late", "dead-growing", "paused", "unaccounted", "behind", "dead-letters"]
+    code: Code
     text: str
 
 
-def troubles(stats: QueueStats, rates: Rates | None, consumers: Iterable[ConsumerInfo]) -> list[Trouble]:
-    """Return what is wrong with a queue; an empty list if nothing is.
+def troubles(
+    stats: QueueStats, rates: Rates | None, consumers: Iterable[ConsumerInfo], usage: Usage | None = None
+) -> list[Trouble]:
+    """Return what is wrong with a queue, worst first; an empty list if nothing is.
 
     Args:
         rates: what happened recently; None if there is no earlier count.
         consumers: of the queue, including those that are gone.
+        usage: of its limits and schedules. Without it, a late schedule is not reported, and messages that a limit of
+            the queue holds back count as late.
     """
-    return list(_troubles(stats, rates, list(consumers)))
+    return sorted(_troubles(stats, rates, list(consumers), usage or Usage()), key=lambda each: badness([each.code]))
+
+
+def badness(codes: Iterable[str]) -> tuple[int, ...]:
+    """Return the key that sorts what is in trouble by its worst code, worst first, and then by the next worst."""
+    return (*sorted(map(CODES.index, codes)), len(CODES))
 
 
 def group_troubles(
@@ -70,18 +91,75 @@ def lately(now: QueueStats, earlier: Iterable[QueueStats]) -> Rates | None:
     return None if base is None else between(base, now)
 
 
-def _troubles(stats: QueueStats, rates: Rates | None, consumers: Sequence[ConsumerInfo]) -> Iterator[Trouble]:
+class Stuck(NamedTuple):
+    """The deliveries of a queue whose handlers are stuck.
+
+    Attributes:
+        total: how many there are.
+        first: the one that was handed out first, as far as it is known.
+        holder: the consumer that holds it, or that runs a handler beyond its time limit.
+        seconds: how long it had run when its consumer reported.
+    """
+
+    total: int = 0
+    first: Held | None = None
+    holder: str = ""
+    seconds: float = 0.0
+
+
+def stuck_after(stats: QueueStats) -> float:
+    """Return the seconds after which a handler of a queue without a time limit is stuck."""
+    return max(STUCK_SECONDS, STUCK_TIMES * (stats.handler_time_quantile(0.99) or 0))
+
+
+def stuck(stats: QueueStats, consumers: Iterable[ConsumerInfo]) -> Stuck:
+    """Return the deliveries that live consumers have held for too long, or beyond the time limit of their handlers."""
+    found, limit = Stuck(), stuck_after(stats)
+    for each in consumers:
+        if not each.is_alive:
+            continue
+        ages = [((each.seen_at - held.since).total_seconds(), held) for held in each.holds]
+        long = [(age, held) for age, held in ages if age > limit]
+        total = found.total + max(len(long), each.over_limit)
+        found = found._replace(total=total, holder=found.holder or each.name if total else "")
+        for age, held in long:
+            if age > found.seconds:
+                found = Stuck(total, held, each.name, age)
+    return found
+
+
+def overlong(seconds: float, stats: QueueStats, limit: float | None) -> str:
+    """Say why a delivery that has run for so long is stuck; "" if it is not.
+
+    Args:
+        limit: the time limit of its handler in seconds; None if it has none, or if that is unknown.
+    """
+    if limit is not None and seconds > limit:
+        return f"beyond its time limit of {show_duration(limit)}"
+    return f"far longer than usual: {_usual(stats)}" if seconds > stuck_after(stats) else ""
+
+
+def _usual(stats: QueueStats) -> str:
+    most = stats.handler_time_quantile(0.99)
+    return "no handler has ended yet" if most is None else f"99 % of handlers took less than {show_duration(most)}"
+
+
+def _troubles(
+    stats: QueueStats, rates: Rates | None, consumers: Sequence[ConsumerInfo], usage: Usage
+) -> Iterator[Trouble]:
     due = None  # messages held back by a pause are not trouble
     if stats.oldest_due_at is not None and stats.paused_since is None:
         due = (stats.at - stats.oldest_due_at).total_seconds()
     if due is not None and not any(each.is_alive for each in consumers):
         yield Trouble("no-consumer", f"A message has been due for {show_duration(due)}, and {_absent(consumers)}.")
-    if due is not None and due > OVERDUE_SECONDS:
-        yield Trouble("late", f"A message has been due for {show_duration(due)}, and no consumer has taken it.")
-    elif rates and (late := rates.lateness_p99) and late > LATE_SECONDS:
-        span, least = show_duration(rates.seconds), show_duration(late / 2)
-        yield Trouble("late", f"At least 1 % of the hand-outs in the last {span} were more than {least} late.")
-    if rates and rates.died:
+    if (found := stuck(stats, consumers)).total:
+        yield Trouble("stuck", _stuck(found, stats))
+    yield from _lateness(due, rates, usage)
+    if usage.late_schedules and stats.paused_since is None:
+        are, slot = ("is", "its slot") if usage.late_schedules == 1 else ("are", "the first of their slots")
+        which, ago = plural(usage.late_schedules, "schedule"), show_duration(usage.latest_ms / 1000)
+        yield Trouble("schedule-late", f"{which} {are} late: {slot} was {ago} ago, and no consumer has taken it.")
+    if rates and rates.died > rates.requeued and stats.dead:
         more, span = plural(rates.died, "message"), show_duration(rates.seconds)
         yield Trouble("dead-growing", f"{more} died within the last {span}; {stats.dead:,} are dead now.")
     if stats.paused_since is not None:
@@ -89,6 +167,18 @@ def _troubles(stats: QueueStats, rates: Rates | None, consumers: Sequence[Consum
         yield Trouble("paused", f"The queue has been paused since {show_moment(stats.paused_since, stats.at)}{until}.")
     if stats.missing:
         yield Trouble("unaccounted", f"{_unaccounted(stats.missing)}: run delayq doctor for details.")
+
+
+def _lateness(due: float | None, rates: Rates | None, usage: Usage) -> Iterator[Trouble]:
+    """Yield the trouble that a message has been due for so many seconds, or that messages were handed out late."""
+    if due is not None and due > OVERDUE_SECONDS:
+        limit = _used_up(usage)
+        code: Code = "limited" if limit else "late"
+        reason = f": {limit}" if limit else ", and no consumer has taken it"
+        yield Trouble(code, f"A message has been due for {show_duration(due)}{reason}.")
+    elif rates and (late := rates.lateness_p99) and late > LATE_SECONDS:
+        span, least = show_duration(rates.seconds), show_duration(late / 2)
+        yield Trouble("late", f"At least 1 % of the hand-outs in the last {span} were more than {least} late.")
 
 
 def _group_troubles(
@@ -104,6 +194,26 @@ def _group_troubles(
         yield Trouble("behind", f"{behind}; a few minutes ago it was {lag_text([earlier])}.")
     if group.dead:
         yield Trouble("dead-letters", f"The group has {plural(group.dead, 'dead letter')}.")
+
+
+def _stuck(found: Stuck, stats: QueueStats) -> str:
+    if found.first is None:
+        handlers = "1 handler runs" if found.total == 1 else f"{found.total:,} handlers run"
+        return f"{handlers} beyond the time limit, on consumer {printable_id(found.holder)}."
+    others = f", and {found.total - 1:,} more are stuck" if found.total > 1 else ""
+    ran = f"has been running for {show_duration(found.seconds)}, on consumer {printable_id(found.holder)}"
+    return f"Attempt {found.first.attempt} of message {found.first.id} {ran}; {_usual(stats)}{others}."
+
+
+def _used_up(usage: Usage) -> str:
+    """Say which limit of the queue lets no message start now; "" if none does."""
+    if usage.concurrency is not None and usage.running >= usage.concurrency:
+        return f"the limit of {plural(usage.concurrency, 'message')} at once is used up"
+    # A hand-out may have left the period just now, before the next one: that the rate is nearly used up is enough.
+    if usage.rate is not None and usage.handed_out >= max(1, usage.rate - max(1, usage.rate // 10)):
+        period = show_duration((usage.period_ms or 0) / 1000)
+        return f"the rate limit of {plural(usage.rate, 'message')} in {period} is used up"
+    return ""
 
 
 def _silent(consumers: Sequence[GroupConsumer]) -> str:

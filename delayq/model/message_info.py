@@ -23,7 +23,7 @@ class MessageInfo(MayOccur, msgspec.Struct, frozen=True, kw_only=True):
         lease_until: when the running delivery's lease ends, or None.
         died_at: when it died, or None.
         attempts: deliveries that counted, including the running one.
-        retries_used: ended deliveries that used up a retry since the last requeue.
+        retries_used: how many of `max_retries` are used since the last requeue.
         error: the last error, or None.
         reason: why it died, or None.
         cancelled: True for a message in flight that will not be retried.
@@ -93,7 +93,7 @@ def dead_letter(
         state="dead",
         died_at=from_ms(died_ms),
         attempts=before.past + counted,
-        retries_used=before._replace(past=before.past + counted).retries_used,
+        retries_used=before._replace(past=before.past + counted).retries_of(known.get("max_retries")),
         error=error or None,
         reason=reason,
         **known,

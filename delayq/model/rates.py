@@ -21,6 +21,7 @@ class Rates(msgspec.Struct, frozen=True, kw_only=True):
         sent, delivered, acked: messages a second.
         failed: deliveries a second that did not end in an ack: nacked, rejected, or lost with their consumers.
         died: messages that became dead letters, in all.
+        requeued: dead letters that were requeued, in all.
         lateness: the histogram of the hand-outs in the span, as in `QueueStats.lateness`.
         handler_time: the histogram of the handlers that were reported in the span.
     """
@@ -32,6 +33,7 @@ class Rates(msgspec.Struct, frozen=True, kw_only=True):
     acked: float
     failed: float
     died: int
+    requeued: int = 0
     lateness: dict[int, int] = {}
     handler_time: dict[int, int] = {}
 
@@ -82,6 +84,7 @@ def between(before: QueueStats, now: QueueStats) -> Rates | None:
         acked=round(more("acked") / seconds, 3),
         failed=round(more(*FAILED) / seconds, 3),
         died=more("died"),
+        requeued=more("requeued"),
         lateness=_added(before.lateness, now.lateness),
         handler_time=_added(before.handler_time, now.handler_time),
     )

@@ -11,6 +11,8 @@ from delayq.model.occurrence import Missed, Plan
 from delayq.model.slots import Slots
 from delayq.model.units import timestamp_ms
 
+LATE_MS = 5000  # a consumer takes an occurrence within a second of its slot, even if it missed the bell
+
 
 class Slot(NamedTuple):
     """A time at which a schedule fires."""
@@ -56,6 +58,10 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     headers: dict[str, Any]
     max_retries: int
     timeout: float | None
+
+    def is_late(self, now: dt.datetime) -> bool:
+        """Whether the slot of its next occurrence was over 5 seconds before `now`, and no consumer has taken it."""
+        return self.next_at is not None and (now - self.next_at).total_seconds() * 1000 > LATE_MS
 
     @property
     def plan(self) -> Plan:

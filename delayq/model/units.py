@@ -125,9 +125,11 @@ def show_moment(moment: dt.datetime, now: dt.datetime | None = None) -> str:
 
 
 def show_away(moment: dt.datetime, now: dt.datetime) -> str:
-    """Return how far a moment is from `now`: ``in 1h 30m``, ``9.8s ago``."""
+    """Return how far a moment is from `now`: ``in 1h 30m``, ``9.8s ago``, ``in 1y 93d``."""
     away = (moment - now).total_seconds()
-    return f"in {show_duration(away)}" if away > 0 else f"{show_duration(abs(away))} ago"
+    years, days = divmod(round(abs(away) / 86_400), 365)  # not in `show_duration`: `parse_duration` knows no years
+    shown = f"{years}y {days}d".removesuffix(" 0d") if years else show_duration(abs(away))
+    return f"in {shown}" if away > 0 else f"{shown} ago"
 
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)

@@ -15,7 +15,7 @@ from delayq.model.explanation import Known
 from delayq.model.explanation import why as sentence
 from delayq.model.validation import check_id
 from delayq.operations import presence
-from delayq.operations.inspect import describe
+from delayq.operations.inspect import describe, stats
 from delayq.operations.queue_context import QueueContext
 from delayq.protocol.operation import Operation, execute, unwrap
 from delayq.protocol.queue_commands import QueueCommands
@@ -47,14 +47,17 @@ def why(
     if ledger is None and limits.events is not None and (info is None or info.state in ("garbage", "unack")):
         ledger = yield from _last_told(scripts, message_id)
     consumers: Sequence[ConsumerInfo] = ()
-    if not ledger and info is not None and info.state == "unack":
-        consumers = yield from presence.consumers(context)
+    counted = None
+    if info is not None and info.state == "unack":
+        counted = yield from stats(context)
+        if not ledger:
+            consumers = yield from presence.consumers(context)
     if info is not None:
         error, reason = (text and shown(text) for text in (info.error, info.reason))
         info = msgspec.structs.replace(info, error=error, reason=reason)
     if ledger:
         ledger = [msgspec.structs.replace(each, reason=each.reason and shown(each.reason)) for each in ledger]
-    return sentence(Known(context.name, message_id, info, standing, limits, last_seen, ledger, consumers))
+    return sentence(Known(context.name, message_id, info, standing, limits, last_seen, ledger, consumers, counted))
 
 
 def _last_told(scripts: QueueCommands, message_id: str) -> Operation[list[Event] | None]:

@@ -14,6 +14,7 @@ from delayq.model.message_info import MessageInfo, content
 from delayq.model.occurrence import HOME
 from delayq.model.placement import STATES, State, check_state
 from delayq.model.queue_stats import Counts, QueueStats, buckets
+from delayq.model.schedule import LATE_MS
 from delayq.model.units import from_ms
 from delayq.model.validation import check_id, check_limit
 from delayq.operations.fetch import find
@@ -24,7 +25,6 @@ from delayq.protocol.operation import Operation, execute, unwrap
 from delayq.protocol.queue_commands import MAX_IDS, QueueCommands
 from delayq.protocol.replies import StoredMessage
 
-LATE_MS = 5000  # a consumer takes an occurrence within a second of its slot, even if it missed the bell
 WAITING: tuple[State, ...] = ("pending", "ready", "retry")
 GONE_PAGES = 10
 
@@ -145,7 +145,7 @@ def describe(context: QueueContext, message_id: str, found: StoredMessage) -> Me
         return None
     state, score = next(iter(found.scores.items()))
     before = Deliveries.read(found.deliveries)
-    at = from_ms(score)
+    at, told = from_ms(score), _decoded(found.stored)
     return MessageInfo(
         id=message_id,
         queue=context.name,
@@ -154,11 +154,11 @@ def describe(context: QueueContext, message_id: str, found: StoredMessage) -> Me
         lease_until=at if state == "unack" else None,
         died_at=at if state == "dead" else None,
         attempts=before.past + (state == "unack"),
-        retries_used=before.retries_used,
+        retries_used=before.retries_of(told.get("max_retries")),
         error=found.error or None,
         reason=found.reason,
         cancelled=found.cancelled,
-        **_decoded(found.stored),
+        **told,
     )
 
 

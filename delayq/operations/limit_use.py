@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 from delayq.errors import ServerError, ServerUnreachable
 from delayq.model.configuration import Configuration, parse_rate
+from delayq.model.schedule import LATE_MS
 from delayq.model.units import from_ms
-from delayq.operations.inspect import LATE_MS, summed
+from delayq.operations.inspect import summed
 from delayq.operations.queue_context import QueueContext
 from delayq.protocol.command import Command
 from delayq.protocol.operation import Operation, execute, unwrap

@@ -77,6 +77,7 @@ class ConsumerEngine(Generic[D]):
         most: return after this many messages; None for no limit.
         declared: schedules that have functions here.
         deaths: functions that are called with each message that becomes a dead letter here.
+        over: returns how many deliveries of a queue run beyond the time limit of their handler.
 
     Attributes:
         handled: messages whose handling has ended.
@@ -95,12 +96,14 @@ class ConsumerEngine(Generic[D]):
         most: int | None,
         declared: Iterable[schedules.Prepared],
         deaths: Sequence[Callable[[MessageInfo], object]] = (),
+        over: Callable[[str], int] = lambda _: 0,
     ) -> None:
         self.handled = self.failed = self.abandoned = 0
         self._keyless = 0  # of these, deliveries whose key could not be computed, so that no worker has seen them
         self._context = context
         self._make_message = make_message
         self._name = name
+        self._over = over
         self._share = share
         self._ends_idle = share.is_burst and share.is_alone
         self._most = most
@@ -471,7 +474,8 @@ class ConsumerEngine(Generic[D]):
         """Return the consumer's description of itself, without the messages that are being settled."""
         owed = self._owed()
         held = (each for each in self._leases.held() if id(each) not in owed and not each.settled)
-        return consumer_info.describe(self.pool.count, self._began, self.handled, self.failed, held)
+        over = self._over(self._context.name)
+        return consumer_info.describe(self.pool.count, self._began, self.handled, self.failed, held, over)
 
     # -- sleeping --------------------------------------------------------------------------------------------------
 

@@ -35,6 +35,7 @@ class TimeLimit:
         self.count = 0
         self._seconds = seconds
         self._running: dict[object, tuple[Subject, float, float]] = {}  # what, its limit in s, and until when
+        self._over: dict[object, Subject] = {}  # what runs on after its limit
         self._wakes_at = math.inf  # when the thread looks next, unless it is called
         self._called = threading.Event()
         self._starting = threading.Lock()
@@ -45,6 +46,10 @@ class TimeLimit:
         """Return how many seconds a handler may run on a message, a record or a batch; None for no limit."""
         own = subject.timeout if isinstance(subject, Delivery) else None
         return self._seconds if own is None else own
+
+    def over(self, queue: str) -> int:
+        """Return how many deliveries of a queue have handlers that run beyond their limit now."""
+        return sum(_count(each) for each in [*self._over.values()] if _queue(each) == queue)
 
     def wrap(self, handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """Return a handler with its time limit; an async one is cancelled and raises TimeoutError."""
@@ -81,6 +86,7 @@ class TimeLimit:
                 return handler(message)
             finally:
                 if self._running.pop(run, None) is None:
+                    self._over.pop(run, None)
                     took = round(time.monotonic() - begin, 3)
                     _line(message).warning("handler ended after its time limit", took=took, timeout=seconds)
 
@@ -125,7 +131,11 @@ class TimeLimit:
         for run, (message, seconds, end) in self._running.copy().items():
             if end > now:
                 first = min(first, end)
-            elif self._running.pop(run, None) is not None:
+                continue
+            self._over[run] = message  # before it leaves `_running`: its handler may end at any moment
+            if self._running.pop(run, None) is None:
+                self._over.pop(run, None)
+            else:
                 _line(message).warning(
                     "handler exceeded its time limit",
                     timeout=seconds,
@@ -136,6 +146,12 @@ class TimeLimit:
 
 def _count(subject: Subject) -> int:
     return len(subject) if isinstance(subject, list) else 1
+
+
+def _queue(subject: Subject) -> str | None:
+    """Return the queue of a message or a batch; None for a record."""
+    first = subject[0] if isinstance(subject, list) else subject
+    return first.queue if isinstance(first, Delivery) else None
 
 
 def _line(subject: Subject) -> Any:

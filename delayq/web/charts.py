@@ -103,15 +103,14 @@ def rates_of(history: Sequence[Sample], now: QueueStats | None = None) -> list[R
     return [each for each in found if each is not None]
 
 
-def sparkline(history: Sequence[Sample], width: float = 120, height: float = 24) -> Sparkline:
-    """Draw the acks per second over the last hour."""
-    counts = _apart([each.stats for each in history if each.at >= history[-1].at - HOUR])
+def sparkline(history: Sequence[Sample], now: dt.datetime, width: float = 120, height: float = 24) -> Sparkline:
+    """Draw the acks per second over the hour before `now`; the width is the whole hour, also if samples are missing."""
+    counts = _apart([each.stats for each in history if each.at >= now - HOUR])
     acked = [max(0, b.acked - a.acked) / (b.at - a.at).total_seconds() for a, b in pairwise(counts)]
     if not acked:
         return Sparkline()
     top = max(acked)
-    whole = (counts[-1].at - counts[1].at).total_seconds() or 1
-    xs = [round(width * (each.at - counts[1].at).total_seconds() / whole, 1) for each in counts[1:]]
+    xs = [min(width, round(width * (1 - (now - each.at) / HOUR), 1)) for each in counts[1:]]
     usual = sorted(b - a for a, b in pairwise(xs))
     gap = GAP * usual[len(usual) // 2] if usual else 0
     ys = [height - INSET - each / (top or 1) * (height - 2 * INSET) for each in acked]

@@ -14,7 +14,7 @@ import msgspec
 from delayq.aio import Queue
 from delayq.errors import DelayqError
 from delayq.log import log
-from delayq.model.health import Trouble
+from delayq.model.health import Trouble, badness
 from delayq.model.totals import QueueFigures, Totals, totals
 from delayq.web.health_sweep import LEAST_REST, HealthSweep, end, in_earnest
 from delayq.web.live_part import LivePart
@@ -48,12 +48,13 @@ class ServerSnapshot(msgspec.Struct, frozen=True, kw_only=True):
         page: the names on the page.
         queues: their queues, in the requested order.
         total: the number of queues.
+        topics: the number of topics; counted only if there are no queues.
         looked_at: the number of queues that were checked for trouble.
         troubled: the number of these that are in trouble.
-        first: the names of the first queues in trouble, with the codes of their troubles.
+        first: the names of the queues in the worst trouble, with the codes of their troubles.
         totals: the totals of the queues that were checked.
         troubled_topics: the number of topics in trouble, as far as they were checked.
-        first_topics: the names of the first topics in trouble, with the troubles of their groups.
+        first_topics: the names of the topics in the worst trouble, with the troubles of their groups.
         error: why it could not be read, or empty.
         parts: the rendered parts, by the dashboard's prefix and whether the user may act.
     """
@@ -62,6 +63,7 @@ class ServerSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     page: NamePage = NamePage()
     queues: tuple[QueueSnapshot, ...] = ()
     total: int = 0
+    topics: int = 0
     looked_at: int = 0
     troubled: int = 0
     first: dict[str, tuple[str, ...]] = {}
@@ -219,6 +221,7 @@ class ServerPoller:
             page=page,
             queues=tuple(found[name] for name in ranked),
             total=len(names),
+            topics=0 if names else len(await self.server.topic_names()),
             looked_at=min(len(names), self._round.looked_at),
             troubled=len(self._round.troubled),
             first=self._first(),
@@ -226,14 +229,20 @@ class ServerPoller:
         )
 
     def _first(self) -> dict[str, tuple[str, ...]]:
-        """Return the queues in trouble that are named, with the codes of their troubles."""
-        return dict(heapq.nsmallest(MOST_TOLD, self._round.troubled.items()))
+        """Return the queues in trouble that are named, worst first, with the codes of their troubles."""
+        figures = self._round.figures
+
+        def key(item: tuple[str, tuple[str, ...]]) -> tuple[tuple[int, ...], float, str]:
+            known = figures.get(item[0])
+            return badness(item[1]), -(known.overdue or 0) if known else 0, item[0]
+
+        return dict(heapq.nsmallest(MOST_TOLD, self._round.troubled.items(), key))
 
     def _together(self) -> dict[str, Any]:
         """Return the overview's data about all queues and topics of the server."""
         self._topic_round.ask()
         in_trouble = self._topic_round.troubled
-        first = heapq.nsmallest(MOST_TOLD, in_trouble)
+        first = heapq.nsmallest(MOST_TOLD, in_trouble, lambda name: (badness(in_trouble[name]), name))
         return {
             "totals": totals(self._round.figures.values()),
             "troubled_topics": len(in_trouble),

@@ -19,7 +19,7 @@ import delayq
 from delayq.model.outcome import cause
 from delayq.model.record import lag_text
 from delayq.model.text import plural, printable
-from delayq.model.units import show_duration
+from delayq.model.units import show_away, show_duration
 from delayq.web import states
 from delayq.web.actions import KINDS, verb_of
 from delayq.web.filters import quoted, unquoted
@@ -151,14 +151,8 @@ def moment(at: dt.datetime | None, now: dt.datetime | None = None) -> Markup:
     if at is None:
         return Markup("–")
     shown = at.astimezone(dt.UTC).strftime("%Y-%m-%d %H:%M:%S")
-    away = "" if now is None else Markup(' <span class="away">{}</span>').format(away_from(at, now))
+    away = "" if now is None else Markup(' <span class="away">{}</span>').format(show_away(at, now))
     return Markup('<time datetime="{}">{}</time>{}').format(at.isoformat(), shown, away)
-
-
-def away_from(at: dt.datetime, now: dt.datetime) -> str:
-    """Return how far a time is from now: ``in 5m``, ``12s ago``."""
-    seconds = (at - now).total_seconds()
-    return f"in {show_duration(seconds)}" if seconds > 0 else f"{show_duration(-seconds)} ago"
 
 
 def clock(at: dt.datetime, seconds: bool = False) -> str:
@@ -187,7 +181,7 @@ def _environment() -> Environment:
         finalize=_shown,
     )
     environment.filters |= {"number": number, "plural": plural, "rate": rate, "span": span, "lag": lag_text}
-    environment.filters |= {"moment": moment, "away": away_from, "clock": clock}
+    environment.filters |= {"moment": moment, "away": show_away, "clock": clock}
     environment.filters |= {"quoted": quoted, "unquoted": unquoted, "size": size, "exact": escape, "lines": lines}
     environment.filters |= {"short": short}
     environment.filters |= {"state": states.state}

@@ -34,7 +34,7 @@ class QueueSnapshot(msgspec.Struct, frozen=True, kw_only=True):
         rates: over the last minute or two; None if unknown.
         consumers: those seen in the last hour.
         spark: the acks of the last hour, as a line and in words.
-        usage: the use of its limits; for metrics only.
+        usage: the use of its limits, and how late its schedules are.
         error: why it could not be read, or empty.
     """
 
@@ -94,10 +94,12 @@ class QueueWatcher:
 
     async def _look(self) -> QueueSnapshot:
         stats = await self._queue.stats()
-        await asyncio.gather(self._read_history(stats.at), self._read_consumers())
+        usage, *_ = await asyncio.gather(
+            self._queue.execute(inspect.usage), self._read_history(stats.at), self._read_consumers()
+        )
         self._first = self._first or stats
         earlier = (self._first, *(each.stats for each in self._history))
-        found = troubles(stats, lately(stats, earlier), self._consumers)
+        found = troubles(stats, lately(stats, earlier), self._consumers, usage)
         return QueueSnapshot(
             name=self._queue.name,
             stats=stats,
@@ -105,6 +107,7 @@ class QueueWatcher:
             consumers=self._consumers,
             troubles=tuple(found),
             spark=self._spark,
+            usage=usage,
         )
 
     async def _read_history(self, now: dt.datetime) -> None:
@@ -112,7 +115,7 @@ class QueueWatcher:
             return
         await _keep(self._queue)
         self._history = tuple(await self._queue.samples(now - HOUR))
-        self._spark = sparkline(self._history)
+        self._spark = sparkline(self._history, now)
         self._history_until = time.monotonic() + HISTORY_SECONDS
 
     async def _read_consumers(self) -> None:
@@ -125,15 +128,16 @@ class QueueWatcher:
 async def glance(queue: Queue) -> QueueSnapshot:
     """Look at a queue once, for its figures and troubles; this draws nothing and remembers no history."""
     await _keep(queue)
-    stats, consumers = await asyncio.gather(queue.stats(), queue.consumers())
+    stats, consumers, usage = await asyncio.gather(queue.stats(), queue.consumers(), queue.execute(inspect.usage))
     samples = await queue.samples(stats.at - WINDOW)
-    found = troubles(stats, lately(stats, [each.stats for each in samples]), consumers)
+    found = troubles(stats, lately(stats, [each.stats for each in samples]), consumers, usage)
     return QueueSnapshot(
         name=queue.name,
         stats=stats,
         rates=_just_now(stats, samples),
         consumers=tuple(consumers),
         troubles=tuple(found),
+        usage=usage,
     )
 
 

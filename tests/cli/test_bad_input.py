@@ -18,6 +18,9 @@ LONG = "q" * 129
 BAD = [
     (["nope"], "No such command 'nope'"),
     (["snd", "emails", "x"], "No such command 'snd'. Did you mean 'send'?"),
+    (["topic", "dead", "orders"], "No such command 'dead'. Did you mean 'delayq topic group dead'?"),
+    (["dead", "pause", "emails"], "No such command 'pause'. Did you mean 'delayq pause'?"),
+    (["requeue", "emails"], "No such command 'requeue'. Did you mean 'delayq dead requeue' or"),
     (["--", "-1"], "No such option '-1'. (see delayq --help)"),
     (["send"], "Missing argument 'QUEUE'"),
     (["send", "emails"], "give PAYLOAD"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,6 @@ import redis
 from delayq import Consumer, Queue
 from tests.cli.conftest import Invoke
 from tests.harness.servers import RedisServer
-from tests.harness.waiting import eventually
 
 
 def test_schedule_is_added_listed_and_removed(invoke: Invoke):
@@ -134,9 +134,13 @@ def test_payload_of_bytes_is_marked_as_base64(invoke: Invoke):
     assert base64.b64decode(known["payload_base64"]) == b"./report.sh"
 
 
-def test_schedule_that_no_consumer_has_taken_is_overdue(invoke: Invoke):
-    invoke("cron", "add", "jobs", "tick", "every 1s")
-    assert eventually(lambda: "overdue since" in invoke("cron", "list", "jobs").stdout)
+def test_schedule_that_no_consumer_has_taken_is_late(invoke: Invoke, server: RedisServer):
+    invoke("cron", "add", "jobs", "tick", "every 1h")
+    assert "late since" not in invoke("cron", "list", "jobs").stdout
+    past = str(int(time.time() * 1000) - 7_200_000)
+    with Queue("jobs", url=server.url, clock=lambda: past) as queue:
+        queue.schedules.add("tock", "every 1h")
+    assert invoke("cron", "list", "jobs").stdout.count("late since") == 1
 
 
 def test_queue_of_schedules_alone_is_consumed(invoke: Invoke, tmp_path: Path):

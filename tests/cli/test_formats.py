@@ -119,6 +119,8 @@ def test_moment_is_shown_with_its_distance():
     now = dt.datetime.now(dt.UTC)  # units that a pause between the two does not change
     assert show_moment(now + dt.timedelta(days=2, minutes=30)).startswith("in 2d (")
     assert show_moment(now - dt.timedelta(days=2, minutes=10)).startswith("2d ago (")
+    assert show_moment(now + dt.timedelta(days=458, hours=15)).startswith("in 1y 94d (")
+    assert show_moment(now - dt.timedelta(days=730)).startswith("2y ago (")
 
 
 def test_last_moment_of_all_is_shown_in_every_zone(monkeypatch: pytest.MonkeyPatch):

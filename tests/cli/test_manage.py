@@ -72,7 +72,7 @@ def test_only_an_empty_queue_is_removed(shards: int, invoke: Invoke, server: Red
         removed = [shard.keys.removed for shard in queue._context.shards]
         assert len(left) == redis_client.exists(*removed) == shards
         assert all(redis_client.pttl(key) > 0 for key in removed)
-    assert invoke("stats").stderr == "no queues: nothing was ever sent\n"
+    assert invoke("stats").stderr == "no queues\n"
 
 
 def test_missing_queue_is_not_reported_as_removed(invoke: Invoke, queue: Queue):
@@ -219,7 +219,7 @@ def test_purge_asks_with_the_number_of_messages_in_each_state(
 
 
 def test_queues_are_listed(invoke: Invoke, server: RedisServer):
-    assert invoke("queue", "list").stderr == "no queues: nothing was ever sent\n"
+    assert invoke("queue", "list").stderr == "no queues\n"
     for name in ("orders", "emails"):
         with Queue(name, url=server.url) as queue:
             queue.send("payload")

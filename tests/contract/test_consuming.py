@@ -69,7 +69,7 @@ def test_uncounted_retry_uses_up_no_retry(queue: Queue, drain: Drain, now: Now, 
         assert drain(queue, raising(RetryAfter(60))) == 1
         now.later(60)
     (dead,) = queue.dead.list()
-    assert (dead.reason, dead.attempts, dead.retries_used) == ("retries-exhausted", 7, 2)
+    assert (dead.reason, dead.attempts, dead.retries_used) == ("retries-exhausted", 7, 1)
 
 
 def test_uncounted_retry_counts_once_the_message_has_expired(queue: Queue, drain: Drain, now: Now):

@@ -102,6 +102,7 @@ def test_on_dead_receives_what_get_returns(
     assert drain(queue, handler) == 1
     assert told == [queue.get("a")]
     assert (told[0].state, told[0].reason, told[0].error, told[0].payload) == ("dead", reason, error, {"n": 1})
+    assert told[0].retries_used == 0
 
 
 def test_on_dead_is_called_only_after_the_last_failure(make: Make, drain: Drain, now: Now):
@@ -114,7 +115,7 @@ def test_on_dead_is_called_only_after_the_last_failure(make: Make, drain: Drain,
     now.later(1)
     drain(queue, failing)
     assert infos == [queue.get("a")]
-    assert (infos[0].attempts, infos[0].retries_used) == (2, 2)
+    assert (infos[0].attempts, infos[0].retries_used) == (2, 1)
 
 
 def test_on_dead_is_called_for_a_message_without_a_payload(

@@ -197,3 +197,11 @@ def test_changelog_starts_with_the_current_version():
     versions = re.findall(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert versions[0] in {"Unreleased", delayq.__version__}
     assert delayq.__version__ in versions
+
+
+def test_page_that_only_the_site_completes_says_how_to_build_it():
+    told = re.search(r'^OF_SOURCES = "(.*?)\\n\\n"$', (ROOT / "docs" / "conf.py").read_text(), re.MULTILINE)
+    assert told is not None
+    pages = [each for each in (ROOT / "docs").rglob("*.md") if "{eval-rst}" in each.read_text() or each.stem == "cli"]
+    assert len(pages) >= 5
+    assert [each.name for each in pages if f"\n\n{told[1]}\n" not in each.read_text()] == []

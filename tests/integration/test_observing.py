@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import redis
 
-from delayq import Consumer, Message, Outgoing, Queue, aio
+from delayq import Consumer, Message, Outgoing, Queue, aio, troubles
 from delayq.errors import ServerUnreachable
 from delayq.operations import idle, presence
 from tests.harness.observed import handle
@@ -68,6 +68,22 @@ def test_consumer_reports_what_it_holds_and_since_when(queue: Queue):
     assert (info.name, info.pid, info.concurrency, info.is_alive) == ("busy", os.getpid(), 2, True)
     assert {held.id: held.attempt for held in info.holds} == {"m0": 1, "m1": 1}
     assert all(info.started_at <= held.since <= info.seen_at for held in info.holds)
+
+
+@pytest.mark.usefixtures("often")
+def test_handler_that_hangs_beyond_its_time_limit_is_stuck(queue: Queue):
+    may_end = threading.Event()
+    queue.send("x")
+    consumer = Consumer(queue, lambda _: may_end.wait(120) and None, timeout=0.05, name="busy")
+    consumer.start()
+    try:
+        told = "1 handler runs beyond the time limit, on consumer busy."
+        assert eventually(lambda: [each.text for each in troubles(queue.stats(), None, queue.consumers())] == [told])
+        may_end.set()
+        assert eventually(lambda: troubles(queue.stats(), None, queue.consumers()) == [])
+    finally:
+        may_end.set()
+        consumer.stop()
 
 
 @pytest.mark.usefixtures("often")

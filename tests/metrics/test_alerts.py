@@ -20,7 +20,10 @@ WELL = {
     f"delayq_paused{EMAILS}": "0x480",
     f"delayq_pause_ends_timestamp_seconds{EMAILS}": "0x480",
     f"delayq_oldest_due_age_seconds{EMAILS}": "0x480",
+    f"delayq_deliveries_stuck{EMAILS}": "0x480",
     f"delayq_messages_died_total{EMAILS}": "4x480",
+    f"delayq_messages_requeued_total{EMAILS}": "1x480",
+    'delayq_messages{queue="emails",state="dead"}': "3x480",
     f"delayq_messages_unaccounted{EMAILS}": "0x480",
     f"delayq_schedules_late{EMAILS}": "0x480",
     f"delayq_schedule_slots_missed_total{EMAILS}": "2x480",
@@ -50,6 +53,7 @@ TROUBLES: dict[str, tuple[dict[str, str], str]] = {
     "DelayqNotTaken": (DUE, "10m"),
     "DelayqNoConsumer": (DUE | GONE, "10m"),
     "DelayqDeadGrowing": ({f"delayq_messages_died_total{EMAILS}": "4x5 9x480"}, "10m"),
+    "DelayqStuck": ({f"delayq_deliveries_stuck{EMAILS}": "1x480"}, "10m"),
     "DelayqPausedLong": (PAUSED, "7h"),
     "DelayqUnaccounted": ({f"delayq_messages_unaccounted{EMAILS}": "-2x480"}, "10m"),
     "DelayqScheduleLate": ({f"delayq_schedules_late{EMAILS}": "1x480"}, "10m"),
@@ -122,6 +126,18 @@ def test_paused_queue_without_consumers_fires_no_alert(tmp_path: Path, promtool:
 
 def test_timed_pause_fires_no_alert(tmp_path: Path, promtool: str):
     assert fires(tmp_path, promtool, WELL | PAUSED | TIMED, "7h", set()) == ""
+
+
+@pytest.mark.parametrize(("requeued", "dead"), [("1x5 6x480", "3x480"), ("1x480", "3x5 0x480")])
+def test_dead_letters_that_were_requeued_or_purged_fire_no_alert(
+    tmp_path: Path, promtool: str, requeued: str, dead: str
+):
+    told = {
+        f"delayq_messages_died_total{EMAILS}": "4x5 9x480",
+        f"delayq_messages_requeued_total{EMAILS}": requeued,
+        'delayq_messages{queue="emails",state="dead"}': dead,
+    }
+    assert fires(tmp_path, promtool, WELL | told, "8m", set()) == ""
 
 
 def test_each_alert_is_tested():

@@ -105,7 +105,14 @@ def test_each_trouble_has_an_alert():
     alerts = [rule["alert"] for rule in rules() if "alert" in rule]
     assert alerts == [
         *("DelayqUnreachable", "DelayqUntold", "DelayqLate", "DelayqNotTaken", "DelayqNoConsumer", "DelayqDeadGrowing"),
-        *("DelayqPausedLong", "DelayqUnaccounted", "DelayqScheduleLate", "DelayqSlotsMissed", "DelayqTopicUnreachable"),
+        *(
+            "DelayqStuck",
+            "DelayqPausedLong",
+            "DelayqUnaccounted",
+            "DelayqScheduleLate",
+            "DelayqSlotsMissed",
+            "DelayqTopicUnreachable",
+        ),
         *("DelayqGroupNotTaken", "DelayqGroupNoConsumer", "DelayqGroupBehind", "DelayqGroupFarBehind"),
         "DelayqGroupDeadGrowing",
     ]
@@ -120,8 +127,8 @@ TWINS = {
     "DelayqNoConsumer": "DelayqGroupNoConsumer",
     "DelayqDeadGrowing": "DelayqGroupDeadGrowing",
 }
-ONLY_QUEUES = {"DelayqPausedLong", "DelayqUnaccounted", "DelayqScheduleLate", "DelayqSlotsMissed"}
-"""Topics have no pauses, no counts that must balance, and no schedules."""
+ONLY_QUEUES = {"DelayqPausedLong", "DelayqUnaccounted", "DelayqScheduleLate", "DelayqSlotsMissed", "DelayqStuck"}
+"""Topics have no pauses, no counts that must balance, no schedules, and no times of handlers."""
 
 
 def test_each_alert_on_queues_has_its_twin_on_topics():

@@ -84,3 +84,11 @@ def test_document_of_another_program_is_not_a_consumer(document: bytes):
 def test_fields_of_a_later_version_are_ignored():
     document = json.loads(consumer_info.describe(1, 0.0)) | {"mood": "good"}
     assert consumer_info.read("me", NOW, NOW, json.dumps(document).encode()) is not None
+
+
+def test_consumer_record_counts_handlers_beyond_their_limit_if_its_version_reports_them():
+    document = consumer_info.describe(1, 0.0, over=2)
+    for report, count in ((document, 2), (document.replace(b',"over":2', b""), 0)):
+        info = consumer_info.read("me", NOW, NOW, report)
+        assert info is not None
+        assert info.over_limit == count

@@ -15,6 +15,7 @@ from delayq.model.envelope import FORMAT, RAW, Envelope
 from delayq.model.event import Event
 from delayq.model.explanation import MOST_ERROR, Known, Standing, why
 from delayq.model.message_info import MessageInfo
+from delayq.model.queue_stats import QueueStats
 from delayq.model.units import from_ms
 
 NOW = 1_700_000_000_000
@@ -59,11 +60,12 @@ def sentence(
     seen: Any = SEEN,
     ledger: Any = None,
     consumers: Any = (),
+    stats: Any = None,
     **more: Any,
 ) -> str:
     """The sentence, with each time replaced by its distance from now: <in 5s>."""
     standing = Standing(NOW, None, 0, 0, None, None, None)._replace(**more)
-    told = why(Known("jobs", "a", message, standing, Configuration(**(limits or {})), seen, ledger, consumers))
+    told = why(Known("jobs", "a", message, standing, Configuration(**(limits or {})), seen, ledger, consumers, stats))
     return re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}[+-]\d\d:\d\d \(([^)]*)\)", r"<\1>", told)
 
 
@@ -180,6 +182,24 @@ IS_DUE = [
 ]
 RUNNING = [
     (sentence(RUNS), f"is running: attempt 2 is held by {NOBODY} until <in 28s>"),
+    (
+        sentence(RUNS, consumers=[holds("web-7", -1920, 2)], stats=QueueStats(queue="jobs", handler_time={4096: 9})),
+        (
+            "is running: attempt 2 is held by consumer web-7 until <in 28s>; it has been running for 32m, "
+            "far longer than usual: 99 % of handlers took less than 4.1s"
+        ),
+    ),
+    (
+        sentence(
+            info("unack", attempts=1, lease_until=at(28), timeout=60.0),
+            consumers=[holds("web-7", -90, 1)],
+            stats=QueueStats(queue="jobs"),
+        ),
+        (
+            "is running: attempt 1 is held by consumer web-7 until <in 28s>; it has been running for 1m 30s, "
+            "beyond its time limit of 1m"
+        ),
+    ),
     (sentence(RUNS, ledger=[GIVEN]), "is running: attempt 2 is held by consumer web-7 until <in 28s>"),
     (
         sentence(RUNS, consumers=[holds("web-7", -9, 2), holds("web-8", -2, 2), holds("web-9", -1, 1)]),

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
+from msgspec.structs import astuple
 
 from delayq import troubles
 from delayq.model import rates
-from delayq.model.health import group_troubles, lately
+from delayq.model.configuration import Usage
+from delayq.model.consumer_info import Held
+from delayq.model.health import CODES, badness, group_troubles, lately
 from delayq.model.record import GroupConsumer, GroupInfo
 from delayq.model.units import from_ms, show_moment
 from delayq.types import ConsumerInfo, QueueStats
@@ -97,9 +101,9 @@ def test_missing_messages_are_reported(stats: dict[str, int], text: str):
 
 def test_worst_trouble_comes_first():
     stats = counted(**due(60), died=2, dead=1, paused_since=from_ms(AT))
-    assert list(told(stats, counted(AT - 1000))) == ["dead-growing", "paused", "unaccounted"]
+    assert list(told(stats, counted(AT - 1000))) == ["unaccounted", "dead-growing", "paused"]
     going = counted(**due(60), died=2, dead=1)
-    assert list(told(going, counted(AT - 1000))) == ["no-consumer", "late", "dead-growing", "unaccounted"]
+    assert list(told(going, counted(AT - 1000))) == ["no-consumer", "unaccounted", "late", "dead-growing"]
 
 
 def test_recent_events_are_counted_over_the_last_five_minutes():
@@ -152,3 +156,73 @@ def test_healthy_topic_group_has_no_troubles(case: str):
 )
 def test_topic_group_in_trouble_says_why(given: tuple[Any, ...], code: str, text: str):
     assert [(each.code, each.text) for each in group_troubles(*given)] == [(code, text)]
+
+
+def holder(seconds: float, unseen_ms: int = 0, **more: Any) -> ConsumerInfo:
+    seen = consumer(unseen_ms)
+    held = Held("order-1", from_ms(AT - unseen_ms - int(seconds * 1000)), 2)
+    return msgspec.structs.replace(seen, holds=(held,), holds_count=1, **more)
+
+
+QUICK = {"handler_time": {64: 90, 4096: 10}}
+HANGS = "Attempt 2 of message order-1 has been running for"
+SLOW = {"handler_time": {2**21: 50}}  # up to 35 minutes
+
+
+@pytest.mark.parametrize(
+    ("stats", "found", "text"),
+    [
+        (QUICK, holder(1920), f"{HANGS} 32m, on consumer worker; 99 % of handlers took less than 4.1s."),
+        ({}, holder(601), f"{HANGS} 10m 1s, on consumer worker; no handler has ended yet."),
+        (QUICK, holder(9, over_limit=1), "1 handler runs beyond the time limit, on consumer worker."),
+        (QUICK, holder(599), ""),
+        (SLOW, holder(1920), ""),
+        (SLOW, holder(20_973), f"{HANGS} 5h 49m, on consumer worker; 99 % of handlers took less than 34m 57s."),
+        (QUICK, holder(1920, unseen_ms=60_000), ""),
+    ],
+)
+def test_handler_that_hangs_is_stuck(stats: dict[str, Any], found: ConsumerInfo, text: str):
+    assert told(counted(**stats), None, [found]).get("stuck", "") == text
+
+
+def test_late_schedule_is_reported_unless_the_queue_is_paused():
+    usage = Usage(late_schedules=1, latest_ms=90_000)
+    text = "1 schedule is late: its slot was 1m 30s ago, and no consumer has taken it."
+    assert [*map(astuple, troubles(counted(), None, [], usage))] == [("schedule-late", text)]
+    paused = counted(paused_since=from_ms(AT))
+    assert [each.code for each in troubles(paused, None, [], usage)] == ["paused"]
+
+
+@pytest.mark.parametrize(
+    ("usage", "code", "told"),
+    [
+        ({"rate": 5, "period_ms": 60_000, "handed_out": 5}, "limited", "the rate limit of 5 messages in 1m is used up"),
+        ({"rate": 100, "period_ms": 1000, "handed_out": 95}, "limited", "the rate limit of 100 messages in 1s"),
+        ({"concurrency": 1, "running": 1}, "limited", "the limit of 1 message at once is used up"),
+        ({"rate": 1, "period_ms": 60_000, "handed_out": 0}, "late", "no consumer has taken it"),
+        ({"concurrency": 3, "running": 2}, "late", "no consumer has taken it"),
+    ],
+)
+def test_messages_that_a_limit_holds_back_are_not_called_late(usage: dict[str, int], code: str, told: str):
+    (found,) = troubles(counted(**due(12)), None, [consumer()], Usage(**usage))
+    assert found.code == code
+    assert told in found.text
+
+
+@pytest.mark.parametrize(
+    ("now", "is_told"),
+    [
+        ({"dead": 4}, True),
+        ({"dead": 0, "requeued": 4}, False),
+        ({"dead": 96, "requeued": 5}, False),
+        ({"dead": 0, "purged": 4}, False),
+    ],
+)
+def test_dead_letters_grow_only_until_they_are_requeued_or_purged(now: dict[str, int], is_told: bool):
+    assert ("dead-growing" in told(counted(died=4, **now), counted(AT - 30_000))) is is_told
+
+
+def test_critical_alerts_are_the_worst_troubles():
+    assert CODES[:3] == ("unreadable", "no-consumer", "unaccounted")  # as in examples/monitoring/delayq.rules.yml
+    codes = [["late"], ["paused"], ["unaccounted", "late"], ["no-consumer"], ["late", "stuck"]]
+    assert sorted(codes, key=badness) == [codes[3], codes[2], codes[4], codes[0], codes[1]]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import unicodedata
 
 import pytest
 
 from delayq.model.text import printable
+
+ENGLAND = "\U0001f3f4\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f"
 
 
 @pytest.mark.parametrize(
@@ -34,10 +37,30 @@ def test_letters_and_symbols_are_unchanged(text: str):
 
 @pytest.mark.parametrize(
     "emoji",
-    ["\U0001f469\U0001f3fd\u200d\U0001f4bb", "\u2764\ufe0f\u200d\U0001f525", "1\ufe0f\u20e3", "\U0001f1e9\U0001f1ea"],
+    [
+        "\U0001f469\U0001f3fd\u200d\U0001f4bb",
+        "\u2764\ufe0f\u200d\U0001f525",
+        "1\ufe0f\u20e3",
+        "\U0001f1e9\U0001f1ea",
+        ENGLAND,
+    ],
 )
 def test_emoji_of_several_characters_are_unchanged(emoji: str):
     assert printable(f"a{emoji}b") == f"a{emoji}b"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        ENGLAND[1:],
+        ENGLAND[:-1],
+        ENGLAND[0] + "\U000e007f",
+        "a" + ENGLAND[1:],
+        ENGLAND[0] + "\U000e0067" * 40 + "\U000e007f",
+    ],
+)
+def test_tags_outside_of_flags_are_escaped(text: str):
+    assert not re.search("[\U000e0000-\U000e007f]", printable(text))
 
 
 def test_joiners_and_selectors_outside_of_emoji_are_escaped():

@@ -200,3 +200,17 @@ def test_timeout_raised_by_an_async_handler_itself_is_not_counted() -> None:
     with pytest.raises(TimeoutError, match="no answer"):
         asyncio.run(time_limit.wrap(impatient)(None))
     assert time_limit.count == 0
+
+
+def test_handlers_beyond_their_limit_are_counted_while_they_run(queue: Queue) -> None:
+    time_limit, ends = TimeLimit(0.01), threading.Event()
+    queue.send("x")
+    (message,) = queue.receive(1)
+    with time_limit.watching():
+        thread = threading.Thread(target=time_limit.wrap(lambda _: ends.wait(30)), args=(message,))
+        thread.start()
+        assert eventually(lambda: time_limit.over(queue.name) == 1)
+        assert time_limit.over("another") == 0
+        ends.set()
+        thread.join()
+    assert (time_limit.over(queue.name), time_limit.count) == (0, 1)

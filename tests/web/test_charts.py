@@ -93,10 +93,12 @@ def test_time_since_the_last_sample_is_drawn_too():
     assert [each.acked for each in charts.rates_of(history, sample(1.1, 120).stats)] == [1.0]
 
 
-def test_sparkline_covers_only_the_last_hour():
+def test_sparkline_covers_the_last_hour_whatever_samples_there_are():
     history = [sample(-120, 0), sample(0, 10_000), sample(1, 10_060), sample(2, 10_060)]
-    assert charts.sparkline(history) == ("M0 1.0L120 23.0", "between 0/s and 1/s")
-    assert charts.sparkline(history[:1]) == charts.sparkline([]) == ("", "")
+    after = [NOON + dt.timedelta(minutes=each) for each in (2, 32, 60)]
+    paths = ["M118 1.0L120 23.0", "M58 1.0L60 23.0", "M2 1.0L4 23.0"]
+    assert [charts.sparkline(history, now) for now in after] == [(path, "between 0/s and 1/s") for path in paths]
+    assert charts.sparkline(history[:1], NOON) == charts.sparkline([], NOON) == ("", "")
 
 
 def test_throughput_scale_ends_at_a_round_number():

@@ -88,6 +88,7 @@ def test_no_page_renders_user_text_as_markup(enter: Enter, stocked: Queue, name:
         "text/plain"
     )  # metrics: browsers do not render them as markup
     assert is_text or "<script>alert" not in answer.text
+    assert is_text or "\\n" not in answer.text  # a line end within a text of our own
     assert stocked.stats().dead == 1
 
 

@@ -87,9 +87,9 @@ def test_schedules_show_their_jitter_end_and_completion(enter: Enter, queue: Que
     queue.schedules.add("over", "@hourly", end=end.replace(year=2020))
     times = [f"{slot.at:%Y-%m-%d %H:%M:%S}" for slot in queue.schedules.next(3)]
     told = words(enter().get(f"{QUEUE}/schedules").text)
-    assert f"later At the start of every hour, UTC @hourly jitter 1m 30s until 2030-01-01 00:00:00 {times[0]}" in told
+    assert f"later Every hour, UTC @hourly jitter 1m 30s until 2030-01-01 00:00:00 {times[0]}" in told
     assert all(time in told for time in times)
-    assert "over At the start of every hour, UTC @hourly until 2020-01-01 00:00:00 finished" in told
+    assert "over Every hour, UTC @hourly until 2020-01-01 00:00:00 finished" in told
 
 
 def test_schedule_is_paused_resumed_and_run_once_per_form(enter: Enter, queue: Queue):

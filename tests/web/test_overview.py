@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import re
+import time
 from html import unescape
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -12,10 +15,14 @@ import redis
 
 from delayq import Queue, Topic
 from delayq.errors import InvalidInput
-from delayq.web import User, servers
+from delayq.model.health import CODES
+from delayq.protocol.operation import execute
+from delayq.web import User, render, servers
 from delayq.web.servers import address, servers_of
 from tests.harness.servers import RedisServer
+from tests.harness.tree import ROOT
 from tests.harness.waiting import eventually
+from tests.harness.web.scene import Scene
 from tests.web.conftest import Enter, Follow, Serve, act
 
 SCRIPT = "<script>alert(1)</script>"
@@ -61,6 +68,14 @@ def navigation(page: str) -> dict[str, dict[str, str]]:
     return {name: {b: a for a, b in re.findall(r'href="([^"]+)"[^>]*>([^<]+)<', links)} for name, links in found}
 
 
+def test_server_with_topics_alone_is_not_called_empty(enter: Enter, redis_server: RedisServer):
+    client = enter()
+    assert "No queues yet: nothing has been sent." in text_of(client.get("/").text)
+    with Topic("orders", url=redis_server.url) as topic:
+        topic.publish("hello")
+    assert "No queues yet: there is only 1 topic ." in text_of(enter().get("/").text)
+
+
 def test_totals_add_up_all_queues_of_a_server(enter: Enter, redis_server: RedisServer):
     past = dt.datetime.now(dt.UTC) - dt.timedelta(hours=1)
     for name, dead in (("emails", 2), ("orders", 1)):
@@ -71,7 +86,7 @@ def test_totals_add_up_all_queues_of_a_server(enter: Enter, redis_server: RedisS
     with Queue("emails", url=redis_server.url) as queue:
         queue.send("hello", at=past)
     assert re.search(
-        r"Queues 2 In/s \S+ Out/s \S+ Failed/s \S+ Overdue 1h( 0?\d*m?s?)* Dead 3 Consumers 2 ",
+        r"Queues 2 In/s \S+ Out/s \S+ Failed/s \S+ Oldest due 1h( 0?\d*m?s?)* Dead 3 Consumers 2 ",
         text_of(enter().get("/").text),
     )
 
@@ -119,6 +134,65 @@ def test_due_messages_without_a_consumer_are_counted_as_due(enter: Enter, queue:
     assert "Scheduled 0 Due 1 Running 0" in text_of(client.get("/main/queues/emails").text)
     due = text_of(client.get("/main/queues/emails/messages?state=ready").text)
     assert "1 due stay under scheduled or retrying until a consumer takes them" in due
+
+
+def reported(queue: Queue, name: str, **more: Any) -> None:
+    """Report as a consumer that holds nothing does."""
+    about = {"host": "h", "pid": 1, "version": "1", "age": 5, "concurrency": 1, "handled": 0, "failed": 0}
+    told = json.dumps(about | {"holds": [], "count": 0} | more).encode()
+    queue._executor.execute(execute(queue._context.shards[0].heartbeat(name, told, {})))
+
+
+def test_handler_that_hangs_is_stuck_on_all_pages(enter: Enter, queue: Queue):
+    message_id = queue.send("hello").id
+    (message,) = queue.receive(1)
+    half_an_hour_ago = int(time.time() * 1000) - 32 * 60_000
+    reported(queue, "worker-1", holds=[[message_id, half_an_hour_ago, message.attempt]], count=1)
+    client = enter()
+    assert "1 of 1 queue in trouble: emails (stuck)" in text_of(client.get("/").text)
+    told = f"stuck Attempt 1 of message {message_id} has been running for 32m, on consumer worker-1; no handler has"
+    assert told in text_of(client.get("/main/queues/emails").text)
+    assert 'delayq_deliveries_stuck{queue="emails"} 1.0' in client.get("/metrics").text
+    assert client.get("/api/v1/servers/main/queues/emails").json()["summary"]["troubles"][0]["code"] == "stuck"
+    assert "it has been running for 32m, far longer than usual: no handler has ended yet" in queue.why(message_id)
+
+
+def test_late_schedule_is_named(enter: Enter, queue: Queue, redis_server: RedisServer):
+    before = int(time.time() * 1000) - 600_000
+    with Queue("emails", url=redis_server.url, clock=lambda: str(before)) as past:
+        past.schedules.add("minutely", "every 1m")
+    reported(queue, "worker-1")
+    client = enter()
+    assert "ago schedule late" in text_of(client.get("/main/queues/emails/schedules").text)
+    told = text_of(client.get("/main/queues/emails").text)
+    assert "late A message has been due for" in told
+    assert re.search(
+        r"schedule late 1 schedule is late: its slot was \S+ \S+ ago, and no consumer has taken it\.", told
+    )
+
+
+def test_worst_troubles_are_named_first(enter: Enter, redis_server: RedisServer):
+    past = dt.datetime.now(dt.UTC) - dt.timedelta(hours=1)
+    for number in range(7):
+        with Queue(f"q{number}", url=redis_server.url) as queue:
+            queue.pause() if number < 5 else queue.send("x", at=past - dt.timedelta(hours=number))
+    told = text_of(enter().get("/").text)
+    assert (
+        "7 of 7 queues in trouble: q6 (no consumer, late), q5 (no consumer, late), q0 (paused), q1 (paused), q2" in told
+    )
+
+
+def test_each_trouble_has_a_word_a_shape_and_a_place_in_the_docs():
+    parts: Any = render._environment().get_template("parts.html").module
+    assert set(parts.words) == set(CODES)
+    assert len(set(parts.shapes) & set(CODES)) == len(CODES) - 1  # an unreadable queue has the triangle
+    docs = (ROOT / "docs" / "dashboard.md").read_text()
+    rows = re.findall(r"^\| ([a-z ]+) \|", docs.partition("| label |")[2].partition("The list is")[0], re.MULTILINE)
+    of_queues = [code for code in CODES if code not in ("unreadable", "behind", "dead-letters")]
+    assert rows == [parts.words[code] for code in of_queues]
+    named = (ROOT / "docs" / "observing.md").read_text().partition("## Health")[2]
+    assert re.findall(r"^\| `([a-z-]+)` \|", named.partition("\n## ")[0], re.MULTILINE) == of_queues
+    assert f": {', '.join(of_queues)};" in (ROOT / "docs" / "upcoming.md").read_text()
 
 
 def test_trouble_is_described_in_words(enter: Enter, queue: Queue):
@@ -342,3 +416,20 @@ def test_ambiguous_servers_are_refused():
 def test_name_that_is_not_text_is_not_found(enter: Enter, queue: Queue, path: str):
     queue.send("hello")
     assert enter().get(path).status_code == 404
+
+
+@pytest.mark.full
+def test_texts_beside_the_picture_say_what_it_shows(enter: Enter, redis_server: RedisServer):
+    """The picture of README.md and of the site's first page is taken of this scene."""
+    Scene(redis_server.url).play()
+    page = enter().get("/").text
+    numbers = ("no", "one", "two", "three", "four", "five")
+    for file in (ROOT / "README.md", ROOT / "docs" / "index.md"):
+        told = re.search(r"!\[The dashboard: (\w+) of (\w+) queues are in trouble, and it says why\]", file.read_text())
+        assert told is not None
+        assert f"{numbers.index(told[1])} of {numbers.index(told[2])} queues in trouble: " in text_of(page)
+    cells = re.findall(r'data-label="(?:Due|Oldest due)">([^<]*)<', page)
+    rows = list(zip(cells[::2], cells[1::2], strict=True))
+    assert len(rows) == 5
+    assert {due != "0" for due, oldest in rows if oldest != "–"} == {True}
+    assert {due for due, oldest in rows if oldest == "–"} == {"0"}

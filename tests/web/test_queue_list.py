@@ -186,7 +186,7 @@ def test_totals_include_queues_of_other_pages(enter: Enter, redis_client: redis.
     client.get("/?trouble=1")  # this waits for all of them
     page = client.get("/").text
     assert NAMES[117] not in rows(page)
-    assert "Queues 120 In/s 0 Out/s 0 Failed/s 0 Overdue – Dead 1 Consumers 1 " in text_of(page)
+    assert "Queues 120 In/s 0 Out/s 0 Failed/s 0 Oldest due – Dead 1 Consumers 1 " in text_of(page)
 
 
 @pytest.mark.full

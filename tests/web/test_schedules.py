@@ -12,7 +12,6 @@ import pytest
 
 from delayq import Outgoing, Queue
 from delayq.operations.schedules import add_all
-from delayq.web.schedule_words import words as in_words
 from tests.harness.servers import RedisServer
 from tests.web.conftest import OWN, Client, Enter
 from tests.web.test_actions import QUEUE, send
@@ -20,25 +19,6 @@ from tests.web.test_forms import typed, wrong
 from tests.web.test_messages import words
 
 NEW = f"{QUEUE}/new-schedule"
-
-
-@pytest.mark.parametrize(
-    ("when", "timezone", "told"),
-    [
-        ("0 9 * * 1-5", "Europe/Berlin", "Every weekday at 09:00, Europe/Berlin"),
-        ("30 0 3 * * *", "UTC", "At 03:00:30 every day, UTC"),
-        ("@daily", "UTC", "At 00:00 every day, UTC"),
-        ("every 1h 30m", "Europe/Berlin", "Every 1h 30m"),
-        ("0 12 L * *", "UTC", "At 12:00 on the last day of every month, UTC"),
-        ("5 4 1,15 * 5", "UTC", "At 04:05 on the first and the 15th day of month or on Friday, UTC"),
-        ("5 4 */2 * 5", "UTC", "At 04:05 on every second day of month if it's on Friday, UTC"),
-        ("0 0 31 12 *", "UTC", "At 00:00 on December 31, UTC"),
-        ("0 0 21,22,23,11 * *", "UTC", "At 00:00 on the 21st, the 22nd, the 23rd, and the 11th day of month, UTC"),
-        ("of a newer delayq", "UTC", "of a newer delayq, UTC"),
-    ],
-)
-def test_schedule_is_described_in_words(when: str, timezone: str, told: str):
-    assert in_words(when, timezone) == told
 
 
 def handle(queue: Queue) -> None:

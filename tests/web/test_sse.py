@@ -54,7 +54,7 @@ def test_all_browsers_share_one_look(serve: Serve, follow: Follow, queue: Queue,
     assert all(follower.has_seen(ONE) for follower in followers)
     counts = redis_client.info("commandstats")
     assert counts["cmdstat_scan"]["calls"] == 1
-    assert counts["cmdstat_evalsha"]["calls"] < 10
+    assert counts["cmdstat_evalsha"]["calls"] < 20  # one look takes about ten
 
 
 def test_browser_that_stops_reading_holds_up_no_other(serve: Serve, follow: Follow, queue: Queue):

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from delayq.errors import DelayqError
+from delayq.model.health import stuck
 from delayq.operations.topics import group_admin
 from delayq.operations.topics.group_admin import GroupReading
 from delayq.web.health_sweep import in_turns
@@ -103,7 +104,9 @@ class ServersCollector:
         ]
         yield families.up([*labels_of, "queue"], [(labels, not seen.error) for labels, seen in rows], "queue")
         readings = [
-            (labels, QueueReading(seen.stats, seen.alive, seen.usage)) for labels, seen in rows if not seen.error
+            (labels, QueueReading(seen.stats, seen.alive, seen.usage, stuck(seen.stats, seen.consumers).total))
+            for labels, seen in rows
+            if not seen.error
         ]
         yield from families.of_queues(readings, [*labels_of, "queue"])
         yield from self._topics([*labels_of, "topic"])
