@@ -191,7 +191,7 @@ class Executor:
     def _send(
         self, client: Client, calls: Sequence[Command[Any]], plain: bool, repeat: bool, whole: bool = False
     ) -> list[Any]:
-        sockets, script_cache = self._sockets, self._script_cache
+        sockets, script_cache, spent = self._sockets, self._script_cache, 0.0
         try:
             clients.REPEATS.set(repeat)
             if plain and sockets is not None:
@@ -203,8 +203,10 @@ class Executor:
                             socket, [call.words(whole) for call in sent], [call.read for call in sent]
                         )
                     except (RedisConnectionError, RedisTimeoutError, ReadOnlyError):
-                        if not repeat or clients.HURRIES.get()():
+                        spent = socket.seconds
+                        if not repeat or clients.HURRIES.get()() or clients.is_late(client, spent):
                             raise
+                        clients.SPENT.set(spent)
                         script_cache.forget()
                     else:
                         script_cache.note(sent, results)
@@ -219,6 +221,8 @@ class Executor:
             else:
                 replies = _execute(client, sent, whole)
         finally:
+            if spent:
+                clients.SPENT.set(0.0)
             clients.REPEATS.set(True)  # not what it was before: that may be what an interrupt has left
         script_cache.note(sent, replies)
         return [

@@ -197,6 +197,7 @@ _COMMON = {
     "max_connections": _number(1, 1_000_000, int),
     "socket_connect_timeout": _SECONDS,
     "socket_timeout": _SECONDS,
+    "retry_timeout": _number(0, 86_400),
 }
 _TCP = {"socket_keepalive": _SWITCH}
 _SINGLE = {"db": _number(0, 1_000_000, int), "health_check_interval": _SECONDS}
