@@ -44,7 +44,7 @@ class ServerOptions:
         self.url = url
         self.prefix = check_prefix(prefix)
         self._makes_store = makes_store
-        self._connection = Executor(self._connect)
+        self._connection = Executor(self._connect, False, "the command line")
 
     def _connect(self) -> Client:
         folder = None if self._makes_store else embedded_folder(self.url)

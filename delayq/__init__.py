@@ -12,7 +12,21 @@ from importlib.util import spec_from_file_location
 from pathlib import Path
 
 from delayq.consumer import Consumer
-from delayq.errors import DelayqError, DuplicateMessage, InvalidInput, Reject, RetryAfter, StaleReceipt
+from delayq.errors import (
+    DelayqError,
+    DuplicateMessage,
+    InvalidInput,
+    KeyOverwritten,
+    LoginRefused,
+    Reject,
+    RetryAfter,
+    ServerError,
+    ServerNotReady,
+    ServerOutOfMemory,
+    ServerTooOld,
+    ServerUnreachable,
+    StaleReceipt,
+)
 from delayq.model import backoff, rates
 from delayq.model.delivery import Outgoing, SentMessage
 from delayq.model.event import Event
@@ -64,6 +78,8 @@ __all__ = [
     "DuplicateMessage",
     "Event",
     "InvalidInput",
+    "KeyOverwritten",
+    "LoginRefused",
     "Message",
     "Middleware",
     "NewRecord",
@@ -74,6 +90,11 @@ __all__ = [
     "RetryAfter",
     "Sending",
     "SentMessage",
+    "ServerError",
+    "ServerNotReady",
+    "ServerOutOfMemory",
+    "ServerTooOld",
+    "ServerUnreachable",
     "StaleReceipt",
     "Topic",
     "TopicConsumer",

@@ -120,7 +120,7 @@ class Consumer(Lifecycle):
         """Consume until `stop`, SIGTERM, SIGINT or SIGHUP; then finish running handlers and hand back the rest.
 
         A second signal ends it at once: running messages are redelivered when their leases end. (Signals are handled in
-        the main thread only.)
+        the main thread only; the program's own handlers are called too. `start` leaves signals alone.)
 
         Args:
             burst: return when no message is due.

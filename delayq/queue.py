@@ -56,6 +56,7 @@ from delayq.runtime.send_coalescer import SendCoalescer
 from delayq.schedules import Schedules
 from delayq.transport.executor import Client, Executor
 from delayq.transport.open_client import check_client, connect
+from delayq.transport.server_guard import labelled
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -132,7 +133,8 @@ class Queue:
         self._context.middleware = Middleware.of(middleware)
         self.handlers = HandlerRegistry(self.middleware)
         self._store = message_store(self._context, horizon, lake)
-        self._executor = Executor(lambda: connect(url) if redis is None else redis, shared=redis is not None)
+        label = labelled(f"queue {name}", redis)
+        self._executor = Executor(lambda: connect(url) if redis is None else redis, redis is not None, label)
         self._context.spans_nodes = self._executor.spans_nodes
         self._dead = DeadLetters(self._context, self._executor)
         self._schedules = Schedules(self._context, self._executor)

@@ -12,6 +12,7 @@ from delayq.protocol.discovery import name_in, pattern
 from delayq.transport.executor import Client, Executor
 from delayq.transport.open_client import check_client, connect
 from delayq.transport.server_check import translate
+from delayq.transport.server_guard import labelled
 
 
 def queues(*, url: str | None = None, redis: Client | None = None, prefix: str = "delayq") -> list[str]:
@@ -30,7 +31,8 @@ def queues(*, url: str | None = None, redis: Client | None = None, prefix: str =
     """
     check_client(url, redis)
     check_prefix(prefix)
-    executor = Executor(lambda: connect(url) if redis is None else redis, shared=redis is not None)
+    label = labelled("delayq.queues()", redis)
+    executor = Executor(lambda: connect(url) if redis is None else redis, redis is not None, label)
     try:
         client: Any = executor.connected()
         names = [name_in(key, prefix, "queue") for key in client.scan_iter(pattern(prefix, "queue"), count=1000)]

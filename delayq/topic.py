@@ -22,6 +22,7 @@ from delayq.runtime.receive_wait import TopicWait, TopicWaits
 from delayq.topic_group import Group
 from delayq.transport.executor import Client, Executor
 from delayq.transport.open_client import check_client, connect
+from delayq.transport.server_guard import labelled
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -71,7 +72,8 @@ class Topic:
         self._context = TopicContext(
             name, lambda shard: TopicKeys.of_topic(prefix, name, shard), shards, settings, clock or str
         )
-        self._executor = Executor(lambda: connect(url) if redis is None else redis, shared=redis is not None)
+        label = labelled(f"topic {name}", redis)
+        self._executor = Executor(lambda: connect(url) if redis is None else redis, redis is not None, label)
         self._context.spans_nodes = self._executor.spans_nodes
         self._waits = TopicWaits(self._context, self._executor)
 

@@ -103,7 +103,7 @@ class TopicConsumer(Lifecycle):
 
         Records that have not started, or wait for their backoff, go to the next member that looks for leftovers. A
         second signal ends it at once: running records are taken over after `ack_timeout`. (Signals are handled in the
-        main thread only.)
+        main thread only; the program's own handlers are called too. `start` leaves signals alone.)
 
         If the group is lost, for example because the server has restarted without its data, it creates the group
         again, after the last record that it knows to have been handed out, or else at the first one, and logs an

@@ -20,6 +20,7 @@ from delayq.model.text import printable
 from delayq.model.units import lease_ms
 from delayq.runtime.group_watcher import GroupWatcher
 from delayq.runtime.supervisor import SUPERVISOR_ENV
+from delayq.transport.url import hide
 
 EX_DATAERR = 65  # from sysexits.h: the input was wrong, so a retry would fail too
 TAIL_BYTES = 1500  # of stderr, kept as the error
@@ -202,8 +203,9 @@ class _Tail(threading.Thread):
     def run(self) -> None:
         with self._stream:
             while line := self._stream.readline(LINE_BYTES):
-                self._kept = (self._kept + line)[-TAIL_BYTES:]
-                if text := line.decode(errors="replace").rstrip():
+                shown = hide(line.decode(errors="replace"), os.environ.get(URL))  # dead letters show it to others
+                self._kept = (self._kept + shown.encode())[-TAIL_BYTES:]
+                if text := shown.rstrip():
                     self._log.info(printable(text))
 
     def text(self) -> str:

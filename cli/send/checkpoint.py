@@ -83,7 +83,8 @@ class CheckpointExecutor(Executor):
     """
 
     def __init__(self, queue: Queue, digest: str) -> None:
-        super().__init__(lambda: queue._executor.client)  # noqa: SLF001  # a checkpoint and its messages are one transaction
+        own = queue._executor  # noqa: SLF001  # a checkpoint and its messages are one transaction
+        super().__init__(lambda: own.client, False, f"queue {queue.name}")
         self._queue = queue
         shards = queue.execute(QueueContext.opened)
         self._keys = [_base(scripts.keys.pending) + f"file:{digest}" for scripts in shards]

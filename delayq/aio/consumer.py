@@ -122,8 +122,8 @@ class Consumer(Lifecycle):
         """Consume until `stop`, SIGTERM, SIGINT or SIGHUP; then finish running handlers and hand back the rest.
 
         A second signal ends it at once: running messages are redelivered when their leases end. (Signals are handled
-        in the main thread only.) If the awaiting task is cancelled, the handlers are cancelled too, and their
-        messages are handed back.
+        in the main thread only; the program's own handlers are called too. `start` leaves signals alone.) If the
+        awaiting task is cancelled, the handlers are cancelled too, and their messages are handed back.
 
         Args:
             burst: return when no message is due.

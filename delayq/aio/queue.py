@@ -55,6 +55,7 @@ from delayq.runtime.receive_wait_async import Receiver
 from delayq.runtime.send_coalescer_async import SendCoalescer
 from delayq.transport.executor_async import Client, Executor
 from delayq.transport.open_client_async import check_client, connect
+from delayq.transport.server_guard import labelled
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -131,7 +132,8 @@ class Queue:
         self._context.middleware = Middleware.of(middleware)
         self.handlers = HandlerRegistry(self.middleware)
         self._store = message_store(self._context, horizon, lake)
-        self._executor = Executor(lambda: connect(url) if redis is None else redis, shared=redis is not None)
+        label = labelled(f"queue {name}", redis)
+        self._executor = Executor(lambda: connect(url) if redis is None else redis, redis is not None, label)
         self._context.spans_nodes = self._executor.spans_nodes
         self._dead = DeadLetters(self._context, self._executor)
         self._schedules = Schedules(self._context, self._executor)

@@ -21,6 +21,7 @@ from delayq.protocol.topic_keys import TopicKeys
 from delayq.runtime.receive_wait_async import TopicWait, TopicWaits
 from delayq.transport.executor_async import Client, Executor
 from delayq.transport.open_client_async import check_client, connect
+from delayq.transport.server_guard import labelled
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -70,7 +71,8 @@ class Topic:
         self._context = TopicContext(
             name, lambda shard: TopicKeys.of_topic(prefix, name, shard), shards, settings, clock or str
         )
-        self._executor = Executor(lambda: connect(url) if redis is None else redis, shared=redis is not None)
+        label = labelled(f"topic {name}", redis)
+        self._executor = Executor(lambda: connect(url) if redis is None else redis, redis is not None, label)
         self._context.spans_nodes = self._executor.spans_nodes
         self._waits = TopicWaits(self._context, self._executor)
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from types import FrameType
-from typing import Any, Protocol
+from typing import Protocol
 
 from delayq.errors import InvalidInput
 from delayq.log import log
@@ -165,16 +165,16 @@ class Lifecycle:
 
     def _run(self, run: ConsumerRun) -> int:
         """Execute a run in this thread, and handle signals if it is the main thread."""
-        previous: dict[int, Any] = {}
+        replaced = self._replaced_handlers()
         if threading.current_thread() is threading.main_thread():
-            handler = self._signal_handler()
-            previous = {number: signal.signal(number, handler) for number in signals.ending()}
+            replaced.replace()
         try:
             return self._consume(run)
         finally:
-            for number, old in previous.items():
-                signal.signal(number, signal.SIG_DFL if old is None else old)
-            self._call_stops()  # another signal may end this
+            try:
+                replaced.restore()
+            finally:
+                self._call_stops()  # another signal may end this
 
     def _consume(self, run: ConsumerRun) -> int:
         log.info("consumer started", **self._labels, concurrency=self._concurrency)
@@ -198,14 +198,16 @@ class Lifecycle:
     def _call_stops(self) -> None:
         trampoline.run(self._hooks.stopping(self), call)
 
-    def _signal_handler(self) -> Callable[[int, FrameType | None], None]:
+    def _replaced_handlers(self) -> signals.Replaced:
         process = os.getpid()
 
-        def stop(number: int, _frame: FrameType | None) -> None:
+        def stop(number: int, frame: FrameType | None) -> None:
             if os.getpid() != process:  # a child forked by a handler is not a consumer
                 signal.signal(number, signal.SIG_DFL)
                 os.kill(os.getpid(), number)
             else:
                 self.take_signal()
+                replaced.pass_on(number, frame)
 
-        return stop
+        replaced = signals.Replaced(stop)
+        return replaced

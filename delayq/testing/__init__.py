@@ -12,5 +12,16 @@ from delayq.testing.assertions import assert_dead, assert_empty, assert_not_sent
 from delayq.testing.clock import Clock
 from delayq.testing.memory import in_memory
 from delayq.testing.sent import SentInfo
+from delayq.transport.server_guard import RealServerUsed
 
-__all__ = ["Clock", "SentInfo", "assert_dead", "assert_empty", "assert_not_sent", "assert_sent", "in_memory", "sent"]
+__all__ = [
+    "Clock",
+    "RealServerUsed",
+    "SentInfo",
+    "assert_dead",
+    "assert_empty",
+    "assert_not_sent",
+    "assert_sent",
+    "in_memory",
+    "sent",
+]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any, Protocol, TypedDict, Unpack
@@ -16,6 +16,7 @@ from delayq.testing.drain import Calls, Drain, Served
 from delayq.testing.face import BLOCKING, Face, Handler
 from delayq.testing.fake_server import FakeServer
 from delayq.testing.served_by import served_by
+from delayq.transport import server_guard
 
 LIMIT = 1000
 
@@ -84,6 +85,14 @@ class BaseClock:
         self._server = self._client = None
         self._kept.close()
 
+    def forbid_servers(self, real: Iterable[Any] | bool) -> None:
+        """Forbid real servers until `close`, except those of the queues and topics in `real`, or all if it is True."""
+        if isinstance(real, bool):
+            allowed = {server_guard.EVERYTHING} if real else set()
+        else:
+            allowed = {self._label_of(each) for each in real}
+        self._kept.enter_context(server_guard.forbidding(allowed))
+
     def advance(self, by: Seconds = 0, **units: Unpack[TimeUnits]) -> None:
         """Let time pass without handling messages.
 
@@ -109,6 +118,10 @@ class BaseClock:
             self._queues[subject] = face
         else:
             self._topics.append(subject)
+
+    def _label_of(self, subject: Any) -> str:
+        face = self._face_of(subject)
+        return f"{'queue' if isinstance(subject, face.queue) else 'topic'} {subject.name}"
 
     def _face_of(self, subject: Any) -> Face:
         for face in self._faces:

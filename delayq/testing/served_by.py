@@ -29,7 +29,7 @@ def served_by(
     exchange = _exchange_queue if isinstance(subject, face.queue) else _exchange_topic
     with exchange(subject, clock, face):
         subject._context.id_factory = id_factory
-        vars(subject._executor).update(vars(face.executor(connect, shared=True)))
+        vars(subject._executor).update(vars(face.executor(connect, True, None)))
         try:
             yield
         finally:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -36,6 +37,9 @@ Address: TypeAlias = tuple[str, int]
 
 FAILURES = (RedisConnectionError, RedisTimeoutError, OSError)  # OSError: a refused connection
 RETRIES = 3  # 0.7 to 1.4 s in all: enough for a server's restart, and short enough to report an outage soon
+# Of a call, after which it is not sent again: with the timeouts below, a call to a frozen server takes 10 s. A dead
+# machine that a successor replaces within 8 s costs a call one timeout of each kind, and is then survived.
+RETRY_SECONDS = 10.0
 DEFAULTS: dict[str, Any] = {
     # A host that drops packets would block a caller for the kernel's two minutes; 3 s allow one lost SYN to be resent.
     "socket_connect_timeout": 3.0,
@@ -67,13 +71,13 @@ def single(address: Address, settings: dict[str, Any], tls: bool = False) -> red
     """Return a client of the server at `address`."""
     host, port = address
     kind = redis.SSLConnection if tls else redis.Connection
-    options = DEFAULTS | KEEPALIVE | {"host": host, "port": port, "retry": retry()} | settings
+    options = DEFAULTS | KEEPALIVE | {"host": host, "port": port} | with_retry(settings, retry)
     return redis.Redis.from_pool(Pool(connection_class=kind, **options))
 
 
 def unix(path: str, settings: dict[str, Any]) -> redis.Redis:
     """Return a client of the server that listens on the socket at `path`."""
-    options = DEFAULTS | {"path": path, "retry": retry()} | settings
+    options = DEFAULTS | {"path": path} | with_retry(settings, retry)
     return redis.Redis.from_pool(Pool(connection_class=redis.UnixDomainSocketConnection, **options))
 
 
@@ -81,14 +85,14 @@ def sentinel(
     addresses: Sequence[Address], service: str, settings: dict[str, Any], login: dict[str, Any], tls: bool = False
 ) -> redis.Redis:
     """Return a client of the master that the sentinels at `addresses` name for `service`; `login` is for them."""
-    options = DEFAULTS | KEEPALIVE | settings | {"ssl": tls}
+    options = DEFAULTS | KEEPALIVE | with_retry(settings, retry) | {"ssl": tls}
     # A dead sentinel would delay every new connection; without a retry, the next one is asked at once.
     own = {name: value for name, value in options.items() if name not in {"db", "username", "password"}}
     kind: type[Sentinel] = _Sentinels
     sentinels = kind(addresses, sentinel_kwargs=own | login | {"retry": Retry(NoBackoff(), 0)})
     for each in sentinels.sentinels:
         guard(each)
-    client: redis.Redis = sentinels.master_for(service, connection_pool_class=SentinelPool, retry=retry(), **options)
+    client: redis.Redis = sentinels.master_for(service, connection_pool_class=SentinelPool, **options)
     return client
 
 
@@ -99,9 +103,9 @@ def cluster(addresses: Sequence[Address], settings: dict[str, Any], tls: bool = 
         redis.exceptions.RedisClusterException: none of them answers, they are not a cluster, or the user lacks a right.
     """
     nodes = [ClusterNode(host, port) for host, port in addresses]
-    options = DEFAULTS | KEEPALIVE | settings | {"ssl": tls}
+    options = DEFAULTS | KEEPALIVE | with_retry(settings, retry) | {"ssl": tls}
     # While a slot has no node, the others must still be served, and slots that moved must be found.
-    return _Cluster(nodes, retry=retry(), require_full_coverage=False, **options)
+    return _Cluster(nodes, require_full_coverage=False, **options)
 
 
 def close(client: Client) -> None:
@@ -126,13 +130,34 @@ def _pools(client: Any) -> list[redis.ConnectionPool]:
     return [client.connection_pool, *(each.connection_pool for each in (sentinels.sentinels if sentinels else ()))]
 
 
-def retry(base: float = 0.1) -> Retry:
-    """Return the retry rule for failed connections: wait `base` seconds first, then twice as long each time."""
-    return _Retry(EqualJitterBackoff(base=base, cap=1), RETRIES, FAILURES)
+def with_retry(settings: dict[str, Any], retry: Callable[..., Any]) -> dict[str, Any]:
+    """Return settings for redis-py, which has a retry rule in the place of our own `retry_timeout`."""
+    seconds = settings.get("retry_timeout", RETRY_SECONDS)
+    return {name: value for name, value in settings.items() if name != "retry_timeout"} | {"retry": retry(seconds)}
+
+
+def retry(seconds: float = RETRY_SECONDS, base: float = 0.1) -> Retry:
+    """Return the retry rule for failed connections: wait `base` seconds first, then twice as long each time.
+
+    Args:
+        seconds: after which a call is not sent again.
+    """
+    rule = _Retry(EqualJitterBackoff(base=base, cap=1), RETRIES, FAILURES)
+    rule.seconds = seconds
+    return rule
+
+
+def is_late(client: Any, spent: float) -> bool:
+    """Whether a call that has taken `spent` seconds must not be sent again."""
+    rule = client.connection_pool.connection_kwargs.get("retry")
+    return isinstance(rule, _Retry) and spent >= rule.seconds
 
 
 REPEATS: ContextVar[bool] = ContextVar("REPEATS", default=True)
 """Whether a call may be sent again if its connection failed and it is unknown whether the server ran it."""
+
+SPENT: ContextVar[float] = ContextVar("SPENT", default=0.0)
+"""How many seconds a call has taken before redis-py sends it."""
 
 HURRIES: ContextVar[Callable[[], bool]] = ContextVar("HURRIES", default=lambda: False)
 """Whether the caller is about to end, perhaps since the call began; failed calls are then not sent again."""
@@ -153,14 +178,21 @@ def impatient(is_spread: bool) -> Iterator[None]:
 
 
 class _Retry(Retry):
-    """Like redis-py's, with four exceptions.
+    """Like redis-py's, with five exceptions.
 
     A call that must not run twice, such as a claim, is not repeated: see REPEATS. Connecting within a call is not
     repeated either, as a frozen server would otherwise be tried 13 times. A refused login stays refused, and some
-    servers lock out a user who insists. A port without TLS stays silent.
+    servers lock out a user who insists. A port without TLS stays silent. A call that has taken long is not repeated.
+
+    Attributes:
+        seconds: how long.
     """
 
+    seconds = RETRY_SECONDS
+
     def call_with_retry(self, do: Callable[[], T], *args: Any, **kwargs: Any) -> T:
+        end = time.monotonic() - SPENT.get() + self.seconds
+
         def once() -> T | _Refused:
             retries, self._retries = self._retries, 0
             try:
@@ -172,7 +204,7 @@ class _Retry(Retry):
                     return _Refused(error)
                 raise
             finally:
-                self._retries = 0 if HURRIES.get()() else retries
+                self._retries = 0 if HURRIES.get()() or time.monotonic() >= end else retries
 
         retries = self._retries
         try:

@@ -15,7 +15,7 @@ from redis.exceptions import RedisError
 
 from delayq.errors import DelayqError, ServerNotReady, ServerUnreachable
 from delayq.transport import redis_py
-from delayq.transport.clients import DEFAULTS, KEEPALIVE, unanswered
+from delayq.transport.clients import DEFAULTS, KEEPALIVE, unanswered, with_retry
 from delayq.transport.pool_async import Pool, SentinelPool, guard, guard_cluster
 from delayq.transport.retry_async import retry
 from delayq.transport.server_check import ServerInfo, inspecting, judge
@@ -30,13 +30,13 @@ def single(address: Address, settings: dict[str, Any], tls: bool = False) -> red
     """Return a client of the server at `address`."""
     host, port = address
     kind = redis.SSLConnection if tls else redis.Connection
-    options = DEFAULTS | KEEPALIVE | {"host": host, "port": port, "retry": retry()} | settings
+    options = DEFAULTS | KEEPALIVE | {"host": host, "port": port} | with_retry(settings, retry)
     return redis.Redis.from_pool(Pool(connection_class=kind, **options))
 
 
 def unix(path: str, settings: dict[str, Any]) -> redis.Redis:
     """Return a client of the server that listens on the socket at `path`."""
-    options = DEFAULTS | {"path": path, "retry": retry()} | settings
+    options = DEFAULTS | {"path": path} | with_retry(settings, retry)
     return redis.Redis.from_pool(Pool(connection_class=redis.UnixDomainSocketConnection, **options))
 
 
@@ -44,14 +44,14 @@ def sentinel(
     addresses: Sequence[Address], service: str, settings: dict[str, Any], login: dict[str, Any], tls: bool = False
 ) -> redis.Redis:
     """Return a client of the master that the sentinels at `addresses` name for `service`; `login` is for them."""
-    options = DEFAULTS | KEEPALIVE | settings | {"ssl": tls}
+    options = DEFAULTS | KEEPALIVE | with_retry(settings, retry) | {"ssl": tls}
     # A dead sentinel would delay every new connection; without a retry, the next one is asked at once.
     own = {name: value for name, value in options.items() if name not in {"db", "username", "password"}}
     kind: type[Sentinel] = _Sentinels
     sentinels = kind(addresses, sentinel_kwargs=own | login | {"retry": Retry(NoBackoff(), 0)})
     for each in sentinels.sentinels:
         guard(each)
-    client: redis.Redis = sentinels.master_for(service, connection_pool_class=SentinelPool, retry=retry(), **options)
+    client: redis.Redis = sentinels.master_for(service, connection_pool_class=SentinelPool, **options)
     return client
 
 
@@ -70,9 +70,9 @@ class _Sentinels(Sentinel):
 def cluster(addresses: Sequence[Address], settings: dict[str, Any], tls: bool = False) -> RedisCluster:
     """Return a client of the cluster that nodes at `addresses` belong to; it asks for its slots when first used."""
     nodes = [ClusterNode(host, port) for host, port in addresses]
-    options = DEFAULTS | KEEPALIVE | settings | {"ssl": tls}
+    options = DEFAULTS | KEEPALIVE | with_retry(settings, retry) | {"ssl": tls}
     # While a slot has no node, the others must still be served, and slots that moved must be found.
-    return guard_cluster(RedisCluster(startup_nodes=nodes, retry=retry(), require_full_coverage=False, **options))
+    return guard_cluster(RedisCluster(startup_nodes=nodes, require_full_coverage=False, **options))
 
 
 def open_store(folder: Path | None) -> redis.Redis:

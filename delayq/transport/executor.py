@@ -18,7 +18,7 @@ from delayq.model.text import printable_id
 from delayq.protocol.command import Command
 from delayq.protocol.late_reply import Silent
 from delayq.protocol.operation import Operation, Program, Work
-from delayq.transport import clients, trampoline
+from delayq.transport import clients, server_guard, trampoline
 from delayq.transport.cluster import Cluster
 from delayq.transport.fast_socket import FastSocketPool
 from delayq.transport.script_cache import ScriptCache, missing_scripts
@@ -34,10 +34,12 @@ class Executor:
     Args:
         connect: creates the client, or returns a shared one.
         shared: whether others use the client too; it then stays open, and connections are given back after each call.
+        label: what it is for, such as "queue emails"; None if its server is in memory. See `server_guard`.
     """
 
-    def __init__(self, connect: Callable[[], Client], shared: bool = False) -> None:
+    def __init__(self, connect: Callable[[], Client], shared: bool, label: str | None) -> None:
         self._connect = connect
+        self._label = label
         self._shared = shared
         self._client: Client | None = None
         self._sockets: FastSocketPool | None = None
@@ -58,6 +60,7 @@ class Executor:
         Raises:
             ServerTooOld, LoginRefused, ServerUnreachable
         """
+        self._heed_guard()
         if self._client is None:
             if self._process != os.getpid():  # forked, perhaps while another thread held the lock
                 self._process, self._lock = os.getpid(), threading.RLock()
@@ -80,6 +83,10 @@ class Executor:
                         self._cluster = Cluster(client)
                     self._client = client
         return self._client
+
+    def _heed_guard(self) -> None:
+        if server_guard.blocks:
+            server_guard.check(self._label)
 
     def connected(self) -> Client:
         """Return the client, connected and its server checked."""
@@ -125,7 +132,10 @@ class Executor:
 
     def perform(self, effect: list[Command[Any]] | Work, repeat: bool = True) -> Any:
         """Perform what an operation yielded."""
-        return effect() if callable(effect) else self.run(effect, repeat)
+        if callable(effect):
+            self._heed_guard()  # it may write to a lake
+            return effect()
+        return self.run(effect, repeat)
 
     def _perform_once(self, effect: list[Command[Any]] | Work) -> Any:
         return self.perform(effect, repeat=False)
@@ -181,7 +191,7 @@ class Executor:
     def _send(
         self, client: Client, calls: Sequence[Command[Any]], plain: bool, repeat: bool, whole: bool = False
     ) -> list[Any]:
-        sockets, script_cache = self._sockets, self._script_cache
+        sockets, script_cache, spent = self._sockets, self._script_cache, 0.0
         try:
             clients.REPEATS.set(repeat)
             if plain and sockets is not None:
@@ -193,8 +203,10 @@ class Executor:
                             socket, [call.words(whole) for call in sent], [call.read for call in sent]
                         )
                     except (RedisConnectionError, RedisTimeoutError, ReadOnlyError):
-                        if not repeat or clients.HURRIES.get()():
+                        spent = socket.seconds
+                        if not repeat or clients.HURRIES.get()() or clients.is_late(client, spent):
                             raise
+                        clients.SPENT.set(spent)
                         script_cache.forget()
                     else:
                         script_cache.note(sent, results)
@@ -209,6 +221,8 @@ class Executor:
             else:
                 replies = _execute(client, sent, whole)
         finally:
+            if spent:
+                clients.SPENT.set(0.0)
             clients.REPEATS.set(True)  # not what it was before: that may be what an interrupt has left
         script_cache.note(sent, replies)
         return [

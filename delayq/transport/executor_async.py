@@ -16,7 +16,7 @@ from delayq.errors import ServerUnreachable
 from delayq.model.text import printable_id
 from delayq.protocol.command import Command
 from delayq.protocol.operation import Operation, Program, Work
-from delayq.transport import clients_async, trampoline
+from delayq.transport import clients_async, server_guard, trampoline
 from delayq.transport.clients import REPEATS
 from delayq.transport.cluster_async import Cluster
 from delayq.transport.loop_bound import LoopBound
@@ -35,10 +35,12 @@ class Executor(LoopBound):
     Args:
         connect: creates the client, or returns a shared one.
         shared: whether others use the client too; it then stays open.
+        label: what it is for, such as "queue emails"; None if its server is in memory. See `server_guard`.
     """
 
-    def __init__(self, connect: Callable[[], Client], shared: bool = False) -> None:
+    def __init__(self, connect: Callable[[], Client], shared: bool, label: str | None) -> None:
         self._connect = connect
+        self._label = label
         self._shared = shared
         self.belongings: list[Callable[[], None]] = []  # forget what else belongs to its event loop
         self._forget()
@@ -71,6 +73,7 @@ class Executor(LoopBound):
             InvalidInput: it is in use on another event loop.
             ServerTooOld, LoginRefused, ServerUnreachable
         """
+        self._heed_guard()
         self.enter()
         if self._client is not None:
             return self._client
@@ -93,6 +96,10 @@ class Executor(LoopBound):
                         await (clients_async.close_idle(client) if self._shared else self._drop(client))
                 heed_cancels(asked)
         return self._client if self._client is not None and self._lock is lock else await self.connected()
+
+    def _heed_guard(self) -> None:
+        if server_guard.blocks:
+            server_guard.check(self._label)
 
     async def close(self) -> None:
         """Close the client unless it is shared; the next call creates a new one."""
@@ -136,7 +143,10 @@ class Executor(LoopBound):
         Args:
             urgent: do not wait behind other calls, however many there are.
         """
-        return await (asyncio.to_thread(effect) if callable(effect) else self.run(effect, repeat, urgent))
+        if callable(effect):
+            self._heed_guard()  # it may write to a lake
+            return await asyncio.to_thread(effect)
+        return await self.run(effect, repeat, urgent)
 
     async def _perform_once(self, effect: list[Command[Any]] | Work) -> Any:
         return await self.perform(effect, repeat=False)

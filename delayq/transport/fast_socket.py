@@ -91,6 +91,11 @@ class FastSocket:
             self._connection.send_command("PING", check_health=False)
             self._connection.read_response()
 
+    @property
+    def seconds(self) -> float:
+        """How long ago its last exchange began."""
+        return time.perf_counter() - self._began
+
     def exchange(self, commands: Iterable[bytes], reads: Iterable[Read]) -> list[Any]:
         """Send packed commands, long ones immediately, and return the values read from the replies.
 

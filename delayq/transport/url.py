@@ -89,6 +89,29 @@ def redact(url: str) -> str:
     return f"{scheme}://{shown}{'?' if query else ''}{'&'.join(query)}"
 
 
+def hide(text: str, url: str | None) -> str:
+    """Return a text of another program, which may have `url`, with ``***`` for the secrets in it.
+
+    Secrets of fewer than 6 characters are hidden within the whole URL only, since they may be words of the text.
+    """
+    if url:
+        text = text.replace(url, redact(url))
+        for secret in _secrets(url):
+            text = text.replace(secret, HIDDEN)
+    return text
+
+
+def _secrets(url: str) -> list[str]:
+    match = _FORM.fullmatch(url)
+    if match is None:
+        return [url]
+    user, _, password = match["netloc"].rpartition("@")[0].partition(":")
+    settings = (item.partition("=") for item in match["query"].split("&"))
+    written = [password or user, *(value for name, _, value in settings if SETTINGS.get(name) is _SECRET)]
+    forms = {form for each in written for form in (each, unquote(each)) if len(form) >= 6}
+    return sorted(forms, key=len, reverse=True)
+
+
 def _scheme(match: re.Match[str]) -> str:
     """Return the scheme as delayq writes it, empty if there is none. Case does not matter (RFC 3986, section 3.1)."""
     written = (match["scheme"] or "").lower()
@@ -197,6 +220,7 @@ _COMMON = {
     "max_connections": _number(1, 1_000_000, int),
     "socket_connect_timeout": _SECONDS,
     "socket_timeout": _SECONDS,
+    "retry_timeout": _number(0, 86_400),
 }
 _TCP = {"socket_keepalive": _SWITCH}
 _SINGLE = {"db": _number(0, 1_000_000, int), "health_check_interval": _SECONDS}

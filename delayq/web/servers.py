@@ -19,6 +19,7 @@ from delayq.transport import url
 from delayq.transport.executor_async import Client, Executor
 from delayq.transport.open_client_async import connect
 from delayq.transport.server_check import translate
+from delayq.transport.server_guard import labelled
 
 SEARCH_SECONDS = 60.0
 """How long a list of names is valid: a search scans all keys of the server."""
@@ -60,7 +61,8 @@ class DashboardServer:
         is_url = place is None or isinstance(place, str)
         if isinstance(place, str):
             url.check(place)  # a wrong URL fails at the start
-        self._connection = Executor(lambda: connect(place) if is_url else place, shared=not is_url)  # type: ignore[arg-type, return-value]
+        label = labelled("the dashboard", place)
+        self._connection = Executor(lambda: connect(place) if is_url else place, not is_url, label)  # type: ignore[arg-type, return-value]
         self._queues: dict[str, Queue] = {}
         self._names = KnownNames[dict[Kind, list[str]]]()
 

@@ -85,6 +85,24 @@ def test_program_gets_the_url_on_request(words: tuple[str, ...], delayq: Run, se
     assert shown["payload"] == 41
 
 
+PRINTS_THE_URL = (
+    f'{sys.executable} -c \'import os; from urllib.parse import urlsplit; url = os.environ["DELAYQ_URL"];'
+    ' print("password", urlsplit(url).password); raise ValueError("cannot connect to " + url)\' >&2'
+)
+
+
+def test_password_that_the_program_prints_is_neither_logged_nor_stored(
+    delayq: Run, secrets: dict[str, str | None], locked: RedisServer
+):
+    assert delayq("send", "orders", "41", "--max-retries", "0", "--id", "order", env=secrets).returncode == 0
+    done = delayq("consume", "orders", "--exec", PRINTS_THE_URL, "--exec-with-url", "--burst", env=secrets)
+    shown = delayq("show", "orders", "order", "--json", env=secrets)
+    for text in (done.stderr, json.loads(shown.stdout)["error"]):
+        assert "password ***" in text
+        assert f"cannot connect to redis://:***@127.0.0.1:{locked.port}" in text
+    assert SECRET not in done.stdout + done.stderr + shown.stdout
+
+
 def test_program_without_the_url_is_refused_instead_of_using_another_store(
     delayq: Run, secrets: dict[str, str | None], tmp_path: Path
 ):

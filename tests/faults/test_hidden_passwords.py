@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import inspect
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +17,8 @@ from delayq.cli.exporter import address as label
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delayq import Queue, Topic, aio, queues, web
+import delayq as blocking
+from delayq import Queue, Topic, aio, lake, metrics, queues, telemetry, testing, web
 from delayq.errors import InvalidURL
 from delayq.spark.redis_options import RedisOptions
 from delayq.transport import clients, open_client_async, retry_async
@@ -95,6 +98,116 @@ def test_no_text_of_the_library_shows_a_password(name: str, caplog: pytest.LogCa
     with caplog.at_level(logging.DEBUG):
         seen = shown(*uses_of_queues(url), *uses_of_servers(url), lambda: web.app(url))
     assert leaks(seen + caplog.text) == []
+
+
+def takes_server(function: Any) -> bool:
+    try:
+        names = set(inspect.signature(function).parameters)
+    except (TypeError, ValueError):
+        return False
+    return bool(names & {"url", "urls", "server", "servers", "place"})
+
+
+@pytest.mark.full
+def test_every_public_entry_hides_the_password_of_a_server_that_works_refuses_or_ends(
+    start_server: StartServer, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+):
+    modules = (blocking, aio, metrics, web, testing, lake, telemetry)
+    found = {f"{each.__module__}.{name}" for module in modules for name, each in public(module) if takes_server(each)}
+    entries: dict[str, Callable[[str], Any]] = {
+        "delayq.queue.Queue": lambda url: used(blocking, url),
+        "delayq.topic.Topic": lambda url: published(blocking, url),
+        "delayq.queue_names.queues": lambda url: queues(url=url),
+        "delayq.aio.queue.Queue": lambda url: used(aio, url),
+        "delayq.aio.topic.Topic": lambda url: published(aio, url),
+        "delayq.aio.queue_names.queues": lambda url: asyncio.run(aio.queues(url=url)),
+        "delayq.metrics.collector.Metrics": lambda url: metrics.Metrics([Queue("emails", url=url)]).exposition().body,
+        "delayq.metrics.discovery.DiscoveredQueues": scraped,
+        "delayq.web.app.app": pages,
+    }
+    assert found == entries.keys()
+    server = start_server(port=True, config={"requirepass": MARK})
+    at = f"127.0.0.1:{server.port}"
+    works = f"redis://:{MARK}@{at}"
+    for form in (
+        works,
+        f"redis://:wrong-{MARK}@{at}",  # refused
+        f"redis://user:{MARK}@{at}",
+        f"rediss://:{MARK}@{at}?socket_timeout=0.3&socket_connect_timeout=0.3",  # no TLS
+        f"redis+sentinel://:{MARK}@{at}/service?sentinel_password={MARK}",
+        f"redis+cluster://:{MARK}@{at}",
+    ):
+        for name, use in entries.items():
+            with caplog.at_level(logging.DEBUG):
+                seen = shown(functools.partial(use, form))
+            assert leaks(seen + caplog.text) == [], (name, form)
+            assert ("Traceback" in seen) <= (form != works), seen
+    with Queue("emails", url=works) as queue:
+        queue.stats()
+        server.kill()
+        assert leaks(shown(queue.stats, lambda: queue.send("x")) + caplog.text) == []
+    out, err = capfd.readouterr()
+    assert leaks(out + err) == []
+
+
+def public(module: Any) -> list[tuple[str, Any]]:
+    return [(name, getattr(module, name)) for name in getattr(module, "__all__", [])]
+
+
+def used(api: Any, url: str) -> str:
+    """Send, consume a message whose handler fails, and show the queue, its client, its pool and a connection."""
+
+    def fail(_: Any) -> None:
+        raise ValueError("failed")
+
+    async def main() -> str:
+        queue = api.Queue("emails", url=url, max_retries=0)
+        try:
+            await awaited(queue.send("x"))
+            await awaited(api.Consumer(queue, fail).run(burst=True))
+            client: Any = await awaited(queue._executor.connected())
+            pool = client.connection_pool
+            connection = await awaited(pool.get_connection())
+            await awaited(pool.release(connection))
+            return " ".join(map(repr, (queue, queue._executor, client, pool, connection, await awaited(queue.peek()))))
+        finally:
+            await awaited(queue.close())
+
+    return asyncio.run(main())
+
+
+def published(api: Any, url: str) -> str:
+    async def main() -> str:
+        topic = api.Topic("orders", url=url)
+        try:
+            await awaited(topic.publish("x"))
+            group = await awaited(topic.group("billing", start="0"))
+            await awaited(api.TopicConsumer(group, print).run(burst=True))
+            return repr((topic, group, await awaited(topic.groups())))
+        finally:
+            await awaited(topic.close())
+
+    return asyncio.run(main())
+
+
+async def awaited(value: Any) -> Any:
+    return await value if inspect.isawaitable(value) else value
+
+
+def scraped(url: str) -> str:
+    with ServerOptions(url, "delayq") as server, metrics.DiscoveredQueues(server) as found:
+        scrape = metrics.Metrics(servers=[found])
+        return f"{server} {found} {scrape} {scrape.exposition().body!r}"
+
+
+def pages(url: str) -> str:
+    dashboard = web.app([url, "redis://127.0.0.1:2"])  # several have names, made from their URLs
+    page = Client(dashboard)
+    try:
+        answers = [page.get(path) for path in ("/", "/api/v1/servers")]
+        return repr(dashboard) + "".join(f"{each.text} {each.headers}" for each in answers)
+    finally:
+        page.close(dashboard)
 
 
 @pytest.mark.parametrize("name", MALFORMED | SETTING)

@@ -87,7 +87,7 @@ class AsyncNodes(Nodes):
 
 
 def test_texts_are_sent_to_a_cluster_again_after_a_node_was_lost() -> None:
-    connection, nodes = Executor(object), Nodes()  # type: ignore[arg-type]
+    connection, nodes = Executor(object, False, None), Nodes()  # type: ignore[arg-type]
     connection._client, connection._cluster = object(), nodes  # type: ignore[assignment]
     for replies in ([0, 0], [0, 0], [0, redis.ConnectionError("gone")], [0, 0]):
         nodes.replies = replies
@@ -97,7 +97,7 @@ def test_texts_are_sent_to_a_cluster_again_after_a_node_was_lost() -> None:
 
 def test_texts_are_sent_to_a_cluster_again_after_a_node_was_lost_on_the_async_api() -> None:
     async def lose() -> None:
-        connection, nodes = executor_async.Executor(object), AsyncNodes()  # type: ignore[arg-type]
+        connection, nodes = executor_async.Executor(object, False, None), AsyncNodes()  # type: ignore[arg-type]
         connection._client, connection._cluster = object(), nodes  # type: ignore[assignment]
         connection._loop = asyncio.get_running_loop()
         for replies in ([0, 0], [0, 0], [0, redis.ConnectionError("gone")], [0, 0]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Iterable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from types import TracebackType
 
@@ -12,14 +13,17 @@ from delayq.testing.face_async import AnyQueue, AnyTopic
 
 
 def in_memory(
-    *subjects: AnyQueue | AnyTopic, start: dt.datetime | None = None, traveller: Traveller | None = None
+    *subjects: AnyQueue | AnyTopic,
+    start: dt.datetime | None = None,
+    traveller: Traveller | None = None,
+    real: Iterable[AnyQueue | AnyTopic] | bool = (),
 ) -> Block:
     """Move queues and topics into memory until the block ends: `delayq.testing.in_memory`, for those of delayq.aio.
 
     ``async with`` and ``with`` do the same: a fixture that is not a coroutine may use the latter. Blocking queues and
     topics are also accepted: they share the same server, and `Clock.run_due` serves them too.
     """
-    return Block(subjects, start, traveller)
+    return Block(subjects, start, traveller, real)
 
 
 class Block(AbstractContextManager[Clock], AbstractAsyncContextManager[Clock]):
@@ -30,12 +34,15 @@ class Block(AbstractContextManager[Clock], AbstractAsyncContextManager[Clock]):
         subjects: tuple[AnyQueue | AnyTopic, ...],
         start: dt.datetime | None,
         traveller: Traveller | None,
+        real: Iterable[AnyQueue | AnyTopic] | bool,
     ) -> None:
         self._subjects = subjects
+        self._real = real
         self._clock = Clock(start, traveller)
 
     def __enter__(self) -> Clock:
         try:
+            self._clock.forbid_servers(self._real)
             self._clock.add(*self._subjects)
         except BaseException:
             self._clock.close()

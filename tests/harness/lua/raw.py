@@ -60,7 +60,7 @@ class RawQueue:
         self.redis: Any = server.client(decode_responses=True)
         self.redis.acl_setuser(USER, enabled=True, passwords=f"+{USER}", categories=["+@all"])
         self._restricted = server.client(username=USER, password=USER)
-        self._connection = Executor(lambda: self._restricted)
+        self._connection = Executor(lambda: self._restricted, False, None)
 
     def __getattr__(self, script: str) -> Callable[..., Any]:
         build = getattr(self.scripts, script)

@@ -156,8 +156,8 @@ class Network:
 class SimulatedConnection(Executor):
     """Replaces `delayq.transport.executor.Executor`."""
 
-    def __init__(self, network: Network, connect: Callable[[], Any], shared: bool = False) -> None:
-        super().__init__(connect, shared)
+    def __init__(self, network: Network, connect: Callable[[], Any], shared: bool, label: str | None) -> None:
+        super().__init__(connect, shared, label)
         self._network = network
 
     @property

@@ -156,4 +156,4 @@ def told(value: Any) -> str:
 
 def connect(url: str) -> Executor:
     """Return a connection for a `Server`."""
-    return Executor(lambda: urls.connect(url))
+    return Executor(lambda: urls.connect(url), False, None)
