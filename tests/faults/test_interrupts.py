@@ -123,9 +123,10 @@ KINDS: dict[str, Callable[[RedisServer], Any]] = {
     ),
     "other-database": lambda _: None,
 }
+OWN_FIRST = [kind if kind == "own" else pytest.param(kind, marks=pytest.mark.full) for kind in KINDS]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", OWN_FIRST)
 @pytest.mark.parametrize("path", ["direct", "redis-py", "pipeline"])
 def test_interrupted_connect_poisons_no_later_call(
     redis_server: RedisServer, stride: int, kind: str, path: str
@@ -157,7 +158,7 @@ def test_interrupted_connect_poisons_no_later_call(
         shared.close()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", OWN_FIRST)
 def test_interrupted_first_call_poisons_no_later_one(redis_server: RedisServer, stride: int, kind: str) -> None:
     shared = KINDS[kind](redis_server)
     with (
@@ -379,8 +380,8 @@ async def eventually_async(condition: Callable[[], bool]) -> bool:
     return False
 
 
-@pytest.mark.parametrize("kind", ["own", "shared"])
-@pytest.mark.parametrize("path", ["first", "call", "listener"])
+@pytest.mark.parametrize("kind", ["own", pytest.param("shared", marks=pytest.mark.full)])
+@pytest.mark.parametrize("path", ["first", "call", pytest.param("listener", marks=pytest.mark.full)])
 def test_cancelled_connect_poisons_no_later_call(redis_server: RedisServer, run: Run, kind: str, path: str) -> None:
     async def main() -> None:
         shared = async_redis.Redis.from_url(redis_server.url, client_name="delayq") if kind == "shared" else None
@@ -417,7 +418,7 @@ def test_cancelled_connect_poisons_no_later_call(redis_server: RedisServer, run:
     run(main())
 
 
-@pytest.mark.parametrize("is_new", [False, True])
+@pytest.mark.parametrize("is_new", [False, pytest.param(True, marks=pytest.mark.full)])
 def test_cancelled_connect_to_a_cluster_poisons_no_later_call(
     shared_cluster: Cluster, run: Run, is_new: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -231,7 +231,7 @@ def test_no_call_shows_a_url_in_the_place_of_a_name_or_an_id(
     assert [each for each in [*seen, caplog.text] if leaks(each)] == []
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["user", *(pytest.param(name, marks=pytest.mark.full) for name in NAMES[1:])])
 def test_no_answer_of_the_api_shows_a_url_in_the_place_of_a_name_or_an_id(name: str, server: RedisServer):
     fill(server)
     dashboard = web.app({"main": server.url})

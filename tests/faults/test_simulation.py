@@ -79,7 +79,9 @@ def test_seeds_differ(connection: Executor):
     assert play(1, connection).trace != play(2, connection).trace
 
 
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize(
+    "name", [name if at == 0 else pytest.param(name, marks=pytest.mark.full) for at, name in enumerate(FAULTS)]
+)
 def test_fault_in_a_script_is_found_within_a_hundred_seeds(
     connection: Executor, name: str, monkeypatch: pytest.MonkeyPatch
 ):

@@ -55,6 +55,7 @@ while queue.stats().ready + queue.stats().retry or not queue.stats().acked:
 """
 
 
+@pytest.mark.full
 def test_previous_version_handles_what_this_one_sends(previous: Previous, queue: Queue):
     queue.send_many([Outgoing(n, id=f"m{n}") for n in range(20)])
     queue.send("retry", id="r", headers={"color": "red"}, max_retries=3)

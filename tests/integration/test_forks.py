@@ -53,7 +53,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 # With an empty path, redis-py imports OpenTelemetry's SDK (tests/harness/python_start).
 @pytest.mark.parametrize("path", [None, pytest.param("", marks=pytest.mark.full)], ids=["usual", "SDK"])
-@pytest.mark.parametrize("face", ["sync", "aio", "client"])
+@pytest.mark.parametrize("face", ["sync", pytest.param("aio", marks=pytest.mark.full), "client"])
 def test_child_forked_during_the_first_connection_can_send(face: str, path: str | None, start_server: StartServer):
     url = f"redis://localhost:{start_server(port=True).port}"
     command = [sys.executable, "-c", FORKING, url, face]
@@ -244,7 +244,13 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("kind", ["receive", "consume", "processes", "aio receive", "aio consume"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *("receive", "aio consume"),
+        *(pytest.param(kind, marks=pytest.mark.full) for kind in ("consume", "processes", "aio receive")),
+    ],
+)
 def test_forked_process_settles_nothing(redis_server: RedisServer, tmp_path: Path, kind: str):
     program = tmp_path / "settling.py"
     program.write_text(SETTLING)
