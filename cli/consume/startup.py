@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from delayq.aio import Queue as AsyncQueue
@@ -30,15 +31,26 @@ def when_served(run: Callable[[], T], reach: Callable[[], object], waits: bool) 
     while True:
         try:
             if outage.is_tried:
-                reach()
+                with _exiting():
+                    reach()
                 outage.served()
             return run()
         except (ServerUnreachable, ServerNotReady) as error:
             if not waits:
                 raise
-            for number in (signal.SIGTERM, signal.SIGINT):  # process 1 of a container has no default handlers
-                signal.signal(number, lambda *_: sys.exit(0))
-            time.sleep(outage.lost(error))
+            with _exiting():
+                time.sleep(outage.lost(error))
+
+
+@contextlib.contextmanager
+def _exiting() -> Iterator[None]:
+    """Exit with code 0 on a signal: nothing has started."""
+    before = {number: signal.signal(number, lambda *_: sys.exit(0)) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
 
 
 def ask(queue: Queue | AsyncQueue) -> None:

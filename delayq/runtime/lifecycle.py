@@ -165,16 +165,18 @@ class Lifecycle:
 
     def _run(self, run: ConsumerRun) -> int:
         """Execute a run in this thread, and handle signals if it is the main thread."""
-        replaced = self._replaced_handlers()
+        received: list[int] = []
+        replaced = signals.Replaced(self._signal_handler(received))
         if threading.current_thread() is threading.main_thread():
             replaced.replace()
         try:
-            return self._consume(run)
+            handled = self._consume(run)
         finally:
-            try:
-                replaced.restore()
-            finally:
-                self._call_stops()  # another signal may end this
+            replaced.restore()
+            self._call_stops()  # another signal may end this
+        for number in dict.fromkeys(received):  # not before: such a handler may end the process
+            replaced.pass_on(number)
+        return handled
 
     def _consume(self, run: ConsumerRun) -> int:
         log.info("consumer started", **self._labels, concurrency=self._concurrency)
@@ -198,16 +200,15 @@ class Lifecycle:
     def _call_stops(self) -> None:
         trampoline.run(self._hooks.stopping(self), call)
 
-    def _replaced_handlers(self) -> signals.Replaced:
+    def _signal_handler(self, received: list[int]) -> signals.Handler:
         process = os.getpid()
 
-        def stop(number: int, frame: FrameType | None) -> None:
+        def stop(number: int, _frame: FrameType | None) -> None:
             if os.getpid() != process:  # a child forked by a handler is not a consumer
                 signal.signal(number, signal.SIG_DFL)
                 os.kill(os.getpid(), number)
             else:
+                received.append(number)
                 self.take_signal()
-                replaced.pass_on(number, frame)
 
-        replaced = signals.Replaced(stop)
-        return replaced
+        return stop

@@ -168,7 +168,7 @@ class Lifecycle(LoopBound):
     async def _run(self, run: ConsumerRun) -> int:
         """Execute a run in this task, and handle signals if it is in the main thread."""
         try:
-            with watched(self.take_signal):
+            with watched(self):
                 return await self._consume(run)
         finally:
             await self._call_stops()  # another signal may end this

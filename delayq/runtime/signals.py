@@ -27,7 +27,6 @@ class Replaced:
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
         self._before: dict[int, Any] = {}
-        self._error: BaseException | None = None
 
     def replace(self) -> None:
         """Replace the handlers."""
@@ -35,23 +34,17 @@ class Replaced:
             self._before[number] = signal.getsignal(number)
             signal.signal(number, self._handler)
 
-    def pass_on(self, number: int, frame: FrameType | None) -> None:
-        """Call the program's own handler, if it had one; what it raises, such as SystemExit, is kept for `restore`."""
+    def pass_on(self, number: int, frame: FrameType | None = None) -> None:
+        """Call the program's own handler, if it had one."""
         before = self._before.get(number)
         if callable(before) and not _interrupts(before):
-            try:
-                before(number, frame)
-            except BaseException as error:  # noqa: BLE001  # raised when the consumers have ended in good order
-                self._error = self._error or error
+            before(number, frame)
 
     def restore(self) -> None:
-        """Restore the handlers, unless somebody else has replaced them since; raise what they raised."""
+        """Restore the handlers, unless somebody else has replaced them since."""
         for number, old in self._before.items():
             if signal.getsignal(number) == self._handler:
                 signal.signal(number, signal.SIG_DFL if old is None else old)
-        error, self._error = self._error, None
-        if error is not None:
-            raise error
 
 
 def _interrupts(handler: Any) -> bool:

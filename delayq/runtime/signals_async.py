@@ -5,49 +5,70 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Collection, Iterator
 from types import FrameType
+from typing import Protocol
 
 from delayq.runtime.signals import Replaced
 
 _runs: dict[asyncio.AbstractEventLoop, _Watch] = {}
 
 
+class _Consumer(Protocol):
+    @property
+    def is_running(self) -> bool: ...
+    def take_signal(self) -> None: ...
+
+
 class _Watch:
     """The consumers that run on an event loop, and the signal handlers from before the first of them.
 
-    Handlers that the application added to the event loop are called by the loop itself.
+    The program's own handler is called at once, since it may stop a server on the same loop. Handlers that the program
+    added to the event loop are called by the loop itself.
+
+    Attributes:
+        error: what the program's own handler raised, such as SystemExit, for the end of the last consumer.
     """
 
     def __init__(self, events: asyncio.AbstractEventLoop) -> None:
-        self.stops: list[Callable[[], None]] = []
+        self.consumers: list[_Consumer] = []
+        self.error: BaseException | None = None
         self._events = events
         self.replaced = Replaced(self._tell)
 
     def _tell(self, number: int, frame: FrameType | None) -> None:
-        self._events.call_soon_threadsafe(self._stop_all)
-        self.replaced.pass_on(number, frame)
+        running = [each for each in self.consumers if each.is_running]
+        try:
+            self.replaced.pass_on(number, frame)
+        except BaseException as error:  # noqa: BLE001  # raised when the consumers have ended in good order
+            self.error = self.error or error
+        if self.consumers:  # otherwise the loop may be closed, and somebody has put this handler back
+            self._events.call_soon_threadsafe(self._stop_all, running)
 
-    def _stop_all(self) -> None:
-        for stop in list(self.stops):
-            stop()
+    def _stop_all(self, running: Collection[_Consumer]) -> None:
+        """Tell the consumers, except those that the program's own handler has told."""
+        for each in list(self.consumers):
+            if each.is_running or each not in running:
+                each.take_signal()
 
 
 @contextlib.contextmanager
-def watched(stop: Callable[[], None]) -> Iterator[None]:
-    """Call `stop` for SIGTERM, SIGINT and SIGHUP, if this is the main thread."""
+def watched(consumer: _Consumer) -> Iterator[None]:
+    """Tell a consumer of SIGTERM, SIGINT and SIGHUP, if this is the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     events = asyncio.get_running_loop()
     watch = _runs.setdefault(events, _Watch(events))
-    if not watch.stops:
+    if not watch.consumers:
         watch.replaced.replace()
-    watch.stops.append(stop)
+    watch.consumers.append(consumer)
     try:
         yield
     finally:
-        watch.stops.remove(stop)
-        if not watch.stops:
+        watch.consumers.remove(consumer)
+        if not watch.consumers:
             del _runs[events]
             watch.replaced.restore()
+    if not watch.consumers and watch.error is not None:
+        raise watch.error

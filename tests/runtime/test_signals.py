@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -94,3 +95,68 @@ def test_default_handlers_do_not_interrupt_the_consumer(redis_server: RedisServe
     signal.signal(signal.SIGINT, signal.default_int_handler)
     assert run(redis_server.url, lambda: os.kill(os.getpid(), signal.SIGINT)) == 1
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_handler_that_ends_work_waits_for_the_blocking_consumer(redis_server: RedisServer):
+    """Such as one that cancels the jobs of Spark, or ends the process."""
+    steps: list[str] = []
+
+    def handle() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.05)
+        steps.append("handled")
+
+    signal.signal(signal.SIGTERM, lambda *_: steps.append("own"))
+    assert run_blocking(redis_server.url, handle) == 1
+    assert steps == ["handled", "own"]
+
+
+def test_handler_that_tells_the_consumer_itself_does_not_end_it_at_once(redis_server: RedisServer):
+    async def main() -> int:
+        loop = asyncio.get_running_loop()
+        consumers: list[aio.Consumer] = []
+
+        async def handler(_: aio.Message) -> None:
+            os.kill(os.getpid(), signal.SIGTERM)
+            await asyncio.sleep(0.1)
+
+        signal.signal(
+            signal.SIGTERM, lambda *_: [loop.call_soon_threadsafe(each.take_signal) for each in consumers] and None
+        )
+        async with aio.Queue("jobs", url=redis_server.url) as queue:
+            await queue.send("x")
+            consumers.append(aio.Consumer(queue, handler))
+            assert await consumers[0].run() == 1
+            return consumers[0].abandoned + (await queue.stats()).inside
+
+    assert asyncio.run(main()) == 0
+
+
+def test_handler_of_an_ended_loop_that_somebody_has_put_back_passes_signals_on(redis_server: RedisServer):
+    seen: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: seen.append(number))
+    stale: list[Any] = []
+
+    def keep() -> None:
+        stale.append(signal.getsignal(signal.SIGTERM))
+        os.kill(os.getpid(), signal.SIGINT)
+
+    assert run_async(redis_server.url, keep) == 1
+    signal.signal(signal.SIGTERM, stale[0])
+    assert run_async(redis_server.url, lambda: os.kill(os.getpid(), signal.SIGTERM)) == 1
+    assert seen == [signal.SIGTERM]
+
+
+def test_error_of_a_run_is_not_replaced_by_the_exit_of_a_handler(
+    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+):
+    consume: Any = delayq.Consumer._consume
+
+    def fail(*run: object) -> None:
+        consume(*run)
+        raise LookupError
+
+    monkeypatch.setattr(delayq.Consumer, "_consume", fail)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
+    with pytest.raises(LookupError):
+        run_blocking(redis_server.url, lambda: os.kill(os.getpid(), signal.SIGTERM))
