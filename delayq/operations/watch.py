@@ -91,6 +91,10 @@ class Watch:
             self._known[shard] = now_ms, asked
         self._grace[shard] = answered + grace_ms / 1000
 
+    def forget(self, shard: str) -> None:
+        """Forget what time it is on the server: it was frozen, or its clock was set forward."""
+        self._known.pop(shard, None)
+
     def missed(self, *shards: str) -> None:
         """Note that the server was away: the next look begins a grace."""
         self._unanswered.update(dict.fromkeys(shards, -math.inf))

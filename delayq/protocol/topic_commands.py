@@ -59,11 +59,13 @@ class Polled(NamedTuple):
         entries: the records that were handed out.
         next_ms: milliseconds until a waiting record must be appended; None if none waits.
         last: the id after which the next record comes; "" if some were handed out, or there may be more.
+        is_late: whether nothing was handed out because the server has executed the call later than it should.
     """
 
     entries: list[Entry]
     next_ms: int | None
     last: str
+    is_late: bool = False
 
 
 class Extent(NamedTuple):
@@ -340,8 +342,8 @@ def _read_due(reply: list[Any]) -> DueRecords:
 
 
 def _read_polled(reply: list[Any]) -> Polled:
-    entries, next_ms, last = reply
-    return Polled(_read_entries(entries), _ms_or_none(next_ms), last.decode())
+    entries, next_ms, last, *late = reply
+    return Polled(_read_entries(entries), _ms_or_none(next_ms), last.decode(), bool(late))
 
 
 def _read_extent(reply: list[Any]) -> Extent:

@@ -10,14 +10,15 @@
 -- ARGV[3]  consumer  of the group; created if new
 -- ARGV[4]  limit     1..500 records; fewer if they exceed a megabyte, or after 500 for other groups
 -- ARGV[5]  after     '>' for records that are new to the group; else an id: the consumer's own records after it
--- ARGV[6]  by_ms     hand out nothing after this time: a frozen server may run a call whose caller is gone; '' for none
+-- ARGV[6]  by_ms     hand out nothing after this time of the server: the caller may be gone if it was frozen; '' for none
 -- Returns  {{{id, {field, value, …}}, …}, in their order, no fields where the record is gone;
 --          ms until the next delayed record is due, -1 if none waits;
---          the id of the topic's last record if none were found, '' if there are or may be some}
+--          the id of the topic's last record if none were found, '' if there are or may be some};
+--          a fourth, 1, if the call was late
 -- Errors   GROUP     the topic has no such group
 -- Cost     O(n)
 local now, group, limit, after = clock(ARGV[1]), ARGV[2], tonumber(ARGV[4]), ARGV[5]
-if ARGV[6] ~= '' and now > tonumber(ARGV[6]) then return {{}, -1, ''} end
+if ARGV[6] ~= '' and clock('') > tonumber(ARGV[6]) then return {{}, -1, '', 1} end
 local MOST = 500
 local found, bytes, seen, count, ended = {}, 0, 0, 1, false
 repeat

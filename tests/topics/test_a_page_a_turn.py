@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from delayq import NewRecord, Record, Topic, TopicConsumer, backoff
-from delayq.operations.topics import publish
+from delayq.model.lease_clock import lease_now
+from delayq.operations.topics import group_read, publish
+from delayq.operations.watch import Watch
 from delayq.protocol.operation import round_trip, run_one
 from delayq.protocol.topic_commands import MAX_RECORDS, TopicCommands
 from delayq.runtime.topic_engine import TopicEngine
@@ -170,3 +172,14 @@ def test_due_records_of_all_shards_are_found_in_one_round_trip(redis_server: Red
         with pytest.raises(StopIteration) as done:
             look.send(topic.execute(round_trip, calls))
         assert done.value.value.next_ms == 60_000
+
+
+def test_poll_that_the_server_runs_late_hands_out_nothing_and_the_next_one_does(redis_server: RedisServer):
+    """Also if only its clock was set forward."""
+    with Topic("orders", url=redis_server.url) as topic:
+        group, watch = topic.group("billing", start="0"), Watch(30_000, is_virtual=False)
+        topic.publish("x")
+        watch.heard(topic._context.shards[0].keys.stream, lease_now(), now_ms=1, grace_ms=0)
+        late, prompt = (topic.execute(group_read.poll, group.name, "me", 10, (), watch) for _ in range(2))
+        assert (late.records, late.more) == ([], True)
+        assert [record.payload for record in prompt.records] == ["x"]

@@ -101,7 +101,11 @@ def _poll_shard(
     while len(found) < count:
         limit = min(MAX_RECORDS, count - len(found))
         by = watch.claims_by(scripts.keys.stream) if watch else ""
-        entries, next_ms, polled.lasts[place] = yield from execute(scripts.poll(group, consumer, limit, by_ms=by))
+        entries, next_ms, polled.lasts[place], is_late = yield from execute(
+            scripts.poll(group, consumer, limit, by_ms=by)
+        )
+        if is_late and watch:
+            watch.forget(scripts.keys.stream)
         found += records(context, scripts, entries, deliveries=1)
         if next_ms == 0:
             page = yield from execute(scripts.due())
