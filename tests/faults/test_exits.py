@@ -148,6 +148,7 @@ def consumer_of(way: str, server: RedisServer, gate: Gate) -> tuple[Callable[[],
 
 
 WAYS = ["threads", "batch", "several", "async", "async-several"]
+SOME_WAYS = [way if way in ("batch", "async") else pytest.param(way, marks=pytest.mark.full) for way in WAYS]
 
 
 def check(queue: Queue, gate: Gate) -> None:
@@ -159,7 +160,7 @@ def check(queue: Queue, gate: Gate) -> None:
 
 
 @each_error
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", SOME_WAYS)
 def test_work_is_settled_before_an_error_ends_the_consumer(
     queue: Queue,
     redis_server: RedisServer,
@@ -177,7 +178,7 @@ def test_work_is_settled_before_an_error_ends_the_consumer(
 
 
 @pytest.mark.parametrize(("field", "value", "error"), [("format", 99, FormatTooNew), ("shards", 3, ShardsMismatch)])
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", SOME_WAYS)
 def test_work_is_settled_before_a_mismatch_ends_the_consumer(
     queue: Queue,
     redis_server: RedisServer,

@@ -23,6 +23,9 @@ THREADS = 64
 
 Serve = Callable[..., Served]
 every_server = pytest.mark.parametrize("name", COMMANDS)
+some_servers = pytest.mark.parametrize(
+    "name", [name if name == "exporter" else pytest.param(name, marks=pytest.mark.full) for name in COMMANDS]
+)
 
 
 @pytest.fixture
@@ -92,7 +95,7 @@ def test_client_that_goes_away_leaves_no_traceback(serve: Serve, name: str, kind
     check(served, served.memory(), contextlib.nullcontext())
 
 
-@every_server
+@some_servers
 def test_connections_that_cannot_be_accepted_are_logged_once_a_minute(serve: Serve, name: str):
     served = serve(name, files=44)  # fewer than it accepts at once; after an error, asyncio rests for a second
     assert served.status(60) == 200

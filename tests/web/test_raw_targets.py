@@ -165,7 +165,7 @@ async def closing(dashboard: Dashboard) -> AsyncIterator[None]:
 
 
 @pytest.fixture(
-    params=["some", "some httptools mounted", *(pytest.param(each, marks=pytest.mark.full) for each in SETUPS)]
+    params=["some", *(pytest.param(each, marks=pytest.mark.full) for each in ("some httptools mounted", *SETUPS))]
 )
 def setup(request: pytest.FixtureRequest) -> str:
     """One of `SETUPS`; with "some", it is a quick test with a few spellings."""
