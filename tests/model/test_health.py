@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from msgspec.structs import astuple
 
 from delayq import troubles
 from delayq.model import rates
@@ -185,28 +184,52 @@ def test_handler_that_hangs_is_stuck(stats: dict[str, Any], found: ConsumerInfo,
     assert told(counted(**stats), None, [found]).get("stuck", "") == text
 
 
-def test_late_schedule_is_reported_unless_the_queue_is_paused():
-    usage = Usage(late_schedules=1, latest_ms=90_000)
-    text = "1 schedule is late: its slot was 1m 30s ago, and no consumer has taken it."
-    assert [*map(astuple, troubles(counted(), None, [], usage))] == [("schedule-late", text)]
-    paused = counted(paused_since=from_ms(AT))
-    assert [each.code for each in troubles(paused, None, [], usage)] == ["paused"]
+FULL = {"concurrency": 1, "running": 1}
 
 
 @pytest.mark.parametrize(
-    ("usage", "code", "told"),
+    ("stats", "limits", "codes"),
     [
-        ({"rate": 5, "period_ms": 60_000, "handed_out": 5}, "limited", "the rate limit of 5 messages in 1m is used up"),
-        ({"rate": 100, "period_ms": 1000, "handed_out": 95}, "limited", "the rate limit of 100 messages in 1s"),
-        ({"concurrency": 1, "running": 1}, "limited", "the limit of 1 message at once is used up"),
-        ({"rate": 1, "period_ms": 60_000, "handed_out": 0}, "late", "no consumer has taken it"),
-        ({"concurrency": 3, "running": 2}, "late", "no consumer has taken it"),
+        (due(90), {}, ["late", "schedule-late"]),
+        (due(90), FULL, ["limited"]),
+        (due(90), {"rate": 1, "period_ms": 60_000, "handed_out": 1}, ["limited"]),
+        ({"paused_since": from_ms(AT)}, {}, ["paused"]),
     ],
 )
-def test_messages_that_a_limit_holds_back_are_not_called_late(usage: dict[str, int], code: str, told: str):
-    (found,) = troubles(counted(**due(12)), None, [consumer()], Usage(**usage))
-    assert found.code == code
-    assert told in found.text
+def test_late_schedule_is_reported_unless_a_pause_or_a_limit_holds_it_back(
+    stats: dict[str, Any], limits: dict[str, int], codes: list[str]
+):
+    found = troubles(counted(**stats), None, [consumer()], Usage(late_schedules=1, latest_ms=90_000, **limits))
+    assert [each.code for each in found] == codes
+    told = [each.text for each in found if each.code == "schedule-late"]
+    assert told in ([], ["1 schedule is late: its slot was 1m 30s ago, and no consumer has taken it."])
+
+
+@pytest.mark.parametrize(
+    ("usage", "told"),
+    [
+        (
+            {"rate": 5, "period_ms": 60_000, "handed_out": 5},
+            {"limited": "the rate limit of 5 messages in 1m is used up"},
+        ),
+        (FULL, {"limited": "the limit of 1 message at once is used up"}),
+        ({"rate": 1, "period_ms": 60_000, "handed_out": 0}, {"late": "no consumer has taken it"}),
+        ({"rate": 5, "period_ms": 60_000, "handed_out": 4}, {"late": "no consumer has taken it"}),
+        ({"concurrency": 3, "running": 2}, {"late": "no consumer has taken it"}),
+        ({"rate": 100, "period_ms": 1000, "handed_out": 89}, {"late": "no consumer has taken it"}),
+        (
+            {"rate": 100, "period_ms": 1000, "handed_out": 95},
+            {
+                "late": "no consumer has taken it",
+                "limited": "the rate limit of 100 messages in 1s is nearly used up, with 95",
+            },
+        ),
+    ],
+)
+def test_messages_that_a_limit_holds_back_are_not_called_late(usage: dict[str, int], told: dict[str, str]):
+    found = {each.code: each.text for each in troubles(counted(**due(12)), None, [consumer()], Usage(**usage))}
+    assert found.keys() == told.keys()
+    assert all(found[code].endswith(f"{text}.") for code, text in told.items())
 
 
 @pytest.mark.parametrize(
