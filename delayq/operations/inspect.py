@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from delayq.errors import UnreadableEnvelope
+from delayq.model import health
 from delayq.model.configuration import Usage
 from delayq.model.delivery import Deliveries
 from delayq.model.envelope import parse
@@ -82,6 +83,12 @@ def usage(context: QueueContext) -> Operation[Usage]:
     """Return how much of its limits the queue uses, and how late its schedules are. With shards there are no limits."""
     shards = yield from context.opened()
     return (yield from execute(shards[HOME].usage(LATE_MS)))
+
+
+def is_held_back(context: QueueContext) -> Operation[bool]:
+    """Whether a pause, or a limit that is used up, holds back all due messages, so that none of them is late."""
+    counted = yield from stats(context)
+    return health.is_held_back(counted, (yield from usage(context)))
 
 
 def get(context: QueueContext, message_id: str) -> Operation[MessageInfo | None]:

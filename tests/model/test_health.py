@@ -227,7 +227,8 @@ def test_late_schedule_is_reported_unless_a_pause_or_a_limit_holds_it_back(
     ],
 )
 def test_messages_that_a_limit_holds_back_are_not_called_late(usage: dict[str, int], told: dict[str, str]):
-    found = {each.code: each.text for each in troubles(counted(**due(12)), None, [consumer()], Usage(**usage))}
+    reported = troubles(counted(**due(12)), None, [consumer()], Usage(**usage))
+    found: dict[str, str] = {each.code: each.text for each in reported}
     assert found.keys() == told.keys()
     assert all(found[code].endswith(f"{text}.") for code, text in told.items())
 
