@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
@@ -22,8 +23,8 @@ OVERDUE_SECONDS = 5.0  # a consumer takes due messages within a second, even if 
 STALLED_SECONDS = 60.0  # a topic's consumer asks for records, or renews those it holds, more often than this
 BEHIND_RECORDS = 1000  # a smaller lag may be a single burst
 NEARLY_USED_UP = 0.9  # a rate limit used to this share holds messages back at times, but also lets some go
-STUCK_SECONDS = 600.0  # a handler is stuck if it has run longer than this and than …
-STUCK_TIMES = 10  # … so many times the 99th percentile of its queue; or beyond its time limit
+STUCK_SECONDS = 600.0  # a handler is stuck if its message has been held for longer than this, than …
+STUCK_TIMES = 10  # … so many times the 99th percentile of its queue, and than its time limit
 
 Code: TypeAlias = Literal[
     "no-consumer", "unaccounted", "stuck", "late", "behind", "schedule-late", "dead-growing", "dead-letters", "limited",
@@ -105,7 +106,7 @@ class Stuck(NamedTuple):
         total: how many there are.
         first: the one that was handed out first, as far as it is known.
         holder: the consumer that holds it, or that runs a handler beyond its time limit.
-        seconds: how long it had run when its consumer reported.
+        seconds: how long it had been held when its consumer reported.
     """
 
     total: int = 0
@@ -115,18 +116,22 @@ class Stuck(NamedTuple):
 
 
 def stuck_after(stats: QueueStats) -> float:
-    """Return the seconds after which a handler of a queue without a time limit is stuck."""
-    return max(STUCK_SECONDS, STUCK_TIMES * (stats.handler_time_quantile(0.99) or 0))
+    """Return the seconds after which a handler without a time limit is stuck; infinity while no handler has ended."""
+    usual = stats.handler_time_quantile(0.99)
+    return math.inf if usual is None else max(STUCK_SECONDS, STUCK_TIMES * usual)
 
 
 def stuck(stats: QueueStats, consumers: Iterable[ConsumerInfo]) -> Stuck:
-    """Return the deliveries that live consumers have held for too long, or beyond the time limit of their handlers."""
+    """Return the deliveries that live consumers have held for too long, or beyond the time limit of their handlers.
+
+    A consumer runs those first that it was handed first, so later ones than its handlers have room for only wait.
+    """
     found, limit = Stuck(), stuck_after(stats)
     for each in consumers:
         if not each.is_alive:
             continue
-        ages = [((each.seen_at - held.since).total_seconds(), held) for held in each.holds]
-        long = [(age, held) for age, held in ages if age > limit]
+        ages = [((each.seen_at - held.since).total_seconds(), held) for held in each.holds[: each.concurrency]]
+        long = [(age, held) for age, held in ages if age > max(limit, held.timeout or 0)]
         total = found.total + max(len(long), each.over_limit)
         found = found._replace(total=total, holder=found.holder or each.name if total else "")
         for age, held in long:
@@ -136,19 +141,18 @@ def stuck(stats: QueueStats, consumers: Iterable[ConsumerInfo]) -> Stuck:
 
 
 def overlong(seconds: float, stats: QueueStats, limit: float | None) -> str:
-    """Say why a delivery that has run for so long is stuck; "" if it is not.
+    """Say why a delivery that has been held for so long may be stuck; "" if it need not be.
 
     Args:
         limit: the time limit of its handler in seconds; None if it has none, or if that is unknown.
     """
-    if limit is not None and seconds > limit:
-        return f"beyond its time limit of {show_duration(limit)}"
+    if limit is not None:
+        return f"longer than its time limit of {show_duration(limit)}" if seconds > limit else ""
     return f"far longer than usual: {_usual(stats)}" if seconds > stuck_after(stats) else ""
 
 
 def _usual(stats: QueueStats) -> str:
-    most = stats.handler_time_quantile(0.99)
-    return "no handler has ended yet" if most is None else f"99 % of handlers took less than {show_duration(most)}"
+    return f"99 % of handlers took less than {show_duration(stats.handler_time_quantile(0.99) or 0)}"
 
 
 def _troubles(
@@ -210,8 +214,8 @@ def _stuck(found: Stuck, stats: QueueStats) -> str:
         handlers = "1 handler runs" if found.total == 1 else f"{found.total:,} handlers run"
         return f"{handlers} beyond the time limit, on consumer {printable_id(found.holder)}."
     others = f", and {found.total - 1:,} more are stuck" if found.total > 1 else ""
-    ran = f"has been running for {show_duration(found.seconds)}, on consumer {printable_id(found.holder)}"
-    return f"Attempt {found.first.attempt} of message {found.first.id} {ran}; {_usual(stats)}{others}."
+    held = f"has been held for {show_duration(found.seconds)} by consumer {printable_id(found.holder)}"
+    return f"Attempt {found.first.attempt} of message {found.first.id} {held}; {_usual(stats)}{others}."
 
 
 def _is_full(usage: Usage) -> bool:

@@ -127,7 +127,8 @@ async def schedule_rows(queue: Queue, most: int, times: int, redaction: Redactio
 async def late_names(queue: Queue, found: Iterable[Schedule], now: dt.datetime) -> set[str]:
     """Return the names of schedules that are late; none while a pause or a limit holds the queue back."""
     late = {each.name for each in found if each.is_late(now)}
-    return set() if late and await queue.execute(inspect.is_held_back) else late
+    is_held = bool(late) and await queue.execute(inspect.is_held_back)
+    return set() if is_held else late
 
 
 def next_times(schedule: Schedule, times: int) -> list[dt.datetime]:

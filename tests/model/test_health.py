@@ -11,7 +11,7 @@ from delayq import troubles
 from delayq.model import rates
 from delayq.model.configuration import Usage
 from delayq.model.consumer_info import Held
-from delayq.model.health import CODES, badness, group_troubles, lately
+from delayq.model.health import CODES, badness, group_troubles, lately, stuck
 from delayq.model.record import GroupConsumer, GroupInfo
 from delayq.model.units import from_ms, show_moment
 from delayq.types import ConsumerInfo, QueueStats
@@ -157,31 +157,48 @@ def test_topic_group_in_trouble_says_why(given: tuple[Any, ...], code: str, text
     assert [(each.code, each.text) for each in group_troubles(*given)] == [(code, text)]
 
 
-def holder(seconds: float, unseen_ms: int = 0, **more: Any) -> ConsumerInfo:
+def holder(seconds: float, unseen_ms: int = 0, timeout: float | None = None, **more: Any) -> ConsumerInfo:
     seen = consumer(unseen_ms)
-    held = Held("order-1", from_ms(AT - unseen_ms - int(seconds * 1000)), 2)
+    held = Held("order-1", from_ms(AT - unseen_ms - int(seconds * 1000)), 2, timeout)
     return msgspec.structs.replace(seen, holds=(held,), holds_count=1, **more)
 
 
-QUICK = {"handler_time": {64: 90, 4096: 10}}
-HANGS = "Attempt 2 of message order-1 has been running for"
+QUICK: dict[str, Any] = {"handler_time": {64: 90, 4096: 10}}
+HANGS = "Attempt 2 of message order-1 has been held for"
 SLOW = {"handler_time": {2**21: 50}}  # up to 35 minutes
 
 
 @pytest.mark.parametrize(
     ("stats", "found", "text"),
     [
-        (QUICK, holder(1920), f"{HANGS} 32m, on consumer worker; 99 % of handlers took less than 4.1s."),
-        ({}, holder(601), f"{HANGS} 10m 1s, on consumer worker; no handler has ended yet."),
+        (QUICK, holder(1920), f"{HANGS} 32m by consumer worker; 99 % of handlers took less than 4.1s."),
+        ({}, holder(7200), ""),  # nothing is known about how long its handlers usually take
+        (QUICK, holder(1920, timeout=7200.0), ""),
+        (QUICK, holder(1920, timeout=60.0), f"{HANGS} 32m by consumer worker; 99 % of handlers took less than 4.1s."),
+        ({}, holder(9, over_limit=1), "1 handler runs beyond the time limit, on consumer worker."),
         (QUICK, holder(9, over_limit=1), "1 handler runs beyond the time limit, on consumer worker."),
         (QUICK, holder(599), ""),
         (SLOW, holder(1920), ""),
-        (SLOW, holder(20_973), f"{HANGS} 5h 49m, on consumer worker; 99 % of handlers took less than 34m 57s."),
+        (SLOW, holder(20_973), f"{HANGS} 5h 49m by consumer worker; 99 % of handlers took less than 34m 57s."),
         (QUICK, holder(1920, unseen_ms=60_000), ""),
     ],
 )
 def test_handler_that_hangs_is_stuck(stats: dict[str, Any], found: ConsumerInfo, text: str):
     assert told(counted(**stats), None, [found]).get("stuck", "") == text
+
+
+@pytest.mark.parametrize(("concurrency", "count"), [(1, 1), (2, 2), (8, 5)])
+def test_messages_that_wait_for_a_stuck_handler_are_not_stuck(concurrency: int, count: int):
+    held = tuple(Held(f"order-{n}", from_ms(AT - 1_920_000), 1) for n in range(5))
+    info = msgspec.structs.replace(consumer(), holds=held, holds_count=5, concurrency=concurrency)
+    assert stuck(counted(**QUICK), [info]).total == count
+
+
+def test_messages_that_wait_for_a_handler_within_its_time_limit_are_not_stuck():
+    since = from_ms(AT - 1_920_000)
+    held = (Held("report", since, 1, 7200.0), Held("next", since, 1))
+    info = msgspec.structs.replace(consumer(), holds=held, holds_count=2)
+    assert stuck(counted(**QUICK), [info]).total == 0
 
 
 FULL = {"concurrency": 1, "running": 1}
