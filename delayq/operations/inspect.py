@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Sequence
 from typing import Any
 
-from delayq.errors import UnreadableEnvelope
+from delayq.errors import LoginRefused, UnreadableEnvelope
 from delayq.model import health
 from delayq.model.configuration import Usage
 from delayq.model.delivery import Deliveries
@@ -86,9 +86,16 @@ def usage(context: QueueContext) -> Operation[Usage]:
 
 
 def is_held_back(context: QueueContext) -> Operation[bool]:
-    """Whether a pause, or a limit that is used up, holds back all due messages, so that none of them is late."""
-    counted = yield from stats(context)
-    return health.is_held_back(counted, (yield from usage(context)))
+    """Whether a pause, or a limit that is used up, holds back all due messages, so that none of them is late.
+
+    False if the Redis user may not read that: a scheduler needs no right to count messages.
+    """
+    try:
+        counted = yield from stats(context)
+        used = yield from usage(context)
+    except LoginRefused:
+        return False
+    return health.is_held_back(counted, used)
 
 
 def get(context: QueueContext, message_id: str) -> Operation[MessageInfo | None]:

@@ -161,6 +161,21 @@ def test_schedule_that_a_pause_or_a_limit_holds_back_is_due_but_not_late(invoke:
         assert "due since" in listed
 
 
+def test_user_who_may_not_read_what_holds_a_queue_back_can_list_its_late_schedules(invoke: Invoke, server: RedisServer):
+    past = str(int(time.time() * 1000) - 7_200_000)
+    with Queue("jobs", url=server.url, clock=lambda: past) as queue:
+        queue.schedules.add("tock", "every 1h")
+    with server.client() as client:
+        client.acl_setuser(
+            "lister", enabled=True, passwords=["+x"], keys=["*"], commands=["+@all", "-zcard", "-zcount"]
+        )
+        try:
+            url = server.url.replace("unix://", "unix://lister:x@")
+            assert "late since" in invoke("cron", "list", "jobs", "--url", url).stdout
+        finally:
+            client.acl_deluser("lister")
+
+
 def test_queue_of_schedules_alone_is_consumed(invoke: Invoke, tmp_path: Path):
     (tmp_path / "jobs.py").write_text(
         "from delayq import Queue\n"
