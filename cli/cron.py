@@ -12,6 +12,7 @@ import click
 from delayq.model.occurrence import Missed
 from delayq.model.schedule import Schedule
 from delayq.model.units import show_duration
+from delayq.operations import inspect
 from delayq.operations.queue_context import QueueContext
 from delayq.queue import Queue
 
@@ -196,8 +197,12 @@ def list_(server: ServerOptions, name: str | None, everything: bool, long: bool,
         note("no queue has a schedule" if name is None else f"queue {name} has no schedule")
     else:
         columns = ["queue"] * everything + ["name", "when", "timezone", "missed", "next"]
+        now = dt.datetime.now(dt.UTC)
+        late = {each.queue for each in schedules if each.is_late(now)}
+        held = {each for each in late if server.queue(each).execute(inspect.is_held_back)}
         rows = [
-            (each.queue, each.name, _when(each), each.timezone, each.missed, _next(each, long)) for each in schedules
+            (each.queue, each.name, _when(each), each.timezone, each.missed, _next(each, long, each.queue in held))
+            for each in schedules
         ]
         print_table(columns, [row[not everything :] for row in rows])
 
@@ -285,10 +290,12 @@ def _when(schedule: Schedule) -> str:
     return schedule.when + jitter + end
 
 
-def _next(schedule: Schedule, long: bool) -> str:
+def _next(schedule: Schedule, long: bool, is_held: bool = False) -> str:
+    """Say when a schedule fires next; it is not late while a pause or a limit holds its queue back."""
     if schedule.paused or schedule.finished:
         return "paused" if schedule.paused else "finished"
-    return "late since " * schedule.is_late(dt.datetime.now(dt.UTC)) + show_moment(schedule.next_at, long)
+    waits = "due since " if is_held else "late since "
+    return waits * schedule.is_late(dt.datetime.now(dt.UTC)) + show_moment(schedule.next_at, long)
 
 
 def _record(schedule: Schedule) -> dict[str, Any]:

@@ -177,7 +177,7 @@ class Consumer(Lifecycle):
     ) -> ConsumerEngine[Message]:
         prepared, deaths = queue.handlers.crons.prepared, queue.middleware.deaths
         return ConsumerEngine(
-            queue._context, Message, leases, pool, self.name, share, most, prepared, deaths, self._time_limit.over
+            queue._context, Message, leases, pool, self.name, share, most, prepared, deaths, self._time_limit
         )
 
     def _watching(self) -> AbstractContextManager[object]:

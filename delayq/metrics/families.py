@@ -148,7 +148,7 @@ GAUGES = {
     "messages_due": "Due messages that wait for a consumer, retries included.",
     "consumers": "Consumers that were seen within the last 30 seconds.",
     "oldest_due_age_seconds": "How long the earliest due message has waited to be handled; 0 if none is due.",
-    "deliveries_stuck": "Deliveries whose handlers run far longer than usual, or beyond their time limit.",
+    "deliveries_stuck": "Deliveries that take far longer than usual, or whose handlers run beyond their time limit.",
     "next_due_timestamp_seconds": "When the next message falls due, as Unix time; 0 if there is none.",
     "paused": "1 while the queue is paused.",
     "pause_ends_timestamp_seconds": "When the queue's pause ends by itself, as Unix time; 0 if only `resume` ends it.",

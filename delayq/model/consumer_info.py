@@ -6,17 +6,19 @@ import datetime as dt
 import os
 import platform
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cache
 from importlib import metadata
-from itertools import islice
-from typing import Annotated
+from itertools import chain, islice, repeat
+from typing import Annotated, TypeVar
 
 import msgspec
 
 from delayq.model.delivery import Delivery
 from delayq.model.text import printable_id
 from delayq.model.units import MAX_COUNT, from_ms
+
+D = TypeVar("D", bound=Delivery)
 
 UNSEEN_MS = 30_000
 """A consumer not seen for this long counts as gone; a live one reports three times as often."""
@@ -29,12 +31,14 @@ class Held(msgspec.Struct, frozen=True):
     """A delivery that a consumer has taken and not yet settled.
 
     Attributes:
-        since: when it was handed out.
+        since: when it was handed out. Its handler may have begun later.
+        timeout: seconds that its handler may run; None for no limit, or if its consumer does not report it.
     """
 
     id: str
     since: dt.datetime
     attempt: int
+    timeout: float | None = None
 
 
 class ConsumerInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,10 +98,17 @@ class _Document(msgspec.Struct, kw_only=True):
     holds: list[tuple[str, _Count, _Count]]
     count: _Count
     over: _Count = 0
+    limits: list[_Count] = []  # of `holds`, in their order, ms; 0 for none
 
 
 def describe(
-    concurrency: int, began: float, handled: int = 0, failed: int = 0, held: Iterable[Delivery] = (), over: int = 0
+    concurrency: int,
+    began: float,
+    handled: int = 0,
+    failed: int = 0,
+    held: Iterable[D] = (),
+    over: int = 0,
+    limit_of: Callable[[D], float | None] = lambda _: None,
 ) -> bytes:
     """Return the report of a consumer of this process.
 
@@ -106,8 +117,11 @@ def describe(
         began: when its run began, on the monotonic clock.
         held: the deliveries that it has taken and not settled.
         over: how many of them run beyond the time limit of their handler.
+        limit_of: returns the seconds that the handler of a delivery may run; None for no limit.
     """
     deliveries = list(held)
+    holds = _listed(deliveries)
+    limits = [round((limit_of(each) or 0) * 1000) for each in deliveries[: len(holds)]]
     document = _Document(
         host=platform.node(),
         pid=os.getpid(),
@@ -116,9 +130,10 @@ def describe(
         concurrency=concurrency,
         handled=handled,
         failed=failed,
-        holds=_listed(deliveries),
+        holds=holds,
         count=len(deliveries),
         over=over,
+        limits=limits if any(limits) else [],
     )
     return msgspec.json.encode(document)
 
@@ -152,7 +167,10 @@ def read(name: str, now_ms: int, seen_ms: int, document: bytes) -> ConsumerInfo 
         concurrency=told.concurrency,
         handled=told.handled,
         failed=told.failed,
-        holds=tuple(Held(message_id, from_ms(since), attempt) for message_id, since, attempt in told.holds),
+        holds=tuple(
+            Held(message_id, from_ms(since), attempt, limit / 1000 if limit else None)
+            for (message_id, since, attempt), limit in zip(told.holds, chain(told.limits, repeat(0)), strict=False)
+        ),
         holds_count=told.count,
         over_limit=told.over,
     )

@@ -103,9 +103,10 @@ def _overlong(known: Known, info: MessageInfo) -> str:
     since, _ = _hand_out(known, info)
     if since is None or known.stats is None:
         return ""
-    seconds = (known.now - since).total_seconds()
-    why = health.overlong(seconds, known.stats, info.timeout)
-    return f"; it has been running for {show_duration(seconds)}, {why}" if why else ""
+    limits = [held.timeout for each in known.consumers for held in each.holds if _is_of(held, known, info)]
+    seconds, limit = (known.now - since).total_seconds(), info.timeout or max(filter(None, limits), default=None)
+    why = health.overlong(seconds, known.stats, limit)
+    return f"; it has been held for {show_duration(seconds)}, {why}" if why else ""
 
 
 def _holder(known: Known, info: MessageInfo) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
@@ -21,8 +22,9 @@ WINDOW = dt.timedelta(minutes=5)  # earlier events are not current trouble
 OVERDUE_SECONDS = 5.0  # a consumer takes due messages within a second, even if it missed the bell
 STALLED_SECONDS = 60.0  # a topic's consumer asks for records, or renews those it holds, more often than this
 BEHIND_RECORDS = 1000  # a smaller lag may be a single burst
-STUCK_SECONDS = 600.0  # a handler is stuck if it has run longer than this and than …
-STUCK_TIMES = 10  # … so many times the 99th percentile of its queue; or beyond its time limit
+NEARLY_USED_UP = 0.9  # a rate limit used to this share holds messages back at times, but also lets some go
+STUCK_SECONDS = 600.0  # a handler is stuck if its message has been held for longer than this, than …
+STUCK_TIMES = 10  # … so many times the 99th percentile of its queue, and than its time limit
 
 Code: TypeAlias = Literal[
     "no-consumer", "unaccounted", "stuck", "late", "behind", "schedule-late", "dead-growing", "dead-letters", "limited",
@@ -91,6 +93,12 @@ def lately(now: QueueStats, earlier: Iterable[QueueStats]) -> Rates | None:
     return None if base is None else between(base, now)
 
 
+def is_held_back(stats: QueueStats, usage: Usage) -> bool:
+    """Whether a pause, or a limit that is used up, holds back all due messages of a queue."""
+    rate_is_used_up = usage.rate is not None and usage.handed_out >= usage.rate
+    return stats.paused_since is not None or rate_is_used_up or _is_full(usage)
+
+
 class Stuck(NamedTuple):
     """The deliveries of a queue whose handlers are stuck.
 
@@ -98,7 +106,7 @@ class Stuck(NamedTuple):
         total: how many there are.
         first: the one that was handed out first, as far as it is known.
         holder: the consumer that holds it, or that runs a handler beyond its time limit.
-        seconds: how long it had run when its consumer reported.
+        seconds: how long it had been held when its consumer reported.
     """
 
     total: int = 0
@@ -108,18 +116,22 @@ class Stuck(NamedTuple):
 
 
 def stuck_after(stats: QueueStats) -> float:
-    """Return the seconds after which a handler of a queue without a time limit is stuck."""
-    return max(STUCK_SECONDS, STUCK_TIMES * (stats.handler_time_quantile(0.99) or 0))
+    """Return the seconds after which a handler without a time limit is stuck; infinity while no handler has ended."""
+    usual = stats.handler_time_quantile(0.99)
+    return math.inf if usual is None else max(STUCK_SECONDS, STUCK_TIMES * usual)
 
 
 def stuck(stats: QueueStats, consumers: Iterable[ConsumerInfo]) -> Stuck:
-    """Return the deliveries that live consumers have held for too long, or beyond the time limit of their handlers."""
+    """Return the deliveries that live consumers have held for too long, or beyond the time limit of their handlers.
+
+    A consumer runs those first that it was handed first, so later ones than its handlers have room for only wait.
+    """
     found, limit = Stuck(), stuck_after(stats)
     for each in consumers:
         if not each.is_alive:
             continue
-        ages = [((each.seen_at - held.since).total_seconds(), held) for held in each.holds]
-        long = [(age, held) for age, held in ages if age > limit]
+        ages = [((each.seen_at - held.since).total_seconds(), held) for held in each.holds[: each.concurrency]]
+        long = [(age, held) for age, held in ages if age > max(limit, held.timeout or 0)]
         total = found.total + max(len(long), each.over_limit)
         found = found._replace(total=total, holder=found.holder or each.name if total else "")
         for age, held in long:
@@ -129,19 +141,18 @@ def stuck(stats: QueueStats, consumers: Iterable[ConsumerInfo]) -> Stuck:
 
 
 def overlong(seconds: float, stats: QueueStats, limit: float | None) -> str:
-    """Say why a delivery that has run for so long is stuck; "" if it is not.
+    """Say why a delivery that has been held for so long may be stuck; "" if it need not be.
 
     Args:
         limit: the time limit of its handler in seconds; None if it has none, or if that is unknown.
     """
-    if limit is not None and seconds > limit:
-        return f"beyond its time limit of {show_duration(limit)}"
+    if limit is not None:
+        return f"longer than its time limit of {show_duration(limit)}" if seconds > limit else ""
     return f"far longer than usual: {_usual(stats)}" if seconds > stuck_after(stats) else ""
 
 
 def _usual(stats: QueueStats) -> str:
-    most = stats.handler_time_quantile(0.99)
-    return "no handler has ended yet" if most is None else f"99 % of handlers took less than {show_duration(most)}"
+    return f"99 % of handlers took less than {show_duration(stats.handler_time_quantile(0.99) or 0)}"
 
 
 def _troubles(
@@ -154,8 +165,9 @@ def _troubles(
         yield Trouble("no-consumer", f"A message has been due for {show_duration(due)}, and {_absent(consumers)}.")
     if (found := stuck(stats, consumers)).total:
         yield Trouble("stuck", _stuck(found, stats))
-    yield from _lateness(due, rates, usage)
-    if usage.late_schedules and stats.paused_since is None:
+    is_held = is_held_back(stats, usage)
+    yield from _lateness(due, rates, usage, is_held)
+    if usage.late_schedules and not is_held:
         are, slot = ("is", "its slot") if usage.late_schedules == 1 else ("are", "the first of their slots")
         which, ago = plural(usage.late_schedules, "schedule"), show_duration(usage.latest_ms / 1000)
         yield Trouble("schedule-late", f"{which} {are} late: {slot} was {ago} ago, and no consumer has taken it.")
@@ -169,13 +181,14 @@ def _troubles(
         yield Trouble("unaccounted", f"{_unaccounted(stats.missing)}: run delayq doctor for details.")
 
 
-def _lateness(due: float | None, rates: Rates | None, usage: Usage) -> Iterator[Trouble]:
+def _lateness(due: float | None, rates: Rates | None, usage: Usage, is_held: bool) -> Iterator[Trouble]:
     """Yield the trouble that a message has been due for so many seconds, or that messages were handed out late."""
     if due is not None and due > OVERDUE_SECONDS:
-        limit = _used_up(usage)
-        code: Code = "limited" if limit else "late"
-        reason = f": {limit}" if limit else ", and no consumer has taken it"
-        yield Trouble(code, f"A message has been due for {show_duration(due)}{reason}.")
+        waits = f"A message has been due for {show_duration(due)}"
+        if not is_held:
+            yield Trouble("late", f"{waits}, and no consumer has taken it.")
+        if limit := _limit_in_use(usage):
+            yield Trouble("limited", f"{waits}: {limit}.")
     elif rates and (late := rates.lateness_p99) and late > LATE_SECONDS:
         span, least = show_duration(rates.seconds), show_duration(late / 2)
         yield Trouble("late", f"At least 1 % of the hand-outs in the last {span} were more than {least} late.")
@@ -201,19 +214,24 @@ def _stuck(found: Stuck, stats: QueueStats) -> str:
         handlers = "1 handler runs" if found.total == 1 else f"{found.total:,} handlers run"
         return f"{handlers} beyond the time limit, on consumer {printable_id(found.holder)}."
     others = f", and {found.total - 1:,} more are stuck" if found.total > 1 else ""
-    ran = f"has been running for {show_duration(found.seconds)}, on consumer {printable_id(found.holder)}"
-    return f"Attempt {found.first.attempt} of message {found.first.id} {ran}; {_usual(stats)}{others}."
+    held = f"has been held for {show_duration(found.seconds)} by consumer {printable_id(found.holder)}"
+    return f"Attempt {found.first.attempt} of message {found.first.id} {held}; {_usual(stats)}{others}."
 
 
-def _used_up(usage: Usage) -> str:
-    """Say which limit of the queue lets no message start now; "" if none does."""
-    if usage.concurrency is not None and usage.running >= usage.concurrency:
-        return f"the limit of {plural(usage.concurrency, 'message')} at once is used up"
-    # A hand-out may have left the period just now, before the next one: that the rate is nearly used up is enough.
-    if usage.rate is not None and usage.handed_out >= max(1, usage.rate - max(1, usage.rate // 10)):
-        period = show_duration((usage.period_ms or 0) / 1000)
-        return f"the rate limit of {plural(usage.rate, 'message')} in {period} is used up"
-    return ""
+def _is_full(usage: Usage) -> bool:
+    return usage.concurrency is not None and usage.running >= usage.concurrency
+
+
+def _limit_in_use(usage: Usage) -> str:
+    """Say which limit of the queue is used up, or nearly; "" if none is."""
+    if _is_full(usage):
+        return f"the limit of {plural(usage.concurrency or 0, 'message')} at once is used up"
+    # With a backlog, a read may come between the end of a hand-out's period and the next hand-out.
+    if usage.rate is None or usage.handed_out < NEARLY_USED_UP * usage.rate:
+        return ""
+    limit = f"the rate limit of {plural(usage.rate, 'message')} in {show_duration((usage.period_ms or 0) / 1000)}"
+    is_used_up = usage.handed_out >= usage.rate
+    return f"{limit} is used up" if is_used_up else f"{limit} is nearly used up, with {usage.handed_out:,}"
 
 
 def _silent(consumers: Sequence[GroupConsumer]) -> str:

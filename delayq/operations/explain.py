@@ -50,7 +50,7 @@ def why(
     counted = None
     if info is not None and info.state == "unack":
         counted = yield from stats(context)
-        if not ledger:
+        if not ledger or info.timeout is None:  # their reports say the time limits of consumers
             consumers = yield from presence.consumers(context)
     if info is not None:
         error, reason = (text and shown(text) for text in (info.error, info.reason))

@@ -6,7 +6,8 @@ import datetime as dt
 from collections.abc import Sequence
 from typing import Any
 
-from delayq.errors import UnreadableEnvelope
+from delayq.errors import LoginRefused, UnreadableEnvelope
+from delayq.model import health
 from delayq.model.configuration import Usage
 from delayq.model.delivery import Deliveries
 from delayq.model.envelope import parse
@@ -82,6 +83,19 @@ def usage(context: QueueContext) -> Operation[Usage]:
     """Return how much of its limits the queue uses, and how late its schedules are. With shards there are no limits."""
     shards = yield from context.opened()
     return (yield from execute(shards[HOME].usage(LATE_MS)))
+
+
+def is_held_back(context: QueueContext) -> Operation[bool]:
+    """Whether a pause, or a limit that is used up, holds back all due messages, so that none of them is late.
+
+    False if the Redis user may not read that: a scheduler needs no right to count messages.
+    """
+    try:
+        counted = yield from stats(context)
+        used = yield from usage(context)
+    except LoginRefused:
+        return False
+    return health.is_held_back(counted, used)
 
 
 def get(context: QueueContext, message_id: str) -> Operation[MessageInfo | None]:

@@ -39,6 +39,7 @@ from delayq.runtime.outage_backoff import OutageBackoff
 from delayq.runtime.poison_isolation import PoisonIsolation
 from delayq.runtime.refused_outcomes import RefusedOutcomes, is_refusal
 from delayq.runtime.shard_backlog import ShardBacklog
+from delayq.runtime.time_limit import TimeLimit
 
 BUSY_KEEPER_SECONDS = 0.01  # a consumer without room watches the time only on behalf of others
 
@@ -77,7 +78,7 @@ class ConsumerEngine(Generic[D]):
         most: return after this many messages; None for no limit.
         declared: schedules that have functions here.
         deaths: functions that are called with each message that becomes a dead letter here.
-        over: returns how many deliveries of a queue run beyond the time limit of their handler.
+        time_limit: of the handlers, which its reports say; None for none.
 
     Attributes:
         handled: messages whose handling has ended.
@@ -96,14 +97,14 @@ class ConsumerEngine(Generic[D]):
         most: int | None,
         declared: Iterable[schedules.Prepared],
         deaths: Sequence[Callable[[MessageInfo], object]] = (),
-        over: Callable[[str], int] = lambda _: 0,
+        time_limit: TimeLimit | None = None,
     ) -> None:
         self.handled = self.failed = self.abandoned = 0
         self._keyless = 0  # of these, deliveries whose key could not be computed, so that no worker has seen them
         self._context = context
         self._make_message = make_message
         self._name = name
-        self._over = over
+        self._time_limit = time_limit or TimeLimit(None)
         self._share = share
         self._ends_idle = share.is_burst and share.is_alone
         self._most = most
@@ -474,8 +475,8 @@ class ConsumerEngine(Generic[D]):
         """Return the consumer's description of itself, without the messages that are being settled."""
         owed = self._owed()
         held = (each for each in self._leases.held() if id(each) not in owed and not each.settled)
-        over = self._over(self._context.name)
-        return consumer_info.describe(self.pool.count, self._began, self.handled, self.failed, held, over)
+        over, limit_of = self._time_limit.over(self._context.name), self._time_limit.of
+        return consumer_info.describe(self.pool.count, self._began, self.handled, self.failed, held, over, limit_of)
 
     # -- sleeping --------------------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections import Counter
+from collections.abc import Iterable
 from typing import Literal, NamedTuple, TypeAlias
 
 from delayq.aio import Queue
@@ -64,11 +65,13 @@ class ScheduleRow(NamedTuple):
     Attributes:
         next: its next times, the waiting occurrence first; empty if it is paused or finished.
         outcomes: the outcomes of its last occurrences, the latest first.
+        is_late: whether its slot is over, no consumer has taken it, and no pause or limit holds it back.
     """
 
     schedule: Schedule
     next: list[dt.datetime]
     outcomes: tuple[Outcome, ...]
+    is_late: bool
 
     @property
     def words(self) -> str:
@@ -109,12 +112,23 @@ async def schedule_rows(queue: Queue, most: int, times: int, redaction: Redactio
     listed = found[:most]
     is_kept = bool(found) and (await queue.configuration()).events is not None
     outcomes = await _outcomes(queue, {each.name for each in listed}, redaction) if is_kept else {}
+    now = await queue.execute(inspect.now)
+    late = await late_names(queue, listed, now)
     rows = [
-        ScheduleRow(each, next_times(each, times), tuple((outcomes or {}).get(each.name, {}).values()))
+        ScheduleRow(
+            each, next_times(each, times), tuple((outcomes or {}).get(each.name, {}).values()), each.name in late
+        )
         for each in listed
     ]
     ledger: LedgerState = "unreadable" if outcomes is None else "kept" if is_kept else "none"
-    return ScheduleRows(queue.name, await queue.execute(inspect.now), rows, len(found), ledger)
+    return ScheduleRows(queue.name, now, rows, len(found), ledger)
+
+
+async def late_names(queue: Queue, found: Iterable[Schedule], now: dt.datetime) -> set[str]:
+    """Return the names of schedules that are late; none while a pause or a limit holds the queue back."""
+    late = {each.name for each in found if each.is_late(now)}
+    is_held = bool(late) and await queue.execute(inspect.is_held_back)
+    return set() if is_held else late
 
 
 def next_times(schedule: Schedule, times: int) -> list[dt.datetime]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import datetime as dt
 import json
 import time
 from pathlib import Path
@@ -141,6 +142,38 @@ def test_schedule_that_no_consumer_has_taken_is_late(invoke: Invoke, server: Red
     with Queue("jobs", url=server.url, clock=lambda: past) as queue:
         queue.schedules.add("tock", "every 1h")
     assert invoke("cron", "list", "jobs").stdout.count("late since") == 1
+
+
+def test_schedule_that_a_pause_or_a_limit_holds_back_is_due_but_not_late(invoke: Invoke, server: RedisServer):
+    past = str(int(time.time() * 1000) - 7_200_000)
+    with Queue("jobs", url=server.url, clock=lambda: past) as queue:
+        queue.schedules.add("tock", "every 1h")
+    invoke("pause", "jobs")
+    paused = invoke("cron", "list", "jobs").stdout
+    invoke("resume", "jobs")
+    invoke("configure", "jobs", "--concurrency", "1")
+    with Queue("jobs", url=server.url) as queue:
+        queue.send("long", at=dt.datetime(2000, 1, 1, tzinfo=dt.UTC))
+        assert [each.payload for each in queue.receive(1)] == ["long"]
+        full = invoke("cron", "list", "--all").stdout
+    for listed in (paused, full):
+        assert "late" not in listed
+        assert "due since" in listed
+
+
+def test_user_who_may_not_read_what_holds_a_queue_back_can_list_its_late_schedules(invoke: Invoke, server: RedisServer):
+    past = str(int(time.time() * 1000) - 7_200_000)
+    with Queue("jobs", url=server.url, clock=lambda: past) as queue:
+        queue.schedules.add("tock", "every 1h")
+    with server.client() as client:
+        client.acl_setuser(
+            "lister", enabled=True, passwords=["+x"], keys=["*"], commands=["+@all", "-zcard", "-zcount"]
+        )
+        try:
+            url = server.url.replace("unix://", "unix://lister:x@")
+            assert "late since" in invoke("cron", "list", "jobs", "--url", url).stdout
+        finally:
+            client.acl_deluser("lister")
 
 
 def test_queue_of_schedules_alone_is_consumed(invoke: Invoke, tmp_path: Path):

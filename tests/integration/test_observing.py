@@ -56,8 +56,8 @@ def test_why_names_the_consumer_that_holds_a_message_without_a_ledger(queue: Que
 @pytest.mark.usefixtures("often")
 def test_consumer_reports_what_it_holds_and_since_when(queue: Queue):
     may_end = threading.Event()
-    queue.send_many([Outgoing(n, id=f"m{n}") for n in range(2)])
-    consumer = Consumer(queue, lambda _: may_end.wait(120) and None, concurrency=2, name="busy")
+    queue.send_many([Outgoing("x", id="m0", timeout=7200), Outgoing("x", id="m1")])
+    consumer = Consumer(queue, lambda _: may_end.wait(120) and None, concurrency=2, timeout=600, name="busy")
     consumer.start()
     try:
         assert eventually(lambda: [len(each.holds) for each in queue.consumers()] == [2])
@@ -67,6 +67,7 @@ def test_consumer_reports_what_it_holds_and_since_when(queue: Queue):
         consumer.stop()
     assert (info.name, info.pid, info.concurrency, info.is_alive) == ("busy", os.getpid(), 2, True)
     assert {held.id: held.attempt for held in info.holds} == {"m0": 1, "m1": 1}
+    assert {held.id: held.timeout for held in info.holds} == {"m0": 7200, "m1": 600}
     assert all(info.started_at <= held.since <= info.seen_at for held in info.holds)
 
 

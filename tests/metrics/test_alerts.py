@@ -124,6 +124,28 @@ def test_paused_queue_without_consumers_fires_no_alert(tmp_path: Path, promtool:
     assert fires(tmp_path, promtool, WELL | DUE | GONE | PAUSED, "1h", set()) == ""
 
 
+ALL_LATE = LATE | DUE | {f"delayq_schedules_late{EMAILS}": "1x480"}
+ALL_AT_ONCE = {f"delayq_concurrency_limit{EMAILS}": "2x480", f"delayq_concurrency_used{EMAILS}": "2x480"}
+AT_THE_RATE = {f"delayq_rate_limit{EMAILS}": "100x480", f"delayq_rate_used{EMAILS}": "97 100 92x478"}
+
+
+@pytest.mark.parametrize(
+    ("limits", "firing"),
+    [
+        (ALL_AT_ONCE, set()),
+        (AT_THE_RATE, set()),
+        (
+            {name: "1x480" if "used" in name else values for name, values in (ALL_AT_ONCE | AT_THE_RATE).items()},
+            {"DelayqLate", "DelayqNotTaken", "DelayqScheduleLate"},
+        ),
+    ],
+)
+def test_queue_that_its_limit_holds_back_fires_no_alert(
+    tmp_path: Path, promtool: str, limits: dict[str, str], firing: set[str]
+):
+    assert fires(tmp_path, promtool, WELL | ALL_LATE | limits, "1h", firing) == ""
+
+
 def test_timed_pause_fires_no_alert(tmp_path: Path, promtool: str):
     assert fires(tmp_path, promtool, WELL | PAUSED | TIMED, "7h", set()) == ""
 

@@ -52,6 +52,7 @@ class One:
 @pytest.fixture
 def names(queue: Queue) -> set[str]:
     """The names of all samples that exist."""
+    queue.configure(rate="9/s", concurrency=9, concurrency_per_key=9)
     queue.send("x")
     with Topic("orders", redis=queue._executor.client) as topic:
         topic.group("billing", start="0").lag()
@@ -140,9 +141,12 @@ def test_each_alert_on_queues_has_its_twin_on_topics():
 
 def test_alerts_and_panels_agree_with_delayq_about_troubles():
     alerts = {rule["alert"]: rule["expr"] for rule in rules() if "alert" in rule}
-    assert alerts["DelayqLate"].endswith(f" > {health.LATE_SECONDS:g}")
+    assert f":p99 > {health.LATE_SECONDS:g} " in alerts["DelayqLate"]
     assert f"delayq_oldest_due_age_seconds) > {health.OVERDUE_SECONDS:g}" in alerts["DelayqNotTaken"]
     assert f"[{show_duration(health.WINDOW.total_seconds())}]" in alerts["DelayqDeadGrowing"]
+    assert f"delayq_rate_used >= {health.NEARLY_USED_UP:g} * delayq_rate_limit" in rules()[1]["expr"]
+    for alert in ("DelayqLate", "DelayqNotTaken", "DelayqScheduleLate"):
+        assert "delayq:limit_used_up" in alerts[alert]
     told = [alerts["DelayqNoConsumer"], *(each for each in expressions() if re.search(r"consumers\{.*== 0", each))]
     assert len(told) == 2
     for each in [*told, alerts["DelayqNotTaken"]]:

@@ -53,6 +53,16 @@ def test_consumer_record_lists_what_it_holds_and_since_when():
     assert info.holds_count == 2
 
 
+def test_consumer_record_says_which_time_limits_apply_if_its_version_reports_them():
+    held: list[Any] = [Delivery("a"), Delivery("b")]
+    document = consumer_info.describe(8, 0.0, held=held, limit_of=lambda each: 7200 if each.id == "b" else None)
+    assert b'"limits":[0,7200000]' in document
+    for report, limits in ((document, [None, 7200]), (document.replace(b"limits", b"latest"), [None, None])):
+        info = consumer_info.read("me", NOW, NOW, report)
+        assert info is not None
+        assert [each.timeout for each in info.holds] == limits
+
+
 def test_100_messages_are_listed_and_all_counted():
     info = told(*(Delivery(f"m{n}") for n in range(250)))
     assert [each.id for each in info.holds] == [f"m{n}" for n in range(100)]

@@ -37,7 +37,7 @@ def info(state: Any, **more: Any) -> MessageInfo:
     return MessageInfo(id="a", queue="jobs", state=state, **given)
 
 
-def holds(name: str, since: float, attempt: int) -> ConsumerInfo:
+def holds(name: str, since: float, attempt: int, timeout: float | None = None) -> ConsumerInfo:
     """A consumer that has recorded that it holds the message."""
     return ConsumerInfo(
         name=name,
@@ -50,7 +50,7 @@ def holds(name: str, since: float, attempt: int) -> ConsumerInfo:
         concurrency=1,
         handled=0,
         failed=0,
-        holds=(Held("a", at(since), attempt),),
+        holds=(Held("a", at(since), attempt, timeout),),
     )
 
 
@@ -185,7 +185,7 @@ RUNNING = [
     (
         sentence(RUNS, consumers=[holds("web-7", -1920, 2)], stats=QueueStats(queue="jobs", handler_time={4096: 9})),
         (
-            "is running: attempt 2 is held by consumer web-7 until <in 28s>; it has been running for 32m, "
+            "is running: attempt 2 is held by consumer web-7 until <in 28s>; it has been held for 32m, "
             "far longer than usual: 99 % of handlers took less than 4.1s"
         ),
     ),
@@ -196,9 +196,27 @@ RUNNING = [
             stats=QueueStats(queue="jobs"),
         ),
         (
-            "is running: attempt 1 is held by consumer web-7 until <in 28s>; it has been running for 1m 30s, "
-            "beyond its time limit of 1m"
+            "is running: attempt 1 is held by consumer web-7 until <in 28s>; it has been held for 1m 30s, "
+            "longer than its time limit of 1m"
         ),
+    ),
+    (
+        sentence(
+            info("unack", attempts=2, lease_until=at(28), timeout=7200.0),
+            consumers=[holds("web-7", -1920, 2)],
+            stats=QueueStats(queue="jobs", handler_time={4096: 9}),
+        ),
+        "is running: attempt 2 is held by consumer web-7 until <in 28s>",
+    ),
+    (
+        sentence(
+            RUNS, consumers=[holds("web-7", -1920, 2, 7200.0)], stats=QueueStats(queue="jobs", handler_time={4096: 9})
+        ),
+        "is running: attempt 2 is held by consumer web-7 until <in 28s>",
+    ),
+    (
+        sentence(RUNS, consumers=[holds("web-7", -1920, 2)], stats=QueueStats(queue="jobs")),
+        "is running: attempt 2 is held by consumer web-7 until <in 28s>",
     ),
     (sentence(RUNS, ledger=[GIVEN]), "is running: attempt 2 is held by consumer web-7 until <in 28s>"),
     (

@@ -6,13 +6,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from msgspec.structs import astuple
 
 from delayq import troubles
 from delayq.model import rates
 from delayq.model.configuration import Usage
 from delayq.model.consumer_info import Held
-from delayq.model.health import CODES, badness, group_troubles, lately
+from delayq.model.health import CODES, badness, group_troubles, lately, stuck
 from delayq.model.record import GroupConsumer, GroupInfo
 from delayq.model.units import from_ms, show_moment
 from delayq.types import ConsumerInfo, QueueStats
@@ -158,26 +157,29 @@ def test_topic_group_in_trouble_says_why(given: tuple[Any, ...], code: str, text
     assert [(each.code, each.text) for each in group_troubles(*given)] == [(code, text)]
 
 
-def holder(seconds: float, unseen_ms: int = 0, **more: Any) -> ConsumerInfo:
+def holder(seconds: float, unseen_ms: int = 0, timeout: float | None = None, **more: Any) -> ConsumerInfo:
     seen = consumer(unseen_ms)
-    held = Held("order-1", from_ms(AT - unseen_ms - int(seconds * 1000)), 2)
+    held = Held("order-1", from_ms(AT - unseen_ms - int(seconds * 1000)), 2, timeout)
     return msgspec.structs.replace(seen, holds=(held,), holds_count=1, **more)
 
 
-QUICK = {"handler_time": {64: 90, 4096: 10}}
-HANGS = "Attempt 2 of message order-1 has been running for"
+QUICK: dict[str, Any] = {"handler_time": {64: 90, 4096: 10}}
+HANGS = "Attempt 2 of message order-1 has been held for"
 SLOW = {"handler_time": {2**21: 50}}  # up to 35 minutes
 
 
 @pytest.mark.parametrize(
     ("stats", "found", "text"),
     [
-        (QUICK, holder(1920), f"{HANGS} 32m, on consumer worker; 99 % of handlers took less than 4.1s."),
-        ({}, holder(601), f"{HANGS} 10m 1s, on consumer worker; no handler has ended yet."),
+        (QUICK, holder(1920), f"{HANGS} 32m by consumer worker; 99 % of handlers took less than 4.1s."),
+        ({}, holder(7200), ""),  # nothing is known about how long its handlers usually take
+        (QUICK, holder(1920, timeout=7200.0), ""),
+        (QUICK, holder(1920, timeout=60.0), f"{HANGS} 32m by consumer worker; 99 % of handlers took less than 4.1s."),
+        ({}, holder(9, over_limit=1), "1 handler runs beyond the time limit, on consumer worker."),
         (QUICK, holder(9, over_limit=1), "1 handler runs beyond the time limit, on consumer worker."),
         (QUICK, holder(599), ""),
         (SLOW, holder(1920), ""),
-        (SLOW, holder(20_973), f"{HANGS} 5h 49m, on consumer worker; 99 % of handlers took less than 34m 57s."),
+        (SLOW, holder(20_973), f"{HANGS} 5h 49m by consumer worker; 99 % of handlers took less than 34m 57s."),
         (QUICK, holder(1920, unseen_ms=60_000), ""),
     ],
 )
@@ -185,28 +187,67 @@ def test_handler_that_hangs_is_stuck(stats: dict[str, Any], found: ConsumerInfo,
     assert told(counted(**stats), None, [found]).get("stuck", "") == text
 
 
-def test_late_schedule_is_reported_unless_the_queue_is_paused():
-    usage = Usage(late_schedules=1, latest_ms=90_000)
-    text = "1 schedule is late: its slot was 1m 30s ago, and no consumer has taken it."
-    assert [*map(astuple, troubles(counted(), None, [], usage))] == [("schedule-late", text)]
-    paused = counted(paused_since=from_ms(AT))
-    assert [each.code for each in troubles(paused, None, [], usage)] == ["paused"]
+@pytest.mark.parametrize(("concurrency", "count"), [(1, 1), (2, 2), (8, 5)])
+def test_messages_that_wait_for_a_stuck_handler_are_not_stuck(concurrency: int, count: int):
+    held = tuple(Held(f"order-{n}", from_ms(AT - 1_920_000), 1) for n in range(5))
+    info = msgspec.structs.replace(consumer(), holds=held, holds_count=5, concurrency=concurrency)
+    assert stuck(counted(**QUICK), [info]).total == count
+
+
+def test_messages_that_wait_for_a_handler_within_its_time_limit_are_not_stuck():
+    since = from_ms(AT - 1_920_000)
+    held = (Held("report", since, 1, 7200.0), Held("next", since, 1))
+    info = msgspec.structs.replace(consumer(), holds=held, holds_count=2)
+    assert stuck(counted(**QUICK), [info]).total == 0
+
+
+FULL = {"concurrency": 1, "running": 1}
 
 
 @pytest.mark.parametrize(
-    ("usage", "code", "told"),
+    ("stats", "limits", "codes"),
     [
-        ({"rate": 5, "period_ms": 60_000, "handed_out": 5}, "limited", "the rate limit of 5 messages in 1m is used up"),
-        ({"rate": 100, "period_ms": 1000, "handed_out": 95}, "limited", "the rate limit of 100 messages in 1s"),
-        ({"concurrency": 1, "running": 1}, "limited", "the limit of 1 message at once is used up"),
-        ({"rate": 1, "period_ms": 60_000, "handed_out": 0}, "late", "no consumer has taken it"),
-        ({"concurrency": 3, "running": 2}, "late", "no consumer has taken it"),
+        (due(90), {}, ["late", "schedule-late"]),
+        (due(90), FULL, ["limited"]),
+        (due(90), {"rate": 1, "period_ms": 60_000, "handed_out": 1}, ["limited"]),
+        ({"paused_since": from_ms(AT)}, {}, ["paused"]),
     ],
 )
-def test_messages_that_a_limit_holds_back_are_not_called_late(usage: dict[str, int], code: str, told: str):
-    (found,) = troubles(counted(**due(12)), None, [consumer()], Usage(**usage))
-    assert found.code == code
-    assert told in found.text
+def test_late_schedule_is_reported_unless_a_pause_or_a_limit_holds_it_back(
+    stats: dict[str, Any], limits: dict[str, int], codes: list[str]
+):
+    found = troubles(counted(**stats), None, [consumer()], Usage(late_schedules=1, latest_ms=90_000, **limits))
+    assert [each.code for each in found] == codes
+    told = [each.text for each in found if each.code == "schedule-late"]
+    assert told in ([], ["1 schedule is late: its slot was 1m 30s ago, and no consumer has taken it."])
+
+
+@pytest.mark.parametrize(
+    ("usage", "told"),
+    [
+        (
+            {"rate": 5, "period_ms": 60_000, "handed_out": 5},
+            {"limited": "the rate limit of 5 messages in 1m is used up"},
+        ),
+        (FULL, {"limited": "the limit of 1 message at once is used up"}),
+        ({"rate": 1, "period_ms": 60_000, "handed_out": 0}, {"late": "no consumer has taken it"}),
+        ({"rate": 5, "period_ms": 60_000, "handed_out": 4}, {"late": "no consumer has taken it"}),
+        ({"concurrency": 3, "running": 2}, {"late": "no consumer has taken it"}),
+        ({"rate": 100, "period_ms": 1000, "handed_out": 89}, {"late": "no consumer has taken it"}),
+        (
+            {"rate": 100, "period_ms": 1000, "handed_out": 95},
+            {
+                "late": "no consumer has taken it",
+                "limited": "the rate limit of 100 messages in 1s is nearly used up, with 95",
+            },
+        ),
+    ],
+)
+def test_messages_that_a_limit_holds_back_are_not_called_late(usage: dict[str, int], told: dict[str, str]):
+    reported = troubles(counted(**due(12)), None, [consumer()], Usage(**usage))
+    found: dict[str, str] = {each.code: each.text for each in reported}
+    assert found.keys() == told.keys()
+    assert all(found[code].endswith(f"{text}.") for code, text in told.items())
 
 
 @pytest.mark.parametrize(

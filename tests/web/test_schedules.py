@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from html import unescape
@@ -45,6 +46,17 @@ def test_last_outcomes_of_a_schedule_are_shown_latest_first(enter: Enter, queue:
     assert listed == ["ok", "dead", "failed", "ok", "running"]
     assert OUTCOMES in words(page)
     assert "HTTP 503" in words(page)
+
+
+def test_schedule_is_late_unless_the_queue_is_paused(enter: Enter, queue: Queue, redis_server: RedisServer):
+    before = int(time.time() * 1000) - 7_200_000
+    with Queue("emails", url=redis_server.url, clock=lambda: str(before)) as past:
+        past.schedules.add("hourly", "every 1h")
+    client = enter()
+    pages = (f"{QUEUE}/schedules", "/main/schedules", f"{QUEUE}/schedules/hourly/remove")
+    assert all("schedule late" in words(client.get(page).text) for page in pages)
+    queue.pause()
+    assert not any("schedule late" in words(client.get(page).text) for page in pages)
 
 
 def test_only_ten_outcomes_are_shown(enter: Enter, queue: Queue):

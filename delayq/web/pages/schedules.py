@@ -17,7 +17,7 @@ from delayq.web.error_pages import back_on
 from delayq.web.render import NavLink
 from delayq.web.request_context import visit
 from delayq.web.routes import ACT, VIEW, Page
-from delayq.web.schedule_rows import ScheduleRow, next_times, schedule_rows
+from delayq.web.schedule_rows import ScheduleRow, late_names, next_times, schedule_rows
 
 TIMES = 3
 MOST_LISTED = 200
@@ -43,7 +43,9 @@ async def removal(request: Request) -> Response:
     schedule = await queue.schedules.get(name)
     if schedule is None:
         raise HTTPException(404, f"Queue {queue.name} has no schedule {name}.")
-    row, (stats, counts) = ScheduleRow(schedule, next_times(schedule, TIMES), ()), await tab_counts.count(queue)
+    stats, counts = await tab_counts.count(queue)
+    late = await late_names(queue, [schedule], stats.at)
+    row = ScheduleRow(schedule, next_times(schedule, TIMES), (), bool(late))
     once = secrets.token_urlsafe(12)
     return render.page(request, "schedule_removal.html", row=row, now=stats.at, counts=counts, once=once)
 
