@@ -168,8 +168,10 @@ def old(start_server: StartServer, tmp_path: Path) -> Iterator[Old]:
 def test_table_has_every_option_of_celery_and_each_has_a_test():
     sources = (Task.apply_async, AMQP.as_task_v2, Producer.publish)
     options = {name for source in sources for name in inspect.signature(source).parameters}
-    options = options - INTERNAL | {"queue", "revoke"}
-    assert rows(PAGE).keys() == options == CARRIED.keys() | LEFT.keys() | UNREAD.keys() | {"revoke"}
+    options = options - INTERNAL | {"queue", "revoke", "global_keyprefix"}
+    tested = CARRIED.keys() | LEFT.keys() | UNREAD.keys() | {"revoke", "global_keyprefix"}
+    assert rows(PAGE).keys() == options == tested
+    assert rows(PAGE)["global_keyprefix"] == "refused"
     left = {option for option, fate in rows(PAGE).items() if fate == "left behind"}
     assert left == LEFT.keys() | UNREAD.keys() | {"revoke"}
 
@@ -233,6 +235,8 @@ def test_task_that_was_perhaps_never_sent_stays_in_celery_after_a_message_with_i
     assert old.new.ack(old.new.receive()) == [True]
     assert old.program.forward() == [f"next {HAD}"]
     assert (old.stored(), old.new.stats().sent) == ({"celery": ["next"]}, 2)
+
+
 @pytest.mark.full
 def test_task_whose_id_delayq_has_stays_in_celery_and_so_does_a_second_task_with_an_id(old: Old):
     old.new.send("of the new producers", id="taken")
@@ -252,6 +256,15 @@ def test_program_without_the_revoked_ids_touches_nothing(old: Old):
     (old.program.folder / "revoked.json").write_text("")  # no worker replied
     old.program.python("forward.py", code=1)
     assert (old.stored(), old.new.stats().sent) == ({"celery": ["now"]}, 0)
+
+
+@pytest.mark.full
+def test_keys_with_a_prefix_are_refused_and_do_not_look_like_an_empty_queue(old: Old):
+    tasks = old.program.folder / "tasks.py"
+    tasks.write_text(f"{tasks.read_text()}\napp.conf.broker_transport_options = {{'global_keyprefix': 'mine:'}}\n")
+    old.program.python("-c", "from tasks import send_mail; send_mail.delay('ann')")
+    old.program.python("forward.py", code=1)
+    assert (old.redis.llen("mine:celery"), old.new.stats().sent) == (1, 0)
 
 
 @pytest.mark.full
