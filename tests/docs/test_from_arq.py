@@ -130,7 +130,10 @@ def test_each_row_of_the_table_has_a_test():
 @pytest.mark.full
 def test_job_with_any_option_is_carried_or_left_as_it_is(old: Old):
     assert set(json.loads(old.program.python("-c", OPTIONS))) - {"self"} == rows(PAGE).keys() - {"Job.abort"}
-    changed = {"newer": ({}, "option_of_a_newer_arq"), "subclass": ({}, "arguments that JSON would change")}
+    changed: dict[str, tuple[Use, str]] = {
+        "newer": ({}, "option_of_a_newer_arq"),
+        "subclass": ({}, "arguments that JSON would change"),
+    }
     left = LEFT | BEYOND | changed
     old.enqueue({option: use for option, (use, *_) in left.items()} | UNREAD)
     old.program.python(
