@@ -47,6 +47,13 @@ BEYOND: dict[str, tuple[Use, str]] = {  # what delayq would not have, and what t
     "custom": ({"MessageAttributes": {"a": TYPES["number"] | {"DataType": "Number.float"}}}, "a: Number.float"),
     "reserved": ({"MessageAttributes": {"delayq-task": TYPES["text"]}}, "delayq-task"),
     "infinite": ({"MessageBody": "[Infinity]"}, "Infinity"),
+    "twice": ({"MessageBody": '[{"a": 1, "a": 2}]'}, "a name that occurs twice"),
+    "rounded": ({"MessageBody": "[0.12345678901234567890]"}, "0.12345678901234567890 would be rounded"),
+    "tiny": ({"MessageBody": "[1e-99999999999999999999]"}, "1e-99999999999999999999 would be rounded"),
+    "large": ({"MessageBody": "[1e999]"}, "1e999 would be rounded"),
+    "surrogate": ({"MessageBody": '"\\ud800"'}, "surrogate"),
+    "deep": ({"MessageBody": "[" * 99_999}, "recursion"),
+    "trace": ({"MessageAttributes": {"AWSTraceHeader": TYPES["text"]}}, ": AWSTraceHeader"),
 }
 
 
@@ -67,9 +74,9 @@ class Old:
         return str(self.sqs.send_message(QueueUrl=self.url, **options)["MessageId"])
 
     def waiting(self) -> set[str]:
-        """Return the ids of the messages that SQS hands out now."""
-        found = self.sqs.receive_message(QueueUrl=self.url, MaxNumberOfMessages=10, VisibilityTimeout=0)
-        return {message["MessageId"] for message in found.get("Messages", [])}
+        """Return the ids of the messages that SQS hands out now, at most 20."""
+        answers = [self.sqs.receive_message(QueueUrl=self.url, MaxNumberOfMessages=10) for _ in range(2)]
+        return {message["MessageId"] for answer in answers for message in answer.get("Messages", [])}
 
 
 @pytest.fixture
@@ -93,6 +100,7 @@ def test_table_has_every_option_of_sqs_and_each_has_a_test():
 def test_message_with_any_option_is_carried_or_stays_in_sqs(old: Old):
     carried = {option: old.send(option, use) for option, (use, _, _) in CARRIED.items()}
     left = {name: old.send(name, use) for name, (use, _) in BEYOND.items()}
+    numbers = old.send("", {"MessageBody": "[1.50, 1e2, 0.1, 9007199254740993]"})
 
     lines = old.program.forward()
 
@@ -105,8 +113,11 @@ def test_message_with_any_option_is_carried_or_stays_in_sqs(old: Old):
         body = use.get("MessageBody", f'"{name}"')
         (line,) = (line for line in lines if line.startswith(f"left: {body}: "))
         assert said in line
+    found = old.new.get(numbers)
+    assert found
+    assert found.payload == [1.5, 100, 0.1, 2**53 + 1]
     assert lines[-1] == f"{len(left)} left"
-    assert old.new.stats().sent == len(CARRIED) == len(lines) - 1 - len(left)
+    assert old.new.stats().sent == len(CARRIED) + 1 == len(lines) - 1 - len(left)
     assert eventually(lambda: old.waiting() == set(left.values()), 30)
 
 
