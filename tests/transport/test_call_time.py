@@ -100,6 +100,40 @@ def test_call_to_a_frozen_server_ends_in_time(own_server: RedisServer, settings:
     assert max(took) < most
 
 
+@pytest.mark.parametrize(
+    ("settings", "most"),
+    [(QUICK, 1.8), pytest.param(DEFAULT, 11.5, marks=pytest.mark.full)],
+    ids=["quick", "defaults"],
+)
+def test_idle_connections_add_one_check_to_a_call(
+    own_server: RedisServer, monkeypatch: pytest.MonkeyPatch, settings: str, most: float
+):
+    """Each is checked before it is used, but if the first one is silent, so are the others."""
+    monkeypatch.setattr("delayq.transport.fast_socket._CHECK_AFTER_SECONDS", 0.0)
+    with (
+        Queue("jobs", url=f"{own_server.url}?{settings}") as repeated,
+        Queue("jobs", url=f"{own_server.url}?{settings}") as once,
+        ThreadPoolExecutor(2) as pool,
+    ):
+        leave_idle(repeated, 8)
+        leave_idle(once, 8)
+        with frozen(own_server):
+            calls = [
+                pool.submit(seconds, lambda: repeated.send("x")),
+                pool.submit(seconds, lambda: once.send("x", id="a", on_conflict="error")),
+            ]
+            took = [each.result() for each in calls]
+        assert max(took) < most
+
+
+def leave_idle(queue: Queue, count: int) -> None:
+    """Leave as many connections idle as threads that send at the same time."""
+    queue.stats()
+    sockets: Any = queue._executor._sockets
+    for each in [sockets.take(True, time.perf_counter()) for _ in range(count)]:
+        sockets.give_back(each)
+
+
 def test_call_is_sent_again_after_one_silent_attempt(own_server: RedisServer):
     with Queue("jobs", url=f"{own_server.url}?socket_timeout=0.5") as queue:
         queue.stats()
