@@ -153,6 +153,12 @@ def is_late(client: Any, began: float) -> bool:
     return isinstance(rule, _Retry) and time.perf_counter() >= began + rule.seconds
 
 
+def seconds_on_cluster(client: Any) -> float:
+    """Return how many seconds after its begin a call on a cluster may be sent again, for both APIs."""
+    seconds: float = getattr(getattr(client, "retry", None), "seconds", RETRY_SECONDS)  # a caller's client has no rule
+    return seconds
+
+
 REPEATS: ContextVar[bool] = ContextVar("REPEATS", default=True)
 """Whether a call may be sent again if its connection failed and it is unknown whether the server ran it."""
 

@@ -10,13 +10,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
 
 from delayq import Outgoing, Queue, ServerUnreachable, aio
+from tests.conftest import StartServer
 from tests.harness.servers import RedisServer
+from tests.harness.topologies import Cluster
 
 pytestmark = pytest.mark.same_on_all_servers
 
@@ -132,6 +134,23 @@ def leave_idle(queue: Queue, count: int) -> None:
     sockets: Any = queue._executor._sockets
     for each in [sockets.take(True, time.perf_counter()) for _ in range(count)]:
         sockets.give_back(each)
+
+
+@pytest.mark.full
+def test_call_to_a_frozen_cluster_ends_in_time(start_server: StartServer):
+    """Its slots could be read from any other node, each of which may be silent, too."""
+    cluster = Cluster(start_server, masters=3)
+    freeze = threading.Event()
+    calls = failing_calls(f"{cluster.url}?{QUICK}", freeze)[:4]  # opening takes an attempt for each node
+    with ThreadPoolExecutor(len(calls)) as pool, ExitStack() as all_frozen:
+        running = [pool.submit(each) for each in calls]
+        time.sleep(1)  # they connect
+        for node in cluster.masters:
+            all_frozen.enter_context(frozen(node))
+        freeze.set()
+        took = [each.result() for each in running]
+    assert min(took) > 0.4
+    assert max(took) < 1.6
 
 
 def test_call_is_sent_again_after_one_silent_attempt(own_server: RedisServer):
