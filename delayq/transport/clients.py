@@ -147,17 +147,23 @@ def retry(seconds: float = RETRY_SECONDS, base: float = 0.1) -> Retry:
     return rule
 
 
-def is_late(client: Any, spent: float) -> bool:
-    """Whether a call that has taken `spent` seconds must not be sent again."""
+def is_late(client: Any, began: float) -> bool:
+    """Whether a call that began at `began`, as `time.perf_counter` says, must not be sent again."""
     rule = client.connection_pool.connection_kwargs.get("retry")
-    return isinstance(rule, _Retry) and spent >= rule.seconds
+    return isinstance(rule, _Retry) and time.perf_counter() >= began + rule.seconds
+
+
+def seconds_on_cluster(client: Any) -> float:
+    """Return how many seconds after its begin a call on a cluster may be sent again, for both APIs."""
+    seconds: float = getattr(getattr(client, "retry", None), "seconds", RETRY_SECONDS)  # a caller's client has no rule
+    return seconds
 
 
 REPEATS: ContextVar[bool] = ContextVar("REPEATS", default=True)
 """Whether a call may be sent again if its connection failed and it is unknown whether the server ran it."""
 
-SPENT: ContextVar[float] = ContextVar("SPENT", default=0.0)
-"""How many seconds a call has taken before redis-py sends it."""
+BEGAN: ContextVar[float | None] = ContextVar("BEGAN", default=None)
+"""When the call began that redis-py is to connect for or to send, as `time.perf_counter` says; None for now."""
 
 HURRIES: ContextVar[Callable[[], bool]] = ContextVar("HURRIES", default=lambda: False)
 """Whether the caller is about to end, perhaps since the call began; failed calls are then not sent again."""
@@ -191,7 +197,8 @@ class _Retry(Retry):
     seconds = RETRY_SECONDS
 
     def call_with_retry(self, do: Callable[[], T], *args: Any, **kwargs: Any) -> T:
-        end = time.monotonic() - SPENT.get() + self.seconds
+        began = BEGAN.get()
+        end = (time.perf_counter() if began is None else began) + self.seconds
 
         def once() -> T | _Refused:
             retries, self._retries = self._retries, 0
@@ -204,7 +211,7 @@ class _Retry(Retry):
                     return _Refused(error)
                 raise
             finally:
-                self._retries = 0 if HURRIES.get()() or time.monotonic() >= end else retries
+                self._retries = 0 if HURRIES.get()() or time.perf_counter() >= end else retries
 
         retries = self._retries
         try:

@@ -59,12 +59,16 @@ class Cluster:
         self._looking = threading.Lock()  # redis-py would let all threads read the slots, one after the other
         self._look_at = 0.0
         self._slots: Any = None  # the last reply to CLUSTER SLOTS
+        self._looker: threading.Thread | None = None  # reads the slots for patient calls
+        self._seconds = clients.seconds_on_cluster(client)
         self._outage: Exception | None = None  # why no node answered the last read of the slots
         self._troubles = NodeTroubles()
         self._threads: set[threading.Thread] = set()
+        self._is_closed = False
 
     def close(self) -> None:
-        """End what watches nodes in trouble."""
+        """End what watches nodes in trouble, and what reads the slots."""
+        self._is_closed = True
         self._troubles.clear()
 
     def wait_closed(self) -> None:
@@ -83,24 +87,26 @@ class Cluster:
         """Run calls; return the reply to each, or the RedisError or `Unanswered` in its place.
 
         Args:
-            repeat: for a second or two, retry calls that were refused, or that were lost and may run twice.
+            repeat: for a second or two, but not after `retry_timeout`, retry calls that were refused, or that were
+                lost and may run twice.
 
         Raises:
             redis.exceptions.ConnectionError: no node answers.
         """
         sent = [SentCommands(call, whole) for call in calls]
-        todo, impatient = sent, IMPATIENT.get()
+        todo, impatient, end = sent, IMPATIENT.get(), time.monotonic() + self._seconds
         pauses: Iterator[float] | None = None if repeat and not impatient else iter(())
         for _ in range(MOST_ROUNDS):
             self._exchange(todo, impatient)
             failed = [each for each in sent if isinstance(each.reply, Exception)]
             if any(each.is_stranded for each in failed):
-                self._look_beside() if impatient else self._look()
+                self._look_beside() if impatient else self._look_until(end)
             again = {each for each in failed if self._is_sent_on(each)}
             if not again:
                 again = {each for each in failed if each.is_refused or (each.is_lost and each.call.repeats)}
                 pauses = self._pauses(again) if pauses is None else pauses
-                pause = next(pauses, None) if again and not HURRIES.get()() else None
+                is_over = HURRIES.get()() or time.monotonic() >= end
+                pause = next(pauses, None) if again and not is_over else None
                 if pause is None:
                     break
                 time.sleep(pause)
@@ -139,6 +145,14 @@ class Cluster:
             return node
         return None
 
+    def _look_until(self, end: float) -> None:
+        """Read the slots, but wait for them only until `end`: each node that is asked may be silent."""
+        if time.monotonic() >= self._look_at:
+            looker = self._looker
+            if looker is None or not looker.is_alive():
+                looker = self._looker = self._start(self._look)
+            looker.join(max(0.0, end - time.monotonic()))
+
     def _look(self) -> None:
         """Read the slots from any node, once for all threads that wait for this."""
         with self._looking:
@@ -156,6 +170,8 @@ class Cluster:
     def _read_slots(self) -> None:
         manager = self._client.nodes_manager
         for node in cluster_slots.to_ask(manager, self._troubles):
+            if self._is_closed:  # a connection opened now would stay open
+                return
             with contextlib.suppress(exceptions.RedisError, OSError):
                 reply = self._client.get_redis_connection(node).execute_command("CLUSTER SLOTS")
                 if reply and reply != self._slots:
@@ -163,7 +179,8 @@ class Cluster:
                     self._slots = reply
                 if reply:
                     return
-        manager.initialize()
+        if not self._is_closed:
+            manager.initialize()
 
     def _exchange(self, todo: Iterable[SentCommands], impatient: bool = False) -> None:
         """Send calls to their nodes, all of them before waiting for the first reply."""
@@ -298,7 +315,7 @@ class Cluster:
                 pool.release(connection)
         return True
 
-    def _start(self, function: Callable[..., object], *args: Any) -> None:
+    def _start(self, function: Callable[..., object], *args: Any) -> threading.Thread:
         def run() -> None:
             try:
                 function(*args)
@@ -308,6 +325,7 @@ class Cluster:
         thread = threading.Thread(target=run, name="delayq-cluster-node", daemon=True)
         self._threads.add(thread)
         thread.start()
+        return thread
 
 
 class SentCommands:

@@ -20,7 +20,7 @@ from redis.crc import key_slot
 from delayq.protocol.command import Command
 from delayq.protocol.late_reply import Silent, Unanswered
 from delayq.transport import cluster_slots, node_troubles
-from delayq.transport.clients import HURRIES, IMPATIENT
+from delayq.transport.clients import HURRIES, IMPATIENT, seconds_on_cluster
 from delayq.transport.cluster import _ANSWERS, LOOK_SECONDS, MOST_ROUNDS, NO_NODE, PAUSES, SentCommands
 from delayq.transport.node_troubles import LASTING_SECONDS, NEW_PATIENCE, NodeTroubles, Trouble
 from delayq.transport.redis_py import close_idle, give_back, has_unread
@@ -39,6 +39,8 @@ class Cluster:
         self._client: Any = client
         self._look_at = 0.0
         self._slots: Any = None  # the last reply to CLUSTER SLOTS
+        self._looker: asyncio.Task[None] | None = None
+        self._seconds = seconds_on_cluster(client)
         self._outage: Exception | None = None
         self._troubles = NodeTroubles()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -61,13 +63,14 @@ class Cluster:
         """Run calls; return the value read from each reply, or the RedisError or `Unanswered` in its place.
 
         Args:
-            repeat: for a second or two, retry calls that were refused, or that were lost and may run twice.
+            repeat: for a second or two, but not after `retry_timeout`, retry calls that were refused, or that were
+                lost and may run twice.
 
         Raises:
             redis.exceptions.ConnectionError: no node answers.
         """
         todo = sent = [SentCommands(call, whole) for call in calls]
-        impatient = IMPATIENT.get()
+        impatient, end = IMPATIENT.get(), time.monotonic() + self._seconds
         pauses: Iterator[float] | None = None if repeat and not impatient else iter(())
         for _ in range(MOST_ROUNDS):
             await self._exchange(todo, impatient)
@@ -76,12 +79,13 @@ class Cluster:
                 if impatient:
                     self._look_beside()
                 else:
-                    await self._look()
+                    await self._look_until(end)
             again = {each for each in failed if self._is_sent_on(each)}
             if not again:
                 again = {each for each in failed if each.is_refused or (each.is_lost and each.call.repeats)}
                 pauses = self._pauses(again) if pauses is None else pauses
-                pause = next(pauses, None) if again and not HURRIES.get()() else None
+                is_over = HURRIES.get()() or time.monotonic() >= end
+                pause = next(pauses, None) if again and not is_over else None
                 if pause is None:
                     break
                 await asyncio.sleep(pause)
@@ -118,6 +122,14 @@ class Cluster:
         with contextlib.suppress(exceptions.SlotNotCoveredError, KeyError):
             return self._client.nodes_manager.get_node_from_slot(slot)
         return None
+
+    async def _look_until(self, end: float) -> None:
+        """Read the slots, but wait for them only until `end`: each node that is asked may be silent."""
+        if time.monotonic() >= self._look_at:
+            looker = self._looker
+            if looker is None or looker.done():
+                looker = self._looker = self._start(self._look())
+            await asyncio.wait((looker,), timeout=max(0.0, end - time.monotonic()))
 
     async def _look(self) -> None:
         """Read the slots from any node."""
@@ -247,10 +259,11 @@ class Cluster:
         finally:
             self._troubles.end(trouble)
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
 
 class _NodeCalls:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, TypeVar
 
@@ -191,11 +192,11 @@ class Executor:
     def _send(
         self, client: Client, calls: Sequence[Command[Any]], plain: bool, repeat: bool, whole: bool = False
     ) -> list[Any]:
-        sockets, script_cache, spent = self._sockets, self._script_cache, 0.0
+        sockets, script_cache, began = self._sockets, self._script_cache, time.perf_counter()
         try:
             clients.REPEATS.set(repeat)
             if plain and sockets is not None:
-                socket = sockets.take(repeat)
+                socket = sockets.take(repeat, began)
                 if socket.has_socket:
                     sent = script_cache.complete(calls)
                     try:
@@ -203,16 +204,15 @@ class Executor:
                             socket, [call.words(whole) for call in sent], [call.read for call in sent]
                         )
                     except (RedisConnectionError, RedisTimeoutError, ReadOnlyError):
-                        spent = socket.seconds
-                        if not repeat or clients.HURRIES.get()() or clients.is_late(client, spent):
+                        if not repeat or clients.HURRIES.get()() or clients.is_late(client, began):
                             raise
-                        clients.SPENT.set(spent)
                         script_cache.forget()
                     else:
                         script_cache.note(sent, results)
                         return results
                 else:
                     sockets.give_back(socket)
+            clients.BEGAN.set(began)
             if sockets is not None:
                 sockets.close()  # in a small pool, they may hold the last connection
             sent = script_cache.complete(calls)
@@ -221,8 +221,7 @@ class Executor:
             else:
                 replies = _execute(client, sent, whole)
         finally:
-            if spent:
-                clients.SPENT.set(0.0)
+            clients.BEGAN.set(None)
             clients.REPEATS.set(True)  # not what it was before: that may be what an interrupt has left
         script_cache.note(sent, replies)
         return [

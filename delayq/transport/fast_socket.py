@@ -17,6 +17,8 @@ import hiredis
 from redis import exceptions
 from redis.connection import ConnectionPool, DefaultParser
 
+from delayq.transport.clients import BEGAN
+
 Read: TypeAlias = Callable[[Any], Any]
 
 _CHUNK_BYTES = 64 * 1024
@@ -58,7 +60,7 @@ class FastSocket:
                 protocolError=exceptions.InvalidResponse,
                 replyError=DefaultParser.parse_error,
             )
-            self._used_at = time.monotonic()
+            self._used_at = time.perf_counter()
         except BaseException:
             self.close(broken=True)
             raise
@@ -73,28 +75,25 @@ class FastSocket:
         """Whether this process opened it; after a fork, inherited sockets belong to the parent."""
         return self._process == os.getpid()
 
-    def check(self, thoroughly: bool) -> None:
+    def check(self, thoroughly: bool, now: float) -> None:
         """Check that the server is still there, as far as possible without a round trip.
 
         Args:
             thoroughly: check even a connection that was in use a moment ago.
+            now: as `time.perf_counter` says.
 
         Raises:
             redis.exceptions.ConnectionError: it is not there.
+            redis.exceptions.TimeoutError: it is silent, or a firewall has forgotten the connection.
         """
         if not self._pool.owns_connection(self._connection):  # the sentinels have named another master
             raise exceptions.ConnectionError("the connection leads to a server other than the pool's")
-        idle = time.monotonic() - self._used_at > _CHECK_AFTER_SECONDS
+        idle = now - self._used_at > _CHECK_AFTER_SECONDS
         if (idle or thoroughly) and self._connection.can_read(timeout=0):
             raise exceptions.ConnectionError("the connection holds an unexpected reply")
         if idle:
             self._connection.send_command("PING", check_health=False)
             self._connection.read_response()
-
-    @property
-    def seconds(self) -> float:
-        """How long ago its last exchange began."""
-        return time.perf_counter() - self._began
 
     def exchange(self, commands: Iterable[bytes], reads: Iterable[Read]) -> list[Any]:
         """Send packed commands, long ones immediately, and return the values read from the replies.
@@ -125,10 +124,11 @@ class FastSocket:
             raise exceptions.ConnectionError(f"Error while talking to the server: {error}") from error
         if sent > _CHUNK_BYTES:
             self._socket.settimeout(timeout)
-        self.is_quick = self._may_look and time.perf_counter() - self._began < _QUICK_SECONDS
+        now = time.perf_counter()
+        self.is_quick = self._may_look and now - self._began < _QUICK_SECONDS
         if refusal is not None:
             raise refusal
-        self._used_at = time.monotonic()
+        self._used_at = now
         return results
 
     def _send(self, commands: Iterable[bytes]) -> int:
@@ -214,11 +214,12 @@ class FastSocketPool:
         self._idle: list[FastSocket] = []
         self._is_quick = False  # for the sockets of a shared client, which are created for each call
 
-    def take(self, repeats: bool) -> FastSocket:
+    def take(self, repeats: bool, began: float) -> FastSocket:
         """Lend a socket, to be used or given back.
 
         Args:
             repeats: whether the commands may run twice, so that no check of the server is needed first.
+            began: when the call began, as `time.perf_counter` says.
 
         Raises:
             redis.exceptions.RedisError: there is no connection after redis-py's retries.
@@ -227,12 +228,15 @@ class FastSocketPool:
             try:
                 fast = self._idle.pop()
             except IndexError:
+                BEGAN.set(began)
                 return FastSocket(self._pool, self._is_quick)
             if fast.is_ours:
                 try:
-                    fast.check(thoroughly=not repeats)
-                except exceptions.RedisError:
+                    fast.check(not repeats, began)
+                except exceptions.RedisError as error:
                     fast.close(broken=True)
+                    if isinstance(error, exceptions.TimeoutError):  # each of the others would wait as long
+                        self.close(broken=True)
                     self._lost()
                 except BaseException:
                     fast.close(broken=True)
@@ -263,10 +267,10 @@ class FastSocketPool:
         self._keep = False
         self.close()
 
-    def close(self) -> None:
-        """Give all idle sockets back to the pool."""
+    def close(self, broken: bool = False) -> None:
+        """Give all idle sockets back to the pool; see `FastSocket.close`."""
         while True:
             try:
-                self._idle.pop().close()
+                self._idle.pop().close(broken)
             except IndexError:
                 return

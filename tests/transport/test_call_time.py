@@ -10,13 +10,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
 
 from delayq import Outgoing, Queue, ServerUnreachable, aio
+from tests.conftest import StartServer
 from tests.harness.servers import RedisServer
+from tests.harness.topologies import Cluster
 
 pytestmark = pytest.mark.same_on_all_servers
 
@@ -98,6 +100,57 @@ def test_call_to_a_frozen_server_ends_in_time(own_server: RedisServer, settings:
             took = [each.result() for each in running]
     assert min(took) > least
     assert max(took) < most
+
+
+@pytest.mark.parametrize(
+    ("settings", "most"),
+    [(QUICK, 1.8), pytest.param(DEFAULT, 11.5, marks=pytest.mark.full)],
+    ids=["quick", "defaults"],
+)
+def test_idle_connections_add_one_check_to_a_call(
+    own_server: RedisServer, monkeypatch: pytest.MonkeyPatch, settings: str, most: float
+):
+    """Each is checked before it is used, but if the first one is silent, so are the others."""
+    monkeypatch.setattr("delayq.transport.fast_socket._CHECK_AFTER_SECONDS", 0.0)
+    with (
+        Queue("jobs", url=f"{own_server.url}?{settings}") as repeated,
+        Queue("jobs", url=f"{own_server.url}?{settings}") as once,
+        ThreadPoolExecutor(2) as pool,
+    ):
+        leave_idle(repeated, 8)
+        leave_idle(once, 8)
+        with frozen(own_server):
+            calls = [
+                pool.submit(seconds, lambda: repeated.send("x")),
+                pool.submit(seconds, lambda: once.send("x", id="a", on_conflict="error")),
+            ]
+            took = [each.result() for each in calls]
+        assert max(took) < most
+
+
+def leave_idle(queue: Queue, count: int) -> None:
+    """Leave as many connections idle as threads that send at the same time."""
+    queue.stats()
+    sockets: Any = queue._executor._sockets
+    for each in [sockets.take(True, time.perf_counter()) for _ in range(count)]:
+        sockets.give_back(each)
+
+
+@pytest.mark.full
+def test_call_to_a_frozen_cluster_ends_in_time(start_server: StartServer):
+    """Its slots could be read from any other node, each of which may be silent, too."""
+    cluster = Cluster(start_server, masters=3)
+    freeze = threading.Event()
+    calls = failing_calls(f"{cluster.url}?{QUICK}", freeze)[:4]  # opening takes an attempt for each node
+    with ThreadPoolExecutor(len(calls)) as pool, ExitStack() as all_frozen:
+        running = [pool.submit(each) for each in calls]
+        time.sleep(1)  # they connect
+        for node in cluster.masters:
+            all_frozen.enter_context(frozen(node))
+        freeze.set()
+        took = [each.result() for each in running]
+    assert min(took) > 0.4
+    assert max(took) < 1.6
 
 
 def test_call_is_sent_again_after_one_silent_attempt(own_server: RedisServer):

@@ -340,21 +340,24 @@ def test_shared_client_polls_for_the_reply_after_a_quick_exchange(
     wires = FastSocketPool(pool, keep=False, lost=lambda: None)
     looks: list[None] = []
 
+    def take() -> FastSocket:
+        return wires.take(repeats=True, began=time.perf_counter())
+
     def look() -> None:
         looks.append(None)
         redis_client.rpush("something", "x")
 
     monkeypatch.setattr("delayq.transport.fast_socket._give_way", look)
     monkeypatch.setattr("delayq.transport.fast_socket._QUICK_SECONDS", 30.0)
-    assert wires.use(wires.take(repeats=True), [("PING",)], [identity]) == [b"PONG"]
+    assert wires.use(take(), [("PING",)], [identity]) == [b"PONG"]
     assert looks == []
-    wires.use(wires.take(repeats=True), [("BLPOP", "something", 20)], [identity])  # the exchange lasts until it polls
+    wires.use(take(), [("BLPOP", "something", 20)], [identity])  # the exchange lasts until it polls
     assert looks != []
     monkeypatch.setattr("delayq.transport.fast_socket._QUICK_SECONDS", 0.0)
-    wires.use(wires.take(repeats=True), [("PING",)], [identity])
+    wires.use(take(), [("PING",)], [identity])
     looks.clear()
     monkeypatch.setattr("delayq.transport.fast_socket._QUICK_SECONDS", 30.0)
-    wires.use(wires.take(repeats=True), [("BLPOP", "nothing", 0.01)], [identity])
+    wires.use(take(), [("BLPOP", "nothing", 0.01)], [identity])
     assert looks == []
     pool.disconnect()
 
