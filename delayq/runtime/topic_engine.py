@@ -131,7 +131,7 @@ class TopicEngine:
             self._on_recreated()
             start = {"records": each.records} if each.after == "0" else {"after": each.after}
             self._log.error("lost group created again", **start)
-        yield from self.renew()
+        yield from self._renew_available()
 
     def _take_turn(self) -> Effects[None]:
         self.collect_outcomes()
@@ -192,7 +192,7 @@ class TopicEngine:
             self._list_at = time.monotonic() + self._context.outages.pause()
         for record in self._leases.take(own, since):
             self._leases.wait(record, 0, begun=self._is_new)
-        yield from self.renew()
+        yield from self._renew_available()
         self._unlisted, self._is_new = unlisted, self._is_new and bool(unlisted)
 
     def _take_due(self, room: int) -> Effects[int]:
@@ -296,6 +296,14 @@ class TopicEngine:
                 self._lose(record)
         self._is_group_lost = isinstance(trouble, UnknownGroup)
         unwrap(trouble)
+
+    def _renew_available(self) -> Effects[None]:
+        """Renew the leases, except those of records on shards that are away: these do not stop the others."""
+        try:
+            yield from self.renew()
+        except DelayqError as error:
+            if not self._context.outlives(error):
+                raise
 
     def _lose(self, record: Record) -> None:
         if self._leases.has(record):
