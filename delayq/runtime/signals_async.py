@@ -32,6 +32,7 @@ class _Watch:
 
     def __init__(self, events: asyncio.AbstractEventLoop) -> None:
         self.consumers: list[_Consumer] = []
+        self._told: list[_Consumer] = []  # by an earlier signal, perhaps a moment ago
         self.error: BaseException | None = None
         self._events = events
         self.replaced = Replaced(self._tell)
@@ -46,9 +47,10 @@ class _Watch:
             self._events.call_soon_threadsafe(self._stop_all, running)
 
     def _stop_all(self, running: Collection[_Consumer]) -> None:
-        """Tell the consumers, except those that the program's own handler has told."""
+        """Tell the consumers, except those that ran when the signal came and were told by the program's own handler."""
         for each in list(self.consumers):
-            if each.is_running or each not in running:
+            if each.is_running or each not in running or each in self._told:
+                self._told.append(each)
                 each.take_signal()
 
 

@@ -160,3 +160,20 @@ def test_error_of_a_run_is_not_replaced_by_the_exit_of_a_handler(
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
     with pytest.raises(LookupError):
         run_blocking(redis_server.url, lambda: os.kill(os.getpid(), signal.SIGTERM))
+
+
+def test_two_signals_at_once_end_an_async_consumer_at_once(redis_server: RedisServer):
+    async def main() -> int:
+        async def handler(_: aio.Message) -> None:
+            for _each in range(2):
+                os.kill(os.getpid(), signal.SIGTERM)
+                signal.getsignal(signal.SIGTERM)  # the handler runs here, before the event loop goes on
+            await asyncio.sleep(60)
+
+        async with aio.Queue("jobs", url=redis_server.url) as queue:
+            await queue.send("x")
+            consumer = aio.Consumer(queue, handler)
+            await consumer.run()
+            return consumer.abandoned
+
+    assert asyncio.run(main()) == 1
