@@ -234,5 +234,5 @@ def test_job_whose_id_delayq_has_stays_in_arq_even_if_its_payload_is_the_same(ol
     old.new.send({"function": "send_mail", "args": ["ann"], "kwargs": {}}, id="same")
     old.new.send("of the new producers", id="used", unique_for=60)
     assert old.new.cancel("used") == "cancelled"
-    assert old.program.forward() == [f"taken {HAS}", f"same {HAS}", f"used {HAD}"]
+    assert sorted(old.program.forward()) == [f"same {HAS}", f"taken {HAS}", f"used {HAD}"]  # of the same millisecond
     assert old.stored() == before
