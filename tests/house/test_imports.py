@@ -8,7 +8,7 @@ from graphlib import CycleError, TopologicalSorter
 
 import pytest
 
-from tests.harness.tree import modules, syntax
+from tests.harness.tree import ROOT, modules, syntax
 
 # What a room may import, in addition to what the rooms it names may import.
 ROOMS = {
@@ -134,3 +134,15 @@ def test_rooms_above_the_face_use_one_door():
         "delayq.cli.bench.server_load",  # the code that it is compared with runs beside it
     }
     assert {module: names for module, names in reaching.items() if module not in allowed} == {}
+
+
+def test_tests_import_the_installed_names_of_packages():
+    """Outside the checkout, such as in the tests of the wheel, there are no `cli` and `lua`."""
+    offenders = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in (ROOT / "tests").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if (isinstance(node, ast.ImportFrom) and not node.level and (node.module or "").split(".")[0] in {"cli", "lua"})
+        or (isinstance(node, ast.Import) and {each.name.split(".")[0] for each in node.names} & {"cli", "lua"})
+    ]
+    assert offenders == []

@@ -17,9 +17,9 @@ import fakeredis
 import httpx
 import pytest
 from click.testing import CliRunner
+from delayq.cli.app import main
 
 import delayq
-from cli.app import main
 from delayq import Queue, Topic, aio
 from delayq.errors import InvalidInput, ServerUnreachable
 from delayq.metrics import Metrics
