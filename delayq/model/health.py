@@ -24,7 +24,7 @@ STALLED_SECONDS = 60.0  # a topic's consumer asks for records, or renews those i
 BEHIND_RECORDS = 1000  # a smaller lag may be a single burst
 NEARLY_USED_UP = 0.9  # a rate limit used to this share holds messages back at times, but also lets some go
 STUCK_SECONDS = 600.0  # a handler is stuck if its message has been held for longer than this, than …
-STUCK_TIMES = 10  # … so many times the 99th percentile of its queue, and than its time limit
+STUCK_TIMES = 10  # … this many times the 99th percentile of its queue, and than its time limit
 
 Code: TypeAlias = Literal[
     "no-consumer", "unaccounted", "stuck", "late", "behind", "schedule-late", "dead-growing", "dead-letters", "limited",
@@ -141,7 +141,7 @@ def stuck(stats: QueueStats, consumers: Iterable[ConsumerInfo]) -> Stuck:
 
 
 def overlong(seconds: float, stats: QueueStats, limit: float | None) -> str:
-    """Say why a delivery that has been held for so long may be stuck; "" if it need not be.
+    """Say why a delivery that has been held for this long may be stuck; "" if it need not be.
 
     Args:
         limit: the time limit of its handler in seconds; None if it has none, or if that is unknown.
@@ -182,7 +182,7 @@ def _troubles(
 
 
 def _lateness(due: float | None, rates: Rates | None, usage: Usage, is_held: bool) -> Iterator[Trouble]:
-    """Yield the trouble that a message has been due for so many seconds, or that messages were handed out late."""
+    """Yield the trouble that a message has been due for `due` seconds, or that messages were handed out late."""
     if due is not None and due > OVERDUE_SECONDS:
         waits = f"A message has been due for {show_duration(due)}"
         if not is_held:

@@ -32,7 +32,7 @@ class _Watch:
 
     def __init__(self, events: asyncio.AbstractEventLoop) -> None:
         self.consumers: list[_Consumer] = []
-        self._told: list[_Consumer] = []  # by an earlier signal, perhaps a moment ago
+        self.told: set[_Consumer] = set()  # by an earlier signal, perhaps a moment ago
         self.error: BaseException | None = None
         self._events = events
         self.replaced = Replaced(self._tell)
@@ -49,8 +49,8 @@ class _Watch:
     def _stop_all(self, running: Collection[_Consumer]) -> None:
         """Tell the consumers, except those that ran when the signal came and were told by the program's own handler."""
         for each in list(self.consumers):
-            if each.is_running or each not in running or each in self._told:
-                self._told.append(each)
+            if each.is_running or each not in running or each in self.told:
+                self.told.add(each)
                 each.take_signal()
 
 
@@ -69,6 +69,7 @@ def watched(consumer: _Consumer) -> Iterator[None]:
         yield
     finally:
         watch.consumers.remove(consumer)
+        watch.told.discard(consumer)
         if not watch.consumers:
             del _runs[events]
             watch.replaced.restore()

@@ -15,7 +15,7 @@ blocks: list[frozenset[str]] = []
 class RealServerUsed(AssertionError):
     """A test has queues in memory, and something would use a real server; nothing was sent.
 
-    It is no DelayqError, so that the code under test does not hide it.
+    Code under test often catches DelayqError, which would hide it.
     """
 
 

@@ -167,7 +167,7 @@ def test_two_signals_at_once_end_an_async_consumer_at_once(redis_server: RedisSe
         async def handler(_: aio.Message) -> None:
             for _each in range(2):
                 os.kill(os.getpid(), signal.SIGTERM)
-                signal.getsignal(signal.SIGTERM)  # the handler runs here, before the event loop goes on
+                signal.getsignal(signal.SIGTERM)  # the handler runs here, before the event loop continues
             await asyncio.sleep(60)
 
         async with aio.Queue("jobs", url=redis_server.url) as queue:

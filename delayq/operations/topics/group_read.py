@@ -53,7 +53,7 @@ def poll(
 
     Args:
         skipped: the numbers of shards to leave alone.
-        watch: of a consumer, which may be gone when a frozen server goes on; None for any other caller.
+        watch: of a consumer, which may have ended while the server was frozen; None for any other caller.
     """
     check_limit(count, "count", most=MAX_POLLED)
     return (yield from upkeep.beside(context, group, _poll(context, group, consumer, count, skipped, watch)))
