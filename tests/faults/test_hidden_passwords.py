@@ -121,7 +121,7 @@ def test_every_public_entry_hides_the_password_of_a_server_that_works_refuses_or
         "delayq.aio.queue.Queue": lambda url: used(aio, url),
         "delayq.aio.topic.Topic": lambda url: published(aio, url),
         "delayq.aio.queue_names.queues": lambda url: asyncio.run(aio.queues(url=url)),
-        "delayq.metrics.collector.Metrics": lambda url: metrics.Metrics([Queue("emails", url=url)]).exposition().body,
+        "delayq.metrics.collector.Metrics": exposed,
         "delayq.metrics.discovery.DiscoveredQueues": scraped,
         "delayq.web.app.app": pages,
     }
@@ -192,6 +192,11 @@ def published(api: Any, url: str) -> str:
 
 async def awaited(value: Any) -> Any:
     return await value if inspect.isawaitable(value) else value
+
+
+def exposed(url: str) -> bytes:
+    with Queue("emails", url=url) as queue:
+        return metrics.Metrics([queue]).exposition().body
 
 
 def scraped(url: str) -> str:
