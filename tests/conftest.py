@@ -19,6 +19,7 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -225,6 +226,15 @@ def no_socket_left() -> Iterator[None]:
     """Fail the test that leaves a socket open, not a later one in which the garbage collector finds it."""
     with all_closed():
         yield
+
+
+@pytest.fixture(autouse=True)
+def no_call_marked() -> Iterator[None]:
+    """Fail the test after which calls of this thread are still marked, for example as those of a stopping consumer."""
+    marks = [each for each in vars(clients).values() if isinstance(each, ContextVar)]
+    before = [each.get() for each in marks], clients.RETRIES
+    yield
+    assert ([each.get() for each in marks], clients.RETRIES) == before
 
 
 @pytest.fixture(scope="session")
