@@ -8,12 +8,12 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import click
-from delayq.cli.bench.samples import NOISY, PairedRates
 from delayq.cli.logging import configure
 from rich.console import Console
 
 from benchmarks import machine, short
 from benchmarks.full import SECTIONS, Full, RunScale
+from benchmarks.paired.samples import NOISY, PairedRates
 from benchmarks.programs import find_programs
 from benchmarks.rounds import SECONDS
 from benchmarks.server import BenchServer

@@ -7,10 +7,9 @@ from collections.abc import Callable, Coroutine
 from time import perf_counter
 from typing import Any
 
-from delayq.cli.bench.consumer import DrainTally
-from delayq.cli.bench.rates import HOUR, Bench
-from delayq.cli.bench.samples import PairedRates, alternate
-
+from benchmarks.paired.consumer import DrainTally
+from benchmarks.paired.rates import HOUR, Bench
+from benchmarks.paired.samples import PairedRates, alternate
 from delayq.aio import Consumer, Message, Queue
 
 IN_FLIGHT = 100
@@ -80,7 +79,7 @@ async def _send_tasks(queue: Queue, place: Bench, count: int) -> float:
 
 
 async def _drain(queue: Queue, _: Bench, count: int, wait: float = 0.0) -> float:
-    tally = DrainTally()
+    tally: Any = DrainTally()
 
     async def handle(message: Message) -> None:
         if wait:

@@ -8,10 +8,9 @@ from collections.abc import Callable, Sequence
 from importlib.resources import files
 from typing import Any
 
-from delayq.cli.bench.rates import Bench
-from delayq.cli.bench.samples import PairedRates, percentile
-
 from benchmarks.own import Say, opened
+from benchmarks.paired.rates import Bench
+from benchmarks.paired.samples import PairedRates, percentile
 from benchmarks.server import BenchServer
 from delayq.protocol.command import script
 
@@ -88,7 +87,8 @@ def _calls(place: Bench) -> dict[str, dict[str, float]]:
     """Return the duration of the maintenance calls in milliseconds: median, 99 %, and maximum."""
     queue = place.queue
     pending = queue._context.shards[0].keys.pending
-    ids = [each.decode() for each in place.client.zrandmember(pending, CALLS)]
+    sampled: Any = place.client.zrandmember(pending, CALLS)
+    ids = [each.decode() for each in sampled]
     kinds: dict[str, Callable[[str], object]] = {
         "stats": lambda _: queue.stats(),
         "peek": lambda _: queue.peek(limit=10),

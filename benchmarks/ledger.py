@@ -7,12 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from delayq.cli.bench import server_load
-from delayq.cli.bench.command import RATES, BenchPlan
-from delayq.cli.bench.rates import Bench
-from delayq.cli.bench.samples import PairedRates, alternate
-
 from benchmarks.own import opened
+from benchmarks.paired import server_load
+from benchmarks.paired.plan import RATES, BenchPlan
+from benchmarks.paired.rates import Bench
+from benchmarks.paired.samples import PairedRates, alternate
 from benchmarks.server import BenchServer
 
 NAMES = ("send_one", "send_bulk", "drain", "pull")
@@ -21,7 +20,7 @@ KEPT = 10_000  # entries: few enough to fill up early in each sample, which then
 
 
 @dataclass(frozen=True)
-class Beside(Bench):  # type: ignore[misc]  # mypy does not see delayq.cli from here
+class Beside(Bench):
     """A bench that compares delayq with a ledger to delayq without one, instead of to the bare scripts.
 
     Attributes:
@@ -61,7 +60,7 @@ def rates(server: BenchServer, size: int, runs: int, messages: int, say: Callabl
     with opened(server, size) as place:
         beside = Beside(**{each.name: getattr(place, each.name) for each in fields(place)})
         for name, title in TITLES.items():
-            paired = RATES[name][1](beside, BenchPlan(messages, runs, 0))
+            paired = RATES[name][1](beside, BenchPlan(messages, runs))
             cpu = {
                 told: statistics.median(beside.cpu_us[keeps]) for told, keeps in (("with", True), ("without", False))
             }

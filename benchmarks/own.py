@@ -8,20 +8,21 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict
 from typing import Any
 
-from delayq.cli.bench import costs
-from delayq.cli.bench.command import RATES, BenchPlan
-from delayq.cli.bench.consumer import DrainOrder
-from delayq.cli.bench.process import ConsumerProcess
-from delayq.cli.bench.rates import Bench, bench
-from delayq.cli.bench.samples import percentile
 from delayq.cli.connection import ServerOptions
 
 from benchmarks import awaited, processes
+from benchmarks.paired import costs
+from benchmarks.paired.consumer import DrainOrder
+from benchmarks.paired.plan import RATES, BenchPlan
+from benchmarks.paired.process import ConsumerProcess
+from benchmarks.paired.rates import CONSUMER_SECONDS, Bench, bench
+from benchmarks.paired.samples import percentile
 from benchmarks.server import BenchServer
 from benchmarks.tasks import SETTLE_SECONDS, watch_idle
 from delayq.model.delivery import Outgoing
 
 PREFIX = "delayq"
+LEAD_SECONDS = 1.0  # time to send them all
 LONE = 20
 FLEET_PROCESSES, FLEET_THREADS, FLEET_MESSAGES = 4, 25, 2_000
 TWO_MESSAGES = 600_000
@@ -37,7 +38,7 @@ def rates(server: BenchServer, size: int, runs: int, messages: int, say: Say) ->
     found = {}
     with opened(server, size) as place:
         for name, (title, measure) in RATES.items():
-            paired = measure(place, BenchPlan(messages, runs, 0))
+            paired = measure(place, BenchPlan(messages, runs))
             found[name] = paired.as_record()
             say(f"{title}: {found[name]['per_second']['median']:,.0f}/s, {paired.ratio:.2f} of the bare scripts")
     return found
@@ -94,13 +95,13 @@ def fleet(server: BenchServer, size: int) -> dict[str, float]:
         place = stack.enter_context(opened(server, size))
         link = stack.enter_context(_server(server))
         members = [place.apart, *(stack.enter_context(ConsumerProcess(link)) for _ in range(FLEET_PROCESSES - 1))]
-        seconds = costs.LEAD_SECONDS + FLEET_MESSAGES / 100
+        seconds = LEAD_SECONDS + FLEET_MESSAGES / 100
         for member in members:
             member.begin(DrainOrder(place.queue.name, None, FLEET_THREADS, seconds + 2 * SETTLE_SECONDS))
         time.sleep(SETTLE_SECONDS)
-        delays = [costs.LEAD_SECONDS + number / 100 for number in range(FLEET_MESSAGES)]
+        delays = [LEAD_SECONDS + number / 100 for number in range(FLEET_MESSAGES)]
         place.queue.send_many([Outgoing(place.payload, delay=delay) for delay in delays])
-        results = [member.end(seconds + 3 * SETTLE_SECONDS + costs.CONSUMER_SECONDS) for member in members]
+        results = [member.end(seconds + 3 * SETTLE_SECONDS + CONSUMER_SECONDS) for member in members]
     late = [each for result in results for each in result.late_ms]
     if len(late) != FLEET_MESSAGES:
         raise RuntimeError(f"{FLEET_MESSAGES} messages were sent to the fleet, {len(late)} came")
@@ -151,6 +152,6 @@ def _wait_acked(place: Bench, count: int) -> None:
     while (now := place.queue.stats().acked) < count:
         if now > acked:
             acked, since = now, time.monotonic()
-        elif time.monotonic() - since > costs.CONSUMER_SECONDS / 2:
+        elif time.monotonic() - since > CONSUMER_SECONDS / 2:
             raise TimeoutError(f"only {now:,} messages were acked; none for a minute")
         time.sleep(POLL_SECONDS)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from delayq.cli.bench.command import RATES
 from rich.console import Console
 from rich.table import Table as RichTable
 
 from benchmarks import awaited, ledger, topics
 from benchmarks import tables as spark_tables
+from benchmarks.paired.plan import RATES
 from benchmarks.targets import Results, verdicts
 from benchmarks.workloads import WORKLOADS, Workload
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from delayq.cli.bench.samples import summary
-
+from benchmarks.paired.samples import summary
 from benchmarks.programs import PeerFailed, PeerProgram, Unsupported
 from benchmarks.server import BenchServer
 from benchmarks.tasks import Figures, Task

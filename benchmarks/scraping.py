@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from delayq.cli.bench.samples import PairedRates, alternate
 from delayq.cli.consume.monitor import routes
 
 from benchmarks.own import opened
+from benchmarks.paired.samples import PairedRates, alternate
 from benchmarks.server import BenchServer
 from delayq import Consumer, Queue
 from delayq.metrics import Metrics, MetricsServer

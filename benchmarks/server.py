@@ -13,8 +13,8 @@ from types import TracebackType
 from typing import Any, Self
 
 import redis
-from delayq.cli.bench.server_load import ServerReading, freed, read
 
+from benchmarks.paired.server_load import ServerReading, freed, read
 from tests.harness.servers import RedisServer, server_binaries
 
 LOG_LENGTH = 100_000  # entries of the slow log: more than are needed

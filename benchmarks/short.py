@@ -10,10 +10,9 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from delayq.cli.bench.rates import Bench
-from delayq.cli.bench.samples import PairedRates
-
 from benchmarks.own import opened
+from benchmarks.paired.rates import Bench
+from benchmarks.paired.samples import PairedRates
 from benchmarks.server import BenchServer
 
 RECORDED = Path(__file__).with_name("recorded.json")

@@ -6,9 +6,8 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from delayq.cli.bench.samples import percentile
-
 from benchmarks import processes
+from benchmarks.paired.samples import percentile
 from benchmarks.programs import PeerProgram, Program, Unsupported
 from benchmarks.server import BenchServer
 

@@ -9,8 +9,8 @@ from time import perf_counter
 from typing import Any
 
 import redis
-from delayq.cli.bench.samples import PairedRates, alternate
 
+from benchmarks.paired.samples import PairedRates, alternate
 from benchmarks.server import BenchServer
 from delayq import NewRecord, Topic
 from delayq.topic_group import Group

@@ -76,7 +76,7 @@ SECTIONS = {
         "queue": "queue",
         "doctor": "doctor",
         "convert": "convert",
-        "bench": "bench.command",
+        "bench": "bench",
         "plan": "plan",
     },
     "Beyond Redis": {"lake": "lake.command", "pipeline": "pipeline"},

@@ -125,7 +125,7 @@ class Queue:
         clock: Callable[[], float | str] | None = None,
     ) -> None:
         check_client(url, redis)
-        limits = wishes(rate, concurrency, concurrency_per_key, events)
+        limits = wishes(rate=rate, concurrency=concurrency, concurrency_per_key=concurrency_per_key, events=events)
         settings = Settings(lease, max_retries, backoff, max_payload, dead_retention, limits, concurrency_key)
         self.name = name
         self._context = QueueContext(name, prefix, shards, settings, clock or str)
@@ -518,11 +518,16 @@ class Queue:
         Raises:
             InvalidInput: naming the argument, or limits on a queue with shards; nothing was changed.
         """
-        self._executor.execute(
-            configure.configure(
-                self._context, changes(rate, concurrency, concurrency_per_key, events, max_retries, backoff, max_dead)
-            )
+        given = changes(
+            rate=rate,
+            concurrency=concurrency,
+            concurrency_per_key=concurrency_per_key,
+            events=events,
+            max_retries=max_retries,
+            backoff=backoff,
+            max_dead=max_dead,
         )
+        self._executor.execute(configure.configure(self._context, given))
 
     def configuration(self) -> Configuration:
         """Return the settings of all programs that use the queue.

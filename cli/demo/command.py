@@ -18,7 +18,7 @@ from delayq.doctor import examine
 from delayq.model.queue_stats import QueueStats
 from delayq.queue import Queue
 
-from ..bench.server_load import clear
+from ..bench import clear
 from ..connection import ServerOptions
 from ..formats import show_duration
 from ..options import command, server_options

@@ -167,3 +167,10 @@ def _seconds(value: Seconds, what: str) -> float:
 DEFAULT_RETRIES = 5
 DEFAULT_BACKOFF = exponential(base=10, factor=3, maximum=3600, jitter=0.1)
 """The waits are 10 s, 30 s, 90 s, 4.5 min and 13.5 min, about 20 minutes in all."""
+
+
+def check_retries(max_retries: int) -> int:
+    """Return a number of retries, 0 to 1,000,000, or raise InvalidInput."""
+    if not isinstance(max_retries, int) or isinstance(max_retries, bool) or not 0 <= max_retries <= MAX_RETRIES:
+        raise InvalidInput(f"max_retries {max_retries!r} is not a whole number from 0 to {MAX_RETRIES}")
+    return max_retries

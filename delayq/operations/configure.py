@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from delayq.errors import DelayqError
-from delayq.model.configuration import Changes, Configuration, check_shards, differences
+from delayq.model.configuration import Configuration, check_shards, differences
+from delayq.model.settings import Changes
 from delayq.operations import key_slots
 from delayq.operations.queue_context import QueueContext
 from delayq.protocol.operation import Operation, execute, unwrap

@@ -10,7 +10,7 @@ from typing import get_args
 import msgspec
 
 from delayq.errors import InvalidInput, InvalidTime, OtherShard
-from delayq.model.configuration import check_retries
+from delayq.model.backoff import check_retries
 from delayq.model.delivery import OnConflict, Outgoing
 from delayq.model.envelope import encode_envelope
 from delayq.model.message_ids import new_id, new_ids

@@ -6,7 +6,8 @@ import datetime as dt
 from typing import Any, NamedTuple
 
 from delayq.errors import ServerError, ServerUnreachable
-from delayq.model.configuration import Configuration, parse_rate
+from delayq.model.configuration import Configuration
+from delayq.model.rate_text import parse_rate
 from delayq.model.schedule import LATE_MS
 from delayq.model.units import from_ms
 from delayq.operations.inspect import summed

@@ -11,12 +11,13 @@ from typing import Any, TypeVar
 from delayq.errors import DelayqError, InvalidInput, ServerNotReady, ServerUnreachable
 from delayq.log import log
 from delayq.model import backoff as backoffs
-from delayq.model.backoff import DEFAULT_BACKOFF, DEFAULT_RETRIES, Backoff, WrittenBackoff, seeing_errors
-from delayq.model.configuration import Changes, Configuration, changes, check_retries, check_shards
+from delayq.model.backoff import DEFAULT_BACKOFF, DEFAULT_RETRIES, Backoff, WrittenBackoff, check_retries, seeing_errors
+from delayq.model.configuration import Configuration, changes, check_shards
 from delayq.model.envelope import MAX_PAYLOAD_BYTES
 from delayq.model.middleware import Middleware
 from delayq.model.outcome import is_coroutine_function
 from delayq.model.placement import shard_of
+from delayq.model.settings import Changes
 from delayq.model.units import Seconds, lease_ms, milliseconds
 from delayq.operations import record_copies
 from delayq.operations.byte_budget import ByteBudget

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from delayq.errors import InvalidInput, ServerError, ServerOutOfMemory, UnreadableEnvelope
 from delayq.log import log
-from delayq.model.configuration import check_retries
+from delayq.model.backoff import check_retries
 from delayq.model.delivery import SentMessage
 from delayq.model.envelope import Headers, encode, open_body
 from delayq.model.message_ids import new_id

@@ -9,11 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, TypeVar
 
-from delayq.model.configuration import FIELDS, Changes, Configuration, Usage, configured
+from delayq.model.configuration import Configuration, Usage, configured
 from delayq.model.envelope import QUEUE_FORMAT
 from delayq.model.explanation import Standing
 from delayq.model.placement import STATES, State
 from delayq.model.queue_stats import Counts
+from delayq.model.settings import FIELDS, Changes
 from delayq.model.text import decode_id, encode_id
 from delayq.protocol.command import Command, Raw, identity, script, texts
 from delayq.protocol.queue_keys import QueueKeys

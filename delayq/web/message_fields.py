@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from delayq.model.configuration import check_retries
+from delayq.model.backoff import check_retries
 from delayq.model.envelope import check_header_names
 from delayq.model.units import delay_ms, lease_ms, parse_duration
 from delayq.web.forms import InvalidField, field

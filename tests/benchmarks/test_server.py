@@ -9,9 +9,9 @@ from functools import partial
 from typing import Any
 
 import pytest
-from delayq.cli.bench.server_load import ServerReading
 
 from benchmarks.backlog import longest_script
+from benchmarks.paired.server_load import ServerReading
 from benchmarks.server import BenchServer, parse_csv
 from delayq.protocol.command import script
 from tests.harness.proc import needs_proc

@@ -9,16 +9,8 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 
 from delayq.errors import InvalidInput
-from delayq.model.configuration import (
-    DAY_MS,
-    Configuration,
-    changes,
-    configured,
-    parse_rate,
-    per_second,
-    show_rate,
-    wishes,
-)
+from delayq.model.configuration import Configuration, changes, configured, wishes
+from delayq.model.rate_text import DAY_MS, parse_rate, per_second, show_rate
 
 
 @pytest.mark.parametrize(
@@ -80,14 +72,14 @@ def test_invalid_number_of_messages_is_refused(what: str, count: Any):
 
 def test_omitted_setting_is_unchanged_and_none_removes_it():
     assert changes() == {}
-    assert changes(UNSET, 5, None) == {"concurrency": 5, "per_key": None}
+    assert changes(rate=UNSET, concurrency=5, concurrency_per_key=None) == {"concurrency": 5, "per_key": None}
     assert changes(rate=None) == {"rate": None, "period_ms": None}
-    assert changes("5/10s") == {"rate": 5, "period_ms": 10_000}
+    assert changes(rate="5/10s") == {"rate": 5, "period_ms": 10_000}
 
 
 def test_client_does_not_store_settings_that_are_none():
-    assert wishes(None, None, None) == {}
-    assert wishes("5/s", None, 2) == {"rate": 5, "period_ms": 1000, "per_key": 2}
+    assert wishes(rate=None, concurrency=None) == {}
+    assert wishes(rate="5/s", concurrency=None, concurrency_per_key=2) == {"rate": 5, "period_ms": 1000, "per_key": 2}
 
 
 @pytest.mark.parametrize("values", [[None] * 5, [b"5", None, b"", b"x", b"-"], [None, b"1000", b"-1", b"1.5", b""]])

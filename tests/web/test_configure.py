@@ -67,9 +67,9 @@ def test_preview_shows_old_and_new_values(client: Client, queue: Queue, lines: l
     assert (line["action"], line["queue"], line["outcome"]) == ("configure", "emails", "done")
     assert line["changes"] == [
         "rate: 100/s → 50/s",
+        "events: none → 1000",
         "max_retries: 3 → none",
         "backoff: none → fixed:10s",
-        "events: none → 1000",
     ]
     assert "emails is configured: rate: 100/s → 50/s;" in words(client.get(QUEUE).text)
 
@@ -112,7 +112,7 @@ def test_preview_says_how_many_dead_letters_are_purged(client: Client, queue: Qu
     ("name", "value", "told"),
     [
         ("rate", "100", "has no unit of time"),
-        ("concurrency", "many", "'many' is not a whole number: write 1 to 1,000,000"),
+        ("concurrency", "many", "'many' is not a whole number from 1 to 1000000"),
         ("concurrency_per_key", "0", "is not a whole number from 1 to 1000000"),
         ("max_retries", "2000000", "is not a whole number from 0 to 1000000"),
         ("backoff", "often", "'often'"),

@@ -8,7 +8,7 @@ import time
 
 import msgspec
 
-from delayq.model.configuration import per_second
+from delayq.model.rate_text import per_second
 from delayq.model.units import Seconds, from_ms
 from delayq.operations.bulk import selection
 from delayq.operations.bulk.selection import Choice

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # Spark's usual name
 
 from delayq.errors import InvalidInput
-from delayq.model.configuration import per_second
+from delayq.model.rate_text import per_second
 from delayq.model.validation import check_queue_name
 from delayq.operations.encode import due_word
 from delayq.spark.errors import checked, translated

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import secrets
-from typing import Annotated, TypeAlias
+from typing import Annotated
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -14,11 +14,12 @@ from starlette.requests import Request
 from delayq.model.configuration import Configuration, changes
 from delayq.model.health import Trouble
 from delayq.model.rates import Rates
+from delayq.model.settings import SETTINGS
 from delayq.operations.manage import MAX_PAUSE_MS
 from delayq.web import audit, path_params
 from delayq.web.api.operation import Operation
 from delayq.web.api.tasks import Task, begun
-from delayq.web.api.values import Answer, Given, Retries, of
+from delayq.web.api.values import Answer, Given, of
 from delayq.web.forms import field
 from delayq.web.pages.server import start_examination
 from delayq.web.poller import ServerPoller
@@ -27,8 +28,6 @@ from delayq.web.routes import ACT, VIEW
 from delayq.web.snapshot import QueueSnapshot
 
 MOST_CONSUMERS = 1000
-
-Count: TypeAlias = Annotated[int, Meta(ge=1, le=1_000_000)]
 
 
 class QueueRates(Answer):
@@ -236,26 +235,15 @@ class Paused(Answer):
     paused_until: dt.datetime | None
 
 
-class Configure(Given):
-    """Settings that apply to all programs. Settings that you leave out stay; null removes a setting.
-
-    Attributes:
-        rate: the maximum rate of deliveries, such as 100/s, 5/10s or 9/min.
-        concurrency: the maximum number of messages running at once.
-        concurrency_per_key: the same, for messages that share a key.
-        events: the number of entries that the ledger keeps; null turns it off.
-        max_retries: retries of messages that are sent without their own number.
-        backoff: the waits before retries, such as fixed:10s or exponential:base=10s,factor=3.
-        max_dead: the maximum number of dead letters; the oldest are purged.
-    """
-
-    rate: str | UnsetType | None = UNSET
-    concurrency: Count | UnsetType | None = UNSET
-    concurrency_per_key: Count | UnsetType | None = UNSET
-    events: Annotated[int, Meta(ge=1, le=10000000)] | UnsetType | None = UNSET
-    max_retries: Retries | UnsetType | None = UNSET
-    backoff: str | UnsetType | None = UNSET
-    max_dead: Count | UnsetType | None = UNSET
+Configure = msgspec.defstruct(
+    "Configure",
+    [(each.name, each.kind | UnsetType | None, UNSET) for each in SETTINGS.values()],
+    bases=(Given,),
+    namespace={
+        "__doc__": "Settings that apply to all programs. Settings that you leave out stay; null removes a setting.\n\n"
+        "Attributes:\n" + "".join(f"    {each.name}: {each.about}\n" for each in SETTINGS.values())
+    },
+)
 
 
 class QueuesQuery(Given):
@@ -337,7 +325,7 @@ async def resume_queue(request: Request) -> Paused:
     return of(Paused, await queue.stats())
 
 
-async def configure_queue(request: Request, body: Configure) -> Configuration:
+async def configure_queue(request: Request, body: Configure) -> Configuration:  # type: ignore[valid-type]
     """Change the limits, retries and ledger of a queue. Running programs notice it within a minute."""
     queue, given = await path_params.queue_of(request), msgspec.structs.asdict(body)
     wanted = {name: value for name, value in given.items() if value is not UNSET}

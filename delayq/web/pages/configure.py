@@ -11,45 +11,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from delayq.aio import Queue
-from delayq.errors import InvalidInput
-from delayq.model.configuration import FIELDS, Configuration, check_shards, configured
-from delayq.model.configuration import changes as checked
+from delayq.model.configuration import Configuration, changes, check_shards, configured
 from delayq.model.queue_stats import QueueStats
+from delayq.model.settings import FIELDS, SETTINGS, Changes
 from delayq.operations.queue_context import QueueContext
 from delayq.web import audit, path_params, render, tab_counts
 from delayq.web.error_pages import back_on
 from delayq.web.forms import field
 from delayq.web.request_context import visit
 from delayq.web.routes import ACT, VIEW, Page
-
-
-class Setting(NamedTuple):
-    """How pages show a field of a `Configuration`.
-
-    Attributes:
-        hint: its format.
-        none: what applies if it is empty.
-    """
-
-    title: str
-    hint: str
-    none: str
-
-
-SETTINGS = {
-    "rate": Setting("Maximum rate", "100/s, 5/10s, 9/min", "no limit"),
-    "concurrency": Setting("Maximum messages running at once", "1 to 1,000,000", "no limit"),
-    "concurrency_per_key": Setting("Maximum running at once per key", "1 to 1,000,000", "no limit"),
-    "max_retries": Setting(
-        "Retries of messages sent without their own number", "0 to 1,000,000", "set by each program"
-    ),
-    "backoff": Setting(
-        "Backoff before retries", "fixed:10s, exponential:base=10s,factor=3,maximum=1h", "set by each program"
-    ),
-    "max_dead": Setting("Maximum dead letters to keep", "1 to 1,000,000", "no limit"),
-    "events": Setting("Ledger entries to keep", "1 to 10,000,000", "no ledger"),
-}
-"""By field name, in the order of the form."""
 
 
 class Change(NamedTuple):
@@ -114,20 +84,12 @@ async def _apply(request: Request, queue: Queue, wanted: Configuration, changes:
 
 def _wanted(form: Mapping[str, str]) -> Configuration:
     """Read the form; raises InvalidField."""
-    stored: dict[str, Any] = {}
-    for name in SETTINGS:
+    stored: Changes = {}
+    for name, setting in SETTINGS.items():
+        text = form.get(name, "").strip()
         with field(name):
-            stored |= checked(**{name: _value(name, form.get(name, "").strip())})
-    values = map(stored.get, FIELDS)
-    return configured([None if value is None else str(value).encode() for value in values])
-
-
-def _value(name: str, text: str) -> Any:
-    if not text or name in ("rate", "backoff"):
-        return text or None
-    if not (text.isdecimal() and len(text) < 12):
-        raise InvalidInput(f"{text!r} is not a whole number: write {SETTINGS[name].hint}, or leave it empty")
-    return int(text)
+            stored |= setting.stored(setting.parse(text) if text else None)
+    return configured([None if value is None else str(value).encode() for value in map(stored.get, FIELDS)])
 
 
 def _changes(old: Configuration, new: Configuration) -> list[Change]:
@@ -146,7 +108,7 @@ def _fingerprint(configuration: Configuration) -> str:
 
 async def _check_shards(queue: Queue, limits: dict[str, Any]) -> None:
     shards = await queue.execute(QueueContext.opened)
-    check_shards(len(shards), checked(**limits), f"queue {queue.name}")
+    check_shards(len(shards), changes(**limits), f"queue {queue.name}")
 
 
 def _warnings(changes: list[Change], wanted: Configuration, stats: QueueStats) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from itertools import pairwise
 
-from delayq.model.configuration import parse_rate
+from delayq.model.rate_text import parse_rate
 from tests.harness.chaos import history
 from tests.harness.chaos.checker import Verdict
 from tests.harness.chaos.world import Broken, World

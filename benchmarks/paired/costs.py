@@ -1,18 +1,15 @@
-"""What messages cost, and how late they are: what ``delayq bench`` prints besides the rates."""
+"""What messages cost: CPU time, commands and round trips."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
 
-from delayq.model.delivery import Outgoing
+from benchmarks.paired import server_load
+from benchmarks.paired.consumer import DrainOrder
+from benchmarks.paired.rates import CONSUMER_SECONDS, Bench
+from benchmarks.paired.samples import percentile
 
-from . import server_load
-from .consumer import DrainOrder, DrainResult
-from .rates import CONSUMER_SECONDS, Bench
-from .samples import percentile
-
-LEAD_SECONDS = 1.0  # time to send them all
 LONE_SECONDS = 0.2  # a window for one message: an idle consumer polls once a second, outside most windows
 
 
@@ -29,26 +26,6 @@ class Cost:
     redis_cpu_us: float
     commands: float
     trips: float
-
-
-def lateness(bench: Bench, count: int, seconds: float) -> DrainResult:
-    """Let `count` messages fall due one after another over some seconds, with an idle consumer waiting."""
-    bench.apart.begin(DrainOrder(bench.queue.name, count))
-    step = seconds / count
-    bench.queue.send_many([Outgoing(bench.payload, delay=LEAD_SECONDS + number * step) for number in range(count)])
-    result = bench.apart.end(LEAD_SECONDS + seconds + CONSUMER_SECONDS)
-    bench.clear()
-    return result
-
-
-def memory(bench: Bench, count: int) -> float:
-    """Return the bytes that the server needs for a waiting message."""
-    server_load.freed(bench.client)
-    before = server_load.read(bench.client)
-    bench.bare.send_bulk(count)
-    grown = server_load.read(bench.client).since(before).memory_bytes
-    bench.clear()
-    return grown / count
 
 
 def cost(bench: Bench, count: int) -> Cost:

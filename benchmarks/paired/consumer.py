@@ -1,4 +1,4 @@
-"""The consumer of ``delayq bench``, in its own process: ``python -m delayq.cli.bench.consumer PREFIX``.
+"""The consumer that is measured, in its own process: ``python -m benchmarks.paired.consumer PREFIX``.
 
 Reads orders from stdin, one JSON object per line, runs one after another, and ends with stdin. For each it prints the
 line ``ready`` once it consumes, then a line with a `DrainResult`.
@@ -15,14 +15,13 @@ import time
 from array import array
 
 import msgspec
+from delayq.cli.bench import clock_offset, home
+from delayq.cli.logging import configure
 
+from benchmarks.paired.samples import percentile
 from delayq.consumer import Consumer
 from delayq.model.message import Message
 from delayq.queue import Queue
-
-from ..logging import configure
-from .samples import percentile
-from .server_load import clock_offset, home
 
 READY = b"ready\n"
 

@@ -11,17 +11,16 @@ from dataclasses import dataclass
 
 import click
 import redis
+from delayq.cli.bench import clear, home
+from delayq.cli.connection import ServerOptions
 
+from benchmarks.paired.bare_scripts import BareScripts
+from benchmarks.paired.consumer import DrainOrder
+from benchmarks.paired.process import ConsumerProcess
+from benchmarks.paired.samples import PairedRates, alternate
 from delayq.model.delivery import Outgoing
 from delayq.protocol.queue_commands import MAX_IDS
 from delayq.queue import Queue
-
-from ..connection import ServerOptions
-from .bare_scripts import BareScripts
-from .consumer import DrainOrder
-from .process import ConsumerProcess
-from .samples import PairedRates, alternate
-from .server_load import clear, home
 
 HOUR = 3600.0  # seconds: not due during the measurement
 CONSUMER_SECONDS = 120.0  # for work that takes a few

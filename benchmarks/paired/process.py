@@ -1,4 +1,4 @@
-"""Controls the consumer process of ``delayq bench``; in its own process, the sender's threads do not slow it down."""
+"""Controls the consumer that is measured; in its own process, the sender's threads do not slow it down."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ import os
 import select
 import subprocess
 import sys
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import click
 import msgspec
+from delayq.cli.connection import ServerOptions
 
-from ..connection import ServerOptions
-from .consumer import READY, DrainOrder, DrainResult
+from benchmarks.paired.consumer import READY, DrainOrder, DrainResult
 
+ROOT = Path(__file__).parents[2]
 START_SECONDS = 30.0  # for a busy machine; an idle one needs half a second
 
 
@@ -30,11 +32,12 @@ class ConsumerProcess:
             {"DELAYQ_URL": server.url} if server.url else {}
         )  # not visible in the list of processes
         self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", f"{__package__}.consumer", server.prefix],
+            [sys.executable, "-m", f"{__package__}.consumer", server.prefix],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,  # select does not see what a buffer has already read
             env=environment,
+            cwd=ROOT,
             start_new_session=True,  # Ctrl-C reaches only the command, which then ends this process
         )
         assert self.process.stdin is not None

@@ -11,6 +11,9 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
+from delayq.cli.bench import home
+
+from benchmarks.paired.plain_socket import PlainSocket
 from delayq.model.envelope import encode_envelope
 from delayq.model.message_ids import new_ids
 from delayq.operations.queue_context import QueueContext
@@ -18,9 +21,6 @@ from delayq.operations.send import MAX_SENT
 from delayq.protocol.command import script
 from delayq.protocol.queue_commands import MAX_IDS
 from delayq.queue import Queue
-
-from .plain_socket import PlainSocket
-from .server_load import home
 
 HOUR = "+3600000"  # ms: not due during the measurement
 LEASE_MS = 60_000

@@ -1,1 +1,0 @@
-"""``delayq bench``: how fast delayq is, compared with its bare scripts."""
