@@ -34,6 +34,7 @@ DEPTHS = ("*.py", "*/*.py", "*/*/*.py")
 ALL: tuple[State, ...] = ("pending", "ready", "unack", "retry", "dead")
 STATES_FOR: dict[str, tuple[State, ...]] = {
     "reschedule": ("pending", "ready", "retry"),
+    "now": ("pending", "ready", "retry"),
     "dead bury": ("pending", "ready", "retry"),
     "dead edit": ("dead",),
     "dead show": ("dead",),

@@ -26,6 +26,7 @@ from .options import (
     dry_run_option,
     example,
     id_argument,
+    ids_argument,
     json_option,
     long_option,
     queue_argument,
@@ -121,7 +122,7 @@ NOT_BURIED = {
     short_help="Move waiting messages to the dead letters.",
 )
 @queue_argument
-@click.argument("ids", metavar="ID...", nargs=-1, required=True, shell_complete=candidates.ids)
+@ids_argument
 @click.option("--reason", metavar="TEXT", default=manage.BURIED, show_default=True, help="Why they are dead.")
 @json_option
 def bury(queue: Queue, ids: Sequence[str], reason: str, as_json: bool) -> int:

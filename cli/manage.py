@@ -1,4 +1,4 @@
-"""cancel, reschedule, pause, resume and purge: change waiting messages."""
+"""cancel, reschedule, now, pause, resume and purge: change waiting messages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 
 from delayq.errors import InvalidInput
 from delayq.model.placement import State
-from delayq.model.text import plural
+from delayq.model.text import plural, printable_id
 from delayq.model.units import milliseconds, parse_duration
 from delayq.operations import manage
 from delayq.queue import Queue
@@ -22,6 +22,7 @@ from .options import (
     dry_run_option,
     due_options,
     id_argument,
+    ids_argument,
     json_option,
     new_queue_argument,
     one_of,
@@ -29,7 +30,7 @@ from .options import (
     states_option,
     yes_option,
 )
-from .output import print_json, say
+from .output import note, print_json, say
 from .progress import progress, watched
 
 NOT_RESCHEDULED = {
@@ -97,6 +98,32 @@ def reschedule(queue: Queue, message_id: str, delay: float | None, at: dt.dateti
     else:
         raise click.ClickException(f"message {message_id!r} {NOT_RESCHEDULED[outcome]}")
     return int(outcome != "rescheduled")
+
+
+@command(
+    """
+    delayq send emails '{"to": "a@example.org"}' --id order-42 --delay 1h
+    delayq now emails order-42
+    """,
+    "Make waiting messages due now.",
+)
+@lakes.queue_argument
+@ids_argument
+@json_option
+def now(queue: Queue, ids: Sequence[str], as_json: bool) -> int:
+    """Make waiting messages of QUEUE by ID due now; their attempts still count. With --lake, also look in the lake.
+
+    Exit code 1 if one of the messages is not waiting.
+    """
+    outcomes = queue.now(ids)
+    for message_id, outcome in outcomes.items():
+        if as_json:
+            print_json({"id": message_id, "outcome": outcome})
+        elif outcome == "rescheduled":
+            say(f"{printable_id(message_id)} is due now")
+        else:
+            note(f"message {printable_id(message_id)!r} {NOT_RESCHEDULED[outcome]}")
+    return int(set(outcomes.values()) != {"rescheduled"})
 
 
 def _pause(text: str) -> float:

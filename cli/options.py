@@ -308,6 +308,8 @@ timeout_option = click.option(
 
 id_argument = click.argument("message_id", metavar="ID", shell_complete=candidates.ids)
 
+ids_argument = click.argument("ids", metavar="ID...", nargs=-1, required=True, shell_complete=candidates.ids)
+
 limit_option = click.option(
     "--limit", default=10, show_default=True, type=click.IntRange(1, 1_000_000), help="List at most this many."
 )

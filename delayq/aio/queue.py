@@ -419,6 +419,17 @@ class Queue:
         """Give a waiting message another due time; "in_flight", "dead" and "unknown" ones are left as they are."""
         return await self._executor.execute(self._store.reschedule(id, delay, at))
 
+    async def now(self, ids: str | Iterable[str]) -> dict[str, manage.Rescheduled]:
+        """Make waiting messages due now; their attempts still count.
+
+        Args:
+            ids: one id, or several. All are checked before the first message is changed.
+
+        Returns:
+            For each id: "rescheduled"; or "in_flight", "dead" or "unknown" if its message was left as it is.
+        """
+        return await self._executor.execute(self._store.now(ids))
+
     async def get(self, id: str) -> MessageInfo | None:
         """Return what is known about a message; None if it does not exist (any more)."""
         return await self._executor.execute(self._store.get(id))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 from delayq.model.text import encode_id
 from delayq.model.units import MAX_TIME_MS
+from delayq.model.validation import checked_ids
 from delayq.operations import schedule_chain
+from delayq.operations.encode import due_word
 from delayq.operations.inspect import WAITING
 from delayq.operations.manage import BURIED
 from delayq.operations.queue_context import QueueContext
@@ -93,11 +95,16 @@ def requeueing(due: Raw) -> Act:
     return act
 
 
+def now(context: QueueContext, ids: str | Iterable[str]) -> Operation[dict[str, str]]:
+    """Make waiting messages due now; the words are those of `rescheduling`."""
+    return (yield from each(context, rescheduling(due_word(None, None)), checked_ids(ids)))
+
+
 def each(context: QueueContext, act: Act, ids: Sequence[str]) -> Operation[dict[str, str]]:
     """Apply `act` to these messages; return the word for each."""
     yield from context.opened()
-    told: dict[str, str] = {}
     unique = list(dict.fromkeys(ids))
+    told = dict.fromkeys(unique, "")
     for scripts, positions in context.by_shard(range(len(unique)), unique.__getitem__):
         for start in range(0, len(positions), MAX_MOVED):
             some = [unique[position] for position in positions[start : start + MAX_MOVED]]

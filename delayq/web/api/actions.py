@@ -136,6 +136,11 @@ async def reschedule_messages(request: Request, body: IdsAt) -> Outcomes:
     return await _named(request, "reschedule", body.ids, when=_when(body.delay_seconds, body.at))
 
 
+async def now_messages(request: Request, body: Ids) -> Outcomes:
+    """Make waiting messages due now. Their attempts still count."""
+    return await _named(request, "now", body.ids)
+
+
 async def cancel_matching(request: Request, body: Matching) -> Task:
     """Cancel all messages in a state that match, as a task."""
     return await _matching(request, "cancel", body)
@@ -155,6 +160,11 @@ async def requeue_matching(request: Request, body: MatchingLater) -> Task:
 async def reschedule_matching(request: Request, body: MatchingAt) -> Task:
     """Give all messages in a state that match another due time, as a task."""
     return await _matching(request, "reschedule", body, when=_when(body.delay_seconds, body.at))
+
+
+async def now_matching(request: Request, body: Matching) -> Task:
+    """Make all messages in a state that match due now, as a task."""
+    return await _matching(request, "now", body)
 
 
 async def purge_queue(request: Request, body: Purge) -> Task:
@@ -220,9 +230,11 @@ OPERATIONS = [
     Operation(ACT, f"{MESSAGES}/bury", bury_messages, action="bury"),
     Operation(ACT, f"{MESSAGES}/requeue", requeue_messages, action="requeue"),
     Operation(ACT, f"{MESSAGES}/reschedule", reschedule_messages, action="reschedule"),
+    Operation(ACT, f"{MESSAGES}/now", now_messages, action="now"),
     Operation(ACT, f"{MESSAGES}/cancel-matching", cancel_matching, action="cancel", status=202),
     Operation(ACT, f"{MESSAGES}/bury-matching", bury_matching, action="bury", status=202),
     Operation(ACT, f"{MESSAGES}/requeue-matching", requeue_matching, action="requeue", status=202),
     Operation(ACT, f"{MESSAGES}/reschedule-matching", reschedule_matching, action="reschedule", status=202),
+    Operation(ACT, f"{MESSAGES}/now-matching", now_matching, action="now", status=202),
     Operation(ACT, f"{QUEUE}/purge", purge_queue, action="purge", status=202),
 ]
