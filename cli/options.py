@@ -19,9 +19,9 @@ from delayq.model.credentials import is_unfit_name
 from delayq.model.cron_expression import MAX_INTERVAL_S
 from delayq.model.delivery import OPTIONS_ELSEWHERE
 from delayq.model.envelope import check_header_names
+from delayq.model.placement import PURGEABLE
 from delayq.model.rate_text import per_second
 from delayq.model.units import MAX_LEASE_MS, parse_age, parse_duration, parse_moment, timestamp_ms
-from delayq.operations.manage import PURGEABLE
 from delayq.transport.open_client import chosen_url
 
 from . import candidates

@@ -16,6 +16,8 @@ State = Literal["pending", "ready", "unack", "retry", "dead", "garbage"]
 MESSAGE, UNIQUE = "msg:", "unique:"  # in the keys of envelopes, and of reserved ids
 
 STATES: Final[tuple[State, ...]] = get_args(State)
+WAITING: Final[tuple[State, ...]] = ("pending", "ready", "retry")
+PURGEABLE: Final[tuple[State, ...]] = (*WAITING, "dead")
 
 
 def shard_of(message_id: str, shards: int) -> int:

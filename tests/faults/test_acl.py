@@ -176,10 +176,10 @@ def test_role_is_refused_everything_else_and_changes_nothing(role: str, any_serv
     prepare(any_server)
     grant(any_server, role)
     before = contents(any_server)
-    for deed, call in REFUSED[role].items():
+    for name, call in REFUSED[role].items():
         with as_user(any_server, role) as mine:
-            assert REFUSAL.search(refusal(partial(call, mine), LoginRefused)), deed
-        assert contents(any_server) == before, deed
+            assert REFUSAL.search(refusal(partial(call, mine), LoginRefused)), name
+        assert contents(any_server) == before, name
 
 
 def prepare(server: RedisServer) -> None:
@@ -206,8 +206,8 @@ def test_queue_of_another_name_is_out_of_reach(role: str, any_server: RedisServe
     before = contents(any_server)
     for name in NEIGHBOURS:
         with as_user(any_server, role, name) as mine:
-            for deed in (mine.send, mine.get, mine.cancel):
-                assert "grant this user the keys of the queue" in refusal(partial(deed, "waiting"), LoginRefused), name
+            for call in (mine.send, mine.get, mine.cancel):
+                assert "grant this user the keys of the queue" in refusal(partial(call, "waiting"), LoginRefused), name
         assert contents(any_server) == before, name
 
 
