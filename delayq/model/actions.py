@@ -1,7 +1,7 @@
 """The actions on messages. A row says what one is called, where it applies, and what becomes of the messages.
 
 The HTTP API's operations, the dashboard's buttons and confirmations, and the ids that a shell completes are made from
-these rows; commands take their words from them. `delayq.operations.bulk.actions.PREPARED` says how each does its work.
+these rows; commands take their words from them. `delayq.operations.bulk.actions.PREPARE` says how each does its work.
 """
 
 from __future__ import annotations
@@ -175,9 +175,6 @@ ACTIONS: Final[dict[str, Action]] = {
     )
 }
 """By name, in the order of their buttons."""
-
-DONE: Final = frozenset(each.done for each in ACTIONS.values())
-"""The outcomes of messages that an action has changed."""
 
 
 class How(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ from delayq.model.actions import ACTIONS, Action, How, Words
 from delayq.model.placement import State
 from delayq.model.text import printable_id
 from delayq.model.units import delay_ms, milliseconds, parse_age, parse_duration, timestamp_ms
-from delayq.operations.bulk.actions import PREPARED
+from delayq.operations.bulk.actions import PREPARE
 from delayq.operations.bulk.redrive import Redrive
 from delayq.operations.bulk.sweep import Sweep
 from delayq.web import audit, jobs
@@ -130,7 +130,7 @@ class ActionRequest(msgspec.Struct, frozen=True, kw_only=True):
             return jobs.redriven(queue, redrive, self.dry)
         if self.is_sweep and self.dry:
             return jobs.swept(queue, Sweep(state, choice, None), None, state)
-        act, due, backwards = PREPARED[self.action.name](self.how, now)
+        act, due, backwards = PREPARE[self.action.name](self.how, now)
         if self.ids:
             return jobs.selected(queue, act, self.ids, self.action, state)
         return jobs.swept(queue, Sweep(state, choice, act, due, backwards), self.action, state)

@@ -14,7 +14,7 @@ from delayq.dead_letters import DeadLetters
 from delayq.model.actions import ACTIONS, UNCHANGED, Action, How, Outcome
 from delayq.model.placement import STATES
 from delayq.operations.bulk import actions
-from delayq.operations.bulk.actions import PREPARED
+from delayq.operations.bulk.actions import PREPARE
 from delayq.web.api.table import OPERATIONS
 from tests.cli.test_help import commands
 from tests.harness.servers import RedisServer
@@ -30,7 +30,7 @@ OF_IDS = [each for each in ACTIONS.values() if each.takes_ids]
 
 
 def test_each_action_on_named_messages_has_an_operation():
-    assert set(PREPARED) == {each.name for each in OF_IDS}
+    assert set(PREPARE) == {each.name for each in OF_IDS}
 
 
 def test_outcomes_are_those_of_the_table():
@@ -61,7 +61,7 @@ def test_each_action_describes_each_outcome_that_it_reports(queue: Queue, action
     queue.send("x", id="pending", delay=60)
     now = queue.stats().at
     ids = [state for state in STATES if state != "garbage"]
-    outcomes = queue.execute(actions.each, PREPARED[action.name](How(due=now), now).act, [*ids, "none"])
+    outcomes = queue.execute(actions.each, PREPARE[action.name](How(due=now), now).act, [*ids, "none"])
     for state in ids:
         done = outcomes[state] == action.done
         assert done == (state in action.states and not (action.name == "cancel" and state == "unack")), state
@@ -73,10 +73,10 @@ def test_settings_of_a_reschedule_shift_and_spread_due_times(queue: Queue):
     queue.send_many([Outgoing(n, id=f"m{n}", delay=100 + n) for n in range(20)])
     now, before = queue.stats().at, {each.id: each.due_at for each in queue.peek(limit=20)}
     ids = [*before]
-    queue.execute(actions.each, PREPARED["reschedule"](How(shift=-50), now).act, ids)
+    queue.execute(actions.each, PREPARE["reschedule"](How(shift=-50), now).act, ids)
     shifts = {(before[each.id] - each.due_at).total_seconds() for each in queue.peek(limit=20) if each.due_at}  # type: ignore[operator]  # both wait
     assert shifts == {50.0}
-    queue.execute(actions.each, PREPARED["reschedule"](How(due=10, spread=60), now).act, ids)
+    queue.execute(actions.each, PREPARE["reschedule"](How(due=10, spread=60), now).act, ids)
     after = [(each.due_at - now).total_seconds() for each in queue.peek(limit=20) if each.due_at]
     assert min(after) >= 10
     assert max(after) <= 71

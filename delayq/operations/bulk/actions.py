@@ -127,7 +127,7 @@ def _reschedule(how: How, now: dt.datetime) -> Prepared:
     return Prepared(retiming(due), due, True)  # else it meets what it moved to later
 
 
-PREPARED: dict[str, Callable[[How, dt.datetime], Prepared]] = {
+PREPARE: dict[str, Callable[[How, dt.datetime], Prepared]] = {
     "now": _now,
     "reschedule": _reschedule,
     "requeue": lambda how, _: Prepared(requeueing(due_word(how.delay, None))),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import secrets
 from collections.abc import Callable, Coroutine
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
@@ -14,9 +14,10 @@ from starlette.requests import Request
 from delayq.aio import Queue
 from delayq.errors import InvalidInput
 from delayq.model.actions import ACTIONS, UNCHANGED, Action, How, Outcome
+from delayq.model.placement import Purgeable
 from delayq.model.text import printable_id
 from delayq.operations.bulk import actions
-from delayq.operations.bulk.actions import PREPARED
+from delayq.operations.bulk.actions import PREPARE
 from delayq.operations.bulk.sweep import count
 from delayq.web import audit, jobs, path_params, render
 from delayq.web.actions import MOST_IDS, ActionRequest, check_state, start
@@ -127,7 +128,7 @@ class Purge(Given):
         confirm: the name of the queue.
     """
 
-    state: Literal["pending", "ready", "retry", "dead"]
+    state: Purgeable
     confirm: str
 
 
@@ -153,7 +154,7 @@ def _named(action: Action) -> Operation:
 
     async def run(request: Request, body: Ids) -> Outcomes:
         queue, ids, how = await path_params.queue_of(request), [*dict.fromkeys(body.ids)], body.how()
-        act = PREPARED[action.name](how, (await queue.stats()).at).act
+        act = PREPARE[action.name](how, (await queue.stats()).at).act
         async with audit.audited(request, action.name, queue=queue.name, ids=[*map(printable_id, ids)]) as line:
             outcomes: dict[str, Any] = await queue.execute(actions.each, act, ids)
             done = sum(outcome == action.done for outcome in outcomes.values())
