@@ -158,6 +158,7 @@ REFUSED: dict[str, dict[str, Any]] = {
         "receive": lambda queue: queue.receive(),
         "cancel": lambda queue: queue.cancel("waiting"),
         "reschedule": lambda queue: queue.reschedule("waiting", delay=1),
+        "now": lambda queue: queue.now("waiting"),
         "pause": lambda queue: queue.pause(),
         "purge": lambda queue: queue.purge(),
         "requeue": lambda queue: queue.dead.requeue("dead"),

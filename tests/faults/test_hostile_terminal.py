@@ -72,6 +72,7 @@ COMMANDS = [
     ["dead", "show", "emails", f"json{UNSEEN}"],
     ["reschedule", "emails", f"dead{UNSEEN}", "--delay", "5s"],
     ["reschedule", "emails", f"json{UNSEEN}", "--delay", "5s"],
+    ["now", "emails", f"dead{UNSEEN}", f"json{UNSEEN}"],
     ["cancel", "emails", f"unack{UNSEEN}"],
     ["cancel", "emails", f"json{UNSEEN}"],
     ["send", "emails", ATTACK, "--id", f"new{UNSEEN}"],
