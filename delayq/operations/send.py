@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from typing import Any, TypeAlias
@@ -149,9 +149,7 @@ def _send_in_trips(
                 failed[call.key] = reply
             else:
                 _note(positions, unwrap(reply), results)
-    for error in failed.values():  # the messages for other shards are stored
-        progress.in_doubt = True
-        raise error
+    _raise_first(failed, progress)
 
 
 def send_shared(
@@ -177,16 +175,31 @@ def _send_confirmed(
     results: Sent,
     progress: Progress,
 ) -> Operation[None]:
+    failed: dict[str, DelayqError] = {}  # by the key of a shard that is unavailable
     for (call, positions), _ in calls:
+        if call.key in failed:
+            continue
         confirm = context.shard(encoded[positions[0]].id).confirm()
         progress.in_doubt = True
         reply, _, confirmed = yield [call, confirm, Command(call.key, ("WAIT", replicas, REPLICA_TIMEOUT_MS), identity)]
         progress.note([positions], [reply])
+        progress.in_doubt |= bool(failed)
+        if context.outlives(reply):
+            failed[call.key] = reply
+            continue
         _note(positions, unwrap(reply), results)
         yield from _find_existing(context, encoded, positions, results)
         if unwrap(confirmed) < replicas:
             ids = [encoded[position].id for position in positions]
             raise _not_replicated(f"{confirmed} of {replicas}", ids, results)
+    _raise_first(failed, progress)
+
+
+def _raise_first(failed: Mapping[str, DelayqError], progress: Progress) -> None:
+    """Raise the error of a shard that is unavailable, if there is one; the messages for other shards are stored."""
+    for error in failed.values():
+        progress.in_doubt = True
+        raise error
 
 
 def _not_replicated(confirmed: str, ids: list[str], results: Sent) -> NotReplicated:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from delayq.errors import InvalidInput
+from delayq.errors import DelayqError, InvalidInput
 from delayq.log import log
 from delayq.model.envelope import Headers, encode_envelope
 from delayq.model.message_ids import new_id
@@ -93,15 +93,23 @@ def publish(
     owned = any(each.id is not None and not each.waits for each in chosen)
     size = 1 if owned else TRIP_CALLS  # if a given id is refused, the greater ones after it must not be stored
     progress = Progress(f"of {len(chosen):,} records are stored")
+    failed: dict[str, DelayqError] = {}  # by the key of a shard that is unavailable
     with progress.explained() if len(calls) > 1 else nullcontext():  # one call stores all or nothing
         for start in range(0, len(calls), size):
-            trip = calls[start : start + size]
+            trip = [each for each in calls[start : start + size] if each[0].key not in failed]
             progress.in_doubt = True
-            replies = yield [call for call, _ in trip]
+            replies = (yield [call for call, _ in trip]) if trip else []
             progress.note([part for _, part in trip], replies)
-            for (_, part), reply in zip(trip, replies, strict=True):
+            progress.in_doubt |= bool(failed)
+            for (call, part), reply in zip(trip, replies, strict=True):
+                if context.outlives(reply):
+                    failed[call.key] = reply
+                    continue
                 for each, told in zip(part, unwrap(reply), strict=True):
                     results[each.position] = _published(each, told)
+        for error in failed.values():  # the records for other shards are stored
+            progress.in_doubt = True
+            raise error
     return results
 
 
