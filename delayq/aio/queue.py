@@ -252,7 +252,8 @@ class Queue:
     async def send_many(self, messages: Iterable[Outgoing], *, wait_replicas: int = 0) -> list[SentMessage]:
         """Send any number of messages, in batches; the results are in the same order.
 
-        All are checked before the first is stored. If the server fails in between, some of them are stored.
+        All are checked before the first is stored. If the server fails in between, some of them are stored, and the
+        error says how many.
 
         Raises:
             InvalidInput: one of them is out of range; nothing was stored.

@@ -136,7 +136,8 @@ class Topic:
     ) -> list[Published]:
         """Publish any number of records, in batches; the results are in the same order.
 
-        All are checked before the first is stored. If the server fails in between, some of them are stored.
+        All are checked before the first is stored. If the server fails in between, some of them are stored, and the
+        error says how many.
         """
         return await self._executor.execute(publish.publish(self._context, records, max_length, exact))
 

@@ -17,12 +17,14 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from delayq import Consumer, Message, Outgoing, Queue, Record, Topic, TopicConsumer
+from delayq import Consumer, Message, NewRecord, Outgoing, Queue, Record, Topic, TopicConsumer
 from delayq.errors import ServerError, ServerNotReady, ServerUnreachable, ShardsMismatch
+from delayq.model.placement import shard_of
 from delayq.operations import claim, open_messages
 from delayq.operations.doctor.examine import examine
 from delayq.operations.doctor.report import silent
 from delayq.protocol.queue_keys import QueueKeys
+from delayq.protocol.topic_keys import TopicKeys
 from delayq.runtime.engine import ConsumerEngine
 from tests.harness.dead_master import NAME, OWN_SLOTS, Scene, consuming
 from tests.harness.servers import RedisServer
@@ -94,6 +96,22 @@ def test_sends_to_a_dead_master_fail_at_once_after_the_first(cluster: Cluster, h
             with pytest.raises(ServerNotReady):
                 queue.send_many([Outgoing("x", id=each) for each in mixed])
             assert all(queue.get(each) for each in healthy)
+
+
+def test_records_for_other_masters_are_published_before_the_error_of_a_dead_one(cluster: Cluster) -> None:
+    records = [NewRecord(number, key=f"k{number}") for number in range(3000)]
+    owners = [cluster.owner(TopicKeys.of_topic("delayq", "orders", shard).stream) for shard in range(SHARDS)]
+    dead = owners[0]
+    healthy = [number for number in range(3000) if owners[shard_of(f"k{number}", SHARDS)] is not dead]
+    with Topic("orders", url=cluster.url, shards=SHARDS) as topic:
+        topic.publish("x", key="k0")
+        dead.kill()
+        with pytest.raises((ServerNotReady, ServerUnreachable), match=f"at least {len(healthy):,} of 3,000 records"):
+            topic.publish_many(records)
+        dead.start()
+        cluster.wait()
+        found = [record.payload for record in topic.range(count=10_000) if record.payload != "x"]
+        assert sorted(found) == healthy
 
 
 @pytest.mark.parametrize("face", ["sync", "async"])
