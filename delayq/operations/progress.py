@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from delayq import errors
 from delayq.errors import DelayqError, ServerError, ServerUnreachable
 
 
@@ -41,4 +42,5 @@ class Progress:
         try:
             yield
         except ServerError as error:
-            raise type(error)(f"{error}; {self}{more}") from error
+            kind = next(each for each in type(error).__mro__ if each.__module__ == errors.__name__)
+            raise kind(f"{error}; {self}{more}") from error
