@@ -81,7 +81,8 @@ def bench(
     logging.getLogger("delayq").setLevel(logging.WARNING)  # not each start of a consumer
     payload, rates = b"x" * size, dict[str, list[float]]()
     with _ended_in_order(), progress("measuring", len(RATES) * runs + 1) as bar, _queue(server) as queue:
-        redis_version = str(home(queue).info("server")["redis_version"])
+        client = home(queue)
+        redis_version = str(client.info("server")["redis_version"])
         for name, (_, share, is_due, measure) in RATES.items():
             count, rates[name] = max(1, round(messages * share)), []
             for _ in range(runs):
