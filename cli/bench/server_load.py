@@ -9,6 +9,7 @@ import redis
 from redis.cluster import RedisCluster
 
 from delayq.model.placement import STATES
+from delayq.operations import registry
 from delayq.operations.queue_context import QueueContext
 from delayq.queue import Queue
 
@@ -93,3 +94,4 @@ def clear(queue: Queue) -> None:
             client.pipeline().unlink(*names).zrem(keys.state(state), *ids).execute()
     claims = client.scan_iter(f"{keys.claim_prefix}*", count=PAGE)
     client.unlink(*claims, *(key for name, key in vars(keys).items() if not name.endswith("_prefix")))
+    queue.execute(lambda context: registry.remove(context.prefix, "queue", [context.name]))
