@@ -24,6 +24,7 @@ from delayq.consumer import Consumer
 from delayq.model.delivery import Outgoing
 from delayq.model.message import Message
 from delayq.model.placement import STATES
+from delayq.operations import registry
 from delayq.operations.queue_context import QueueContext
 from delayq.protocol.queue_commands import MAX_IDS
 from delayq.queue import Queue
@@ -252,6 +253,7 @@ def clear(queue: Queue) -> None:
             client.pipeline().unlink(*names).zrem(keys.state(state), *ids).execute()
     claims = client.scan_iter(f"{keys.claim_prefix}*", count=PAGE)
     client.unlink(*claims, *(key for name, key in vars(keys).items() if not name.endswith("_prefix")))
+    queue.execute(lambda context: registry.remove(context.prefix, "queue", [context.name]))
 
 
 @contextmanager

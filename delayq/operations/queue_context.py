@@ -19,7 +19,7 @@ from delayq.model.outcome import is_coroutine_function
 from delayq.model.placement import shard_of
 from delayq.model.settings import Changes
 from delayq.model.units import Seconds, lease_ms, milliseconds
-from delayq.operations import record_copies
+from delayq.operations import record_copies, registry
 from delayq.operations.byte_budget import ByteBudget
 from delayq.operations.shard_outages import Outages
 from delayq.operations.watch import Watch
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 MAX_SHARDS = 1024
 DEAD_RETENTION = 90 * 86400
-WAS_RECORDED = 1
+WAS_RECORDED, IS_NEW = 1, 2  # in the reply of open_queue
 LOST = "lost"
 """A field of the queue's record: a client has found that the queue's data were lost."""
 LOOK_SECONDS = 60.0  # a server that lost its data has also lost the record
@@ -248,6 +248,8 @@ class QueueContext:
             self.losses += is_lost
             if is_lost:
                 yield from self._tell_loss()
+            if recorded == IS_NEW:
+                yield from registry.add(self.prefix, "queue", [self.name])
             if create and count > 1 and look_seconds == LOOK_SECONDS:
                 yield from record_copies.keep(self.shards, since)
         return self.shards

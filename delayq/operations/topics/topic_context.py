@@ -13,8 +13,8 @@ from delayq.errors import InvalidInput, ServerError, ServerNotReady, ServerUnrea
 from delayq.model.envelope import MAX_PAYLOAD_BYTES
 from delayq.model.interval import Interval
 from delayq.model.units import Seconds, milliseconds
-from delayq.operations import record_copies
-from delayq.operations.queue_context import DEAD_RETENTION, LOOK_SECONDS, MAX_SHARDS, is_whole
+from delayq.operations import record_copies, registry
+from delayq.operations.queue_context import DEAD_RETENTION, IS_NEW, LOOK_SECONDS, MAX_SHARDS, is_whole
 from delayq.operations.shard_outages import Outages
 from delayq.protocol.operation import Operation, execute
 from delayq.protocol.topic_commands import TopicCommands
@@ -105,21 +105,24 @@ class TopicContext:
                     raise
                 self._look_at = time.monotonic() + record_copies.LOOK_SECONDS
                 return self.shards  # what is known of the record stays valid
-            self._opened(*reply)
+            yield from self._opened(*reply)
         return self.shards
 
-    def _opened(self, count: int, recorded: int, since: bytes, _: object) -> None:
+    def _opened(self, count: int, recorded: int, since: bytes, _: object) -> Operation[None]:
         if count != len(self.shards):
             self.shards = [TopicCommands(self._keys(number), self._clock) for number in range(count)]
         self._recorded, self._since = bool(recorded), since
         self._look_at = time.monotonic() + LOOK_SECONDS
+        if recorded == IS_NEW:
+            prefix = self.shards[0].keys.stream.partition(":{")[0]
+            yield from registry.add(prefix, "topic", [self.name])
 
     def reopened(self) -> Operation[bool]:
         """Record the topic again if its record was lost; return whether it was, so that its data were lost, too."""
         known, count, self._recorded = self._since, self._expected or len(self.shards), False
         yield from self.opened()
         if not self._recorded:
-            self._opened(*(yield from execute(self.shards[0].open_queue(count, create=True))))
+            yield from self._opened(*(yield from execute(self.shards[0].open_queue(count, create=True))))
         return bool(known) and self._since != known
 
     def outlives(self, error: object) -> bool:

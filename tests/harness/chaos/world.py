@@ -26,8 +26,10 @@ ROOT = Path(__file__).resolve().parents[3]
 STOP_SECONDS = 120.0
 LEAST_LEASE = 8.0  # seconds, in the suite
 PAUSE_SECONDS = 3.0  # the longest pause of a process that the suite allows for; it blunts the judge there
-# The keys that a drained queue leaves.
+# The keys that a drained queue leaves, and those of the registry of names.
 LASTING = (
+    b"delayq:queues",
+    b"delayq:topics",
     b":meta",
     b":stats",
     b":timer",

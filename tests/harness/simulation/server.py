@@ -74,7 +74,7 @@ class Server:
         args = tuple(now if isinstance(arg, Now) else arg for arg in call.args)
         name = call.script.name if call.script else str(call.args[0])
         asked = Command(call.key, args, identity, call.script)
-        shard = call.key[: call.key.index("}:") + 2]
+        shard = "".join(call.key.partition("}:")[:2])
         argv = tuple(map(_number, args[1 + int(args[0]) :] if call.script else args[1:]))
         if call.script is None or name in READING:
             lasts = [Command(call.key, ("PERSIST", shard + "timer"), identity)] if name in TIMING else []

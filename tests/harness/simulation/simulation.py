@@ -223,6 +223,6 @@ class Simulation:
         if queue.stats().missing:
             raise Violation(f"the books do not balance: {queue.stats()}")
         client: Any = self._executor.client
-        keys = [key.decode() for key in client.keys("*") if client.pttl(key) == -1]
+        keys = [key.decode() for key in client.keys("*}:*") if client.pttl(key) == -1]
         if left := [key for key in keys if key.split("}:", 1)[1] not in LASTING]:
             raise Violation(f"keys are left: {sorted(left)}")
