@@ -438,6 +438,7 @@ class ConsumerEngine(Generic[D]):
         if self.outage.is_away:
             self._context.watch.missed(*(shard.keys.meta for shard in self._context.shards))
         self._context.look_again()
+        self._share.answered(0, 0, settled=False, failed=True)  # whatever step failed: other queues do not wait for it
 
     # -- duties ----------------------------------------------------------------------------------------------------
 
