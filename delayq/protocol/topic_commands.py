@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from delayq.model.envelope import QUEUE_FORMAT
 from delayq.model.text import decode_id, encode_id
 from delayq.protocol.command import Command, Raw, identity, script, texts
+from delayq.protocol.record_commands import RecordCommands
 from delayq.protocol.topic_keys import TopicKeys
 
 T = TypeVar("T")
@@ -118,7 +118,7 @@ class ReclaimReply(NamedTuple):
     grace_ms: int = 0
 
 
-class TopicCommands:
+class TopicCommands(RecordCommands):
     """The calls of one shard of a topic.
 
     Args:
@@ -127,16 +127,8 @@ class TopicCommands:
     """
 
     def __init__(self, keys: TopicKeys, clock: Callable[[], float | str] = str) -> None:
+        super().__init__(keys.meta, clock)
         self.keys = keys
-        self._clock = clock
-
-    def open_queue(self, shards: int | None, create: bool) -> Command[tuple[int, int, bytes, list[bytes]]]:
-        return Command(
-            self.keys.meta,
-            texts((1, self.keys.meta, QUEUE_FORMAT, shards or "", 1 if create else "", self._clock())),
-            identity,
-            script("open_queue"),
-        )
 
     def publish(self, records: Sequence[tuple[str, bytes]], max_length: int | None, exact: bool) -> Command[list[str]]:
         """Take records as pairs: id or "*", envelope."""

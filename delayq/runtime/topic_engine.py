@@ -99,7 +99,9 @@ class TopicEngine:
         Raises:
             ServerError, UnknownGroup
         """
-        yield from group_admin.consumers(self._context, self._member.group)
+        missing, _ = yield from group_admin.look_for(self._context, self._member.group)
+        for error in missing:
+            raise error
 
     def run(self, grace: Callable[[], float]) -> Effects[None]:
         """Run turns until stopped.

@@ -5,6 +5,7 @@ Times are compared with those before the outage, as other work may slow the mach
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import signal
@@ -17,7 +18,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from delayq import Consumer, Message, Outgoing, Queue, Record, Topic, TopicConsumer
+from delayq import Consumer, Message, Outgoing, Queue, Record, Topic, TopicConsumer, aio
 from delayq.errors import ServerError, ServerNotReady, ServerUnreachable, ShardsMismatch
 from delayq.operations import claim, open_messages
 from delayq.operations.doctor.examine import examine
@@ -109,6 +110,24 @@ def test_consumer_that_starts_while_the_first_shard_is_away_serves_the_others(cl
                 with pytest.raises(ShardsMismatch, match=f"shards={SHARDS}"):
                     mistaken.send("x")
         assert eventually(lambda: queue.stats().sent >= 26)
+
+
+def test_client_of_either_api_starts_whichever_master_is_away(cluster: Cluster) -> None:
+    """The async client of redis-py asks the first master for its commands."""
+
+    async def send(id: str) -> None:
+        async with aio.Queue(NAME, url=cluster.url, shards=SHARDS) as queue:
+            await queue.send("x", id=id)
+
+    with Queue(NAME, url=cluster.url, shards=SHARDS) as queue:
+        queue.send("warm up")
+    for master in cluster.masters:
+        scene = Scene(cluster, dead=master)
+        first, second = scene.ids(2)
+        with scene.away("killed"):
+            with Queue(NAME, url=cluster.url, shards=SHARDS) as queue:
+                queue.send("x", id=first)
+            asyncio.run(send(second))
 
 
 def test_record_stays_valid_while_the_first_shard_is_away(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
