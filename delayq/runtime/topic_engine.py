@@ -209,7 +209,8 @@ class TopicEngine:
         fresh = [record for record, begun in due if not begun]
         try:
             results = yield from gather(
-                settle.redeliver(*self._me, again, counts=True), settle.redeliver(*self._me, fresh, counts=False)
+                settle.redeliver(*self._me, again, True, self._watch),
+                settle.redeliver(*self._me, fresh, False, self._watch),
             )
             ours, left, away = ([*first, *second] for first, second in zip(*map(unwrap, results), strict=True))
         except BaseException:
