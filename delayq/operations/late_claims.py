@@ -33,10 +33,13 @@ class LateClaim:
     process: int = field(default_factory=os.getpid)
 
 
-def check(context: QueueContext, scripts: QueueCommands) -> None:
-    """Raise Silent if a claim on a shard has a reply that was not taken yet; the next would get it again."""
+def check(context: QueueContext, scripts: QueueCommands | None = None) -> None:
+    """Raise Silent if a claim has a reply that was not taken yet, on one shard or on any.
+
+    The next claim on the shard would get it again, and a receiver must not hear that there are no messages.
+    """
     for each in context.late_claims:
-        if each.scripts is scripts and each.process == os.getpid():
+        if scripts in (each.scripts, None) and each.process == os.getpid():
             raise Silent(each.scripts.keys.meta)
 
 

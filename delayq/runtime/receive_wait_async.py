@@ -15,7 +15,7 @@ from delayq.model import consumer_info
 from delayq.model.delivery import Delivery
 from delayq.model.interval import FALLBACK_MS
 from delayq.model.outcome import RELEASED
-from delayq.operations import idle, presence
+from delayq.operations import idle, late_claims, presence
 from delayq.operations.claim import Batch, claim_all
 from delayq.operations.queue_context import QueueContext
 from delayq.operations.settle import settle
@@ -165,7 +165,8 @@ class Receiver(Generic[D]):
         It waits longer if messages were lost while nobody looked, until their holders have had the time to renew them.
 
         Raises:
-            ServerUnreachable: the queue was closed meanwhile.
+            ServerUnreachable: the queue was closed meanwhile, or a node of a cluster, which may have handed out messages,
+                has not answered yet. Then the next call brings them.
         """
         self._executor.enter()
         if len(self._context.shards) == 1:
@@ -186,6 +187,8 @@ class Receiver(Generic[D]):
                 messages = batch.messages
                 left = max(deadline - time.monotonic(), self._context.watch.held_back)
                 if messages or (left <= 0 and not batch.claimed):
+                    if not messages:
+                        late_claims.check(self._context)
                     return messages
                 if batch.claimed or self._upkeep.is_due:
                     continue

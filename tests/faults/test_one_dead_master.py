@@ -376,6 +376,35 @@ def test_receive_takes_messages_of_healthy_shards_while_a_master_is_frozen(clust
         assert queue.ack(list(found.values())) == [True] * 13
 
 
+@pytest.mark.parametrize("face", ["sync", "async"])
+def test_receive_does_not_say_that_there_is_nothing_while_a_frozen_master_may_hand_out_a_message(
+    cluster: Cluster, face: str
+) -> None:
+    """The program might end then, and the message would lose an attempt."""
+    scene = Scene(cluster, first=False)
+    with Queue(NAME, url=scene.url, shards=SHARDS) as queue:
+        queue.send("x", id=scene.ids(1, dead=True)[0], delay=0.5)
+    with asyncio.Runner() as runner:
+        other: Any = (aio.Queue if face == "async" else Queue)(NAME, url=scene.url, shards=SHARDS)
+
+        def do(call: Callable[..., Any], *args: Any) -> Any:
+            async def awaited() -> Any:
+                return await call(*args)
+
+            return runner.run(awaited()) if face == "async" else call(*args)
+
+        try:
+            assert do(other.receive, 1) == []
+            with scene.away("frozen"):
+                time.sleep(0.5)
+                with pytest.raises(ServerUnreachable, match="has not answered yet"):
+                    do(other.receive, 1)
+            (message,) = do(other.receive, 1, 10)
+            assert message.attempt == 1
+        finally:
+            do(other.close)
+
+
 def receive_all(queue: Queue, ids: list[str]) -> dict[str, Message]:
     found: dict[str, Message] = {}
 

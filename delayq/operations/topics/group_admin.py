@@ -27,8 +27,8 @@ def make(context: TopicContext, group: str, start: Position) -> Operation[bool]:
     if len(shards) > 1:
         missing, away = yield from look_for(context, group)
         if missing and away:
-            text = f"group {group} of topic {context.name} cannot be created without all shards: try again later"
-            raise ServerNotReady(f"{text} ({away[0]})")
+            text = f"group {group} of topic {context.name} cannot be created without all shards: {away[0]}"
+            raise ServerNotReady(text)
         if not missing:
             return False
     return any(list(map(unwrap, (yield [scripts.make_group(group, first) for scripts in shards]))))
