@@ -160,8 +160,8 @@ class Receiver(Generic[D]):
         It waits longer if messages were lost while nobody looked, until their holders have had the time to renew them.
 
         Raises:
-            ServerUnreachable: the queue was closed meanwhile, or a node of a cluster has not answered yet, and may have
-                handed out messages. Then the next call brings them.
+            ServerUnreachable: the queue was closed meanwhile, or a node of a cluster has not answered yet and may
+                have handed out messages. Then the next call brings them.
         """
         if len(self._context.shards) == 1:
             return self._receive(limit, lease_ms, seconds)
