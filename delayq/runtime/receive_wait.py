@@ -176,7 +176,8 @@ class Receiver(Generic[D]):
             while closings == self._closings:
                 claiming = claim_all(self._context, self._make_message, limit, lease_ms, wait.name)
                 batch = self._executor.execute(self._upkeep.beside(wait.taking(claiming)))
-                left = max(deadline - time.monotonic(), self._context.watch.held_back)
+                late = late_claims.left(self._context)
+                left = max(deadline - time.monotonic(), self._context.watch.held_back, late)
                 if batch.messages or (left <= 0 and not batch.claimed):
                     if not batch.messages:
                         late_claims.check(self._context)

@@ -185,7 +185,8 @@ class Receiver(Generic[D]):
             while closings == self._closings:
                 batch = await self._claim(limit, lease_ms, wait)
                 messages = batch.messages
-                left = max(deadline - time.monotonic(), self._context.watch.held_back)
+                late = late_claims.left(self._context)
+                left = max(deadline - time.monotonic(), self._context.watch.held_back, late)
                 if messages or (left <= 0 and not batch.claimed):
                     if not messages:
                         late_claims.check(self._context)
