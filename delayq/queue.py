@@ -289,7 +289,8 @@ class Queue:
             Retries first, then new messages, each earliest due first; empty if none came in time.
 
         Raises:
-            ServerUnreachable: the queue was closed while the call waited.
+            ServerUnreachable: the queue was closed while the call waited, or a node of a cluster has not answered
+                yet and may have handed out messages. Then the next call brings them.
         """
         validation.check_limit(max_messages, "max_messages", most=500)
         leased = lease_ms(self._context.settings.lease if lease is None else lease)

@@ -201,6 +201,9 @@ class Topic:
                 an aware datetime. An existing group stays where it is.
             max_deliveries: a record becomes a dead letter of the group after this many, 1 or more; None for no limit.
             create: if False, a missing group is not created, and its calls raise UnknownGroup.
+
+        Raises:
+            ServerNotReady: it is missing, and a shard is unavailable whose records it would miss.
         """
         group = Group(self._context, self._executor, self._waits.wait, name, max_deliveries)
         if create:
