@@ -24,6 +24,7 @@ from delayq.consumer import Consumer
 from delayq.model.delivery import Outgoing
 from delayq.model.message import Message
 from delayq.model.placement import STATES
+from delayq.operations import registry
 from delayq.operations.queue_context import QueueContext
 from delayq.protocol.queue_commands import MAX_IDS
 from delayq.queue import Queue
@@ -81,7 +82,8 @@ def bench(
     logging.getLogger("delayq").setLevel(logging.WARNING)  # not each start of a consumer
     payload, rates = b"x" * size, dict[str, list[float]]()
     with _ended_in_order(), progress("measuring", len(RATES) * runs + 1) as bar, _queue(server) as queue:
-        redis_version = str(home(queue).info("server")["redis_version"])
+        client = home(queue)
+        redis_version = str(client.info("server")["redis_version"])
         for name, (_, share, is_due, measure) in RATES.items():
             count, rates[name] = max(1, round(messages * share)), []
             for _ in range(runs):
@@ -251,6 +253,7 @@ def clear(queue: Queue) -> None:
             client.pipeline().unlink(*names).zrem(keys.state(state), *ids).execute()
     claims = client.scan_iter(f"{keys.claim_prefix}*", count=PAGE)
     client.unlink(*claims, *(key for name, key in vars(keys).items() if not name.endswith("_prefix")))
+    queue.execute(lambda context: registry.remove(context.prefix, "queue", [context.name]))
 
 
 @contextmanager

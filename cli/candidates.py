@@ -43,7 +43,7 @@ STATES_FOR: dict[str, tuple[State, ...]] = {
 
 def queues(ctx: click.Context, _param: click.Parameter | None, incomplete: str) -> list[str]:
     """Complete the queues on the server."""
-    return _offered(_asked(ctx, ServerOptions.each_queue_name), incomplete)
+    return _offered(_asked(ctx, lambda server: server.each_name("queue")), incomplete)
 
 
 def ids(ctx: click.Context, _param: click.Parameter | None, incomplete: str) -> list[str]:
@@ -61,7 +61,7 @@ def topics(ctx: click.Context, param: click.Parameter | None, incomplete: str) -
     """Complete the topics on the server or, with --ledger, the queues."""
     if ctx.params.get("ledger"):
         return queues(ctx, param, incomplete)
-    return _offered(_asked(ctx, ServerOptions.each_topic_name), incomplete)
+    return _offered(_asked(ctx, lambda server: server.each_name("topic")), incomplete)
 
 
 def groups(ctx: click.Context, _param: click.Parameter | None, incomplete: str) -> list[str]:

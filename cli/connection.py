@@ -9,18 +9,18 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import unquote
 
-from redis.exceptions import NoPermissionError, RedisClusterException, RedisError
+from redis.exceptions import NoPermissionError
 
 from delayq.errors import LoginRefused, StoreError
 from delayq.model.validation import check_prefix, check_queue_name
-from delayq.protocol.discovery import Kind, name_in, pattern, record_key
+from delayq.protocol.discovery import Kind, record_key
 from delayq.queue import Queue
+from delayq.queue_names import NameSearch
 from delayq.topic import Topic
 from delayq.transport.embedded import default_folder
 from delayq.transport.embedded.binaries import read_version
 from delayq.transport.executor import Client, Executor
 from delayq.transport.open_client import connect
-from delayq.transport.server_check import translate
 from delayq.transport.url import check
 
 from .output import note
@@ -34,6 +34,9 @@ class ServerOptions:
         prefix: the prefix of the queues' keys.
         makes_store: create the embedded store if it does not exist; otherwise a missing store is a StoreError.
 
+    Attributes:
+        search: of its queues and topics.
+
     Raises:
         InvalidURL: `url` is invalid.
     """
@@ -45,6 +48,7 @@ class ServerOptions:
         self.prefix = check_prefix(prefix)
         self._makes_store = makes_store
         self._connection = Executor(self._connect, False, "the command line")
+        self.search = NameSearch(self._connection, self.prefix)
 
     def _connect(self) -> Client:
         folder = None if self._makes_store else embedded_folder(self.url)
@@ -88,20 +92,19 @@ class ServerOptions:
 
     def queue_names(self) -> list[str]:
         """Return the names of all recorded queues, sorted: those ever sent to, consumed or paused."""
-        return sorted(set(self.each_queue_name()))
-
-    def each_queue_name(self) -> Iterator[str]:
-        """Yield the names as they are found, some perhaps twice, since a server with many keys takes a while."""
-        return self._each_name("queue")
+        return self.names()["queue"]
 
     def names(self) -> dict[Kind, list[str]]:
         """Return the names of all recorded queues and topics, sorted, from one scan of all keys."""
-        found: dict[Kind, set[str]] = {"queue": set(), "topic": set()}
-        for key in self._keys(None):
-            for kind, names in found.items():
-                if name := name_in(key, self.prefix, kind):
-                    names.add(name)
-        return {kind: sorted(names) for kind, names in found.items()}
+        self.search.find_all()
+        return {kind: sorted(names) for kind, names in self.search.names.items()}
+
+    def each_name(self, kind: Kind) -> Iterator[str]:
+        """Yield the names as they are found, those in the registry at once: a scan of many keys takes a while."""
+        found: set[str] = set()
+        for _ in self.search.steps():
+            yield from sorted(self.search.names[kind] - found)
+            found |= self.search.names[kind]
 
     def likely_meant(self, name: str) -> str | None:
         """Return the queue whose name is most like `name`; None if `name` exists, or no name is like it."""
@@ -127,22 +130,6 @@ class ServerOptions:
             return key is not None and self.client.hget(key, "format") is not None
         except NoPermissionError:
             return False
-
-    def each_topic_name(self) -> Iterator[str]:
-        """Yield the names of all recorded topics as they are found, some perhaps twice."""
-        return self._each_name("topic")
-
-    def _each_name(self, kind: Kind) -> Iterator[str]:
-        for key in self._keys(kind):
-            name = name_in(key, self.prefix, kind)
-            if name is not None:
-                yield name
-
-    def _keys(self, kind: Kind | None) -> Iterator[bytes]:
-        try:
-            yield from self.client.scan_iter(match=pattern(self.prefix, kind), count=1000)
-        except (RedisError, RedisClusterException) as error:
-            raise translate(error) from error
 
 
 def embedded_folder(url: str | None) -> Path | None:

@@ -88,7 +88,7 @@ def exporter(
         servers = [stack.enter_context(ServerOptions(url, prefix, makes_store=False)) for url in urls]
         labels = [each.name or address(each.url) for each in places] if len(places) > 1 else [""]
         found = [
-            stack.enter_context(library.DiscoveredQueues(each, label, max_queues, named))
+            stack.enter_context(library.DiscoveredQueues(each, label, max_queues, named, whole=once))
             for each, label in zip(servers, labels, strict=True)
         ]
         metrics = library.Metrics(servers=found)

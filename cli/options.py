@@ -27,7 +27,6 @@ from delayq.transport.open_client import chosen_url
 from . import candidates
 from .connection import ServerOptions
 from .formats import parse_position
-from .output import note
 
 COMMON = ("as_json", "url", "prefix", "help")
 
@@ -118,9 +117,6 @@ PAIR = Parsed("pair", _pair)
 HEADER = Parsed("pair", _header)
 
 
-WERE_OPTIONS = {"--queue": "QUEUE", "--group": "GROUP"}
-"""Former options that are arguments now: QUEUE is the first argument, GROUP the last."""
-
 NAMED = re.compile("QUEUE|TOPIC|TARGET|FOLDER")
 """In the metavar of an argument that is the name of a queue, a topic or a folder: it is shown before it is used."""
 
@@ -132,14 +128,9 @@ class ExampledCommand(click.Command):
     """A command whose help lists its own options before the common ones, and that suggests options of other tools."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        given = list(args)
         try:
             rest = super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            if (moved := self._with_argument(error.option_name, given)) is not None:
-                usage = " ".join(self.collect_usage_pieces(ctx)[1:])
-                note(f"{error.option_name} is an argument now: {ctx.command_path} {usage}")
-                return super().parse_args(ctx, moved)
             meant = OPTIONS_ELSEWHERE.get(error.option_name.lstrip("-").replace("-", "_"), "").replace("_", "-")
             if any(f"--{meant}" in param.opts for param in self.params):
                 raise click.NoSuchOption(
@@ -156,17 +147,6 @@ class ExampledCommand(click.Command):
                 value = ctx.params.get(param.name or "") or ()
                 if any(is_unfit_name(str(each)) for each in (value if isinstance(value, tuple) else [value])):
                     raise click.UsageError(f"{param.metavar} {LIKE_URL}: give a server as --url", ctx)
-
-    def _with_argument(self, option: str, args: list[str]) -> list[str] | None:
-        """Return the command line with the value of a former option as an argument."""
-        name = WERE_OPTIONS.get(option)
-        if name is None or name not in [str(each.metavar).strip("[]") for each in self.params]:
-            return None
-        at = next(i for i, word in enumerate(args) if word.partition("=")[0] == option)
-        _, equals, value = args[at].partition("=")
-        rest = args[:at] + args[at + (1 if equals else 2) :]
-        words = [value] if equals else args[at + 1 : at + 2]
-        return words + rest if name == "QUEUE" else rest + words
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         return sorted(super().get_params(ctx), key=lambda each: COMMON.index(each.name) if each.name in COMMON else -1)

@@ -29,7 +29,7 @@
     │   ├── ServerUnreachable (ConnectionError)
     │   ├── LoginRefused
     │   ├── ServerTooOld
-    │   ├── ServerOutOfMemory              maxmemory reached: nothing was stored
+    │   ├── ServerOutOfMemory              maxmemory reached: the refused command stored nothing
     │   ├── ServerNotReady                 loading, read-only, busy, cluster down: try again later
     │   └── KeyOverwritten                 a key holds another type: another program has written to it
     ├── StoreError                         the embedded store
@@ -211,7 +211,7 @@ class ServerTooOld(ServerError):
 
 
 class ServerOutOfMemory(ServerError):
-    """The server has reached its maxmemory; nothing was stored."""
+    """The server has reached its maxmemory; the command that it refused has stored nothing."""
 
 
 class ServerNotReady(ServerError):

@@ -3,22 +3,36 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+from time import monotonic
 from typing import Any
 
 from redis.exceptions import RedisClusterException, RedisError
 
 from delayq.model.validation import check_prefix
-from delayq.protocol.discovery import name_in, pattern
+from delayq.operations import registry
+from delayq.operations.registry import Entries
+from delayq.protocol.discovery import KINDS, Kind, name_in, pattern
 from delayq.transport.executor import Client, Executor
 from delayq.transport.open_client import check_client, connect
 from delayq.transport.server_check import translate
 from delayq.transport.server_guard import labelled
 
+SCANNED = 1000
+"""The number of keys in a step of a scan, which holds the server for about a millisecond."""
+
+REST_SECONDS = 0.01
+"""Between two steps of each scan after the first one, which nobody waits for."""
+
+LOOK_SECONDS = 60.0
+"""Between two looks at the registry during a scan."""
+
 
 def queues(*, url: str | None = None, redis: Client | None = None, prefix: str = "delayq") -> list[str]:
     """Return the names of the queues on a server, in order: those ever sent to, consumed, configured or paused.
 
-    Each call scans the names of all keys: keep the result if there are many.
+    Each call scans the names of all keys, 1,000 in a round trip: keep the result if there are many.
 
     Args:
         url: of the server. Without `url` and `redis`: DELAYQ_URL, or else the embedded store.
@@ -34,10 +48,85 @@ def queues(*, url: str | None = None, redis: Client | None = None, prefix: str =
     label = labelled("delayq.queues()", redis)
     executor = Executor(lambda: connect(url) if redis is None else redis, redis is not None, label)
     try:
-        client: Any = executor.connected()
-        names = [name_in(key, prefix, "queue") for key in client.scan_iter(pattern(prefix, "queue"), count=1000)]
-    except (RedisError, RedisClusterException) as error:
-        raise translate(error) from error
+        search = NameSearch(executor, prefix)
+        search.find_all()
     finally:
         executor.close()
-    return sorted({name for name in names if name is not None})
+    return sorted(search.names["queue"])
+
+
+class NameSearch:
+    """Finds the queues and topics on a server: those in the registry at once, all others in a scan of all keys.
+
+    Attributes:
+        names: those found so far.
+        is_whole: whether a scan has ended, so that no name is missing.
+    """
+
+    def __init__(self, executor: Executor, prefix: str) -> None:
+        self.names: dict[Kind, set[str]] = {kind: set() for kind in KINDS}
+        self.is_whole = False
+        self._executor = executor
+        self._prefix = prefix
+        self._may_write = True
+        self._look_at = 0.0
+
+    def find_all(self) -> None:
+        """Find all names; raises what `steps` does."""
+        for _ in self.steps():
+            pass
+
+    def steps(self) -> Iterator[None]:
+        """Search: yield when the registry was read, which takes few round trips, then after each step of the scan.
+
+        At the end, `names` is whole, and so is the registry if this user may write to it.
+
+        Raises:
+            ServerError: the server does not answer, or this user may not list keys.
+        """
+        registered = self._look_up()
+        yield
+        scanned: dict[Kind, set[str]] = {kind: set() for kind in KINDS}
+        for keys in self._pages():
+            for kind, found in scanned.items():
+                found.update(name for key in keys if (name := name_in(key, self._prefix, kind)) is not None)
+                self.names[kind] |= found
+            yield
+            if monotonic() >= self._look_at:  # a scan may take minutes
+                registered = self._look_up()
+            if self.is_whole:
+                time.sleep(REST_SECONDS)
+        for kind, (names, existing, unsure) in registered.items():
+            self.names[kind] -= unsure - scanned[kind]
+            if names is not None:
+                self._complete(kind, scanned[kind] - names, names - existing - unsure - scanned[kind])
+        self.is_whole = True
+
+    def _look_up(self) -> dict[Kind, Entries]:
+        """Read the registry, and forget names that no longer exist."""
+        found = self._executor.execute(registry.look_up(self._prefix, self.names))
+        self.names = {kind: each.existing | each.unsure for kind, each in found.items()}
+        self._look_at = monotonic() + LOOK_SECONDS
+        return found
+
+    def _pages(self) -> Iterator[list[bytes | str]]:
+        client: Any = self._executor.connected()
+        try:
+            for node in client.get_primaries() if self._executor.spans_nodes() else [None]:
+                of_node = {} if node is None else {"target_nodes": node}
+                cursor: Any = 0
+                while True:
+                    cursor, keys = client.scan(cursor, pattern(self._prefix), SCANNED, **of_node)
+                    yield keys
+                    if node is not None:
+                        (cursor,) = cursor.values()
+                    if not cursor:
+                        break
+        except (RedisError, RedisClusterException) as error:
+            raise translate(error) from error
+
+    def _complete(self, kind: Kind, missing: set[str], gone: set[str]) -> None:
+        """Add missing names to the registry, and remove those of deleted keys, unless this user may not."""
+        for change, names in ((registry.add, missing), (registry.remove, gone)):
+            if names and self._may_write:
+                self._may_write = self._executor.execute(change(self._prefix, kind, sorted(names)))

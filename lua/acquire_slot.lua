@@ -49,13 +49,13 @@ for i = 4, #ARGV, 4 do
       if waited then redis.call('HDEL', KEYS[6], id) end
     else
       local past, released, attempts_reset, lost = deliveries(stored)
-      local cancelled = redis.call('SISMEMBER', KEYS[12], id) == 1
+      local cancelled, at = redis.call('SISMEMBER', KEYS[12], id) == 1, now + net + 10 * held_back
       held_back, verdicts[#verdicts] = held_back + 1, -1
-      move({KEYS[1]}, cancelled and KEYS[10] or KEYS[2], {cancelled and now or now + net, id}, function()
+      move({KEYS[1]}, cancelled and KEYS[10] or KEYS[2], {cancelled and now or at, id}, function()
         if ARGV[3] ~= '' then give_back(KEYS[13], ARGV[3]) end
         if note then note(id, 'held_back', past + 1, due, nil, 'its key has no room') end
         if cancelled then return forget_cancelled({id}, KEYS[12], KEYS[3], KEYS[11], KEYS[8], note) end
-        redis.call('HSET', KEYS[6], id, string.format('%d %d', now + net, due))
+        redis.call('HSET', KEYS[6], id, string.format('%d %d', at, due))
         redis.call('ZADD', KEYS[5], 0, key .. '\0' .. string.format('%015d', due) .. '\0' .. id)
         keep_deliveries(KEYS[3], id, past, released + 1, attempts_reset, lost)
       end)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -41,6 +41,7 @@ QUANTILES = {
 }
 MOST_TOPICS = 1000  # the default of the metrics too
 SEARCH_SECONDS = 60.0  # a search for new queues scans all keys of the server
+STEP_SECONDS = 0.1  # of that search at each look, at least one round trip
 
 
 @command(
@@ -83,8 +84,9 @@ def top(
         raise InvalidInput(f"--interval {show_duration(interval)} must be between 100ms and 1h")
     check_buckets(window, bucket)
     watch = TopWatch(server, names, window, bucket)
-    watch.search()
-    if once or as_json or not sys.stdout.isatty():
+    is_once = once or as_json or not sys.stdout.isatty()
+    watch.search(whole=is_once)
+    if is_once:
         return _print(watch, interval, as_json)
     _show(watch, interval)
     return 0
@@ -104,9 +106,8 @@ class TopWatch:
         self._queues: dict[str, Queue] = {}
         self._firsts: dict[str, Snapshot] = {}
         self._looks: dict[str, Snapshot] = {}
-        self._search_at = self._topic_search_at = 0.0
-        self._topic_names: list[str] = []
-        self._topics_left_out = 0
+        self._search_at = 0.0
+        self._steps: Iterator[None] | None = None
         self._refused: list[str] = []
         self.troubles: list[str] = []
 
@@ -133,24 +134,19 @@ class TopWatch:
         """Read each topic, as `look` reads queues."""
         rows: list[TopicRow] = []
         try:
-            self._search_topics()
+            self._find(whole=False)
         except DelayqError as error:
             self.troubles.append(str(error))
-        if self._topics_left_out:
-            self.troubles.append(f"{plural(self._topics_left_out, 'topic')} beyond the first {MOST_TOPICS:,} not shown")
-        for name in self._topic_names:
+        names = sorted(self._server.search.names["topic"])
+        if left_out := names[MOST_TOPICS:]:
+            self.troubles.append(f"{plural(len(left_out), 'topic')} beyond the first {MOST_TOPICS:,} not shown")
+        for name in names[:MOST_TOPICS]:
             try:
                 with self._server.topic(name) as topic:
                     rows.append(TopicRow(name, topic.execute(read.length), topic.execute(group_admin.groups, 1)))
             except DelayqError as error:
                 self.troubles.append(f"{name}: {error}")
         return rows
-
-    def _search_topics(self) -> None:
-        if time.monotonic() >= self._topic_search_at:
-            names = sorted(set(self._server.each_topic_name()))
-            self._topic_names, self._topics_left_out = names[:MOST_TOPICS], len(names[MOST_TOPICS:])
-            self._topic_search_at = time.monotonic() + SEARCH_SECONDS
 
     def pause_or_resume(self, row: QueueRow) -> None:
         """Pause or resume a queue, unless its state has changed since it was shown."""
@@ -161,13 +157,33 @@ class TopWatch:
         except DelayqError as error:
             self._refused.append(f"{row.queue}: {error}")
 
-    def search(self) -> None:
-        """Find the queues if it is time; raise DelayqError if the server fails, or for a bad name."""
+    def search(self, whole: bool = False) -> None:
+        """Find the queues if it is time; raise DelayqError if the server fails, or for a bad name.
+
+        Args:
+            whole: find all. Otherwise, if the registry has names, the scan for others goes on at the next calls.
+        """
+        try:
+            if not self._named:
+                self._find(whole)
+        finally:  # if this user may not scan keys, there are those in the registry
+            names = self._named or sorted(self._server.search.names["queue"])
+            self._queues = {name: self._queues.get(name) or self._server.queue(name) for name in names}
+
+    def _find(self, whole: bool) -> None:
         if time.monotonic() < self._search_at:
             return
-        names = self._named or self._server.queue_names()
-        self._queues = {name: self._queues.get(name) or self._server.queue(name) for name in names}
-        self._search_at = time.monotonic() + SEARCH_SECONDS
+        search, until = self._server.search, time.monotonic() + STEP_SECONDS
+        self._steps = self._steps or search.steps()
+        try:
+            for _ in self._steps:
+                if any(search.names.values()) and not whole and time.monotonic() >= until:
+                    return
+            self._search_at = time.monotonic() + SEARCH_SECONDS
+            self._steps = None
+        except DelayqError:
+            self._steps = None
+            raise
 
 
 def _print(watch: TopWatch, interval: float, as_json: bool) -> int:

@@ -253,7 +253,8 @@ class Queue:
     async def send_many(self, messages: Iterable[Outgoing], *, wait_replicas: int = 0) -> list[SentMessage]:
         """Send any number of messages, in batches; the results are in the same order.
 
-        All are checked before the first is stored. If the server fails in between, some of them are stored.
+        All are checked before the first is stored. If the server fails in between, some of them are stored, and the
+        error says how many.
 
         Raises:
             InvalidInput: one of them is out of range; nothing was stored.
@@ -289,7 +290,8 @@ class Queue:
             hands back what it has claimed.
 
         Raises:
-            ServerUnreachable: the queue was closed while the call waited.
+            ServerUnreachable: the queue was closed while the call waited, or a node of a cluster has not answered
+                yet and may have handed out messages. Then the next call brings them.
         """
         validation.check_limit(max_messages, "max_messages", most=500)
         leased = lease_ms(self._context.settings.lease if lease is None else lease)

@@ -136,7 +136,8 @@ class Topic:
     ) -> list[Published]:
         """Publish any number of records, in batches; the results are in the same order.
 
-        All are checked before the first is stored. If the server fails in between, some of them are stored.
+        All are checked before the first is stored. If the server fails in between, some of them are stored, and the
+        error says how many.
         """
         return await self._executor.execute(publish.publish(self._context, records, max_length, exact))
 
@@ -200,6 +201,9 @@ class Topic:
                 an aware datetime. An existing group stays where it is.
             max_deliveries: a record becomes a dead letter of the group after this many, 1 or more; None for no limit.
             create: if False, a missing group is not created, and its calls raise UnknownGroup.
+
+        Raises:
+            ServerNotReady: it is missing, and a shard is unavailable whose records it would miss.
         """
         group = Group(self._context, self._executor, self._waits.wait, name, max_deliveries)
         if create:

@@ -16,6 +16,7 @@ from delayq.lake.layout import DeferredMessage, File, Loaded
 from delayq.lake.queue_folder import QueueFolder, rows_of
 from delayq.operations.encode import EncodedMessage
 from delayq.operations.inspect import find_all
+from delayq.operations.progress import Progress
 from delayq.operations.queue_context import QueueContext, server_ms
 from delayq.operations.send import send_new
 from delayq.protocol.command import Command, identity
@@ -91,14 +92,16 @@ def load(queue: Queue, folder: QueueFolder, task: LoadTask, snapshots: ChangeSna
         table = folder.read(task.hour, file)
         snapshots = snapshots or ChangeSnapshots(queue, folder)
         counts: Counter[str] = Counter()
-        for batch in table.to_batches(BATCH_ROWS):
-            snapshot = snapshots.of(task.hour)
-            deferred = [DeferredMessage(task.hour, file.source, row) for row in rows_of(batch)]
-            left = [each for each in deferred if each.mark not in snapshot.marks]
-            there, others = _arrived(queue, folder, left)
-            counts["cancelled"] += len(deferred) - len(left)
-            counts.update(others)
-            counts.update(queue.execute(_send, there, task, snapshot))
+        progress = Progress(f"of {file.rows:,} messages of {task.queue}, {task.hour}, {task.file} are stored")
+        with progress.explained(": the next run loads the others"):
+            for batch in table.to_batches(BATCH_ROWS):
+                snapshot = snapshots.of(task.hour)
+                deferred = [DeferredMessage(task.hour, file.source, row) for row in rows_of(batch)]
+                left = [each for each in deferred if each.mark not in snapshot.marks]
+                there, others = _arrived(queue, folder, left)
+                counts["cancelled"] += len(deferred) - len(left)
+                counts.update(others)
+                counts.update(queue.execute(_send, there, task, snapshot, progress))
     except LakeMismatch as error:
         return replace(loaded, trouble=str(error))
     return replace(loaded, **counts)
@@ -122,14 +125,19 @@ def _arrived(
 
 
 def _send(
-    context: QueueContext, deferred: Sequence[DeferredMessage], task: LoadTask, snapshot: ChangeSnapshot
+    context: QueueContext,
+    deferred: Sequence[DeferredMessage],
+    task: LoadTask,
+    snapshot: ChangeSnapshot,
+    progress: Progress,
 ) -> Operation[Counter[str]]:
     now = yield from server_ms(context)
     if task.known_until_ms - now < LEAST_RESERVE_MS:
         raise LakeMismatch(_too_close(task))
     if now - snapshot.at_ms > STILL_MS:
         raise LakeMismatch(_stood_still(task))
-    new = yield from send_new(context, [_encoded(each, now, task.reserved_until_ms - now) for each in deferred])
+    encoded = [_encoded(each, now, task.reserved_until_ms - now) for each in deferred]
+    new = yield from send_new(context, encoded, progress)
     taken = [each for each, is_new in zip(deferred, new, strict=True) if not is_new]
     values = yield from marks(context, taken)
     free = [each.row.id for each, value in zip(taken, values, strict=True) if value is None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NoReturn, Protocol, Self
 
 from delayq.errors import DelayqError, InvalidInput
@@ -27,10 +27,19 @@ class SampledQueue(ReadQueue, Protocol):
     def sample(self) -> bool: ...
 
 
-class QueueServer(Protocol):
-    """Lists the names of a server's queues and topics, and opens them."""
+class Search(Protocol):
+    """Finds the names of a server's queues and topics, as `NameSearch` does."""
 
-    def names(self) -> Mapping[Kind, Sequence[str]]: ...
+    @property
+    def names(self) -> Mapping[Kind, Collection[str]]: ...
+    def steps(self) -> Iterator[None]: ...
+
+
+class QueueServer(Protocol):
+    """Finds the queues and topics of a server, and opens them."""
+
+    @property
+    def search(self) -> Search: ...
     def queue(self, name: str) -> SampledQueue: ...
     def topic(self, name: str) -> ReadTopic: ...
 
@@ -49,12 +58,15 @@ class MissingTopic:
 class DiscoveredQueues:
     """The queues and topics of a server. A thread looks for new ones every minute, since a large server takes long.
 
+    Those in the registry are known at once, even if the scan for others takes long.
+
     Args:
         server: lists and opens them.
         label: of the server in the samples, if there are several.
         most: how many queues, and how many topics, are read; if there are more, those whose names come first.
         topics: names of topics that should exist; a missing one is reported as down.
         clock: monotonic, in seconds.
+        whole: whether the first call waits for the scan.
     """
 
     def __init__(
@@ -64,6 +76,7 @@ class DiscoveredQueues:
         most: int = MOST_QUEUES,
         topics: Sequence[str] = (),
         clock: Callable[[], float] = time.monotonic,
+        whole: bool = False,
     ) -> None:
         self.label = label
         self.left_out: dict[Kind, int] = {"queue": 0, "topic": 0}
@@ -71,6 +84,7 @@ class DiscoveredQueues:
         self._most = most
         self._wanted = topics
         self._clock = clock
+        self._needs_all = whole
         self._queues: dict[str, SampledQueue] = {}
         self._topics: dict[str, ReadTopic] = {}
         self._error: DelayqError | None = None
@@ -94,7 +108,7 @@ class DiscoveredQueues:
             self._search.join(CLOSE_SECONDS)
 
     def __call__(self) -> Sequence[Subject]:
-        """Return the queues and topics, after waiting for the first search.
+        """Return the queues and topics, after waiting for the first ones.
 
         Raises:
             DelayqError: the last search failed, and no earlier one found any.
@@ -110,15 +124,15 @@ class DiscoveredQueues:
 
     def _find(self) -> None:
         try:
-            names = self._server.names()
-            missing = set(self._wanted).difference(names["topic"])
-            topics = dict.fromkeys([*self._wanted, *names["topic"][: self._most]])
-            self._queues = {name: self._queue(name) for name in names["queue"][: self._most]}
-            self._topics = {name: MissingTopic(name) if name in missing else self._topic(name) for name in topics}
-            for kind, each in names.items():
-                self._note_left_out(kind, max(0, len(each) - self._most))
-            self._error = None
-            self._is_found.set()
+            search = self._server.search
+            for number, _ in enumerate(search.steps()):
+                if self._is_closed:
+                    return
+                is_enough = any(search.names.values()) and set(self._wanted).issubset(search.names["topic"])
+                if not number and is_enough and not self._needs_all:
+                    self._take(search.names)
+            self._needs_all = False
+            self._take(search.names)
             self._sample()
         except DelayqError as error:
             log.debug("queues not found", server=self.label, error=str(error))
@@ -126,6 +140,17 @@ class DiscoveredQueues:
             self._search_at = 0.0  # at the next scrape
         finally:
             self._is_found.set()
+
+    def _take(self, found: Mapping[Kind, Collection[str]]) -> None:
+        names = {kind: sorted(each) for kind, each in found.items()}
+        missing = set(self._wanted).difference(names["topic"])
+        topics = dict.fromkeys([*self._wanted, *names["topic"][: self._most]])
+        self._queues = {name: self._queue(name) for name in names["queue"][: self._most]}
+        self._topics = {name: MissingTopic(name) if name in missing else self._topic(name) for name in topics}
+        for kind, each in names.items():
+            self._note_left_out(kind, max(0, len(each) - self._most))
+        self._error = None
+        self._is_found.set()
 
     def _sample(self) -> None:
         """Record the counts of each queue for `Queue.samples`, since it may have no consumers that do so."""

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import dis
 import inspect
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any, TypeAlias, TypeVar
 
 from delayq.errors import InvalidInput, ReturnedFalse
@@ -298,8 +296,6 @@ def _around(function: Any, argument: str) -> Around[Any]:
     _check(function, argument)
     if isinstance(function, type) and not issubclass(function, AbstractContextManager):
         raise _no_manager(function, "is")
-    if _returns_nothing(function):
-        raise _no_manager(function, "returns None")
 
     def layer(subject: Any) -> AbstractContextManager[Any]:
         manager = function(subject)
@@ -317,19 +313,6 @@ def _no_manager(function: Any, how: str) -> InvalidInput:
 
 def _is_generator_function(function: Any) -> bool:
     return any(inspect.isgeneratorfunction(each) for each in called(function))
-
-
-def _returns_nothing(function: Any) -> bool:
-    """Whether a function returns nothing, as far as its code shows; its `yield` was probably forgotten."""
-    if not hasattr(function, "__code__"):
-        return False
-    returned = [
-        last if last.opname == "RETURN_CONST" else before
-        for before, last in pairwise(dis.get_instructions(function))
-        if last.opname in ("RETURN_CONST", "RETURN_VALUE")
-    ]
-    constants = [each.argval for each in returned if each.opname in ("RETURN_CONST", "LOAD_CONST")]
-    return bool(returned) and constants == [None] * len(returned)
 
 
 def _check_hook(function: Any, argument: str) -> None:

@@ -123,7 +123,8 @@ class NumberSetting(Setting):
         valid = isinstance(value, int) and not isinstance(value, bool) and self.least <= value <= self.most
         if not valid and value is not None:
             valid_ones = f"{self.others}a whole number from {self.least} to {self.most}"
-            raise InvalidInput(f"{self.name} {value!r} is not {valid_ones}; use None to remove it")
+            remedy = f"; use None for {self.none}" if self.none.startswith("no ") else ""
+            raise InvalidInput(f"{self.name} {value!r} is not {valid_ones}{remedy}")
         return {self.fields[0]: value}
 
     def read(self, stored: Mapping[str, str]) -> int | None:

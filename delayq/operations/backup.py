@@ -11,6 +11,7 @@ from delayq.model.text import decode_id
 from delayq.model.units import MAX_TIME_MS
 from delayq.operations.byte_budget import UP_BYTES, trips
 from delayq.operations.doctor import scan
+from delayq.operations.progress import Progress
 from delayq.operations.queue_context import QueueContext
 from delayq.operations.schedule_chain import home
 from delayq.operations.send import CALLS_A_TRIP, MAX_SENT
@@ -31,19 +32,22 @@ class KeptSchedule(NamedTuple):
     slot_ms: int
 
 
-def restore(context: QueueContext, messages: Sequence[tuple[State, KeptMessage]]) -> Operation[list[bool]]:
+def restore(
+    context: QueueContext, messages: Sequence[tuple[State, KeptMessage]], progress: Progress
+) -> Operation[list[bool]]:
     """Put messages back; return in order which ones did not exist. Their ids must all differ."""
-    return (yield from _run(context, messages, lambda each: len(each.stored), QueueCommands.restore))
+    return (yield from _run(context, messages, lambda each: len(each.stored), QueueCommands.restore, progress))
 
 
-def discard(context: QueueContext, messages: Sequence[tuple[State, ExpectedMessage]]) -> Operation[list[bool]]:
+def discard(
+    context: QueueContext, messages: Sequence[tuple[State, ExpectedMessage]], progress: Progress
+) -> Operation[list[bool]]:
     """Remove messages that are still as they were seen; return in order which were. Their ids must all differ."""
-    removed = yield from _run(context, messages, lambda _: 0, QueueCommands.remove_if_unchanged)
+    removed = yield from _run(context, messages, lambda _: 0, QueueCommands.remove_if_unchanged, progress)
     # A pending message may have come due since, which does not count as a change.
     due = [number for number, (state, _) in enumerate(messages) if state == "pending" and not removed[number]]
-    again = yield from _run(
-        context, [("ready", messages[number][1]) for number in due], lambda _: 0, QueueCommands.remove_if_unchanged
-    )
+    ready: list[tuple[State, ExpectedMessage]] = [("ready", messages[number][1]) for number in due]
+    again = yield from _run(context, ready, lambda _: 0, QueueCommands.remove_if_unchanged, Progress(""))
     for number, found in zip(due, again, strict=True):
         removed[number] = found
     return removed
@@ -93,7 +97,11 @@ def renamed(kept: Sequence[KeptSchedule], shards_then: int, shards: int) -> dict
 
 
 def _run(
-    context: QueueContext, messages: Sequence[tuple[State, Known]], size: Callable[[Known], int], build: Build[Known]
+    context: QueueContext,
+    messages: Sequence[tuple[State, Known]],
+    size: Callable[[Known], int],
+    build: Build[Known],
+    progress: Progress,
 ) -> Operation[list[bool]]:
     """Pass messages to a script in bounded calls and round trips; return its answers in order."""
     results = [False] * len(messages)
@@ -103,7 +111,10 @@ def _run(
         for scripts, state, group, weight in _groups(context, messages, size)
     ]
     for trip in trips(calls, CALLS_A_TRIP):
-        for (_, group), reply in zip(trip, (yield [call for call, _ in trip]), strict=True):
+        progress.in_doubt = True
+        replies = yield [call for call, _ in trip]
+        progress.note([group for _, group in trip], replies)
+        for (_, group), reply in zip(trip, replies, strict=True):
             for number, done in zip(group, unwrap(reply), strict=True):
                 results[number] = bool(done)
     return results

@@ -53,6 +53,12 @@ class Batch(NamedTuple):
         """Whether more may be handed out at a moment that `plan_sleep` returns."""
         return self.held or self.pause_ends
 
+    @property
+    def has_all(self) -> bool:
+        """Whether nothing is left that is due, except what a limit holds back."""
+        has_more = self.unfetched or (self.held and self.claimed > len(self.messages))
+        return self.claimed < max(self.limit, 1) and not has_more
+
 
 class ClaimNames:
     """Names for the claims of one consumer, by shard.

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from delayq.model.lease_clock import lease_now
 from delayq.operations.queue_context import QueueContext
 from delayq.operations.unfetched import ClaimedUnfetched
 from delayq.protocol.late_reply import Silent, Unanswered
 from delayq.protocol.queue_commands import QueueCommands
 from delayq.protocol.replies import Claimed
+
+PATIENCE_SECONDS = 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,11 +37,20 @@ class LateClaim:
     process: int = field(default_factory=os.getpid)
 
 
-def check(context: QueueContext, scripts: QueueCommands) -> None:
-    """Raise Silent if a claim on a shard has a reply that was not taken yet; the next would get it again."""
+def check(context: QueueContext, scripts: QueueCommands | None = None) -> None:
+    """Raise Silent if a claim has a reply that was not taken yet, on one shard or on any.
+
+    The next claim on the shard would get it again, and a receiver must not hear that there are no messages.
+    """
     for each in context.late_claims:
-        if each.scripts is scripts and each.process == os.getpid():
+        if scripts in (each.scripts, None) and each.process == os.getpid():
             raise Silent(each.scripts.keys.meta)
+
+
+def left(context: QueueContext) -> float:
+    """Return for how many seconds a receiver without messages should still wait for replies; most are only slow."""
+    asked = max((each.asked for each in context.late_claims if each.process == os.getpid()), default=-math.inf)
+    return max(0.0, asked + PATIENCE_SECONDS - lease_now())
 
 
 def arrived(context: QueueContext) -> None:

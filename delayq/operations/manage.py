@@ -12,7 +12,7 @@ from delayq.model.placement import PURGEABLE, State, check_state
 from delayq.model.queue_stats import QueueStats
 from delayq.model.units import Seconds, milliseconds, span_ms, timestamp_ms
 from delayq.model.validation import check_id
-from delayq.operations import schedule_chain
+from delayq.operations import registry, schedule_chain
 from delayq.operations.bulk.redrive import Redrive
 from delayq.operations.bulk.selection import Choice
 from delayq.operations.encode import due_word
@@ -82,6 +82,7 @@ def remove(context: QueueContext) -> Operation[int]:
     for scripts in reversed(context.shards):  # the first one last, as it records the number of shards
         if held := (yield from execute(scripts.remove_queue())):
             return held
+    yield from registry.remove(context.prefix, "queue", [context.name])
     context.begin(context.clock)
     return 0
 

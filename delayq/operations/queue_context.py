@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from delayq.errors import DelayqError, InvalidInput, ServerNotReady, ServerUnreachable
+from delayq.errors import InvalidInput
 from delayq.log import log
 from delayq.model import backoff as backoffs
 from delayq.model.backoff import DEFAULT_BACKOFF, DEFAULT_RETRIES, Backoff, WrittenBackoff, check_retries, seeing_errors
@@ -19,21 +19,21 @@ from delayq.model.outcome import is_coroutine_function
 from delayq.model.placement import shard_of
 from delayq.model.settings import Changes
 from delayq.model.units import Seconds, lease_ms, milliseconds
-from delayq.operations import record_copies
+from delayq.operations import record_copies, registry
 from delayq.operations.byte_budget import ByteBudget
+from delayq.operations.record_copies import RecordedContext
 from delayq.operations.shard_outages import Outages
 from delayq.operations.watch import Watch
 from delayq.protocol.command import Command, identity
 from delayq.protocol.operation import Operation, execute
 from delayq.protocol.queue_commands import QueueCommands
 from delayq.protocol.queue_keys import QueueKeys
-from delayq.protocol.replies import OpenedQueue
 
 T = TypeVar("T")
 
 MAX_SHARDS = 1024
 DEAD_RETENTION = 90 * 86400
-WAS_RECORDED = 1
+WAS_RECORDED, IS_NEW = 1, 2  # in the reply of open_queue
 LOST = "lost"
 """A field of the queue's record: a client has found that the queue's data were lost."""
 LOOK_SECONDS = 60.0  # a server that lost its data has also lost the record
@@ -75,7 +75,7 @@ class Settings:
             raise InvalidInput(f"concurrency_key {self.concurrency_key!r} is not a plain function that takes a message")
 
 
-class QueueContext:
+class QueueContext(RecordedContext[QueueCommands]):
     """One queue: its shards, and the check that they match what this client expects.
 
     Args:
@@ -84,7 +84,6 @@ class QueueContext:
 
     Attributes:
         queue: the queue that its messages call.
-        spans_nodes: whether its shards may be on several nodes, so that one may be away while the others are not.
         max_retries: for messages sent without a number: the stored value, or else the one of the client's settings.
         backoff: the waits before retries, by attempt and error: the stored one, or else the client's.
         middleware: the layers around its sends.
@@ -121,9 +120,8 @@ class QueueContext:
         self.prefix = prefix
         self.settings = settings
         self._check_shards(shards or 1, settings)
-        self._expected = shards
+        super().__init__(shards)
         self.queue: Any = None
-        self.spans_nodes: Callable[[], bool] = bool
         self.middleware = Middleware()
         self.begin(clock)
 
@@ -131,10 +129,7 @@ class QueueContext:
         """Forget everything read from Redis, and use this clock."""
         self.clock = clock
         self.id_factory: Callable[[], str] | None = None
-        self._recorded = False
-        self._since = b""
         self.losses = 0
-        self._look_at = 0.0
         self.next_shard = 0
         self.budget = ByteBudget()
         self.claimed_unfetched: list[Any] = []
@@ -153,7 +148,10 @@ class QueueContext:
         self.follow(Configuration())
         self.outages = Outages(queue=self.name)
         self.watch = Watch(lease_ms(self.settings.lease), clock() != "")
-        self.shards = [QueueCommands(QueueKeys(self.prefix, self.name), clock)]
+        self._forget_record()
+
+    def _make(self, number: int) -> QueueCommands:
+        return QueueCommands(QueueKeys(self.prefix, self.name, number), self.clock)
 
     def wish(self, events: bool) -> None:
         """Also store this setting at the first use, unless the constructor was given another value."""
@@ -164,11 +162,6 @@ class QueueContext:
     def is_recorded(self) -> bool:
         """Whether Redis had recorded the queue when this was last checked, perhaps long ago."""
         return self._recorded
-
-    @property
-    def is_open(self) -> bool:
-        """Whether Redis has recorded the queue, and this was checked within the last minute."""
-        return self._recorded and time.monotonic() <= self._look_at
 
     @property
     def limits_keys(self) -> bool:
@@ -223,48 +216,27 @@ class QueueContext:
         """
         if not self.is_open:
             known = (self._recorded, self._since)
-            try:
-                opened = yield from execute(self.shards[0].open_queue(self._expected, create))
-            except (ServerNotReady, ServerUnreachable) as error:
-                away = yield from self._without_first_shard(error)
-                if away is None:
-                    return self.shards
-                opened, look_seconds = away, record_copies.LOOK_SECONDS
-            else:
-                look_seconds = LOOK_SECONDS
-            count, recorded, since, stored = opened
-            self._check_shards(count, self.settings)
-            if count != len(self.shards):
-                self.shards = [QueueCommands(QueueKeys(self.prefix, self.name, i), self.clock) for i in range(count)]
+            found = yield from self._read_record(create)
+            if found is None:
+                return self.shards
+            record, is_copy = found
+            self._check_shards(record.shards, self.settings)
             # Another thread may have recorded the queue meanwhile, or noticed the loss.
             is_known = self._recorded and known == (self._recorded, self._since)
-            is_lost = is_known and (recorded != WAS_RECORDED or since != self._since)
-            if is_lost or recorded != WAS_RECORDED:  # the queue is new, or the server has lost its data
+            is_lost = is_known and (record.recorded != WAS_RECORDED or record.since != self._since)
+            if is_lost or record.recorded != WAS_RECORDED:  # the queue is new, or the server has lost its data
                 self.undeclared = self._wishes
                 self.declared.clear()
-            self.follow(stored)
-            self._recorded, self._since = bool(recorded), since
-            self._look_at = time.monotonic() + look_seconds
+            self.follow(record.configuration)
+            self._note_record(record, record_copies.LOOK_SECONDS if is_copy else LOOK_SECONDS)
             self.losses += is_lost
             if is_lost:
                 yield from self._tell_loss()
-            if create and count > 1 and look_seconds == LOOK_SECONDS:
-                yield from record_copies.keep(self.shards, since)
+            if record.recorded == IS_NEW:
+                yield from registry.add(self.prefix, "queue", [self.name])
+            if create and not is_copy:
+                yield from self._keep_copies()
         return self.shards
-
-    def _without_first_shard(self, error: DelayqError) -> Operation[OpenedQueue | None]:
-        """Return the record as another shard has it; None if it is known, as it stays valid meanwhile."""
-        if self._recorded and self.outlives(error):
-            self._look_at = time.monotonic() + record_copies.LOOK_SECONDS
-            return None
-        if self._recorded or self._expected == 1 or not self.spans_nodes():
-            raise error
-        count = self._expected or record_copies.MOST_ASKED
-        others = [QueueCommands(QueueKeys(self.prefix, self.name, i), self.clock) for i in range(1, count)]
-        found = yield from record_copies.find(others, self._expected)
-        if found is None:
-            raise error
-        return found
 
     def look_again(self) -> None:
         """Check the record in Redis again before the next operation."""
@@ -294,10 +266,6 @@ class QueueContext:
     def is_owed(self) -> bool:
         """Whether messages may have been handed out that only the next claim brings."""
         return bool(self.late_claims or self.claimed_unfetched) or self.outages.pause() < math.inf
-
-    def outlives(self, error: object) -> bool:
-        """Whether an error means that one of several shards is unavailable, while the others may be served."""
-        return len(self.shards) > 1 and isinstance(error, ServerNotReady | ServerUnreachable) and self.spans_nodes()
 
     def shard(self, message_id: str) -> QueueCommands:
         """Return the shard that holds a message."""

@@ -1,30 +1,96 @@
-"""Copies of a queue's record: each shard of several has one, for clients that begin while the first shard is away."""
+"""The record of a queue or a topic, which says how many shards it has.
+
+The first shard has it. Each other one has a copy, for clients that begin while the first shard is away.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
 
-from delayq.errors import QueueMismatch
-from delayq.protocol.operation import Operation
-from delayq.protocol.queue_commands import QueueCommands
+from delayq.errors import QueueMismatch, ServerNotReady, ServerUnreachable
+from delayq.protocol.operation import Operation, execute
+from delayq.protocol.record_commands import RecordCommands
 from delayq.protocol.replies import OpenedQueue
+
+C = TypeVar("C", bound=RecordCommands)
 
 LOOK_SECONDS = 1.0  # between two looks for the record while its shard is away
 MOST_ASKED = 16  # shards, if their number is not known: with three masters, all of these are on one in 1 of 10 million
 
 
-def keep(shards: Sequence[QueueCommands], since: bytes) -> Operation[None]:
-    """Write the record to the other shards, where it is not yet; those that cannot be reached get it in a minute."""
-    yield [scripts.keep_record(len(shards), since) for scripts in shards[1:]]
+class RecordedContext(Generic[C]):
+    """What the contexts of queues and topics have in common: their shards, and what is known of the record.
+
+    Args:
+        expected: the number of shards, or None for the recorded one.
+
+    Attributes:
+        spans_nodes: whether its shards may be on several nodes, so that one may be away while the others are not.
+        shards: the calls of each shard.
+    """
+
+    def __init__(self, expected: int | None) -> None:
+        self.spans_nodes: Callable[[], bool] = bool
+        self._expected = expected
+
+    def _forget_record(self) -> None:
+        self._recorded = False
+        self._since = b""
+        self._look_at = 0.0
+        self.shards = [self._make(0)]
+
+    def _make(self, number: int) -> C:
+        """Return the calls of a shard."""
+        raise NotImplementedError
+
+    @property
+    def is_open(self) -> bool:
+        """Whether Redis has the record, and this was checked within the last minute."""
+        return self._recorded and time.monotonic() <= self._look_at
+
+    def outlives(self, error: object) -> bool:
+        """Whether an error means that one of several shards is unavailable, while the others may be served."""
+        return len(self.shards) > 1 and isinstance(error, ServerNotReady | ServerUnreachable) and self.spans_nodes()
+
+    def _read_record(self, create: bool) -> Operation[tuple[OpenedQueue, bool] | None]:
+        """Return the record, and whether it is a copy; None if it is known and its shard is away: it stays valid."""
+        try:
+            return (yield from execute(self.shards[0].open_queue(self._expected, create))), False
+        except (ServerNotReady, ServerUnreachable) as error:
+            if self._recorded and self.outlives(error):
+                self._look_at = time.monotonic() + LOOK_SECONDS
+                return None
+            if self._recorded or self._expected == 1 or not self.spans_nodes():
+                raise
+            others = [self._make(number) for number in range(1, self._expected or MOST_ASKED)]
+            found = yield from find(others, self._expected)
+            if found is None:
+                raise
+            return found, True
+
+    def _note_record(self, record: OpenedQueue, seconds: float) -> None:
+        """Use a record for some seconds."""
+        if record.shards != len(self.shards):
+            self.shards = [self._make(number) for number in range(record.shards)]
+        self._recorded, self._since = bool(record.recorded), record.since
+        self._look_at = time.monotonic() + seconds
+
+    def _keep_copies(self) -> Operation[None]:
+        """Write the record to the other shards; those that cannot be reached get it in a minute."""
+        if len(self.shards) > 1:
+            yield [scripts.keep_record(len(self.shards), self._since) for scripts in self.shards[1:]]
 
 
-def find(shards: Sequence[QueueCommands], expected: int | None) -> Operation[OpenedQueue | None]:
+def find(shards: Sequence[RecordCommands], expected: int | None) -> Operation[OpenedQueue | None]:
     """Return the record as one of these shards has it; None if none has, or none can be reached.
 
     Raises:
         FormatTooNew, ShardsMismatch
     """
-    for reply in (yield [scripts.open_queue(expected, create=False) for scripts in shards]):
+    replies: list[Any] = yield [scripts.open_queue(expected, create=False) for scripts in shards]
+    for reply in replies:
         if isinstance(reply, QueueMismatch):
             raise reply
         if isinstance(reply, OpenedQueue) and reply.recorded:

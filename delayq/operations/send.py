@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -16,6 +17,7 @@ from delayq.operations import configure, schedule_chain
 from delayq.operations.byte_budget import UP_BYTES, trips
 from delayq.operations.encode import EncodedMessage, encode_all, listed, no_outgoing
 from delayq.operations.inspect import find_all
+from delayq.operations.progress import Progress
 from delayq.operations.queue_context import QueueContext, is_whole
 from delayq.protocol.command import Command, Raw, identity
 from delayq.protocol.operation import Operation, gather, unwrap
@@ -28,6 +30,8 @@ EXISTED = -1
 MAX_REPLICAS = 1000
 SendSealed: TypeAlias = Callable[[QueueContext, Sequence[EncodedMessage], int], Operation[list[SentMessage]]]
 Sent: TypeAlias = list[SentMessage | None]  # None where the id existed
+_WeighedCall: TypeAlias = tuple[tuple[Command[Sent], Sequence[int]], int]
+"""A call with the positions of its messages, and its bytes."""
 
 
 def send_many(
@@ -92,12 +96,16 @@ def send_encoded(
     if len(encoded) == 1 and not wait_replicas:  # a faster path for a single message
         (reply,) = yield [_call(context.shard(encoded[0].id), encoded, whole=False)]
         results = unwrap(reply)
-    elif wait_replicas:
-        for (call, positions), _ in _calls(context, encoded, whole=True):
-            yield from _send_confirmed(context, encoded, call, positions, wait_replicas, results)
-        raise_duplicates(encoded, results)
     else:
-        yield from _send_in_trips(context, encoded, results)
+        calls = _calls(context, encoded, whole=bool(wait_replicas))
+        progress = Progress(f"of {len(encoded):,} messages are stored")
+        with progress.explained() if len(calls) > 1 else nullcontext():  # one call stores all or nothing
+            if wait_replicas:
+                yield from _send_confirmed(context, encoded, calls, wait_replicas, results, progress)
+            else:
+                yield from _send_in_trips(context, calls, results, progress)
+    if wait_replicas:
+        raise_duplicates(encoded, results)
     if None in results:
         yield from _find_existing(context, encoded, range(len(encoded)), results)
         raise_duplicates(encoded, results)
@@ -106,12 +114,14 @@ def send_encoded(
     return results  # type: ignore[return-value]  # none of them is None any more
 
 
-def send_new(context: QueueContext, encoded: Sequence[EncodedMessage]) -> Operation[list[bool]]:
+def send_new(
+    context: QueueContext, encoded: Sequence[EncodedMessage], progress: Progress | None = None
+) -> Operation[list[bool]]:
     """Send messages that have been checked; return which were new. Existing ones are not read."""
     results: Sent = [None] * len(encoded)
     if encoded:
         yield from _prepared(context)
-        yield from _send_in_trips(context, encoded, results)
+        yield from _send_in_trips(context, _calls(context, encoded, whole=False), results, progress or Progress(""))
     return [result is not None for result in results]
 
 
@@ -122,19 +132,24 @@ def _prepared(context: QueueContext) -> Operation[None]:
         yield from configure.declare(context)
 
 
-def _send_in_trips(context: QueueContext, encoded: Sequence[EncodedMessage], results: Sent) -> Operation[None]:
+def _send_in_trips(
+    context: QueueContext, calls: Iterable[_WeighedCall], results: Sent, progress: Progress
+) -> Operation[None]:
     failed: dict[str, DelayqError] = {}  # by the key of a shard that is unavailable
-    for trip in trips(_calls(context, encoded, whole=False), CALLS_A_TRIP):
+    for trip in trips(calls, CALLS_A_TRIP):
         chosen = [each for each in trip if each[0].key not in failed] if failed else trip
         if not chosen:
             continue
-        for (call, positions), reply in zip(chosen, (yield [call for call, _ in chosen]), strict=True):
+        progress.in_doubt = True
+        replies = yield [call for call, _ in chosen]
+        progress.note([positions for _, positions in chosen], replies)
+        progress.in_doubt |= bool(failed)
+        for (call, positions), reply in zip(chosen, replies, strict=True):
             if context.outlives(reply):
                 failed[call.key] = reply
             else:
                 _note(positions, unwrap(reply), results)
-    for error in failed.values():  # the messages for other shards are stored
-        raise error
+    _raise_first(failed, progress)
 
 
 def send_shared(
@@ -155,17 +170,36 @@ def send_shared(
 def _send_confirmed(
     context: QueueContext,
     encoded: Sequence[EncodedMessage],
-    call: Command[Sent],
-    positions: Sequence[int],
+    calls: Iterable[_WeighedCall],
     replicas: int,
     results: Sent,
+    progress: Progress,
 ) -> Operation[None]:
-    confirm = context.shard(encoded[positions[0]].id).confirm()
-    reply, _, confirmed = yield [call, confirm, Command(call.key, ("WAIT", replicas, REPLICA_TIMEOUT_MS), identity)]
-    _note(positions, unwrap(reply), results)
-    yield from _find_existing(context, encoded, positions, results)
-    if unwrap(confirmed) < replicas:
-        raise _not_replicated(f"{confirmed} of {replicas}", [encoded[position].id for position in positions], results)
+    failed: dict[str, DelayqError] = {}  # by the key of a shard that is unavailable
+    for (call, positions), _ in calls:
+        if call.key in failed:
+            continue
+        confirm = context.shard(encoded[positions[0]].id).confirm()
+        progress.in_doubt = True
+        reply, _, confirmed = yield [call, confirm, Command(call.key, ("WAIT", replicas, REPLICA_TIMEOUT_MS), identity)]
+        progress.note([positions], [reply])
+        progress.in_doubt |= bool(failed)
+        if context.outlives(reply):
+            failed[call.key] = reply
+            continue
+        _note(positions, unwrap(reply), results)
+        yield from _find_existing(context, encoded, positions, results)
+        if unwrap(confirmed) < replicas:
+            ids = [encoded[position].id for position in positions]
+            raise _not_replicated(f"{confirmed} of {replicas}", ids, results)
+    _raise_first(failed, progress)
+
+
+def _raise_first(failed: Mapping[str, DelayqError], progress: Progress) -> None:
+    """Raise the error of a shard that is unavailable, if there is one; the messages for other shards are stored."""
+    for error in failed.values():
+        progress.in_doubt = True
+        raise error
 
 
 def _not_replicated(confirmed: str, ids: list[str], results: Sent) -> NotReplicated:
@@ -195,9 +229,7 @@ def check_replicas(wait_replicas: int) -> None:
         raise InvalidInput(f"wait_replicas {wait_replicas!r} is not a whole number from 0 to {MAX_REPLICAS}")
 
 
-def _calls(
-    context: QueueContext, encoded: Sequence[EncodedMessage], whole: bool
-) -> list[tuple[tuple[Command[Sent], Sequence[int]], int]]:
+def _calls(context: QueueContext, encoded: Sequence[EncodedMessage], whole: bool) -> list[_WeighedCall]:
     """Group messages into bounded calls to one shard with distinct ids; yield each with its positions and bytes."""
     return [
         ((_call(scripts, [encoded[i] for i in group], whole), group), size)

@@ -1,4 +1,10 @@
-"""Find the queues and topics on a server from the names of its keys."""
+"""Find the queues and topics on a server: in the registry of their names, or from the names of all keys.
+
+The registry has no hash tag, so it matches no pattern for the keys of queues, and no queue's key can be its key:
+
+    delayq:queues   the names of the queues; a set
+    delayq:topics   the names of the topics
+"""
 
 from __future__ import annotations
 
@@ -11,6 +17,8 @@ from delayq.model.validation import check_queue_name
 
 Kind = Literal["queue", "topic"]
 
+KINDS: Final[tuple[Kind, ...]] = ("queue", "topic")
+
 _RECORDS: Final = {"queue": "meta", "topic": "topic:meta"}
 """The key that each one has as long as it is recorded."""
 
@@ -19,6 +27,11 @@ def pattern(prefix: str, kind: Kind | None = None) -> str:
     """Return the pattern for SCAN; without a kind, for queues and topics, which `name_in` tells apart."""
     literal = re.sub(r"([*?\[\]\\])", r"\\\1", prefix)
     return f"{literal}:{{*}}:{_RECORDS[kind] if kind else '*meta'}"
+
+
+def registry_key(prefix: str, kind: Kind) -> str:
+    """Return the key of the set that has the names."""
+    return f"{prefix}:{kind}s"
 
 
 def record_key(name: str, prefix: str, kind: Kind) -> str | None:

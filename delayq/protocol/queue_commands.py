@@ -10,7 +10,6 @@ from operator import itemgetter
 from typing import Any, TypeVar
 
 from delayq.model.configuration import Configuration, Usage, configured
-from delayq.model.envelope import QUEUE_FORMAT
 from delayq.model.explanation import Standing
 from delayq.model.placement import STATES, State
 from delayq.model.queue_stats import Counts
@@ -18,6 +17,7 @@ from delayq.model.settings import FIELDS, Changes
 from delayq.model.text import decode_id, encode_id
 from delayq.protocol.command import Command, Raw, identity, script, texts
 from delayq.protocol.queue_keys import QueueKeys
+from delayq.protocol.record_commands import RecordCommands
 from delayq.protocol.replies import (
     Claimed,
     ConsumersReply,
@@ -26,7 +26,6 @@ from delayq.protocol.replies import (
     KeptMessage,
     KeyedDelivery,
     LedgerPage,
-    OpenedQueue,
     SleepReply,
     StoredMessage,
     _read_armed,
@@ -36,7 +35,6 @@ from delayq.protocol.replies import (
     _read_due_counts,
     _read_last_seen,
     _read_ledger_page,
-    _read_opened,
     _read_samples,
     _read_scored,
     _read_sleep,
@@ -58,7 +56,7 @@ LAST_CLAIM = "f" * 16  # the highest number
 CLAIM_KEPT_MS = 60_000  # as long as the script keeps an empty reply
 
 
-class QueueCommands:
+class QueueCommands(RecordCommands):
     """The calls of one shard of a queue.
 
     Args:
@@ -67,18 +65,9 @@ class QueueCommands:
     """
 
     def __init__(self, keys: QueueKeys, clock: Callable[[], float | str] = str) -> None:
+        super().__init__(keys.meta, clock)
         self.keys = keys
-        self._clock = clock
         self._ledger = (keys.meta, keys.events)  # for scripts that move messages
-
-    def open_queue(self, shards: int | None, create: bool) -> Command[OpenedQueue]:
-        args: list[Raw] = [QUEUE_FORMAT, shards or "", 1 if create else "", self._clock(), *FIELDS]
-        return self._call("open_queue", [self.keys.meta], args, _read_opened)
-
-    def keep_record(self, shards: int, since: bytes) -> Command[int]:
-        """Store a copy of the queue's record in another shard than the first."""
-        key = self.keys.meta
-        return Command(key, ("HSET", key, "shards", shards, "since", since), int)
 
     def send(
         self,

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from delayq.model.envelope import QUEUE_FORMAT
 from delayq.model.text import decode_id, encode_id
 from delayq.protocol.command import Command, Raw, identity, script, texts
+from delayq.protocol.record_commands import RecordCommands
 from delayq.protocol.topic_keys import TopicKeys
 
 T = TypeVar("T")
@@ -85,11 +85,19 @@ class Extent(NamedTuple):
 
 
 class Redelivered(NamedTuple):
-    """The records that a consumer still holds, the deliveries of each, and how many ids the call checked."""
+    """The reply of redeliver.
+
+    Attributes:
+        records: those that the consumer still holds.
+        deliveries: of each of them.
+        looked: how many ids the call checked.
+        is_late: whether it checked none because the server has executed the call later than it should.
+    """
 
     records: list[Entry]
     deliveries: list[int]
     looked: int
+    is_late: bool = False
 
 
 class Recreated(NamedTuple):
@@ -118,7 +126,7 @@ class ReclaimReply(NamedTuple):
     grace_ms: int = 0
 
 
-class TopicCommands:
+class TopicCommands(RecordCommands):
     """The calls of one shard of a topic.
 
     Args:
@@ -127,16 +135,8 @@ class TopicCommands:
     """
 
     def __init__(self, keys: TopicKeys, clock: Callable[[], float | str] = str) -> None:
+        super().__init__(keys.meta, clock)
         self.keys = keys
-        self._clock = clock
-
-    def open_queue(self, shards: int | None, create: bool) -> Command[tuple[int, int, bytes, list[bytes]]]:
-        return Command(
-            self.keys.meta,
-            texts((1, self.keys.meta, QUEUE_FORMAT, shards or "", 1 if create else "", self._clock())),
-            identity,
-            script("open_queue"),
-        )
 
     def publish(self, records: Sequence[tuple[str, bytes]], max_length: int | None, exact: bool) -> Command[list[str]]:
         """Take records as pairs: id or "*", envelope."""
@@ -184,10 +184,11 @@ class TopicCommands:
         most: int | None,
         by_ms: Raw = "",
         is_member: bool = False,
+        until_ms: Raw = "",
     ) -> Command[ReclaimReply]:
         k = self.keys
         words: list[Raw] = [group, consumer, idle_ms, _behind(after), limit, "" if most is None else most]
-        words += [by_ms, 1 if is_member else ""]
+        words += [by_ms, 1 if is_member else "", until_ms]
         keys = [k.stream, k.buried(group), k.failures(group), k.watch(group)]
         return self._call("reclaim", keys, words, _read_reclaimed, repeats=False)
 
@@ -199,8 +200,10 @@ class TopicCommands:
     def fail(self, group: str, consumer: str, record_id: str, error: str) -> Command[int]:
         return self._call("fail", self._held(group), [group, consumer, record_id, error], int, repeats=False)
 
-    def redeliver(self, group: str, consumer: str, ids: Sequence[str], counts: bool) -> Command[Redelivered]:
-        words: list[Raw] = [group, consumer, "1" if counts else "", *ids]
+    def redeliver(
+        self, group: str, consumer: str, ids: Sequence[str], counts: bool, by_ms: Raw = ""
+    ) -> Command[Redelivered]:
+        words: list[Raw] = [group, consumer, "1" if counts else "", by_ms, *ids]
         return self._call("redeliver", self._held(group), words, _read_redelivered, repeats=not counts)
 
     def hand_back(
@@ -366,5 +369,5 @@ def _read_reclaimed(reply: list[Any]) -> ReclaimReply:
 
 
 def _read_redelivered(reply: list[Any]) -> Redelivered:
-    records, deliveries, looked = reply
-    return Redelivered(_read_entries(records), deliveries, looked)
+    records, deliveries, looked, *late = reply
+    return Redelivered(_read_entries(records), deliveries, looked, bool(late))

@@ -66,6 +66,36 @@ class Exchange(NamedTuple):
     batch: Any = None
 
 
+class Known(NamedTuple):
+    """What a consumer knows of its queue since its last exchange.
+
+    Attributes:
+        has_all: nothing more is due, except what a limit of the queue holds back.
+        is_held: a limit holds back messages.
+        waits: for room within a limit, or for the end of a pause.
+        sleep: how long to sleep; None if the server was not asked.
+        recovers: leases that have ended can be taken back.
+    """
+
+    has_all: bool = True
+    is_held: bool = False
+    waits: bool = False
+    sleep: idle.SleepPlan | None = None
+    recovers: bool = True
+
+
+class Slept(NamedTuple):
+    """What a consumer knows after a sleep, until the next turn.
+
+    Attributes:
+        in_peace: nothing ended it early, and nothing was known to be due.
+        expected: per shard, the message that it has ended for.
+    """
+
+    in_peace: bool = False
+    expected: Sequence[str] = ()
+
+
 class ConsumerEngine(Generic[D]):
     """One run of a consumer on one queue.
 
@@ -119,14 +149,9 @@ class ConsumerEngine(Generic[D]):
         self._large: list[tuple[D, oc.Outcome]] = []  # to be settled in a round trip of its own
         self._is_ending = False
         self._isolation: PoisonIsolation[D] = PoisonIsolation(self._lease / 1000)
-        self._exhausted = True  # the last claim left nothing that is due
-        self._held = False  # except what a limit of the queue holds back
-        self._waits = False  # for room within a limit, or for the end of a pause
-        self._next_sleep: idle.SleepPlan | None = None  # if the server was asked
-        self._expected: Sequence[str] = ()  # per shard, the message that the last sleep has ended for
-        self._cannot_recover = False  # the last upkeep was refused
+        self._known = Known()
+        self._slept = Slept()
         self._renews_first = False  # the last turn failed, perhaps for longer than a lease
-        self._slept_in_peace = False  # nothing ended the last sleep early, and nothing was known to be due
         self.outage = OutageBackoff(queue=context.name)
         self.shutdown = shutdown.Shutdown()
         self._is_cut_off = False  # the server did not answer at the end
@@ -161,7 +186,7 @@ class ConsumerEngine(Generic[D]):
         self.collect_outcomes()
         if self._renews_first:
             yield from self._renew_all()
-        if self._slept_in_peace and (yield from self._sleeps_on()):
+        if self._slept.in_peace and (yield from self._sleeps_on()):
             return
         left = None if self._most is None else self._most - self.handled - self._unsettled_count - self.unfinished
         limit = self._room() if left is None else max(0, min(self._room(), left))
@@ -172,17 +197,18 @@ class ConsumerEngine(Generic[D]):
             yield from self._settle_large()
         yield from self._deaths.tell()
         self._tell_trouble()
+        known = self._known
         if self._most is not None and self.handled >= self._most:
             self.shutdown.is_requested = True
         elif (
             self._ends_idle
             and limit
-            and not (self._unsettled_count or self.unfinished or self._held or self._context.late_claims)
+            and not (self._unsettled_count or self.unfinished or known.is_held or self._context.late_claims)
         ):
             # Nothing runs. But a settlement of this turn may have sent messages, and a claimed message may have died.
             self.shutdown.is_requested = not (settled or claimed)
-        elif not self.has_unsettled and self._next_sleep is not None and (self._exhausted or not limit):
-            yield from self._sleep(self._next_sleep, has_room=limit > 0)
+        elif not self.has_unsettled and known.sleep is not None and (known.has_all or not limit):
+            yield from self._sleep(known.sleep, has_room=limit > 0)
 
     @property
     def is_burst(self) -> bool:
@@ -218,7 +244,7 @@ class ConsumerEngine(Generic[D]):
         return claimed
 
     def _settle_and_claim(self, limit: int | None) -> Effects[int]:
-        context, settled = self._context, self.unsettled
+        context, settled, known = self._context, self.unsettled, self._known
         exchange = Exchange(settled=settle(context, settled))
         repeated, large = self._refused.due()
         self._large += large
@@ -230,9 +256,9 @@ class ConsumerEngine(Generic[D]):
         if keeps_up:
             exchange = exchange._replace(recovered=recover(context), garbage=garbage.find(context))
         if limit is not None:
-            if self._exhausted or not limit:  # otherwise the next turn comes at once
-                exchange = exchange._replace(sleep=idle.plan_sleep(context, self._name, FALLBACK_MS, self._waits))
-            expected, self._expected = self._expected if limit else (), ()
+            if known.has_all or not limit:  # otherwise the next turn comes at once
+                exchange = exchange._replace(sleep=idle.plan_sleep(context, self._name, FALLBACK_MS, known.waits))
+            expected, self._slept = self._slept.expected if limit else (), Slept()
             claiming = claim(
                 context, self._make_message, limit, self._lease, False, expected, self._name, self._claim_names
             )
@@ -248,7 +274,7 @@ class ConsumerEngine(Generic[D]):
         self._note(settled, [outcomes] * len(settled) if isinstance(outcomes, DelayqError) else outcomes)
         if repeated:
             self._note(repeated, unwrap(replies.again))
-        self._next_sleep = None
+        self._known = known._replace(sleep=None)
         if limit is None:
             return 0
         batch: Batch = unwrap(replies.batch)
@@ -256,12 +282,9 @@ class ConsumerEngine(Generic[D]):
         self.handled += batch.failed
         self.failed += batch.failed
         self._deaths.untold += batch.dead
-        self._exhausted = batch.claimed < max(batch.limit, 1) and not (
-            batch.unfetched or (batch.held and batch.claimed > len(batch.messages))
-        )
         yield from self._take(batch.messages)
-        self._next_sleep = unwrap(replies.sleep) if self._waits or not batch.waits else None  # asked without the limit
-        self._held, self._waits = batch.held, batch.waits
+        sleep = unwrap(replies.sleep) if known.waits or not batch.waits else None  # asked without the limit
+        self._known = Known(batch.has_all, batch.held, batch.waits, sleep, known.recovers)
         if keeps_up:
             if context.watch.is_grace:
                 yield from self._renew_all()
@@ -411,10 +434,11 @@ class ConsumerEngine(Generic[D]):
 
     def on_outage(self) -> None:
         """Discard what was known about the queue; the next turn first renews all leases."""
-        self._exhausted = self._renews_first = True
+        self._known, self._renews_first = self._known._replace(has_all=True), True
         if self.outage.is_away:
             self._context.watch.missed(*(shard.keys.meta for shard in self._context.shards))
         self._context.look_again()
+        self._share.answered(0, 0, settled=False, failed=True)  # whatever step failed: other queues do not wait for it
 
     # -- duties ----------------------------------------------------------------------------------------------------
 
@@ -423,7 +447,7 @@ class ConsumerEngine(Generic[D]):
         if self._cleanup.due():
             yield from self._context.opened(create=True)
             if (yield from upkeep.clean_up(self._context, self._cleanup)):  # a page per turn: messages need not wait
-                self._exhausted = False
+                self._known = self._known._replace(has_all=False)
             if self._context.losses > self._losses:
                 self._losses, self._unstored = self._context.losses, self._declared
             if self._unstored:
@@ -431,11 +455,12 @@ class ConsumerEngine(Generic[D]):
 
     def _keep_up(self, recovered: int | None, found: garbage.Found) -> Effects[None]:
         """Delete the payloads that were found to be garbage; continue soon if there is more."""
-        self._cannot_recover = recovered is None
         more = (yield from garbage.delete(found)) if found else False
-        if more or (recovered or 0) >= MAX_MOVED:
+        has_more = more or (recovered or 0) >= MAX_MOVED
+        if has_more:
             self._upkeep.now()
-            self._exhausted = False
+        known = self._known
+        self._known = known._replace(has_all=known.has_all and not has_more, recovers=recovered is not None)
 
     @property
     def is_spread(self) -> bool:
@@ -482,7 +507,8 @@ class ConsumerEngine(Generic[D]):
 
     def _sleep(self, sleep: idle.SleepPlan, has_room: bool) -> Effects[None]:
         """Wait for the bell, the timer, an outcome, or the next duty."""
-        if has_room and not (self._leases.held() or self._held):
+        known = self._known
+        if has_room and not (self._leases.held() or known.is_held):
             self._share.rests()
         if has_room:
             yield Listen([BellSource(shard.keys.bell) for shard in self._context.shards])
@@ -493,20 +519,20 @@ class ConsumerEngine(Generic[D]):
         seconds = min(seconds, self._cleanup.left(), seconds if is_idle else self._upkeep.left() + 0.001)
         seconds = min(seconds, self._refused.left(), self._backlog.left(), self._context.outages.pause())
         for_lease = sleep.for_event and not sleep.for_message
-        if for_lease and self._cannot_recover:  # the lease ended but cannot be taken back: do not try all the time
+        if for_lease and not known.recovers:  # the lease ended but cannot be taken back: do not try all the time
             seconds = max(seconds, min(self._upkeep.left(), 1.0))
         woken = yield WaitForWork(seconds, listening=True)
         called = sleep.for_event or woken.disturbed or woken.token
-        waits_for_limit = self._held and self._share.is_burst  # only a claim shows if others took the rest
-        self._slept_in_peace = is_idle and not (called or waits_for_limit or self._context.is_owed)
-        if time.monotonic() >= sleep.until:
-            self._expected = sleep.expected
-            if for_lease and not self._cannot_recover:
-                self._upkeep.now()
+        waits_for_limit = known.is_held and self._share.is_burst  # only a claim shows if others took the rest
+        is_over = time.monotonic() >= sleep.until
+        in_peace = is_idle and not (called or waits_for_limit or self._context.is_owed)
+        self._slept = Slept(in_peace, sleep.expected if is_over else self._slept.expected)
+        if is_over and for_lease and known.recovers:
+            self._upkeep.now()
 
     def _sleeps_on(self) -> Effects[bool]:
         """Sleep again if no consumer has anything to do, which costs much less than a turn."""
-        self._slept_in_peace = False
+        self._slept = self._slept._replace(in_peace=False)
         if self.shutdown.is_requested or self._cleanup.left() == 0 or not self._context.is_open:
             return False  # a claim also checks the queue's record again
         watching = idle.poll_idle(self._context, self._name, FALLBACK_MS)
@@ -576,5 +602,5 @@ class ConsumerEngine(Generic[D]):
 
     def _pass_token_on(self) -> Effects[None]:
         token = yield StopListening()
-        if token or self._next_sleep is not None or self._context.is_limited:
+        if token or self._known.sleep is not None or self._context.is_limited:
             yield from idle.pass_on(self._context, self._name)

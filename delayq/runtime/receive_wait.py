@@ -14,7 +14,7 @@ from delayq.errors import ServerError, ServerUnreachable
 from delayq.model import consumer_info
 from delayq.model.delivery import Delivery
 from delayq.model.interval import FALLBACK_MS
-from delayq.operations import idle, presence
+from delayq.operations import idle, late_claims, presence
 from delayq.operations.claim import claim_all
 from delayq.operations.queue_context import QueueContext
 from delayq.operations.topics.publish import append_due
@@ -160,7 +160,8 @@ class Receiver(Generic[D]):
         It waits longer if messages were lost while nobody looked, until their holders have had the time to renew them.
 
         Raises:
-            ServerUnreachable: the queue was closed meanwhile.
+            ServerUnreachable: the queue was closed meanwhile, or a node of a cluster has not answered yet and may
+                have handed out messages. Then the next call brings them.
         """
         if len(self._context.shards) == 1:
             return self._receive(limit, lease_ms, seconds)
@@ -175,8 +176,11 @@ class Receiver(Generic[D]):
             while closings == self._closings:
                 claiming = claim_all(self._context, self._make_message, limit, lease_ms, wait.name)
                 batch = self._executor.execute(self._upkeep.beside(wait.taking(claiming)))
-                left = max(deadline - time.monotonic(), self._context.watch.held_back)
+                late = late_claims.left(self._context)
+                left = max(deadline - time.monotonic(), self._context.watch.held_back, late)
                 if batch.messages or (left <= 0 and not batch.claimed):
+                    if not batch.messages:
+                        late_claims.check(self._context)
                     return batch.messages
                 if batch.claimed or self._upkeep.is_due:
                     continue

@@ -15,7 +15,7 @@ from delayq.model import consumer_info
 from delayq.model.delivery import Delivery
 from delayq.model.interval import FALLBACK_MS
 from delayq.model.outcome import RELEASED
-from delayq.operations import idle, presence
+from delayq.operations import idle, late_claims, presence
 from delayq.operations.claim import Batch, claim_all
 from delayq.operations.queue_context import QueueContext
 from delayq.operations.settle import settle
@@ -165,7 +165,8 @@ class Receiver(Generic[D]):
         It waits longer if messages were lost while nobody looked, until their holders have had the time to renew them.
 
         Raises:
-            ServerUnreachable: the queue was closed meanwhile.
+            ServerUnreachable: the queue was closed meanwhile, or a node of a cluster has not answered yet and may
+                have handed out messages. Then the next call brings them.
         """
         self._executor.enter()
         if len(self._context.shards) == 1:
@@ -184,8 +185,11 @@ class Receiver(Generic[D]):
             while closings == self._closings:
                 batch = await self._claim(limit, lease_ms, wait)
                 messages = batch.messages
-                left = max(deadline - time.monotonic(), self._context.watch.held_back)
+                late = late_claims.left(self._context)
+                left = max(deadline - time.monotonic(), self._context.watch.held_back, late)
                 if messages or (left <= 0 and not batch.claimed):
+                    if not messages:
+                        late_claims.check(self._context)
                     return messages
                 if batch.claimed or self._upkeep.is_due:
                     continue

@@ -99,7 +99,9 @@ class TopicEngine:
         Raises:
             ServerError, UnknownGroup
         """
-        yield from group_admin.consumers(self._context, self._member.group)
+        missing, _ = yield from group_admin.look_for(self._context, self._member.group)
+        for error in missing:
+            raise error
 
     def run(self, grace: Callable[[], float]) -> Effects[None]:
         """Run turns until stopped.
@@ -207,7 +209,8 @@ class TopicEngine:
         fresh = [record for record, begun in due if not begun]
         try:
             results = yield from gather(
-                settle.redeliver(*self._me, again, counts=True), settle.redeliver(*self._me, fresh, counts=False)
+                settle.redeliver(*self._me, again, True, self._watch),
+                settle.redeliver(*self._me, fresh, False, self._watch),
             )
             ours, left, away = ([*first, *second] for first, second in zip(*map(unwrap, results), strict=True))
         except BaseException:

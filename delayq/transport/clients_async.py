@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
@@ -11,7 +12,9 @@ from redis.asyncio.cluster import ClusterNode, RedisCluster
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import MasterNotFoundError, Sentinel
 from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from delayq.errors import DelayqError, ServerNotReady, ServerUnreachable
 from delayq.transport import redis_py
@@ -111,7 +114,7 @@ async def close_idle(client: Client) -> None:
 async def check_server(client: Client) -> ServerInfo:
     """Refuse a server that is too old, and warn about settings that may lose messages, like `check_server`."""
     if isinstance(client, RedisCluster):
-        await client.initialize()
+        await _find_nodes(client)
     found: list[ServerInfo] = []
     away: DelayqError | None = None
     for address, server in _servers(client):
@@ -120,6 +123,20 @@ async def check_server(client: Client) -> ServerInfo:
         except (ServerUnreachable, ServerNotReady) as error:
             away = error
     return judge(found, away)
+
+
+async def _find_nodes(client: RedisCluster) -> None:
+    try:
+        await client.initialize()
+    except (RedisConnectionError, RedisTimeoutError):
+        # redis-py asks the first master for the list of commands, even if only that one is away: ask another one.
+        await client.nodes_manager.initialize()
+        for node in reversed(client.get_primaries()):
+            with contextlib.suppress(RedisError):
+                await client.commands_parser.initialize(node)
+                client._initialize = False  # noqa: SLF001  # it has no method for this
+                return
+        raise
 
 
 async def _inspect(server: Any, address: str) -> ServerInfo:

@@ -48,6 +48,8 @@ class ServerSnapshot(msgspec.Struct, frozen=True, kw_only=True):
         page: the names on the page.
         queues: their queues, in the requested order.
         total: the number of queues.
+        is_partial: whether there may be more queues, as the first search for names has not ended.
+        is_awaited: whether the server has not answered yet, so that nothing is known.
         topics: the number of topics; counted only if there are no queues.
         looked_at: the number of queues that were checked for trouble.
         troubled: the number of these that are in trouble.
@@ -63,6 +65,8 @@ class ServerSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     page: NamePage = NamePage()
     queues: tuple[QueueSnapshot, ...] = ()
     total: int = 0
+    is_partial: bool = False
+    is_awaited: bool = False
     topics: int = 0
     looked_at: int = 0
     troubled: int = 0
@@ -82,6 +86,7 @@ class ServerPoller:
 
     Attributes:
         topics: the watcher of the server's topics.
+        error: why it could not be read when this was last tried, or empty.
     """
 
     def __init__(self, server: DashboardServer, seconds: float) -> None:
@@ -96,7 +101,16 @@ class ServerPoller:
         self._news = asyncio.Event()
         self._followed = Counter[Wanted]()
         self._task: asyncio.Task[None] | None = None
+        self._looks: set[asyncio.Task[ServerSnapshot]] = set()
         self._is_closed = False
+        self.error = ""
+
+    def begin(self, wanted: Wanted) -> asyncio.Task[ServerSnapshot]:
+        """Begin `now`, which goes on if the caller no longer waits for it."""
+        look = asyncio.create_task(self.now(wanted))
+        self._looks.add(look)
+        look.add_done_callback(self._looks.discard)
+        return look
 
     async def now(self, wanted: Wanted) -> ServerSnapshot:
         """Return the last snapshot if it is fresh; otherwise look."""
@@ -139,6 +153,10 @@ class ServerPoller:
         self._is_closed = True
         self._news.set()
         await self._rest()
+        looks = list(self._looks)
+        for look in looks:
+            look.cancel()
+        await asyncio.gather(*looks, return_exceptions=True)
         await self._round.close()
         await self._topic_round.close()
 
@@ -202,9 +220,11 @@ class ServerPoller:
 
     async def _bounded(self, looking: Coroutine[Any, Any, ServerSnapshot]) -> ServerSnapshot:
         try:
-            return await self.server.while_it_answers(looking)
+            seen = await self.server.while_it_answers(looking)
         except DelayqError as error:
-            return ServerSnapshot(at=time.monotonic(), error=str(error))
+            seen = ServerSnapshot(at=time.monotonic(), error=str(error))
+        self.error = seen.error
+        return seen
 
     async def _look(self, wanted: Wanted, since: float) -> ServerSnapshot:
         names = await self.server.queue_names()
@@ -221,6 +241,7 @@ class ServerPoller:
             page=page,
             queues=tuple(found[name] for name in ranked),
             total=len(names),
+            is_partial=self.server.is_searching,
             topics=0 if names else len(await self.server.topic_names()),
             looked_at=min(len(names), self._round.looked_at),
             troubled=len(self._round.troubled),

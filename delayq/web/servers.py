@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from typing import Any, Generic, TypeAlias, TypeVar
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias, TypeVar
 
 from redis.exceptions import NoPermissionError, RedisClusterException, RedisError
 
 from delayq.aio import Queue, Topic
-from delayq.errors import InvalidInput, ServerUnreachable
+from delayq.aio.queue_names import NameSearch
+from delayq.errors import InvalidInput, ServerError, ServerUnreachable
+from delayq.log import log
 from delayq.model.credentials import may_hold_password
 from delayq.model.validation import check_prefix, check_queue_name
-from delayq.protocol.discovery import Kind, name_in, pattern, record_key
+from delayq.protocol.discovery import Kind, record_key
 from delayq.transport import url
 from delayq.transport.executor_async import Client, Executor
 from delayq.transport.open_client_async import connect
@@ -23,6 +25,9 @@ from delayq.transport.server_guard import labelled
 
 SEARCH_SECONDS = 60.0
 """How long a list of names is valid: a search scans all keys of the server."""
+
+FIRST_SECONDS = 1.0
+"""How long a page waits for the first search; then it shows the names found so far."""
 
 SILENCE_SECONDS = 5.0
 """A server that has not answered for this long is shown as silent."""
@@ -64,7 +69,7 @@ class DashboardServer:
         label = labelled("the dashboard", place)
         self._connection = Executor(lambda: connect(place) if is_url else place, not is_url, label)  # type: ignore[arg-type, return-value]
         self._queues: dict[str, Queue] = {}
-        self._names = KnownNames[dict[Kind, list[str]]]()
+        self._names = KnownNames(NameSearch(self._connection, prefix), self._forget)
 
     async def client(self) -> Client:
         """Return the client, connected and its server checked."""
@@ -72,11 +77,16 @@ class DashboardServer:
 
     async def queue_names(self) -> list[str]:
         """Return the names of all queues, in order, as of the last minute or two."""
-        return await self._found("queue")
+        return (await self._names.known())["queue"]
 
     async def topic_names(self) -> list[str]:
         """Return the names of all topics, in order, as of the last minute or two."""
-        return await self._found("topic")
+        return (await self._names.known())["topic"]
+
+    @property
+    def is_searching(self) -> bool:
+        """Whether there may be more names, as no search has ended yet."""
+        return not self._names.is_whole
 
     async def has(self, kind: Kind, name: str) -> bool:
         """Whether the queue or topic exists; this reads one key, however many queues there are."""
@@ -135,21 +145,9 @@ class DashboardServer:
             await queue.close()
         await self._connection.close()
 
-    async def _found(self, kind: Kind) -> list[str]:
-        return (await self._names.known(self._search))[kind]
-
-    async def _search(self) -> dict[Kind, list[str]]:
-        """Find queues and topics together, in one scan of all keys of the server."""
-        client = await self.client()
-        found: dict[Kind, set[str]] = {"queue": set(), "topic": set()}
-        with _translated():
-            async for key in client.scan_iter(match=pattern(self.prefix), count=1000):
-                for kind, names in found.items():
-                    if (name := name_in(key, self.prefix, kind)) is not None:
-                        names.add(name)
-        # Otherwise, names that come and go would pile up.
-        self._queues = {name: queue for name, queue in self._queues.items() if name in found["queue"]}
-        return {kind: sorted(names) for kind, names in found.items()}
+    def _forget(self, names: Collection[str]) -> None:
+        """Forget all other queues: names that come and go would pile up."""
+        self._queues = {name: queue for name, queue in self._queues.items() if name in names}
 
 
 @contextlib.contextmanager
@@ -161,26 +159,38 @@ def _translated() -> Iterator[None]:
         raise translate(error) from error
 
 
-class KnownNames(Generic[T]):
-    """The result of the last search; it stays valid while the next search, which may take long, is running."""
+class KnownNames:
+    """The names of a server's queues and topics. Those in the registry are known while a search for others is running.
 
-    def __init__(self) -> None:
-        self._found: T | None = None
+    Args:
+        found: is called with the names of all queues, whenever they may have changed.
+    """
+
+    def __init__(self, search: NameSearch, found: Callable[[Collection[str]], None]) -> None:
+        self._search = search
+        self._found = found
+        self._names: dict[Kind, list[str]] | None = None
+        self._is_known = asyncio.Event()
         self._searched_at = float("-inf")
-        self._searching: asyncio.Task[T] | None = None
+        self._searching: asyncio.Task[None] | None = None
 
-    async def known(self, search: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Return the last result; only the first search is waited for.
+    @property
+    def is_whole(self) -> bool:
+        """Whether a search has ended, so that no name is missing."""
+        return self._search.is_whole
+
+    async def known(self) -> dict[Kind, list[str]]:
+        """Return the names, sorted; only the first ones are waited for.
 
         Raises:
             ServerError: a search failed; the next request starts another one.
         """
         if self._searching is None and time.monotonic() - self._searched_at > SEARCH_SECONDS:
-            self._searching = asyncio.create_task(search())
-        if self._searching is not None and (self._found is None or self._searching.done()):
-            await self._end(self._searching)
-        assert self._found is not None, "a search has ended"
-        return self._found
+            self._searching = asyncio.create_task(self._run())
+        if self._searching is not None and (self._names is None or self._searching.done()):
+            await self._first(self._searching)
+        assert self._names is not None, "a search has found some names, or has ended"
+        return self._names
 
     async def close(self) -> None:
         """End the search."""
@@ -188,13 +198,40 @@ class KnownNames(Generic[T]):
             self._searching.cancel()
             await asyncio.gather(self._searching, return_exceptions=True)
 
-    async def _end(self, searching: asyncio.Task[T]) -> None:
-        try:
-            self._found = await asyncio.shield(searching)  # a request that is cancelled does not end it for others
-            self._searched_at = time.monotonic()
-        finally:
-            if searching.done() and self._searching is searching:
+    async def _first(self, searching: asyncio.Task[None]) -> None:
+        """Wait until names are known; a request that is cancelled does not end the search for others."""
+        if not searching.done():
+            known = asyncio.create_task(self._is_known.wait())
+            try:
+                await asyncio.wait({searching, known}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                known.cancel()
+        if searching.done():
+            if self._searching is searching:
                 self._searching = None
+            searching.result()
+
+    async def _run(self) -> None:
+        """Search. A failed scan hides none of the known names; `is_whole` then says that some may be missing."""
+        began, steps = time.monotonic(), 0
+        try:
+            async for _ in self._search.steps():
+                steps += 1
+                is_in_registry = steps == 1 and bool(self._search.names["queue"])
+                if self._names is not None or is_in_registry or time.monotonic() > began + FIRST_SECONDS:
+                    self._publish()
+        except ServerError as error:
+            if not (steps and any(self._search.names.values())):
+                raise
+            log.debug("keys not scanned", error=str(error))
+        self._publish()
+        self._searched_at = time.monotonic()
+
+    def _publish(self) -> None:
+        self._names = {kind: sorted(names) for kind, names in self._search.names.items()}
+        self._is_known.set()
+        if self.is_whole:
+            self._found(self._search.names["queue"])
 
 
 def servers_of(places: Places, prefix: str) -> dict[str, DashboardServer]:

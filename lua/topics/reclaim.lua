@@ -17,6 +17,7 @@
 -- ARGV[6]  most      deliveries of a record, '' for any number
 -- ARGV[7]  by_ms     the server's time by which the call should be executed; '' if the caller does not know
 -- ARGV[8]  member    1 if the caller is a consumer that does this regularly, '' otherwise
+-- ARGV[9]  until_ms  hand out nothing after this time of the server: the caller may be gone if it was frozen; '' for none
 -- Returns  {the id up to which this call has looked, '' when that is the end;
 --          {{id, {field, value, …}}, …}; {deliveries, …} of these; records buried; ghosts;
 --          now, ms; how much is left of a grace, ms}
@@ -24,6 +25,7 @@
 -- Cost     O(n log m), and O(20,000) to find them
 local group, most = ARGV[1], tonumber(ARGV[6]) or math.huge
 local idle, now, grace = look_at(KEYS[4], ARGV[3], ARGV[7], ARGV[8] == '1')
+if ARGV[9] ~= '' and now > tonumber(ARGV[9]) then return {'', {}, {}, 0, 0, now, grace} end
 local found, upto = stale(KEYS[1], group, idle, ARGV[4], ARGV[5])
 if found.err then return no_group(found, KEYS[1], group) end
 local records, deliveries, buried, ghosts, bytes = {}, {}, 0, 0, 0

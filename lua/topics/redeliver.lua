@@ -7,13 +7,15 @@
 -- ARGV[1]  group
 -- ARGV[2]  consumer
 -- ARGV[3]  counts    '1' when this is another delivery; '' when the last one was not begun
--- ARGV[4..]          the ids of 1..250 records
+-- ARGV[4]  by_ms     hand out nothing after this time of the server: the caller may be gone if it was frozen; '' for none
+-- ARGV[5..]          the ids of 1..250 records
 -- Returns  {{{id, {field, value, …}}, …}, those that the consumer holds, and that are not gone; {deliveries, …} of these;
---          how many of the ids were looked at}
+--          how many of the ids were looked at}; a fourth, 1, if the call was late
 -- Errors   GROUP     the topic has no such group
 -- Cost     O(n log m)
 local group, records, deliveries, bytes = ARGV[1], {}, {}, 0
-for i = 4, #ARGV do
+if ARGV[4] ~= '' and clock('') > tonumber(ARGV[4]) then return {{}, {}, 0, 1} end
+for i = 5, #ARGV do
   local held = deliveries_of(KEYS[1], KEYS[3], group, ARGV[2], ARGV[i])
   if type(held) == 'table' then return held end
   if held then
@@ -23,11 +25,11 @@ for i = 4, #ARGV do
     if record then
       records[#records + 1], deliveries[#deliveries + 1] = record, count
       bytes = bytes + size_of(record)
-      if bytes >= RECORD_BYTES then return {records, deliveries, i - 3} end
+      if bytes >= RECORD_BYTES then return {records, deliveries, i - 4} end
     else
       redis.call('XACK', KEYS[1], group, ARGV[i])
       redis.call('HDEL', KEYS[2], ARGV[i])
     end
   end
 end
-return {records, deliveries, #ARGV - 3}
+return {records, deliveries, #ARGV - 4}

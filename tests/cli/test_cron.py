@@ -109,13 +109,6 @@ def test_bad_input_is_one_line_and_exit_code_2(invoke: Invoke, words: list[str],
     assert invoke("cron", "list", "cron", "--json").stdout == ""
 
 
-def test_former_queue_option_still_works_with_a_note(invoke: Invoke):
-    added = invoke("cron", "add", "nightly", "@daily", "--queue", "jobs")
-    assert (added.exit_code, added.stdout.split(", next")[0]) == (0, "nightly in jobs")
-    assert added.stderr == "--queue is an argument now: delayq cron add QUEUE NAME WHEN [PAYLOAD]\n"
-    assert invoke("cron", "remove", "--queue=jobs", "nightly").stdout == "removed nightly\n"
-
-
 def test_schedules_of_all_queues_are_listed_with_their_queue(invoke: Invoke, server: RedisServer):
     for queue in ("jobs", "reports"):
         invoke("cron", "add", queue, "nightly", "0 3 * * *")

@@ -123,7 +123,7 @@ def test_ledger_is_read_by_the_commands_of_topics(invoke: Invoke, told: Queue, r
     read = invoke("topic", "read", "emails", "--ledger", "--json", "--limit", "1").stdout
     assert json.loads(read)["fields"]["id"] == "here"
     assert invoke("topic", "group", "create", "emails", "audit", "--start", "0", "--ledger").exit_code == 0
-    polled = ["topic", "read", "emails", "--ledger", "--group", "audit", "--consumer", "a", "--ack", "--json"]
+    polled = ["topic", "read", "emails", "audit", "--ledger", "--consumer", "a", "--ack", "--json"]
     assert len(invoke(*polled).stdout.splitlines()) == 7
     trimmed = invoke("topic", "trim", "emails", "--ledger", "--acked").stdout
     assert trimmed == "dropped 7 records of topic emails:events; 0 left\n"

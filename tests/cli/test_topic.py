@@ -232,15 +232,6 @@ def test_groups_and_their_consumers_are_listed(invoke: Invoke, topic: Topic):
     assert "has no consumer" in invoke("topic", "groups", "orders", "audit").stderr
 
 
-def test_former_group_option_still_works_with_a_note(invoke: Invoke, topic: Topic):
-    topic.group("mail", start="0")
-    publish(topic, 1)
-    polled = invoke("topic", "read", "orders", "--group", "mail", "--consumer", "m-1", "--json")
-    assert json.loads(polled.stdout)["payload"] == 0
-    assert polled.stderr == "--group is an argument now: delayq topic read TOPIC [GROUP]\n"
-    assert "m-1" in invoke("topic", "groups", "--group=mail", "orders").stdout
-
-
 def test_topics_are_listed_and_counted_with_queues(invoke: Invoke, topic: Topic, server: RedisServer):
     topic.group("mail", start="0").poll("m-1")
     publish(topic, 3)

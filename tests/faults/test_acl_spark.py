@@ -22,7 +22,7 @@ from delayq.spark.jobs.archive import check_ledger
 from delayq.spark.redis_options import RedisOptions
 from delayq.spark.writing.sink import Sink
 from delayq.transport import fast_socket
-from tests.harness.acl.telling import HARMLESS, LINES, ON_OCCASION, contents, forget_scripts, grant
+from tests.harness.acl.telling import LINES, ON_OCCASION, contents, denials, forget_scripts, grant
 from tests.harness.lake.lakes import DAY, HORIZON, Clock, load
 from tests.harness.servers import RedisServer
 from tests.harness.spark import reads
@@ -167,8 +167,7 @@ def tell(server: RedisServer, role: str, rights: Iterable[str], story: Story) ->
             story(options_of(server, role), server)
         except Exception as error:  # noqa: BLE001  # any error means that the story did not finish
             return repr(error)
-        denied = [each["object"] for each in admin.acl_log() if each["username"] == role]
-    return ", ".join(each for each in denied if each not in HARMLESS)
+    return ", ".join(denials(server, role))
 
 
 @each_role

@@ -19,7 +19,7 @@ from delayq.operations.topics.topic_context import opened
 from delayq.protocol.operation import execute
 from delayq.runtime.receive_wait import TopicWait
 from delayq.transport import fast_socket
-from tests.harness.acl.telling import HARMLESS, LINES, ON_OCCASION, contents
+from tests.harness.acl.telling import LINES, ON_OCCASION, contents, denials
 from tests.harness.hostile import refusal
 from tests.harness.servers import RedisServer
 from tests.harness.tree import LUA
@@ -166,8 +166,7 @@ def tell(server: RedisServer, role: str, rights: Iterable[str], story: Story) ->
             story(mine, root)
         except Exception as error:  # noqa: BLE001  # any error means that the story did not finish
             return repr(error)
-        denied = [each["object"] for each in admin.acl_log() if each["username"] == role]
-    return ", ".join(each for each in denied if each not in HARMLESS)
+    return ", ".join(denials(server, role))
 
 
 @each_role

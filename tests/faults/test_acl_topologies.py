@@ -18,7 +18,7 @@ from delayq.protocol.queue_keys import QueueKeys
 from tests.conftest import binary
 from tests.faults.test_acl import OWN, SHARDED
 from tests.harness.acl.roles import STORIES
-from tests.harness.acl.telling import HARMLESS, LINES, ON_OCCASION, PAGE, act
+from tests.harness.acl.telling import LINES, ON_OCCASION, PAGE, act, denials
 from tests.harness.pages import blocks
 from tests.harness.servers import KNOWN_VERSIONS, RedisServer
 from tests.harness.topologies import Cluster, Watched, refusals, tell
@@ -83,11 +83,7 @@ def grant(servers: Iterable[RedisServer], user: str, rights: Iterable[str]) -> N
 
 def denied(servers: Iterable[RedisServer], user: str) -> set[str]:
     """Return what the user was denied since the last grant without an error."""
-    found: set[str] = set()
-    for server in servers:
-        with server.client(decode_responses=True) as admin:
-            found |= {each["object"] for each in admin.acl_log() if each["username"] == user}
-    return found - HARMLESS
+    return {each for server in servers for each in denials(server, user)}
 
 
 def as_user(url: str, user: str, shards: int = 1, **settings: Any) -> Queue:

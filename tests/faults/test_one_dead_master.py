@@ -5,6 +5,7 @@ Times are compared with those before the outage, as other work may slow the mach
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import signal
@@ -17,12 +18,14 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from delayq import Consumer, Message, Outgoing, Queue, Record, Topic, TopicConsumer
+from delayq import Consumer, Message, NewRecord, Outgoing, Queue, Record, Topic, TopicConsumer, aio
 from delayq.errors import ServerError, ServerNotReady, ServerUnreachable, ShardsMismatch
+from delayq.model.placement import shard_of
 from delayq.operations import claim, open_messages
 from delayq.operations.doctor.examine import examine
 from delayq.operations.doctor.report import silent
 from delayq.protocol.queue_keys import QueueKeys
+from delayq.protocol.topic_keys import TopicKeys
 from delayq.runtime.engine import ConsumerEngine
 from tests.harness.dead_master import NAME, OWN_SLOTS, Scene, consuming
 from tests.harness.servers import RedisServer
@@ -96,6 +99,22 @@ def test_sends_to_a_dead_master_fail_at_once_after_the_first(cluster: Cluster, h
             assert all(queue.get(each) for each in healthy)
 
 
+def test_records_for_other_masters_are_published_before_the_error_of_a_dead_one(cluster: Cluster) -> None:
+    records = [NewRecord(number, key=f"k{number}") for number in range(3000)]
+    owners = [cluster.owner(TopicKeys.of_topic("delayq", "orders", shard).stream) for shard in range(SHARDS)]
+    dead = owners[0]
+    healthy = [number for number in range(3000) if owners[shard_of(f"k{number}", SHARDS)] is not dead]
+    with Topic("orders", url=cluster.url, shards=SHARDS) as topic:
+        topic.publish("x", key="k0")
+        dead.kill()
+        with pytest.raises((ServerNotReady, ServerUnreachable), match=f"at least {len(healthy):,} of 3,000 records"):
+            topic.publish_many(records)
+        dead.start()
+        cluster.wait()
+        found = [record.payload for record in topic.range(count=10_000) if record.payload != "x"]
+        assert sorted(found) == healthy
+
+
 @pytest.mark.parametrize("face", ["sync", "async"])
 def test_consumer_that_starts_while_the_first_shard_is_away_serves_the_others(cluster: Cluster, face: str) -> None:
     scene = Scene(cluster, first=True)
@@ -109,6 +128,24 @@ def test_consumer_that_starts_while_the_first_shard_is_away_serves_the_others(cl
                 with pytest.raises(ShardsMismatch, match=f"shards={SHARDS}"):
                     mistaken.send("x")
         assert eventually(lambda: queue.stats().sent >= 26)
+
+
+def test_client_of_either_api_starts_whichever_master_is_away(cluster: Cluster) -> None:
+    """The async client of redis-py asks the first master for its commands."""
+
+    async def send(id: str) -> None:
+        async with aio.Queue(NAME, url=cluster.url, shards=SHARDS) as queue:
+            await queue.send("x", id=id)
+
+    with Queue(NAME, url=cluster.url, shards=SHARDS) as queue:
+        queue.send("warm up")
+    for master in cluster.masters:
+        scene = Scene(cluster, dead=master)
+        first, second = scene.ids(2)
+        with scene.away("killed"):
+            with Queue(NAME, url=cluster.url, shards=SHARDS) as queue:
+                queue.send("x", id=first)
+            asyncio.run(send(second))
 
 
 def test_record_stays_valid_while_the_first_shard_is_away(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,7 +235,7 @@ def test_receive_does_not_wait_for_a_message_whose_master_is_away(
             assert queue.receive(10) == []
             assert gone.is_set()
             assert time.monotonic() - began < 4, "it took a quarter of the lease"
-        assert eventually(lambda: [each.attempt for each in queue.receive(10)] == [1])
+        assert receive_all(queue, [waiting])[waiting].attempt == 1
 
 
 @pytest.mark.parametrize("face", ["sync", "async"])
@@ -355,6 +392,35 @@ def test_receive_takes_messages_of_healthy_shards_while_a_master_is_frozen(clust
         found |= receive_all(queue, dead)
         assert {message.attempt for message in found.values()} == {1}
         assert queue.ack(list(found.values())) == [True] * 13
+
+
+@pytest.mark.parametrize("face", ["sync", "async"])
+def test_receive_does_not_say_that_there_is_nothing_while_a_frozen_master_may_hand_out_a_message(
+    cluster: Cluster, face: str
+) -> None:
+    """The program might end then, and the message would lose an attempt."""
+    scene = Scene(cluster, first=False)
+    with Queue(NAME, url=scene.url, shards=SHARDS) as queue:
+        queue.send("x", id=scene.ids(1, dead=True)[0], delay=0.5)
+    with asyncio.Runner() as runner:
+        other: Any = (aio.Queue if face == "async" else Queue)(NAME, url=scene.url, shards=SHARDS)
+
+        def do(call: Callable[..., Any], *args: Any) -> Any:
+            async def awaited() -> Any:
+                return await call(*args)
+
+            return runner.run(awaited()) if face == "async" else call(*args)
+
+        try:
+            assert do(other.receive, 1) == []
+            with scene.away("frozen"):
+                time.sleep(0.5)
+                with pytest.raises(ServerUnreachable, match="has not answered yet"):
+                    do(other.receive, 1)
+            (message,) = do(other.receive, 1, 10)
+            assert message.attempt == 1
+        finally:
+            do(other.close)
 
 
 def receive_all(queue: Queue, ids: list[str]) -> dict[str, Message]:

@@ -30,6 +30,7 @@ CHUNKS, QUICK_CHUNKS, CHUNK = 4, 1, 25  # seeds
 HAPPENED = {
     *("acknowledged", "stored", "delivered", "started", "finished", "repeated", "stale", "lease lost"),
     *(f"ended {how}" for how in ("acked", "cancelled", "expired", "purged", "replaced", "dead")),
+    *("chained", "hook raised", "refused send", "refused replace", "refused ack_then"),
 }
 
 # Faults to put into a script: what to replace, by what, and a seed that finds it, where the search starts.

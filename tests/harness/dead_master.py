@@ -14,6 +14,7 @@ import signal
 import statistics
 import threading
 import time
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +23,7 @@ from typing import Any
 from delayq import Consumer, Message, Outgoing, Queue, aio
 from delayq.model.placement import shard_of
 from delayq.protocol.queue_keys import QueueKeys
+from delayq.protocol.topic_keys import TopicKeys
 from tests.harness.servers import RedisServer
 from tests.harness.topologies import Cluster
 from tests.harness.waiting import eventually
@@ -37,19 +39,31 @@ class Scene:
     Args:
         first: whether it has the queue's first shard, and so its record.
         shards: of the queue.
+        dead: the master, instead of one that `first` chooses.
     """
 
-    def __init__(self, cluster: Cluster, first: bool, shards: int = 12) -> None:
+    def __init__(
+        self, cluster: Cluster, first: bool = False, shards: int = 12, dead: RedisServer | None = None
+    ) -> None:
         self.cluster = cluster
         self.shards = shards
         self.url = f"{cluster.url}?socket_timeout=5"
-        owners = [cluster.owner(QueueKeys("delayq", NAME, shard).meta) for shard in range(self.shards)]
-        self.dead = owners[0] if first else next(each for each in owners if each is not owners[0])
+        owners = [cluster.owner(self.key(shard)) for shard in range(self.shards)]
+        self.dead = dead or (owners[0] if first else next(each for each in owners if each is not owners[0]))
         self.dead_shards = {shard for shard, owner in enumerate(owners) if owner is self.dead}
         assert 0 < len(self.dead_shards) < self.shards
         self.handled: dict[str, float] = {}  # lateness in seconds, by id
         self.waits: dict[str, threading.Event] = {}  # for which handlers wait, by id
         self._number = 0
+
+    @staticmethod
+    def key(shard: int) -> str:
+        """Return a key of a shard."""
+        return QueueKeys("delayq", NAME, shard).meta
+
+    def shard(self, id: str) -> int:
+        """Return the shard of a message."""
+        return shard_of(id, self.shards)
 
     def note(self, message: Message) -> None:
         if message.id in self.waits:
@@ -61,7 +75,7 @@ class Scene:
         found: list[str] = []
         while len(found) < count:
             self._number += 1
-            if (shard_of(each := f"m{self._number}", self.shards) in self.dead_shards) is dead:
+            if (self.shard(each := f"m{self._number}") in self.dead_shards) is dead:
                 found.append(each)
         return found
 
@@ -99,6 +113,17 @@ class Scene:
                 self.cluster.wait()
             else:
                 os.kill(self.dead.pid, signal.SIGCONT)
+
+
+class TopicScene(Scene):
+    """The same with a topic; ids are keys of records."""
+
+    @staticmethod
+    def key(shard: int) -> str:
+        return TopicKeys.of_topic("delayq", NAME, shard).meta
+
+    def shard(self, id: str) -> int:
+        return zlib.crc32(id.encode()) % self.shards
 
 
 @contextmanager

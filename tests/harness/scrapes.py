@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import urllib.error
 import urllib.request
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families as plain
+
+from delayq.protocol.discovery import Kind
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 
@@ -49,3 +51,13 @@ def get(url: str, accept: str = "", seconds: float = 60, host: str = "") -> tupl
     except urllib.error.HTTPError as error:
         with error:
             return error.code, error.read().decode(), error.headers
+
+
+class Found:
+    """A search that has found some queues."""
+
+    def __init__(self, queues: list[str]) -> None:
+        self.names: dict[Kind, list[str]] = {"queue": queues, "topic": []}
+
+    def steps(self) -> Iterator[None]:
+        yield

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from delayq import InvalidInput, Outgoing, Queue
-from delayq.errors import LakeMismatch
+from delayq.errors import LakeMismatch, ServerOutOfMemory
 from delayq.lake import layout
 from delayq.lake import load as loading
 from delayq.lake.deferred_messages import RESERVE_MS
@@ -311,3 +311,22 @@ def test_empty_or_missing_lake_has_nothing_to_load(queue: Queue, lake: Path):
 def test_clock_that_differs_from_the_scripts_is_refused(redis_server: RedisServer, lake: Path, clock: Clock):
     with Queue("jobs", url=redis_server.url) as queue, pytest.raises(InvalidInput, match="clock"):
         hydrate(queue, str(lake), HOUR, now=clock.now)
+
+
+def test_load_that_fills_the_memory_says_how_many_messages_are_stored(
+    own_server: RedisServer, lake: Path, clock: Clock
+):
+    with far_queue(own_server.url, lake, clock) as queue, own_server.client() as client:
+        queue.send_many([Outgoing("x" * 1000, delay=DAY) for _ in range(5000)])
+        clock.later(DAY)
+        client.config_set("maxmemory", client.info("memory")["used_memory"] + 2_000_000)
+        with pytest.raises(ServerOutOfMemory) as refused:
+            load(queue, lake)
+        found = re.search(
+            r"; ([\d,]+) of 5,000 messages of jobs, .* are stored: the next run loads", str(refused.value)
+        )
+        assert found is not None, refused.value
+        client.config_set("maxmemory", 0)
+        assert 0 < int(found[1].replace(",", "")) == queue.stats().inside < 5000
+        load(queue, lake)
+        assert queue.stats().sent == 5000

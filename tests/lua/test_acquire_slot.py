@@ -49,6 +49,12 @@ def test_deliveries_of_a_key_begin_up_to_the_limit_and_the_others_wait(limited):
     }
 
 
+def test_waiting_messages_come_back_one_after_the_other_within_and_across_calls(limited):
+    limited.acquire_slot(keyed("k", *"abcd"), NET)
+    limited.acquire_slot(keyed("k", "e"), NET)
+    assert limited.state()["pending"] == {"c": NOW + NET, "d": NOW + NET + 10, "e": NOW + NET + 20}
+
+
 @pytest.mark.same_on_all_servers
 @pytest.mark.parametrize("others", [("k", "kk"), ("kk", "k"), ("k", "k\x01"), ("k\x01", "k"), ("k", "k\U0010ffff")])
 def test_keys_with_a_common_prefix_are_counted_separately(limited, others):

@@ -25,9 +25,8 @@ from delayq.metrics.scrape import ScrapePass
 from delayq.model.configuration import Usage
 from delayq.model.placement import STATES
 from delayq.operations.topics import dead_letters, group_admin
-from delayq.protocol.discovery import Kind
 from delayq.types import QueueStats
-from tests.harness.scrapes import OPENMETRICS, Scrape
+from tests.harness.scrapes import OPENMETRICS, Found, Scrape
 from tests.harness.servers import RedisServer
 from tests.harness.waiting import eventually
 
@@ -377,8 +376,9 @@ class Sampling:
         self.begun, self.may_end = threading.Event(), threading.Event()
         self.sampled: list[str] = []
 
-    def names(self) -> dict[Kind, list[str]]:
-        return {"queue": ["a", "b"], "topic": []}
+    @property
+    def search(self) -> Found:
+        return Found(["a", "b"])
 
     def queue(self, name: str) -> Any:
         return SimpleNamespace(name=name, sample=lambda: self._sample(name))
@@ -421,7 +421,8 @@ def test_queues_over_the_limit_are_left_out_and_counted(redis_server: RedisServe
 class Away:
     """A server that cannot be asked for its queues."""
 
-    def names(self) -> dict[Kind, list[str]]:
+    @property
+    def search(self) -> Found:
         raise ServerUnreachable("away")
 
     def queue(self, name: str) -> Any:
@@ -446,7 +447,7 @@ def test_cluster_without_a_node_is_down(redis_server: RedisServer, monkeypatch: 
         raise RedisClusterException("Redis Cluster cannot be connected")
 
     with serving(redis_server) as server:
-        monkeypatch.setattr(server.client, "scan_iter", scan)
+        monkeypatch.setattr(server.client, "scan", scan)
         assert scraped(Metrics(servers=[DiscoveredQueues(server)])).value("delayq_server_up") == 0
 
 
@@ -468,8 +469,9 @@ class Slow:
     def __init__(self, quick: Queue, still: Still) -> None:
         self._queues: dict[str, Any] = {"a": quick, "b": still}
 
-    def names(self) -> dict[Kind, list[str]]:
-        return {"queue": list(self._queues), "topic": []}
+    @property
+    def search(self) -> Found:
+        return Found(list(self._queues))
 
     def queue(self, name: str) -> Any:
         return self._queues[name]

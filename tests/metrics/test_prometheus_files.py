@@ -22,8 +22,7 @@ from delayq.metrics.discovery import SampledQueue
 from delayq.metrics.scrape import ReadTopic
 from delayq.model import health
 from delayq.model.units import parse_duration, show_duration
-from delayq.protocol.discovery import Kind
-from tests.harness.scrapes import Scrape
+from tests.harness.scrapes import Found, Scrape
 from tests.harness.tree import ROOT
 
 MONITORING, DEPLOY = ROOT / "examples" / "monitoring", ROOT / "examples" / "deploy"
@@ -39,8 +38,9 @@ class One:
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
 
-    def names(self) -> dict[Kind, list[str]]:
-        return {"queue": [self._queue.name], "topic": []}
+    @property
+    def search(self) -> Found:
+        return Found([self._queue.name])
 
     def queue(self, _: str) -> SampledQueue:
         return self._queue

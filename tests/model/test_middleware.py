@@ -244,24 +244,15 @@ def test_generator_function_without_an_argument_is_refused_at_registration(middl
         middleware.around_delivery(around)  # type: ignore[type-var]
 
 
-def forgets_to_yield(message: Any) -> Any:
-    if message is None:
-        return
-    broken(message)
-
-
 class NoManager:
     def __init__(self, _: Any) -> None: ...
 
 
 @pytest.mark.parametrize("hook", ["around_delivery", "around_send"])
-@pytest.mark.parametrize("function", [forgets_to_yield, NoManager])
-def test_around_that_cannot_return_a_context_manager_is_refused_at_registration(
-    middleware: Middleware, hook: str, function: Any
-):
-    told = f"middleware {function.__name__}.*, not a context manager: write a generator function with one yield"
+def test_class_that_is_no_context_manager_is_refused_at_registration(middleware: Middleware, hook: str):
+    told = "middleware NoManager is, not a context manager: write a generator function with one yield"
     with pytest.raises(InvalidInput, match=told):
-        getattr(middleware, hook)(function)
+        getattr(middleware, hook)(NoManager)
     assert not middleware.has_sends
     assert middleware.wrap(print) is print
 
@@ -295,13 +286,14 @@ def test_signature_of_a_wrapper_is_checked_and_not_of_what_it_wraps(middleware: 
     assert middleware.before_delivery(wrapper) is wrapper
 
 
-def test_around_that_does_not_return_a_context_manager_is_named(middleware: Middleware):
+@pytest.mark.parametrize("returned", [4, None])  # None: its yield was forgotten
+def test_around_that_does_not_return_a_context_manager_is_named(middleware: Middleware, returned: Any):
     def counts(_: Any) -> Any:
-        return len(NOT_RUN_BY_A_CALL)
+        return returned
 
     middleware.around_delivery(counts)
     middleware.around_send(counts)
-    told = "counts returned 4, not a context manager: write a generator function with one yield"
+    told = f"counts returned {returned}, not a context manager: write a generator function with one yield"
     with pytest.raises(InvalidInput, match=told):
         middleware.wrap(print)(Fake())
     with pytest.raises(InvalidInput, match=told), middleware.sending(Sending("mails", [])):

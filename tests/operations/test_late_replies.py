@@ -181,6 +181,20 @@ def test_receiver_hears_of_a_lost_reply_if_there_is_nothing_else(queue: Queue, t
     assert queue.receive(10) == []
 
 
+@pytest.mark.parametrize("wait", [0, 0.2])
+def test_receiver_hears_of_a_late_claim_if_there_is_nothing_else(queue: Queue, trouble: Trouble, wait: float) -> None:
+    """A receiver that heard that there are no messages might end, and those that come would lose an attempt."""
+    queue.purge()
+    queue.send("x", id=min(set(IDS) - healthy(queue)))
+    trouble.make = lambda: Unanswered("node")
+    for _ in range(2):
+        with pytest.raises(ServerUnreachable, match="has not answered yet"):
+            queue.receive(10, wait=wait)
+    trouble.answer()
+    assert [each.attempt for each in queue.receive(10, wait=wait)] == [1]
+    assert queue.receive(10, wait=wait) == []
+
+
 @pytest.mark.parametrize("shards", [SHARDS, None])
 def test_client_that_starts_without_the_first_shard_finds_the_record(
     queue: Queue, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch, shards: int | None

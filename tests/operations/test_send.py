@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 
 from delayq import Outgoing, SentMessage
-from delayq.errors import DuplicateMessage, InvalidInput, InvalidTime, NotReplicated, PayloadTooLarge
+from delayq.errors import (
+    DuplicateMessage,
+    InvalidInput,
+    InvalidTime,
+    NotReplicated,
+    PayloadTooLarge,
+    ServerUnreachable,
+)
+from delayq.model.placement import shard_of
 from delayq.operations.byte_budget import UP_BYTES
 from delayq.operations.encode import due_word
 from delayq.operations.queue_context import QueueContext, Settings
@@ -238,3 +246,27 @@ def test_invalid_number_of_replicas_is_refused(replicas: Any):
 )
 def test_due_time_is_passed_to_the_scripts_in_milliseconds(delay: Any, at: Any, word: Any):
     assert due_word(delay, at) == word
+
+
+@pytest.mark.parametrize("wait_replicas", [0, 1])
+def test_messages_for_other_shards_are_stored_before_the_error_of_an_unavailable_one(wait_replicas: int):
+    queue, server = context(3), Server(3, replicas=1)
+    queue.spans_nodes = lambda: True
+    away = ServerUnreachable("the node is away")
+
+    def reply(call: Command[Any]) -> Any:
+        return away if name(call) == "send" and "q#1" in call.key else call.read(server.answer(call))
+
+    def run(steps: Any) -> Any:
+        calls = next(steps)
+        while True:
+            server.trips.append(calls)
+            calls = steps.send([reply(call) for call in calls])
+
+    there = [Outgoing(n, id=f"m{n}") for n in range(1000)]
+    with pytest.raises(ServerUnreachable, match=r"away; at least (\d+) of 1,000 messages are stored") as refused:
+        run(send_many(queue, there, wait_replicas))
+    healthy = sum(shard_of(each.id or "", 3) != 1 for each in there)
+    assert f"at least {healthy} of" in str(refused.value)
+    tried = [call for trip in server.trips for call in trip if name(call) == "send" and "q#1" in call.key]
+    assert len(tried) == (1 if wait_replicas else -(-(1000 - healthy) // MAX_SENT))

@@ -65,6 +65,7 @@ PATHS = {
     *(f"edit {how}" for how in ("done", "refused", "without payload")),
     *(f"redrive {how}" for how in ("all", "not all", "leaves a payload that is gone")),
     *("reply repeated", "reply unheard"),
+    *(f"{verb} an occurrence" for verb in ("send", "cancel", "bury", "reschedule", "requeue", "edit")),
 }
 # What fewer than one program in ten does: FEW miss some of it, which depends on the version of Hypothesis.
 SELDOM = {

@@ -17,6 +17,7 @@ import redis
 
 from delayq import Consumer, Message, Outgoing, Queue, aio
 from delayq.errors import ServerError
+from delayq.runtime.fair_dispatch import QueueLane
 from tests.conftest import StartServer
 from tests.harness.servers import RedisServer
 from tests.harness.waiting import eventually
@@ -68,6 +69,34 @@ def test_stopped_server_does_not_stop_the_other_queue(
     assert eventually(lambda: seen.count("high") == 11)
     consumer.stop()
     assert (consumer.handled, high.stats().inside, low.stats().inside) == (61, 0, 0)
+
+
+def test_queue_with_a_backlog_whose_server_dies_stops_no_queue_behind_it(
+    servers: tuple[RedisServer, RedisServer], queues: tuple[Queue, Queue], monkeypatch: pytest.MonkeyPatch
+):
+    """The consumer notices when it settles, without room for another claim, and then at each try to renew leases."""
+    high, low = queues
+    fill(high, 20)
+    fill(low, 50)
+    seen: list[str] = []
+    room = QueueLane.room
+
+    def no_room_once_dead(lane: QueueLane[Message], seconds: float | None) -> int:
+        lane._room = 0
+        return 0 if seen and lane.number == 0 and "low" not in seen else room(lane, seconds)
+
+    def handle(message: Message) -> None:
+        seen.append(message.queue)
+        if len(seen) == 1:
+            servers[0].kill()
+
+    monkeypatch.setattr(QueueLane, "room", no_room_once_dead)
+    consumer = Consumer(list(queues), handle, strict=True, concurrency=1)
+    consumer.start()
+    assert eventually(lambda: low.stats().acked == 50, 10)
+    servers[0].start()
+    assert eventually(lambda: len(seen) >= 70, 60)
+    consumer.stop()
 
 
 @pytest.mark.full

@@ -23,6 +23,7 @@ from delayq import Outgoing, Queue
 from delayq.errors import InvalidInput, LakeMismatch, PipelineError, ServerOutOfMemory
 from delayq.model.units import timestamp_ms
 from delayq.operations import backup
+from delayq.operations.progress import Progress
 from delayq.spark.jobs import drain as draining
 from delayq.spark.jobs import manifest
 from delayq.spark.jobs.drain import Drained, discard_drained, drain
@@ -155,7 +156,7 @@ def test_interrupted_restore_is_completed_by_the_next(
     drain(spark, server, "emails", folder)
     with own_server.client() as admin, Queue("emails", url=own_server.url, shards=None) as there:
         admin.config_set("maxmemory", admin.info("memory")["used_memory"] + 2_200_000)
-        with pytest.raises(ServerOutOfMemory):
+        with pytest.raises(ServerOutOfMemory, match=r"; \d+ messages of this task are restored: a second run"):
             restore(spark, folder, RedisOptions(own_server.url))
         assert 0 < there.stats().pending < 600
         admin.config_set("maxmemory", 0)
@@ -364,7 +365,7 @@ def test_restore_makes_bounded_calls(queue: Queue):
     queue.send("x", id="there", delay=60)
     died = queue.get("there").due_at  # type: ignore[union-attr]  # it is there
     messages = [kept_row(row | {"id": f"m{n}", "died_at": died}) for n in range(5)]
-    assert queue.execute(backup.restore, messages) == [True] * 5
+    assert queue.execute(backup.restore, messages, Progress("")) == [True] * 5
     assert queue.stats().dead == 5
 
 

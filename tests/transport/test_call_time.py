@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import os
 import signal
 import socket
@@ -132,7 +133,8 @@ def leave_idle(queue: Queue, count: int) -> None:
     """Leave as many connections idle as threads that send at the same time."""
     queue.stats()
     sockets: Any = queue._executor._sockets
-    for each in [sockets.take(True, time.perf_counter()) for _ in range(count)]:
+    begun = contextvars.copy_context()  # the call that takes one marks when it began
+    for each in [begun.run(sockets.take, True, time.perf_counter()) for _ in range(count)]:
         sockets.give_back(each)
 
 

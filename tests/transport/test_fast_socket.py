@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import os
 import selectors
 import signal
@@ -341,7 +342,7 @@ def test_shared_client_polls_for_the_reply_after_a_quick_exchange(
     looks: list[None] = []
 
     def take() -> FastSocket:
-        return wires.take(repeats=True, began=time.perf_counter())
+        return contextvars.copy_context().run(wires.take, repeats=True, began=time.perf_counter())
 
     def look() -> None:
         looks.append(None)

@@ -76,6 +76,7 @@ def answered_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no server count as silent because the machine is busy."""
     monkeypatch.setattr("delayq.web.servers.SILENCE_SECONDS", 60.0)
+    monkeypatch.setattr("delayq.web.pages.overview.OTHERS_SECONDS", 60.0)
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
+import socket
 import time
 from html import unescape
 from typing import Any
@@ -17,8 +18,9 @@ from delayq import Consumer, Queue, Topic
 from delayq.errors import InvalidInput
 from delayq.model.health import CODES
 from delayq.protocol.operation import execute
-from delayq.web import User, render, servers
+from delayq.web import User, render
 from delayq.web.servers import address, servers_of
+from tests.harness.proxy import Cut, Proxy
 from tests.harness.servers import RedisServer
 from tests.harness.tree import ROOT
 from tests.harness.waiting import eventually
@@ -42,6 +44,33 @@ def test_overview_shows_the_queues_of_all_servers(enter: Enter, redis_server: Re
     sections = dict(re.findall(r'<section id="server#(\w+)".*?(<tbody.*?</tbody>)', shown, re.DOTALL))
     assert re.findall(r'href="([^"]+)"', sections["east"]) == ["/east/queues/emails", "/east/queues/orders"]
     assert re.findall(r'href="([^"]+)"', sections["west"]) == ["/west/queues/invoices"]
+
+
+def test_server_that_does_not_answer_delays_no_other(
+    enter: Enter, queue: Queue, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+):
+    queue.send("hello")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        far = f"redis://127.0.0.1:{silent.getsockname()[1]}"
+        client = enter(servers={"far": far, "near": redis_server.url})
+        monkeypatch.setattr("delayq.web.pages.overview.OTHERS_SECONDS", 0.0)
+        page = client.get("/")
+    sections = dict(re.findall(r'<section id="server#(\w+)"(.*?)</section>', page.text, re.DOTALL))
+    assert page.status_code == 200
+    assert "Waiting for the server’s answer" in sections["far"]
+    assert "/near/queues/emails" in sections["near"]
+
+
+def test_page_says_that_names_are_still_searched_for(enter: Enter, queue: Queue, redis_server: RedisServer):
+    queue.send("hello")
+    with Proxy(redis_server.socket, lambda command: Cut("before") if command == "SCAN" else None) as proxy:
+        client = enter(servers={"main": proxy.url})
+        for _ in range(2):
+            page = client.get("/").text
+            assert "/main/queues/emails" in page
+            assert "Still looking for more queues" in page
+    shown = enter().get("/main/queues")
+    assert eventually(lambda: "Still looking" not in enter().get("/main/queues").text, seconds=30), shown
 
 
 def test_pages_of_a_server_are_linked_from_the_overview_of_one_or_several(
@@ -381,7 +410,7 @@ def test_queue_created_after_the_search_is_found_by_its_name(enter: Enter, redis
 
 def test_page_of_a_queue_scans_no_other_keys(enter: Enter, queue: Queue, monkeypatch: pytest.MonkeyPatch):
     queue.send("hello")
-    monkeypatch.setattr(servers, "pattern", None)  # a search would need it
+    monkeypatch.setattr("delayq.aio.queue_names.pattern", None)  # a search would need it
     client = enter()
     assert client.get("/main/queues/emails").status_code == 200
     for name in ("none", "a{b}", "emails#1"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import re
+from collections.abc import AsyncIterator, Awaitable, Callable
 from html import unescape
 
 import msgspec
@@ -12,6 +13,8 @@ import pytest
 import redis
 
 from delayq import Outgoing, Queue, aio
+from delayq.aio.queue_names import NameSearch
+from delayq.errors import LoginRefused, ServerUnreachable
 from delayq.model.queue_stats import QueueStats
 from delayq.model.totals import figures
 from delayq.web import health_sweep, poller
@@ -309,46 +312,102 @@ def test_deleted_queue_is_forgotten(
     assert asyncio.run(look()) == [False, True]
 
 
-def test_long_search_for_names_delays_only_the_first_page(monkeypatch: pytest.MonkeyPatch):
+class Search(NameSearch):
+    """A search in which each step does the next of `acts`, which may change `names`."""
+
+    def __init__(self, *acts: Callable[[Search], Awaitable[None]]) -> None:
+        self.names = {"queue": set(), "topic": set()}
+        self.is_whole = False
+        self.acts = list(acts)
+
+    async def steps(self) -> AsyncIterator[None]:
+        while self.acts:
+            act = self.acts.pop(0)
+            await act(self)
+            yield
+        self.is_whole = True
+
+
+async def queues_of(found: KnownNames) -> list[str]:
+    return (await found.known())["queue"]
+
+
+def adds(name: str) -> Callable[[Search], Awaitable[None]]:
+    async def add(search: Search) -> None:
+        search.names["queue"].add(name)
+
+    return add
+
+
+def test_long_scan_delays_no_page_once_names_are_known(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("delayq.web.servers.SEARCH_SECONDS", -1.0)  # results expire at once
 
     async def search_twice() -> None:
-        found, goes_on = KnownNames[list[str]](), asyncio.Event()
+        goes_on = asyncio.Event()
 
-        async def first() -> list[str]:
-            return ["one"]
-
-        async def second() -> list[str]:
+        async def waits(_: Search) -> None:
             await goes_on.wait()
-            return ["one", "two"]
 
-        assert await found.known(first) == ["one"]
-        assert await found.known(second) == await found.known(second) == ["one"]
+        search = Search(adds("registered"), waits, adds("scanned"))
+        found = KnownNames(search, lambda _: None)
+        assert await queues_of(found) == await queues_of(found) == ["registered"]
+        assert not found.is_whole
         goes_on.set()
-        while await found.known(second) != ["one", "two"]:  # noqa: ASYNC110  # nobody tells
+        while await queues_of(found) != ["registered", "scanned"]:  # noqa: ASYNC110  # nobody tells
+            await asyncio.sleep(0)
+        goes_on.clear()
+        search.acts = [waits]
+        for _ in range(9):  # the next search
+            assert await queues_of(found) == ["registered", "scanned"]
             await asyncio.sleep(0)
         await found.close()
 
     asyncio.run(search_twice())
 
 
+def test_page_of_a_server_without_registry_waits_a_moment_for_a_long_scan(monkeypatch: pytest.MonkeyPatch):
+    async def search() -> None:
+        async def nothing(_: Search) -> None: ...
+
+        async def never(_: Search) -> None:
+            await asyncio.Event().wait()
+
+        found = KnownNames(Search(nothing, adds("first"), adds("second"), never), lambda _: None)
+        assert (await queues_of(found), found.is_whole) == (["first", "second"], False)
+        await found.close()
+
+    ticks = iter([0.0, 0.0, 0.0, 0.0])  # the request, the beginning, and the first two steps
+    monkeypatch.setattr("delayq.web.servers.time.monotonic", lambda: next(ticks, 9.0))
+    asyncio.run(search())
+
+
 def test_failed_search_is_reported_and_repeated(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("delayq.web.servers.SEARCH_SECONDS", 1000.0)
 
     async def search_twice() -> None:
-        found = KnownNames[list[str]]()
+        async def fails(_: Search) -> None:
+            raise ServerUnreachable("away")
 
-        async def fails() -> list[str]:
-            raise RuntimeError("away")
-
-        async def finds() -> list[str]:
-            return ["one"]
-
-        with pytest.raises(RuntimeError, match="away"):
-            await found.known(fails)
-        assert await found.known(finds) == await found.known(fails) == ["one"]
+        search = Search(fails, adds("one"))
+        found = KnownNames(search, lambda _: None)
+        with pytest.raises(ServerUnreachable, match="away"):
+            await found.known()
+        assert await queues_of(found) == await queues_of(found) == ["one"]
 
     asyncio.run(search_twice())
+
+
+def test_failed_scan_hides_no_names_of_the_registry():
+    async def search() -> None:
+        async def refused(_: Search) -> None:
+            raise LoginRefused("no permission to run SCAN")
+
+        found = KnownNames(Search(adds("one"), refused), lambda _: None)
+        for _ in range(9):
+            assert (await queues_of(found), found.is_whole) == (["one"], False)
+            await asyncio.sleep(0)
+
+    asyncio.run(search())
 
 
 def test_round_mostly_rests_and_forgets_deleted_queues(monkeypatch: pytest.MonkeyPatch):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from delayq.errors import InvalidInput, UnknownConsumer, UnknownGroup
+from delayq.errors import DelayqError, InvalidInput, ServerNotReady, UnknownConsumer, UnknownGroup
 from delayq.model.credentials import is_unfit_id
 from delayq.model.health import STALLED_SECONDS
 from delayq.model.positions import Position, beginning, order
@@ -17,10 +17,32 @@ from delayq.protocol.topic_commands import Recreated, TopicCommands
 
 
 def make(context: TopicContext, group: str, start: Position) -> Operation[bool]:
-    """Create a group if it does not exist; return whether it is new."""
+    """Create a group if it does not exist; return whether it is new.
+
+    Raises:
+        ServerNotReady: it does not exist, and a shard is unavailable, whose records it would miss.
+    """
     first = beginning(start)
     shards = yield from context.opened(create=True)
+    if len(shards) > 1:
+        missing, away = yield from look_for(context, group)
+        if missing and away:
+            text = f"group {group} of topic {context.name} cannot be created without all shards: {away[0]}"
+            raise ServerNotReady(text)
+        if not missing:
+            return False
     return any(list(map(unwrap, (yield [scripts.make_group(group, first) for scripts in shards]))))
+
+
+def look_for(context: TopicContext, group: str) -> Operation[tuple[list[UnknownGroup], list[DelayqError]]]:
+    """Return the errors of the shards that lack a group, and of those that are unavailable while others are not."""
+    replies: list[Any] = yield [scripts.groups(group) for scripts in (yield from context.opened())]
+    missing = [each for each in replies if isinstance(each, UnknownGroup)]
+    away = [each for each in replies if context.outlives(each)]
+    for each in replies:
+        if len(away) == len(replies) or each not in (*missing, *away):
+            unwrap(each)
+    return missing, away
 
 
 def recreate(

@@ -5,12 +5,13 @@ from __future__ import annotations
 import datetime as dt
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import msgspec
 
-from delayq.errors import InvalidInput
+from delayq.errors import DelayqError, InvalidInput
 from delayq.log import log
 from delayq.model.envelope import Headers, encode_envelope
 from delayq.model.message_ids import new_id
@@ -20,6 +21,7 @@ from delayq.model.text import printable_id
 from delayq.model.units import Seconds, from_ms
 from delayq.model.validation import check_id
 from delayq.operations.encode import due_word
+from delayq.operations.progress import Progress
 from delayq.operations.topics.topic_context import TopicContext, check_length
 from delayq.protocol.command import Command, Raw
 from delayq.protocol.operation import Operation, execute, unwrap
@@ -90,11 +92,24 @@ def publish(
         calls += [(scripts.publish_later([each.words for each in part]), part) for part in _parts(encoded)]  # type: ignore[misc]
     owned = any(each.id is not None and not each.waits for each in chosen)
     size = 1 if owned else TRIP_CALLS  # if a given id is refused, the greater ones after it must not be stored
-    for trip in range(0, len(calls), size):
-        replies = yield [call for call, _ in calls[trip : trip + size]]
-        for (_, part), reply in zip(calls[trip : trip + size], replies, strict=True):
-            for each, told in zip(part, unwrap(reply), strict=True):
-                results[each.position] = _published(each, told)
+    progress = Progress(f"of {len(chosen):,} records are stored")
+    failed: dict[str, DelayqError] = {}  # by the key of a shard that is unavailable
+    with progress.explained() if len(calls) > 1 else nullcontext():  # one call stores all or nothing
+        for start in range(0, len(calls), size):
+            trip = [each for each in calls[start : start + size] if each[0].key not in failed]
+            progress.in_doubt = True
+            replies = (yield [call for call, _ in trip]) if trip else []
+            progress.note([part for _, part in trip], replies)
+            progress.in_doubt |= bool(failed)
+            for (call, part), reply in zip(trip, replies, strict=True):
+                if context.outlives(reply):
+                    failed[call.key] = reply
+                    continue
+                for each, told in zip(part, unwrap(reply), strict=True):
+                    results[each.position] = _published(each, told)
+        for error in failed.values():  # the records for other shards are stored
+            progress.in_doubt = True
+            raise error
     return results
 
 

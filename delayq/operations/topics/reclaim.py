@@ -86,8 +86,8 @@ def reclaim_page(
         scripts = shards[number]
         try:
             shard, asked = scripts.keys.stream, lease_now()
-            by = watch.by(shard) if watch else ""
-            call = scripts.reclaim(group, consumer, idle, after, limit, most, by, watch is not None)
+            by, until = (watch.by(shard), watch.claims_by(shard)) if watch else ("", "")
+            call = scripts.reclaim(group, consumer, idle, after, limit, most, by, watch is not None, until)
             found = yield from execute(call)
             if watch:
                 watch.heard(shard, asked, found.now_ms, found.grace_ms)

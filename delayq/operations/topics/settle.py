@@ -9,6 +9,7 @@ from delayq.model import outcome as oc
 from delayq.model.record import Record
 from delayq.operations.topics.dead_letters import one_line
 from delayq.operations.topics.topic_context import TopicContext, cut
+from delayq.operations.watch import Watch
 from delayq.protocol.command import Command
 from delayq.protocol.operation import Operation, execute, gather, unwrap
 from delayq.protocol.topic_commands import MAX_LOOKED_AFTER, MAX_RECORDS, TopicCommands
@@ -65,7 +66,12 @@ def _settlement(scripts: TopicCommands, group: str, consumer: str, record: Recor
 
 
 def redeliver(
-    context: TopicContext, group: str, consumer: str, records: Sequence[Record], counts: bool
+    context: TopicContext,
+    group: str,
+    consumer: str,
+    records: Sequence[Record],
+    counts: bool,
+    watch: Watch | None = None,
 ) -> Operation[tuple[list[Record], list[Record], list[Record]]]:
     """Deliver records again to the consumer that holds them, in one call a shard.
 
@@ -74,10 +80,11 @@ def redeliver(
     Args:
         records: at most 250 of a shard.
         counts: whether this counts as another delivery.
+        watch: of the consumer, which may have ended while the server was frozen.
 
     Returns:
-        the records that it holds, as they are now; those not checked because earlier ones are large; those whose
-        shard is unavailable.
+        the records that it holds, as they are now; those not checked because earlier ones are large, or the call was
+        late; those whose shard is unavailable.
     """
     ours: list[Record] = []
     left: list[Record] = []
@@ -87,7 +94,8 @@ def redeliver(
         if not known:
             continue
         try:
-            reply = yield from execute(scripts.redeliver(group, consumer, list(known), counts))
+            by = watch.claims_by(scripts.keys.stream) if watch else ""
+            reply = yield from execute(scripts.redeliver(group, consumer, list(known), counts, by))
         except DelayqError as error:
             if not context.outlives(error):
                 raise
@@ -99,6 +107,8 @@ def redeliver(
             record.fields, record.deliveries = fields or (), deliveries
             ours.append(record)
         left += list(known.values())[reply.looked :]
+        if reply.is_late and watch:
+            watch.forget(scripts.keys.stream)
     return ours, left, away
 
 

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import time
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from delayq.errors import InvalidInput, ServerError, ServerNotReady, ServerUnreachable
+from delayq.errors import InvalidInput
 from delayq.model.envelope import MAX_PAYLOAD_BYTES
 from delayq.model.interval import Interval
 from delayq.model.units import Seconds, milliseconds
-from delayq.operations import record_copies
-from delayq.operations.queue_context import DEAD_RETENTION, LOOK_SECONDS, MAX_SHARDS, is_whole
+from delayq.operations import record_copies, registry
+from delayq.operations.queue_context import DEAD_RETENTION, IS_NEW, LOOK_SECONDS, MAX_SHARDS, is_whole
+from delayq.operations.record_copies import RecordedContext
 from delayq.operations.shard_outages import Outages
 from delayq.protocol.operation import Operation, execute
+from delayq.protocol.replies import OpenedQueue
 from delayq.protocol.topic_commands import TopicCommands
 from delayq.protocol.topic_keys import TopicKeys
 
@@ -49,7 +50,7 @@ class TopicSettings:
             milliseconds(self.dead_retention, "dead_retention")
 
 
-class TopicContext:
+class TopicContext(RecordedContext[TopicCommands]):
     """One topic: its shards, and the check that they match what this client expects.
 
     Args:
@@ -74,19 +75,18 @@ class TopicContext:
     ) -> None:
         if shards is not None and not (is_whole(shards) and 1 <= shards <= MAX_SHARDS):
             raise InvalidInput(f"shards {shards!r} is not a number from 1 to {MAX_SHARDS}")
+        super().__init__(shards)
         self.name = name
         self.settings = settings
         self.next_shard = self.reclaims = 0
         self.outages = Outages(topic=name)
         self.purging: defaultdict[str, Interval] = defaultdict(lambda: Interval(PURGE_SECONDS))
         self._keys = keys
-        self._expected = shards
         self._clock = clock
-        self._recorded = False
-        self._since = b""
-        self._look_at = 0.0
-        self.spans_nodes: Callable[[], bool] = bool  # as of a queue's context
-        self.shards = [TopicCommands(keys(0), clock)]
+        self._forget_record()
+
+    def _make(self, number: int) -> TopicCommands:
+        return TopicCommands(self._keys(number), self._clock)
 
     def opened(self, create: bool = False) -> Operation[list[TopicCommands]]:
         """Return the shards, after a check of the topic's record in Redis: until there is one, then once a minute.
@@ -97,34 +97,28 @@ class TopicContext:
         Raises:
             FormatTooNew, ClientTooOld, ShardsMismatch
         """
-        if not self._recorded or time.monotonic() > self._look_at:
-            try:
-                reply = yield from execute(self.shards[0].open_queue(self._expected, create))
-            except ServerError as error:
-                if not (self._recorded and self.outlives(error)):
-                    raise
-                self._look_at = time.monotonic() + record_copies.LOOK_SECONDS
-                return self.shards  # what is known of the record stays valid
-            self._opened(*reply)
+        if not self.is_open:
+            found = yield from self._read_record(create)
+            if found is not None:
+                yield from self._take_record(*found, create)
         return self.shards
 
-    def _opened(self, count: int, recorded: int, since: bytes, _: object) -> None:
-        if count != len(self.shards):
-            self.shards = [TopicCommands(self._keys(number), self._clock) for number in range(count)]
-        self._recorded, self._since = bool(recorded), since
-        self._look_at = time.monotonic() + LOOK_SECONDS
+    def _take_record(self, record: OpenedQueue, is_copy: bool, create: bool) -> Operation[None]:
+        self._note_record(record, record_copies.LOOK_SECONDS if is_copy else LOOK_SECONDS)
+        if record.recorded == IS_NEW:
+            prefix = self.shards[0].keys.stream.partition(":{")[0]
+            yield from registry.add(prefix, "topic", [self.name])
+        if create and not is_copy:
+            yield from self._keep_copies()
 
     def reopened(self) -> Operation[bool]:
         """Record the topic again if its record was lost; return whether it was, so that its data were lost, too."""
         known, count, self._recorded = self._since, self._expected or len(self.shards), False
         yield from self.opened()
         if not self._recorded:
-            self._opened(*(yield from execute(self.shards[0].open_queue(count, create=True))))
+            record = yield from execute(self.shards[0].open_queue(count, create=True))
+            yield from self._take_record(record, False, create=True)
         return bool(known) and self._since != known
-
-    def outlives(self, error: object) -> bool:
-        """Whether an error means that one of several shards is unavailable, while the others may be served."""
-        return len(self.shards) > 1 and isinstance(error, ServerNotReady | ServerUnreachable) and self.spans_nodes()
 
     def known(self) -> Operation[list[TopicCommands]]:
         """Return the shards as the last check found them, however long ago it was: for records that are in hand.

@@ -8,12 +8,13 @@ from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
-from delayq.errors import InvalidInput, UnreadableEnvelope
+from delayq.errors import InvalidInput, ServerUnreachable, UnreadableEnvelope
 from delayq.model.envelope import Envelope, open_body, parse_unstamped
 from delayq.model.outcome import error_text
 from delayq.model.units import timestamp_ms
 from delayq.operations.bulk.edit import edit
 from delayq.operations.encode import due_word
+from delayq.operations.progress import Progress
 from delayq.operations.queue_context import QueueContext
 from delayq.protocol.operation import Operation, execute, gather, unwrap
 from delayq.spark.redis_options import RedisOptions
@@ -59,13 +60,14 @@ class DeadLetterEditor:
         """Yield the result for each dead letter."""
         size = AT_ONCE if self._rate is None else max(1, min(AT_ONCE, int(self._rate / BURSTS)))
         reasons: set[str] = set()
-        with self._server.queue(self._queue) as queue:
+        progress = Progress("dead letters of this task are sent again")
+        with progress.explained(": a second run sends the others"), self._server.queue(self._queue) as queue:
             for batch in batches:
                 results: list[EditOutcome] = []
                 for start in range(0, batch.num_rows, size):
                     rows = batch.slice(start, size).to_pylist(maps_as_pydicts="strict")
                     began = time.monotonic()
-                    outcomes = queue.execute(self._bring_back, rows)
+                    outcomes = queue.execute(self._bring_back, rows, progress)
                     results += _with_some(outcomes, reasons)
                     self._wait(began, sum(each.outcome == SENT for each in outcomes))
                 yield results
@@ -74,9 +76,13 @@ class DeadLetterEditor:
         if self._rate is not None:
             time.sleep(max(0.0, began + sent / self._rate - time.monotonic()))
 
-    def _bring_back(self, context: QueueContext, rows: Sequence[dict[str, Any]]) -> Operation[list[EditOutcome]]:
+    def _bring_back(
+        self, context: QueueContext, rows: Sequence[dict[str, Any]], progress: Progress
+    ) -> Operation[list[EditOutcome]]:
         yield from context.opened()
         results = yield from gather(*[self._one(context, row) for row in rows])
+        progress.stored += results.count(EditOutcome(SENT))
+        progress.in_doubt = any(isinstance(each, ServerUnreachable) for each in results)
         return [EditOutcome(FAILED, str(each)) if isinstance(each, InvalidInput) else unwrap(each) for each in results]
 
     def _one(self, context: QueueContext, row: dict[str, Any]) -> Operation[EditOutcome]:

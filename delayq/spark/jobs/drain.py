@@ -20,6 +20,7 @@ from delayq.model.text import plural
 from delayq.model.units import timestamp_ms
 from delayq.operations import backup
 from delayq.operations.doctor.server import ask
+from delayq.operations.progress import Progress
 from delayq.operations.queue_context import QueueContext
 from delayq.protocol.operation import Operation
 from delayq.protocol.replies import ExpectedMessage
@@ -198,10 +199,12 @@ class Discarder:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[list[tuple[bool]]]:
         """Yield which were removed."""
-        with self._server.queue(self._queue) as queue:
+        progress = Progress("messages of this task are removed, unless they had changed")
+        rest = ": all are in the folder; drain the rest of the queue into another one"
+        with progress.explained(rest), self._server.queue(self._queue) as queue:
             for batch in batches:
                 seen = [(row["state"], _seen(row)) for row in batch.to_pylist()]
-                yield [(removed,) for removed in queue.execute(backup.discard, seen)]
+                yield [(removed,) for removed in queue.execute(backup.discard, seen, progress)]
 
 
 def _seen(row: dict[str, Any]) -> ExpectedMessage:

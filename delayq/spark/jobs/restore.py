@@ -17,6 +17,7 @@ from delayq.model.envelope import STAMP
 from delayq.model.placement import State
 from delayq.model.units import timestamp_ms
 from delayq.operations import backup
+from delayq.operations.progress import Progress
 from delayq.operations.queue_context import QueueContext
 from delayq.protocol.replies import KeptMessage
 from delayq.queue import Queue
@@ -161,10 +162,11 @@ class Restorer:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[list[tuple[bool]]]:
         """Yield which messages did not exist."""
-        with self._server.queue(self._queue) as queue:
+        progress = Progress("messages of this task are restored")
+        with progress.explained(": a second run restores the others"), self._server.queue(self._queue) as queue:
             for batch in batches:
                 messages = list(map(kept, batch.to_pylist()))
-                yield [(is_new,) for is_new in queue.execute(backup.restore, messages)]
+                yield [(is_new,) for is_new in queue.execute(backup.restore, messages, progress)]
 
 
 def kept(row: Mapping[str, Any]) -> tuple[State, KeptMessage]:

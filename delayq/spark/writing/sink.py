@@ -18,6 +18,7 @@ from delayq.log import log
 from delayq.model.message_ids import new_id
 from delayq.model.units import delay_ms
 from delayq.operations.encode import EncodedMessage, encode_one
+from delayq.operations.progress import Progress
 from delayq.operations.queue_context import QueueContext
 from delayq.operations.send import send_new
 from delayq.protocol.operation import Operation
@@ -74,14 +75,21 @@ class WriteTask:
         self._rejects = whole(required(options, "rejects")) if self._mode == "PERMISSIVE" else None
         self._summary = options.get("summary")
 
-    def run(self, batches: Iterator[pa.RecordBatch], run: str, even_none: bool = True) -> TaskSummary:
-        """Send the rows of a task; `even_none` as in `Rejects.write`."""
+    def run(self, batches: Iterator[pa.RecordBatch], run: str, again: str, even_none: bool = True) -> TaskSummary:
+        """Send the rows of a task.
+
+        Args:
+            again: what continues the write after a server's error, for the error's text.
+            even_none: as in `Rejects.write`.
+        """
         context = TaskContext.get()
         partition = 0 if context is None else context.partitionId()
         rejects = None if self._rejects is None else Rejects(self._rejects, self._rows.schema, partition)
         task = TaskEncoder(partition, Ids(run, partition), self._unique_ms, rejects)
         summary = Summary()
-        with self._server.queue(self._queue) as queue:
+        still = f"within {self._unique_ms / 1000:g} s" if self._unique_ms else "while they exist"
+        explained = task.progress.explained(f": {again} does not send them again {still}")
+        with explained, self._server.queue(self._queue) as queue:
             clock = ServerClock(queue)
             for batch in batches:
                 new = queue.execute(task.send, self._rows.read(batch, task.rows, clock.now()))
@@ -115,10 +123,12 @@ class TaskEncoder:
 
     Attributes:
         rows: how many it has seen.
+        progress: how many are stored.
     """
 
     def __init__(self, partition: int, ids: Ids, unique_ms: int, rejects: Rejects | None) -> None:
         self.rows = 0
+        self.progress = Progress(f"rows of partition {partition} are stored")
         self._partition = partition
         self._ids = ids
         self._unique_ms = unique_ms
@@ -127,7 +137,7 @@ class TaskEncoder:
     def send(self, context: QueueContext, rows: Iterable[TableRow]) -> Operation[list[bool]]:
         """Send rows; return which of them are new."""
         yield from context.opened()  # reads the queue's stored retries
-        return (yield from send_new(context, list(self.encode(context, rows))))
+        return (yield from send_new(context, list(self.encode(context, rows)), self.progress))
 
     def encode(self, context: QueueContext, rows: Iterable[TableRow]) -> Iterator[EncodedMessage]:
         """Yield the messages of the rows, with ids that are the same in each try.
@@ -176,7 +186,7 @@ class Sink(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Send the rows of a task."""
-        return self._task.run(iterator, self._run)
+        return self._task.run(iterator, self._run, f'a rerun with run "{self._run}"')
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Log what was sent."""

@@ -28,7 +28,7 @@ class StreamSink(DataSourceStreamArrowWriter):
         batch = context.getLocalProperty("streaming.sql.batchId")
         assert query is not None, "Spark tells each task its query"
         assert batch is not None, "Spark tells each task its batch"
-        return self._task.run(iterator, f"{query}-{batch}", even_none=False)
+        return self._task.run(iterator, f"{query}-{batch}", "a restart from its checkpoint", even_none=False)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's
         """Log what was sent."""

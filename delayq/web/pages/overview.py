@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from urllib.parse import parse_qsl
 
@@ -20,6 +21,9 @@ from delayq.web.routes import VIEW, Page
 
 MOST_UNFILTERED = 12
 """With more queues than this, the page has a filter by name."""
+
+OTHERS_SECONDS = 0.5
+"""How long a page waits for other servers once one has answered."""
 
 
 async def overview(request: Request) -> Response:
@@ -46,14 +50,14 @@ async def follow(request: Request) -> Response | sse.EventStream:
 
 async def _page(request: Request, watches: Mapping[str, ServerPoller], rows: int) -> Response:
     view = QueueListView.of(request.query_params, rows)
-    sights = await asyncio.gather(*(watch.now(view) for watch in watches.values()))
-    status = 503 if all(sight.error for sight in sights) else 200
-    has_filter = not view.is_of_all or any(sight.total > MOST_UNFILTERED for sight in sights)
+    sights = await _sights(watches, view)
+    status = 503 if all(sight.error for sight in sights.values()) else 200
+    has_filter = not view.is_of_all or any(sight.total > MOST_UNFILTERED for sight in sights.values())
     of_one = {name: request.path_params[name] for name in ("server",) if name in request.path_params}
     stream = render.url(request, "queues-live" if of_one else "live", **of_one)
     asked = render.query(start=view.start, rows=view.rows, **view.fields())
     known = {
-        "sights": dict(zip(watches, sights, strict=True)),
+        "sights": sights,
         "view": view,
         "has_filter": has_filter,
         "page": "queues" if of_one else "overview",
@@ -61,6 +65,21 @@ async def _page(request: Request, watches: Mapping[str, ServerPoller], rows: int
         "stream": f"{stream}?{asked}",
     }
     return render.page(request, "overview.html", status, **known)
+
+
+async def _sights(watches: Mapping[str, ServerPoller], view: QueueListView) -> dict[str, ServerSnapshot]:
+    """Look at all servers. Once one has answered, the others have a moment; later answers come in the stream."""
+    looks = {name: watch.begin(view) for name, watch in watches.items()}
+    waiting = set(looks.values())
+    while waiting and not any(look.done() and not look.result().error for look in looks.values()):
+        _, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    if waiting:
+        await asyncio.wait(waiting, timeout=OTHERS_SECONDS)
+    return {name: look.result() if look.done() else _unseen(watches[name]) for name, look in looks.items()}
+
+
+def _unseen(watch: ServerPoller) -> ServerSnapshot:
+    return ServerSnapshot(at=time.monotonic(), is_awaited=not watch.error, error=watch.error)
 
 
 async def _parts(request: Request, watch: ServerPoller, view: QueueListView) -> AsyncGenerator[LivePart, None]:

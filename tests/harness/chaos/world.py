@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import subprocess
@@ -26,8 +27,10 @@ ROOT = Path(__file__).resolve().parents[3]
 STOP_SECONDS = 120.0
 LEAST_LEASE = 8.0  # seconds, in the suite
 PAUSE_SECONDS = 3.0  # the longest pause of a process that the suite allows for; it blunts the judge there
-# The keys that a drained queue leaves.
+# The keys that a drained queue leaves, and those of the registry of names.
 LASTING = (
+    b"delayq:queues",
+    b"delayq:topics",
     b":meta",
     b":stats",
     b":timer",
@@ -59,6 +62,7 @@ class World:
     Attributes:
         dice: the random generator, from the seed.
         journal: the journal of this process.
+        version: the folder of the version of delayq that processes started from now on use; None for this one.
         figures: what the scenario measured beside the verdict, shown in its line.
     """
 
@@ -68,6 +72,7 @@ class World:
         self.size = size
         self.dice = random.Random(seed)
         self.journal = history.Journal(folder / "world.jsonl")
+        self.version: Path | None = None
         self.figures: dict[str, str] = {}
         self._servers: list[RedisServer] = []
         self._processes: list[subprocess.Popen[bytes]] = []
@@ -111,7 +116,15 @@ class World:
 
     def run(self, *command: str) -> subprocess.Popen[bytes]:
         """Start a process; its output goes to the scenario's log."""
-        process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log)
+        paths = {"PYTHONSAFEPATH": "1", "PYTHONPATH": f"{self.version}{os.pathsep}{ROOT}"} if self.version else {}
+        process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=os.environ | paths,
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=self._log,
+        )
         self._processes.append(process)
         return process
 

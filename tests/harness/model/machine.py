@@ -132,6 +132,8 @@ class Life(Beyond, Together, RuleBasedStateMachine):
             state = arguments.pop("state") or ""
             held = self.occurrences() if state == "schedule" else [m.id for m in self.model.within(state)]
             arguments["id"] = held[0] if held else arguments["id"]
+            if "@" in arguments["id"]:
+                taken[f"{kind} an occurrence"] += 1
         getattr(self, kind)(**arguments)
 
     def both(self, verb: str, real: Callable[[], Any], model: Callable[[], Any]) -> Any:

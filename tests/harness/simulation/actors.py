@@ -8,14 +8,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, get_args
 
-from delayq import Consumer, Message, Outgoing, Queue, Reject, RetryAfter, backoff
+from delayq import Ack, Consumer, Message, Outgoing, Queue, Reject, RetryAfter, backoff
 from delayq.errors import DuplicateMessage, ServerError, StaleReceipt
 from delayq.model.delivery import OnConflict
 from delayq.model.placement import PURGEABLE
+from tests.harness.raised import ERRORS
 from tests.harness.simulation.fibers import Process, Stage
 from tests.harness.simulation.lives import Lives
 
 NAMES = 6  # ids that producers reuse
+SIZES = (0, 0, 0, 0, 100, 3000)  # bytes beside a payload's name; a round trip brings few of the largest
+HOOKS_RAISE = 0.05  # of the calls
+WAITS = backoff.sequence([0.01, 0.3, 1.5])
 
 
 @dataclass
@@ -46,9 +50,31 @@ class Cast:
 
     def queue(self) -> Queue:
         """Return a client of the queue, for a new process."""
-        waits = backoff.sequence([0.01, 0.3, 1.5])
         now = self.stage.schedule.now
-        return Queue("q", url="redis://simulated", lease=self.lease, shards=self.shards, backoff=waits, clock=now)
+        queue = Queue("q", url="redis://simulated", lease=self.lease, shards=self.shards, backoff=self.wait, clock=now)
+        for hook in (queue.middleware.before_delivery, queue.middleware.after_delivery, queue.middleware.on_dead):
+            hook(self.hook)
+        return queue
+
+    def body(self) -> bytes:
+        """Return a payload that no other message has."""
+        self.bodies += 1
+        return b"m%d" % self.bodies + b" " * self.dice.choice(SIZES)
+
+    def wait(self, attempt: int) -> float:
+        """Return the wait after a failed attempt."""
+        self.hook()
+        return WAITS(attempt)
+
+    def hook(self, *_: object) -> None:
+        """Do what a user's function may do: raise anything."""
+        if not self.is_calm and self.dice.random() < HOOKS_RAISE:
+            self.lives.counts["hook raised"] += 1
+            raise self.any_error()
+
+    def any_error(self) -> BaseException:
+        """Return what a user's function may raise."""
+        return self.dice.choice(list(ERRORS.values()))()
 
 
 class Actor:
@@ -108,10 +134,9 @@ class Producer(Actor):
                 self.cast.lives.acknowledged(message.payload)
 
     def message(self) -> Outgoing:
-        self.cast.bodies += 1
         delay = self.dice.choice((0, 0, 0.001, 0.05, self.dice.uniform(0, 4)))
         return Outgoing(
-            b"m%d" % self.cast.bodies,
+            self.cast.body(),
             delay=delay,
             id=self.dice.choice((None, f"n{self.dice.randrange(NAMES)}")),
             on_conflict=self.dice.choice(get_args(OnConflict)),
@@ -156,14 +181,14 @@ class Worker(Actor):
         lease = self.cast.lease
         long = self.dice.choice((0.01, 0.01, 0.01, 0.1, lease, 2.5 * lease))
         self.cast.sleep(0, 0.02 if self.cast.is_calm else long)
-        act = "done" if self.cast.is_calm else self.dice.choice((*["done"] * 8, *self.ACTS))
+        act = "done" if self.cast.is_calm else self.dice.choice((*["done"] * 6, *["chain"] * 3, *self.ACTS))
         return self.ACTS[act](self, message) if act in self.ACTS else self.done(message)
 
     def done(self, message: Message) -> None:
         self.cast.lives.finished(message)
 
-    def fail(self, message: Message) -> None:
-        raise ValueError(f"no luck with {message.id}")
+    def fail(self, _: Message) -> None:
+        raise self.cast.any_error()
 
     def say_no(self, _: Message) -> bool:
         return False
@@ -173,6 +198,11 @@ class Worker(Actor):
 
     def ask_for_time(self, _: Message) -> None:
         raise RetryAfter(self.dice.choice((0, 0.2)))
+
+    def chain(self, message: Message) -> Ack:
+        """Do the work, and send what follows from it."""
+        self.cast.lives.finished(message)
+        return Ack(then=[Outgoing(self.cast.body(), delay=self.dice.choice((0, 0.1)))])
 
     def die(self, _: Message) -> None:
         if self.cast.is_fair:
@@ -195,6 +225,7 @@ class Worker(Actor):
         "say_no": say_no,
         "reject": reject,
         "ask_for_time": ask_for_time,
+        "chain": chain,
         "die": die,
         "settle_itself": settle_itself,
     }

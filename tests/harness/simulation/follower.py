@@ -35,6 +35,10 @@ class Follower:
         if follow is not None:
             follow(process, shard, argv, reply)
 
+    def refused(self, name: str) -> None:
+        """Note a call that a full server has refused."""
+        self._lives.counts[f"refused {name}"] += 1
+
     @property
     def _us(self) -> int:
         return self._schedule.server_us
@@ -107,6 +111,16 @@ class Follower:
         for id, receipt, said in zip(argv[1 : 1 + count], argv[1 + count :], reply, strict=True):
             if life := self._ours(process, id, receipt, bool(said)):
                 self._lives.end(life, "acked")
+
+    def _ack_then(self, process: Process, shard: str, argv: tuple[Any, ...], reply: Any) -> None:
+        is_stale, follow = isinstance(reply, StaleReceipt), list(zip(argv[3::4], argv[4::4], argv[5::4], strict=True))
+        if not is_stale and follow[0][0] in self._lives.present:  # an earlier copy of the call has run
+            return
+        if life := self._ours(process, argv[1], argv[2], not is_stale):
+            self._lives.end(life, "acked")
+            self._lives.counts["chained"] += len(follow)
+            for id, word, envelope in follow:
+                self._lives.begin(shard, id, self._due(word), envelope)
 
     def _nack(self, process: Process, _: str, argv: tuple[Any, ...], reply: Any) -> None:
         if life := self._ours(process, argv[1], argv[2], not isinstance(reply, StaleReceipt)):

@@ -10,9 +10,20 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from delayq import log, queue
+from delayq import backoff, log, queue
 from delayq.model import consumer_info, interval, lease_clock
-from delayq.operations import claim, encode, idle, open_messages, queue_context, send, shard_outages
+from delayq.operations import (
+    byte_budget,
+    claim,
+    encode,
+    fetch,
+    idle,
+    open_messages,
+    queue_context,
+    send,
+    settle,
+    shard_outages,
+)
 from delayq.runtime import (
     driver,
     effects,
@@ -20,6 +31,7 @@ from delayq.runtime import (
     heartbeat,
     poison_isolation,
     receive_wait,
+    refused_outcomes,
     send_coalescer,
     shard_backlog,
     shutdown,
@@ -31,7 +43,9 @@ from tests.harness.simulation.network import Network, SimulatedConnection
 from tests.harness.simulation.server import Server
 from tests.harness.simulation.standins import Threading, VirtualTime, Wakeup
 
+DOWN_BYTES = 4000  # a round trip brings one of the largest messages, or hundreds of the smallest
 TIMED = (
+    byte_budget,
     consumer_info,
     queue_context,
     open_messages,
@@ -58,9 +72,16 @@ def exchanged(stage: Stage, network: Network, server: Server) -> Iterator[None]:
     server.on_token = belfry.ring
     ids, tokens = itertools.count(1), itertools.count(1)
     every: Any = interval.Interval.__init__
+    refused: Any = refused_outcomes.RefusedOutcomes.__init__
     exchanges: list[tuple[Any, str, Any]] = [(module, "time", time) for module in TIMED]
     exchanges += [
         (every, "__defaults__", (time.monotonic,)),
+        (refused, "__defaults__", (time.monotonic,)),
+        (settle, "DEFAULT_BACKOFF", backoff.fixed(0.4)),  # without jitter
+        (byte_budget, "DOWN_BYTES", DOWN_BYTES),
+        (byte_budget, "LEAST_BYTES", DOWN_BYTES // 4),
+        (byte_budget, "LEAST_MEASURED_BYTES", DOWN_BYTES // 4),
+        (fetch, "DOWN_BYTES", DOWN_BYTES),
         (thread_pool, "threading", threading),
         (send_coalescer, "threading", threading),
         (heartbeat, "threading", threading),
@@ -75,6 +96,7 @@ def exchanged(stage: Stage, network: Network, server: Server) -> Iterator[None]:
         (receive_wait, "consumer_name", str),
         (queue, "Executor", partial(SimulatedConnection, network)),
         (queue, "new_id", lambda: f"r{next(ids)}"),
+        (encode, "new_id", lambda: f"r{next(ids)}"),
         (encode, "new_ids", lambda count: [f"r{next(ids)}" for _ in range(count)]),
         (log.log, "_standard", Log(stage, server)),
     ]
@@ -99,4 +121,4 @@ class Log:
         fiber = self._stage.current
         self._server.note(fiber.process if fiber else None, f"log {id or self._about} {text}")
 
-    debug = info = warning = error = _note
+    debug = info = warning = error = exception = _note

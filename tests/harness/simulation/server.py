@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from delayq.errors import DelayqError, StaleReceipt
+from delayq.errors import DelayqError, ServerOutOfMemory, StaleReceipt
 from delayq.model.placement import STATES
 from delayq.protocol.command import Command, Script, identity
 from delayq.transport import url as urls
@@ -42,11 +42,13 @@ class Server:
 
     Attributes:
         trace: one line per event.
+        is_full: whether the server has reached its maxmemory.
         on_token: is called with the key of a bell that has a token.
     """
 
     def __init__(self, schedule: Schedule, connection: Executor, follower: Follower) -> None:
         self.trace: list[str] = []
+        self.is_full = False
         self.on_token: Callable[[str], None] = lambda _: None
         self._schedule = schedule
         self._connection = connection
@@ -74,7 +76,7 @@ class Server:
         args = tuple(now if isinstance(arg, Now) else arg for arg in call.args)
         name = call.script.name if call.script else str(call.args[0])
         asked = Command(call.key, args, identity, call.script)
-        shard = call.key[: call.key.index("}:") + 2]
+        shard = "".join(call.key.partition("}:")[:2])
         argv = tuple(map(_number, args[1 + int(args[0]) :] if call.script else args[1:]))
         if call.script is None or name in READING:
             lasts = [Command(call.key, ("PERSIST", shard + "timer"), identity)] if name in TIMING else []
@@ -94,9 +96,13 @@ class Server:
         self.note(process, f"{name} {told(argv)} -> {told(reply)}  #{digest[:8].decode()}")
         if wrong:
             raise Violation(f"after {name} of {process.name}: {wrong.decode()}")
-        refused = isinstance(reply, StaleReceipt) or (name == "ack" and not any(reply))
-        if refused and self._digests[shard] != digest:
-            raise Violation(f"{name} of {process.name} was refused as stale, and has changed something")
+        is_without_room = self.is_full and isinstance(reply, ServerOutOfMemory)
+        refused = is_without_room or isinstance(reply, StaleReceipt) or (name == "ack" and not any(reply))
+        if refused and self._digests.get(shard, digest) != digest:
+            raise Violation(f"{name} of {process.name} was refused, and has changed something")
+        if is_without_room:
+            self._follower.refused(name)
+            return reply
         if isinstance(reply, DelayqError) and not refused:
             raise Violation(f"{name} of {process.name} failed: {reply}")
         self._digests[shard], self._garbage[shard] = digest, garbage
@@ -115,6 +121,11 @@ class Server:
         """Take the token out of a bell; return whether there was one."""
         (token,) = self._connection.run([Command(key, ("LPOP", key), identity)])
         return token is not None
+
+    def fill(self, is_full: bool) -> None:
+        """Let the server reach its maxmemory, or give it room again."""
+        self.is_full = is_full
+        self._connection.run([Command("", ("CONFIG SET", "maxmemory", int(is_full)), identity)])
 
     def forget_scripts(self) -> None:
         """Do what SCRIPT FLUSH does."""

@@ -61,6 +61,7 @@ def play(seed: int, connection: Executor) -> Played:
     Raises:
         Failed: a check failed; the text says how to repeat it.
     """
+    connection.client.config_set("maxmemory", 0)
     connection.client.flushall()
     simulation = Simulation(seed, connection)
     try:
@@ -88,7 +89,7 @@ class Simulation:
         lease, shards, is_fair = self.dice.choice((0.5, 1.0, 2.0)), self.dice.choice((1, 1, 1, 2)), seed % 5 == 0
         self.cast = Cast(self.stage, self.lives, lease, shards, is_fair)
         self.actors: list[Actor] = []
-        self.starts = 0
+        self.starts = self.full_until = 0
 
     def run(self) -> None:
         """Run from the first send until nothing is left."""
@@ -129,7 +130,7 @@ class Simulation:
         if self.cast.is_calm or not self.actors:
             return
         faults: list[Callable[[], None]] = [self.crash, self.crash, self.stall, self.outage, self.lose_bell]
-        faults += [self.flush_scripts, self.step_clock]
+        faults += [self.flush_scripts, self.step_clock, self.fill_memory]
         self.dice.choice(faults)()
         self.schedule.after(self.dice.uniform(0.1, 3) * SECOND, self.strike)
 
@@ -175,9 +176,26 @@ class Simulation:
         for process in self.stage.processes:
             process.troubles.append((0, self.schedule.us))
 
+    def fill_memory(self) -> None:
+        """Let the server refuse everything that needs room."""
+        us = self.dice.randint(SECOND // 10, 3 * SECOND)
+        self.server.note(None, f"maxmemory is reached for {us} us")
+        self.server.fill(True)
+        began, self.full_until = self.schedule.us, max(self.full_until, self.schedule.us + us)
+        for process in self.stage.processes:
+            process.troubles.append((began, self.full_until))
+        self.schedule.after(us, self.make_room)
+
+    def make_room(self) -> None:
+        """Give the server its memory back, unless it was filled again."""
+        if self.server.is_full and self.schedule.us >= self.full_until:
+            self.server.note(None, "there is room again")
+            self.server.fill(False)
+
     def calm(self) -> None:
         """Let everything finish, and check that it does."""
         self.server.note(None, "calm")
+        self.server.fill(False)
         self.network.weather, self.network.down_until = Weather(), 0
         self.cast.is_calm = True
         for actor in list(self.actors):
@@ -223,6 +241,6 @@ class Simulation:
         if queue.stats().missing:
             raise Violation(f"the books do not balance: {queue.stats()}")
         client: Any = self._executor.client
-        keys = [key.decode() for key in client.keys("*") if client.pttl(key) == -1]
+        keys = [key.decode() for key in client.keys("*}:*") if client.pttl(key) == -1]
         if left := [key for key in keys if key.split("}:", 1)[1] not in LASTING]:
             raise Violation(f"keys are left: {sorted(left)}")

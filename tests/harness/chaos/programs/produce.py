@@ -18,6 +18,8 @@ from delayq import Outgoing, Queue
 from delayq.errors import DelayqError, ServerNotReady, ServerOutOfMemory
 from tests.harness.chaos.history import Journal
 
+RUN = 20
+
 
 class Task(msgspec.Struct, kw_only=True):
     """The task of a producer.
@@ -29,6 +31,7 @@ class Task(msgspec.Struct, kw_only=True):
         delays: seconds, from and to.
         rate: messages per second at most; 0 for no limit.
         wait_replicas: as in `send`.
+        sizes: bytes of the messages: so many for the first `RUN` messages, the next for the following ones, in turn.
         again: repeat failed sends under the same id until they are acknowledged.
         options: options of the queue.
     """
@@ -43,6 +46,7 @@ class Task(msgspec.Struct, kw_only=True):
     delays: tuple[float, float] = (0.0, 1.0)
     rate: float = 0.0
     wait_replicas: int = 0
+    sizes: tuple[int, ...] = (0,)
     again: bool = False
     options: dict[str, Any] = {}
 
@@ -54,11 +58,20 @@ def main(task: Task) -> None:
     began = time.monotonic()
     for start in range(0, task.count, task.batch):
         numbers = range(start, min(start + task.batch, task.count))
-        batch = [Outgoing(n, id=f"{task.name}-{n}", delay=round(dice.uniform(*task.delays), 3)) for n in numbers]
+        batch = [
+            Outgoing(padded(task, n), id=f"{task.name}-{n}", delay=round(dice.uniform(*task.delays), 3))
+            for n in numbers
+        ]
         while not send(queue, journal, batch, task.wait_replicas) and task.again:
             time.sleep(0.05)
         if task.rate:
             time.sleep(max(0.0, began + numbers.stop / task.rate - time.monotonic()))
+
+
+def padded(task: Task, number: int) -> int | tuple[int, str]:
+    """Return the payload of a message: its number, and what makes it as large as its turn says."""
+    size = task.sizes[number // RUN % len(task.sizes)]
+    return (number, "x" * size) if size else number
 
 
 def send(queue: Queue, journal: Journal, batch: list[Outgoing], wait_replicas: int) -> bool:

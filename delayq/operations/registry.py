@@ -1,0 +1,93 @@
+"""The registry: the names of a server's queues and topics in two sets, so that lists need not wait for a scan.
+
+It only saves time. Where a user may not use it, or it lacks a name, the scan of all keys finds the name. So an error of
+the server never hinders the caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
+
+from delayq.errors import DelayqError, ServerNotReady, ServerUnreachable
+from delayq.log import log
+from delayq.protocol.command import Command, identity
+from delayq.protocol.discovery import KINDS, Kind, record_key, registry_key
+from delayq.protocol.operation import Operation, execute, gather
+
+PAGE = 5000
+"""The most names that one round trip reads or checks."""
+
+
+class Entries(NamedTuple):
+    """What is known of the names of one kind.
+
+    Attributes:
+        registered: the names in the registry; None if it cannot be read.
+        existing: the names, of these and of those that were asked about, whose queue or topic exists.
+        unsure: the same for those of which this cannot be said, such as those that this user may not read.
+    """
+
+    registered: set[str] | None
+    existing: set[str]
+    unsure: set[str]
+
+
+def add(prefix: str, kind: Kind, names: Collection[str]) -> Operation[bool]:
+    """Add names; return False if the server refuses it."""
+    return (yield from _change("SADD", registry_key(prefix, kind), names))
+
+
+def remove(prefix: str, kind: Kind, names: Collection[str]) -> Operation[bool]:
+    """Remove names; return False if the server refuses it."""
+    return (yield from _change("SREM", registry_key(prefix, kind), names))
+
+
+def look_up(prefix: str, known: Mapping[Kind, Collection[str]]) -> Operation[dict[Kind, Entries]]:
+    """Read the registry, and check which of its names, and of the `known` ones, exist.
+
+    Raises:
+        ServerUnreachable, ServerNotReady: not even the registry's server answers.
+    """
+    read = yield from gather(*(_registered(prefix, kind) for kind in KINDS))
+    if all(isinstance(each, ServerUnreachable | ServerNotReady) for each in read):
+        raise read[0]
+    entries = {
+        kind: Entries(None if isinstance(names, DelayqError) else names, set(), set())
+        for kind, names in zip(KINDS, read, strict=True)
+    }
+    asked = [
+        (kind, name, key)
+        for kind, each in entries.items()
+        for name in {*(each.registered or ()), *known[kind]}
+        if (key := record_key(name, prefix, kind)) is not None
+    ]
+    for start in range(0, len(asked), PAGE):
+        part = asked[start : start + PAGE]
+        # The right to HGET is one that each reader of a queue has.
+        formats = yield [Command(key, ("HGET", key, "format"), identity) for _, _, key in part]
+        for (kind, name, _), stored in zip(part, formats, strict=True):
+            if isinstance(stored, DelayqError):
+                entries[kind].unsure.add(name)
+            elif stored is not None:
+                entries[kind].existing.add(name)
+    return entries
+
+
+def _registered(prefix: str, kind: Kind) -> Operation[set[str]]:
+    key, cursor, found = registry_key(prefix, kind), 0, set[str]()
+    while True:
+        reply: Any = yield from execute(Command(key, ("SSCAN", key, cursor, "COUNT", PAGE), identity))
+        cursor = int(reply[0])
+        found |= {name if isinstance(name, str) else name.decode(errors="replace") for name in reply[1]}
+        if not cursor:
+            return found
+
+
+def _change(command: str, key: str, names: Collection[str]) -> Operation[bool]:
+    try:
+        yield from execute(Command(key, (command, key, *names), identity, repeats=False))
+    except DelayqError as error:
+        log.debug("registry not changed", key=key, error=str(error))
+        return False
+    return True
