@@ -57,6 +57,7 @@ SECTIONS = {
         "show": "show",
         "why": "why",
         "reschedule": "manage",
+        "now": "manage",
         "cancel": "manage",
         "consume": "consume.command",
         "dead": "dead",

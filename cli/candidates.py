@@ -18,6 +18,7 @@ from pathlib import Path
 import click
 import structlog
 
+from delayq.model.actions import ACTIONS
 from delayq.model.placement import State
 from delayq.operations.queue_context import QueueContext
 from delayq.protocol.operation import Operation, unwrap
@@ -33,11 +34,9 @@ DEPTHS = ("*.py", "*/*.py", "*/*/*.py")
 
 ALL: tuple[State, ...] = ("pending", "ready", "unack", "retry", "dead")
 STATES_FOR: dict[str, tuple[State, ...]] = {
-    "reschedule": ("pending", "ready", "retry"),
-    "dead bury": ("pending", "ready", "retry"),
+    **{f"{group}{each.name}": each.states for each in ACTIONS.values() for group in ("", "dead ")},
     "dead edit": ("dead",),
     "dead show": ("dead",),
-    "dead requeue": ("dead",),
 }
 """The states whose ids a command takes; commands that are not listed take any."""
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from delayq.model.actions import ACTIONS
 from delayq.model.text import plural, printable_id
 from delayq.operations import manage
 from delayq.operations.bulk.redrive import Redrive
@@ -17,7 +18,7 @@ from . import candidates
 from .dead_edit import edit
 from .dead_redrive import filter_options, redrive
 from .formats import show_moment
-from .manage import print_count
+from .manage import print_count, print_outcomes
 from .options import (
     DURATION,
     RATE,
@@ -26,12 +27,13 @@ from .options import (
     dry_run_option,
     example,
     id_argument,
+    ids_argument,
     json_option,
     long_option,
     queue_argument,
     yes_option,
 )
-from .output import note, print_json, print_table, say
+from .output import note, print_json, print_table
 from .progress import progress, watched
 from .show import limit_option, phase, print_messages, show_message
 
@@ -109,19 +111,12 @@ def show(queue: Queue, message_id: str, as_json: bool) -> None:
     show_message(queue, message_id, info, as_json)
 
 
-NOT_BURIED = {
-    "in_flight": "is being handled now: not moved",
-    "dead": "is already dead",
-    "unknown": "is not in the queue (any more)",
-}
-
-
 @dead.command(
     epilog=example("delayq send emails hello --id order-42 --delay 1h\ndelayq dead bury emails order-42"),
     short_help="Move waiting messages to the dead letters.",
 )
 @queue_argument
-@click.argument("ids", metavar="ID...", nargs=-1, required=True, shell_complete=candidates.ids)
+@ids_argument
 @click.option("--reason", metavar="TEXT", default=manage.BURIED, show_default=True, help="Why they are dead.")
 @json_option
 def bury(queue: Queue, ids: Sequence[str], reason: str, as_json: bool) -> int:
@@ -129,15 +124,8 @@ def bury(queue: Queue, ids: Sequence[str], reason: str, as_json: bool) -> int:
 
     Running messages are not moved. Exit code 1 if one of the messages is not waiting.
     """
-    told = {message_id: queue.dead.bury(message_id, reason) for message_id in dict.fromkeys(ids)}
-    for message_id, outcome in told.items():
-        if as_json:
-            print_json({"id": message_id, "outcome": outcome})
-        elif outcome == "buried":
-            say(f"buried {printable_id(message_id)}")
-        else:
-            note(f"message {printable_id(message_id)!r} {NOT_BURIED[outcome]}")
-    return int(set(told.values()) != {"buried"})
+    outcomes = {message_id: queue.dead.bury(message_id, reason) for message_id in dict.fromkeys(ids)}
+    return print_outcomes(ACTIONS["bury"], outcomes, "buried {}", as_json)
 
 
 @dead.command(
@@ -174,7 +162,7 @@ def requeue(
         count = queue.execute(watched(manage.requeue, "requeue", bar.advance), ids, after)
     print_count("requeued", count, as_json)
     if left := len(set(ids)) - count:
-        raise click.ClickException(f"not requeued: {left} of {len(set(ids))}, not dead or without a payload")
+        raise click.ClickException(f"not requeued: {left} of {len(set(ids))}, {ACTIONS['requeue'].refusal('left')}")
 
 
 dead.add_command(edit)

@@ -1,15 +1,16 @@
-"""cancel, reschedule, pause, resume and purge: change waiting messages."""
+"""cancel, reschedule, now, pause, resume and purge: change waiting messages."""
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import click
 
 from delayq.errors import InvalidInput
-from delayq.model.placement import State
-from delayq.model.text import plural
+from delayq.model.actions import ACTIONS, Action
+from delayq.model.placement import PURGEABLE, State
+from delayq.model.text import plural, printable_id
 from delayq.model.units import milliseconds, parse_duration
 from delayq.operations import manage
 from delayq.queue import Queue
@@ -22,6 +23,7 @@ from .options import (
     dry_run_option,
     due_options,
     id_argument,
+    ids_argument,
     json_option,
     new_queue_argument,
     one_of,
@@ -29,14 +31,8 @@ from .options import (
     states_option,
     yes_option,
 )
-from .output import print_json, say
+from .output import note, print_json, say
 from .progress import progress, watched
-
-NOT_RESCHEDULED = {
-    "in_flight": "is being handled now: its due time is unchanged",
-    "dead": "is dead: use delayq dead requeue instead",
-    "unknown": "is not in the queue (any more)",
-}
 
 
 @command(
@@ -60,10 +56,8 @@ def cancel(queue: Queue, message_id: str, as_json: bool) -> int:
         print_json({"id": message_id, "outcome": outcome})
     elif outcome == "cancelled":
         say(f"cancelled {message_id}")
-    elif outcome == "in_flight":
-        raise click.ClickException(f"message {message_id!r} is being handled now: it will not be retried")
     else:
-        raise click.ClickException(f"message {message_id!r} is not in queue {queue.name} (any more)")
+        raise click.ClickException(f"message {message_id!r} {ACTIONS['cancel'].refusal(outcome)}")
     return int(outcome != "cancelled")
 
 
@@ -95,8 +89,26 @@ def reschedule(queue: Queue, message_id: str, delay: float | None, at: dt.dateti
         info = queue.get(message_id)
         say(f"rescheduled {message_id}" + (f", due {show_moment(info.due_at)}" if info else ""))
     else:
-        raise click.ClickException(f"message {message_id!r} {NOT_RESCHEDULED[outcome]}")
+        raise click.ClickException(f"message {message_id!r} {ACTIONS['reschedule'].refusal(outcome)}")
     return int(outcome != "rescheduled")
+
+
+@command(
+    """
+    delayq send emails '{"to": "a@example.org"}' --id order-42 --delay 1h
+    delayq now emails order-42
+    """,
+    "Make waiting messages due now.",
+)
+@lakes.queue_argument
+@ids_argument
+@json_option
+def now(queue: Queue, ids: Sequence[str], as_json: bool) -> int:
+    """Make waiting messages of QUEUE by ID due now; their attempts still count. With --lake, also look in the lake.
+
+    Exit code 1 if one of the messages is not waiting.
+    """
+    return print_outcomes(ACTIONS["now"], queue.now(ids), "{} is due now", as_json)
 
 
 def _pause(text: str) -> float:
@@ -149,7 +161,7 @@ def resume(queue: Queue) -> None:
 def _counts(queue: Queue, states: Sequence[State]) -> dict[State, int]:
     """Count what a purge would discard now, by structure."""
     stats = queue.stats()
-    return {state: getattr(stats, state) for state in states or manage.PURGEABLE}
+    return {state: getattr(stats, state) for state in states or PURGEABLE}
 
 
 def _question(queue: Queue, states: Sequence[State], **_others: object) -> str:
@@ -180,6 +192,22 @@ def purge(queue: Queue, states: Sequence[State], dry_run: bool, as_json: bool) -
     with progress(f"purging {queue.name}", sum(counts.values())) as bar:
         purged = queue.execute(watched(manage.purge, "purge", bar.advance), list(counts))
     print_count("purged", purged, as_json)
+
+
+def print_outcomes(action: Action, outcomes: Mapping[str, str], done: str, as_json: bool) -> int:
+    """Print the outcome of an action on each message; return the exit code: 1 if one of them is unchanged.
+
+    Args:
+        done: the line about a message that was changed, with {} for its id.
+    """
+    for message_id, outcome in outcomes.items():
+        if as_json:
+            print_json({"id": message_id, "outcome": outcome})
+        elif outcome == action.done:
+            say(done.format(printable_id(message_id)))
+        else:
+            note(f"message {printable_id(message_id)!r} {action.refusal(outcome)}")
+    return int(set(outcomes.values()) != {action.done})
 
 
 def print_count(done: str, count: int, as_json: bool) -> None:

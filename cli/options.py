@@ -19,9 +19,9 @@ from delayq.model.credentials import is_unfit_name
 from delayq.model.cron_expression import MAX_INTERVAL_S
 from delayq.model.delivery import OPTIONS_ELSEWHERE
 from delayq.model.envelope import check_header_names
+from delayq.model.placement import PURGEABLE
 from delayq.model.rate_text import per_second
 from delayq.model.units import MAX_LEASE_MS, parse_age, parse_duration, parse_moment, timestamp_ms
-from delayq.operations.manage import PURGEABLE
 from delayq.transport.open_client import chosen_url
 
 from . import candidates
@@ -287,6 +287,8 @@ timeout_option = click.option(
 )
 
 id_argument = click.argument("message_id", metavar="ID", shell_complete=candidates.ids)
+
+ids_argument = click.argument("ids", metavar="ID...", nargs=-1, required=True, shell_complete=candidates.ids)
 
 limit_option = click.option(
     "--limit", default=10, show_default=True, type=click.IntRange(1, 1_000_000), help="List at most this many."

@@ -12,7 +12,7 @@ import click
 
 from delayq.model.message_info import MessageInfo
 from delayq.model.outcome import cause
-from delayq.model.placement import STATES, State
+from delayq.model.placement import STATES, WAITING, State
 from delayq.model.queue_stats import QueueStats
 from delayq.model.text import plural, printable_id
 from delayq.operations.paging import behind
@@ -36,7 +36,6 @@ from .output import (
 
 SHOWN = 10
 PAGE = 500  # messages per round trip
-WAITING: tuple[State, ...] = ("pending", "ready", "retry")
 
 limit_option = click.option(
     "--limit", type=click.IntRange(1, 1_000_000), help=f"List at most this many. Default: {SHOWN}, or all with --json."

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from delayq.model.actions import Buried
 from delayq.model.envelope import Headers
 from delayq.model.message_info import MessageInfo
 from delayq.model.units import Seconds
@@ -34,7 +35,7 @@ class DeadLetters:
         """Return up to `limit` (1 to 1,000,000) dead letters, the longest dead first."""
         return self._executor.execute(inspect.peek(self._context, "dead", limit))
 
-    def bury(self, id: str, reason: str = manage.BURIED) -> manage.Buried:
+    def bury(self, id: str, reason: str = manage.BURIED) -> Buried:
         """Move a waiting message (pending, ready or retry) to the dead letters, unchanged.
 
         This frees its place in a limit. For an occurrence of a schedule, only its slot is skipped. A message in a
@@ -47,7 +48,7 @@ class DeadLetters:
             "buried"; or "in_flight" if it is being handled, "dead" if it already is a dead letter, or "unknown":
             then nothing was changed.
         """
-        outcome: manage.Buried = self._executor.execute(manage.bury(self._context, id, reason))
+        outcome: Buried = self._executor.execute(manage.bury(self._context, id, reason))
         return outcome
 
     def causes(self, most: int = 10_000) -> Causes:

@@ -15,6 +15,7 @@ from delayq.dead_letters import DeadLetters
 from delayq.errors import DelayqError
 from delayq.ledger import Ledger
 from delayq.model import validation
+from delayq.model.actions import Cancelled, Rescheduled
 from delayq.model.backoff import Backoff
 from delayq.model.batch_handler import BatchHandler, check_sizes
 from delayq.model.configuration import Configuration, Count, Events, Rate, Waits, changes, wishes
@@ -28,7 +29,7 @@ from delayq.model.message_info import MessageInfo
 from delayq.model.middleware import Middleware
 from delayq.model.occurrence import Missed, make_plan
 from delayq.model.outcome import Outcome, check_handler
-from delayq.model.placement import State
+from delayq.model.placement import PURGEABLE, State
 from delayq.model.queue_stats import QueueStats, Upcoming
 from delayq.model.sample import Sample
 from delayq.model.typed_payload import adapt
@@ -408,7 +409,7 @@ class Queue:
         wanted = name, payload, max_retries, headers, timeout
         return self.handlers.crons.registering(self._context, check_handler, plan, *wanted)
 
-    def cancel(self, id: str) -> manage.Cancelled:
+    def cancel(self, id: str) -> Cancelled:
         """Withdraw a waiting or dead message. One that is "in_flight" is not stopped, but will not be retried."""
         return self._executor.execute(self._store.cancel(id))
 
@@ -417,9 +418,20 @@ class Queue:
         id: str,
         delay: Seconds | None = None,
         at: dt.datetime | None = None,
-    ) -> manage.Rescheduled:
+    ) -> Rescheduled:
         """Give a waiting message another due time; "in_flight", "dead" and "unknown" ones are left as they are."""
         return self._executor.execute(self._store.reschedule(id, delay, at))
+
+    def now(self, ids: str | Iterable[str]) -> dict[str, Rescheduled]:
+        """Make waiting messages due now; their attempts still count.
+
+        Args:
+            ids: one id, or several. All are checked before the first message is changed.
+
+        Returns:
+            For each id: "rescheduled"; or "in_flight", "dead" or "unknown" if its message was left as it is.
+        """
+        return self._executor.execute(self._store.now(ids))
 
     def get(self, id: str) -> MessageInfo | None:
         """Return what is known about a message; None if it does not exist (any more)."""
@@ -541,7 +553,7 @@ class Queue:
 
     def purge(self, state: State | None = None) -> int:
         """Discard the messages of a state (pending, ready, retry or dead; None for all of these); return how many."""
-        return self._executor.execute(manage.purge(self._context, manage.PURGEABLE if state is None else [state]))
+        return self._executor.execute(manage.purge(self._context, PURGEABLE if state is None else [state]))
 
     def collect_garbage(self) -> int:
         """Delete the payloads of discarded messages, as consumers and receivers do regularly; return how many."""

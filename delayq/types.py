@@ -1,5 +1,6 @@
 """Types in delayq's signatures that programs do not construct: results, and the literals that arguments take."""
 
+from delayq.model.actions import Buried, Cancelled, Rescheduled
 from delayq.model.backoff import Backoff
 from delayq.model.configuration import Configuration
 from delayq.model.consumer_info import ConsumerInfo, Held
@@ -22,7 +23,6 @@ from delayq.operations.bulk.causes import Cause, Causes
 from delayq.operations.bulk.redrive import Redriven
 from delayq.operations.doctor.finding import Finding, Step
 from delayq.operations.doctor.report import Report
-from delayq.operations.manage import Buried, Cancelled, Rescheduled
 from delayq.operations.paging import Page
 from delayq.topic_group import Group
 

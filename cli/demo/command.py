@@ -25,7 +25,7 @@ from ..options import command, server_options
 from ..output import print_fields
 from ..stats import balance
 from .display import DemoView, stage
-from .messages import BACKOFF, DEEDS, EXPECTED, SPAN, TOTAL, Mailer, cast
+from .messages import ACTIONS, BACKOFF, EXPECTED, SPAN, TOTAL, Mailer, cast
 
 LONGEST_SECONDS = 25.0  # the last message is due after 10
 LOOK_SECONDS = 0.1
@@ -75,12 +75,12 @@ def _play(queue: Queue, view: DemoView, mailer: Mailer) -> QueueStats:
     try:
         queue.send_many(list(cast()))
         view.say(f"{TOTAL} messages sent")
-        deeds, expired = list(DEEDS), 0
+        actions, expired = list(ACTIONS), 0
         while True:
-            if deeds and view.seconds >= deeds[0].second:
-                deed = deeds.pop(0)
-                deed.act(queue)
-                view.say(deed.told)
+            if actions and view.seconds >= actions[0].second:
+                action = actions.pop(0)
+                action.act(queue)
+                view.say(action.told)
             counts = queue.stats()
             view.update(counts)
             if counts.expired > expired:

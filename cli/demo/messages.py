@@ -43,7 +43,7 @@ def cast() -> Iterator[Outgoing]:
     yield _mail("code", 7.5, expires_in=8.0)
 
 
-DEEDS = (
+ACTIONS = (
     DemoAction(
         1.0, lambda queue: queue.reschedule("put-off", delay=9), "put-off is rescheduled: due in 9s instead of at 7s"
     ),

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from delayq.model.actions import Buried
 from delayq.model.envelope import Headers
 from delayq.model.message_info import MessageInfo
 from delayq.model.units import Seconds
@@ -33,7 +34,7 @@ class DeadLetters:
         """Return up to `limit` (1 to 1,000,000) dead letters, the longest dead first."""
         return await self._executor.execute(inspect.peek(self._context, "dead", limit))
 
-    async def bury(self, id: str, reason: str = manage.BURIED) -> manage.Buried:
+    async def bury(self, id: str, reason: str = manage.BURIED) -> Buried:
         """Move a waiting message (pending, ready or retry) to the dead letters, unchanged.
 
         This frees its place in a limit. For an occurrence of a schedule, only its slot is skipped. A message in a
@@ -46,7 +47,7 @@ class DeadLetters:
             "buried"; or "in_flight" if it is being handled, "dead" if it already is a dead letter, or "unknown":
             then nothing was changed.
         """
-        outcome: manage.Buried = await self._executor.execute(manage.bury(self._context, id, reason))
+        outcome: Buried = await self._executor.execute(manage.bury(self._context, id, reason))
         return outcome
 
     async def causes(self, most: int = 10_000) -> Causes:

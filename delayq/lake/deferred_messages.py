@@ -6,7 +6,7 @@ import datetime as dt
 import os
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -21,6 +21,7 @@ from delayq.model.message_info import MessageInfo
 from delayq.model.text import printable_id
 from delayq.model.units import Seconds, from_ms, show_moment
 from delayq.operations import explain, inspect, manage, send
+from delayq.operations.bulk import actions
 from delayq.operations.encode import EncodedMessage, due_word
 from delayq.operations.queue_context import QueueContext, server_ms
 from delayq.protocol.command import Command, Raw, identity
@@ -75,6 +76,13 @@ class DeferredMessages:
                 return "rescheduled"
         result = yield from manage.reschedule(self._context, message_id, delay, at)
         return (yield from self._unless_held(result, deferred))
+
+    def now(self, ids: str | Iterable[str]) -> Program[dict[str, Any]]:
+        """Make messages due now; move those of the lake into Redis."""
+        outcomes = yield from actions.now(self._context, ids)
+        for message_id in [each for each, outcome in outcomes.items() if outcome == "unknown"]:
+            outcomes[message_id] = yield from self.reschedule(message_id, 0, None)
+        return outcomes
 
     def get(self, message_id: str) -> Program[MessageInfo | None]:
         """Find a message, in Redis or in the lake."""

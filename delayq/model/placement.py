@@ -12,10 +12,13 @@ from delayq.model.validation import check_prefix, check_queue_name
 State = Literal["pending", "ready", "unack", "retry", "dead", "garbage"]
 """The states of a message. Each is a sorted set, and a message is in exactly one."""
 
+Purgeable = Literal["pending", "ready", "retry", "dead"]
 
 MESSAGE, UNIQUE = "msg:", "unique:"  # in the keys of envelopes, and of reserved ids
 
 STATES: Final[tuple[State, ...]] = get_args(State)
+WAITING: Final[tuple[State, ...]] = ("pending", "ready", "retry")
+PURGEABLE: Final[tuple[State, ...]] = get_args(Purgeable)
 
 
 def shard_of(message_id: str, shards: int) -> int:

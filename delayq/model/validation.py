@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from delayq.errors import InvalidInput, InvalidName
 from delayq.model.credentials import is_unfit_id, is_unfit_name
@@ -37,6 +37,13 @@ def check_id(message_id: str) -> str:
             refused and not shown.
     """
     return _check("message id", message_id, MAX_ID_BYTES, is_unfit_id)
+
+
+def checked_ids(ids: str | Iterable[str]) -> list[str]:
+    """Return one id, or several, as a list; raises InvalidInput if one of them is not valid."""
+    if not isinstance(ids, Iterable):
+        raise InvalidInput(f"ids {ids!r} is not an id or an iterable of ids")
+    return [check_id(each) for each in ([ids] if isinstance(ids, str) else ids)]
 
 
 def check_schedule_name(name: str) -> str:

@@ -13,7 +13,7 @@ from delayq.model.delivery import Deliveries
 from delayq.model.envelope import parse
 from delayq.model.message_info import MessageInfo, content
 from delayq.model.occurrence import HOME
-from delayq.model.placement import STATES, State, check_state
+from delayq.model.placement import STATES, WAITING, State, check_state
 from delayq.model.queue_stats import Counts, QueueStats, buckets
 from delayq.model.schedule import LATE_MS
 from delayq.model.units import from_ms
@@ -26,7 +26,6 @@ from delayq.protocol.operation import Operation, execute, unwrap
 from delayq.protocol.queue_commands import MAX_IDS, QueueCommands
 from delayq.protocol.replies import StoredMessage
 
-WAITING: tuple[State, ...] = ("pending", "ready", "retry")
 GONE_PAGES = 10
 
 

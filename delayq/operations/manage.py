@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from delayq.errors import InvalidInput, InvalidTime
 from delayq.model.outcome import error_text
-from delayq.model.placement import State, check_state
+from delayq.model.placement import PURGEABLE, State, check_state
 from delayq.model.queue_stats import QueueStats
 from delayq.model.units import Seconds, milliseconds, span_ms, timestamp_ms
 from delayq.model.validation import check_id
@@ -21,14 +21,9 @@ from delayq.operations.queue_context import QueueContext
 from delayq.protocol.operation import Operation, execute, unwrap
 from delayq.protocol.queue_commands import MAX_IDS, MAX_MOVED, QueueCommands
 
-Cancelled = Literal["cancelled", "in_flight", "unknown"]
-Buried = Literal["buried", "in_flight", "dead", "unknown"]
-Rescheduled = Literal["rescheduled", "in_flight", "dead", "unknown"]
-
 MAX_PAUSE_MS = 366 * 86_400_000
 BURIED = "buried"
 """The reason of a message that was buried without one."""
-PURGEABLE: tuple[State, ...] = ("pending", "ready", "retry", "dead")
 
 
 def cancel(context: QueueContext, message_id: str) -> Operation[Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import importlib
 import os
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 from delayq.errors import InvalidInput
@@ -12,6 +13,7 @@ from delayq.model.delivery import Outgoing, SentMessage
 from delayq.model.message_info import MessageInfo
 from delayq.model.units import Seconds, milliseconds
 from delayq.operations import explain, inspect, manage, send
+from delayq.operations.bulk import actions
 from delayq.operations.queue_context import QueueContext
 from delayq.protocol.operation import Operation, Program
 
@@ -32,6 +34,9 @@ class MessageStore(Protocol):
 
     def reschedule(self, message_id: str, delay: Seconds | None, at: dt.datetime | None) -> Program[Any]:
         """Give a message a new due time."""
+
+    def now(self, ids: str | Iterable[str]) -> Program[dict[str, Any]]:
+        """Make messages due now."""
 
     def get(self, message_id: str) -> Program[MessageInfo | None]:
         """Find a message."""
@@ -61,6 +66,10 @@ class RedisStore:
     def reschedule(self, message_id: str, delay: Seconds | None, at: dt.datetime | None) -> Operation[Any]:
         """Give a message a new due time."""
         return manage.reschedule(self._context, message_id, delay, at)
+
+    def now(self, ids: str | Iterable[str]) -> Operation[dict[str, Any]]:
+        """Make messages due now."""
+        return actions.now(self._context, ids)
 
     def get(self, message_id: str) -> Operation[MessageInfo | None]:
         """Find a message."""

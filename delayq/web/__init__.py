@@ -18,9 +18,9 @@ How to extend it:
   answers 403 to a request without the token, from another origin, or from a user with read-only access, so an action
   needs no check of its own. The fields are in ``visit(request).form``. ``async with audit.audited(request, "pause",
   queue="emails")`` writes the audit line, however the block ends.
-- **Long work** is a `background_tasks.BackgroundTask` that runs a job of `jobs`. ``app.state.tasks.start`` starts it;
-  it outlives its request, has its own page, and can be stopped between two steps. Its form carries ``once``, so that a
-  form sent twice starts one task.
+- **Long work** is a `background_tasks.BackgroundTask` that runs a job of `jobs`. `request_tasks.begin` starts it, with
+  an audit line; it outlives its request, has its own page, and can be stopped between two steps. Its form carries
+  ``once``, so that a form sent twice starts one task.
 - **A live part** has its own template, whose name starts with an underscore. Its outer element has an id. Its page
   includes it, puts ``{{ parts.seen("that id") }}`` above it, and sets ``stream`` to the path of a route that answers
   with ``sse.stream``: a page has one stream for all its parts. The route yields `live_part.LivePart`;
@@ -32,6 +32,8 @@ How to extend it:
   the form; ``with forms.field("when"):`` names the field of an InvalidInput. The template takes its fields from
   ``forms.html``, which fills in what was typed and says what is wrong.
 - **The HTTP API** in `delayq.web.api` can do what the pages can: if you add an action to a page, add an operation too.
+  Neither imports the other: what both need, such as `actions.start`, is a module beside them. The actions on messages
+  are rows of `delayq.model.actions`, from which their operations and buttons are made.
 - Raise errors, do not render them: `error_pages` turns a `DelayqError` into a page with its remedy, with status 400,
   409 or 503.
 """

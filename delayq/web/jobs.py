@@ -6,7 +6,10 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from starlette.requests import Request
+
 from delayq.aio import Queue
+from delayq.model.actions import ACTIONS, Action
 from delayq.model.placement import State
 from delayq.operations import garbage
 from delayq.operations.bulk import actions
@@ -19,53 +22,49 @@ from delayq.operations.queue_context import QueueContext
 from delayq.protocol.operation import Operation, round_trip, unwrap
 from delayq.protocol.queue_commands import MAX_IDS
 from delayq.web.background_tasks import BackgroundTask, Work
+from delayq.web.request_context import who
+from delayq.web.request_tasks import begin
 
 MOST_FINDINGS = 200
-
-_CANCELLED_IN_FLIGHT = "still running, but will not be retried"
-DONE = {"cancelled", "buried", "rescheduled", "requeued"}
-_BECAME = {
-    "cancelled": "cancelled",
-    "buried": "buried",
-    "rescheduled": "rescheduled",
-    "requeued": "scheduled again",
-    "in_flight": "delivered meanwhile",
-    "dead": "dead meanwhile",
-    "unknown": "gone meanwhile",
-    "left": "no longer dead, or without a payload",
-}
 
 
 class _Stopped(Exception):
     """Stops an examination."""
 
 
-def selected(queue: Queue, act: Act, ids: Sequence[str], word: str = "cancelled") -> Work:
-    """Act on these messages; `word` describes cancelled ones."""
+def selected(queue: Queue, act: Act, ids: Sequence[str], action: Action, state: State) -> Work:
+    """Act on these messages.
+
+    Args:
+        action, state: name the outcomes.
+    """
 
     async def work(task: BackgroundTask) -> None:
-        told = await queue.execute(actions.each, act, ids)
-        became = Counter(told.values())
-        task.tell(len(told), len(told), outcome(act, became, len(told), word), done=_done(became))
+        outcomes = Counter((await queue.execute(actions.each, act, ids)).values())
+        total = outcomes.total()
+        task.tell(total, total, described(action, state, outcomes, total), done=outcomes[action.done])
 
     return work
 
 
-def swept(queue: Queue, sweep: Sweep, act: Act | None, word: str = "cancelled") -> Work:
-    """Act on all messages that a sweep finds; without an act, count them.
+def swept(queue: Queue, sweep: Sweep, action: Action | None, state: State) -> Work:
+    """Act on all messages that a sweep finds, or count them.
 
     Args:
-        word: describes cancelled messages.
+        action: of the sweep; None if it only counts.
+        state: of its messages.
     """
 
     async def work(task: BackgroundTask) -> None:
         while not sweep.done and task.goes_on:
             told = await queue.execute(sweep.step)
-            became = outcome(act, told.outcomes, told.matched, word) if told.outcomes else f"{told.matched:,} match."
-            done = None if act is None else _done(told.outcomes)
-            task.tell(min(told.looked_at, told.total), told.total, became, done=done)
+            text, done = f"{told.matched:,} match.", None
+            if action is not None:
+                done = told.outcomes.get(action.done, 0)
+                text = described(action, state, told.outcomes, told.matched) if told.outcomes else text
+            task.tell(min(told.looked_at, told.total), told.total, text, done=done)
             await task.rest(0)
-        if act is actions.cancelling:
+        if action is ACTIONS["cancel"]:
             await _collect(queue, task)
 
     return work
@@ -73,11 +72,12 @@ def swept(queue: Queue, sweep: Sweep, act: Act | None, word: str = "cancelled") 
 
 def redriven(queue: Queue, redrive: Redrive, dry_run: bool) -> Work:
     """Requeue dead letters."""
+    became = ACTIONS["requeue"].words.became
 
     async def work(task: BackgroundTask) -> None:
         while not redrive.done and task.goes_on:
             told = await queue.execute(redrive.step)
-            moved = "" if dry_run else f"{told.moved:,} scheduled again."
+            moved = "" if dry_run else f"{told.moved:,} {became}."
             left = 0 if dry_run else told.matched - told.moved
             done = None if dry_run else told.moved
             task.tell(told.looked_at - left, told.total, f"{told.matched:,} match.", moved, done=done)
@@ -100,6 +100,7 @@ def purged(queue: Queue, state: State, most: int, up_to: int) -> Work:
         most: the maximum number of messages, the earliest of each shard first.
         up_to: the highest score to delete, ms.
     """
+    became = ACTIONS["purge"].words.became
 
     async def work(task: BackgroundTask) -> None:
         done = 0
@@ -109,13 +110,22 @@ def purged(queue: Queue, state: State, most: int, up_to: int) -> Work:
                 purge = scripts.purge(state, up_to, min(most - done, MAX_IDS))
                 gone = unwrap((await queue.execute(round_trip, [purge]))[0])
                 done += gone
-                task.tell(done, most, f"{done:,} purged.", done=done)
+                task.tell(done, most, f"{done:,} {became}.", done=done)
                 await task.rest(0)
-        purged = f"{done:,} of {most:,} purged." if done < most else f"{done:,} purged."
-        task.tell(done, most, purged, done=done)
+        of_most = f" of {most:,}" if done < most else ""
+        task.tell(done, most, f"{done:,}{of_most} {became}.", done=done)
         await _collect(queue, task)
 
     return work
+
+
+def start_examination(request: Request, queue: Queue, once: str) -> BackgroundTask:
+    """Start a task that examines a queue, with an audit line at its end."""
+    server = request.path_params["server"]
+    task = BackgroundTask(server, queue.name, f"Examine queue {queue.name}", who(request), alone=True)
+    line = {"who": task.who, "action": "examine", "server": task.server, "queue": queue.name, "task": task.id}
+    begin(request, task, examined(queue), once, dict(line))
+    return task
 
 
 def examined(queue: Queue) -> Work:
@@ -142,19 +152,12 @@ def examined(queue: Queue) -> Work:
     return work
 
 
-def outcome(act: Act | None, became: Mapping[str, int], of: int, cancelled: str = "cancelled") -> str:
-    """Describe the outcomes: ``3 of 5 rescheduled; 2 delivered meanwhile``."""
-    in_flight = _CANCELLED_IN_FLIGHT if act is actions.cancelling else _BECAME["in_flight"]
-    meant = _BECAME | {"cancelled": cancelled, "in_flight": in_flight}
-    words = sorted(became.items(), key=lambda item: (item[0] not in DONE, item[0]))
-    parts = [f"{count:,} {meant[word]}" for word, count in words]
-    if parts:
-        parts[0] = f"{words[0][1]:,} of {of:,} {meant[words[0][0]]}"
-    return "; ".join(parts) + "." if parts else "Nothing to do."
-
-
-def _done(became: Mapping[str, int]) -> int:
-    return sum(count for word, count in became.items() if word in DONE)
+def described(action: Action, state: State, outcomes: Mapping[str, int], total: int) -> str:
+    """Describe outcomes of messages that were in a state: ``3 of 5 rescheduled; 2 delivered meanwhile.``."""
+    counts = sorted(outcomes.items(), key=lambda item: (item[0] != action.done, item[0]))
+    first, *others = [(f"{count:,}", action.became(outcome, state)) for outcome, count in counts]
+    parts = [f"{first[0]} of {total:,} {first[1]}", *map(" ".join, others)]
+    return "; ".join(parts) + "."
 
 
 async def _collect(queue: Queue, task: BackgroundTask) -> None:

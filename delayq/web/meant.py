@@ -21,11 +21,12 @@ from delayq.operations.walk import Row
 from delayq.protocol.command import Command
 from delayq.protocol.operation import Operation, unwrap
 from delayq.web import jobs
-from delayq.web.actions import ActionRequest
+from delayq.web.filters import MessageFilter
 from delayq.web.redaction import in_turns
 
 COUNT_SECONDS = 0.06  # that a confirmation may spend on counting
 MOST_EXAMPLES = 5
+MOST_GROUPED = 5000  # dead letters that are grouped by cause
 LARGEST = 16 * 1024  # bytes of a payload; an example reads no larger one for its preview
 
 
@@ -55,25 +56,25 @@ class Meant(msgspec.Struct, frozen=True, kw_only=True):
         return self.looked_at >= self.total
 
 
-async def look(queue: Queue, deed: ActionRequest) -> Meant:
-    """Count for a moment the messages that an action applies to."""
-    state = deed.filter.state
-    if deed.ids:
-        rows = await queue.execute(_rows, state, deed.ids)
-        return await _meant(queue, deed, rows, len(deed.ids), len(deed.ids), len(deed.ids))
-    if deed.filter.is_empty:
+async def look(queue: Queue, wanted: MessageFilter, ids: Sequence[str] = ()) -> Meant:
+    """Count for a moment the messages that a filter selects, or those of these ids that are in its state."""
+    state = wanted.state
+    if ids:
+        rows = await queue.execute(_rows, state, ids)
+        return await _meant(queue, wanted, rows, len(ids), len(ids), len(ids))
+    if wanted.is_empty:
         page, last_ms = await queue.page(state, limit=1), await jobs.last_score(queue, state)
-        rows = await queue.execute(Search(state, deed.filter.choice()).step)
-        found = await _meant(queue, deed, rows, page.total, page.total, page.total)
+        rows = await queue.execute(Search(state, wanted.choice()).step)
+        found = await _meant(queue, wanted, rows, page.total, page.total, page.total)
         first_at = None if not page.messages else at(page.messages[0])
         return msgspec.structs.replace(found, first_at=first_at, last_at=None if last_ms is None else from_ms(last_ms))
-    searching, until, rows = Search(state, deed.filter.choice()), time.monotonic() + COUNT_SECONDS, list[Row]()
+    searching, until, rows = Search(state, wanted.choice()), time.monotonic() + COUNT_SECONDS, list[Row]()
     while not searching.done:
         rows += await queue.execute(searching.step)
         if time.monotonic() >= until:
             break
     total = await queue.execute(count, [state])
-    return await _meant(queue, deed, rows, len(rows), total if searching.done else searching.looked_at, total)
+    return await _meant(queue, wanted, rows, len(rows), total if searching.done else searching.looked_at, total)
 
 
 def at(info: MessageInfo) -> dt.datetime | None:
@@ -81,14 +82,16 @@ def at(info: MessageInfo) -> dt.datetime | None:
     return info.due_at or info.lease_until or info.died_at
 
 
-async def _meant(queue: Queue, deed: ActionRequest, rows: list[Row], matched: int, looked_at: int, total: int) -> Meant:
+async def _meant(
+    queue: Queue, wanted: MessageFilter, rows: list[Row], matched: int, looked_at: int, total: int
+) -> Meant:
     some, times = rows[:MOST_EXAMPLES], [float(score) for _, score in rows]
-    examples, sizes = await queue.execute(paging.described, deed.filter.state, some, LARGEST)
+    examples, sizes = await queue.execute(paging.described, wanted.state, some, LARGEST)
     return Meant(
         matched=matched,
         looked_at=looked_at,
         total=total,
-        examples=await in_turns(deed.filter.redaction.info, examples),
+        examples=await in_turns(wanted.redaction.info, examples),
         sizes=sizes,
         first_at=from_ms(min(times)) if times else None,
         last_at=from_ms(max(times)) if times else None,

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
+from starlette.requests import Request
 
+from delayq.aio import Queue
 from delayq.model.backoff import check_retries
 from delayq.model.envelope import check_header_names
 from delayq.model.units import delay_ms, lease_ms, parse_duration
+from delayq.web import render
 from delayq.web.forms import InvalidField, field
 
 KINDS = {"json": "JSON", "text": "text, sent as a JSON string", "bytes": "bytes, in UTF-8"}
@@ -116,3 +119,12 @@ def timeout_of(form: Mapping[str, str]) -> float | None:
         seconds = parse_duration(text) if text else None
         lease_ms(1 if seconds is None else seconds, "timeout")  # checks it
     return seconds
+
+
+async def check_shown(request: Request, queue: Queue, message_id: str, fields: Iterable[str]) -> None:
+    """Raise InvalidField if one of the fields has values that this dashboard hides."""
+    redaction = render.redaction(request)
+    info = await queue.get(message_id) if redaction else None
+    hidden = set[str]() if info is None else redaction.hidden(info)
+    for name in sorted(hidden.intersection(fields)):
+        raise InvalidField(name, f"the field {name} cannot be replaced: this dashboard hides part of it (--redact)")

@@ -16,12 +16,12 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 import delayq
+from delayq.model.actions import ACTIONS
 from delayq.model.outcome import cause
 from delayq.model.record import lag_text
 from delayq.model.text import plural, printable
 from delayq.model.units import show_away, show_duration
 from delayq.web import states
-from delayq.web.actions import KINDS, verb_of
 from delayq.web.filters import quoted, unquoted
 from delayq.web.path_params import may_hold_password
 from delayq.web.payloads import preview, size, value_of
@@ -187,8 +187,7 @@ def _environment() -> Environment:
     environment.filters |= {"state": states.state}
     environment.globals |= {
         "cause": cause,
-        "kinds": KINDS,
-        "verb_of": verb_of,
+        "actions": ACTIONS,
         "preview": preview,
         "value_of": value_of,
         "state_words": states.WORDS,

@@ -201,6 +201,7 @@ def test_ids_are_those_that_the_command_can_use(offered: Offered, queue: Queue):
     queue.send("payload", id="running")
     queue.receive()
     assert offered("delayq reschedule emails ") == ["waiting"]
+    assert offered("delayq now emails ") == ["waiting"]
     assert offered("delayq dead show emails ") == ["failing"]
     assert offered("delayq dead requeue emails failing ") == ["failing"]
     assert offered("delayq dead edit emails ") == ["failing"]

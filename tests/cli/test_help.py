@@ -24,7 +24,21 @@ from tests.harness.servers import RedisServer
 
 PIPELINE = ("schedule", "defer", "hydrate", "archive", "report", "drain", "restore", "redrive")
 PLANNED = {
-    *("demo", "consume", "send", "stats", "peek", "show", "cancel", "reschedule", "pause", "resume", "purge", "dead"),
+    *(
+        "demo",
+        "consume",
+        "send",
+        "stats",
+        "peek",
+        "show",
+        "cancel",
+        "reschedule",
+        "now",
+        "pause",
+        "resume",
+        "purge",
+        "dead",
+    ),
     *("configure", "why", "plan", "dashboard", "exporter", "queue", "queue list", "queue remove", "consumers"),
     *(
         "dead list",

@@ -1,4 +1,4 @@
-"""cancel, reschedule, pause, resume, purge, and requeueing dead letters."""
+"""cancel, reschedule, now, pause, resume, purge, and requeueing dead letters."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_cancelled_message_is_gone_and_a_second_cancel_fails(invoke: Invoke, que
     assert invoke("cancel", "emails", "order-42").stdout == "cancelled order-42\n"
     again = invoke("cancel", "emails", "order-42")
     assert (again.exit_code, again.stdout) == (1, "")
-    assert again.stderr == "delayq: message 'order-42' is not in queue emails (any more)\n"
+    assert again.stderr == "delayq: message 'order-42' is not in the queue (any more)\n"
     assert queue.stats().cancelled == 1
 
 
@@ -112,7 +112,11 @@ def test_rescheduled_message_has_the_new_time(words: list[str], invoke: Invoke, 
 
 @pytest.mark.parametrize(
     ("id_", "outcome", "named"),
-    [("runs", "in_flight", "is being handled now"), ("dead", "dead", "is dead"), ("nobody", "unknown", "is not in")],
+    [
+        ("runs", "in_flight", "is being handled now"),
+        ("dead", "dead", "is already dead"),
+        ("nobody", "unknown", "is not in"),
+    ],
 )
 def test_only_a_waiting_message_is_rescheduled(id_: str, outcome: str, named: str, invoke: Invoke, queue: Queue):
     kill(queue, ["dead"])
@@ -123,6 +127,28 @@ def test_only_a_waiting_message_is_rescheduled(id_: str, outcome: str, named: st
     assert f"{id_!r} {named}" in result.stderr
     told = invoke("reschedule", "emails", id_, "--delay", "1s", "--json")
     assert (told.exit_code, json.loads(told.stdout)["outcome"]) == (1, outcome)
+
+
+def test_waiting_messages_are_due_now(invoke: Invoke, queue: Queue):
+    kill(queue, ["dead"])
+    queue.send_many([Outgoing("payload", id=id_, delay=3600) for id_ in ("a", "b")])
+    done = invoke("now", "emails", "a", "b")
+    assert (done.exit_code, done.stdout, done.stderr) == (0, "a is due now\nb is due now\n", "")
+    assert sorted(message.id for message in queue.receive()) == ["a", "b"]
+    mixed = invoke("now", "emails", "a", "dead", "nobody")
+    assert (mixed.exit_code, mixed.stdout) == (1, "")
+    assert mixed.stderr.splitlines() == [
+        "message 'a' is being handled now: its due time is unchanged",
+        "message 'dead' is already dead: use delayq dead requeue instead",
+        "message 'nobody' is not in the queue (any more)",
+    ]
+    queue.send("payload", id="c", delay=3600)
+    told = invoke("now", "emails", "c", "dead", "--json")
+    lines = [*map(json.loads, told.stdout.splitlines())]
+    assert (told.exit_code, [(each["id"], each["outcome"]) for each in lines]) == (
+        1,
+        [("c", "rescheduled"), ("dead", "dead")],
+    )
 
 
 def test_paused_queue_delivers_nothing_until_it_is_resumed(invoke: Invoke, queue: Queue):

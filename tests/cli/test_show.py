@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 from delayq.cli import show
-from delayq.cli.show import WAITING
 from delayq.cli.stats import LEFT
 
 from delayq import Consumer, Outgoing, Queue, Reject
-from delayq.model.placement import STATES
+from delayq.model.placement import STATES, WAITING
 from delayq.types import QueueStats
 from tests.cli.conftest import Invoke
 from tests.harness.servers import RedisServer

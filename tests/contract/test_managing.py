@@ -5,7 +5,7 @@ import datetime as dt
 import pytest
 import redis
 
-from delayq import Outgoing, Queue
+from delayq import InvalidInput, Outgoing, Queue
 from delayq.model.placement import STATES
 from delayq.model.units import from_ms
 from delayq.protocol.queue_commands import MAX_IDS
@@ -105,6 +105,35 @@ def test_rescheduled_message_keeps_its_attempts(queue: Queue, take: Take, now: N
     assert queue.receive() == []
     now.later(0.001)
     assert take().attempt == (2 if state == "retry" else 1)
+
+
+@pytest.mark.parametrize("state", ["pending", "ready", "retry"])
+def test_waiting_message_becomes_due_now_and_keeps_its_attempts(queue: Queue, take: Take, state: str):
+    bring(queue, take, state)
+    assert queue.now("a") == {"a": "rescheduled"}
+    assert take().attempt == (2 if state == "retry" else 1)
+
+
+def test_now_reports_the_outcome_of_each_id_in_their_order(queue: Queue, take: Take):
+    for state in ("unack", "dead", "pending"):
+        bring(queue, take, state, state)
+    assert queue.now(iter(["none", "pending", "dead", "pending", "unack"])) == {
+        "none": "unknown",
+        "pending": "rescheduled",
+        "dead": "dead",
+        "unack": "in_flight",
+    }
+    assert [*queue.now(["pending", "none"])] == ["pending", "none"]
+    assert queue.now([]) == {}
+
+
+@pytest.mark.parametrize("wrong", [None, 5, ["a", ""], ["a", None]])
+def test_now_changes_nothing_if_one_id_is_invalid(queue: Queue, wrong):
+    queue.send("x", id="a", delay=60)
+    before = queue.get("a")
+    with pytest.raises(InvalidInput):
+        queue.now(wrong)
+    assert queue.get("a") == before
 
 
 @pytest.mark.parametrize(("state", "answer"), [("unack", "in_flight"), ("dead", "dead")])

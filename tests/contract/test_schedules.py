@@ -548,10 +548,10 @@ def test_occurrence_is_cancelled_even_if_arming_the_next_is_refused(
     assert queue.execute(schedule_chain.revive) == 1
 
 
-@pytest.mark.parametrize("deed", ["cancel", "purge"])
-def test_schedule_outlives_its_occurrence(queue: Queue, now: Now, drain: Drain, deed: str):
+@pytest.mark.parametrize("action", ["cancel", "purge"])
+def test_schedule_outlives_its_occurrence(queue: Queue, now: Now, drain: Drain, action: str):
     armed = queue.schedules.add("tick", "*/5 * * * *")
-    queue.cancel(armed.next_id or "") if deed == "cancel" else queue.purge("pending")
+    queue.cancel(armed.next_id or "") if action == "cancel" else queue.purge("pending")
     now.later(2 * MINUTE)
     handled: list[Message] = []
     drain(queue, handled.append)

@@ -158,6 +158,7 @@ REFUSED: dict[str, dict[str, Any]] = {
         "receive": lambda queue: queue.receive(),
         "cancel": lambda queue: queue.cancel("waiting"),
         "reschedule": lambda queue: queue.reschedule("waiting", delay=1),
+        "now": lambda queue: queue.now("waiting"),
         "pause": lambda queue: queue.pause(),
         "purge": lambda queue: queue.purge(),
         "requeue": lambda queue: queue.dead.requeue("dead"),
@@ -176,10 +177,10 @@ def test_role_is_refused_everything_else_and_changes_nothing(role: str, any_serv
     prepare(any_server)
     grant(any_server, role)
     before = contents(any_server)
-    for deed, call in REFUSED[role].items():
+    for name, call in REFUSED[role].items():
         with as_user(any_server, role) as mine:
-            assert REFUSAL.search(refusal(partial(call, mine), LoginRefused)), deed
-        assert contents(any_server) == before, deed
+            assert REFUSAL.search(refusal(partial(call, mine), LoginRefused)), name
+        assert contents(any_server) == before, name
 
 
 def prepare(server: RedisServer) -> None:
@@ -206,8 +207,8 @@ def test_queue_of_another_name_is_out_of_reach(role: str, any_server: RedisServe
     before = contents(any_server)
     for name in NEIGHBOURS:
         with as_user(any_server, role, name) as mine:
-            for deed in (mine.send, mine.get, mine.cancel):
-                assert "grant this user the keys of the queue" in refusal(partial(deed, "waiting"), LoginRefused), name
+            for call in (mine.send, mine.get, mine.cancel):
+                assert "grant this user the keys of the queue" in refusal(partial(call, "waiting"), LoginRefused), name
         assert contents(any_server) == before, name
 
 

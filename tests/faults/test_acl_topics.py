@@ -223,10 +223,10 @@ def test_role_is_refused_everything_else_and_changes_nothing(role: str, any_serv
         group.poll("a", 2)
     grant(any_server, role, LINES[role])
     before = contents(any_server)
-    for deed, call in REFUSED[role].items():
+    for name, call in REFUSED[role].items():
         with as_user(any_server, role) as mine:
-            assert REFUSAL.search(refusal(partial(call, mine), LoginRefused)), deed
-        assert contents(any_server) == before, deed
+            assert REFUSAL.search(refusal(partial(call, mine), LoginRefused)), name
+        assert contents(any_server) == before, name
 
 
 @each_role

@@ -30,7 +30,8 @@ from tests.harness.hostile import (
 environment, invoke, server = conftest.environment, conftest.invoke, conftest.server
 
 # These commands end by themselves; long-running ones have their own tests.
-COMMANDS = ["send", "stats", "peek", "show", "why", "cancel", "reschedule", "pause", "resume", "purge", "doctor"]
+ACTIONS_ON_IDS = ["cancel", "reschedule", "now"]
+COMMANDS = ["send", "stats", "peek", "show", "why", "doctor", "pause", "resume", "purge", *ACTIONS_ON_IDS]
 DEAD = ["list", "show", "requeue", "edit", "purge"]
 # The tests of URLs and lines cover the first three, which would connect or open files; the last one never ends.
 ELSEWHERE = {"--url", "--file", "-f", "--watch"}

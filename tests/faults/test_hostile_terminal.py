@@ -67,11 +67,12 @@ def test_inspecting_a_queue_prints_no_terminal_command(attacked: Queue, invoke: 
         assert all(json.loads(line) for line in result.stdout.splitlines()), words
 
 
-DEEDS = [
+COMMANDS = [
     ["show", "emails", f"nobody{UNSEEN}"],
     ["dead", "show", "emails", f"json{UNSEEN}"],
     ["reschedule", "emails", f"dead{UNSEEN}", "--delay", "5s"],
     ["reschedule", "emails", f"json{UNSEEN}", "--delay", "5s"],
+    ["now", "emails", f"dead{UNSEEN}", f"json{UNSEEN}"],
     ["cancel", "emails", f"unack{UNSEEN}"],
     ["cancel", "emails", f"json{UNSEEN}"],
     ["send", "emails", ATTACK, "--id", f"new{UNSEEN}"],
@@ -98,10 +99,10 @@ DEEDS = [
 ]
 
 
-@pytest.mark.parametrize("number", range(len(DEEDS)))
+@pytest.mark.parametrize("number", range(len(COMMANDS)))
 def test_command_output_has_no_terminal_command(number: int, attacked: Queue, invoke: Invoke) -> None:
     assert attacked.name == "emails"
-    result = invoke(*DEEDS[number])
+    result = invoke(*COMMANDS[number])
     assert result.exit_code in (0, 1, 2)
     assert result.stdout + result.stderr
     assert commands_to_a_terminal(result.stdout + result.stderr) == set()

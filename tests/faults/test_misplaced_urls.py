@@ -217,6 +217,7 @@ def test_no_call_shows_a_url_in_the_place_of_a_name_or_an_id(
             lambda: queue.why(text),
             lambda: queue.cancel(text),
             lambda: queue.reschedule(text, delay=1),
+            lambda: queue.now(["waiting", text]),
             lambda: queue.dead.bury(text),
             lambda: queue.dead.requeue([text]),
             lambda: topic.publish("x", id=text, delay=5),

@@ -136,6 +136,18 @@ def test_rooms_above_the_face_use_one_door():
     assert {module: names for module, names in reaching.items() if module not in allowed} == {}
 
 
+def test_http_api_and_pages_do_not_know_each_other():
+    """What both need is below both."""
+    api, pages = "delayq.web.api", "delayq.web.pages"
+    known = {
+        module: names
+        for module in modules()
+        for own, other in ((api, pages), (pages, api))
+        if module.startswith(own) and (names := {name for name in own_imports(module) if name.startswith(other)})
+    }
+    assert known == {}, "modules of the API and of the pages, and what each imports from the other"
+
+
 def test_tests_import_the_installed_names_of_packages():
     """Outside the checkout, such as in the tests of the wheel, there are no `cli` and `lua`."""
     offenders = [

@@ -187,6 +187,14 @@ def test_message_moved_within_the_horizon_is_in_redis_and_is_not_loaded_again(qu
     assert counted(load(queue, lake), "sent", "cancelled") == (0, 1)
 
 
+def test_message_in_the_lake_becomes_due_now(queue: Queue, lake: Path, clock: Clock):
+    queue.send_many([Outgoing("x", id="far", delay=DAY), Outgoing("x", id="near", delay=60)])
+    assert queue.now(["none", "far", "near"]) == {"none": "unknown", "far": "rescheduled", "near": "rescheduled"}
+    assert sorted(each.id for each in delivered(queue)) == ["far", "near"]
+    clock.later(DAY)
+    assert counted(load(queue, lake), "sent", "cancelled") == (0, 1)
+
+
 def test_message_with_unique_for_stays_in_redis_however_late_it_is_due(queue: Queue, lake: Path):
     queue.send("x", delay=DAY, id="a", unique_for=DAY)
     assert queue.stats().pending == 1

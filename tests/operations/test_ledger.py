@@ -29,7 +29,7 @@ OPTIONS: dict[str, Any] = {"backoff": backoff.fixed(0.01), "lease": 5}
 
 def act(message: Message) -> Any:
     """Do what handlers do, according to the message's payload."""
-    deeds: Sequence[Callable[[], Any]] = (
+    reactions: Sequence[Callable[[], Any]] = (
         lambda: None,
         lambda: False,
         lambda: Ack(then=[Outgoing(0), Outgoing(0, id="again", on_conflict="replace")]),
@@ -37,7 +37,7 @@ def act(message: Message) -> Any:
         lambda: fail(RetryAfter(0.01)),
         lambda: fail(ValueError("broken")),
     )
-    return deeds[message.payload if message.attempt == 1 else 0]()
+    return reactions[message.payload if message.attempt == 1 else 0]()
 
 
 def fail(error: Exception) -> None:

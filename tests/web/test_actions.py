@@ -304,7 +304,7 @@ def test_stopped_task_leaves_the_rest_unchanged(enter: Enter, queue: Queue):
 
 
 def test_task_continues_without_its_browser(enter: Enter, queue: Queue, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("delayq.web.pages.actions.QUICK_SECONDS", 0.0)
+    monkeypatch.setattr("delayq.web.request_tasks.QUICK_SECONDS", 0.0)
     bury(queue, "a", "b", "c")
     client = enter()
     confirmed = fields_of(send(client, f"{QUEUE}/confirm", act="requeue", all="1", state="dead").text)
@@ -317,7 +317,7 @@ def test_task_continues_without_its_browser(enter: Enter, queue: Queue, monkeypa
 def test_task_counts_changed_and_checked_messages_separately(
     enter: Enter, stocked: Queue, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("delayq.web.pages.actions.QUICK_SECONDS", 0.0)  # each leads to its task
+    monkeypatch.setattr("delayq.web.request_tasks.QUICK_SECONDS", 0.0)  # each leads to its task
     client = enter()
     some = {"act": "now", "all": "1", "state": "pending", "header": "tenant=1"}
     assert "6 of 6 checked" in (dry := run(client, some, dry="1"))
@@ -333,7 +333,7 @@ def test_task_counts_changed_and_checked_messages_separately(
 def test_redrive_counts_requeued_and_checked_letters_separately(
     enter: Enter, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("delayq.web.pages.actions.QUICK_SECONDS", 0.0)
+    monkeypatch.setattr("delayq.web.request_tasks.QUICK_SECONDS", 0.0)
     bury(queue, "a", "b", "c")
     told = run(enter(), {"act": "requeue", "all": "1", "state": "dead", "error": "503: b"})
     assert "done 1 message changed, 3 of 3 checked" in told

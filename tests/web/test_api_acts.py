@@ -276,6 +276,19 @@ def test_action_on_named_messages_reports_each_outcome(enter: Enter, stocked: Qu
     assert (stocked.stats().dead, stocked.stats().cancelled, stocked.stats().missing) == (1, 1, 0)
 
 
+def test_named_and_matching_messages_become_due_now(enter: Enter, stocked: Queue):
+    lines: list[Any] = []
+    client = enter(audit=lines.append)
+    soon = act(client, f"{EMAILS}/messages/now", {"ids": ["m", "dead", "none"]}).json()
+    assert soon == {"outcomes": {"m": "rescheduled", "dead": "dead", "none": "unknown"}, "done": 1}
+    stocked.send_many([Outgoing(n, id=f"x{n}", delay=100) for n in range(30)])
+    before = stocked.stats().due
+    done = ended(client, act(client, f"{EMAILS}/messages/now-matching", {"filter": {"state": "pending"}}))
+    assert (done["status"], done["title"]) == ("done", "Run now all scheduled")
+    assert stocked.stats().due - before >= 30
+    assert {(each["action"], each["outcome"]) for each in lines} == {("now", "done"), ("now", "began")}
+
+
 def test_task_acts_on_all_matches_after_a_dry_run(enter: Enter, stocked: Queue):
     stocked.send_many([Outgoing(n, id=f"x{n}", delay=100, headers={"tenant": "globex"}) for n in range(30)])
     client = enter()

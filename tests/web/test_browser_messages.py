@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Page, Request, expect
 
 from delayq import Outgoing, Queue, Topic
-from delayq.web.actions import KINDS
+from delayq.model.actions import ACTIONS
 from tests.harness.servers import RedisServer
 from tests.web.conftest import Screen, Serve
 from tests.web.test_actions import bury
@@ -360,7 +360,7 @@ def test_id_is_copied_exactly_and_without_scripts_there_is_no_button(serve: Serv
 
 def test_every_action_is_clicked():
     assert {route for each in ACTS.values() for route in each.routes} == set(POSTS) - {"enter", "logout"}
-    assert {word for each in ACTS.values() for word in each.words} == set(KINDS) | SCHEDULING | PREVIEWED
+    assert {word for each in ACTS.values() for word in each.words} == set(ACTIONS) | SCHEDULING | PREVIEWED
 
 
 def route_of(request: Request) -> str:

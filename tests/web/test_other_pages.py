@@ -54,7 +54,7 @@ def test_group_of_dead_letters_is_requeued(enter: Enter, queue: Queue):
 
 
 def test_grouping_is_limited_and_the_page_says_so(enter: Enter, queue: Queue, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("delayq.web.pages.dead_letters.MOST", 2)
+    monkeypatch.setattr("delayq.web.meant.MOST_GROUPED", 2)
     bury(queue, "a", "b", "c")
     assert "Causes of the latest 2 of 3 dead letters." in words(enter().get(f"{QUEUE}/dead").text)
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import zlib
-from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, TypeAlias
 
+from delayq.model.actions import How
+from delayq.model.placement import WAITING
 from delayq.model.text import encode_id
-from delayq.model.units import MAX_TIME_MS
+from delayq.model.units import MAX_TIME_MS, milliseconds, timestamp_ms
+from delayq.model.validation import checked_ids
 from delayq.operations import schedule_chain
-from delayq.operations.inspect import WAITING
+from delayq.operations.encode import due_word
 from delayq.operations.manage import BURIED
 from delayq.operations.queue_context import QueueContext
 from delayq.protocol.command import Command, Raw
@@ -93,11 +97,56 @@ def requeueing(due: Raw) -> Act:
     return act
 
 
+class Prepared(NamedTuple):
+    """An action with its settings.
+
+    Attributes:
+        act: acts on messages.
+        due, backwards: as a `Sweep` takes them.
+    """
+
+    act: Act
+    due: int | Due | None = None
+    backwards: bool = False
+
+
+def _now(_: How, now: dt.datetime) -> Prepared:
+    return Prepared(rescheduling(timestamp_ms(now)), timestamp_ms(now))
+
+
+def _reschedule(how: How, now: dt.datetime) -> Prepared:
+    if how.shift is not None:
+        by_ms = milliseconds(abs(how.shift), "shift")
+        return Prepared(retiming(shifted(by_ms if how.shift > 0 else -by_ms)), None, how.shift > 0)
+    assert how.due is not None
+    at = how.due if isinstance(how.due, dt.datetime) else now + dt.timedelta(seconds=how.due)
+    start_ms = timestamp_ms(at)
+    if not how.spread:
+        return Prepared(rescheduling(start_ms), start_ms)
+    due = spread(start_ms, milliseconds(how.spread, "spread"))
+    return Prepared(retiming(due), due, True)  # else it meets what it moved to later
+
+
+PREPARE: dict[str, Callable[[How, dt.datetime], Prepared]] = {
+    "now": _now,
+    "reschedule": _reschedule,
+    "requeue": lambda how, _: Prepared(requeueing(due_word(how.delay, None))),
+    "bury": lambda *_: Prepared(burying),
+    "cancel": lambda *_: Prepared(cancelling),
+}
+"""How each action of `delayq.model.actions` that takes ids does its work, with its settings and the server's time."""
+
+
+def now(context: QueueContext, ids: str | Iterable[str]) -> Operation[dict[str, str]]:
+    """Make waiting messages due now; the words are those of `rescheduling`."""
+    return (yield from each(context, rescheduling(due_word(None, None)), checked_ids(ids)))
+
+
 def each(context: QueueContext, act: Act, ids: Sequence[str]) -> Operation[dict[str, str]]:
     """Apply `act` to these messages; return the word for each."""
     yield from context.opened()
-    told: dict[str, str] = {}
     unique = list(dict.fromkeys(ids))
+    told = dict.fromkeys(unique, "")
     for scripts, positions in context.by_shard(range(len(unique)), unique.__getitem__):
         for start in range(0, len(positions), MAX_MOVED):
             some = [unique[position] for position in positions[start : start + MAX_MOVED]]

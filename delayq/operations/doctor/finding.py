@@ -10,7 +10,7 @@ from typing import Literal
 from delayq.errors import UnreadableEnvelope
 from delayq.model.envelope import parse
 from delayq.model.outcome import REASON_PAYLOAD_MISSING
-from delayq.model.placement import State
+from delayq.model.placement import WAITING, State
 from delayq.model.text import is_foreign_id, printable_id
 from delayq.model.units import MAX_LEASE_MS, MAX_TIME_MS
 from delayq.protocol.replies import StoredMessage
@@ -20,9 +20,6 @@ Severity = Literal["error", "warning"]
 
 PRECEDENCE: tuple[State, ...] = ("unack", "retry", "ready", "pending", "dead", "garbage")
 """A message that is in several structures is kept in the first of these."""
-
-
-WAITING: tuple[State, ...] = ("pending", "ready", "retry")
 
 
 CLOCK_STEP_MS = 60_000  # after the server's clock was set back, a lease may look longer than allowed by this much

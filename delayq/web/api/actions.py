@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import secrets
-from typing import Annotated, Any, Literal
+from collections.abc import Callable, Coroutine
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
@@ -12,11 +13,14 @@ from starlette.requests import Request
 
 from delayq.aio import Queue
 from delayq.errors import InvalidInput
+from delayq.model.actions import ACTIONS, UNCHANGED, Action, How, Outcome
+from delayq.model.placement import Purgeable
 from delayq.model.text import printable_id
 from delayq.operations.bulk import actions
+from delayq.operations.bulk.actions import PREPARE
 from delayq.operations.bulk.sweep import count
 from delayq.web import audit, jobs, path_params, render
-from delayq.web.actions import MOST_IDS, ActionRequest, check_act
+from delayq.web.actions import MOST_IDS, ActionRequest, check_state, start
 from delayq.web.api.messages import Filter
 from delayq.web.api.operation import Operation
 from delayq.web.api.queues import QUEUE
@@ -24,16 +28,17 @@ from delayq.web.api.tasks import Task, begun
 from delayq.web.api.values import Answer, Given, Moment, Name, Seconds, check_confirmed, check_due, check_times
 from delayq.web.filters import MessageFilter
 from delayq.web.forms import InvalidField, field
-from delayq.web.pages.actions import start
 from delayq.web.routes import ACT
-
-Outcome = Literal["cancelled", "buried", "rescheduled", "requeued", "in_flight", "dead", "unknown", "left"]
 
 
 class Ids(Given):
     """The messages to act on: 1 to 500."""
 
     ids: Annotated[list[Name], Meta(min_length=1, max_length=MOST_IDS)]
+
+    def how(self) -> How:
+        """Return the settings of the action; raises InvalidInput."""
+        return How()
 
 
 class IdsAt(Ids):
@@ -46,6 +51,9 @@ class IdsAt(Ids):
     delay_seconds: Seconds | None = None
     at: Moment | None = None
 
+    def how(self) -> How:
+        return How(due=_due(self.delay_seconds, self.at))
+
 
 class IdsLater(Ids):
     """The dead letters to act on, and their new due time.
@@ -55,6 +63,10 @@ class IdsLater(Ids):
     """
 
     delay_seconds: Seconds = 0
+
+    def how(self) -> How:
+        check_times(delay_seconds=self.delay_seconds)
+        return How(delay=self.delay_seconds)
 
 
 class Matching(Given):
@@ -67,6 +79,14 @@ class Matching(Given):
     filter: Filter
     dry_run: bool = False
 
+    def how(self) -> How:
+        """Return the settings of the action; raises InvalidInput."""
+        return How()
+
+    def typed(self) -> dict[str, str]:
+        """Return what the form of the action shows after a dry run."""
+        return {}
+
 
 class MatchingAt(Matching):
     """The messages to act on, and their new due time.
@@ -77,6 +97,9 @@ class MatchingAt(Matching):
 
     delay_seconds: Seconds | None = None
     at: Moment | None = None
+
+    def how(self) -> How:
+        return How(due=_due(self.delay_seconds, self.at))
 
 
 class MatchingLater(Matching):
@@ -90,6 +113,13 @@ class MatchingLater(Matching):
     delay_seconds: Seconds = 0
     rate: str | None = None
 
+    def how(self) -> How:
+        check_times(delay_seconds=self.delay_seconds)
+        return How(delay=self.delay_seconds, rate=self.rate or None)
+
+    def typed(self) -> dict[str, str]:
+        return {"delay": f"{self.delay_seconds:.6f}", "rate": self.rate or ""}
+
 
 class Purge(Given):
     """What to delete.
@@ -98,131 +128,103 @@ class Purge(Given):
         confirm: the name of the queue.
     """
 
-    state: Literal["pending", "ready", "retry", "dead"]
+    state: Purgeable
     confirm: str
 
 
 class Outcomes(Answer):
-    """The outcome for each message.
-
-    Attributes:
-        outcomes: by id. "in_flight": it is running; if you cancelled it, it finishes but is not retried. "left": it is
-            no longer dead, or its payload is gone. "unknown": no message has this id.
-        done: how many messages were changed.
-    """
+    __doc__ = "The outcome for each message.\n\nAttributes:\n    outcomes: by id. {}\n    done: {}\n".format(
+        " ".join(f'"{name}": {each.about}.' for name, each in UNCHANGED.items() if each.about),
+        "how many messages were changed.",
+    )
 
     outcomes: dict[str, Outcome]
     done: int
 
 
-async def cancel_messages(request: Request, body: Ids) -> Outcomes:
-    """Cancel messages for good. Running messages finish, but are not retried."""
-    return await _named(request, "cancel", body.ids)
+BODIES: dict[str, tuple[type[Ids], type[Matching]]] = {
+    "reschedule": (IdsAt, MatchingAt),
+    "requeue": (IdsLater, MatchingLater),
+}
+"""The bodies of the actions that have settings."""
 
 
-async def bury_messages(request: Request, body: Ids) -> Outcomes:
-    """Move waiting messages to the dead letters."""
-    return await _named(request, "bury", body.ids)
+def _named(action: Action) -> Operation:
+    """Return the operation that acts on named messages."""
+
+    async def run(request: Request, body: Ids) -> Outcomes:
+        queue, ids, how = await path_params.queue_of(request), [*dict.fromkeys(body.ids)], body.how()
+        act = PREPARE[action.name](how, (await queue.stats()).at).act
+        async with audit.audited(request, action.name, queue=queue.name, ids=[*map(printable_id, ids)]) as line:
+            outcomes: dict[str, Any] = await queue.execute(actions.each, act, ids)
+            done = sum(outcome == action.done for outcome in outcomes.values())
+            line["told"] = f"{done:,} of {len(outcomes):,}"
+        return Outcomes(outcomes=outcomes, done=done)
+
+    kind, _ = BODIES.get(action.name, (Ids, Matching))
+    return _operation(run, f"{action.name}_messages", action, action.about, kind, f"messages/{action.name}")
 
 
-async def requeue_messages(request: Request, body: IdsLater) -> Outcomes:
-    """Schedule dead letters again, with all their retries."""
-    check_times(delay_seconds=body.delay_seconds)
-    return await _named(request, "requeue", body.ids, delay=_seconds(body.delay_seconds))
+def _matching(action: Action) -> Operation:
+    """Return the operation that starts a task for all messages that match."""
+
+    async def run(request: Request, body: Matching) -> Task:
+        queue, how = await path_params.queue_of(request), body.how()
+        with field("filter.state"):
+            check_state(action, body.filter.state)
+        try:
+            wanted = body.filter.meant(render.redaction(request))
+            asked = ActionRequest(action=action, filter=wanted, how=how, dry=body.dry_run, typed=body.typed())
+            return await _begun(request, queue, asked)
+        except InvalidField as error:
+            name = error.field if error.field in body.__struct_fields__ else f"filter.{error.field}"
+            raise InvalidField(name, str(error)) from error
+
+    _, kind = BODIES.get(action.name, (Ids, Matching))
+    path = f"messages/{action.name}-matching"
+    return _operation(run, f"{action.name}_matching", action, action.about_matching, kind, path, 202)
 
 
-async def reschedule_messages(request: Request, body: IdsAt) -> Outcomes:
-    """Give waiting messages another due time. Their attempts still count."""
-    return await _named(request, "reschedule", body.ids, when=_when(body.delay_seconds, body.at))
+def _purge(action: Action) -> Operation:
+    """Return the operation that starts a task for all messages of a state."""
+
+    async def run(request: Request, body: Purge) -> Task:
+        queue = await path_params.queue_of(request)
+        check_confirmed(body.confirm, "queue", queue.name)
+        most, up_to = await queue.execute(count, [body.state]), await jobs.last_score(queue, body.state)
+        wanted = MessageFilter(state=body.state)
+        return await _begun(request, queue, ActionRequest(action=action, filter=wanted, most=most, up_to=up_to or 0))
+
+    return _operation(run, f"{action.name}_queue", action, action.about, Purge, action.name, 202)
 
 
-async def cancel_matching(request: Request, body: Matching) -> Task:
-    """Cancel all messages in a state that match, as a task."""
-    return await _matching(request, "cancel", body)
+async def _begun(request: Request, queue: Queue, asked: ActionRequest) -> Task:
+    work = asked.work(queue, (await queue.stats()).at)
+    return await begun(start(request, queue.name, asked, work, secrets.token_urlsafe()))
 
 
-async def bury_matching(request: Request, body: Matching) -> Task:
-    """Move all waiting messages in a state that match to the dead letters, as a task."""
-    return await _matching(request, "bury", body)
+def _operation(
+    run: Callable[..., Coroutine[Any, Any, msgspec.Struct]],
+    name: str,
+    action: Action,
+    text: str,
+    body: type[Given],
+    path: str,
+    status: int = 200,
+) -> Operation:
+    run.__name__, run.__doc__ = name, text
+    run.__annotations__["body"] = body
+    return Operation(ACT, f"{QUEUE}/{path}", run, action=action.name, status=status)
 
 
-async def requeue_matching(request: Request, body: MatchingLater) -> Task:
-    """Schedule all matching dead letters again, as a task, optionally at a maximum rate."""
-    check_times(delay_seconds=body.delay_seconds)
-    return await _matching(request, "requeue", body, delay=_seconds(body.delay_seconds), rate=body.rate or "")
-
-
-async def reschedule_matching(request: Request, body: MatchingAt) -> Task:
-    """Give all messages in a state that match another due time, as a task."""
-    return await _matching(request, "reschedule", body, when=_when(body.delay_seconds, body.at))
-
-
-async def purge_queue(request: Request, body: Purge) -> Task:
-    """Delete all messages that are in a state now, as a task."""
-    queue = await path_params.queue_of(request)
-    check_confirmed(body.confirm, "queue", queue.name)
-    most, up_to = await queue.execute(count, [body.state]), await jobs.last_score(queue, body.state)
-    deed = ActionRequest(act="purge", filter=MessageFilter(state=body.state), most=str(most), up_to=str(up_to or 0))
-    return await begun(
-        start(request, queue.name, deed, deed.work(queue, (await queue.stats()).at), secrets.token_urlsafe())
-    )
-
-
-async def _named(request: Request, act: str, ids: list[str], **how: str) -> Outcomes:
-    queue = await path_params.queue_of(request)
-    deed = ActionRequest(act=act, filter=MessageFilter(), ids=tuple(dict.fromkeys(ids)))
-    deed = msgspec.structs.replace(deed, **how)
-    doing, _ = deed.doing((await queue.stats()).at)
-    async with audit.audited(request, act, queue=queue.name, ids=[*map(printable_id, deed.ids)]) as line:
-        told: dict[str, Any] = await queue.execute(actions.each, doing, deed.ids)
-        done = sum(word in jobs.DONE for word in told.values())
-        line["told"] = f"{done:,} of {len(told):,}"
-    return Outcomes(outcomes=told, done=done)
-
-
-async def _matching(request: Request, act: str, body: Matching, **how: str) -> Task:
-    queue = await path_params.queue_of(request)
-    with field("filter.state"):
-        check_act(act, body.filter.state)
-    try:
-        deed = msgspec.structs.replace(
-            ActionRequest(act=act, filter=body.filter.meant(render.redaction(request)), dry=body.dry_run), **how
-        )
-        return await _begun(request, queue, deed)
-    except InvalidField as error:
-        name = error.field if error.field in how else f"filter.{error.field}"
-        raise InvalidField(name, str(error)) from error
-
-
-async def _begun(request: Request, queue: Queue, deed: ActionRequest) -> Task:
-    work = deed.work(queue, (await queue.stats()).at)
-    return await begun(start(request, queue.name, deed, work, secrets.token_urlsafe()))
-
-
-def _seconds(delay: float) -> str:
-    return f"{delay:.6f}"
-
-
-def _when(delay: float | None, at: dt.datetime | None) -> str:
-    """Return a due time as a form holds it; raises InvalidInput."""
+def _due(delay: float | None, at: dt.datetime | None) -> float | dt.datetime:
+    """Return a due time; raises InvalidInput unless one of them is given."""
     check_due(delay, at)
-    if at is not None:
-        return at.isoformat()
-    if delay is None:
+    if at is None and delay is None:
         raise InvalidInput("neither delay_seconds nor at is given: give one of them")
-    return _seconds(delay)
+    return at or delay or 0
 
 
-MESSAGES = f"{QUEUE}/messages"
+_OF_IDS = [each for each in reversed(ACTIONS.values()) if each.takes_ids]
 
-OPERATIONS = [
-    Operation(ACT, f"{MESSAGES}/cancel", cancel_messages, action="cancel"),
-    Operation(ACT, f"{MESSAGES}/bury", bury_messages, action="bury"),
-    Operation(ACT, f"{MESSAGES}/requeue", requeue_messages, action="requeue"),
-    Operation(ACT, f"{MESSAGES}/reschedule", reschedule_messages, action="reschedule"),
-    Operation(ACT, f"{MESSAGES}/cancel-matching", cancel_matching, action="cancel", status=202),
-    Operation(ACT, f"{MESSAGES}/bury-matching", bury_matching, action="bury", status=202),
-    Operation(ACT, f"{MESSAGES}/requeue-matching", requeue_matching, action="requeue", status=202),
-    Operation(ACT, f"{MESSAGES}/reschedule-matching", reschedule_matching, action="reschedule", status=202),
-    Operation(ACT, f"{QUEUE}/purge", purge_queue, action="purge", status=202),
-]
+OPERATIONS = [*map(_named, _OF_IDS), *map(_matching, _OF_IDS), _purge(ACTIONS["purge"])]

@@ -11,7 +11,7 @@ from delayq.web import path_params, render
 from delayq.web.api.operation import Operation
 from delayq.web.api.queues import QUEUE
 from delayq.web.api.values import Answer, of
-from delayq.web.pages.dead_letters import MOST
+from delayq.web.meant import MOST_GROUPED
 from delayq.web.routes import VIEW
 
 
@@ -50,7 +50,7 @@ class Causes(Answer):
 async def list_causes(request: Request) -> Causes:
     """Group the latest 5,000 dead letters by cause."""
     queue = await path_params.queue_of(request)
-    found = await queue.execute(causes, MOST, render.redaction(request).text)
+    found = await queue.execute(causes, MOST_GROUPED, render.redaction(request).text)
     return of(Causes, found, causes=[of(Cause, each) for each in found.causes])
 
 

@@ -22,9 +22,9 @@ from delayq.web.api.operation import Operation
 from delayq.web.api.tasks import Task, begun
 from delayq.web.api.topics import MOST_LISTED, PAGE, TOPIC, Group, Record, record
 from delayq.web.api.values import Answer, Given, Moment, Name, Seconds, check_confirmed, check_moments, check_times, of
+from delayq.web.dead_record_actions import MOST_IDS, DeadRecordsRequest, start
 from delayq.web.forms import InvalidField, field
-from delayq.web.pages.dead_records import MOST_IDS, DeadRecordsRequest, group_info, start
-from delayq.web.pages.group import MOST_CLAIMED, check_known
+from delayq.web.groups import MOST_CLAIMED, check_known, group_info
 from delayq.web.record_keys import key_of, place_of
 from delayq.web.redaction import in_turns
 from delayq.web.routes import ACT, VIEW

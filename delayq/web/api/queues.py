@@ -16,12 +16,11 @@ from delayq.model.health import Trouble
 from delayq.model.rates import Rates
 from delayq.model.settings import SETTINGS
 from delayq.operations.manage import MAX_PAUSE_MS
-from delayq.web import audit, path_params
+from delayq.web import audit, jobs, path_params
 from delayq.web.api.operation import Operation
 from delayq.web.api.tasks import Task, begun
 from delayq.web.api.values import Answer, Given, of
 from delayq.web.forms import field
-from delayq.web.pages.server import start_examination
 from delayq.web.poller import ServerPoller
 from delayq.web.queue_list import PAGE, QueueListView
 from delayq.web.routes import ACT, VIEW
@@ -339,7 +338,7 @@ async def configure_queue(request: Request, body: Configure) -> Configuration:  
 
 async def examine_queue(request: Request) -> Task:
     """Check a queue with the doctor, as a task, without repairs."""
-    task = start_examination(request, await path_params.queue_of(request), secrets.token_urlsafe())
+    task = jobs.start_examination(request, await path_params.queue_of(request), secrets.token_urlsafe())
     return await begun(task)
 
 

@@ -34,7 +34,7 @@ from delayq.web.api.values import (
     required_payload,
 )
 from delayq.web.forms import InvalidField, field
-from delayq.web.pages.edit_dead_letter import check_shown
+from delayq.web.message_fields import check_shown
 from delayq.web.routes import ACT
 
 MOST_SENT = 1000

@@ -10,8 +10,7 @@ from delayq.web import audit, path_params
 from delayq.web.api.operation import Operation
 from delayq.web.api.values import Answer, of
 from delayq.web.background_tasks import BackgroundTask, Status
-from delayq.web.pages.actions import QUICK_SECONDS
-from delayq.web.pages.tasks import task_of
+from delayq.web.request_tasks import soon, task_of
 from delayq.web.routes import ACT, VIEW
 
 
@@ -75,7 +74,7 @@ async def stop_task(request: Request) -> Task:
 
 async def begun(seen: BackgroundTask) -> Task:
     """Return a task as an answer has it, after a short wait for it to end."""
-    await seen.over(QUICK_SECONDS)
+    await soon(seen)
     return task(seen)
 
 

@@ -40,10 +40,10 @@ from delayq.web.api.values import (
     required_payload,
 )
 from delayq.web.forms import InvalidField, field
-from delayq.web.pages.change_records import MOST_IDS, start_trim
 from delayq.web.record_keys import key_of, place_of
 from delayq.web.redaction import Redaction, in_turns
 from delayq.web.routes import ACT, VIEW
+from delayq.web.trims import MOST_IDS, start_trim
 
 PAGE = 50
 MOST_LISTED = 200

@@ -9,25 +9,24 @@ from collections.abc import Mapping
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from delayq.aio import Topic
 from delayq.errors import InvalidInput
 from delayq.model.positions import Place
 from delayq.model.record import GroupInfo, Record, lag_text
+from delayq.model.text import plural
 from delayq.model.units import from_ms, timestamp_ms
 from delayq.operations.topics import group_admin, trim
 from delayq.operations.topics.read import server_time
-from delayq.operations.topics.trim import TrimPlan, TrimSweep
+from delayq.operations.topics.trim import TrimPlan
 from delayq.web import audit, forms, path_params, render
-from delayq.web.background_tasks import BackgroundTask, BackgroundTasks, Work, word_of
+from delayq.web.background_tasks import BackgroundTasks, word_of
 from delayq.web.error_pages import back_on
 from delayq.web.forms import InvalidField, field, past_time
 from delayq.web.pages import topic as topic_page
-from delayq.web.pages.actions import QUICK_SECONDS, begin
 from delayq.web.record_keys import key_of, place_of
-from delayq.web.request_context import visit, who
+from delayq.web.request_context import visit
+from delayq.web.request_tasks import soon
 from delayq.web.routes import ACT, Page
-
-MOST_IDS = 100
+from delayq.web.trims import MOST_IDS, kept, start_trim
 
 
 @back_on(topic_page.topic)
@@ -37,14 +36,14 @@ async def confirm_delete(request: Request) -> Response:
     return render.page(
         request,
         "confirm.html",
-        title=f"Delete {_records(len(places))}",
+        title=f"Delete {plural(len(places), 'record')}",
         subject=f"of topic {topic.name}",
         sentences=["They are deleted for good, for all groups, acked or not."],
         ids=[each.id for each in places],
         fields=[*(("ids", key_of(each)) for each in places), ("once", secrets.token_urlsafe(12))],
         action=render.url(request, "delete_records", **request.path_params),
         check=None,
-        verb=f"Delete {_records(len(places))}",
+        verb=f"Delete {plural(len(places), 'record')}",
         is_danger=True,
         back=render.url(request, "topic", **request.path_params),
     )
@@ -74,20 +73,20 @@ async def confirm_trim(request: Request) -> Response:
     plan = _plan(form, await topic.execute(server_time))
     count, at_least = await topic.execute(trim.foresee, plan)
     if not count:
-        raise InvalidField("keep", f"no record would be deleted: topic {topic.name} keeps {_words(plan)}")
+        raise InvalidField("keep", f"no record would be deleted: topic {topic.name} keeps {kept(plan)}")
     behind = [each for each in await topic.execute(group_admin.groups, 1) if each.lag or each.unacked]
-    drops = f"Deletes {'at least ' * at_least}{_records(count)}, acked or not."
+    drops = f"Deletes {'at least ' * at_least}{plural(count, 'record')}, acked or not."
     return render.page(
         request,
         "confirm.html",
         title=f"Trim {topic.name}",
-        subject=f"to {_words(plan)}",
+        subject=f"to {kept(plan)}",
         sentences=[drops, *map(_needs, behind[:MOST_NAMED])],
         ids=[],
         fields=[*_fields(plan), ("once", secrets.token_urlsafe(12))],
         action=render.url(request, "trim", **request.path_params),
         check=("topic", topic.name),
-        verb=f"Delete {'at least ' * at_least}{_records(count)}",
+        verb=f"Delete {'at least ' * at_least}{plural(count, 'record')}",
         is_danger=True,
         back=render.url(request, "topic", **request.path_params),
     )
@@ -106,29 +105,8 @@ async def run_trim(request: Request) -> Response:
     task = tasks.asked(once)
     if task is None:  # no await between here and its start: a double click sends two requests at once
         task = start_trim(request, topic, plan, once)
-        await task.over(QUICK_SECONDS)
+        await soon(task)
     return RedirectResponse(render.url(request, "task", server=task.server, task=task.id), 303)
-
-
-def start_trim(request: Request, topic: Topic, plan: TrimPlan, once: str) -> BackgroundTask:
-    """Start a task that deletes the oldest records, with audit lines at its start and end."""
-    server, title = request.path_params["server"], f"Trim to {_words(plan)}"
-    task = BackgroundTask(server, "", title, who(request), alone=True, topic=topic.name)
-    line = {"who": task.who, "action": "trim", "server": server} | task.about() | {"to": _words(plan), "task": task.id}
-    begin(request, task, _trimmed(topic, plan), once, line)
-    audit.note(request, line | {"outcome": "began"})
-    return task
-
-
-def _trimmed(topic: Topic, plan: TrimPlan) -> Work:
-    async def work(task: BackgroundTask) -> None:
-        sweep = TrimSweep(plan)
-        while not sweep.done and task.goes_on:
-            done = await topic.execute(sweep.step)
-            task.tell(done, None, f"Deleted {_records(done)}.", done=done)
-            await task.rest(0)
-
-    return work
 
 
 def _ticked(request: Request) -> list[Place]:
@@ -159,12 +137,6 @@ def _fields(plan: TrimPlan) -> list[tuple[str, str]]:
     return [("how", "age"), ("keep", from_ms(plan.since_ms or 0).isoformat())]
 
 
-def _words(plan: TrimPlan) -> str:
-    if plan.length is not None:
-        return f"the newest {plan.length:,} (per shard)"
-    return f"records published since {from_ms(plan.since_ms or 0):%Y-%m-%d %H:%M:%S} UTC"
-
-
 def _needs(group: GroupInfo) -> str:
     lag = lag_text([group])
     return f"Group {group.name} has not received {lag} of the records yet, and has {group.unacked:,} unacked."
@@ -172,12 +144,10 @@ def _needs(group: GroupInfo) -> str:
 
 def _deleted(done: int, of: int) -> str:
     return (
-        f"Deleted {_records(of)}." if done == of else f"Deleted {done:,} of {of:,} records; the others no longer exist."
+        f"Deleted {plural(of, 'record')}."
+        if done == of
+        else f"Deleted {done:,} of {of:,} records; the others no longer exist."
     )
-
-
-def _records(count: int) -> str:
-    return "1 record" if count == 1 else f"{count:,} records"
 
 
 _TOPIC = "/{server:name}/topics/{topic:name}"

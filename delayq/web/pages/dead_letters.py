@@ -12,15 +12,11 @@ from delayq.errors import InvalidInput
 from delayq.model.units import timestamp_ms
 from delayq.operations.bulk.causes import causes
 from delayq.web import meant, path_params, render, tab_counts
-from delayq.web.actions import ActionRequest
 from delayq.web.filters import MessageFilter
 from delayq.web.forms import InvalidField, Refusal
 from delayq.web.render import NavLink
 from delayq.web.request_context import visit
 from delayq.web.routes import VIEW, Page
-
-MOST = 5000
-"""The number of dead letters that are grouped."""
 
 MOST_CAUSES = 100  # shown
 
@@ -32,7 +28,7 @@ async def dead(request: Request) -> Response:
     if known.refusal is None:
         known.refusal = matches["wrong"]
     stats, counts = await tab_counts.count(queue)
-    found = await queue.execute(causes, MOST, render.redaction(request).text, timestamp_ms(stats.at))
+    found = await queue.execute(causes, meant.MOST_GROUPED, render.redaction(request).text, timestamp_ms(stats.at))
     latest = sorted(found.causes, key=lambda each: each.last_at, reverse=True)[:MOST_CAUSES]
     return render.page(request, "dead.html", found=found, causes=latest, now=stats.at, counts=counts, **matches)
 
@@ -48,8 +44,7 @@ async def _matches(request: Request, queue: Queue) -> dict[str, Any]:
     redaction = render.redaction(request)
     try:
         wanted = MessageFilter.of({**request.query_params, "state": "dead"}, redaction)
-        deed = ActionRequest(act="requeue", filter=wanted, page="dead")
-        return {"filter": wanted, "matched": await meant.look(queue, deed), "wrong": None}
+        return {"filter": wanted, "matched": await meant.look(queue, wanted), "wrong": None}
     except InvalidInput as error:
         wrong = Refusal(400, str(error), error.field if isinstance(error, InvalidField) else "")
         return {"filter": MessageFilter(state="dead", redaction=redaction), "matched": None, "wrong": wrong}

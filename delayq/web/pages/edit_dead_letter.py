@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -17,8 +16,8 @@ from delayq.model.message_info import MessageInfo
 from delayq.model.units import delay_ms, from_ms, lease_ms, parse_duration, timestamp_ms
 from delayq.web import audit, path_params, render, tab_counts
 from delayq.web.error_pages import back_on
-from delayq.web.forms import InvalidField, field
-from delayq.web.message_fields import compact, json_headers
+from delayq.web.forms import field
+from delayq.web.message_fields import check_shown, compact, json_headers
 from delayq.web.payloads import MOST_SHOWN, pretty
 from delayq.web.redaction import Redaction
 from delayq.web.request_context import visit
@@ -74,15 +73,6 @@ async def _dead(request: Request) -> MessageInfo:
 async def _is_dead(queue: Queue, message_id: str) -> bool:
     info = await queue.get(message_id)
     return info is not None and info.state == "dead"
-
-
-async def check_shown(request: Request, queue: Queue, message_id: str, fields: Iterable[str]) -> None:
-    """Raise InvalidField if one of the fields has values that this dashboard hides."""
-    redaction = render.redaction(request)
-    info = await queue.get(message_id) if redaction else None
-    hidden = set[str]() if info is None else redaction.hidden(info)
-    for name in sorted(hidden.intersection(fields)):
-        raise InvalidField(name, f"the field {name} cannot be replaced: this dashboard hides part of it (--redact)")
 
 
 def _known(info: MessageInfo, redaction: Redaction) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from delayq.aio import Topic
-from delayq.errors import InvalidInput, UnknownGroup
+from delayq.errors import UnknownGroup
 from delayq.model.health import STALLED_SECONDS
 from delayq.model.text import plural
 from delayq.model.units import parse_duration
@@ -19,11 +19,11 @@ from delayq.web import audit, path_params, render
 from delayq.web.background_tasks import BackgroundTasks, word_of
 from delayq.web.error_pages import back_on
 from delayq.web.forms import field
+from delayq.web.groups import MOST_CLAIMED, check_known
 from delayq.web.request_context import visit
 from delayq.web.routes import ACT, VIEW, Page
 
 MOST_LISTED = 100
-MOST_CLAIMED = 100
 
 
 async def group(request: Request) -> Response:
@@ -66,13 +66,6 @@ async def claim(request: Request) -> Response:
             async with audit.audited(request, "claim", topic=topic.name, group=name, consumer=consumer) as line:
                 told = line["told"] = await _claimed(topic, name, consumer, idle)
     return audit.back(request, told, "group")
-
-
-async def check_known(topic: Topic, group: str, consumer: str) -> None:
-    """Raise InvalidInput if a group has no consumer with this name."""
-    known = [each.name for each in await topic.execute(group_admin.consumers, group)]
-    if consumer not in known:
-        raise InvalidInput(f"group {group} has no consumer {consumer}: choose an existing one, or say that it is new")
 
 
 async def _claimed(topic: Topic, group: str, consumer: str, idle: float) -> str:

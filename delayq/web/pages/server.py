@@ -7,15 +7,14 @@ import secrets
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from delayq.aio import Queue
 from delayq.operations.doctor.server import ask, dangers
 from delayq.operations.queue_context import QueueContext
 from delayq.web import jobs, path_params, render
-from delayq.web.background_tasks import BackgroundTask, BackgroundTasks, word_of
+from delayq.web.background_tasks import BackgroundTasks, word_of
 from delayq.web.error_pages import back_on
-from delayq.web.pages.actions import QUICK_SECONDS, begin
 from delayq.web.render import NavLink
-from delayq.web.request_context import visit, who
+from delayq.web.request_context import visit
+from delayq.web.request_tasks import soon
 from delayq.web.routes import ACT, VIEW, Page
 from delayq.web.servers import ASKED_AS
 
@@ -46,18 +45,9 @@ async def examine(request: Request) -> Response:
     once = word_of(form)
     task = tasks.asked(once)
     if task is None:
-        task = start_examination(request, queue, once)
-        await task.over(QUICK_SECONDS)
+        task = jobs.start_examination(request, queue, once)
+        await soon(task)
     return RedirectResponse(render.url(request, "task", server=task.server, task=task.id), 303)
-
-
-def start_examination(request: Request, queue: Queue, once: str) -> BackgroundTask:
-    """Start a task that examines a queue, with an audit line at its end."""
-    server = request.path_params["server"]
-    task = BackgroundTask(server, queue.name, f"Examine queue {queue.name}", who(request), alone=True)
-    line = {"who": task.who, "action": "examine", "server": task.server, "queue": queue.name, "task": task.id}
-    begin(request, task, jobs.examined(queue), once, dict(line))
-    return task
 
 
 MOST_LISTED = 200

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -12,6 +11,7 @@ from delayq.web import audit, path_params, render, sse
 from delayq.web.background_tasks import BackgroundTask
 from delayq.web.live_part import LivePart
 from delayq.web.render import NavLink
+from delayq.web.request_tasks import task_of
 from delayq.web.routes import ACT, VIEW, Page
 
 NEWS_SECONDS = 1.0  # maximum between two updates, which show how long a task has run
@@ -52,15 +52,6 @@ async def _parts(request: Request, found: BackgroundTask) -> AsyncGenerator[Live
         if goes_on:
             await found.news(NEWS_SECONDS)
             await found.over(LEAST_SECONDS)
-
-
-def task_of(request: Request) -> BackgroundTask:
-    """Return the task in the path; raises a 404."""
-    server = path_params.server_of(request)
-    found: BackgroundTask | None = request.app.state.tasks.get(request.path_params["task"])
-    if found is None or found.server != server.name:
-        raise HTTPException(404, "There is no such task: it ended long ago, or the dashboard has restarted since.")
-    return found
 
 
 NAV = NavLink("Tasks", "tasks")

@@ -53,6 +53,7 @@ def corrects(mine: Queue, root: Queue) -> None:
     root.send("x", id="a", delay=60)
     root.receive()
     assert mine.reschedule("a", delay=1) == "rescheduled"
+    assert mine.now("a") == {"a": "rescheduled"}
     ring(root)
     assert mine.cancel("a") == "cancelled"
     root.send("x", id="b")

@@ -251,6 +251,7 @@ OPERATIONS: dict[str, Operation] = {
     "bury": Operation(lambda q, _: q.dead.bury("later"), ("DeadLetters.bury",)),
     "reschedule": Operation(lambda q, _: q.reschedule("failed", delay=2 * HOUR), ("Queue.reschedule",)),
     "reschedule at": Operation(lambda q, _: q.reschedule("later", at=at(2)), ("Queue.reschedule",)),
+    "now": Operation(lambda q, _: q.now(["failed", "later", "held-0", "nobody"]), ("Queue.now",)),
     "get": Operation(lambda q, _: known(q.get("later")), ("Queue.get",)),
     "history": Operation(lambda q, _: q.history("later"), ("Queue.history",)),
     "why": Operation(lambda q, _: q.why("later").partition(" until ")[0], ("Queue.why",)),

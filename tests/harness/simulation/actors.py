@@ -11,7 +11,7 @@ from typing import Any, ClassVar, get_args
 from delayq import Ack, Consumer, Message, Outgoing, Queue, Reject, RetryAfter, backoff
 from delayq.errors import DuplicateMessage, ServerError, StaleReceipt
 from delayq.model.delivery import OnConflict
-from delayq.operations.manage import PURGEABLE
+from delayq.model.placement import PURGEABLE
 from tests.harness.raised import ERRORS
 from tests.harness.simulation.fibers import Process, Stage
 from tests.harness.simulation.lives import Lives

@@ -1,0 +1,195 @@
+"""The actions on messages. A row says what one is called, where it applies, and what becomes of the messages.
+
+The HTTP API's operations, the dashboard's buttons and confirmations, and the ids that a shell completes are made from
+these rows; commands take their words from them. `delayq.operations.bulk.actions.PREPARE` says how each does its work.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+import msgspec
+
+from delayq.model.placement import PURGEABLE, WAITING, State
+
+Cancelled: TypeAlias = Literal["cancelled", "in_flight", "unknown"]
+Buried: TypeAlias = Literal["buried", "in_flight", "dead", "unknown"]
+Rescheduled: TypeAlias = Literal["rescheduled", "in_flight", "dead", "unknown"]
+Outcome: TypeAlias = Literal["cancelled", "buried", "rescheduled", "requeued", "in_flight", "dead", "unknown", "left"]
+
+
+class Unchanged(NamedTuple):
+    """Why an action has left a message as it was.
+
+    Attributes:
+        sentence: about one message, after its id.
+        counted: after a number of messages.
+        about: for the HTTP API; empty if the outcome says it.
+    """
+
+    sentence: str
+    counted: str
+    about: str = ""
+
+
+UNCHANGED: Final[dict[str, Unchanged]] = {
+    "in_flight": Unchanged(
+        "is being handled now",
+        "delivered meanwhile",
+        "it is running; if you cancelled it, it finishes but is not retried",
+    ),
+    "left": Unchanged(
+        "not dead or without a payload",
+        "no longer dead, or without a payload",
+        "it is no longer dead, or its payload is gone",
+    ),
+    "unknown": Unchanged("is not in the queue (any more)", "gone meanwhile", "no message has this id"),
+    "dead": Unchanged("is already dead", "dead meanwhile"),
+}
+"""By outcome."""
+
+
+class Words(NamedTuple):
+    """What an action is called.
+
+    Attributes:
+        verb: the text of its button.
+        became: what has become of the messages, after their number.
+        warning: what to know before confirming it.
+    """
+
+    verb: str
+    became: str
+    warning: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Action:
+    """An action on messages.
+
+    Attributes:
+        name: of the command, in paths of the HTTP API, and in audit lines.
+        states: of the messages that it applies to.
+        done: the outcome of a message that it has changed.
+        words: what it is called.
+        words_if_dead: what it is called for dead letters, if that differs.
+        about, about_matching: what it does to named messages and to all that match, for the HTTP API.
+        remarks: what else a command says about an unchanged message, by outcome.
+        counted: what messages with an outcome are called, where that differs from `UNCHANGED`.
+        is_danger: whether it cannot be undone.
+        takes_ids: whether it acts on named messages and on matches; if not, on all messages of a state.
+    """
+
+    name: str
+    states: tuple[State, ...]
+    done: str
+    words: Words
+    words_if_dead: Words | None = None
+    about: str
+    about_matching: str = ""
+    remarks: Mapping[str, str] = field(default_factory=dict)
+    counted: Mapping[str, str] = field(default_factory=dict)
+    is_danger: bool = False
+    takes_ids: bool = True
+
+    def words_for(self, state: State) -> Words:
+        """Return what it is called for messages in a state."""
+        return self.words_if_dead if self.words_if_dead and state == "dead" else self.words
+
+    def refusal(self, outcome: str) -> str:
+        """Say why it has left a message unchanged; the sentence follows the message's id."""
+        remark = self.remarks.get(outcome)
+        return UNCHANGED[outcome].sentence + (f": {remark}" if remark else "")
+
+    def became(self, outcome: str, state: State) -> str:
+        """Say what messages of a state with this outcome are; the text follows their number."""
+        if outcome == self.done:
+            return self.words_for(state).became
+        return self.counted.get(outcome) or UNCHANGED[outcome].counted
+
+
+_UNMOVED = {"in_flight": "its due time is unchanged", "dead": "use delayq dead requeue instead"}
+
+ACTIONS: Final[dict[str, Action]] = {
+    each.name: each
+    for each in (
+        Action(
+            name="now",
+            states=WAITING,
+            done="rescheduled",
+            words=Words("Run now", "rescheduled", "They become due now. Their attempts still count."),
+            about="Make waiting messages due now. Their attempts still count.",
+            about_matching="Make all messages in a state that match due now, as a task.",
+            remarks=_UNMOVED,
+        ),
+        Action(
+            name="reschedule",
+            states=WAITING,
+            done="rescheduled",
+            words=Words("Reschedule", "rescheduled", "Their attempts still count."),
+            about="Give waiting messages another due time. Their attempts still count.",
+            about_matching="Give all messages in a state that match another due time, as a task.",
+            remarks=_UNMOVED,
+        ),
+        Action(
+            name="requeue",
+            states=("dead",),
+            done="requeued",
+            words=Words("Requeue", "scheduled again", "They are scheduled again with all their retries."),
+            about="Schedule dead letters again, with all their retries.",
+            about_matching="Schedule all matching dead letters again, as a task, optionally at a maximum rate.",
+        ),
+        Action(
+            name="bury",
+            states=WAITING,
+            done="buried",
+            words=Words("Bury", "buried", "They become dead letters, which you can inspect, requeue or delete."),
+            about="Move waiting messages to the dead letters.",
+            about_matching="Move all waiting messages in a state that match to the dead letters, as a task.",
+            remarks={"in_flight": "not moved"},
+        ),
+        Action(
+            name="cancel",
+            states=(*PURGEABLE, "unack"),
+            done="cancelled",
+            words=Words("Cancel", "cancelled", "You cannot undo this. Running messages finish, but are not retried."),
+            words_if_dead=Words("Delete", "deleted", "They are deleted for good."),
+            about="Cancel messages for good. Running messages finish, but are not retried.",
+            about_matching="Cancel all messages in a state that match, as a task.",
+            remarks={"in_flight": "it will not be retried"},
+            counted={"in_flight": "still running, but will not be retried"},
+            is_danger=True,
+        ),
+        Action(
+            name="purge",
+            states=PURGEABLE,
+            done="purged",
+            words=Words("Purge", "purged", "They are deleted for good. Messages that arrive later stay."),
+            about="Delete all messages that are in a state now, as a task.",
+            is_danger=True,
+            takes_ids=False,
+        ),
+    )
+}
+"""By name, in the order of their buttons."""
+
+
+class How(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings of an action.
+
+    Attributes:
+        due: to reschedule: the new due time, or seconds from now.
+        shift: to reschedule, instead of `due`: seconds by which each message's own time changes.
+        spread: to reschedule: seconds after `due` over which the new times are spread.
+        delay: to requeue: seconds until they are due.
+        rate: to requeue matches: the maximum rate.
+    """
+
+    due: float | dt.datetime | None = None
+    shift: float | None = None
+    spread: float = 0
+    delay: float = 0
+    rate: float | str | None = None
