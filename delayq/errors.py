@@ -126,7 +126,8 @@ class PayloadMismatch(DelayqError):
 class NotReplicated(SendError):
     """Fewer replicas than requested confirmed the send in time.
 
-    `send_many` then stops: what it has sent so far is stored on the master, the rest is not stored.
+    `send_many` then stops: what it has sent so far is stored on the master, the rest is not stored. If this is unknown
+    because a node of a cluster is unavailable, it raises that node's error instead.
 
     Attributes:
         unconfirmed: the ids of messages that are stored, but that too few replicas confirmed.

@@ -73,6 +73,7 @@ def changes(**given: Any) -> Changes:
 
     Raises:
         InvalidInput: names the argument.
+        KeyError: there is no such setting.
     """
     found: Changes = {}
     for name, value in given.items():

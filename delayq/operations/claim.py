@@ -135,8 +135,8 @@ def claim(
             context.fetching.remove(unread)
     for shard, error in taken.errors.items():
         context.outages.met(shard, error)
-        if names is None and taken.is_empty and isinstance(error, ServerUnreachable) and not isinstance(error, Silent):
-            raise error  # its reply is lost, perhaps with messages: a receiver must not hear that there are none
+    if names is None:
+        taken.raise_lost()
     return taken.batch(limit)
 
 
@@ -168,6 +168,12 @@ class _Taken(Generic[D]):
         left = any(each.scripts.keys.meta not in self.errors for each in self._context.claimed_unfetched)
         dead = tuple(self.dead)
         return Batch(self.messages, self._claimed, limit, self._held, self.failed, self._pause_ends, dead, left)
+
+    def raise_lost(self) -> None:
+        """Raise the error of a lost reply if there is nothing else: a receiver must not hear that there is nothing."""
+        lost = [*late_claims.take_lost(self._context), *filter(late_claims.is_lost, self.errors.values())]
+        if lost and self.is_empty:
+            raise lost[0]
 
     def take_unfetched(self, limit: int) -> Operation[None]:
         """Fetch up to `limit` messages that were handed out before."""
@@ -293,7 +299,8 @@ class _Asking:
 
     def late(self, reply: Unanswered) -> late_claims.LateClaim:
         """Return this claim, whose reply has not come yet."""
-        return late_claims.LateClaim(self.scripts, reply, self.lease, self.asked, self.answered)
+        is_named = self._names is not None
+        return late_claims.LateClaim(self.scripts, reply, self.lease, self.asked, self.answered, is_named)
 
     def answered(self, reply: Claimed | DelayqError) -> Claimed | DelayqError:
         """Give the next claim a new name once the server has answered this one."""
@@ -308,7 +315,7 @@ def _hand_out(
     """Return what was handed out and, if that is only the expected message, its envelope; raise the shard's error."""
     scripts = asking.scripts
     if context.late_claims:
-        late_claims.check(context, scripts)
+        late_claims.check_shard(context, scripts)
     calls: list[Command[Any]] = [context.watch.look(scripts, is_consumer=False)] if recovering else []
     calls += [scripts.pending_to_ready(), asking.command()]
     if expected:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from delayq.errors import DelayqError, ServerUnreachable
 from delayq.model.lease_clock import lease_now
 from delayq.operations.queue_context import QueueContext
 from delayq.operations.unfetched import ClaimedUnfetched
@@ -26,6 +27,7 @@ class LateClaim:
         lease: ms.
         asked: when the lease may have begun, by `lease_now`.
         answered: called with the reply, so that the next claim gets a name of its own.
+        is_named: if its reply is lost, the next claim gets the same messages.
         process: only this process hears the reply.
     """
 
@@ -34,17 +36,39 @@ class LateClaim:
     lease: int
     asked: float
     answered: Callable[[Claimed], object]
+    is_named: bool
     process: int = field(default_factory=os.getpid)
 
 
-def check(context: QueueContext, scripts: QueueCommands | None = None) -> None:
-    """Raise Silent if a claim has a reply that was not taken yet, on one shard or on any.
+def check_shard(context: QueueContext, scripts: QueueCommands) -> None:
+    """Raise Silent if a claim on this shard has a reply that was not taken yet: the next claim would get it again."""
+    for each in context.late_claims:
+        if each.scripts is scripts and each.process == os.getpid():
+            raise Silent(each.scripts.keys.meta)
 
-    The next claim on the shard would get it again, and a receiver must not hear that there are no messages.
+
+def check_all(context: QueueContext) -> None:
+    """Raise an error if a reply that was not taken may bring messages: a receiver must not hear that there are none.
+
+    Raises:
+        Silent: it may still come.
+        ServerUnreachable: it is lost. Only one receiver hears of it.
     """
     for each in context.late_claims:
-        if scripts in (each.scripts, None) and each.process == os.getpid():
-            raise Silent(each.scripts.keys.meta)
+        check_shard(context, each.scripts)
+    if lost := take_lost(context):
+        raise lost[0]
+
+
+def is_lost(error: object) -> bool:
+    """Whether an error means that the reply to a claim is lost, perhaps with messages."""
+    return isinstance(error, ServerUnreachable) and not isinstance(error, Silent)
+
+
+def take_lost(context: QueueContext) -> list[DelayqError]:
+    """Return the errors of late claims whose replies were lost since the last call, with what they handed out."""
+    lost, context.lost_claims = context.lost_claims, []
+    return lost
 
 
 def left(context: QueueContext) -> float:
@@ -54,7 +78,7 @@ def left(context: QueueContext) -> float:
 
 
 def arrived(context: QueueContext) -> None:
-    """Take messages from the replies that have come since; a claim that was lost is made again."""
+    """Take messages from the replies that have come since; a named claim whose reply was lost is made again."""
     for each in tuple(context.late_claims):
         is_mine = each.process == os.getpid()
         if is_mine and each.reply.is_open:
@@ -68,3 +92,5 @@ def arrived(context: QueueContext) -> None:
             each.answered(found)
             if found.ids:
                 context.claimed_unfetched.append(ClaimedUnfetched(each.scripts, found, each.lease, each.asked))
+        elif is_mine and not each.is_named and is_lost(found):
+            context.lost_claims.append(found)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from delayq import errors
-from delayq.errors import DelayqError, ServerError, ServerUnreachable
+from delayq.errors import DelayqError, ServerError, ServerNotReady, ServerUnreachable
 
 
 class Progress:
@@ -34,7 +34,8 @@ class Progress:
         """Count the answers to a round trip in which each call stores a part."""
         answered = zip(parts, replies, strict=True)
         self.stored += sum(len(part) for part, reply in answered if not isinstance(reply, DelayqError))
-        self.in_doubt = any(isinstance(reply, ServerUnreachable) for reply in replies)
+        # A call that is not served may have been stored by an earlier try, whose reply was lost.
+        self.in_doubt = any(isinstance(reply, ServerNotReady | ServerUnreachable) for reply in replies)
 
     @contextmanager
     def explained(self, more: str = "") -> Iterator[None]:

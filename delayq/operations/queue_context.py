@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from delayq.errors import InvalidInput
+from delayq.errors import DelayqError, InvalidInput
 from delayq.log import log
 from delayq.model import backoff as backoffs
 from delayq.model.backoff import DEFAULT_BACKOFF, DEFAULT_RETRIES, Backoff, WrittenBackoff, check_retries, seeing_errors
@@ -91,6 +91,7 @@ class QueueContext(RecordedContext[QueueCommands]):
         next_shard: the shard that the last claim began with.
         claimed_unfetched: messages that were handed out and could not be fetched.
         late_claims: claims that a node has not answered yet.
+        lost_claims: the errors of late claims whose replies are lost, until a receiver raises one.
         late_outcomes: the same for the outcomes of messages, by id and receipt.
         outages: the outages of its shards that claims have met.
         watch: the looks for ended leases.
@@ -134,6 +135,7 @@ class QueueContext(RecordedContext[QueueCommands]):
         self.budget = ByteBudget()
         self.claimed_unfetched: list[Any] = []
         self.late_claims: list[Any] = []
+        self.lost_claims: list[DelayqError] = []
         self.late_outcomes: dict[Any, Any] = {}
         self.next_armed = self.next_ahead = 0
         self.fetching: list[Any] = []

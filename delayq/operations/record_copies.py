@@ -21,7 +21,7 @@ MOST_ASKED = 16  # shards, if their number is not known: with three masters, all
 
 
 class RecordedContext(Generic[C]):
-    """What the contexts of queues and topics have in common: their shards, and what is known of the record.
+    """The shards of a queue or topic, and its record.
 
     Args:
         expected: the number of shards, or None for the recorded one.

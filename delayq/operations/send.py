@@ -179,20 +179,39 @@ def _send_confirmed(
     for (call, positions), _ in calls:
         if call.key in failed:
             continue
-        confirm = context.shard(encoded[positions[0]].id).confirm()
-        progress.in_doubt = True
-        reply, _, confirmed = yield [call, confirm, Command(call.key, ("WAIT", replicas, REPLICA_TIMEOUT_MS), identity)]
-        progress.note([positions], [reply])
-        progress.in_doubt |= bool(failed)
-        if context.outlives(reply):
-            failed[call.key] = reply
-            continue
-        _note(positions, unwrap(reply), results)
-        yield from _find_existing(context, encoded, positions, results)
-        if unwrap(confirmed) < replicas:
-            ids = [encoded[position].id for position in positions]
-            raise _not_replicated(f"{confirmed} of {replicas}", ids, results)
+        try:
+            yield from _send_call_confirmed(context, encoded, call, positions, replicas, results, progress)
+        except DelayqError as error:
+            if context.outlives(error):
+                failed[call.key] = error
+                continue
+            progress.in_doubt |= bool(failed)
+            if failed and isinstance(error, NotReplicated):  # it would say that these messages are not stored
+                raise next(iter(failed.values())) from error
+            raise
     _raise_first(failed, progress)
+
+
+def _send_call_confirmed(
+    context: QueueContext,
+    encoded: Sequence[EncodedMessage],
+    call: Command[Sent],
+    positions: Sequence[int],
+    replicas: int,
+    results: Sent,
+    progress: Progress,
+) -> Operation[None]:
+    confirm = context.shard(encoded[positions[0]].id).confirm()
+    progress.in_doubt = True
+    reply, _, confirmed = yield [call, confirm, Command(call.key, ("WAIT", replicas, REPLICA_TIMEOUT_MS), identity)]
+    progress.note([positions], [reply])
+    progress.in_doubt |= isinstance(confirmed, DelayqError)
+    _note(positions, unwrap(reply), results)
+    count = unwrap(confirmed)
+    yield from _find_existing(context, encoded, positions, results)
+    if count < replicas:
+        ids = [encoded[position].id for position in positions]
+        raise _not_replicated(f"{count} of {replicas}", ids, results)
 
 
 def _raise_first(failed: Mapping[str, DelayqError], progress: Progress) -> None:

@@ -9,7 +9,8 @@ from delayq.protocol.command import Command
 from delayq.protocol.queue_commands import QueueCommands
 
 SLACK_MS = 3000
-KNOWN_SECONDS = 600.0  # two clocks that are each wrong by 100 ppm differ by 0.1 s after this time
+KNOWN_SECONDS = 600.0
+DRIFT_MS = 120  # two clocks that are each wrong by 100 ppm differ by this after KNOWN_SECONDS
 
 
 class Watch:
@@ -89,6 +90,8 @@ class Watch:
         self.answered(shard)
         if (answered - asked) * 1000 < self._slack_ms:
             self._known[shard] = now_ms, asked
+        elif isinstance(latest := self._server_ms(shard, DRIFT_MS), int) and now_ms > latest:
+            self.forget(shard)  # its clock was set forward: it would execute every call too late
         self._grace[shard] = answered + grace_ms / 1000
 
     def forget(self, shard: str) -> None:

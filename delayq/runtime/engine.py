@@ -71,15 +71,15 @@ class Known(NamedTuple):
 
     Attributes:
         has_all: nothing more is due, except what a limit of the queue holds back.
-        is_held: a limit holds back messages.
-        waits: for room within a limit, or for the end of a pause.
+        limit_holds: a limit holds back messages.
+        is_blocked: messages wait for room within a limit, or for the end of a pause.
         sleep: how long to sleep; None if the server was not asked.
         recovers: leases that have ended can be taken back.
     """
 
     has_all: bool = True
-    is_held: bool = False
-    waits: bool = False
+    limit_holds: bool = False
+    is_blocked: bool = False
     sleep: idle.SleepPlan | None = None
     recovers: bool = True
 
@@ -88,11 +88,11 @@ class Slept(NamedTuple):
     """What a consumer knows after a sleep, until the next turn.
 
     Attributes:
-        in_peace: nothing ended it early, and nothing was known to be due.
+        undisturbed: nothing ended it early, and nothing was known to be due.
         expected: per shard, the message that it has ended for.
     """
 
-    in_peace: bool = False
+    undisturbed: bool = False
     expected: Sequence[str] = ()
 
 
@@ -186,7 +186,7 @@ class ConsumerEngine(Generic[D]):
         self.collect_outcomes()
         if self._renews_first:
             yield from self._renew_all()
-        if self._slept.in_peace and (yield from self._sleeps_on()):
+        if self._slept.undisturbed and (yield from self._sleeps_on()):
             return
         left = None if self._most is None else self._most - self.handled - self._unsettled_count - self.unfinished
         limit = self._room() if left is None else max(0, min(self._room(), left))
@@ -203,7 +203,7 @@ class ConsumerEngine(Generic[D]):
         elif (
             self._ends_idle
             and limit
-            and not (self._unsettled_count or self.unfinished or known.is_held or self._context.late_claims)
+            and not (self._unsettled_count or self.unfinished or known.limit_holds or self._context.late_claims)
         ):
             # Nothing runs. But a settlement of this turn may have sent messages, and a claimed message may have died.
             self.shutdown.is_requested = not (settled or claimed)
@@ -257,7 +257,7 @@ class ConsumerEngine(Generic[D]):
             exchange = exchange._replace(recovered=recover(context), garbage=garbage.find(context))
         if limit is not None:
             if known.has_all or not limit:  # otherwise the next turn comes at once
-                exchange = exchange._replace(sleep=idle.plan_sleep(context, self._name, FALLBACK_MS, known.waits))
+                exchange = exchange._replace(sleep=idle.plan_sleep(context, self._name, FALLBACK_MS, known.is_blocked))
             expected, self._slept = self._slept.expected if limit else (), Slept()
             claiming = claim(
                 context, self._make_message, limit, self._lease, False, expected, self._name, self._claim_names
@@ -283,7 +283,7 @@ class ConsumerEngine(Generic[D]):
         self.failed += batch.failed
         self._deaths.untold += batch.dead
         yield from self._take(batch.messages)
-        sleep = unwrap(replies.sleep) if known.waits or not batch.waits else None  # asked without the limit
+        sleep = unwrap(replies.sleep) if known.is_blocked or not batch.waits else None  # asked without the limit
         self._known = Known(batch.has_all, batch.held, batch.waits, sleep, known.recovers)
         if keeps_up:
             if context.watch.is_grace:
@@ -433,7 +433,7 @@ class ConsumerEngine(Generic[D]):
             raise trouble
 
     def on_outage(self) -> None:
-        """Discard what was known about the queue; the next turn first renews all leases."""
+        """Let the next turn renew all leases first, then claim, check the queue's record and ask how long to sleep."""
         self._known, self._renews_first = self._known._replace(has_all=True), True
         if self.outage.is_away:
             self._context.watch.missed(*(shard.keys.meta for shard in self._context.shards))
@@ -508,7 +508,7 @@ class ConsumerEngine(Generic[D]):
     def _sleep(self, sleep: idle.SleepPlan, has_room: bool) -> Effects[None]:
         """Wait for the bell, the timer, an outcome, or the next duty."""
         known = self._known
-        if has_room and not (self._leases.held() or known.is_held):
+        if has_room and not (self._leases.held() or known.limit_holds):
             self._share.rests()
         if has_room:
             yield Listen([BellSource(shard.keys.bell) for shard in self._context.shards])
@@ -523,16 +523,16 @@ class ConsumerEngine(Generic[D]):
             seconds = max(seconds, min(self._upkeep.left(), 1.0))
         woken = yield WaitForWork(seconds, listening=True)
         called = sleep.for_event or woken.disturbed or woken.token
-        waits_for_limit = known.is_held and self._share.is_burst  # only a claim shows if others took the rest
+        waits_for_limit = known.limit_holds and self._share.is_burst  # only a claim shows if others took the rest
         is_over = time.monotonic() >= sleep.until
-        in_peace = is_idle and not (called or waits_for_limit or self._context.is_owed)
-        self._slept = Slept(in_peace, sleep.expected if is_over else self._slept.expected)
+        undisturbed = is_idle and not (called or waits_for_limit or self._context.is_owed)
+        self._slept = Slept(undisturbed, sleep.expected if is_over else self._slept.expected)
         if is_over and for_lease and known.recovers:
             self._upkeep.now()
 
     def _sleeps_on(self) -> Effects[bool]:
         """Sleep again if no consumer has anything to do, which costs much less than a turn."""
-        self._slept = self._slept._replace(in_peace=False)
+        self._slept = self._slept._replace(undisturbed=False)
         if self.shutdown.is_requested or self._cleanup.left() == 0 or not self._context.is_open:
             return False  # a claim also checks the queue's record again
         watching = idle.poll_idle(self._context, self._name, FALLBACK_MS)

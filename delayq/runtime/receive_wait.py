@@ -180,7 +180,7 @@ class Receiver(Generic[D]):
                 left = max(deadline - time.monotonic(), self._context.watch.held_back, late)
                 if batch.messages or (left <= 0 and not batch.claimed):
                     if not batch.messages:
-                        late_claims.check(self._context)
+                        late_claims.check_all(self._context)
                     return batch.messages
                 if batch.claimed or self._upkeep.is_due:
                     continue

@@ -99,7 +99,7 @@ class TopicEngine:
         Raises:
             ServerError, UnknownGroup
         """
-        missing, _ = yield from group_admin.look_for(self._context, self._member.group)
+        missing, _ = yield from group_admin.missing_and_away(self._context, self._member.group)
         for error in missing:
             raise error
 

@@ -195,6 +195,38 @@ def test_receiver_hears_of_a_late_claim_if_there_is_nothing_else(queue: Queue, t
     assert queue.receive(10, wait=wait) == []
 
 
+@pytest.mark.parametrize("wait", [0, 0.2])
+@pytest.mark.parametrize("is_heard_by_consumer", [False, True])
+def test_receiver_hears_that_the_reply_to_a_late_claim_is_lost(
+    queue: Queue, trouble: Trouble, wait: float, is_heard_by_consumer: bool
+) -> None:
+    """It may have brought messages; the shard itself is unavailable by then, which is not an error."""
+    queue.purge()
+    trouble.make = lambda: Unanswered("node")
+    with pytest.raises(ServerUnreachable, match="has not answered yet"):
+        queue.receive(10)
+    trouble.make = lambda: ServerNotReady("away")
+    for error, _ in trouble.late:
+        error.answer(ServerUnreachable("the reply is lost"))
+    if is_heard_by_consumer:
+        assert claimed(queue) == []
+    with pytest.raises(ServerUnreachable, match="the reply is lost"):
+        queue.receive(10, wait=wait)
+    assert queue.receive(10, wait=wait) == []
+
+
+def test_consumer_repeats_a_late_claim_whose_reply_is_lost(queue: Queue, trouble: Trouble) -> None:
+    """So a receiver of the same queue need not hear of it."""
+    queue.purge()
+    names = ClaimNames()
+    trouble.make = lambda: Unanswered("node")
+    assert not queue.execute(claim, Message, 100, 60_000, False, (), "consumer", names).messages
+    trouble.make = lambda: ServerNotReady("away")
+    for error, _ in trouble.late:
+        error.answer(ServerUnreachable("the reply is lost"))
+    assert queue.receive(10) == []
+
+
 @pytest.mark.parametrize("shards", [SHARDS, None])
 def test_client_that_starts_without_the_first_shard_finds_the_record(
     queue: Queue, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch, shards: int | None

@@ -10,11 +10,13 @@ import pytest
 
 from delayq import Outgoing, SentMessage
 from delayq.errors import (
+    DelayqError,
     DuplicateMessage,
     InvalidInput,
     InvalidTime,
     NotReplicated,
     PayloadTooLarge,
+    ServerNotReady,
     ServerUnreachable,
 )
 from delayq.model.placement import shard_of
@@ -47,9 +49,12 @@ class Server:
             calls = next(steps)
             while True:
                 self.trips.append(calls)
-                calls = steps.send([call.read(self.answer(call)) for call in calls])
+                calls = steps.send([self.result(call) for call in calls])
         except StopIteration as stop:
             return stop.value
+
+    def result(self, call: Command[Any]) -> Any:
+        return call.read(self.answer(call))
 
     def answer(self, call: Command[Any]) -> Any:
         keys = int(call.args[0]) if call.script else 0
@@ -193,6 +198,62 @@ def test_positions_of_unstored_messages_are_the_callers_on_several_shards():
     assert 0 < len(stored) < 30
     assert stored.isdisjoint(messages[position].id for position in refusal.value.unsent)
     assert len(stored) + len(refusal.value.unsent) == 30
+
+
+def spanning(shards: int) -> QueueContext:
+    """Return the context of a queue whose shards are on nodes of a cluster."""
+    queue = context(shards)
+    queue.spans_nodes = lambda: True
+    return queue
+
+
+class Failing(Server):
+    """Answers one call of a command with an error.
+
+    Args:
+        at: how many calls of the command come before it.
+    """
+
+    def __init__(self, command: str, at: int, error: DelayqError, **given: Any) -> None:
+        super().__init__(shards=3, **given)
+        self.command, self.at, self.error, self.asked = command, at, error, 0
+
+    def result(self, call: Command[Any]) -> Any:
+        self.asked += name(call) == self.command
+        fails = name(call) == self.command and self.asked == self.at + 1
+        return self.error if fails else super().result(call)
+
+
+IDS = [f"m{n}" for n in range(30)]
+ONE_A_SHARD = [next(each for each in IDS if shard_of(each, 3) == shard) for shard in range(3)]
+
+
+@pytest.mark.parametrize("at", [0, 1, 2])
+@pytest.mark.parametrize("command", ["send", "get", "WAIT"])
+def test_unavailable_shard_is_reported_after_confirmed_sends_to_all_others(command: str, at: int):
+    server = Failing(command, at, ServerUnreachable("away"), existing=ONE_A_SHARD, replicas=1)
+    with pytest.raises(ServerUnreachable, match=r"^away; at least .* of 30 messages are stored"):
+        send([Outgoing(1, id=each) for each in IDS], server, spanning(3), wait_replicas=1)
+    assert sum(size for _, size in server.sent()) == 30
+
+
+@pytest.mark.parametrize("command", ["send", "get", "WAIT"])
+def test_missing_replicas_do_not_hide_an_unavailable_shard(command: str):
+    """Whether that has stored its messages is unknown, while NotReplicated says which are stored and which are not."""
+    server = Failing(command, 0, ServerUnreachable("away"), existing=ONE_A_SHARD)
+    with pytest.raises(ServerUnreachable, match=r"^away; at least .* of 30 messages are stored"):
+        send([Outgoing(1, id=each) for each in IDS], server, spanning(3), wait_replicas=1)
+    assert isinstance(server.error.__cause__, NotReplicated)
+    assert len(server.sent()) == 2
+
+
+@pytest.mark.parametrize("error", [ServerUnreachable("lost"), ServerNotReady("loading")])
+def test_count_of_stored_messages_is_a_least_one_if_replicas_may_not_have_confirmed(error: DelayqError):
+    server = Failing("WAIT", 0, error)
+    server.shards = 1
+    messages = [Outgoing(n) for n in range(2 * MAX_SENT)]
+    with pytest.raises(type(error), match=f"; at least {MAX_SENT} of {len(messages)} messages are stored"):
+        send(messages, server, wait_replicas=1)
 
 
 def test_duplicates_are_reported_after_all_others_are_sent():

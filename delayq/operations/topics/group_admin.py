@@ -25,7 +25,7 @@ def make(context: TopicContext, group: str, start: Position) -> Operation[bool]:
     first = beginning(start)
     shards = yield from context.opened(create=True)
     if len(shards) > 1:
-        missing, away = yield from look_for(context, group)
+        missing, away = yield from missing_and_away(context, group)
         if missing and away:
             text = f"group {group} of topic {context.name} cannot be created without all shards: {away[0]}"
             raise ServerNotReady(text)
@@ -34,7 +34,7 @@ def make(context: TopicContext, group: str, start: Position) -> Operation[bool]:
     return any(list(map(unwrap, (yield [scripts.make_group(group, first) for scripts in shards]))))
 
 
-def look_for(context: TopicContext, group: str) -> Operation[tuple[list[UnknownGroup], list[DelayqError]]]:
+def missing_and_away(context: TopicContext, group: str) -> Operation[tuple[list[UnknownGroup], list[DelayqError]]]:
     """Return the errors of the shards that lack a group, and of those that are unavailable while others are not."""
     replies: list[Any] = yield [scripts.groups(group) for scripts in (yield from context.opened())]
     missing = [each for each in replies if isinstance(each, UnknownGroup)]

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
-from delayq.errors import InvalidInput, ServerUnreachable, UnreadableEnvelope
+from delayq.errors import InvalidInput, ServerNotReady, ServerUnreachable, UnreadableEnvelope
 from delayq.model.envelope import Envelope, open_body, parse_unstamped
 from delayq.model.outcome import error_text
 from delayq.model.units import timestamp_ms
@@ -82,7 +82,7 @@ class DeadLetterEditor:
         yield from context.opened()
         results = yield from gather(*[self._one(context, row) for row in rows])
         progress.stored += results.count(EditOutcome(SENT))
-        progress.in_doubt = any(isinstance(each, ServerUnreachable) for each in results)
+        progress.in_doubt = any(isinstance(each, ServerNotReady | ServerUnreachable) for each in results)
         return [EditOutcome(FAILED, str(each)) if isinstance(each, InvalidInput) else unwrap(each) for each in results]
 
     def _one(self, context: QueueContext, row: dict[str, Any]) -> Operation[EditOutcome]:
