@@ -1,4 +1,4 @@
-"""The known faults can be put back into the code as it is: a change of a line that one of them replaces renews its patch."""
+"""The known faults can be put back into the code of today: who changes a line that one replaces renews its patch."""
 
 from __future__ import annotations
 
