@@ -85,9 +85,10 @@ def top(
     check_buckets(window, bucket)
     watch = TopWatch(server, names, window, bucket)
     is_once = once or as_json or not sys.stdout.isatty()
-    watch.search(whole=is_once)
     if is_once:
+        watch.search(whole=True)
         return _print(watch, interval, as_json)
+    watch.begin()
     _show(watch, interval)
     return 0
 
@@ -110,6 +111,14 @@ class TopWatch:
         self._steps: Iterator[None] | None = None
         self._refused: list[str] = []
         self.troubles: list[str] = []
+
+    def begin(self) -> None:
+        """Find the first queues; raise DelayqError if there are none to show. Otherwise `look` reports the error."""
+        try:
+            self.search()
+        except DelayqError:
+            if not self._queues:
+                raise
 
     def look(self) -> list[QueueRow]:
         """Read each queue and return its row; `troubles` has the errors of queues that cannot be read."""
