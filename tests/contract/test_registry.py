@@ -173,7 +173,12 @@ def test_documented_rights_to_the_registry_are_sufficient(redis_server: RedisSer
     grant("observer", "who lists queues and topics", "the same, who also adds", "all queues")
     assert all_of_cli(f"unix://observer:secret@{redis_server.socket}") == ["emails"]
     assert (redis_client.smembers(QUEUES), redis_client.smembers(TOPICS)) == ({b"emails"}, {b"orders"})
-    for user in ("scheduler", "publisher", "observer"):
+    Queue("emails", redis=redis_client).schedules.remove("daily")
+    grant("administrator", "delayq queue remove")
+    with as_user(redis_server, "administrator") as queue:
+        assert queue.execute(manage.remove) == 0
+    assert redis_client.exists(QUEUES) == 0
+    for user in ("scheduler", "publisher", "observer", "administrator"):
         redis_client.acl_deluser(user)
 
 
