@@ -109,6 +109,7 @@ class TopWatch:
         self._looks: dict[str, Snapshot] = {}
         self._search_at = 0.0
         self._steps: Iterator[None] | None = None
+        self._failed = ""  # why the last search that ended has failed
         self._refused: list[str] = []
         self.troubles: list[str] = []
 
@@ -126,6 +127,7 @@ class TopWatch:
         pulses: list[QueueRow] = []
         try:
             self.search()
+            self.troubles += [self._failed] if self._failed else []
         except DelayqError as error:
             self.troubles.append(str(error))
         for name, queue in self._queues.items():
@@ -189,9 +191,9 @@ class TopWatch:
                 if any(search.names.values()) and not whole and time.monotonic() >= until:
                     return
             self._search_at = time.monotonic() + SEARCH_SECONDS
-            self._steps = None
-        except DelayqError:
-            self._steps = None
+            self._steps, self._failed = None, ""
+        except DelayqError as error:
+            self._steps, self._failed = None, str(error)
             raise
 
 

@@ -348,6 +348,7 @@ def test_user_who_may_not_scan_watches_the_queues_in_the_registry(
     queue.send("x")
     redis_client.execute_command("ACL", "SETUSER", "watcher", "reset", "on", ">secret", "~*", "+@all", "-scan")
     view = terminal("--url", f"unix://watcher:secret@{redis_server.socket}")
+    view.until(r"SCAN|'scan'")
     assert "scan" in view.until(r"emails +0 +1 ").lower()
     view.press("q")
     assert view.gone() == 0
