@@ -75,6 +75,7 @@ class Topic:
         label = labelled(f"topic {name}", redis)
         self._executor = Executor(lambda: connect(url) if redis is None else redis, redis is not None, label)
         self._context.spans_nodes = self._executor.spans_nodes
+        self._context.is_away = self._executor.is_away
         self._waits = TopicWaits(self._context, self._executor)
 
     def __repr__(self) -> str:

@@ -85,9 +85,10 @@ def top(
     check_buckets(window, bucket)
     watch = TopWatch(server, names, window, bucket)
     is_once = once or as_json or not sys.stdout.isatty()
-    watch.search(whole=is_once)
     if is_once:
+        watch.search(whole=True)
         return _print(watch, interval, as_json)
+    watch.begin()
     _show(watch, interval)
     return 0
 
@@ -108,8 +109,17 @@ class TopWatch:
         self._looks: dict[str, Snapshot] = {}
         self._search_at = 0.0
         self._steps: Iterator[None] | None = None
+        self._failed = ""  # why the last search that ended has failed
         self._refused: list[str] = []
         self.troubles: list[str] = []
+
+    def begin(self) -> None:
+        """Find the first queues; raise DelayqError if there are none to show. Otherwise `look` reports the error."""
+        try:
+            self.search()
+        except DelayqError:
+            if not self._queues:
+                raise
 
     def look(self) -> list[QueueRow]:
         """Read each queue and return its row; `troubles` has the errors of queues that cannot be read."""
@@ -117,6 +127,7 @@ class TopWatch:
         pulses: list[QueueRow] = []
         try:
             self.search()
+            self.troubles += [self._failed] if self._failed else []
         except DelayqError as error:
             self.troubles.append(str(error))
         for name, queue in self._queues.items():
@@ -180,9 +191,9 @@ class TopWatch:
                 if any(search.names.values()) and not whole and time.monotonic() >= until:
                     return
             self._search_at = time.monotonic() + SEARCH_SECONDS
-            self._steps = None
-        except DelayqError:
-            self._steps = None
+            self._steps, self._failed = None, ""
+        except DelayqError as error:
+            self._steps, self._failed = None, str(error)
             raise
 
 

@@ -136,6 +136,7 @@ class Queue:
         label = labelled(f"queue {name}", redis)
         self._executor = Executor(lambda: connect(url) if redis is None else redis, redis is not None, label)
         self._context.spans_nodes = self._executor.spans_nodes
+        self._context.is_away = self._executor.is_away
         self._dead = DeadLetters(self._context, self._executor)
         self._schedules = Schedules(self._context, self._executor)
         self._events = Ledger(self._context, self._executor)

@@ -9,6 +9,7 @@ from typing import Any
 
 from redis.exceptions import RedisClusterException, RedisError
 
+from delayq.errors import ServerError
 from delayq.model.validation import check_prefix
 from delayq.operations import registry
 from delayq.operations.registry import Entries
@@ -22,7 +23,7 @@ SCANNED = 1000
 """The number of keys in a step of a scan, which holds the server for about a millisecond."""
 
 REST_SECONDS = 0.01
-"""Between two steps of each scan after the first one, which nobody waits for."""
+"""Between two steps of a scan that nobody waits for."""
 
 LOOK_SECONDS = 60.0
 """Between two looks at the registry during a scan."""
@@ -59,12 +60,13 @@ class NameSearch:
 
     Attributes:
         names: those found so far.
-        is_whole: whether a scan has ended, so that no name is missing.
+        is_whole: whether the last scan that ended has found all names; False if it failed.
+        rests: whether nobody waits for the scan, so that it pauses between two steps.
     """
 
     def __init__(self, executor: Executor, prefix: str) -> None:
         self.names: dict[Kind, set[str]] = {kind: set() for kind in KINDS}
-        self.is_whole = False
+        self.is_whole = self.rests = False
         self._executor = executor
         self._prefix = prefix
         self._may_write = True
@@ -83,17 +85,26 @@ class NameSearch:
         Raises:
             ServerError: the server does not answer, or this user may not list keys.
         """
+        try:
+            async for _ in self._steps():
+                yield
+        except ServerError:
+            self.is_whole = False
+            raise
+
+    async def _steps(self) -> AsyncIterator[None]:
         registered = await self._look_up()
         yield
         scanned: dict[Kind, set[str]] = {kind: set() for kind in KINDS}
         async for keys in self._pages():
-            for kind, found in scanned.items():
-                found.update(name for key in keys if (name := name_in(key, self._prefix, kind)) is not None)
-                self.names[kind] |= found
+            for kind in KINDS:
+                new = {name for key in keys if (name := name_in(key, self._prefix, kind)) is not None}
+                scanned[kind] |= new
+                self.names[kind] |= new
             yield
             if monotonic() >= self._look_at:  # a scan may take minutes
                 registered = await self._look_up()
-            if self.is_whole:
+            if self.rests:
                 await asyncio.sleep(REST_SECONDS)
         for kind, (names, existing, unsure) in registered.items():
             self.names[kind] -= unsure - scanned[kind]
@@ -126,6 +137,6 @@ class NameSearch:
 
     async def _complete(self, kind: Kind, missing: set[str], gone: set[str]) -> None:
         """Add missing names to the registry, and remove those of deleted keys, unless this user may not."""
-        for change, names in ((registry.add, missing), (registry.remove, gone)):
+        for change, names in ((registry.add, missing), (registry.remove_gone, gone)):
             if names and self._may_write:
                 self._may_write = await self._executor.execute(change(self._prefix, kind, sorted(names)))

@@ -15,6 +15,9 @@ from delayq.protocol.discovery import Kind
 SEARCH_SECONDS = 60.0
 """Between two searches: each scans all keys of the server."""
 
+TAKE_SECONDS = 1.0
+"""Between two looks at what a running search has found."""
+
 CLOSE_SECONDS = 5.0
 """The longest wait, at the end, for a search that is running."""
 
@@ -29,6 +32,8 @@ class SampledQueue(ReadQueue, Protocol):
 
 class Search(Protocol):
     """Finds the names of a server's queues and topics, as `NameSearch` does."""
+
+    rests: bool
 
     @property
     def names(self) -> Mapping[Kind, Collection[str]]: ...
@@ -88,7 +93,8 @@ class DiscoveredQueues:
         self._queues: dict[str, SampledQueue] = {}
         self._topics: dict[str, ReadTopic] = {}
         self._error: DelayqError | None = None
-        self._search_at = clock()
+        self._taken: dict[Kind, int] = {}
+        self._take_at = self._search_at = clock()
         self._search: threading.Thread | None = None
         self._is_found = threading.Event()
         self._is_closed = False
@@ -129,10 +135,12 @@ class DiscoveredQueues:
                 if self._is_closed:
                     return
                 is_enough = any(search.names.values()) and set(self._wanted).issubset(search.names["topic"])
-                if not number and is_enough and not self._needs_all:
+                is_first = not number and is_enough and not self._needs_all
+                if is_first or (self.known and self._has_news(search.names)):
                     self._take(search.names)
             self._needs_all = False
             self._take(search.names)
+            search.rests = True
             self._sample()
         except DelayqError as error:
             log.debug("queues not found", server=self.label, error=str(error))
@@ -149,8 +157,14 @@ class DiscoveredQueues:
         self._topics = {name: MissingTopic(name) if name in missing else self._topic(name) for name in topics}
         for kind, each in names.items():
             self._note_left_out(kind, max(0, len(each) - self._most))
+        self._taken = {kind: len(each) for kind, each in names.items()}
+        self._take_at = self._clock() + TAKE_SECONDS
         self._error = None
         self._is_found.set()
+
+    def _has_news(self, found: Mapping[Kind, Collection[str]]) -> bool:
+        """Whether a running search has found other names, and the last ones were taken a second ago."""
+        return self._clock() >= self._take_at and self._taken != {kind: len(each) for kind, each in found.items()}
 
     def _sample(self) -> None:
         """Record the counts of each queue for `Queue.samples`, since it may have no consumers that do so."""

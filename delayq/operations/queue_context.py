@@ -19,7 +19,7 @@ from delayq.model.outcome import is_coroutine_function
 from delayq.model.placement import shard_of
 from delayq.model.settings import Changes
 from delayq.model.units import Seconds, lease_ms, milliseconds
-from delayq.operations import record_copies, registry
+from delayq.operations import record_copies
 from delayq.operations.byte_budget import ByteBudget
 from delayq.operations.record_copies import RecordedContext
 from delayq.operations.shard_outages import Outages
@@ -234,10 +234,10 @@ class QueueContext(RecordedContext[QueueCommands]):
             self.losses += is_lost
             if is_lost:
                 yield from self._tell_loss()
-            if record.recorded == IS_NEW:
-                yield from registry.add(self.prefix, "queue", [self.name])
             if create and not is_copy:
                 yield from self._keep_copies()
+            if record.recorded == IS_NEW:
+                yield from self._register(self.prefix, "queue", self.name)
         return self.shards
 
     def look_again(self) -> None:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 from delayq.errors import QueueMismatch, ServerNotReady, ServerUnreachable
+from delayq.operations import registry
+from delayq.protocol.discovery import Kind, registry_key
 from delayq.protocol.operation import Operation, execute
 from delayq.protocol.record_commands import RecordCommands
 from delayq.protocol.replies import OpenedQueue
@@ -28,11 +30,13 @@ class RecordedContext(Generic[C]):
 
     Attributes:
         spans_nodes: whether its shards may be on several nodes, so that one may be away while the others are not.
+        is_away: whether the node of a key is known to be unavailable.
         shards: the calls of each shard.
     """
 
     def __init__(self, expected: int | None) -> None:
         self.spans_nodes: Callable[[], bool] = bool
+        self.is_away: Callable[[str], bool] = lambda _: False
         self._expected = expected
 
     def _forget_record(self) -> None:
@@ -81,6 +85,11 @@ class RecordedContext(Generic[C]):
         """Write the record to the other shards; those that cannot be reached get it in a minute."""
         if len(self.shards) > 1:
             yield [scripts.keep_record(len(self.shards), self._since) for scripts in self.shards[1:]]
+
+    def _register(self, prefix: str, kind: Kind, name: str) -> Operation[None]:
+        """Add the name to the registry, unless its node is known to be unavailable."""
+        if not self.is_away(registry_key(prefix, kind)):
+            yield from registry.add(prefix, kind, [name])
 
 
 def find(shards: Sequence[RecordCommands], expected: int | None) -> Operation[OpenedQueue | None]:

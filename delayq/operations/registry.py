@@ -1,7 +1,7 @@
 """The registry: the names of a server's queues and topics in two sets, so that lists need not wait for a scan.
 
-It only saves time. Where a user may not use it, or it lacks a name, the scan of all keys finds the name. So an error of
-the server never hinders the caller.
+It only saves time. Where a user may not use it, or it lacks a name, the scan of all keys finds the name. So errors are
+ignored when names are added or removed.
 """
 
 from __future__ import annotations
@@ -43,6 +43,22 @@ def remove(prefix: str, kind: Kind, names: Collection[str]) -> Operation[bool]:
     return (yield from _change("SREM", registry_key(prefix, kind), names))
 
 
+def remove_gone(prefix: str, kind: Kind, names: Collection[str]) -> Operation[bool]:
+    """Remove those of these names whose record is gone; return False if the server refuses it.
+
+    A queue that is created between the check and the removal stays out until the next scan: on a cluster, no
+    transaction covers both keys.
+    """
+    asked = [(name, record_key(name, prefix, kind)) for name in names]
+    for start in range(0, len(asked), PAGE):
+        part = asked[start : start + PAGE]
+        formats = iter((yield [_format(key) for _, key in part if key is not None]))
+        gone = [name for name, key in part if key is None or next(formats) is None]
+        if gone and not (yield from remove(prefix, kind, gone)):
+            return False
+    return True
+
+
 def look_up(prefix: str, known: Mapping[Kind, Collection[str]]) -> Operation[dict[Kind, Entries]]:
     """Read the registry, and check which of its names, and of the `known` ones, exist.
 
@@ -64,14 +80,18 @@ def look_up(prefix: str, known: Mapping[Kind, Collection[str]]) -> Operation[dic
     ]
     for start in range(0, len(asked), PAGE):
         part = asked[start : start + PAGE]
-        # The right to HGET is one that each reader of a queue has.
-        formats = yield [Command(key, ("HGET", key, "format"), identity) for _, _, key in part]
+        formats = yield [_format(key) for _, _, key in part]
         for (kind, name, _), stored in zip(part, formats, strict=True):
             if isinstance(stored, DelayqError):
                 entries[kind].unsure.add(name)
             elif stored is not None:
                 entries[kind].existing.add(name)
     return entries
+
+
+def _format(key: str) -> Command[Any]:
+    """Return a call whose reply is None if there is no such record. Each reader of a queue has the right to HGET."""
+    return Command(key, ("HGET", key, "format"), identity)
 
 
 def _registered(prefix: str, kind: Kind) -> Operation[set[str]]:

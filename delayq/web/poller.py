@@ -48,7 +48,8 @@ class ServerSnapshot(msgspec.Struct, frozen=True, kw_only=True):
         page: the names on the page.
         queues: their queues, in the requested order.
         total: the number of queues.
-        is_partial: whether there may be more queues, as the first search for names has not ended.
+        is_partial: whether there may be more queues: the first search for names has not ended, or the last one failed.
+        search_error: why it failed, or empty.
         is_awaited: whether the server has not answered yet, so that nothing is known.
         topics: the number of topics; counted only if there are no queues.
         looked_at: the number of queues that were checked for trouble.
@@ -66,6 +67,7 @@ class ServerSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     queues: tuple[QueueSnapshot, ...] = ()
     total: int = 0
     is_partial: bool = False
+    search_error: str = ""
     is_awaited: bool = False
     topics: int = 0
     looked_at: int = 0
@@ -122,7 +124,8 @@ class ServerPoller:
             await self._round.whole(ROUND_WAIT)
         async with self._looking:  # requests that come meanwhile share this look
             since = time.monotonic() - self._seconds
-            if wanted not in self._sights or self._sights[wanted].at < since:
+            seen = self._sights.get(wanted)
+            if seen is None or seen.at < since or (seen.is_partial and not self.server.is_partial):
                 kept = {each: sight for each, sight in self._sights.items() if sight.at >= since}
                 self._sights = kept | {wanted: await self._look(wanted, since)}
             return self._sights[wanted]
@@ -241,7 +244,8 @@ class ServerPoller:
             page=page,
             queues=tuple(found[name] for name in ranked),
             total=len(names),
-            is_partial=self.server.is_searching,
+            is_partial=self.server.is_partial or names != await self.server.queue_names(),
+            search_error=self.server.search_error,
             topics=0 if names else len(await self.server.topic_names()),
             looked_at=min(len(names), self._round.looked_at),
             troubled=len(self._round.troubled),

@@ -48,7 +48,7 @@ async def walk(
         look: reads a queue.
         size: returns the number of items found in it.
     """
-    names = [name for name in await server.queue_names() if name > after]
+    names = [name for name in await server.all_names("queue") if name > after]
     found: list[T] = []
     errors: dict[str, str] = {}
     looked_at, until = 0, time.monotonic() + SECONDS

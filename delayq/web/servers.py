@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 from redis.exceptions import NoPermissionError, RedisClusterException, RedisError
@@ -16,7 +16,7 @@ from delayq.errors import InvalidInput, ServerError, ServerUnreachable
 from delayq.log import log
 from delayq.model.credentials import may_hold_password
 from delayq.model.validation import check_prefix, check_queue_name
-from delayq.protocol.discovery import Kind, record_key
+from delayq.protocol.discovery import KINDS, Kind, record_key
 from delayq.transport import url
 from delayq.transport.executor_async import Client, Executor
 from delayq.transport.open_client_async import connect
@@ -26,8 +26,11 @@ from delayq.transport.server_guard import labelled
 SEARCH_SECONDS = 60.0
 """How long a list of names is valid: a search scans all keys of the server."""
 
-FIRST_SECONDS = 1.0
-"""How long a page waits for the first search; then it shows the names found so far."""
+AGAIN_SECONDS = 10.0
+"""The same after a search that failed."""
+
+STEP_SECONDS = 1.0
+"""How long a page waits for the first search, and the time between two lists of the names found so far."""
 
 SILENCE_SECONDS = 5.0
 """A server that has not answered for this long is shown as silent."""
@@ -76,17 +79,30 @@ class DashboardServer:
         return await self._connection.connected()
 
     async def queue_names(self) -> list[str]:
-        """Return the names of all queues, in order, as of the last minute or two."""
-        return (await self._names.known())["queue"]
+        """Return the names of queues, in order, as of the last minute or two. See `is_partial`."""
+        return await self._names.known("queue")
 
     async def topic_names(self) -> list[str]:
-        """Return the names of all topics, in order, as of the last minute or two."""
-        return (await self._names.known())["topic"]
+        """Return the names of topics, in order, as of the last minute or two. See `is_partial`."""
+        return await self._names.known("topic")
+
+    async def all_names(self, kind: Kind) -> list[str]:
+        """Return the names of all queues or topics, in order, as of the last minute or two.
+
+        Raises:
+            ServerError: the server does not answer, or the search for names failed.
+        """
+        return (await self.while_it_answers(self._names.whole()))[kind]
 
     @property
-    def is_searching(self) -> bool:
-        """Whether there may be more names, as no search has ended yet."""
+    def is_partial(self) -> bool:
+        """Whether there may be more names: no search has ended yet, or the last one failed."""
         return not self._names.is_whole
+
+    @property
+    def search_error(self) -> str:
+        """Why the last search for names failed; empty if it did not."""
+        return str(self._names.error or "")
 
     async def has(self, kind: Kind, name: str) -> bool:
         """Whether the queue or topic exists; this reads one key, however many queues there are."""
@@ -164,32 +180,60 @@ class KnownNames:
 
     Args:
         found: is called with the names of all queues, whenever they may have changed.
+
+    Attributes:
+        error: why the last search failed; None if it did not.
     """
 
     def __init__(self, search: NameSearch, found: Callable[[Collection[str]], None]) -> None:
+        self.error: ServerError | None = None
         self._search = search
         self._found = found
-        self._names: dict[Kind, list[str]] | None = None
-        self._is_known = asyncio.Event()
-        self._searched_at = float("-inf")
+        self._names: dict[Kind, list[str]] = {}
+        self._are_known = {kind: asyncio.Event() for kind in KINDS}
+        self._published_at = float("-inf")
+        self._search_at = float("-inf")
         self._searching: asyncio.Task[None] | None = None
+        self._waiting = 0
 
     @property
     def is_whole(self) -> bool:
-        """Whether a search has ended, so that no name is missing."""
-        return self._search.is_whole
+        """Whether the last search that ended has found all names."""
+        return self._search.is_whole and self.error is None
 
-    async def known(self) -> dict[Kind, list[str]]:
-        """Return the names, sorted; only the first ones are waited for.
+    async def known(self, kind: Kind) -> list[str]:
+        """Return the names of a kind, sorted; only the first ones are waited for.
 
         Raises:
-            ServerError: a search failed; the next request starts another one.
+            ServerError: a search failed and found nothing; the next request starts another one.
         """
-        if self._searching is None and time.monotonic() - self._searched_at > SEARCH_SECONDS:
-            self._searching = asyncio.create_task(self._run())
-        if self._searching is not None and (self._names is None or self._searching.done()):
-            await self._first(self._searching)
-        assert self._names is not None, "a search has found some names, or has ended"
+        if self._searching is None and time.monotonic() > self._search_at:
+            self._start()
+        searching = self._searching
+        if searching is not None and (kind not in self._names or searching.done()):
+            await self._first(kind, searching)
+        return self._names[kind]
+
+    async def whole(self) -> dict[Kind, list[str]]:
+        """Return all names, sorted, after the first search has ended.
+
+        Raises:
+            ServerError: the search failed, even if it found some names; the next request starts another one.
+        """
+        if self.is_whole:
+            await self.known("queue")  # starts a search if it is time
+            return self._names
+        searching = self._searching
+        if searching is None or searching.done():
+            searching = self._start()
+        self._wait(+1)
+        try:
+            await asyncio.wait({searching})
+        finally:
+            self._wait(-1)
+        self._end(searching)
+        if self.error is not None:
+            raise self.error
         return self._names
 
     async def close(self) -> None:
@@ -198,39 +242,66 @@ class KnownNames:
             self._searching.cancel()
             await asyncio.gather(self._searching, return_exceptions=True)
 
-    async def _first(self, searching: asyncio.Task[None]) -> None:
+    def _start(self) -> asyncio.Task[None]:
+        self._searching = asyncio.create_task(self._run())
+        self._searching.add_done_callback(lambda task: task.cancelled() or task.exception())  # `_end` may not be called
+        return self._searching
+
+    def _end(self, searching: asyncio.Task[None]) -> None:
+        """Raise the error of a search that has ended."""
+        if self._searching is searching:
+            self._searching = None
+        searching.result()
+
+    def _wait(self, change: int) -> None:
+        """Note how many requests wait for the whole; the search rests if nobody does, except for the first one."""
+        self._waiting += change
+        self._search.rests = not self._waiting and (self._search.is_whole or self.error is not None)
+
+    async def _first(self, kind: Kind, searching: asyncio.Task[None]) -> None:
         """Wait until names are known; a request that is cancelled does not end the search for others."""
         if not searching.done():
-            known = asyncio.create_task(self._is_known.wait())
+            known = asyncio.create_task(self._are_known[kind].wait())
             try:
                 await asyncio.wait({searching, known}, return_when=asyncio.FIRST_COMPLETED)
             finally:
                 known.cancel()
         if searching.done():
-            if self._searching is searching:
-                self._searching = None
-            searching.result()
+            self._end(searching)
 
     async def _run(self) -> None:
-        """Search. A failed scan hides none of the known names; `is_whole` then says that some may be missing."""
-        began, steps = time.monotonic(), 0
+        """Search. A failed scan hides none of the known names, and leaves an `error`."""
+        self._wait(0)
+        self._published_at, steps, error = time.monotonic(), 0, None
         try:
             async for _ in self._search.steps():
                 steps += 1
-                is_in_registry = steps == 1 and bool(self._search.names["queue"])
-                if self._names is not None or is_in_registry or time.monotonic() > began + FIRST_SECONDS:
-                    self._publish()
-        except ServerError as error:
+                self._publish_some(steps == 1)
+        except ServerError as failure:
+            self.error = error = failure
             if not (steps and any(self._search.names.values())):
                 raise
-            log.debug("keys not scanned", error=str(error))
-        self._publish()
-        self._searched_at = time.monotonic()
+            log.debug("keys not scanned", error=str(failure))
+        self.error = error
+        self._publish(KINDS)
+        self._search_at = time.monotonic() + (SEARCH_SECONDS if error is None else AGAIN_SECONDS)
 
-    def _publish(self) -> None:
-        self._names = {kind: sorted(names) for kind, names in self._search.names.items()}
-        self._is_known.set()
-        if self.is_whole:
+    def _publish_some(self, is_registry: bool) -> None:
+        """Publish the kinds with names in the registry, then once a second those that have changed."""
+        now, found = time.monotonic(), self._search.names
+        if is_registry:
+            self._publish([kind for kind in KINDS if found[kind]])
+        elif now >= self._published_at + STEP_SECONDS:
+            self._published_at = now
+            self._publish(
+                [kind for kind in KINDS if kind not in self._names or len(self._names[kind]) != len(found[kind])]
+            )
+
+    def _publish(self, kinds: Iterable[Kind]) -> None:
+        for kind in kinds:
+            self._names[kind] = sorted(self._search.names[kind])
+            self._are_known[kind].set()
+        if self._search.is_whole or self.error is not None:
             self._found(self._search.names["queue"])
 
 

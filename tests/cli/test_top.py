@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+import redis
 from delayq.cli.connection import ServerOptions
 from delayq.cli.top.command import TopWatch
 from delayq.cli.top.state import KEYS
@@ -339,3 +340,16 @@ def test_unreadable_queue_is_named_and_the_others_are_shown(invoke: Invoke, queu
     result = invoke("top", "--once", "--interval", "100ms")
     assert (result.exit_code, len(result.stdout.splitlines())) == (1, 2)
     assert re.match(r"newer: .*format", result.stderr)
+
+
+def test_user_who_may_not_scan_watches_the_queues_in_the_registry(
+    terminal: Open, queue: Queue, redis_client: redis.Redis, redis_server: RedisServer
+):
+    queue.send("x")
+    redis_client.execute_command("ACL", "SETUSER", "watcher", "reset", "on", ">secret", "~*", "+@all", "-scan")
+    view = terminal("--url", f"unix://watcher:secret@{redis_server.socket}")
+    view.until(r"SCAN|'scan'")
+    assert "scan" in view.until(r"emails +0 +1 ").lower()
+    view.press("q")
+    assert view.gone() == 0
+    redis_client.acl_deluser("watcher")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import redis
@@ -43,7 +44,7 @@ def first_of_exporter(url: str) -> list[str]:
 def first_of_top(url: str) -> list[str]:
     with ServerOptions(url, "delayq") as server:
         watch = TopWatch(server, [], 300, 15)
-        watch.search()
+        watch.begin()
         return list(watch._queues)
 
 
@@ -75,13 +76,6 @@ ALL = {"queues": lambda url: delayq.queues(url=url), "aio.queues": all_of_aio, "
 each_all = pytest.mark.parametrize("list_all", ALL.values(), ids=ALL)
 
 
-@pytest.fixture
-def stepping(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let `top` do one step of a scan at each look."""
-    monkeypatch.setattr("delayq.cli.top.command.STEP_SECONDS", 0.0)
-
-
-@pytest.mark.usefixtures("stepping")
 @pytest.mark.parametrize("first", FIRST.values(), ids=FIRST)
 def test_first_answer_does_not_wait_for_the_scan(
     first: Callable[[str], list[str]], redis_server: RedisServer, redis_client: redis.Redis
@@ -179,7 +173,12 @@ def test_documented_rights_to_the_registry_are_sufficient(redis_server: RedisSer
     grant("observer", "who lists queues and topics", "the same, who also adds", "all queues")
     assert all_of_cli(f"unix://observer:secret@{redis_server.socket}") == ["emails"]
     assert (redis_client.smembers(QUEUES), redis_client.smembers(TOPICS)) == ({b"emails"}, {b"orders"})
-    for user in ("scheduler", "publisher", "observer"):
+    Queue("emails", redis=redis_client).schedules.remove("daily")
+    grant("administrator", "delayq queue remove")
+    with as_user(redis_server, "administrator") as queue:
+        assert queue.execute(manage.remove) == 0
+    assert redis_client.exists(QUEUES) == 0
+    for user in ("scheduler", "publisher", "observer", "administrator"):
         redis_client.acl_deluser(user)
 
 
@@ -209,7 +208,6 @@ def test_list_is_complete_and_completes_the_registry(
     assert redis_client.smembers(TOPICS) == {b"orders", b"queues", b"topics"}
 
 
-@pytest.mark.usefixtures("stepping")
 @pytest.mark.parametrize("first", FIRST.values(), ids=FIRST)
 def test_deleted_queue_is_not_in_the_first_answer(
     first: Callable[[str], list[str]], redis_server: RedisServer, redis_client: redis.Redis
@@ -219,6 +217,37 @@ def test_deleted_queue_is_not_in_the_first_answer(
     redis_client.delete("delayq:{gone}:meta")
     with Proxy(redis_server.socket, refuse_scan) as proxy:
         assert first(proxy.url) == ["emails", "orders"]
+
+
+def test_queue_recreated_during_a_scan_stays_in_the_registry(redis_server: RedisServer, redis_client: redis.Redis):
+    redis_client.sadd(QUEUES, "again", "gone", "{bad}")
+    redis_client.sadd(TOPICS, "again", "gone")
+    with ServerOptions(redis_server.url, "delayq") as server:
+        for number, _ in enumerate(server.search.steps()):
+            if number == 1:  # the scan has seen the only page of keys
+                Queue("again", redis=redis_client).send("hello")
+                Topic("again", redis=redis_client).publish("hello")
+    assert (redis_client.smembers(QUEUES), redis_client.smembers(TOPICS)) == ({b"again"}, {b"again"})
+
+
+def test_registry_is_the_last_thing_that_a_new_queue_or_topic_writes(
+    redis_server: RedisServer, redis_client: redis.Redis
+):
+    with (
+        Proxy(redis_server.socket) as proxy,
+        Queue("emails", url=proxy.url, shards=2) as queue,
+        Topic("orders", url=proxy.url, shards=2) as topic,
+    ):
+        subjects: tuple[Any, ...] = (queue, topic)
+        for number, each in enumerate(subjects, 1):
+            each.execute(lambda context: context.opened(create=True))
+            assert (proxy.passed.count("SADD"), proxy.passed[-1]) == (number, "SADD")
+        redis_client.flushall()
+        for each in subjects:
+            each._context.is_away = {QUEUES, TOPICS}.__contains__
+            each._context._recorded = False
+            each.execute(lambda context: context.opened(create=True))
+    assert redis_client.exists(QUEUES, TOPICS) == 0  # nobody waits for a node that is away
 
 
 def test_removed_queue_is_removed_from_the_registry(redis_client: redis.Redis):

@@ -56,6 +56,8 @@ def get(url: str, accept: str = "", seconds: float = 60, host: str = "") -> tupl
 class Found:
     """A search that has found some queues."""
 
+    rests = False
+
     def __init__(self, queues: list[str]) -> None:
         self.names: dict[Kind, list[str]] = {"queue": queues, "topic": []}
 

@@ -347,6 +347,31 @@ def test_queues_are_found_by_name_and_new_ones_a_minute_later(redis_server: Redi
         assert len(more.samples()) == 1  # the search also takes the minute's sample
 
 
+def test_queues_that_a_long_search_finds_are_read_before_it_ends():
+    now, is_seen, searches = [0.0], threading.Event(), [0]
+
+    class Long(Found):
+        def steps(self) -> Iterator[None]:
+            searches[0] += 1
+            yield
+            if searches[0] == 2:
+                self.names["queue"].append("new")
+                yield
+                now[0] += 2
+                yield
+                assert is_seen.wait(30)
+
+    server: Any = SimpleNamespace(
+        search=Long(["a"]), queue=lambda name: SimpleNamespace(name=name, sample=lambda: False), topic=None
+    )
+    with DiscoveredQueues(server, topics=[], clock=lambda: now[0]) as found:
+        assert len(found()) == 1
+        assert eventually(no_search_is_running, seconds=30)
+        now[0] = 61
+        assert eventually(lambda: len(found()) == 2, seconds=5)
+        is_seen.set()
+
+
 def test_topics_are_found_by_name_and_a_missing_one_is_down(redis_server: RedisServer, redis_client: redis.Redis):
     with Topic("orders", redis=redis_client) as topic:
         topic.group("billing")

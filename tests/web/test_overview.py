@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 import json
 import re
 import socket
 import time
+from collections.abc import AsyncIterator
 from html import unescape
 from typing import Any
 from urllib.parse import quote
@@ -15,6 +17,7 @@ import pytest
 import redis
 
 from delayq import Consumer, Queue, Topic
+from delayq.aio.queue_names import NameSearch
 from delayq.errors import InvalidInput
 from delayq.model.health import CODES
 from delayq.protocol.operation import execute
@@ -61,16 +64,74 @@ def test_server_that_does_not_answer_delays_no_other(
     assert "/near/queues/emails" in sections["near"]
 
 
-def test_page_says_that_names_are_still_searched_for(enter: Enter, queue: Queue, redis_server: RedisServer):
+LISTS = {"/": "emails", "/main/queues": "emails", "/main/server": "emails", "/main/topics": "orders"}
+
+
+@pytest.fixture
+def registered(queue: Queue, redis_server: RedisServer) -> None:
+    """A queue and a topic in the registry."""
     queue.send("hello")
+    with Topic("orders", url=redis_server.url) as topic:
+        topic.publish("hello")
+
+
+@pytest.mark.usefixtures("registered")
+@pytest.mark.parametrize("path", LISTS)
+def test_page_says_that_names_are_still_searched_for(path: str, enter: Enter, monkeypatch: pytest.MonkeyPatch):
+    async def never(_: NameSearch) -> AsyncIterator[list[bytes]]:
+        await asyncio.Event().wait()
+        yield []
+
+    with monkeypatch.context() as patched:
+        patched.setattr(NameSearch, "_pages", never)
+        client = enter()
+        for _ in range(2):
+            page = client.get(path).text
+            assert LISTS[path] in page
+            assert "Still looking for more" in page
+    client = enter()
+    assert eventually(lambda: "Still looking" not in client.get(path).text, seconds=30)
+
+
+@pytest.mark.usefixtures("registered")
+@pytest.mark.parametrize("path", LISTS)
+def test_page_shows_why_names_may_be_missing(path: str, enter: Enter, redis_server: RedisServer):
     with Proxy(redis_server.socket, lambda command: Cut("before") if command == "SCAN" else None) as proxy:
         client = enter(servers={"main": proxy.url})
-        for _ in range(2):
-            page = client.get("/").text
-            assert "/main/queues/emails" in page
-            assert "Still looking for more queues" in page
-    shown = enter().get("/main/queues")
-    assert eventually(lambda: "Still looking" not in enter().get("/main/queues").text, seconds=30), shown
+        assert eventually(lambda: "There may be more" in client.get(path).text, seconds=30)
+        page = client.get(path).text
+    assert LISTS[path] in page
+    assert "Still looking" not in page
+
+
+@pytest.mark.usefixtures("registered")
+@pytest.mark.parametrize(
+    ("path", "counted"),
+    {
+        "/api/v1/servers/main": '"queues":9',
+        "/api/v1/servers/main/queues": '"total":9',
+        "/api/v1/servers/main/topics": '"total":9',
+        "/main/schedules": "queue-7",
+        "/metrics": 'topic="topic-7"',
+    }.items(),
+)
+def test_programs_and_walks_get_all_names_of_an_earlier_version_or_an_error(
+    path: str, counted: str, enter: Enter, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+):
+    for number in range(8):
+        with Queue(f"queue-{number}", url=redis_server.url) as queue:
+            queue.schedules.add("daily", "0 0 * * *", "hello")
+        with Topic(f"topic-{number}", url=redis_server.url) as topic:
+            topic.publish("hello")
+    with redis_server.client() as client:
+        client.srem("delayq:queues", *(f"queue-{number}" for number in range(8)))
+        client.srem("delayq:topics", *(f"topic-{number}" for number in range(8)))
+    monkeypatch.setattr("delayq.aio.queue_names.SCANNED", 1)
+    asked = enter().get(path)
+    assert (asked.status_code, counted in asked.text) == (200, True), asked.text
+    with Proxy(redis_server.socket, lambda command: Cut("before") if command == "SCAN" else None) as proxy:
+        refused = enter(servers={"main": proxy.url}).get(path)
+    assert refused.status_code == 503 or 'delayq_server_up{server=""} 0' in refused.text, refused.text
 
 
 def test_pages_of_a_server_are_linked_from_the_overview_of_one_or_several(

@@ -317,7 +317,7 @@ class Search(NameSearch):
 
     def __init__(self, *acts: Callable[[Search], Awaitable[None]]) -> None:
         self.names = {"queue": set(), "topic": set()}
-        self.is_whole = False
+        self.is_whole = self.rests = False
         self.acts = list(acts)
 
     async def steps(self) -> AsyncIterator[None]:
@@ -329,7 +329,7 @@ class Search(NameSearch):
 
 
 async def queues_of(found: KnownNames) -> list[str]:
-    return (await found.known())["queue"]
+    return await found.known("queue")
 
 
 def adds(name: str) -> Callable[[Search], Awaitable[None]]:
@@ -366,18 +366,23 @@ def test_long_scan_delays_no_page_once_names_are_known(monkeypatch: pytest.Monke
 
 
 def test_page_of_a_server_without_registry_waits_a_moment_for_a_long_scan(monkeypatch: pytest.MonkeyPatch):
+    now = [0.0]
+
     async def search() -> None:
         async def nothing(_: Search) -> None: ...
+
+        async def late(search: Search) -> None:
+            now[0] = 9.0
+            await adds("second")(search)
 
         async def never(_: Search) -> None:
             await asyncio.Event().wait()
 
-        found = KnownNames(Search(nothing, adds("first"), adds("second"), never), lambda _: None)
+        found = KnownNames(Search(nothing, adds("first"), late, never), lambda _: None)
         assert (await queues_of(found), found.is_whole) == (["first", "second"], False)
         await found.close()
 
-    ticks = iter([0.0, 0.0, 0.0, 0.0])  # the request, the beginning, and the first two steps
-    monkeypatch.setattr("delayq.web.servers.time.monotonic", lambda: next(ticks, 9.0))
+    monkeypatch.setattr("delayq.web.servers.time.monotonic", lambda: now[0])
     asyncio.run(search())
 
 
@@ -391,7 +396,7 @@ def test_failed_search_is_reported_and_repeated(monkeypatch: pytest.MonkeyPatch)
         search = Search(fails, adds("one"))
         found = KnownNames(search, lambda _: None)
         with pytest.raises(ServerUnreachable, match="away"):
-            await found.known()
+            await found.known("queue")
         assert await queues_of(found) == await queues_of(found) == ["one"]
 
     asyncio.run(search_twice())
@@ -408,6 +413,60 @@ def test_failed_scan_hides_no_names_of_the_registry():
             await asyncio.sleep(0)
 
     asyncio.run(search())
+
+
+def test_kind_without_names_in_the_registry_is_waited_for():
+    async def search() -> None:
+        async def adds_topic(search: Search) -> None:
+            search.names["topic"].add("orders")
+
+        found = KnownNames(Search(adds("emails"), adds_topic), lambda _: None)
+        queues, topics = await asyncio.gather(found.known("queue"), found.known("topic"))
+        assert (queues, topics) == (["emails"], ["orders"])
+
+    asyncio.run(search())
+
+
+def test_whole_list_waits_for_the_scan_or_raises_its_error():
+    async def search() -> None:
+        async def refused(search: Search) -> None:
+            assert not search.rests
+            raise LoginRefused("no permission to run SCAN")
+
+        scan = Search()
+        found = KnownNames(scan, lambda _: None)
+        for _ in range(2):
+            scan.acts = [adds("one"), refused]
+            with pytest.raises(LoginRefused):
+                await found.whole()
+            assert (await queues_of(found), str(found.error)) == (["one"], "no permission to run SCAN")
+        scan.acts = [adds("two"), adds("three")]
+        for _ in range(2):
+            assert await found.whole() == {"queue": ["one", "three", "two"], "topic": []}
+            assert (found.is_whole, found.error, scan.rests) == (True, None, True)
+
+    asyncio.run(search())
+
+
+def test_steps_that_find_nothing_leave_the_list_as_it_is(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("delayq.web.servers.SEARCH_SECONDS", -1.0)  # results expire at once
+
+    async def search_twice() -> None:
+        async def nothing(_: Search) -> None:
+            await asyncio.sleep(0)
+
+        search = Search(adds("one"))
+        found = KnownNames(search, lambda _: None)
+        await found.whole()
+        search.acts = [nothing] * 20
+        lists = [await found.known("queue")]
+        while len(search.acts) > 1:
+            lists.append(await found.known("queue"))
+            await asyncio.sleep(0)
+        assert len({id(each) for each in lists}) <= 2  # the registry was read once
+        await found.close()
+
+    asyncio.run(search_twice())
 
 
 def test_round_mostly_rests_and_forgets_deleted_queues(monkeypatch: pytest.MonkeyPatch):

@@ -12,7 +12,7 @@ from delayq.errors import InvalidInput
 from delayq.model.envelope import MAX_PAYLOAD_BYTES
 from delayq.model.interval import Interval
 from delayq.model.units import Seconds, milliseconds
-from delayq.operations import record_copies, registry
+from delayq.operations import record_copies
 from delayq.operations.queue_context import DEAD_RETENTION, IS_NEW, LOOK_SECONDS, MAX_SHARDS, is_whole
 from delayq.operations.record_copies import RecordedContext
 from delayq.operations.shard_outages import Outages
@@ -105,11 +105,11 @@ class TopicContext(RecordedContext[TopicCommands]):
 
     def _take_record(self, record: OpenedQueue, is_copy: bool, create: bool) -> Operation[None]:
         self._note_record(record, record_copies.LOOK_SECONDS if is_copy else LOOK_SECONDS)
-        if record.recorded == IS_NEW:
-            prefix = self.shards[0].keys.stream.partition(":{")[0]
-            yield from registry.add(prefix, "topic", [self.name])
         if create and not is_copy:
             yield from self._keep_copies()
+        if record.recorded == IS_NEW:
+            prefix = self.shards[0].keys.stream.partition(":{")[0]
+            yield from self._register(prefix, "topic", self.name)
 
     def reopened(self) -> Operation[bool]:
         """Record the topic again if its record was lost; return whether it was, so that its data were lost, too."""

@@ -276,6 +276,7 @@ class DueQuery(Given):
 async def list_queues(request: Request, query: QueuesQuery) -> Queues:
     """List a page of a server's queues, with their counts, rates and troubles."""
     view = QueueListView(name=query.name.strip(), troubled=query.troubled, start=query.start, rows=query.limit)
+    await path_params.server_of(request).all_names("queue")  # the view of a browser need not be of all
     seen = await _watch(request).now(view)
     if seen.error:
         raise HTTPException(503, seen.error)

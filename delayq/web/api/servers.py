@@ -58,7 +58,7 @@ async def list_servers(request: Request) -> Servers:
 async def get_server(request: Request) -> Server:
     """Return the version, memory, persistence and clock of a server."""
     found = path_params.server_of(request)
-    names = await found.queue_names()
+    names = await found.all_names("queue")
     queue = await found.queue(names[0] if names else ASKED_AS)
     shards = await queue.execute(QueueContext.opened)
     told = await queue.execute(lambda _: ask(shards[0]))

@@ -233,7 +233,7 @@ class RecordsQuery(Given):
 
 async def list_topics(request: Request, query: TopicsQuery) -> Topics:
     """List the topics of a server, by name, a page at a time."""
-    names = await path_params.server_of(request).topic_names()
+    names = await path_params.server_of(request).all_names("topic")
     behind = [name for name in names if name > query.after]
     page = behind[: query.limit]
     more = page[-1] if len(behind) > len(page) else None

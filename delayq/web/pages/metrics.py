@@ -14,6 +14,7 @@ from delayq.errors import DelayqError
 from delayq.model.health import stuck
 from delayq.operations.topics import group_admin
 from delayq.operations.topics.group_admin import GroupReading
+from delayq.protocol.discovery import KINDS
 from delayq.web.health_sweep import in_turns
 from delayq.web.poller import ServerPoller
 from delayq.web.routes import VIEW, Page
@@ -63,7 +64,7 @@ async def _told(watch: ServerPoller) -> ServerMetrics:
     """Read a server; a server that does not answer does not hold up the others."""
     try:
         async with asyncio.timeout(SECONDS):
-            queues, topics = await watch.server.queue_names(), await watch.server.topic_names()
+            queues, topics = [await watch.server.all_names(kind) for kind in KINDS]
             seen = await in_turns(queues[:MOST], lambda name: watch.safely(name, count))
             groups = await in_turns(topics[:MOST], lambda name: _groups(watch.server, name))
             left_out = max(0, len(queues) - MOST), max(0, len(topics) - MOST)

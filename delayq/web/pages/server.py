@@ -33,6 +33,8 @@ async def server(request: Request) -> Response:
         dangers=list(dangers(told)),
         names=names[:MOST_LISTED],
         total=len(names),
+        is_partial=found.is_partial,
+        search_error=found.search_error,
         once=secrets.token_urlsafe(12),
     )
 

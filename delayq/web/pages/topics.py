@@ -27,7 +27,14 @@ async def topics(request: Request) -> Response:
     for start in range(0, min(PAGE, len(names)), AT_ONCE):
         listed = names[start : min(PAGE, start + AT_ONCE)]
         rows += await asyncio.gather(*(watch.topics.look(name) for name in listed))
-    return render.page(request, "topics.html", rows=rows, after=rows[-1].name if len(names) > PAGE else None)
+    return render.page(
+        request,
+        "topics.html",
+        rows=rows,
+        after=rows[-1].name if len(names) > PAGE else None,
+        is_partial=server.is_partial,
+        search_error=server.search_error,
+    )
 
 
 NAV = NavLink("Topics", "topics")
