@@ -374,10 +374,10 @@ COMMANDS = {
         ["doctor"],
     ],
     "scheduler": [
-        ["cron", "add", "nightly", "0 3 * * *", "x", "--queue", "emails"],
-        ["cron", "list", "--queue", "emails"],
-        ["cron", "run", "nightly", "--queue", "emails"],
-        ["cron", "remove", "nightly", "--queue", "emails"],
+        ["cron", "add", "emails", "nightly", "0 3 * * *", "x"],
+        ["cron", "list", "emails"],
+        ["cron", "run", "emails", "nightly"],
+        ["cron", "remove", "emails", "nightly"],
     ],
     "administrator": [
         ["dead", "requeue", "emails", "--older-than", "1h"],
