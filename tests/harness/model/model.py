@@ -329,6 +329,7 @@ class Model:
             self.give_back(each.at_us)
             m.released, m.known = m.released + 1, True
             m.state, m.score = "pending", self.now.ms + net
+            net += 10  # the next one comes back after it
             self.parked[m.id] = m.score, due
             self.in_line.add((key, due, m.id))
         return begin
