@@ -13,8 +13,9 @@ from types import TracebackType
 from typing import Any, Self
 
 import redis
+from delayq.cli.bench import freed
 
-from benchmarks.paired.server_load import ServerReading, freed, read
+from benchmarks.paired.server_load import ServerReading, read
 from tests.harness.servers import RedisServer, server_binaries
 
 LOG_LENGTH = 100_000  # entries of the slow log: more than are needed

@@ -36,6 +36,7 @@ from .progress import progress
 
 HOUR = 3600.0  # seconds: not due during the measurement
 LEAD_SECONDS = 1.0  # time to send the messages whose lateness is measured
+FREED_SECONDS = 10.0  # for a server thread to free unlinked memory
 LATE_A_SECOND = 100  # messages: 2,000 in 20 seconds
 PAGE = 1000  # ids per call when deleting keys
 EMBEDDED = (
@@ -160,7 +161,7 @@ LATENESS = {"50%": "p50_ms", "99%": "p99_ms", "all": "max_ms"}
 def _lateness(queue: Queue, payload: bytes, count: int, seconds: float) -> dict[str, Any]:
     """Let messages fall due one after another, with an idle consumer waiting.
 
-    Lateness is measured by this machine's clock, from when the first message was due by the server's.
+    Their due times are the server's, so the difference between the two clocks is taken into account.
     """
     late, early = array("d"), 0
 
@@ -200,13 +201,27 @@ def clock_offset(client: redis.Redis) -> float:
 def _cost(queue: Queue, payload: bytes, count: int) -> dict[str, float]:
     """Return the memory of a waiting message, and the server's CPU time for one that is sent and consumed."""
     client = home(queue)
-    before = client.info()
+    memory, before = _memory(client), client.info("cpu")
     _send_many(queue, payload, count, delay=0.001)
-    grown = client.info("memory")["used_memory"] - before["used_memory"]
+    grown = _memory(client) - memory
     _consume(queue, payload, count)
     after = client.info("cpu")
     spent = sum(after[key] - before[key] for key in ("used_cpu_user", "used_cpu_sys"))
     return {"memory_bytes": grown / count, "redis_cpu_us": spent / count * 1e6}
+
+
+def _memory(client: redis.Redis) -> int:
+    """Return the server's memory in bytes without its buffers, once the memory of deleted keys is free."""
+    freed(client)
+    told: dict[str, Any] = client.info("memory")
+    return int(told["used_memory"] - told["mem_clients_normal"])
+
+
+def freed(client: redis.Redis) -> None:
+    """Wait until the server has freed unlinked memory."""
+    deadline = time.monotonic() + FREED_SECONDS
+    while client.info("memory")["lazyfree_pending_objects"] and time.monotonic() < deadline:
+        time.sleep(0.01)
 
 
 def _seconds(work: Callable[[], None]) -> float:
@@ -244,7 +259,7 @@ def home(queue: Queue) -> redis.Redis:
 
 
 def clear(queue: Queue) -> None:
-    """Delete the keys of a queue with one shard that is no longer in use."""
+    """Delete the keys of a queue with one shard that nobody uses any more."""
     client: Any = home(queue)
     keys = queue.execute(QueueContext.opened)[0].keys
     for state in STATES:
@@ -253,7 +268,7 @@ def clear(queue: Queue) -> None:
             client.pipeline().unlink(*names).zrem(keys.state(state), *ids).execute()
     claims = client.scan_iter(f"{keys.claim_prefix}*", count=PAGE)
     client.unlink(*claims, *(key for name, key in vars(keys).items() if not name.endswith("_prefix")))
-    queue.execute(lambda context: registry.remove(context.prefix, "queue", [context.name]))
+    queue.execute(lambda context: registry.remove_gone(context.prefix, "queue", [context.name]))
 
 
 @contextmanager

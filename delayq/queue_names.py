@@ -114,7 +114,7 @@ class NameSearch:
         self.is_whole = True
 
     def _look_up(self) -> dict[Kind, Entries]:
-        """Read the registry, and forget names that no longer exist."""
+        """Read the registry, and forget names whose record is gone."""
         found = self._executor.execute(registry.look_up(self._prefix, self.names))
         self.names = {kind: each.existing | each.unsure for kind, each in found.items()}
         self._look_at = monotonic() + LOOK_SECONDS

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from delayq.cli.bench import freed
+
 from benchmarks.paired import server_load
 from benchmarks.paired.consumer import DrainOrder
 from benchmarks.paired.rates import CONSUMER_SECONDS, Bench
@@ -30,7 +32,7 @@ class Cost:
 
 def cost(bench: Bench, count: int) -> Cost:
     """Return the cost of a message that is sent in bulk and consumed."""
-    server_load.freed(bench.client)
+    freed(bench.client)
     before = server_load.read(bench.client)
     bench.send_many(count, delay=0.001)
     bench.consume(count)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any, NamedTuple
 
 import redis
-
-FREED_SECONDS = 10.0  # for a server thread to free unlinked memory
 
 
 class ServerReading(NamedTuple):
@@ -47,10 +44,3 @@ def read(client: redis.Redis) -> ServerReading:
         told["total_writes_processed"],
         told["used_memory"] - told["mem_clients_normal"],
     )
-
-
-def freed(client: redis.Redis) -> None:
-    """Wait until the server has freed unlinked memory."""
-    deadline = time.monotonic() + FREED_SECONDS
-    while client.info("memory")["lazyfree_pending_objects"] and time.monotonic() < deadline:
-        time.sleep(0.01)

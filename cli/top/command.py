@@ -172,7 +172,7 @@ class TopWatch:
         """Find the queues if it is time; raise DelayqError if the server fails, or for a bad name.
 
         Args:
-            whole: find all. Otherwise, if the registry has names, the scan for others goes on at the next calls.
+            whole: find all. Otherwise, if the registry has names, later calls continue the scan for others.
         """
         try:
             if not self._named:

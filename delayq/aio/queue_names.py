@@ -113,7 +113,7 @@ class NameSearch:
         self.is_whole = True
 
     async def _look_up(self) -> dict[Kind, Entries]:
-        """Read the registry, and forget names that no longer exist."""
+        """Read the registry, and forget names whose record is gone."""
         found = await self._executor.execute(registry.look_up(self._prefix, self.names))
         self.names = {kind: each.existing | each.unsure for kind, each in found.items()}
         self._look_at = monotonic() + LOOK_SECONDS

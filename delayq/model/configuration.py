@@ -73,7 +73,7 @@ def changes(**given: Any) -> Changes:
 
     Raises:
         InvalidInput: names the argument.
-        KeyError: there is no such setting.
+        KeyError: an unknown name.
     """
     found: Changes = {}
     for name, value in given.items():

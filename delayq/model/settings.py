@@ -105,7 +105,7 @@ class NumberSetting(Setting):
 
     least: int = 1
     most: int = MOST_AT_ONCE
-    others: ClassVar[str] = ""  # values that are no numbers
+    others: ClassVar[str] = ""  # values other than numbers
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "form", f"{self.least:,} to {self.most:,}")

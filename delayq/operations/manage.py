@@ -82,7 +82,7 @@ def remove(context: QueueContext) -> Operation[int]:
     for scripts in reversed(context.shards):  # the first one last, as it records the number of shards
         if held := (yield from execute(scripts.remove_queue())):
             return held
-    yield from registry.remove(context.prefix, "queue", [context.name])
+    yield from registry.remove_gone(context.prefix, "queue", [context.name])
     context.begin(context.clock)
     return 0
 

@@ -16,7 +16,7 @@ from delayq.protocol.discovery import KINDS, Kind, record_key, registry_key
 from delayq.protocol.operation import Operation, execute, gather
 
 PAGE = 5000
-"""The most names that one round trip reads or checks."""
+"""The most names that one round trip reads, checks or changes."""
 
 
 class Entries(NamedTuple):
@@ -25,7 +25,7 @@ class Entries(NamedTuple):
     Attributes:
         registered: the names in the registry; None if it cannot be read.
         existing: the names, of these and of those that were asked about, whose queue or topic exists.
-        unsure: the same for those of which this cannot be said, such as those that this user may not read.
+        unsure: the same for those whose record could not be read, for example for lack of a right.
     """
 
     registered: set[str] | None
@@ -36,11 +36,6 @@ class Entries(NamedTuple):
 def add(prefix: str, kind: Kind, names: Collection[str]) -> Operation[bool]:
     """Add names; return False if the server refuses it."""
     return (yield from _change("SADD", registry_key(prefix, kind), names))
-
-
-def remove(prefix: str, kind: Kind, names: Collection[str]) -> Operation[bool]:
-    """Remove names; return False if the server refuses it."""
-    return (yield from _change("SREM", registry_key(prefix, kind), names))
 
 
 def remove_gone(prefix: str, kind: Kind, names: Collection[str]) -> Operation[bool]:
@@ -54,7 +49,7 @@ def remove_gone(prefix: str, kind: Kind, names: Collection[str]) -> Operation[bo
         part = asked[start : start + PAGE]
         formats = iter((yield [_format(key) for _, key in part if key is not None]))
         gone = [name for name, key in part if key is None or next(formats) is None]
-        if gone and not (yield from remove(prefix, kind, gone)):
+        if gone and not (yield from _change("SREM", registry_key(prefix, kind), gone)):
             return False
     return True
 
@@ -90,7 +85,7 @@ def look_up(prefix: str, known: Mapping[Kind, Collection[str]]) -> Operation[dic
 
 
 def _format(key: str) -> Command[Any]:
-    """Return a call whose reply is None if there is no such record. Each reader of a queue has the right to HGET."""
+    """Return a call whose reply is None if the record does not exist. Each reader of a queue has the right to HGET."""
     return Command(key, ("HGET", key, "format"), identity)
 
 
@@ -105,8 +100,10 @@ def _registered(prefix: str, kind: Kind) -> Operation[set[str]]:
 
 
 def _change(command: str, key: str, names: Collection[str]) -> Operation[bool]:
+    todo = [*names]
     try:
-        yield from execute(Command(key, (command, key, *names), identity, repeats=False))
+        for start in range(0, len(todo), PAGE):
+            yield from execute(Command(key, (command, key, *todo[start : start + PAGE]), identity, repeats=False))
     except DelayqError as error:
         log.debug("registry not changed", key=key, error=str(error))
         return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +16,7 @@ from delayq.cli.top.command import TopWatch
 import delayq
 from delayq import Consumer, Outgoing, Queue, Topic, aio
 from delayq.metrics import DiscoveredQueues
-from delayq.operations import manage
+from delayq.operations import manage, registry
 from delayq.web.servers import DashboardServer
 from tests.harness.acl.telling import LINES, ON_OCCASION, as_user
 from tests.harness.proxy import Cut, Proxy
@@ -256,6 +257,37 @@ def test_removed_queue_is_removed_from_the_registry(redis_client: redis.Redis):
             each.pause()
         assert queue.execute(manage.remove) == 0
     assert redis_client.smembers(QUEUES) == {b"orders"}
+
+
+def test_queue_recreated_while_it_is_removed_stays_in_the_registry(redis_client: redis.Redis):
+    with Queue("emails", redis=redis_client) as queue, Queue("emails", redis=redis_client) as other:
+        queue.pause()
+        removed = queue._context.shards[0].keys.removed
+        steps: Any = manage.remove(queue._context)
+        replies: Any = None
+        with contextlib.suppress(StopIteration):
+            while True:
+                calls = steps.send(replies)
+                if redis_client.exists(removed) and not redis_client.exists(queue._context.shards[0].keys.meta):
+                    other.send("hello")
+                replies = queue._executor.run(calls)
+        assert redis_client.smembers(QUEUES) == {b"emails"}
+
+
+@pytest.mark.parametrize("change", ["add", "remove_gone"])
+def test_no_call_changes_more_names_than_a_page(redis_client: redis.Redis, change: str):
+    names = [f"q{number}" for number in range(2 * registry.PAGE + 1)]
+    with Queue("emails", redis=redis_client) as queue:
+        queue.execute(lambda context: registry.add(context.prefix, "queue", names))
+        redis_client.slowlog_reset()
+        redis_client.config_set("slowlog-log-slower-than", 0)
+        redis_client.config_set("slowlog-max-len", 100_000)
+        queue.execute(lambda context: getattr(registry, change)(context.prefix, "queue", names))
+        redis_client.config_set("slowlog-log-slower-than", 10_000)  # the server's defaults
+    changed = [each for each in redis_client.slowlog_get(100_000) if each["command"].split()[0] in {b"SADD", b"SREM"}]
+    redis_client.config_set("slowlog-max-len", 128)
+    assert len(changed) == 3
+    assert redis_client.scard(QUEUES) == (len(names) if change == "add" else 0)
 
 
 def test_user_who_may_not_list_keys_sees_the_registry_in_the_dashboard(
