@@ -96,6 +96,8 @@ def send_encoded(
     if len(encoded) == 1 and not wait_replicas:  # a faster path for a single message
         (reply,) = yield [_call(context.shard(encoded[0].id), encoded, whole=False)]
         results = unwrap(reply)
+        if results[0] and encoded[0].on_conflict != "replace":  # nothing below is about it
+            return results  # type: ignore[return-value]
     else:
         calls = _calls(context, encoded, whole=bool(wait_replicas))
         progress = Progress(f"of {len(encoded):,} messages are stored")
