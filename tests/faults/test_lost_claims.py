@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from delayq import Consumer, Message, Outgoing, Queue
-from delayq.protocol.command import script
+from delayq.protocol.script import script
 from delayq.runtime import outage_backoff, prefetch
 from delayq.transport.fast_socket import FastSocket, FastSocketPool
 from tests.harness.servers import RedisServer
