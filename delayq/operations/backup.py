@@ -3,33 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
-from delayq.model.occurrence import FINISHED, PAUSED, occurrence_id
+from delayq.model.backup import ExpectedMessage, KeptMessage, KeptSchedule
+from delayq.model.occurrence import FINISHED, PAUSED
 from delayq.model.placement import State
+from delayq.model.progress import Progress
 from delayq.model.text import decode_id
 from delayq.model.units import MAX_TIME_MS
 from delayq.operations.byte_budget import UP_BYTES, trips
 from delayq.operations.doctor import scan
-from delayq.operations.progress import Progress
 from delayq.operations.queue_context import QueueContext
 from delayq.operations.schedule_chain import home
 from delayq.operations.send import CALLS_A_TRIP, MAX_SENT
 from delayq.protocol.command import Command, identity
 from delayq.protocol.operation import Operation, execute, unwrap
 from delayq.protocol.queue_commands import QueueCommands
-from delayq.protocol.replies import ExpectedMessage, KeptMessage
 
 Known = TypeVar("Known", KeptMessage, ExpectedMessage)
 Build = Callable[[QueueCommands, State, Sequence[Known]], Command[list[int]]]
-
-
-class KeptSchedule(NamedTuple):
-    """A schedule as it is stored: its record, and the armed slot in ms, or PAUSED or FINISHED."""
-
-    name: str
-    record: bytes
-    slot_ms: int
 
 
 def restore(
@@ -84,16 +76,6 @@ def discard_schedule(context: QueueContext, kept: KeptSchedule) -> Operation[boo
     if record != kept.record:  # edited since, perhaps with the same slot
         return False
     return bool((yield from execute(home(context).enqueue_occurrence(kept.name, kept.slot_ms, "", b"", ""))))
-
-
-def renamed(kept: Sequence[KeptSchedule], shards_then: int, shards: int) -> dict[str, str]:
-    """Return the next occurrences whose ids differ in a queue with `shards` shards, with their new ids."""
-    names = {
-        occurrence_id(each.name, each.slot_ms, shards_then): occurrence_id(each.name, each.slot_ms, shards)
-        for each in kept
-        if each.slot_ms > PAUSED
-    }
-    return {before: after for before, after in names.items() if before != after}
 
 
 def _run(

@@ -5,13 +5,9 @@ from __future__ import annotations
 import math
 from typing import TypeAlias
 
-from delayq.model.placement import State
+from delayq.model.placement import Row, State
 from delayq.protocol.operation import Operation, execute
 from delayq.protocol.queue_commands import MAX_IDS, QueueCommands
-
-Row: TypeAlias = tuple[str, bytes]
-"""An id and its score."""
-
 
 Place: TypeAlias = tuple[float, bytes]
 """The order of a sorted set in Redis: by score and, among equal scores, by member."""

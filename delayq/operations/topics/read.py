@@ -8,12 +8,12 @@ from functools import partial
 from typing import TypeVar
 
 from delayq.model.positions import Place, Position, beginning, bound, order
-from delayq.model.record import Record
+from delayq.model.record import Entry, Record
 from delayq.model.units import from_ms
 from delayq.model.validation import check_limit
 from delayq.operations.topics.topic_context import TopicContext
 from delayq.protocol.operation import Operation, execute, unwrap
-from delayq.protocol.topic_commands import MAX_RECORDS, Entry, TopicCommands
+from delayq.protocol.topic_commands import MAX_RECORDS, TopicCommands
 
 T = TypeVar("T")
 

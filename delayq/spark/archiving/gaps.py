@@ -20,7 +20,7 @@ import pyarrow.dataset as ds
 from delayq.errors import DataLost
 from delayq.lake.object_store import place, write_table
 from delayq.lake.shown_path import shown
-from delayq.protocol.topic_commands import Extent
+from delayq.model.record import Extent
 from delayq.spark.archiving import folders
 from delayq.spark.archiving.append_table import AppendTable, StoredBatch
 from delayq.spark.archiving.streaming import OnBatch

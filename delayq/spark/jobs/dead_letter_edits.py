@@ -11,10 +11,10 @@ import pyarrow as pa
 from delayq.errors import InvalidInput, ServerNotReady, ServerUnreachable, UnreadableEnvelope
 from delayq.model.envelope import Envelope, open_body, parse_unstamped
 from delayq.model.outcome import error_text
+from delayq.model.progress import Progress
 from delayq.model.units import timestamp_ms
 from delayq.operations.bulk.edit import edit
 from delayq.operations.encode import due_word
-from delayq.operations.progress import Progress
 from delayq.operations.queue_context import QueueContext
 from delayq.protocol.operation import Operation, execute, gather, unwrap
 from delayq.spark.redis_options import RedisOptions

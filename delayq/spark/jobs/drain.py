@@ -13,17 +13,17 @@ from pyspark.sql import functions as F  # noqa: N812  # Spark's usual name
 
 from delayq.errors import InvalidInput, LakeMismatch, PipelineError
 from delayq.lake.shown_path import shown
+from delayq.model.backup import ExpectedMessage
 from delayq.model.envelope import STAMP
 from delayq.model.placement import STATES
+from delayq.model.progress import Progress
 from delayq.model.queue_stats import QueueStats
 from delayq.model.text import plural
 from delayq.model.units import timestamp_ms
 from delayq.operations import backup
 from delayq.operations.doctor.server import ask
-from delayq.operations.progress import Progress
 from delayq.operations.queue_context import QueueContext
 from delayq.protocol.operation import Operation
-from delayq.protocol.replies import ExpectedMessage
 from delayq.queue import Queue
 from delayq.spark.archiving.folders import for_spark
 from delayq.spark.errors import translated

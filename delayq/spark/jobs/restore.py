@@ -11,15 +11,15 @@ from pyspark.sql import DataFrame, SparkSession
 
 from delayq.errors import InvalidInput, LakeMismatch
 from delayq.lake.shown_path import shown
+from delayq.model.backup import KeptMessage, renamed
 from delayq.model.configuration import changes, check_shards
 from delayq.model.delivery import Deliveries
 from delayq.model.envelope import STAMP
 from delayq.model.placement import State
+from delayq.model.progress import Progress
 from delayq.model.units import timestamp_ms
 from delayq.operations import backup
-from delayq.operations.progress import Progress
 from delayq.operations.queue_context import QueueContext
-from delayq.protocol.replies import KeptMessage
 from delayq.queue import Queue
 from delayq.spark.archiving.folders import for_spark
 from delayq.spark.errors import translated
@@ -82,8 +82,7 @@ def restore(
         check_shards(shards, changes(**limits), f"queue {name}")
         with server.queue(name, shards=shards) as opened:
             count = len(opened.execute(QueueContext.opened, create=True))
-            renamed = backup.renamed(schedules, manifest.shards, count)
-            messages = _as_restored(messages, renamed)
+            messages = _as_restored(messages, renamed(schedules, manifest.shards, count))
             _check_empty(all_messages(spark, server, name), messages, opened)
             opened.configure(**limits)
             opened.pause()
@@ -122,11 +121,10 @@ _COLUMNS = (
 )
 
 
-def _as_restored(messages: DataFrame, renamed: Mapping[str, str]) -> DataFrame:
+def _as_restored(messages: DataFrame, new_ids: Mapping[Any, Any]) -> DataFrame:
     """Return messages as they will be: without those cancelled in flight, and with new ids of occurrences."""
     found = messages.where("NOT coalesce(cancelled, false)")
-    new_ids: dict[Any, Any] = dict(renamed)
-    return found.replace(new_ids, subset=["id"]) if renamed else found
+    return found.replace(dict(new_ids), subset=["id"]) if new_ids else found
 
 
 def _check_empty(there: DataFrame, messages: DataFrame, queue: Queue) -> None:

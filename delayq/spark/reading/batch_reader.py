@@ -11,10 +11,11 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from delayq.errors import InvalidInput
 from delayq.model.positions import bound
+from delayq.model.record import Extent
 from delayq.operations.topics import publish
 from delayq.operations.topics.topic_context import opened
 from delayq.protocol.operation import round_trip, unwrap
-from delayq.protocol.topic_commands import Extent, TopicCommands
+from delayq.protocol.topic_commands import TopicCommands
 from delayq.spark.reading.ledger_rows import LedgerRows
 from delayq.spark.reading.offsets import BEGINNING
 from delayq.spark.reading.options import moment_ms, report_missing, switch, whole

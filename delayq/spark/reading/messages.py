@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from delayq.model.placement import STATES, State
+from delayq.model.placement import STATES, Row, State
 from delayq.operations.queue_context import QueueContext
-from delayq.operations.walk import Row
 from delayq.protocol.queue_commands import QueueCommands
 from delayq.queue import Queue
 from delayq.spark.reading import pages, queue_partitions

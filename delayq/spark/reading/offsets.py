@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeAlias
 
+from delayq.model.record import Extent
 from delayq.protocol.operation import Operation, execute
-from delayq.protocol.topic_commands import Extent, TopicCommands
+from delayq.protocol.topic_commands import TopicCommands
 from delayq.spark.reading.stream_partitions import id_of, number
 
 COUNTED_AT_ONCE = 1000

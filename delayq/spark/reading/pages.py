@@ -11,12 +11,11 @@ import pyarrow as pa
 from delayq.errors import UnreadableEnvelope
 from delayq.model.delivery import Deliveries
 from delayq.model.envelope import STAMP, Envelope, parse
-from delayq.model.placement import State
+from delayq.model.placement import Row, State
 from delayq.model.text import decode_deliveries, decode_text, encode_id, is_foreign_id, printable_id
 from delayq.operations.doctor.scan import in_any
 from delayq.operations.fetch import fetch
 from delayq.operations.queue_context import QueueContext
-from delayq.operations.walk import Row
 from delayq.protocol.command import Command, identity
 from delayq.protocol.operation import Operation, unwrap
 from delayq.protocol.queue_commands import QueueCommands

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from delayq.model.placement import State
+from delayq.model.placement import Row, State
 from delayq.operations.queue_context import QueueContext
-from delayq.operations.walk import Place, Row, Walk, place
+from delayq.operations.walk import Place, Walk, place
 from delayq.protocol.command import Command
 from delayq.protocol.operation import Operation, execute, unwrap
 from delayq.protocol.queue_commands import MAX_IDS, QueueCommands

@@ -9,9 +9,10 @@ from typing import TypeAlias
 from pyspark.sql.datasource import InputPartition
 
 from delayq.model.positions import order
+from delayq.model.record import Entry
 from delayq.operations.topics.read import is_for_one_group
 from delayq.protocol.operation import Operation, run_one, unwrap
-from delayq.protocol.topic_commands import MAX_RECORDS, Entry, TopicCommands
+from delayq.protocol.topic_commands import MAX_RECORDS, TopicCommands
 from delayq.protocol.topic_keys import TopicKeys
 from delayq.topic import Topic
 

@@ -12,8 +12,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from delayq.errors import DataLost
 from delayq.log import log
+from delayq.model.record import Extent
 from delayq.operations.topics.topic_context import opened
-from delayq.protocol.topic_commands import Extent
 from delayq.spark.reading import offsets as at
 from delayq.spark.reading.batch_reader import EARLIEST, LATEST, EntryStreams, position
 from delayq.spark.reading.offsets import BEGINNING, Offset, Offsets

@@ -16,9 +16,9 @@ from delayq.errors import InvalidInput, RowRefused
 from delayq.lake.object_store import whole, write_json
 from delayq.log import log
 from delayq.model.message_ids import new_id
+from delayq.model.progress import Progress
 from delayq.model.units import delay_ms
 from delayq.operations.encode import EncodedMessage, encode_one
-from delayq.operations.progress import Progress
 from delayq.operations.queue_context import QueueContext
 from delayq.operations.send import send_new
 from delayq.protocol.operation import Operation
