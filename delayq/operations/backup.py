@@ -13,6 +13,7 @@ from delayq.model.text import decode_id
 from delayq.model.units import MAX_TIME_MS
 from delayq.operations.byte_budget import UP_BYTES, trips
 from delayq.operations.doctor import scan
+from delayq.operations.doctor.server import ask
 from delayq.operations.queue_context import QueueContext
 from delayq.operations.schedule_chain import home
 from delayq.operations.send import CALLS_A_TRIP, MAX_SENT
@@ -76,6 +77,12 @@ def discard_schedule(context: QueueContext, kept: KeptSchedule) -> Operation[boo
     if record != kept.record:  # edited since, perhaps with the same slot
         return False
     return bool((yield from execute(home(context).enqueue_occurrence(kept.name, kept.slot_ms, "", b"", ""))))
+
+
+def server_version(context: QueueContext) -> Operation[str | None]:
+    """Return the version of Redis; None if the server does not say."""
+    shards = yield from context.opened()
+    return (yield from ask(shards[0])).version
 
 
 def _run(
