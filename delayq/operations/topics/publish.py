@@ -19,9 +19,8 @@ from delayq.model.positions import order, own_id
 from delayq.model.progress import Progress
 from delayq.model.record import Published
 from delayq.model.text import printable_id
-from delayq.model.units import Seconds, from_ms
+from delayq.model.units import Seconds, due_word, from_ms
 from delayq.model.validation import check_id
-from delayq.operations.encode import due_word
 from delayq.operations.topics.topic_context import TopicContext, check_length
 from delayq.protocol.command import Command, Raw
 from delayq.protocol.operation import Operation, execute, unwrap
