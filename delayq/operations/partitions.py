@@ -11,10 +11,11 @@ from delayq.model.placement import Row, State
 from delayq.model.text import encode_id, is_foreign_id
 from delayq.operations.doctor.scan import in_any
 from delayq.operations.fetch import fetch
+from delayq.operations.paging import rank_of
 from delayq.operations.queue_context import QueueContext
 from delayq.operations.walk import Place, Walk, place
 from delayq.protocol.command import Command, identity
-from delayq.protocol.operation import Operation, execute, unwrap
+from delayq.protocol.operation import Operation, unwrap
 from delayq.protocol.queue_commands import MAX_IDS, QueueCommands
 
 
@@ -101,28 +102,10 @@ def divide(counts: Sequence[int], most: int) -> list[list[RankRange]]:
 
 
 def walk(context: QueueContext, part: ScoreRange) -> Operation[Walk]:
-    """Find where a range begins, in log n steps even if a million messages share a score."""
+    """Find where a range begins."""
     scripts = (yield from context.opened())[part.shard]
-    score, _ = part.behind
-    key = scripts.keys.state(part.state)
-    low, high = map(unwrap, (yield [_count(key, f"({score}"), _count(key, f"{score}")]))
-    while low < high:
-        middle = (low + high) // 2
-        rows = yield from execute(scripts.ranked_page(part.state, 1, middle))
-        if rows and place(rows[0]) <= part.behind:
-            low = middle + 1
-        else:
-            high = middle
-    return Walk(scripts, part.state, MAX_IDS - 1, max(0, low - 1), part.behind)
-
-
-def page(_: QueueContext, walk: Walk, part: ScoreRange) -> Operation[list[Row]]:
-    """Return the next messages of a range; none at its end."""
-    rows = yield from walk.page()
-    if rows and place(rows[-1]) > part.up_to:
-        walk.ended = True
-        rows = [row for row in rows if place(row) <= part.up_to]
-    return rows
+    rank = yield from rank_of(scripts, part.state, part.behind)
+    return Walk(scripts, part.state, MAX_IDS - 1, max(0, rank - 1), part.behind, part.up_to)
 
 
 def find(

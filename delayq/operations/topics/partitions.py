@@ -3,73 +3,15 @@
 from __future__ import annotations
 
 import heapq
-from typing import NamedTuple
 
 from delayq.model.positions import id_of, number_of
-from delayq.model.record import Entry, Extent
-from delayq.operations.topics.read import is_for_one_group
+from delayq.model.record import Extent
 from delayq.operations.topics.topic_context import TopicContext
 from delayq.protocol.operation import Operation, execute, unwrap
-from delayq.protocol.topic_commands import MAX_RECORDS, TopicCommands
+from delayq.protocol.topic_commands import MAX_RECORDS, Page, TopicCommands
 from delayq.protocol.topic_keys import TopicKeys
 
 COUNTED_AT_ONCE = 1000
-
-
-class EntryRange(NamedTuple):
-    """Consecutive entries of a stream; the first and the last existed when the stream was divided."""
-
-    stream: str
-    first: str
-    last: str
-
-
-class Skipped(NamedTuple):
-    """Entries that were counted.
-
-    Attributes:
-        passed: how many there are.
-        last: the id of the last one, or the end up to which they were counted.
-        extent: the shard before they were counted.
-    """
-
-    passed: int
-    last: str
-    extent: Extent
-
-
-class EntryWalk:
-    """Reads the entries of a range.
-
-    Each page begins with the last entry of the page before. As long as that exists, no entry after it has been trimmed,
-    because streams are trimmed from the beginning.
-
-    Attributes:
-        ended: whether there is nothing left.
-        trimmed: the id from which on entries were trimmed before the last page was read; None if none were.
-    """
-
-    def __init__(self, entries: EntryRange) -> None:
-        self.ended = False
-        self.trimmed: str | None = None
-        self._scripts = TopicCommands(TopicKeys(entries.stream))
-        self._at, self._last = entries.first, entries.last
-        self._seen = 0
-
-    def page(self, _: TopicContext) -> Operation[list[Entry]]:
-        """Return the next entries."""
-        page, more = yield from execute(self._scripts.range(self._at, self._last, MAX_RECORDS))
-        self.trimmed = None
-        if not page or page[0][0] != self._at:
-            self._seen = 0
-            first = (yield from execute(self._scripts.extent())).first
-            if not first or number_of(first) > number_of(self._at):
-                self.trimmed = self._at
-        new = [entry for entry in page[self._seen :] if entry[1] is not None and not is_for_one_group(entry[1])]
-        if more:
-            self._at, self._seen = page[-1][0], 1
-        self.ended = not more
-        return new
 
 
 def extents(context: TopicContext) -> Operation[list[Extent]]:
@@ -78,11 +20,14 @@ def extents(context: TopicContext) -> Operation[list[Extent]]:
     return list(map(unwrap, (yield [scripts.extent() for scripts in shards])))
 
 
-def divide(context: TopicContext, shard: int, low: str, high: str, most: int) -> Operation[list[EntryRange]]:
-    """Divide the entries between two bounds into at most `most` ranges; none if there are no entries.
+def divide(context: TopicContext, shard: int, low: str, high: str, most: int) -> Operation[list[tuple[str, str, str]]]:
+    """Divide the entries of a shard between two bounds into at most `most` ranges; none if there are no entries.
 
     A stream cannot return its middle entry. So the range that spans the longest time is halved repeatedly. Each range
     ends at its last entry, so none is spent on times in which nothing was written.
+
+    Returns:
+        the key of the stream, and the first and the last id, of each.
     """
     scripts = (yield from context.opened())[shard]
     ends = yield [scripts.entries(low, high, 1), scripts.entries(low, high, 1, reverse=True)]
@@ -102,15 +47,19 @@ def divide(context: TopicContext, shard: int, low: str, high: str, most: int) ->
         heapq.heappush(parts, _spanning(begin, number_of(left[0][0]) if left else begin))
         heapq.heappush(parts, _spanning(number_of(right[0][0]) if right else end, end))
     parts.sort(key=lambda part: part[1])
-    return [EntryRange(scripts.keys.stream, id_of(begin), id_of(end)) for _, begin, end in parts]
+    return [(scripts.keys.stream, id_of(begin), id_of(end)) for _, begin, end in parts]
 
 
 def _spanning(begin: int, end: int) -> tuple[int, int, int]:
     return begin - end, begin, end
 
 
-def skip(context: TopicContext, shard: int, after: str, until: str, most: int) -> Operation[Skipped]:
-    """Count the entries after an id, up to `until`, but at most `most`."""
+def skip(context: TopicContext, shard: int, after: str, until: str, most: int) -> Operation[tuple[str, int, Extent]]:
+    """Count the entries of a shard after an id, up to `until`, but at most `most`.
+
+    Returns:
+        the id that was reached, the number of entries up to it, and the extent before they were counted.
+    """
     scripts = (yield from context.opened())[shard]
     extent = yield from execute(scripts.extent())
     passed = 0
@@ -118,6 +67,16 @@ def skip(context: TopicContext, shard: int, after: str, until: str, most: int) -
         count, last, _ = yield from execute(scripts.lag(after, min(most - passed, COUNTED_AT_ONCE)))
         passed += count
         if not count or number_of(last.decode()) >= number_of(until):
-            return Skipped(passed, until, extent)
+            return until, passed, extent
         after = last.decode()
-    return Skipped(passed, after, extent)
+    return after, passed, extent
+
+
+def page(_: TopicContext, stream: str, first: str, last: str) -> Operation[Page]:
+    """Read a page of the entries between two ids; the stream is that of a shard when it was divided."""
+    return (yield from execute(TopicCommands(TopicKeys(stream)).range(first, last, MAX_RECORDS)))
+
+
+def first(_: TopicContext, stream: str) -> Operation[str]:
+    """Return the id of the first entry that was not trimmed, or ""."""
+    return (yield from execute(TopicCommands(TopicKeys(stream)).extent())).first

@@ -10,8 +10,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from delayq.model.placement import STATES, Row, State
-from delayq.operations import partitions
-from delayq.operations.partitions import ScoreRange
+from delayq.operations.partitions import ScoreRange, find, look_up, plan, shard_count, walk
 from delayq.queue import Queue
 from delayq.spark.reading.filters import Wanted, narrowed
 from delayq.spark.reading.options import bound_ms, chosen, report_missing, switch, whole
@@ -68,12 +67,12 @@ class MessagesReader(DataSourceReader):
         states, after, before, ids = self._wanted
         most, least = (self._partitions, 1) if self._partitions else (PARTITIONS, LEAST_MESSAGES)
         with self._server.queue(self._queue) as queue:
-            if queue.execute(partitions.shard_count) is None:
+            if queue.execute(shard_count) is None:
                 report_missing(f"queue {self._queue}", self._must_exist)
             if ids is not None or not states:
                 return [QueuePartition([])]
-            plan = queue.execute(partitions.plan, states, after, before, most, least)
-            return [QueuePartition(part) for part in plan] or [QueuePartition([])]
+            parts = queue.execute(plan, states, after, before, most, least)
+            return [QueuePartition(part) for part in parts] or [QueuePartition([])]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the messages of one of these parts."""
@@ -83,17 +82,17 @@ class MessagesReader(DataSourceReader):
     def _batches(self, queue: Queue, parts: Sequence[ScoreRange]) -> Iterator[pa.RecordBatch]:
         states, after, before, ids = self._wanted
         if ids is not None:
-            for shard, state, rows in queue.execute(partitions.find, ids, states, after, before):
+            for shard, state, rows in queue.execute(find, ids, states, after, before):
                 yield from self._read(queue, shard, state, rows)
         for part in parts:
-            walk = queue.execute(partitions.walk, part)
-            while rows := queue.execute(partitions.page, walk, part):
+            walking = queue.execute(walk, part)
+            while rows := queue.execute(walking.step):
                 yield from self._read(queue, part.shard, part.state, rows)
 
     def _read(self, queue: Queue, shard: int, state: State, rows: list[Row]) -> Iterator[pa.RecordBatch]:
         fields = {FIELDS[name] for name in column_names(self._schema) if name in FIELDS}
         while rows:
-            page, known = queue.execute(partitions.look_up, shard, state, rows, fields)
+            page, known = queue.execute(look_up, shard, state, rows, fields)
             yield StatePage(queue.name, state, page, known).batch(self._schema)
 
 

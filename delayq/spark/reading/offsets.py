@@ -7,7 +7,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 from delayq.model.positions import id_of, number_of, order
 from delayq.model.record import Extent
-from delayq.operations.topics.partitions import Skipped
 
 
 class Offset(NamedTuple):
@@ -88,14 +87,14 @@ def _is_held(offset: Offset, extent: Extent) -> bool:
     return bool(extent.first) and number_of(extent.first) <= number_of(offset.id) + 1
 
 
-def advanced(offset: Offset, until: Offset, skipped: Skipped) -> Offset:
-    """Return the place after entries that were counted from a place on, up to `until`."""
-    if skipped.last == until.id:
+def advanced(offset: Offset, until: Offset, reached: str, passed: int, extent: Extent) -> Offset:
+    """Return the place that was reached when the entries after a place were counted, up to `until`."""
+    if reached == until.id:
         return until
-    known, extent = offset.entries, skipped.extent
+    known = offset.entries
     if extent.added is not None and not _is_held(offset, extent):
         known = extent.added - extent.length  # trimmed entries count as passed
-    return Offset(skipped.last, None if known is None else known + skipped.passed)
+    return Offset(reached, None if known is None else known + passed)
 
 
 def ahead(ends: Mapping[int, Offset], offsets: Offsets) -> Offsets:

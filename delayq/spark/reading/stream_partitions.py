@@ -7,8 +7,10 @@ from typing import TypeAlias
 
 from pyspark.sql.datasource import InputPartition
 
+from delayq.model.positions import order
 from delayq.model.record import Entry
-from delayq.operations.topics.partitions import EntryRange, EntryWalk
+from delayq.operations.topics import partitions
+from delayq.operations.topics.read import is_for_one_group
 from delayq.topic import Topic
 
 OnTrimmed: TypeAlias = Callable[[str], None]
@@ -25,10 +27,19 @@ class StreamPartition(InputPartition):
         self.last = last
 
     def pages(self, topic: Topic, trimmed: OnTrimmed) -> Iterator[list[Entry]]:
-        """Yield the entries."""
-        walk = EntryWalk(EntryRange(self.value, self.first, self.last))
-        while not walk.ended:
-            page = topic.execute(walk.page)
-            if walk.trimmed is not None:
-                trimmed(walk.trimmed)
-            yield page
+        """Yield the entries.
+
+        Each page begins with the last entry of the page before. As long as that exists, no entry after it has been
+        trimmed, because streams are trimmed from the beginning.
+        """
+        at, seen, more = self.first, 0, True
+        while more:
+            page, more = topic.execute(partitions.page, self.value, at, self.last)
+            if not page or page[0][0] != at:
+                seen = 0
+                first = topic.execute(partitions.first, self.value)
+                if not first or order(first) > order(at):
+                    trimmed(at)
+            yield [entry for entry in page[seen:] if entry[1] is not None and not is_for_one_group(entry[1])]
+            if more:
+                at, seen = page[-1][0], 1

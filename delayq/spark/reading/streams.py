@@ -134,9 +134,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         reached: Offsets = {}
         for waiting, (shard, last) in zip(range(len(ends), 0, -1), ends.items(), strict=True):
             offset = offsets.get(shard, BEGINNING)
-            skipped = self._topic.execute(partitions.skip, shard, offset.id, last.id, -(-most // waiting))
-            reached[shard] = at.advanced(offset, last, skipped)
-            most -= skipped.passed
+            entry, passed, extent = self._topic.execute(partitions.skip, shard, offset.id, last.id, -(-most // waiting))
+            reached[shard] = at.advanced(offset, last, entry, passed, extent)
+            most -= passed
             if most <= 0:
                 break
         return reached
