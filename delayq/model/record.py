@@ -37,6 +37,11 @@ class Extent(NamedTuple):
     added: int | None
 
 
+def is_for_one_group(fields: Sequence[bytes]) -> bool:
+    """Whether a record was appended again for only one group, as its last field says."""
+    return fields[-2:-1] == [b"delayq:group"]
+
+
 class Published(NamedTuple):
     """The result of publishing a record.
 

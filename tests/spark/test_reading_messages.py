@@ -376,16 +376,6 @@ def test_schedules_are_those_of_the_queue(queue: Queue, options: dict[str, str])
     ]
 
 
-def test_sizes_are_split_into_even_parts():
-    parts = partitions.divide([5, 0, 1, 7], 4)
-    assert [sum(each.end - each.first for each in part) for part in parts] == [3, 3, 3, 4]
-    assert sorted((each.which, n) for part in parts for each in part for n in range(each.first, each.end)) == [
-        (which, n) for which, count in enumerate([5, 0, 1, 7]) for n in range(count)
-    ]
-    assert len(partitions.divide([2, 1], 100)) == 3
-    assert partitions.divide([0, 0], 4) == []
-
-
 @pytest.mark.parametrize(
     ("option", "told"),
     [

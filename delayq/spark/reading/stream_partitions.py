@@ -8,9 +8,8 @@ from typing import TypeAlias
 from pyspark.sql.datasource import InputPartition
 
 from delayq.model.positions import order
-from delayq.model.record import Entry
+from delayq.model.record import Entry, is_for_one_group
 from delayq.operations.topics import partitions
-from delayq.operations.topics.read import is_for_one_group
 from delayq.topic import Topic
 
 OnTrimmed: TypeAlias = Callable[[str], None]
