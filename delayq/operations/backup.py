@@ -11,7 +11,7 @@ from delayq.model.placement import State
 from delayq.model.progress import Progress
 from delayq.model.text import decode_id
 from delayq.model.units import MAX_TIME_MS
-from delayq.operations.byte_budget import UP_BYTES, trips
+from delayq.operations.byte_budget import trips
 from delayq.operations.doctor import scan
 from delayq.operations.doctor.server import ask
 from delayq.operations.queue_context import QueueContext
@@ -95,10 +95,7 @@ def _run(
     """Pass messages to a script in bounded calls and round trips; return its answers in order."""
     results = [False] * len(messages)
     yield from context.opened(create=True)
-    calls = [
-        ((build(scripts, state, [messages[i][1] for i in group]), group), weight)
-        for scripts, state, group, weight in _groups(context, messages, size)
-    ]
+    calls = _calls(context, messages, size, build)
     for trip in trips(calls, CALLS_A_TRIP):
         progress.in_doubt = True
         replies = yield [call for call, _ in trip]
@@ -109,24 +106,18 @@ def _run(
     return results
 
 
-def _groups(
-    context: QueueContext, messages: Sequence[tuple[State, Known]], size: Callable[[Known], int]
-) -> Iterator[tuple[QueueCommands, State, list[int], int]]:
-    """Group messages into calls, each for one shard and state and bounded in bytes."""
+def _calls(
+    context: QueueContext, messages: Sequence[tuple[State, Known]], size: Callable[[Known], int], build: Build[Known]
+) -> Iterator[tuple[tuple[Command[list[int]], list[int]], int]]:
+    """Yield calls, each for one shard and state, with the positions of their messages, and their bytes."""
     kinds: dict[tuple[QueueCommands, State], list[int]] = {}
     for number, (state, message) in enumerate(messages):
         kinds.setdefault((context.shard(message.message_id), state), []).append(number)
+    sizes = [size(message) for _, message in messages]
     for (scripts, state), numbers in kinds.items():
-        group: list[int] = []
-        total = 0
-        for number in numbers:
-            weight = size(messages[number][1])
-            if group and (len(group) >= MAX_SENT or total + weight > UP_BYTES):
-                yield scripts, state, group, total
-                group, total = [], 0
-            group.append(number)
-            total += weight
-        yield scripts, state, group, total
+        for group in trips(((number, sizes[number]) for number in numbers), MAX_SENT):
+            call = build(scripts, state, [messages[number][1] for number in group])
+            yield (call, group), sum(sizes[number] for number in group)
 
 
 def _slot(reply: Any) -> int:
