@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, TypeVar
 
+from delayq.model.backup import ExpectedMessage, KeptMessage
 from delayq.model.configuration import Configuration, Usage, configured
 from delayq.model.explanation import Standing
 from delayq.model.placement import State
@@ -22,8 +23,6 @@ from delayq.protocol.replies import (
     Claimed,
     ConsumersReply,
     DueCounts,
-    ExpectedMessage,
-    KeptMessage,
     KeyedDelivery,
     LedgerPage,
     SleepReply,

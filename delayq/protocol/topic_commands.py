@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+from delayq.model.record import Entry, Extent
 from delayq.model.text import decode_id, encode_id
 from delayq.protocol.command import Command, Raw, identity
 from delayq.protocol.record_commands import RecordCommands
@@ -26,9 +27,6 @@ REQUEUED = "delayq-requeued"
 
 It is not listed among the consumers of a group.
 """
-
-Entry = tuple[str, Sequence[bytes] | None]
-"""A record's id and fields; None if the record is gone."""
 
 
 class DueRecords(NamedTuple):
@@ -66,22 +64,6 @@ class Polled(NamedTuple):
     next_ms: int | None
     last: str
     is_late: bool = False
-
-
-class Extent(NamedTuple):
-    """The length and the bounds of a topic.
-
-    Attributes:
-        length: the number of records.
-        first: the id of the first one, or "".
-        last: the last id that was assigned; "0-0" before the first.
-        added: how many records were ever appended; None if the server does not count them (Redis 6.2).
-    """
-
-    length: int
-    first: str
-    last: str
-    added: int | None
 
 
 class Redelivered(NamedTuple):

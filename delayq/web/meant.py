@@ -10,14 +10,13 @@ import msgspec
 
 from delayq.aio import Queue
 from delayq.model.message_info import MessageInfo
-from delayq.model.placement import State
+from delayq.model.placement import Row, State
 from delayq.model.text import encode_id
 from delayq.model.units import from_ms
 from delayq.operations import paging
 from delayq.operations.bulk.search import Search
 from delayq.operations.bulk.sweep import count
 from delayq.operations.queue_context import QueueContext
-from delayq.operations.walk import Row
 from delayq.protocol.command import Command
 from delayq.protocol.operation import Operation, unwrap
 from delayq.web import jobs

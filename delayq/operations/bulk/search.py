@@ -6,13 +6,13 @@ import math
 from collections.abc import Sequence
 
 from delayq.errors import InvalidInput
-from delayq.model.placement import State, check_state
+from delayq.model.placement import Row, State, check_state
 from delayq.operations.bulk import selection
 from delayq.operations.bulk.selection import Choice
 from delayq.operations.doctor import scan
 from delayq.operations.paging import LAST, cursor, rank_of, read_cursor, rows_in_front
 from delayq.operations.queue_context import QueueContext
-from delayq.operations.walk import BEGINNING, Place, Row, Walk, place
+from delayq.operations.walk import BEGINNING, Place, Walk, place
 from delayq.protocol.operation import Operation, execute
 from delayq.protocol.queue_commands import MAX_MOVED, QueueCommands
 

@@ -11,10 +11,10 @@ from typing import Any
 
 from delayq.errors import InvalidInput, UnreadableEnvelope
 from delayq.model.envelope import Headers, check_header_names, parse
+from delayq.model.placement import Row
 from delayq.model.text import decode_text, encode_id
 from delayq.model.units import Seconds, milliseconds, timestamp_ms
 from delayq.operations.doctor import scan
-from delayq.operations.walk import Row
 from delayq.protocol.command import Command
 from delayq.protocol.operation import Operation, execute
 from delayq.protocol.queue_commands import QueueCommands

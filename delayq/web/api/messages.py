@@ -15,13 +15,12 @@ from starlette.requests import Request
 from delayq.errors import InvalidInput
 from delayq.model.event import Event
 from delayq.model.message_info import MessageInfo
-from delayq.model.placement import State
+from delayq.model.placement import Row, State
 from delayq.model.text import is_foreign_id
 from delayq.operations import explain, paging
 from delayq.operations.bulk.search import Search
 from delayq.operations.bulk.sweep import count
 from delayq.operations.paging import END
-from delayq.operations.walk import Row
 from delayq.web import path_params, render
 from delayq.web.api.operation import Operation
 from delayq.web.api.queues import QUEUE

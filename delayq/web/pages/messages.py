@@ -10,11 +10,10 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from delayq.aio import Queue
 from delayq.errors import InvalidInput
-from delayq.model.placement import STATES
+from delayq.model.placement import STATES, Row
 from delayq.operations import paging
 from delayq.operations.bulk.search import Search
 from delayq.operations.bulk.sweep import count
-from delayq.operations.walk import Row
 from delayq.web import path_params, render, tab_counts
 from delayq.web.filters import MessageFilter, quoted, unquoted
 from delayq.web.forms import InvalidField, Refusal
