@@ -2,6 +2,7 @@
 
 from delayq.model.actions import Buried, Cancelled, Rescheduled
 from delayq.model.backoff import Backoff
+from delayq.model.causes import Cause, Causes
 from delayq.model.configuration import Configuration
 from delayq.model.consumer_info import ConsumerInfo, Held
 from delayq.model.delivery import OnConflict, SentMessage
@@ -19,7 +20,6 @@ from delayq.model.record import DeadRecord, GroupConsumer, GroupInfo, Published,
 from delayq.model.sample import Sample
 from delayq.model.schedule import Schedule, Slot
 from delayq.model.units import Seconds
-from delayq.operations.bulk.causes import Cause, Causes
 from delayq.operations.bulk.redrive import Redriven
 from delayq.operations.doctor.finding import Finding, Step
 from delayq.operations.doctor.report import Report

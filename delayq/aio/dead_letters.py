@@ -11,14 +11,14 @@ from typing import Any
 import msgspec
 
 from delayq.model.actions import Buried
+from delayq.model.causes import Causes
+from delayq.model.choice import Choice
 from delayq.model.envelope import Headers
 from delayq.model.message_info import MessageInfo
 from delayq.model.units import Seconds
 from delayq.operations import inspect, manage
 from delayq.operations.bulk import causes, edit
-from delayq.operations.bulk.causes import Causes
 from delayq.operations.bulk.redrive import Redrive, Redriven
-from delayq.operations.bulk.selection import Choice
 from delayq.operations.queue_context import QueueContext
 from delayq.transport.executor_async import Executor
 

@@ -12,12 +12,13 @@ import redis
 
 from delayq import Outgoing, Queue
 from delayq.errors import InvalidInput
+from delayq.model.causes import kind_of, like
+from delayq.model.choice import Choice
 from delayq.model.units import timestamp_ms
 from delayq.operations.bulk import actions
 from delayq.operations.bulk.actions import cancelling, requeueing, rescheduling, retiming, shifted, spread
-from delayq.operations.bulk.causes import causes, kind_of, like
+from delayq.operations.bulk.causes import causes
 from delayq.operations.bulk.search import Search
-from delayq.operations.bulk.selection import Choice
 from delayq.operations.bulk.sweep import Sweep
 from delayq.protocol.queue_keys import QueueKeys
 from tests.contract.conftest import Make, Now

@@ -12,9 +12,9 @@ from starlette.responses import Response
 
 from delayq.errors import DelayqError
 from delayq.model.health import stuck
+from delayq.model.validation import KINDS
 from delayq.operations.topics import group_admin
 from delayq.operations.topics.group_admin import GroupReading
-from delayq.protocol.discovery import KINDS
 from delayq.web.health_sweep import in_turns
 from delayq.web.poller import ServerPoller
 from delayq.web.routes import VIEW, Page
