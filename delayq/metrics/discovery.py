@@ -55,7 +55,7 @@ class MissingTopic:
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def execute(self, *_: object) -> NoReturn:
+    def group_readings(self) -> NoReturn:
         """Raise InvalidInput: there is nothing to read."""
         raise InvalidInput(f"there is no topic {self.name!r}: nothing was ever published to it")
 
