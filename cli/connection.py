@@ -12,8 +12,8 @@ from urllib.parse import unquote
 from redis.exceptions import NoPermissionError
 
 from delayq.errors import LoginRefused, StoreError
-from delayq.model.validation import check_prefix, check_queue_name
-from delayq.protocol.discovery import Kind, record_key
+from delayq.model.validation import Kind, check_prefix, check_queue_name
+from delayq.protocol.discovery import record_key
 from delayq.queue import Queue
 from delayq.queue_names import NameSearch
 from delayq.topic import Topic

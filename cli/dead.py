@@ -8,10 +8,10 @@ from typing import Any
 import click
 
 from delayq.model.actions import ACTIONS
+from delayq.model.choice import Choice
 from delayq.model.text import plural, printable_id
 from delayq.operations import manage
 from delayq.operations.bulk.redrive import Redrive
-from delayq.operations.bulk.selection import Choice
 from delayq.queue import Queue
 
 from . import candidates

@@ -11,7 +11,7 @@ from delayq.errors import InvalidInput
 from delayq.model.actions import ACTIONS, Action
 from delayq.model.placement import PURGEABLE, State
 from delayq.model.text import plural, printable_id
-from delayq.model.units import milliseconds, parse_duration
+from delayq.model.units import MAX_PAUSE_MS, milliseconds, parse_duration
 from delayq.operations import manage
 from delayq.queue import Queue
 
@@ -113,7 +113,7 @@ def now(queue: Queue, ids: Sequence[str], as_json: bool) -> int:
 
 def _pause(text: str) -> float:
     seconds = parse_duration(text)
-    if not 1 <= milliseconds(seconds) <= manage.MAX_PAUSE_MS:
+    if not 1 <= milliseconds(seconds) <= MAX_PAUSE_MS:
         raise InvalidInput(f"{text!r} is not between 1ms and 366d: leave out --for to pause until delayq resume")
     return seconds
 

@@ -7,20 +7,19 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from delayq.errors import InvalidInput, InvalidTime
+from delayq.model.choice import Choice
 from delayq.model.outcome import error_text
 from delayq.model.placement import PURGEABLE, State, check_state
 from delayq.model.queue_stats import QueueStats
-from delayq.model.units import Seconds, due_word, milliseconds, span_ms, timestamp_ms
+from delayq.model.units import MAX_PAUSE_MS, Seconds, due_word, milliseconds, span_ms, timestamp_ms
 from delayq.model.validation import check_id
 from delayq.operations import registry, schedule_chain
 from delayq.operations.bulk.redrive import Redrive
-from delayq.operations.bulk.selection import Choice
 from delayq.operations.garbage import collect
 from delayq.operations.queue_context import QueueContext
 from delayq.protocol.operation import Operation, execute, unwrap
 from delayq.protocol.queue_commands import MAX_IDS, MAX_MOVED, QueueCommands
 
-MAX_PAUSE_MS = 366 * 86_400_000
 BURIED = "buried"
 """The reason of a message that was buried without one."""
 

@@ -82,6 +82,12 @@ def prepare(
     return Prepared(name, plan, record, follows=max_retries is None)
 
 
+def check(context: QueueContext, /, name: str, plan: Plan, **sent: Any) -> Operation[None]:
+    """Check all that `prepare` does, with the stored settings of the queue."""
+    yield from context.opened()
+    prepare(context, name, plan, **sent)
+
+
 def add(context: QueueContext, prepared: Prepared) -> Operation[Schedule]:
     """Store a new or changed schedule and arm its next slot; an identical one is left unchanged."""
     yield from context.opened(create=True)
