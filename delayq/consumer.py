@@ -172,7 +172,7 @@ class Consumer(Lifecycle):
     def _engine(
         self, queue: Queue, leases: LeaseKeeper[Message], pool: HandlerPool[Message], share: Share, most: int | None
     ) -> ConsumerEngine[Message]:
-        prepared, deaths = queue.handlers.crons.prepared, queue.middleware.deaths
+        prepared, deaths = queue.handlers.prepared, queue.middleware.deaths
         return ConsumerEngine(
             queue._context, Message, leases, pool, self.name, share, most, prepared, deaths, self._time_limit
         )

@@ -1,19 +1,17 @@
-"""How a queue's messages are handled: by which function, and in which kind of pool."""
+"""How a consumer handles a queue's messages: by its functions, in a pool."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from delayq.errors import HandlerMissing, InvalidInput
+from delayq.errors import InvalidInput
 from delayq.model.batch_handler import BatchHandler, Batching
 from delayq.model.middleware import Middleware
-from delayq.model.outcome import check_handler
-from delayq.model.typed_payload import adapt
+from delayq.model.outcome import check_handler, is_coroutine_function
 from delayq.runtime.batch_pool import BatchPool
 from delayq.runtime.fair_dispatch import QueueLane
-from delayq.runtime.fork_guard import guarded
-from delayq.runtime.handler_registry import HandlerRegistry
+from delayq.runtime.handler_registry import ConsumerHandlers, HandlerRegistry
 from delayq.runtime.multi_queue import DispatchedPool
 from delayq.runtime.process_pool.handle import Request
 from delayq.runtime.process_pool.job import Pool, pack
@@ -29,12 +27,14 @@ class HandledQueue(Protocol):
     def name(self) -> str: ...
     @property
     def handlers(self) -> HandlerRegistry: ...
+    @property
+    def middleware(self) -> Middleware: ...
     def settle(self, message: Any, outcome: Any) -> Any: ...
     def extend(self, message: Any, seconds: Any) -> Any: ...
 
 
-class HandlerStack:
-    """The handler of a queue, within its middleware and under its time limit.
+class BaseStack:
+    """The handlers of a queue, each within its middleware and under its time limit.
 
     Args:
         handler: None for the one registered with the queue.
@@ -45,7 +45,8 @@ class HandlerStack:
 
     Attributes:
         queue: whose messages are handled.
-        handler: called with each message that is handled by itself.
+        is_async: any of the handlers is async, so all are awaited on the event loop.
+        handler: called, or awaited, with each message that is handled by itself.
         batching: how the others are handled together; None without a batch handler.
 
     Raises:
@@ -61,24 +62,33 @@ class HandlerStack:
         pool: Pool,
         initializer: Callable[[], object] | None,
     ) -> None:
-        handlers = queue.handlers
-        chosen = handlers.main if handler is None else handler
-        if chosen is None and not handlers.crons:
-            raise no_handler(queue.name)
-        batch, chosen = (chosen, None) if isinstance(chosen, BatchHandler) else (None, chosen)
-        if chosen is not None:
-            check_handler(chosen)
+        main = queue.handlers.main_of(handler, self._check)
+        if isinstance(main, BatchHandler) and pool == "process":
+            raise InvalidInput(f'the batch handler of queue {queue.name} runs in threads: leave out pool="process"')
         self.queue = queue
         self._concurrency = concurrency
         self._time_limit = time_limit
-        choose = handlers.crons.route(None if chosen is None else adapt(chosen), queue.name, self._around)
-        self.handler: Callable[[Any], Any] = lambda message: choose(message)(message)
+        self.is_async = any(map(is_coroutine_function, queue.handlers.functions(main)))
+        handlers = ConsumerHandlers(queue.handlers, main, queue.middleware, time_limit, self.is_async)
+        self.handler: Callable[[Any], Any] = handlers.handle_async if self.is_async else handlers.handle
+        batch = handlers.main
         self.batching: Batching[Any] | None = None
-        if batch is not None:
-            check_batch_pool(queue.name, pool)
-            timed = batch.around(guarded).around(time_limit.wrap)
-            self.batching = Batching(timed, handlers.middleware, handlers.crons.takes)
-        self._job = pack(queue, chosen, initializer) if pool == "process" else None
+        if isinstance(batch, BatchHandler):
+            self.batching = Batching(
+                batch,
+                queue.middleware,
+                is_alone=lambda message: not message.is_plain and handlers.choose(message) is not batch,
+            )
+        self._job = pack(queue, main, initializer) if pool == "process" else None
+
+    @staticmethod
+    def _check(handler: object) -> None:
+        """Raise InvalidInput for a handler that this API cannot run."""
+        check_handler(handler)
+
+
+class HandlerStack(BaseStack):
+    """The handlers of a queue, and the pools that run them."""
 
     def make_pool(
         self, burst: bool, may_start: Callable[[Any], bool], on_outcome: Callable[[], None]
@@ -103,33 +113,11 @@ class HandlerStack:
         pool = make_single_pool(self.handler, self._concurrency, may_start, lane.ending(on_outcome))
         return pool, DispatchedPool(lane, pool, pool.submit_one)
 
-    def _around(self, handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        return surrounded(handler, self.queue.handlers.middleware, self._time_limit)
-
     def _ask(self, request: Request, message: Any, argument: Any) -> None:
         if request == "settle":
             self.queue.settle(message, argument)
         else:
             self.queue.extend(message, argument)
-
-
-def surrounded(
-    handler: Callable[[Any], Any], middleware: Middleware, time_limit: TimeLimit | None
-) -> Callable[[Any], Any]:
-    """Return a handler within its middleware, guarded against forks, and with a time limit unless it `keeps_time`."""
-    wrapped = middleware.wrap(guarded(handler))
-    return wrapped if time_limit is None or getattr(handler, "keeps_time", False) else time_limit.wrap(wrapped)
-
-
-def no_handler(queue: str) -> HandlerMissing:
-    """Return the error for a queue without a handler."""
-    return HandlerMissing(f"queue {queue} has no handler: decorate a function with @queue.handler, or pass one")
-
-
-def check_batch_pool(queue: str, pool: Pool) -> None:
-    """Raise InvalidInput for batches in processes."""
-    if pool == "process":
-        raise InvalidInput(f'the batch handler of queue {queue} runs in threads: leave out pool="process"')
 
 
 def check_alone(queues: list[str], pool: Pool, batched: list[str]) -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -138,7 +137,8 @@ class TaskPool(Generic[D]):
         outcome: oc.Outcome = oc.INTERRUPTED
         started = time.perf_counter()
         try:
-            outcome = oc.of_return(await self._returned(self._handler(message)))
+            returned = await self._returned(self._handler(message))
+            outcome = oc.DONE if returned is None else oc.of_return(returned)
         except asyncio.CancelledError as error:
             if not self._is_interrupted:  # it comes from within the handler
                 outcome = oc.of_error(error, message)
@@ -149,15 +149,13 @@ class TaskPool(Generic[D]):
         self.times.note(time.perf_counter() - started, self._own_times)
         self._outcomes.append((message, outcome))
 
-    async def _returned(self, value: Any) -> Any:
-        """Await a handler's result, if it is awaitable.
+    async def _returned(self, awaitable: Awaitable[Any]) -> Any:
+        """Await a handler's result.
 
         Raises:
             CancelledError: even if the handler swallowed it, since its work may not be done.
         """
-        if not inspect.isawaitable(value):
-            return value
-        awaited = await value
+        returned = await awaitable
         if self._is_interrupted:
             raise asyncio.CancelledError
-        return awaited
+        return returned
