@@ -85,7 +85,7 @@ class Consumer(Lifecycle):
         self._time_limit = TimeLimit(None if timeout is None else lease_ms(timeout, "timeout") / 1000)
         parts = (handler, concurrency, self._time_limit, pool, initializer)
         self._weights = [weight for _, weight in weights]
-        self._stacks = [HandlerStack(each, *parts) for each in self.queues]
+        self._stacks = [HandlerStack(each, *parts, awaits=False) for each in self.queues]
         batched = [each.queue.name for each in self._stacks if each.batching]
         check_alone([each.name for each in self.queues], pool, batched)
         self._strict = strict

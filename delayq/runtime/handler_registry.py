@@ -31,7 +31,8 @@ class Kind(NamedTuple):
 
     Attributes:
         header: what the messages of this kind have.
-        name_of: returns the name of a message's function; None if its header is not as delayq writes it.
+        name_of: returns the name of a message's function; None if its header is not as delayq writes it. It never
+            raises, although another program may have written the header.
         missing: called with the queue's name and a message whose function is not here. It returns the error that fails
             the delivery, as if a handler had raised it; None lets the queue's main function handle the message.
         returns_values: what the functions return is a value, and the message is acked whatever it is.
@@ -185,6 +186,7 @@ class ConsumerHandlers:
         self._named = {name: self._around(handler) for name, handler in registry.named.items()}
         found = refuse if main is None else main
         self.main = self._around(found)
+        # For messages without a limit of their own, which most are: quicker where the consumer has no limit, either.
         has_limit = limit is not None and limit.seconds is not None
         self._plain = self.main if has_limit else surrounded(found, middleware, None, awaits)
 
@@ -201,6 +203,10 @@ class ConsumerHandlers:
                 if (error := kind.missing(self._queue, message)) is not None:
                     return self._around(partial(_raise, error))
         return self.main
+
+    def is_alone(self, message: Delivery[Any]) -> bool:
+        """Whether another function than the main one handles a message, which so joins no batch."""
+        return not message.is_plain and self.choose(message) is not self.main
 
     def handle(self, message: Delivery[Any]) -> Any:
         """Call the function that handles a message."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import threading
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -53,6 +55,7 @@ class TaskPool(Generic[D]):
         self._inbox: deque[D] = deque()
         self._outcomes: deque[tuple[D, oc.Outcome]] = deque()
         self._is_interrupted = False
+        self._events, self._thread = asyncio.get_running_loop(), threading.get_ident()
         self.tasks: set[asyncio.Task[None]] = set()
         self.times = HandlerTimes()
         self._own_times = self.times.own()
@@ -69,6 +72,14 @@ class TaskPool(Generic[D]):
         self._inbox.extend(messages)
         while self._inbox and len(self.tasks) < self.count:
             self._begin()
+
+    def submit_one(self, message: D) -> None:
+        """Run the handler on a message; called on any thread."""
+        if threading.get_ident() == self._thread:
+            self.submit([message])
+        else:
+            with contextlib.suppress(RuntimeError):  # the event loop is closed
+                self._events.call_soon_threadsafe(self.submit, [message])
 
     def adapt(self) -> None:
         """Do nothing: there are always as many tasks as allowed."""

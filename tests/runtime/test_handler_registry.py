@@ -198,8 +198,10 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> HandlerRegistry:
     return HandlerRegistry("jobs")
 
 
-def message_of(headers: dict[str, Any] | None = None, timeout_ms: int | None = None) -> Message:
-    created, envelope = parse(b"1700000000000" + encode_envelope("x", 3, None, headers, 10**6, timeout_ms))
+def message_of(
+    headers: dict[str, Any] | None = None, timeout_ms: int | None = None, own: dict[str, Any] | None = None
+) -> Message:
+    created, envelope = parse(b"1700000000000" + encode_envelope("x", 3, None, headers, 10**6, timeout_ms, own))
     return Message(SimpleNamespace(name="jobs"), "a", created, envelope, created, None, created, created, "r")
 
 
@@ -231,6 +233,13 @@ def test_kind_decides_what_happens_to_a_message_whose_function_is_missing(regist
         handlers.handle(message_of({"call": "add"}))
     assert seen == [raised.value]
     assert oc.of_error(raised.value, None) == oc.Failed(60_000, f"RetryAfter: {UNKNOWN}", counts=False)
+
+
+@pytest.mark.parametrize("value", [None, 5, True, 0.5, b"\xff", "", "x" * 300, "a\nb"], ids=repr)
+@pytest.mark.parametrize("kind", handler_registry.KINDS, ids=lambda kind: kind.header)
+def test_header_that_another_program_has_written_leaves_the_message_to_the_main_function(kind: Kind, value: Any):
+    handlers = handlers_of(HandlerRegistry("jobs"), lambda _: "main")
+    assert handlers.handle(message_of(own={kind.header: value})) == "main"
 
 
 def test_batch_handler_is_chosen_like_any_other(registry: HandlerRegistry):

@@ -39,10 +39,11 @@ class ProcessJob(NamedTuple):
 
     Attributes:
         queue: its name.
-        handler: pickled; None if the queue has only functions of schedules.
+        handler: pickled; None if the queue has only functions with names, such as those of schedules.
         initializer: called first; pickled, or None.
-        variable: the module and name of the queue, to take its middleware and schedules from; None if it has neither.
-        around: the number of middleware functions, and the names of the schedules.
+        variable: the module and name of the queue, to take its middleware and these functions from; None if it has
+            neither.
+        around: the number of middleware functions, and the names of these functions.
     """
 
     queue: str
