@@ -85,7 +85,7 @@ class Consumer(Lifecycle):
         self._time_limit = TimeLimit(None if timeout is None else lease_ms(timeout, "timeout") / 1000)
         parts = (handler, concurrency, self._time_limit, pool, initializer)
         self._weights = [weight for _, weight in weights]
-        self._stacks = [HandlerStack(each, *parts) for each in self.queues]
+        self._stacks = [HandlerStack(each, *parts, awaits=False) for each in self.queues]
         batched = [each.queue.name for each in self._stacks if each.batching]
         check_alone([each.name for each in self.queues], pool, batched)
         self._strict = strict
@@ -172,7 +172,7 @@ class Consumer(Lifecycle):
     def _engine(
         self, queue: Queue, leases: LeaseKeeper[Message], pool: HandlerPool[Message], share: Share, most: int | None
     ) -> ConsumerEngine[Message]:
-        prepared, deaths = queue.handlers.crons.prepared, queue.middleware.deaths
+        prepared, deaths = queue.handlers.prepared, queue.middleware.deaths
         return ConsumerEngine(
             queue._context, Message, leases, pool, self.name, share, most, prepared, deaths, self._time_limit
         )

@@ -16,8 +16,7 @@ from delayq.runtime.engine import ConsumerEngine
 from delayq.runtime.fair_dispatch import QueueLane, Share, WholeShare
 from delayq.runtime.fair_share import weighed
 from delayq.runtime.handler_pool import HandlerPool
-from delayq.runtime.handler_stack import check_alone
-from delayq.runtime.handler_stack_async import HandlerStack
+from delayq.runtime.handler_stack import HandlerStack, check_alone
 from delayq.runtime.hooks import Hooks
 from delayq.runtime.lease_keeper import LeaseKeeper
 from delayq.runtime.lifecycle_async import Lifecycle
@@ -87,7 +86,7 @@ class Consumer(Lifecycle):
         self._time_limit = TimeLimit(None if timeout is None else lease_ms(timeout, "timeout") / 1000)
         parts = (handler, concurrency, self._time_limit, pool, initializer)
         self._weights = [weight for _, weight in weights]
-        self._stacks = [HandlerStack(each, *parts) for each in self.queues]
+        self._stacks = [HandlerStack(each, *parts, awaits=True) for each in self.queues]
         batched = [each.queue.name for each in self._stacks if each.batching]
         check_alone([each.name for each in self.queues], pool, batched)
         self._strict = strict
@@ -175,7 +174,7 @@ class Consumer(Lifecycle):
     def _engine(
         self, queue: Queue, leases: LeaseKeeper[Message], pool: HandlerPool[Message], share: Share, most: int | None
     ) -> ConsumerEngine[Message]:
-        prepared, deaths = queue.handlers.crons.prepared, queue.middleware.deaths
+        prepared, deaths = queue.handlers.prepared, queue.middleware.deaths
         return ConsumerEngine(
             queue._context, Message, leases, pool, self.name, share, most, prepared, deaths, self._time_limit
         )

@@ -131,7 +131,7 @@ class Queue:
         self._context = QueueContext(name, prefix, shards, settings, clock or str)
         self._context.queue = self
         self._context.middleware = Middleware.of(middleware)
-        self.handlers = HandlerRegistry(self.middleware)
+        self.handlers = HandlerRegistry(self.name)
         self._store = message_store(self._context, horizon, lake)
         label = labelled(f"queue {name}", redis)
         self._executor = Executor(lambda: connect(url) if redis is None else redis, redis is not None, label)
@@ -339,7 +339,7 @@ class Queue:
         if function is ...:
             return self.handler
         check_async_handler(function)
-        self.handlers.register(adapt(function), self.name)
+        self.handlers.register(adapt(function))
         return function
 
     @overload
@@ -374,7 +374,7 @@ class Queue:
 
         def register(function: Handler) -> Handler:
             check_async_handler(function)
-            self.handlers.register(BatchHandler.of(function, max_messages, max_wait), self.name)
+            self.handlers.register(BatchHandler.of(function, max_messages, max_wait))
             return function
 
         return register if function is None else register(function)
@@ -408,7 +408,7 @@ class Queue:
         """
         plan = make_plan(when, timezone, missed, grace, start, end, jitter, own=True)
         wanted = name, payload, max_retries, headers, timeout
-        return self.handlers.crons.registering(self._context, check_async_handler, plan, *wanted)
+        return self.handlers.cron(self._context, check_async_handler, plan, *wanted)
 
     async def cancel(self, id: str) -> Cancelled:
         """Withdraw a waiting or dead message. One that is "in_flight" is not stopped, but will not be retried."""

@@ -18,8 +18,8 @@ from delayq.model.validation import check_limit
 from delayq.protocol.topic_commands import REQUEUED
 from delayq.runtime.driver_async import Driver, WakeSignal
 from delayq.runtime.group_member import GroupMember
-from delayq.runtime.handler_stack import surrounded
-from delayq.runtime.handler_stack_async import make_single_pool
+from delayq.runtime.handler_registry import surrounded
+from delayq.runtime.handler_stack import make_single_pool
 from delayq.runtime.hooks import Hooks
 from delayq.runtime.lifecycle_async import Lifecycle
 from delayq.runtime.record_leases import RecordLeases

@@ -156,6 +156,8 @@ class _Part(Generic[D]):
 
 
 def _outcome(verdict: Any, message: Delivery[Any]) -> oc.Outcome:
+    if verdict is None:
+        return oc.DONE
     if isinstance(verdict, BaseException):
         return oc.of_error(verdict, message)
     try:

@@ -282,6 +282,16 @@ class Delivery(MayOccur, Handed, Generic[P], eq=False, gc=False):
         return self._envelope.sent_headers
 
     @property
+    def all_headers(self) -> dict[str, Any] | None:
+        """The headers, with those that delayq adds; None or an empty dict without any."""
+        return self._envelope.headers
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it has neither headers nor a time limit of its own."""
+        return not self._envelope.headers and self._envelope.timeout_ms is None
+
+    @property
     def occurrence(self) -> Occurrence | None:
         return occurrence(self.id, self._envelope.headers) if self._envelope.headers else None
 

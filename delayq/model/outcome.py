@@ -42,7 +42,13 @@ LEASE_LOST = "LeaseLost: the consumer did not settle the message before its leas
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """→ gone, counted as acked."""
+    """→ gone, counted as acked.
+
+    Attributes:
+        value: what its function returned, if that is a value: see `returning_value`; else None.
+    """
+
+    value: Any = None
 
 
 class Ack:
@@ -196,14 +202,28 @@ def called(handler: object) -> tuple[object, object]:
 
 
 def of_return(value: Any) -> Outcome:
-    """Return the outcome of a handler that returned `value`."""
-    if value is None:  # the usual case, without the third of a microsecond for the checks below
-        return DONE
-    if inspect.isawaitable(value) or inspect.isgenerator(value) or inspect.isasyncgen(value):
-        return Failed(error=f"the handler returned an object of type {type(value).__name__}, which would never run")
+    """Return the outcome of a handler that returned `value`: DONE for None, which pools need not ask for."""
+    done, returned = (value, value.value) if isinstance(value, Done) else (DONE, value)
+    if inspect.isawaitable(returned) or inspect.isgenerator(returned) or inspect.isasyncgen(returned):
+        return Failed(error=f"the handler returned an object of type {type(returned).__name__}, which would never run")
     if value is False:
         return Failed(error="the handler returned False")
-    return AckAndSend(_listed(value.then)) if isinstance(value, Ack) else DONE
+    return AckAndSend(_listed(value.then)) if isinstance(value, Ack) else done
+
+
+def returning_value(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return a function whose return value is not read as a verdict: False acks, too, and `Done` carries the value."""
+    if is_coroutine_function(function):
+
+        async def handle_async(message: Any) -> Done:
+            return Done(await function(message))
+
+        return handle_async
+
+    def handle(message: Any) -> Done:
+        return Done(function(message))
+
+    return handle
 
 
 def _listed(then: Iterable[Any]) -> Iterable[Any]:

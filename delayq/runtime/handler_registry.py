@@ -1,48 +1,237 @@
-"""The functions that were registered with a queue to handle its messages."""
+"""The functions that handle a queue's messages, and which of them handles a given message."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from delayq.errors import InvalidInput
+from delayq.errors import HandlerMissing, InvalidInput
+from delayq.model import outcome as oc
 from delayq.model.batch_handler import BatchHandler
+from delayq.model.delivery import Delivery
+from delayq.model.envelope import Headers
 from delayq.model.middleware import Middleware
-from delayq.runtime.cron_handlers import CronHandlers
+from delayq.model.occurrence import NAME, Plan
+from delayq.model.typed_payload import adapt
+from delayq.model.units import Seconds
+from delayq.operations import schedules
+from delayq.operations.queue_context import QueueContext
+from delayq.runtime.fork_guard import guarded
+from delayq.runtime.handler_thread import awaited
+from delayq.runtime.time_limit import TimeLimit
+
+Handler: TypeAlias = Callable[[Any], Any]
+Given = TypeVar("Given", bound=Handler)
+
+
+class Kind(NamedTuple):
+    """A kind of handler with several functions per queue: a message says by a header which of them it is for.
+
+    Attributes:
+        header: what the messages of this kind have.
+        name_of: returns the name of a message's function; None if its header is not as delayq writes it. It never
+            raises, although another program may have written the header.
+        missing: called with the queue's name and a message whose function is not here. It returns the error that fails
+            the delivery, as if a handler had raised it; None lets the queue's main function handle the message.
+        returns_values: what the functions return is a value, and the message is acked whatever it is.
+    """
+
+    header: str
+    name_of: Callable[[Delivery[Any]], str | None]
+    missing: Callable[[str, Delivery[Any]], Exception | None]
+    returns_values: bool = False
+
+
+def _no_cron(queue: str, message: Delivery[Any]) -> HandlerMissing | None:
+    found = message.occurrence
+    if found is None or not found.plan.own:
+        return None
+    remove = shlex.join(["delayq", "cron", "remove", queue, found.name])
+    return HandlerMissing(
+        f"schedule {found.name!r} has no handler here: this consumer lacks its @queue.cron function; if that was "
+        f"renamed or removed, remove the old schedule: {remove}"
+    )
+
+
+CRON = Kind(NAME, lambda message: message.schedule, _no_cron)
+KINDS = (CRON,)
 
 
 class HandlerRegistry:
     """The functions registered by `Queue.handler`, `Queue.batch_handler` and `Queue.cron`.
 
     Attributes:
-        middleware: of the queue.
-        crons: the functions of schedules.
-        main: the function for all other messages, or a BatchHandler; None without one.
-        is_replaceable: another function may replace it, as in a test.
+        queue: the queue's name.
+        main: the function for messages that are for no other, or a BatchHandler; None without one.
+        named: the functions of the kinds in `KINDS`, by the header of the kind and their own name.
+        prepared: the schedules of those of `Queue.cron`.
+        is_replaceable: another function may replace `main`, as in a test.
     """
 
-    def __init__(self, middleware: Middleware) -> None:
-        self.middleware = middleware
-        self.crons = CronHandlers()
-        self.main: Callable[[Any], Any] | None = None
+    def __init__(self, queue: str) -> None:
+        self.main: Handler | None = None
+        self.named: dict[tuple[str, str], Handler] = {}
+        self.prepared: list[schedules.Prepared] = []
         self.is_replaceable = False
+        self.queue = queue
 
     def __bool__(self) -> bool:
         """Whether any function is registered."""
-        return self.main is not None or bool(self.crons)
+        return self.main is not None or bool(self.named)
 
-    def register(self, handler: Callable[[Any], Any], queue: str) -> None:
-        """Register the function for all messages; raise InvalidInput if there is one: only one of the two could run."""
+    def register(self, handler: Handler) -> None:
+        """Register the main function; raise InvalidInput if there is one: only one of the two could run."""
         if self.main is not None and not self.is_replaceable:
             there = "batch_handler" if isinstance(self.main, BatchHandler) else "handler"
             raise InvalidInput(
-                f"queue {queue} already has a function of @queue.{there}: give the second one its own queue, or let "
-                "one function choose by the message"
+                f"queue {self.queue} already has a function of @queue.{there}: give the second one its own queue, or "
+                "let one function choose by the message"
             )
         self.main = handler
 
-    def wrap(self, around: Callable[[Callable[[Any], Any]], Callable[[Any], Any]]) -> None:
+    def register_named(self, kind: Kind, name: str, function: Handler) -> None:
+        """Register a function for the messages that name it."""
+        handler = adapt(function)
+        self.named[kind.header, name] = oc.returning_value(handler) if kind.returns_values else handler
+
+    def cron(
+        self,
+        context: QueueContext,
+        check: Callable[[object], None],
+        plan: Plan,
+        name: str | None,
+        payload: Any,
+        max_retries: int | None,
+        headers: Headers | None,
+        timeout: Seconds | None,
+    ) -> Callable[[Given], Given]:
+        """Return the decorator for `Queue.cron`.
+
+        Args:
+            check: raises InvalidInput for a function that the queue's consumers could not run.
+        """
+
+        def register(function: Given) -> Given:
+            check(function)
+            chosen = getattr(function, "__name__", "") if name is None else name
+            prepared = schedules.prepare(context, chosen, plan, payload, max_retries, headers, timeout)
+            if (CRON.header, prepared.name) in self.named:
+                raise InvalidInput(f"schedule {prepared.name!r} already has a handler: give one of them another name=")
+            self.register_named(CRON, prepared.name, function)
+            self.prepared.append(prepared)
+            return function
+
+        return register
+
+    def main_of(self, given: Handler | None, check: Callable[[object], None]) -> Handler | None:
+        """Return a consumer's main function: the given one, or else the registered one; None if it has only named ones.
+
+        Raises:
+            HandlerMissing: there is no function at all.
+            InvalidInput: `check` raises it for the function.
+        """
+        main = self.main if given is None else given
+        if main is None and not self.named:
+            raise HandlerMissing(
+                f"queue {self.queue} has no handler: decorate a function with @queue.handler, or pass one"
+            )
+        if main is None:
+            return None
+        check(main)
+        return main if isinstance(main, BatchHandler) else adapt(main)
+
+    def functions(self, main: Handler | None) -> list[Handler | None]:
+        """Return the functions of a consumer with this main function."""
+        return [main.function if isinstance(main, BatchHandler) else main, *self.named.values()]
+
+    def wrap(self, around: Callable[[Handler], Handler]) -> None:
         """Replace each function by what `around` makes of it."""
-        self.crons.wrap(around)
+        self.named = {name: around(handler) for name, handler in self.named.items()}
         if self.main is not None:
             self.main = around(self.main)
+
+
+class ConsumerHandlers:
+    """The functions of a queue as a consumer runs them, and which of them handles a given message.
+
+    Args:
+        registry: of the queue.
+        main: the consumer's main function, or a BatchHandler; None if it has only named functions.
+        middleware: of the queue.
+        limit: how long each function may run; None for no limit, not even that of a message.
+        awaits: every function becomes an async one.
+
+    Attributes:
+        main: the main function, as the others within its middleware and under its time limit.
+    """
+
+    def __init__(
+        self,
+        registry: HandlerRegistry,
+        main: Handler | None,
+        middleware: Middleware,
+        limit: TimeLimit | None,
+        awaits: bool = False,
+    ) -> None:
+        self._queue = registry.queue
+
+        def refuse(_: Delivery[Any]) -> None:
+            raise HandlerMissing(
+                f"queue {registry.queue} has no handler here, only handlers of schedules: see @queue.handler"
+            )
+
+        self._around = partial(surrounded, middleware=middleware, limit=limit, awaits=awaits)
+        self._named = {name: self._around(handler) for name, handler in registry.named.items()}
+        found = refuse if main is None else main
+        self.main = self._around(found)
+        # For messages without a limit of their own, which most are: quicker where the consumer has no limit, either.
+        has_limit = limit is not None and limit.seconds is not None
+        self._plain = self.main if has_limit else surrounded(found, middleware, None, awaits)
+
+    def choose(self, message: Delivery[Any]) -> Handler:
+        """Return the function that handles a message: the one that its headers name, or else the main one.
+
+        If that function is not here, `Kind.missing` decides between the main one and one that raises an error.
+        """
+        headers = message.all_headers or {}
+        for kind in KINDS:
+            if kind.header in headers and (name := kind.name_of(message)) is not None:
+                if (handler := self._named.get((kind.header, name))) is not None:
+                    return handler
+                if (error := kind.missing(self._queue, message)) is not None:
+                    return self._around(partial(_raise, error))
+        return self.main
+
+    def is_alone(self, message: Delivery[Any]) -> bool:
+        """Whether another function than the main one handles a message, which so joins no batch."""
+        return not message.is_plain and self.choose(message) is not self.main
+
+    def handle(self, message: Delivery[Any]) -> Any:
+        """Call the function that handles a message."""
+        return (self._plain if message.is_plain else self.choose(message))(message)
+
+    async def handle_async(self, message: Delivery[Any]) -> Any:
+        """Await the function that handles a message."""
+        return await (self._plain if message.is_plain else self.choose(message))(message)
+
+
+def surrounded(handler: Handler, middleware: Middleware, limit: TimeLimit | None, awaits: bool = False) -> Handler:
+    """Return a handler within its middleware, guarded against forks, and with a time limit unless it `keeps_time`.
+
+    Args:
+        handler: a function, or a BatchHandler, whose middleware runs around each message: see `Batching`.
+        limit: None for no limit, not even that of a message.
+        awaits: make it an async function if it is a plain one.
+    """
+    if isinstance(handler, BatchHandler):
+        return handler.around(partial(surrounded, middleware=Middleware(), limit=limit, awaits=awaits))
+    wrapped = middleware.wrap(guarded(handler))
+    if limit is not None and not getattr(handler, "keeps_time", False):
+        wrapped = limit.wrap(wrapped)
+    return awaited(wrapped) if awaits else wrapped
+
+
+def _raise(error: Exception, _: Delivery[Any]) -> None:
+    raise error

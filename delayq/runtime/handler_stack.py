@@ -1,23 +1,24 @@
-"""How a queue's messages are handled: by which function, and in which kind of pool."""
+"""How a consumer handles a queue's messages: by its functions, in a pool."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from delayq.errors import HandlerMissing, InvalidInput
+from delayq.errors import InvalidInput
 from delayq.model.batch_handler import BatchHandler, Batching
 from delayq.model.middleware import Middleware
-from delayq.model.outcome import check_handler
-from delayq.model.typed_payload import adapt
+from delayq.model.outcome import check_async_handler, check_handler, is_coroutine_function
+from delayq.runtime import batch_pool_async
 from delayq.runtime.batch_pool import BatchPool
 from delayq.runtime.fair_dispatch import QueueLane
-from delayq.runtime.fork_guard import guarded
-from delayq.runtime.handler_registry import HandlerRegistry
+from delayq.runtime.handler_registry import ConsumerHandlers, HandlerRegistry
 from delayq.runtime.multi_queue import DispatchedPool
 from delayq.runtime.process_pool.handle import Request
 from delayq.runtime.process_pool.job import Pool, pack
 from delayq.runtime.process_pool.pool import ProcessPool
+from delayq.runtime.task_pool import TaskPool
 from delayq.runtime.thread_pool import ThreadPool
 from delayq.runtime.time_limit import TimeLimit
 
@@ -29,12 +30,14 @@ class HandledQueue(Protocol):
     def name(self) -> str: ...
     @property
     def handlers(self) -> HandlerRegistry: ...
+    @property
+    def middleware(self) -> Middleware: ...
     def settle(self, message: Any, outcome: Any) -> Any: ...
     def extend(self, message: Any, seconds: Any) -> Any: ...
 
 
 class HandlerStack:
-    """The handler of a queue, within its middleware and under its time limit.
+    """The handlers of a queue, each within its middleware and under its time limit, and the pools that run them.
 
     Args:
         handler: None for the one registered with the queue.
@@ -42,10 +45,11 @@ class HandlerStack:
         time_limit: how long each may run.
         pool: "thread" or "process".
         initializer: called first in each process, or None.
+        awaits: the queue is one of the async API, where handlers may be async.
 
     Attributes:
         queue: whose messages are handled.
-        handler: called with each message that is handled by itself.
+        handler: called, or awaited if it is async, with each message that is handled by itself.
         batching: how the others are handled together; None without a batch handler.
 
     Raises:
@@ -60,30 +64,25 @@ class HandlerStack:
         time_limit: TimeLimit,
         pool: Pool,
         initializer: Callable[[], object] | None,
+        awaits: bool,
     ) -> None:
-        handlers = queue.handlers
-        chosen = handlers.main if handler is None else handler
-        if chosen is None and not handlers.crons:
-            raise no_handler(queue.name)
-        batch, chosen = (chosen, None) if isinstance(chosen, BatchHandler) else (None, chosen)
-        if chosen is not None:
-            check_handler(chosen)
+        main = queue.handlers.main_of(handler, check_async_handler if awaits else check_handler)
+        if isinstance(main, BatchHandler) and pool == "process":
+            raise InvalidInput(f'the batch handler of queue {queue.name} runs in threads: leave out pool="process"')
         self.queue = queue
         self._concurrency = concurrency
         self._time_limit = time_limit
-        choose = handlers.crons.route(None if chosen is None else adapt(chosen), queue.name, self._around)
-        self.handler: Callable[[Any], Any] = lambda message: choose(message)(message)
+        self._awaits = awaits
+        self._is_async = any(map(is_coroutine_function, queue.handlers.functions(main)))
+        handlers = ConsumerHandlers(queue.handlers, main, queue.middleware, time_limit, self._is_async)
+        self.handler: Callable[[Any], Any] = handlers.handle_async if self._is_async else handlers.handle
         self.batching: Batching[Any] | None = None
-        if batch is not None:
-            check_batch_pool(queue.name, pool)
-            timed = batch.around(guarded).around(time_limit.wrap)
-            self.batching = Batching(timed, handlers.middleware, handlers.crons.takes)
-        self._job = pack(queue, chosen, initializer) if pool == "process" else None
+        if isinstance(batch := handlers.main, BatchHandler):
+            self.batching = Batching(batch, queue.middleware, handlers.is_alone)
+        self._job = pack(queue, main, initializer) if pool == "process" else None
 
-    def make_pool(
-        self, burst: bool, may_start: Callable[[Any], bool], on_outcome: Callable[[], None]
-    ) -> ThreadPool[Any] | ProcessPool[Any]:
-        """Return the pool that runs the handler.
+    def make_pool(self, burst: bool, may_start: Callable[[Any], bool], on_outcome: Callable[[], None]) -> Any:
+        """Return the pool that runs the handler: of threads, tasks or processes.
 
         Args:
             burst: a batch stops waiting once nothing else is due.
@@ -91,45 +90,35 @@ class HandlerStack:
             on_outcome: called, on any thread, after each outcome.
         """
         if self._job is not None:
-            return ProcessPool(self._job, self._concurrency, self._time_limit, self._ask, may_start, on_outcome)
+            ask = self._asking_from_threads() if self._awaits else self._ask
+            return ProcessPool(self._job, self._concurrency, self._time_limit, ask, may_start, on_outcome)
         if self.batching is not None:
-            return BatchPool(self.batching, burst, self.handler, self._concurrency, may_start, on_outcome)
-        return ThreadPool(self.handler, self._concurrency, may_start, on_outcome)
+            kind = batch_pool_async.BatchPool if self._is_async else BatchPool
+            return kind(self.batching, burst, self.handler, self._concurrency, may_start, on_outcome)
+        return make_single_pool(self.handler, self._concurrency, may_start, on_outcome)
 
     def make_dispatched(
         self, lane: QueueLane[Any], may_start: Callable[[Any], bool], on_outcome: Callable[[], None]
-    ) -> tuple[ThreadPool[Any], DispatchedPool[Any]]:
+    ) -> tuple[Any, DispatchedPool[Any]]:
         """Return the pool that runs the handler beside those of other queues, and the same behind the dispatcher."""
         pool = make_single_pool(self.handler, self._concurrency, may_start, lane.ending(on_outcome))
-        return pool, DispatchedPool(lane, pool, pool.submit_one)
+        return pool, DispatchedPool(lane, pool)
 
-    def _around(self, handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        return surrounded(handler, self.queue.handlers.middleware, self._time_limit)
+    def _ask(self, request: Request, message: Any, argument: Any) -> Any:
+        return self.queue.settle(message, argument) if request == "settle" else self.queue.extend(message, argument)
 
-    def _ask(self, request: Request, message: Any, argument: Any) -> None:
-        if request == "settle":
-            self.queue.settle(message, argument)
-        else:
-            self.queue.extend(message, argument)
-
-
-def surrounded(
-    handler: Callable[[Any], Any], middleware: Middleware, time_limit: TimeLimit | None
-) -> Callable[[Any], Any]:
-    """Return a handler within its middleware, guarded against forks, and with a time limit unless it `keeps_time`."""
-    wrapped = middleware.wrap(guarded(handler))
-    return wrapped if time_limit is None or getattr(handler, "keeps_time", False) else time_limit.wrap(wrapped)
+    def _asking_from_threads(self) -> Callable[[Request, Any, Any], object]:
+        """Return `_ask` for the threads of a pool beside an event loop."""
+        events = asyncio.get_running_loop()
+        return lambda *request: asyncio.run_coroutine_threadsafe(self._ask(*request), events).result()
 
 
-def no_handler(queue: str) -> HandlerMissing:
-    """Return the error for a queue without a handler."""
-    return HandlerMissing(f"queue {queue} has no handler: decorate a function with @queue.handler, or pass one")
-
-
-def check_batch_pool(queue: str, pool: Pool) -> None:
-    """Raise InvalidInput for batches in processes."""
-    if pool == "process":
-        raise InvalidInput(f'the batch handler of queue {queue} runs in threads: leave out pool="process"')
+def make_single_pool(
+    handler: Callable[[Any], Any], concurrency: int, may_start: Callable[[Any], bool], on_outcome: Callable[[], None]
+) -> Any:
+    """Return a pool that runs a handler on one message or record at a time, on the event loop if it is async."""
+    kind = TaskPool if is_coroutine_function(handler) else ThreadPool
+    return kind(handler, concurrency, may_start, on_outcome)
 
 
 def check_alone(queues: list[str], pool: Pool, batched: list[str]) -> None:
@@ -138,10 +127,3 @@ def check_alone(queues: list[str], pool: Pool, batched: list[str]) -> None:
         raise InvalidInput(f'pool="process" is for one queue: give each of {", ".join(queues)} its own consumer')
     if len(queues) > 1 and batched:
         raise InvalidInput(f"queue {batched[0]} has a batch handler: give it its own consumer")
-
-
-def make_single_pool(
-    handler: Callable[[Any], Any], concurrency: int, may_start: Callable[[Any], bool], on_outcome: Callable[[], None]
-) -> ThreadPool[Any]:
-    """Return a pool that runs a handler on one message, or record, at a time."""
-    return ThreadPool(handler, concurrency, may_start, on_outcome)

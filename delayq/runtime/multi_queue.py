@@ -11,7 +11,8 @@ from delayq.model.delivery import Delivery
 from delayq.model.interval import FALLBACK_MS
 from delayq.runtime.driver import Driver, WakeSignal
 from delayq.runtime.fair_dispatch import FairDispatcher, QueueLane
-from delayq.runtime.handler_pool import HandlerPool
+from delayq.runtime.task_pool import TaskPool
+from delayq.runtime.thread_pool import ThreadPool
 
 D = TypeVar("D", bound=Delivery)
 
@@ -21,15 +22,14 @@ class DispatchedPool(Generic[D]):
 
     Args:
         pool: runs the messages that have a permit.
-        start: submits one message to it, from any thread.
     """
 
-    def __init__(self, lane: QueueLane[D], pool: HandlerPool[D], start: Callable[[D], object]) -> None:
+    def __init__(self, lane: QueueLane[D], pool: ThreadPool[D] | TaskPool[D]) -> None:
         self.count = pool.count
         self.times = pool.times
         self._lane = lane
         self._pool = pool
-        lane.start = start
+        lane.start = pool.submit_one
 
     def room(self, unfinished: int, ahead: bool = True) -> int:  # noqa: ARG002  # the dispatcher decides
         return self._lane.room(self.times.seconds if ahead else None)

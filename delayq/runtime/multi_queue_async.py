@@ -4,28 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from delayq.runtime.driver_async import Driver, WakeSignal
 from delayq.runtime.ended_async import Ended, caught
 from delayq.runtime.fair_dispatch import FairDispatcher, QueueLane
-from delayq.runtime.task_pool import TaskPool
-
-
-def submit_from_anywhere(pool: TaskPool[Any]) -> Callable[[Any], None]:
-    """Return a function that submits a message to tasks from any thread: a handler's thread may return the permit."""
-    events, thread = asyncio.get_running_loop(), threading.get_ident()
-
-    def submit(message: Any) -> None:
-        if threading.get_ident() == thread:
-            pool.submit([message])
-        else:
-            with contextlib.suppress(RuntimeError):  # the event loop is closed
-                events.call_soon_threadsafe(pool.submit, [message])
-
-    return submit
 
 
 class MultiQueueRun:

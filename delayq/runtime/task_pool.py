@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
+import contextlib
+import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -54,6 +55,7 @@ class TaskPool(Generic[D]):
         self._inbox: deque[D] = deque()
         self._outcomes: deque[tuple[D, oc.Outcome]] = deque()
         self._is_interrupted = False
+        self._events, self._thread = asyncio.get_running_loop(), threading.get_ident()
         self.tasks: set[asyncio.Task[None]] = set()
         self.times = HandlerTimes()
         self._own_times = self.times.own()
@@ -70,6 +72,14 @@ class TaskPool(Generic[D]):
         self._inbox.extend(messages)
         while self._inbox and len(self.tasks) < self.count:
             self._begin()
+
+    def submit_one(self, message: D) -> None:
+        """Run the handler on a message; called on any thread."""
+        if threading.get_ident() == self._thread:
+            self.submit([message])
+        else:
+            with contextlib.suppress(RuntimeError):  # the event loop is closed
+                self._events.call_soon_threadsafe(self.submit, [message])
 
     def adapt(self) -> None:
         """Do nothing: there are always as many tasks as allowed."""
@@ -138,7 +148,8 @@ class TaskPool(Generic[D]):
         outcome: oc.Outcome = oc.INTERRUPTED
         started = time.perf_counter()
         try:
-            outcome = oc.of_return(await self._returned(self._handler(message)))
+            returned = await self._returned(self._handler(message))
+            outcome = oc.DONE if returned is None else oc.of_return(returned)
         except asyncio.CancelledError as error:
             if not self._is_interrupted:  # it comes from within the handler
                 outcome = oc.of_error(error, message)
@@ -149,15 +160,13 @@ class TaskPool(Generic[D]):
         self.times.note(time.perf_counter() - started, self._own_times)
         self._outcomes.append((message, outcome))
 
-    async def _returned(self, value: Any) -> Any:
-        """Await a handler's result, if it is awaitable.
+    async def _returned(self, awaitable: Awaitable[Any]) -> Any:
+        """Await a handler's result.
 
         Raises:
             CancelledError: even if the handler swallowed it, since its work may not be done.
         """
-        if not inspect.isawaitable(value):
-            return value
-        awaited = await value
+        returned = await awaitable
         if self._is_interrupted:
             raise asyncio.CancelledError
-        return awaited
+        return returned

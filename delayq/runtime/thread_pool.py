@@ -154,7 +154,8 @@ class ThreadPool(Generic[D]):
             return oc.RELEASED
         started = time.perf_counter()
         try:
-            outcome = oc.of_return(self._handler(message))
+            returned = self._handler(message)
+            outcome = oc.DONE if returned is None else oc.of_return(returned)
         except BaseException as error:  # noqa: BLE001  # SystemExit, too: a handler must not end its worker
             outcome = oc.of_error(error, message)
         self.times.note(time.perf_counter() - started, times)

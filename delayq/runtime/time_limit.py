@@ -24,16 +24,14 @@ class TimeLimit:
     A thread cannot be stopped from outside: its handler continues, under its lease, and occupies its place until it
     ends. So it is logged and counted once when its time is over, and logged again when it ends.
 
-    Args:
-        seconds: how long a handler may run, unless its message says otherwise; None for no limit.
-
     Attributes:
+        seconds: how long a handler may run, unless its message says otherwise; None for no limit.
         count: deliveries whose handlers exceeded the limit so far.
     """
 
     def __init__(self, seconds: float | None) -> None:
         self.count = 0
-        self._seconds = seconds
+        self.seconds = seconds
         self._running: dict[object, tuple[Subject, float, float]] = {}  # what, its limit in s, and until when
         self._over: dict[object, Subject] = {}  # what runs on after its limit
         self._wakes_at = math.inf  # when the thread looks next, unless it is called
@@ -45,7 +43,7 @@ class TimeLimit:
     def of(self, subject: Subject) -> float | None:
         """Return how many seconds a handler may run on a message, a record or a batch; None for no limit."""
         own = subject.timeout if isinstance(subject, Delivery) else None
-        return self._seconds if own is None else own
+        return self.seconds if own is None else own
 
     def over(self, queue: str) -> int:
         """Return how many deliveries of a queue have handlers that run beyond their limit now."""
@@ -71,7 +69,7 @@ class TimeLimit:
 
             return handle_async
 
-        usual = self._seconds
+        usual = self.seconds
 
         def handle(message: Any) -> Any:
             own = getattr(message, "timeout", None)  # as `of` does, without a call for each message

@@ -83,7 +83,7 @@ class Drain:
         """Handle everything that falls due until a time, in milliseconds."""
         queues = [each.queue for each in self._served]
         for queue in queues:
-            yield partial(queue.execute, schedules.add_all, queue.handlers.crons.prepared)  # as a consumer does
+            yield partial(queue.execute, schedules.add_all, queue.handlers.prepared)  # as a consumer does
         while True:
             yield from self._drain()
             if self._clock.ms >= end:

@@ -11,8 +11,8 @@ from redis.asyncio import Redis
 import delayq
 from delayq.aio import Consumer, Message, Queue, Topic
 from delayq.aio.ledger import Ledger
+from delayq.runtime.handler_thread import awaited
 from delayq.runtime.receive_wait_async import Receiver, TopicWaits
-from delayq.runtime.routing_async import awaited
 from delayq.testing.face import BLOCKING, Face
 from delayq.transport import trampoline
 from delayq.transport.executor_async import Executor

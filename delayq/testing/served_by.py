@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -40,10 +39,10 @@ def served_by(
 @contextlib.contextmanager
 def _exchange_queue(queue: Any, clock: Time, face: Face) -> Iterator[None]:
     context, executor, handlers = queue._context, queue._executor, queue.handlers
-    copied = (handlers.crons, queue.middleware)  # what is registered within the block goes into copies
-    with _kept(queue, context, executor, handlers, *copied):
-        for part in copied:
-            vars(part).update({name: copy.copy(value) for name, value in vars(part).items()})
+    with _kept(queue, context, executor, handlers, queue.middleware):
+        for part in (handlers, queue.middleware):  # what is registered within the block goes into copies
+            kept = {name: value.copy() for name, value in vars(part).items() if isinstance(value, dict | list)}
+            vars(part).update(kept)
         handlers.is_replaceable = True
         queue._receiver = face.receiver(context, executor, face.message)
         queue._store = RedisStore(context)

@@ -152,7 +152,7 @@ def test_type_that_no_payload_can_have_is_refused_at_registration(queue: Queue):
         registered(queue, queue.handler, handle)
     with pytest.raises(InvalidInput, match="handle takes Custom"):
         registered(queue, queue.cron("@daily"), handle)
-    assert not queue.handlers.crons
+    assert not queue.handlers
 
 
 class Handled(list[Any]):

@@ -230,7 +230,7 @@ def test_registrations_inside_the_block_are_removed():
             queue.cron("@daily", name="within")(print)
             queue.middleware.before_send(lambda outgoing: outgoing)
             assert queue.middleware.has_sends
-            assert len(list(queue.handlers.crons)) == 2
+            assert len(queue.handlers.named) == 2
     assert not queue.middleware.has_sends
-    assert [each.name for each in queue.handlers.crons.prepared] == ["before"]
-    assert len(list(queue.handlers.crons)) == 1
+    assert [each.name for each in queue.handlers.prepared] == ["before"]
+    assert len(queue.handlers.named) == 1

@@ -251,7 +251,7 @@ def test_form_cannot_change_a_schedule_of_a_program(client: Client, queue: Queue
     @queue.cron("every 1h", name="nightly/<b>")
     def nightly(_: Any) -> None: ...
 
-    queue.execute(add_all, queue.handlers.crons.prepared)  # as a consumer does when it starts
+    queue.execute(add_all, queue.handlers.prepared)  # as a consumer does when it starts
     answer = preview(client)
     assert (answer.status_code, wrong(answer.text)[0]) == (400, "name")
     assert "a program declares schedule nightly" in wrong(answer.text)[1]

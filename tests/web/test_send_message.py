@@ -154,7 +154,7 @@ def test_copy_of_an_occurrence_is_an_ordinary_message(client: Client, queue: Que
 
 def test_occurrence_that_only_its_function_handles_is_not_copied(client: Client, queue: Queue):
     queue.cron("every 1h")(nightly)
-    queue.execute(add_all, queue.handlers.crons.prepared)  # as a consumer does when it starts
+    queue.execute(add_all, queue.handlers.prepared)  # as a consumer does when it starts
     (waiting,) = queue.peek("pending")
     answer = client.get(f"{SEND}?copy={waiting.id}")
     assert answer.status_code == 409

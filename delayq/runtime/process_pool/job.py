@@ -11,11 +11,11 @@ from types import ModuleType
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from delayq.errors import InvalidInput
+from delayq.model.middleware import Middleware
 from delayq.model.outcome import is_coroutine_function
 from delayq.model.typed_payload import adapt, original
-from delayq.runtime.fork_guard import guarded
+from delayq.runtime.handler_registry import ConsumerHandlers, Handler, HandlerRegistry
 
-Handler: TypeAlias = Callable[[Any], Any]
 Pool: TypeAlias = Literal["thread", "process"]
 
 
@@ -38,12 +38,15 @@ class ProcessJob(NamedTuple):
     """A handler and what it needs, packed.
 
     Attributes:
-        handler: pickled; None if the queue has only functions of schedules.
+        queue: its name.
+        handler: pickled; None if the queue has only functions with names, such as those of schedules.
         initializer: called first; pickled, or None.
-        variable: the module and name of the queue, to take its middleware and schedules from; None if it has neither.
-        around: the number of middleware functions, and the names of the schedules.
+        variable: the module and name of the queue, to take its middleware and these functions from; None if it has
+            neither.
+        around: the number of middleware functions, and the names of these functions.
     """
 
+    queue: str
     handler: bytes | None
     initializer: bytes | None
     variable: tuple[str, str] | None
@@ -58,19 +61,19 @@ class ProcessJob(NamedTuple):
         """
         if self.initializer is not None:
             pickle.loads(self.initializer)()
-        handler = None if self.handler is None else adapt(pickle.loads(self.handler))
-        if self.variable is None:
-            return guarded(_present(handler))
-        module, name = self.variable
-        queue = getattr(importlib.import_module(module), name)
-        if _around(queue) != self.around:
-            raise InvalidInput(
-                f"{module}:{name} has other middleware or schedule functions in the pool process than in your program "
-                f"({_around(queue)}, not {self.around}): register all of them in {module}, or in a module it imports"
-            )
-        wrap = queue.handlers.middleware.wrap
-        choose = queue.handlers.crons.route(handler, queue.name, lambda function: wrap(guarded(function)))
-        return lambda message: choose(message)(message)
+        main = None if self.handler is None else adapt(pickle.loads(self.handler))
+        handlers, middleware = HandlerRegistry(self.queue), Middleware()
+        if self.variable is not None:
+            module, name = self.variable
+            queue = getattr(importlib.import_module(module), name)
+            if _around(queue) != self.around:
+                raise InvalidInput(
+                    f"{module}:{name} has other middleware or schedule functions in the pool process than in your "
+                    f"program ({_around(queue)}, not {self.around}): register all of them in {module}, or in a module "
+                    "it imports"
+                )
+            handlers, middleware = queue.handlers, queue.middleware
+        return ConsumerHandlers(handlers, main, middleware, None).handle
 
 
 def pack(queue: Any, handler: Handler | None, initializer: Callable[[], object] | None) -> ProcessJob:
@@ -84,7 +87,7 @@ def pack(queue: Any, handler: Handler | None, initializer: Callable[[], object] 
     Raises:
         InvalidInput: a part of it cannot be sent to a process.
     """
-    for function in (handler, *queue.handlers.crons):
+    for function in queue.handlers.functions(handler):
         if is_coroutine_function(function):
             raise InvalidInput(
                 f"handler {original(function)!r} is an async function, which runs on the event loop: give a plain one, "
@@ -99,9 +102,8 @@ def pack(queue: Any, handler: Handler | None, initializer: Callable[[], object] 
                 "a variable of a module that can be imported"
             )
     packed = None if handler is None else _packed(original(handler), "handler")
-    return ProcessJob(
-        packed, None if initializer is None else _packed(initializer, "initializer"), variable, _around(queue)
-    )
+    begin = None if initializer is None else _packed(initializer, "initializer")
+    return ProcessJob(queue.name, packed, begin, variable, _around(queue))
 
 
 def _packed(function: Any, what: str) -> bytes:
@@ -125,9 +127,4 @@ def _variable(queue: object) -> tuple[str, str] | None:
 
 
 def _around(queue: Any) -> tuple[int, list[str]]:
-    return queue.handlers.middleware.count, sorted(prepared.name for prepared in queue.handlers.crons.prepared)
-
-
-def _present(handler: Handler | None) -> Handler:
-    assert handler is not None, "a queue without functions of schedules has a handler"
-    return handler
+    return queue.middleware.count, sorted(name for _, name in queue.handlers.named)

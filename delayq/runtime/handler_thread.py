@@ -1,4 +1,4 @@
-"""Combines several handlers, async and plain, into the one that a consumer runs."""
+"""A plain handler beside async ones: it runs on a thread, and the event loop awaits it."""
 
 from __future__ import annotations
 
@@ -8,30 +8,12 @@ import contextvars
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from delayq.model.delivery import Delivery
 from delayq.model.outcome import is_coroutine_function
-from delayq.runtime.cron_handlers import Around, CronHandlers, Handler
 
-
-def routed(crons: CronHandlers, handler: Handler | None, queue: str, around: Around) -> Handler:
-    """Return a function that passes each message to its function: `handler` if it has no schedule.
-
-    It is async if any of them is: then each plain one runs on a separate thread.
-
-    Args:
-        around: wraps each function.
-    """
-    if not any(map(is_coroutine_function, [handler, *crons])):
-        choose = crons.route(handler, queue, around)
-        return lambda message: choose(message)(message)
-    choose = crons.route(handler, queue, lambda function: awaited(around(function)))
-
-    async def call(message: Delivery[Any]) -> Any:
-        return await choose(message)(message)
-
-    return call
+Handler: TypeAlias = Callable[[Any], Any]
 
 
 def awaited(function: Handler) -> Handler:
