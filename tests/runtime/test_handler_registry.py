@@ -202,7 +202,7 @@ def message_of(
     headers: dict[str, Any] | None = None, timeout_ms: int | None = None, own: dict[str, Any] | None = None
 ) -> Message:
     created, envelope = parse(b"1700000000000" + encode_envelope("x", 3, None, headers, 10**6, timeout_ms, own))
-    return Message(SimpleNamespace(name="jobs"), "a", created, envelope, created, None, created, created, "r")
+    return Message(SimpleNamespace(name="jobs"), 0, "a", created, envelope, created, None, created, created, "r")
 
 
 def handlers_of(registry: HandlerRegistry, main: Any, middleware: Middleware | None = None) -> ConsumerHandlers:
