@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import unquote
 
 from redis.exceptions import NoPermissionError
 
 from delayq.errors import LoginRefused, StoreError
+from delayq.model.server_url import check, embedded_folder
 from delayq.model.validation import check_prefix, check_queue_name
 from delayq.protocol.discovery import Kind, record_key
 from delayq.queue import Queue
 from delayq.queue_names import NameSearch
 from delayq.topic import Topic
-from delayq.transport.embedded import default_folder
 from delayq.transport.embedded.binaries import read_version
 from delayq.transport.executor import Client, Executor
 from delayq.transport.open_client import connect
-from delayq.transport.url import check
 
 from .output import note
 
@@ -130,11 +127,3 @@ class ServerOptions:
             return key is not None and self.client.hget(key, "format") is not None
         except NoPermissionError:
             return False
-
-
-def embedded_folder(url: str | None) -> Path | None:
-    """Return the folder of the embedded store of a URL, or without a URL, the default one; None for a server's URL."""
-    scheme, _, path = (url or "embedded://").partition("://")
-    if scheme.lower() != "embedded":
-        return None
-    return Path(unquote(path)) if path else default_folder()

@@ -32,6 +32,7 @@ from delayq.model.outcome import Outcome, check_async_handler
 from delayq.model.placement import PURGEABLE, State
 from delayq.model.queue_stats import QueueStats, Upcoming
 from delayq.model.sample import Sample
+from delayq.model.server_guard import labelled
 from delayq.model.typed_payload import adapt
 from delayq.model.units import Seconds, lease_ms, milliseconds
 from delayq.operations import (
@@ -56,7 +57,6 @@ from delayq.runtime.receive_wait_async import Receiver
 from delayq.runtime.send_coalescer_async import SendCoalescer
 from delayq.transport.executor_async import Client, Executor
 from delayq.transport.open_client_async import check_client, connect
-from delayq.transport.server_guard import labelled
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -10,6 +10,7 @@ from typing import Any
 from redis.exceptions import RedisClusterException, RedisError
 
 from delayq.errors import ServerError
+from delayq.model.server_guard import labelled
 from delayq.model.validation import check_prefix
 from delayq.operations import registry
 from delayq.operations.registry import Entries
@@ -17,7 +18,6 @@ from delayq.protocol.discovery import KINDS, Kind, name_in, pattern
 from delayq.transport.executor_async import Client, Executor
 from delayq.transport.open_client_async import check_client, connect
 from delayq.transport.server_check import translate
-from delayq.transport.server_guard import labelled
 
 SCANNED = 1000
 """The number of keys in a step of a scan, which holds the server for about a millisecond."""

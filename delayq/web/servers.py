@@ -14,14 +14,14 @@ from delayq.aio import Queue, Topic
 from delayq.aio.queue_names import NameSearch
 from delayq.errors import InvalidInput, ServerError, ServerUnreachable
 from delayq.log import log
+from delayq.model import server_url as url
 from delayq.model.credentials import may_hold_password
+from delayq.model.server_guard import labelled
 from delayq.model.validation import check_prefix, check_queue_name
 from delayq.protocol.discovery import KINDS, Kind, record_key
-from delayq.transport import url
 from delayq.transport.executor_async import Client, Executor
 from delayq.transport.open_client_async import connect
 from delayq.transport.server_check import translate
-from delayq.transport.server_guard import labelled
 
 SEARCH_SECONDS = 60.0
 """How long a list of names is valid: a search scans all keys of the server."""

@@ -11,7 +11,7 @@ from typing import Any
 from delayq.errors import DelayqError, ServerOutOfMemory, StaleReceipt
 from delayq.model.placement import STATES
 from delayq.protocol.command import Command, Script, identity
-from delayq.transport import url as urls
+from delayq.transport import open_client
 from delayq.transport.executor import Executor
 from tests.harness.simulation.fibers import Process
 from tests.harness.simulation.follower import Follower
@@ -167,4 +167,4 @@ def told(value: Any) -> str:
 
 def connect(url: str) -> Executor:
     """Return a connection for a `Server`."""
-    return Executor(lambda: urls.connect(url), False, None)
+    return Executor(lambda: open_client.connect(url), False, None)
