@@ -113,7 +113,7 @@ def _note_away(servers: Sequence[ServerOptions]) -> None:
     """Say on stderr why a server cannot be read."""
     for server in servers:
         try:
-            _ = server.client
+            server.client()
         except DelayqError as error:
             note(f"delayq: {error}")
 

@@ -182,7 +182,7 @@ def consume(
     watch_supervisor(monitor)
     waits = not (no_wait or burst)
     if program or subscription is not None:
-        when_served(lambda: server.client, lambda: server.client, waits)
+        when_served(server.client, server.client, waits)
     if subscription is not None:
         options: dict[str, Any] = {
             "shutdown_timeout": shutdown_timeout,
@@ -215,9 +215,10 @@ def consume(
 
 def _named(server: ServerOptions, lease: float, name: str) -> Queue:
     """Return the queue of this name, and log if its name is new and much like another one."""
+    queue = server.queue(name, lease=lease)
     if meant := server.likely_meant(name):
         log.warning("queue is new", queue=name, did_you_mean=meant)
-    return server.queue(name, lease=lease)
+    return queue
 
 
 def _check(ctx: click.Context, program: str | None, subscription: Subscription | None) -> None:

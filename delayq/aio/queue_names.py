@@ -10,6 +10,7 @@ from typing import Any
 from redis.exceptions import RedisClusterException, RedisError
 
 from delayq.errors import ServerError
+from delayq.model import server_url
 from delayq.model.server_guard import labelled
 from delayq.model.validation import check_prefix
 from delayq.operations import registry
@@ -43,16 +44,49 @@ async def queues(*, url: str | None = None, redis: Client | None = None, prefix:
         InvalidInput: a bad URL or prefix.
         ServerError: the server does not answer, or this user may not list keys.
     """
-    check_client(url, redis)
-    check_prefix(prefix)
-    label = labelled("delayq.queues()", redis)
-    executor = Executor(lambda: connect(url) if redis is None else redis, redis is not None, label)
+    server = Server("delayq.queues()", url, redis, prefix)
     try:
-        search = NameSearch(executor, prefix)
-        await search.find_all()
+        await server.search.find_all()
     finally:
-        await executor.close()
-    return sorted(search.names["queue"])
+        await server.close()
+    return sorted(server.search.names["queue"])
+
+
+class Server:
+    """A server, connected when first needed, and the queues and topics on it.
+
+    Args:
+        label: what uses it, for tests in which it may not be used.
+        url, redis, prefix: as in `queues`.
+
+    Attributes:
+        search: finds the queues and topics.
+    """
+
+    def __init__(self, label: str, url: str | None, redis: Client | None = None, prefix: str = "delayq") -> None:
+        check_client(url, redis)
+        if url:
+            server_url.check(url)  # a wrong URL fails at the start
+        self.url = url
+        self.prefix = check_prefix(prefix)
+        self._redis = redis
+        self._executor = Executor(self._connect, redis is not None, labelled(label, redis))
+        self.search = NameSearch(self._executor, prefix)
+
+    def _connect(self) -> Client:
+        return connect(self.url) if self._redis is None else self._redis
+
+    async def client(self) -> Client:
+        """Return the client, connected and its server checked."""
+        return await self._executor.connected()
+
+    async def has(self, kind: Kind, name: str) -> bool:
+        """Return whether a queue or topic of this name is recorded; needs only the rights of a reader."""
+        return await self._executor.execute(registry.exists(self.prefix, kind, name))
+
+    async def close(self) -> None:
+        """Close the connections; a client that you passed in stays open."""
+        await self._executor.close()
 
 
 class NameSearch:

@@ -366,4 +366,4 @@ def test_password_after_three_slashes_is_refused(scheme: str, path: str):
 @pytest.mark.parametrize("url", [None, b"redis://localhost", 6379])
 def test_url_that_is_not_text_is_refused(url: Any):
     with pytest.raises(InvalidURL, match=type(url).__name__):
-        connect(url)
+        check(url)
