@@ -32,7 +32,7 @@ class ServerOptions(Server):
     """
 
     def __init__(self, url: str | None, prefix: str, makes_store: bool = True) -> None:
-        super().__init__("the command line", url, prefix=prefix)
+        super().__init__(url, None, prefix, "the command line")
         self._makes_store = makes_store
 
     def _connect(self) -> Any:

@@ -11,8 +11,7 @@ from delayq.errors import InvalidInput
 from delayq.model.actions import ACTIONS, Action
 from delayq.model.placement import PURGEABLE, State
 from delayq.model.text import plural, printable_id
-from delayq.model.units import milliseconds, parse_duration
-from delayq.operations import manage
+from delayq.model.units import MAX_PAUSE_MS, milliseconds, parse_duration
 from delayq.queue import Queue
 
 from .formats import show_date, show_moment
@@ -32,7 +31,7 @@ from .options import (
     yes_option,
 )
 from .output import note, print_json, say
-from .progress import progress, watched
+from .progress import progress
 
 
 @command(
@@ -113,7 +112,7 @@ def now(queue: Queue, ids: Sequence[str], as_json: bool) -> int:
 
 def _pause(text: str) -> float:
     seconds = parse_duration(text)
-    if not 1 <= milliseconds(seconds) <= manage.MAX_PAUSE_MS:
+    if not 1 <= milliseconds(seconds) <= MAX_PAUSE_MS:
         raise InvalidInput(f"{text!r} is not between 1ms and 366d: leave out --for to pause until delayq resume")
     return seconds
 
@@ -190,7 +189,7 @@ def purge(queue: Queue, states: Sequence[State], dry_run: bool, as_json: bool) -
         print_count("would purge", sum(counts.values()), as_json)
         return
     with progress(f"purging {queue.name}", sum(counts.values())) as bar:
-        purged = queue.execute(watched(manage.purge, "purge", bar.advance), list(counts))
+        purged = sum(queue.purge(state, bar.advance) for state in counts)
     print_count("purged", purged, as_json)
 
 

@@ -552,9 +552,14 @@ class Queue:
         """
         return self._executor.execute(configure.configuration(self._context))
 
-    def purge(self, state: State | None = None) -> int:
-        """Discard the messages of a state (pending, ready, retry or dead; None for all of these); return how many."""
-        return self._executor.execute(manage.purge(self._context, PURGEABLE if state is None else [state]))
+    def purge(self, state: State | None = None, progress: Callable[[int], object] | None = None) -> int:
+        """Discard the messages of a state (pending, ready, retry or dead; None for all of these); return how many.
+
+        Args:
+            progress: a plain function, called with the number of messages that each step has discarded.
+        """
+        states = PURGEABLE if state is None else [state]
+        return self._executor.execute(manage.purge(self._context, states, progress=progress))
 
     def collect_garbage(self) -> int:
         """Delete the payloads of discarded messages, as consumers and receivers do regularly; return how many."""

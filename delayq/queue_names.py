@@ -45,7 +45,7 @@ def queues(*, url: str | None = None, redis: Client | None = None, prefix: str =
         InvalidInput: a bad URL or prefix.
         ServerError: the server does not answer, or this user may not list keys.
     """
-    server = Server("delayq.queues()", url, redis, prefix)
+    server = Server(url, redis, prefix, "delayq.queues()")
     try:
         server.search.find_all()
     finally:
@@ -57,14 +57,14 @@ class Server:
     """A server, connected when first needed, and the queues and topics on it.
 
     Args:
-        label: what uses it, for tests in which it may not be used.
         url, redis, prefix: as in `queues`.
+        label: what it is for, as the errors of tests without real servers name it.
 
     Attributes:
-        search: finds the queues and topics.
+        search: for the names of its queues and topics.
     """
 
-    def __init__(self, label: str, url: str | None, redis: Client | None = None, prefix: str = "delayq") -> None:
+    def __init__(self, url: str | None, redis: Client | None, prefix: str, label: str) -> None:
         check_client(url, redis)
         if url:
             server_url.check(url)  # a wrong URL fails at the start

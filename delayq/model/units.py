@@ -16,6 +16,7 @@ Seconds: TypeAlias = float | dt.timedelta
 
 MAX_TIME_MS = 253_402_300_799_999  # the last millisecond of the year 9999, the last that a datetime can hold
 MAX_COUNT = 10**15  # of anything in Redis: beyond it, the numbers of Lua and JavaScript are not exact
+MAX_PAUSE_MS = 366 * 86_400_000
 MAX_LEASE_MS = 86_400_000  # a day: a longer lease would leave a crash unnoticed for longer
 
 

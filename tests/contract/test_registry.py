@@ -321,7 +321,7 @@ def test_registry_of_a_cluster_is_one_key_and_lists_cover_all_masters(start_serv
 @pytest.mark.parametrize("name", ["emails", "absent", "no {name}"])
 def test_server_knows_whether_a_queue_is_recorded(redis_server: RedisServer, name: str):
     async def ask() -> bool:
-        server = queue_names_async.Server("a test", redis_server.url)
+        server = queue_names_async.Server(redis_server.url, None, "delayq", "a test")
         try:
             return await server.has("queue", name)
         finally:
@@ -329,6 +329,6 @@ def test_server_knows_whether_a_queue_is_recorded(redis_server: RedisServer, nam
 
     with Queue("emails", url=redis_server.url) as queue:
         queue.send(1)
-    server = queue_names.Server("a test", redis_server.url)
+    server = queue_names.Server(redis_server.url, None, "delayq", "a test")
     assert [server.has("queue", name), asyncio.run(ask())] == [name == "emails"] * 2
     server.close()

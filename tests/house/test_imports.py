@@ -129,7 +129,6 @@ def test_rooms_above_the_face_use_one_door():
     }
     allowed = {
         "delayq.testing.served_by",  # it exchanges what is behind the door
-        "delayq.cli.send.checkpoint",  # a checkpoint and its messages are one transaction
         "delayq.cli.bench",  # it measures the server of its queue, and deletes the keys
     }
     assert {module: names for module, names in reaching.items() if module not in allowed} == {}

@@ -15,7 +15,7 @@ from delayq.model.configuration import Configuration, changes
 from delayq.model.health import Trouble
 from delayq.model.rates import Rates
 from delayq.model.settings import SETTINGS
-from delayq.operations.manage import MAX_PAUSE_MS
+from delayq.model.units import MAX_PAUSE_MS
 from delayq.web import audit, jobs, path_params
 from delayq.web.api.operation import Operation
 from delayq.web.api.tasks import Task, begun

@@ -9,8 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from delayq.errors import InvalidInput
-from delayq.model.units import milliseconds, parse_duration
-from delayq.operations.manage import MAX_PAUSE_MS
+from delayq.model.units import MAX_PAUSE_MS, milliseconds, parse_duration
 from delayq.operations.schedules import count as count_schedules
 from delayq.web import audit, path_params, render, sse, tab_counts
 from delayq.web.error_pages import back_on
