@@ -9,8 +9,7 @@ from typing import Any, Self
 
 from delayq.errors import LoginRefused, StoreError
 from delayq.model.server_url import embedded_folder
-from delayq.model.validation import check_queue_name
-from delayq.protocol.discovery import Kind
+from delayq.model.validation import Kind, check_queue_name
 from delayq.queue import Queue
 from delayq.queue_names import Server
 from delayq.topic import Topic

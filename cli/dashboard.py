@@ -16,8 +16,8 @@ import click
 from click.core import ParameterSource
 
 from delayq.errors import InvalidInput
+from delayq.http_connections import host_names, is_loopback
 from delayq.model.credentials import is_unfit_name
-from delayq.transport.http_connections import host_names, is_loopback
 
 from .logging import LogFormat, LogLevel, configure
 from .options import LIKE_URL, NamedServer, command, log_options, prefix_option, servers_option

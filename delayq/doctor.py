@@ -13,10 +13,10 @@ from collections.abc import Callable
 from delayq.operations.doctor import examine as operation
 from delayq.operations.doctor.finding import Finding, Step
 from delayq.operations.doctor.report import Report, silent
-from delayq.operations.doctor.server import ServerHealth
+from delayq.operations.doctor.server import ServerHealth, health
 from delayq.queue import Queue
 
-__all__ = ["Finding", "Report", "ServerHealth", "Step", "examine"]
+__all__ = ["Finding", "Report", "ServerHealth", "Step", "examine", "server_health"]
 
 
 def examine(queue: Queue, repair: bool = False, on_step: Callable[[Step], None] = silent) -> Report:
@@ -34,3 +34,8 @@ def examine(queue: Queue, repair: bool = False, on_step: Callable[[Step], None] 
         ServerError: at any point; earlier repairs stay.
     """
     return queue.execute(operation.examine, repair, on_step)
+
+
+def server_health(queue: Queue) -> ServerHealth:
+    """Return what the server of a queue, or of its first shard, reports about itself; the queue need not exist."""
+    return queue.execute(health)

@@ -1,22 +1,23 @@
 # Made from delayq/aio/queue_names.py by `make faces`: change that file.
-"""The queues on a server."""
+"""The queues and topics on a server."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import Any
 
-from redis.exceptions import RedisClusterException, RedisError
+from redis.exceptions import NoPermissionError, RedisClusterException, RedisError
 
 from delayq.errors import ServerError
 from delayq.model import server_url
 from delayq.model.server_guard import labelled
-from delayq.model.validation import check_prefix
+from delayq.model.validation import KINDS, Kind, check_prefix
 from delayq.operations import registry
 from delayq.operations.registry import Entries
-from delayq.protocol.discovery import KINDS, Kind, name_in, pattern
+from delayq.protocol.discovery import name_in, pattern
 from delayq.transport.executor import Client, Executor
 from delayq.transport.open_client import check_client, connect
 from delayq.transport.server_check import translate
@@ -45,6 +46,7 @@ def queues(*, url: str | None = None, redis: Client | None = None, prefix: str =
         InvalidInput: a bad URL or prefix.
         ServerError: the server does not answer, or this user may not list keys.
     """
+    check_client(url, redis)
     server = Server(url, redis, prefix, "delayq.queues()")
     try:
         server.search.find_all()
@@ -54,7 +56,7 @@ def queues(*, url: str | None = None, redis: Client | None = None, prefix: str =
 
 
 class Server:
-    """A server, connected when first needed, and the queues and topics on it.
+    """A Redis server, connected when first needed; calls raise ServerError if it fails.
 
     Args:
         url, redis, prefix: as in `queues`.
@@ -65,7 +67,6 @@ class Server:
     """
 
     def __init__(self, url: str | None, redis: Client | None, prefix: str, label: str) -> None:
-        check_client(url, redis)
         if url:
             server_url.check(url)  # a wrong URL fails at the start
         self.url = url
@@ -81,13 +82,28 @@ class Server:
         """Return the client, connected and its server checked."""
         return self._executor.connected()
 
+    def ping(self) -> None:
+        """Raise ServerError unless the server answers."""
+        client: Any = self.client()
+        with _translated(), suppress(NoPermissionError):  # also an answer
+            client.ping()
+
     def has(self, kind: Kind, name: str) -> bool:
-        """Return whether a queue or topic of this name is recorded; needs only the rights of a reader."""
+        """Whether the queue or topic exists; this reads one key, however many there are, as any reader may."""
         return self._executor.execute(registry.exists(self.prefix, kind, name))
 
     def close(self) -> None:
-        """Close the connections; a client that you passed in stays open."""
+        """Close the connections; a client that was passed in stays open."""
         self._executor.close()
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """Translate errors of the client into those of delayq."""
+    try:
+        yield
+    except (RedisError, RedisClusterException) as error:
+        raise translate(error) from error
 
 
 class NameSearch:
@@ -156,19 +172,17 @@ class NameSearch:
 
     def _pages(self) -> Iterator[list[bytes | str]]:
         client: Any = self._executor.connected()
-        try:
-            for node in client.get_primaries() if self._executor.spans_nodes() else [None]:
-                of_node = {} if node is None else {"target_nodes": node}
-                cursor: Any = 0
-                while True:
+        for node in client.get_primaries() if self._executor.spans_nodes() else [None]:
+            of_node = {} if node is None else {"target_nodes": node}
+            cursor: Any = 0
+            while True:
+                with _translated():
                     cursor, keys = client.scan(cursor, pattern(self._prefix), SCANNED, **of_node)
-                    yield keys
-                    if node is not None:
-                        (cursor,) = cursor.values()
-                    if not cursor:
-                        break
-        except (RedisError, RedisClusterException) as error:
-            raise translate(error) from error
+                yield keys
+                if node is not None:
+                    (cursor,) = cursor.values()
+                if not cursor:
+                    break
 
     def _complete(self, kind: Kind, missing: set[str], gone: set[str]) -> None:
         """Add missing names to the registry, and remove those of deleted keys, unless this user may not."""

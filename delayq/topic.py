@@ -11,7 +11,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from delayq.model.envelope import MAX_PAYLOAD_BYTES, Headers
 from delayq.model.positions import Position
-from delayq.model.record import GroupInfo, Published, Record, Trimmed
+from delayq.model.record import GroupInfo, GroupReading, Published, Record, Trimmed
 from delayq.model.server_guard import labelled
 from delayq.model.units import Seconds, milliseconds
 from delayq.operations.topics import explain, group_admin, publish, read, trim
@@ -148,7 +148,7 @@ class Topic:
         return self._executor.execute(publish.cancel(self._context, id))
 
     def range(
-        self, start: Position = "-", end: Position = "+", count: int = 100, reverse: bool = False
+        self, start: Position = "-", end: Position = "+", count: int = 100, reverse: bool = False, *, due: bool = True
     ) -> list[Record]:
         """Read up to `count` (1 to 1,000,000) records from `start` to `end`, oldest first, or newest first.
 
@@ -156,13 +156,16 @@ class Topic:
             start: "-" for the first record, an id, "(" and an id to exclude it, or an aware datetime.
             end: "+" for the last record, or as `start`.
             reverse: from the end to the start.
+            due: first append the records that are due, which needs the right to write.
         """
-        self._executor.execute(publish.append_all_due(self._context))
+        if due:
+            self._executor.execute(publish.append_all_due(self._context))
         return self._executor.execute(read.records_range(self._context, start, end, count, reverse))
 
-    def length(self) -> int:
-        """Count the records."""
-        self._executor.execute(publish.append_all_due(self._context))
+    def length(self, *, due: bool = True) -> int:
+        """Count the records; `due` is that of `range`."""
+        if due:
+            self._executor.execute(publish.append_all_due(self._context))
         return self._executor.execute(read.length(self._context))
 
     def tail(self, start: Position = "$", wait: Seconds | None = None) -> Iterator[Record]:
@@ -208,7 +211,7 @@ class Topic:
         """
         group = Group(self._context, self._executor, self._waits.wait, name, max_deliveries)
         if create:
-            self._executor.execute(group_admin.make(self._context, name, start))
+            group.is_new = self._executor.execute(group_admin.make(self._context, name, start))
         return group
 
     def why(self, id: str) -> str:
@@ -219,9 +222,17 @@ class Topic:
         """
         return self._executor.execute(explain.why(self._context, id))
 
-    def groups(self) -> list[GroupInfo]:
-        """List the groups, by name."""
-        return self._executor.execute(group_admin.groups(self._context))
+    def groups(self, *, quick: bool = False) -> list[GroupInfo]:
+        """List the groups, by name.
+
+        Args:
+            quick: count a lag that the server does not know only up to 1,000 records (per shard).
+        """
+        return self._executor.execute(group_admin.groups(self._context, quick))
+
+    def group_readings(self) -> list[GroupReading]:
+        """Return what metrics report of the groups, by name; their lags are those of `groups(quick=True)`."""
+        return self._executor.execute(group_admin.readings(self._context))
 
     def trim(self, *, max_length: int | None = None, min_id: Position | None = None, approximate: bool = True) -> int:
         """Drop the oldest records, acked or not; return how many.

@@ -2,7 +2,8 @@
 
 from delayq.model.actions import Buried, Cancelled, Rescheduled
 from delayq.model.backoff import Backoff
-from delayq.model.configuration import Configuration
+from delayq.model.causes import Cause, Causes
+from delayq.model.configuration import Configuration, Usage
 from delayq.model.consumer_info import ConsumerInfo, Held
 from delayq.model.delivery import OnConflict, SentMessage
 from delayq.model.envelope import Headers
@@ -12,14 +13,23 @@ from delayq.model.message_info import MessageInfo
 from delayq.model.middleware import Sending
 from delayq.model.occurrence import Missed
 from delayq.model.placement import State
-from delayq.model.positions import Position
+from delayq.model.positions import Place, Position
 from delayq.model.queue_stats import QueueStats, Upcoming
 from delayq.model.rates import Rates
-from delayq.model.record import DeadRecord, GroupConsumer, GroupInfo, Published, Record, Trimmed, Unacked
+from delayq.model.record import (
+    DeadPage,
+    DeadRecord,
+    GroupConsumer,
+    GroupInfo,
+    GroupReading,
+    Published,
+    Record,
+    Trimmed,
+    Unacked,
+)
 from delayq.model.sample import Sample
 from delayq.model.schedule import Schedule, Slot
 from delayq.model.units import Seconds
-from delayq.operations.bulk.causes import Cause, Causes
 from delayq.operations.bulk.redrive import Redriven
 from delayq.operations.doctor.finding import Finding, Step
 from delayq.operations.doctor.report import Report
@@ -35,18 +45,21 @@ __all__ = [
     "Causes",
     "Configuration",
     "ConsumerInfo",
+    "DeadPage",
     "DeadRecord",
     "Event",
     "Finding",
     "Group",
     "GroupConsumer",
     "GroupInfo",
+    "GroupReading",
     "Headers",
     "Held",
     "MessageInfo",
     "Missed",
     "OnConflict",
     "Page",
+    "Place",
     "Pool",
     "Position",
     "Published",
@@ -68,4 +81,5 @@ __all__ = [
     "Trouble",
     "Unacked",
     "Upcoming",
+    "Usage",
 ]

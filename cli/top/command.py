@@ -16,7 +16,6 @@ from delayq.errors import DelayqError, InvalidInput
 from delayq.model.text import plural
 from delayq.operations import manage
 from delayq.operations.counts import check_buckets
-from delayq.operations.topics import group_admin, read
 from delayq.queue import Queue
 
 from ..connection import ServerOptions
@@ -154,7 +153,7 @@ class TopWatch:
         for name in names[:MOST_TOPICS]:
             try:
                 with self._server.topic(name) as topic:
-                    rows.append(TopicRow(name, topic.execute(read.length), topic.execute(group_admin.groups, 1)))
+                    rows.append(TopicRow(name, topic.length(due=False), topic.groups(quick=True)))
             except DelayqError as error:
                 self.troubles.append(f"{name}: {error}")
         return rows

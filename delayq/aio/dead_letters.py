@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import math
 import re
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -11,14 +12,14 @@ from typing import Any
 import msgspec
 
 from delayq.model.actions import BURIED, Buried
+from delayq.model.causes import Causes
+from delayq.model.choice import Choice
 from delayq.model.envelope import Headers
 from delayq.model.message_info import MessageInfo
-from delayq.model.units import Seconds
+from delayq.model.units import Seconds, timestamp_ms
 from delayq.operations import inspect, manage
 from delayq.operations.bulk import causes, edit
-from delayq.operations.bulk.causes import Causes
 from delayq.operations.bulk.redrive import Redrive, Redriven
-from delayq.operations.bulk.selection import Choice
 from delayq.operations.queue_context import QueueContext
 from delayq.transport.executor_async import Executor
 
@@ -50,13 +51,19 @@ class DeadLetters:
         outcome: Buried = await self._executor.execute(manage.bury(self._context, id, reason))
         return outcome
 
-    async def causes(self, most: int = 10_000) -> Causes:
+    async def causes(
+        self, most: int = 10_000, *, shown: Callable[[str], str] = str, now: dt.datetime | None = None
+    ) -> Causes:
         """Count dead letters by cause, the most frequent first; numbers in errors are ignored.
 
         Args:
             most: how many to look at, 1 to 1,000,000: the latest ones, an equal part of each shard.
+            shown: returns the visible form of an error or a reason, such as without secrets; equal forms make one
+                group.
+            now: the end of `Cause.last_hour`; None leaves it, and the hour before, at 0.
         """
-        return await self._executor.execute(causes.causes(self._context, most))
+        now_ms = math.inf if now is None else timestamp_ms(now)
+        return await self._executor.execute(causes.causes(self._context, most, shown, now_ms))
 
     async def requeue(
         self, ids: str | Iterable[str] = "all", delay: Seconds = 0, progress: Callable[[int], object] | None = None

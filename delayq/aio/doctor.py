@@ -13,9 +13,9 @@ from delayq.aio.queue import Queue
 from delayq.operations.doctor import examine as operation
 from delayq.operations.doctor.finding import Finding, Step
 from delayq.operations.doctor.report import Report, silent
-from delayq.operations.doctor.server import ServerHealth
+from delayq.operations.doctor.server import ServerHealth, health
 
-__all__ = ["Finding", "Report", "ServerHealth", "Step", "examine"]
+__all__ = ["Finding", "Report", "ServerHealth", "Step", "examine", "server_health"]
 
 
 async def examine(queue: Queue, repair: bool = False, on_step: Callable[[Step], None] = silent) -> Report:
@@ -33,3 +33,8 @@ async def examine(queue: Queue, repair: bool = False, on_step: Callable[[Step], 
         ServerError: at any point; earlier repairs stay.
     """
     return await queue.execute(operation.examine, repair, on_step)
+
+
+async def server_health(queue: Queue) -> ServerHealth:
+    """Return what the server of a queue, or of its first shard, reports about itself; the queue need not exist."""
+    return await queue.execute(health)

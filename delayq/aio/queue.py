@@ -19,7 +19,7 @@ from delayq.model import validation
 from delayq.model.actions import Cancelled, Rescheduled
 from delayq.model.backoff import Backoff
 from delayq.model.batch_handler import BatchHandler, check_sizes
-from delayq.model.configuration import Configuration, Count, Events, Rate, Waits, changes, wishes
+from delayq.model.configuration import Configuration, Count, Events, Rate, Usage, Waits, changes, wishes
 from delayq.model.consumer_info import ConsumerInfo
 from delayq.model.delivery import OnConflict, Outgoing, SentMessage, unknown_option
 from delayq.model.envelope import MAX_PAYLOAD_BYTES, Headers
@@ -568,6 +568,10 @@ class Queue:
     async def stats(self) -> QueueStats:
         """Return the counts of the queue."""
         return await self._executor.execute(inspect.stats(self._context))
+
+    async def usage(self) -> Usage:
+        """Return how much of its limits the queue uses, and how late its schedules are."""
+        return await self._executor.execute(inspect.usage(self._context))
 
     async def sample(self) -> bool:
         """Record the counts of this minute for `samples`; return False if they were recorded already.

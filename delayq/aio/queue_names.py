@@ -1,21 +1,22 @@
-"""The queues on a server of the async API."""
+"""The queues and topics on a server of the async API."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import Any
 
-from redis.exceptions import RedisClusterException, RedisError
+from redis.exceptions import NoPermissionError, RedisClusterException, RedisError
 
 from delayq.errors import ServerError
 from delayq.model import server_url
 from delayq.model.server_guard import labelled
-from delayq.model.validation import check_prefix
+from delayq.model.validation import KINDS, Kind, check_prefix
 from delayq.operations import registry
 from delayq.operations.registry import Entries
-from delayq.protocol.discovery import KINDS, Kind, name_in, pattern
+from delayq.protocol.discovery import name_in, pattern
 from delayq.transport.executor_async import Client, Executor
 from delayq.transport.open_client_async import check_client, connect
 from delayq.transport.server_check import translate
@@ -44,6 +45,7 @@ async def queues(*, url: str | None = None, redis: Client | None = None, prefix:
         InvalidInput: a bad URL or prefix.
         ServerError: the server does not answer, or this user may not list keys.
     """
+    check_client(url, redis)
     server = Server(url, redis, prefix, "delayq.queues()")
     try:
         await server.search.find_all()
@@ -53,7 +55,7 @@ async def queues(*, url: str | None = None, redis: Client | None = None, prefix:
 
 
 class Server:
-    """A server, connected when first needed, and the queues and topics on it.
+    """A Redis server, connected when first needed; calls raise ServerError if it fails.
 
     Args:
         url, redis, prefix: as in `queues`.
@@ -64,7 +66,6 @@ class Server:
     """
 
     def __init__(self, url: str | None, redis: Client | None, prefix: str, label: str) -> None:
-        check_client(url, redis)
         if url:
             server_url.check(url)  # a wrong URL fails at the start
         self.url = url
@@ -80,13 +81,28 @@ class Server:
         """Return the client, connected and its server checked."""
         return await self._executor.connected()
 
+    async def ping(self) -> None:
+        """Raise ServerError unless the server answers."""
+        client: Any = await self.client()
+        with _translated(), suppress(NoPermissionError):  # also an answer
+            await client.ping()
+
     async def has(self, kind: Kind, name: str) -> bool:
-        """Return whether a queue or topic of this name is recorded; needs only the rights of a reader."""
+        """Whether the queue or topic exists; this reads one key, however many there are, as any reader may."""
         return await self._executor.execute(registry.exists(self.prefix, kind, name))
 
     async def close(self) -> None:
-        """Close the connections; a client that you passed in stays open."""
+        """Close the connections; a client that was passed in stays open."""
         await self._executor.close()
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """Translate errors of the client into those of delayq."""
+    try:
+        yield
+    except (RedisError, RedisClusterException) as error:
+        raise translate(error) from error
 
 
 class NameSearch:
@@ -155,19 +171,17 @@ class NameSearch:
 
     async def _pages(self) -> AsyncIterator[list[bytes | str]]:
         client: Any = await self._executor.connected()
-        try:
-            for node in client.get_primaries() if self._executor.spans_nodes() else [None]:
-                of_node = {} if node is None else {"target_nodes": node}
-                cursor: Any = 0
-                while True:
+        for node in client.get_primaries() if self._executor.spans_nodes() else [None]:
+            of_node = {} if node is None else {"target_nodes": node}
+            cursor: Any = 0
+            while True:
+                with _translated():
                     cursor, keys = await client.scan(cursor, pattern(self._prefix), SCANNED, **of_node)
-                    yield keys
-                    if node is not None:
-                        (cursor,) = cursor.values()
-                    if not cursor:
-                        break
-        except (RedisError, RedisClusterException) as error:
-            raise translate(error) from error
+                yield keys
+                if node is not None:
+                    (cursor,) = cursor.values()
+                if not cursor:
+                    break
 
     async def _complete(self, kind: Kind, missing: set[str], gone: set[str]) -> None:
         """Add missing names to the registry, and remove those of deleted keys, unless this user may not."""

@@ -11,7 +11,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 from delayq.aio.topic_group import Group
 from delayq.model.envelope import MAX_PAYLOAD_BYTES, Headers
 from delayq.model.positions import Position
-from delayq.model.record import GroupInfo, Published, Record, Trimmed
+from delayq.model.record import GroupInfo, GroupReading, Published, Record, Trimmed
 from delayq.model.server_guard import labelled
 from delayq.model.units import Seconds, milliseconds
 from delayq.operations.topics import explain, group_admin, publish, read, trim
@@ -147,7 +147,7 @@ class Topic:
         return await self._executor.execute(publish.cancel(self._context, id))
 
     async def range(
-        self, start: Position = "-", end: Position = "+", count: int = 100, reverse: bool = False
+        self, start: Position = "-", end: Position = "+", count: int = 100, reverse: bool = False, *, due: bool = True
     ) -> list[Record]:
         """Read up to `count` (1 to 1,000,000) records from `start` to `end`, oldest first, or newest first.
 
@@ -155,13 +155,16 @@ class Topic:
             start: "-" for the first record, an id, "(" and an id to exclude it, or an aware datetime.
             end: "+" for the last record, or as `start`.
             reverse: from the end to the start.
+            due: first append the records that are due, which needs the right to write.
         """
-        await self._executor.execute(publish.append_all_due(self._context))
+        if due:
+            await self._executor.execute(publish.append_all_due(self._context))
         return await self._executor.execute(read.records_range(self._context, start, end, count, reverse))
 
-    async def length(self) -> int:
-        """Count the records."""
-        await self._executor.execute(publish.append_all_due(self._context))
+    async def length(self, *, due: bool = True) -> int:
+        """Count the records; `due` is that of `range`."""
+        if due:
+            await self._executor.execute(publish.append_all_due(self._context))
         return await self._executor.execute(read.length(self._context))
 
     async def tail(self, start: Position = "$", wait: Seconds | None = None) -> AsyncIterator[Record]:
@@ -208,7 +211,7 @@ class Topic:
         """
         group = Group(self._context, self._executor, self._waits.wait, name, max_deliveries)
         if create:
-            await self._executor.execute(group_admin.make(self._context, name, start))
+            group.is_new = await self._executor.execute(group_admin.make(self._context, name, start))
         return group
 
     async def why(self, id: str) -> str:
@@ -219,9 +222,17 @@ class Topic:
         """
         return await self._executor.execute(explain.why(self._context, id))
 
-    async def groups(self) -> list[GroupInfo]:
-        """List the groups, by name."""
-        return await self._executor.execute(group_admin.groups(self._context))
+    async def groups(self, *, quick: bool = False) -> list[GroupInfo]:
+        """List the groups, by name.
+
+        Args:
+            quick: count a lag that the server does not know only up to 1,000 records (per shard).
+        """
+        return await self._executor.execute(group_admin.groups(self._context, quick))
+
+    async def group_readings(self) -> list[GroupReading]:
+        """Return what metrics report of the groups, by name; their lags are those of `groups(quick=True)`."""
+        return await self._executor.execute(group_admin.readings(self._context))
 
     async def trim(
         self, *, max_length: int | None = None, min_id: Position | None = None, approximate: bool = True

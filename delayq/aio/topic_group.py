@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Iterable
 
-from delayq.model.positions import Position
-from delayq.model.record import DeadRecord, GroupConsumer, GroupInfo, Record, Unacked
+from delayq.model.positions import Place, Position
+from delayq.model.record import DeadPage, DeadRecord, GroupConsumer, GroupInfo, Record, Unacked
 from delayq.model.units import Seconds, milliseconds
 from delayq.model.validation import check_group_name
 from delayq.operations.topics import dead_letters, group_admin, group_read, reclaim
@@ -22,6 +22,7 @@ class Group:
         topic: the name of the topic.
         name: of the group.
         max_deliveries: of a record, before it becomes a dead letter; None for no limit.
+        is_new: whether `Topic.group` has created it.
     """
 
     def __init__(
@@ -35,6 +36,7 @@ class Group:
         self.topic = context.name
         self.name = check_group_name(name)
         self.max_deliveries = check_deliveries(max_deliveries)
+        self.is_new = False
         self._context = context
         self._executor = executor
         self._do = executor.execute
@@ -101,9 +103,9 @@ class Group:
         """Remove trimmed and deleted records from the unacked list; return how many there were."""
         return await self._do(group_admin.clear_ghosts(self._context, self.name))
 
-    async def info(self) -> GroupInfo:
-        """Return what is known about the group: its lag, and more."""
-        return await self._do(group_admin.info(self._context, self.name))
+    async def info(self, *, quick: bool = False) -> GroupInfo:
+        """Return what is known about the group: its lag, and more; `quick` is that of `Topic.groups`."""
+        return await self._do(group_admin.info(self._context, self.name, quick))
 
     async def lag(self) -> int:
         """Count the records that are not yet delivered to this group; `info` says whether there may be more."""
@@ -141,18 +143,30 @@ class Group:
         """List up to `count` dead letters, the longest dead first."""
         return await self._do(dead_letters.dead(self._context, self.name, count))
 
-    async def requeue_dead(self, letters: DeadRecord | Iterable[DeadRecord]) -> int:
-        """Requeue dead letters as if they had never been delivered; return how many there were.
+    async def dead_page(self, after: Place | None = None, count: int = 100) -> DeadPage:
+        """Return a page of dead letters: up to `count` (1 to 499), or fewer if they are large.
+
+        Args:
+            after: `after` of the previous page; None for the first page.
+        """
+        return await self._do(dead_letters.page(self._context, self.name, after, count))
+
+    async def get_dead(self, place: Place) -> DeadRecord | None:
+        """Return the dead letter at its `place`; None if it does not exist (any more)."""
+        return await self._do(dead_letters.get(self._context, self.name, place))
+
+    async def requeue_dead(self, letters: DeadRecord | Place | Iterable[DeadRecord | Place]) -> int:
+        """Requeue dead letters, or those at these places, as if they had never been delivered; return how many.
 
         An idle consumer takes them over at once, as does the next `fetch_not_acked`. A record that was trimmed is
         appended to the topic again, for this group alone, so the next `poll` returns it.
         """
-        places = map(dead_letters.place_of, [letters] if isinstance(letters, DeadRecord) else letters)
+        places = map(dead_letters.place_of, [letters] if isinstance(letters, DeadRecord | Place) else letters)
         return await self._do(dead_letters.requeue(self._context, self.name, REQUEUED, places))
 
-    async def delete_dead(self, letters: DeadRecord | Iterable[DeadRecord]) -> int:
-        """Delete dead letters for good; return how many there were."""
-        places = map(dead_letters.place_of, [letters] if isinstance(letters, DeadRecord) else letters)
+    async def delete_dead(self, letters: DeadRecord | Place | Iterable[DeadRecord | Place]) -> int:
+        """Delete dead letters, or those at these places, for good; return how many there were."""
+        places = map(dead_letters.place_of, [letters] if isinstance(letters, DeadRecord | Place) else letters)
         return await self._do(dead_letters.delete(self._context, self.name, places))
 
     async def dead_length(self) -> int:

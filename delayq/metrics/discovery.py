@@ -10,7 +10,7 @@ from typing import NoReturn, Protocol, Self
 from delayq.errors import DelayqError, InvalidInput
 from delayq.log import log
 from delayq.metrics.scrape import ReadQueue, ReadTopic, Subject
-from delayq.protocol.discovery import Kind
+from delayq.model.validation import Kind
 
 SEARCH_SECONDS = 60.0
 """Between two searches: each scans all keys of the server."""
@@ -55,7 +55,7 @@ class MissingTopic:
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def execute(self, *_: object) -> NoReturn:
+    def group_readings(self) -> NoReturn:
         """Raise InvalidInput: there is nothing to read."""
         raise InvalidInput(f"there is no topic {self.name!r}: nothing was ever published to it")
 

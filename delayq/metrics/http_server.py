@@ -15,8 +15,7 @@ from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
 from delayq.errors import InvalidInput
-from delayq.log import log
-from delayq.transport.http_connections import (
+from delayq.http_connections import (
     ACCEPTED_AT_ONCE,
     BACKLOG,
     ConnectionLimiter,
@@ -24,6 +23,7 @@ from delayq.transport.http_connections import (
     Turn,
     host_names,
 )
+from delayq.log import log
 
 CONNECTIONS = 64
 """At a time: a few scrapers and probes, each with one request."""

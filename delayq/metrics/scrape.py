@@ -13,12 +13,7 @@ from delayq.model import health
 from delayq.model.configuration import Usage
 from delayq.model.consumer_info import ConsumerInfo
 from delayq.model.queue_stats import QueueStats
-from delayq.operations import inspect
-from delayq.operations.queue_context import QueueContext
-from delayq.operations.topics import group_admin
-from delayq.operations.topics.group_admin import GroupReading
-from delayq.operations.topics.topic_context import TopicContext
-from delayq.protocol.operation import Operation
+from delayq.model.record import GroupReading
 
 
 class QueueReading(NamedTuple):
@@ -44,7 +39,7 @@ class ReadQueue(Protocol):
     def name(self) -> str: ...
     def stats(self) -> QueueStats: ...
     def consumers(self) -> Sequence[ConsumerInfo]: ...
-    def execute(self, operation: Callable[[QueueContext], Operation[Usage]], /) -> Usage: ...
+    def usage(self) -> Usage: ...
 
 
 class ReadTopic(Protocol):
@@ -52,9 +47,7 @@ class ReadTopic(Protocol):
 
     @property
     def name(self) -> str: ...
-    def execute(
-        self, operation: Callable[[TopicContext], Operation[list[GroupReading]]], /
-    ) -> Sequence[GroupReading]: ...
+    def group_readings(self) -> Sequence[GroupReading]: ...
 
 
 Subject: TypeAlias = ReadQueue | ReadTopic
@@ -66,8 +59,8 @@ def read(subject: Subject) -> Reading:
     if isinstance(subject, ReadQueue):
         stats, consumers = subject.stats(), subject.consumers()
         alive, stuck = sum(each.is_alive for each in consumers), health.stuck(stats, consumers).total
-        return QueueReading(stats, alive, subject.execute(inspect.usage), stuck)
-    return TopicReading(subject.execute(group_admin.readings))
+        return QueueReading(stats, alive, subject.usage(), stuck)
+    return TopicReading(subject.group_readings())
 
 
 class ScrapePass:

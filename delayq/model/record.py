@@ -11,6 +11,7 @@ import msgspec
 from delayq.errors import PayloadMismatch, UnreadableEnvelope
 from delayq.model.delivery import Handed, P
 from delayq.model.envelope import FORMAT, JSON, Envelope, open_body, parse_unstamped
+from delayq.model.positions import Place
 from delayq.model.units import from_ms
 
 ENVELOPE = b"e"
@@ -104,6 +105,11 @@ class Record(Handed, Generic[P], eq=False, gc=False):
         return from_ms(int(self.id.partition("-")[0]))
 
     @property
+    def place(self) -> Place:
+        """Where it is in its topic."""
+        return Place(self.shard, self.id)
+
+    @property
     def envelope(self) -> Envelope | None:
         """The payload and its headers as they are stored; None for an entry that another program appended."""
         return self._opened()
@@ -166,6 +172,20 @@ class GroupInfo(NamedTuple):
     dead: int = 0
 
 
+class GroupReading(NamedTuple):
+    """A group, as metrics report it.
+
+    Attributes:
+        seen: how many of its consumers were seen within the last minute.
+        age: for how many seconds the first record that it has not received has been there; 0 if there is none, or if
+            its id is not a time.
+    """
+
+    info: GroupInfo
+    seen: int
+    age: float
+
+
 def lag_text(groups: Sequence[GroupInfo]) -> str:
     """Return the longest lag of the groups: "1,200", or "at least 10,000" if it may be larger; "0" without groups."""
     longest = max((each.lag for each in groups), default=0)
@@ -209,6 +229,25 @@ class DeadRecord(NamedTuple):
     def died_at(self) -> dt.datetime:
         """When it died, by the server's clock."""
         return from_ms(int(self.id.partition("-")[0]))
+
+    @property
+    def place(self) -> Place:
+        """Where it is among the dead letters of its group."""
+        return Place(self.record.shard, self.id)
+
+
+class DeadPage(NamedTuple):
+    """A page of dead letters, the longest dead first, and the place after which the next page begins, or None."""
+
+    letters: list[DeadRecord]
+    after: Place | None
+
+
+class TrimPlan(NamedTuple):
+    """What to keep of a topic: the newest `length` records of each shard, or those from `since_ms` on."""
+
+    length: int | None = None
+    since_ms: int | None = None
 
 
 class Trimmed(NamedTuple):

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable, Iterable
+from typing import Final, Literal
 
 from delayq.errors import InvalidInput, InvalidName
 from delayq.model.credentials import is_unfit_id, is_unfit_name
 
 MAX_NAME_BYTES = 128
 MAX_ID_BYTES = 256
+
+Kind = Literal["queue", "topic"]
+"""What a name on a server belongs to: a queue and a topic may have the same one."""
+
+KINDS: Final[tuple[Kind, ...]] = ("queue", "topic")
 
 
 def check_queue_name(name: str, what: str = "queue name") -> str:

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 from delayq.errors import InvalidInput, InvalidTime
 from delayq.model.actions import BURIED
+from delayq.model.choice import Choice
 from delayq.model.outcome import error_text
 from delayq.model.placement import PURGEABLE, State, check_state
 from delayq.model.queue_stats import QueueStats
@@ -15,7 +16,6 @@ from delayq.model.units import MAX_PAUSE_MS, Seconds, milliseconds, span_ms, tim
 from delayq.model.validation import check_id
 from delayq.operations import registry, schedule_chain
 from delayq.operations.bulk.redrive import Redrive
-from delayq.operations.bulk.selection import Choice
 from delayq.operations.encode import due_word
 from delayq.operations.garbage import collect
 from delayq.operations.queue_context import QueueContext

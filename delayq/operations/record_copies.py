@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 from delayq.errors import QueueMismatch, ServerNotReady, ServerUnreachable
+from delayq.model.validation import Kind
 from delayq.operations import registry
-from delayq.protocol.discovery import Kind, registry_key
+from delayq.protocol.discovery import registry_key
 from delayq.protocol.operation import Operation, execute
 from delayq.protocol.record_commands import RecordCommands
 from delayq.protocol.replies import OpenedQueue

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 from delayq.errors import DelayqError, ServerNotReady, ServerUnreachable
 from delayq.log import log
+from delayq.model.validation import KINDS, Kind
 from delayq.protocol.command import Command, identity
-from delayq.protocol.discovery import KINDS, Kind, record_key, registry_key
+from delayq.protocol.discovery import record_key, registry_key
 from delayq.protocol.operation import Operation, execute, gather
 
 PAGE = 5000

@@ -10,14 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import re
-from typing import Final, Literal
+from typing import Final
 
 from delayq.errors import InvalidName
-from delayq.model.validation import check_queue_name
-
-Kind = Literal["queue", "topic"]
-
-KINDS: Final[tuple[Kind, ...]] = ("queue", "topic")
+from delayq.model.validation import Kind, check_queue_name
 
 _RECORDS: Final = {"queue": "meta", "topic": "topic:meta"}
 """The key that each one has as long as it is recorded."""

@@ -12,8 +12,6 @@ from delayq.errors import InvalidInput
 from delayq.model.positions import Place
 from delayq.model.text import plural
 from delayq.operations.topics import dead_letters
-from delayq.operations.topics.dead_letters import DeadSweep
-from delayq.protocol.topic_commands import REQUEUED
 from delayq.web import audit
 from delayq.web.background_tasks import BackgroundTask, Work
 from delayq.web.forms import InvalidField
@@ -62,6 +60,11 @@ class DeadRecordsRequest(NamedTuple):
             raise InvalidInput(f"{until!r} is not a time of death: reload the page")
         return cls(act, places, int(until))
 
+    @classmethod
+    async def of_all(cls, topic: Topic, group: str, act: str) -> DeadRecordsRequest:
+        """Return the action on all dead letters that a group has now."""
+        return cls(act, (), await topic.execute(dead_letters.last_ms, group))
+
     def which(self) -> list[tuple[str, str]]:
         """Return the form fields that select the dead letters."""
         return [("ids", key_of(each)) for each in self.places] or [("all", "1")]
@@ -78,17 +81,15 @@ class DeadRecordsRequest(NamedTuple):
         became = "deleted" if self.act == "delete" else "requeued"
 
         async def ticked(task: BackgroundTask) -> None:
-            if self.act == "delete":
-                done = await topic.execute(dead_letters.delete, group, self.places)
-            else:
-                done = await topic.execute(dead_letters.requeue, group, REQUEUED, self.places)
+            of = await topic.group(group, create=False)
+            done = await (of.delete_dead if self.act == "delete" else of.requeue_dead)(self.places)
             is_all = done == len(self.places)
             told = f"{done:,} {became}." if is_all else f"{done:,} of {len(self.places):,} {became}."
             gone = "" if is_all else "The others are no longer dead."
             task.tell(len(self.places), len(self.places), told, gone, done=done)
 
         async def all_(task: BackgroundTask) -> None:
-            sweep = DeadSweep(group, self.until_ms, self.act == "delete")
+            sweep = dead_letters.DeadSweep(group, self.until_ms, self.act == "delete")
             while not sweep.done and task.goes_on:
                 done = await topic.execute(sweep.step)
                 task.tell(done, max(total, done), f"{done:,} {became}.", done=done)

@@ -10,10 +10,10 @@ from urllib.parse import quote, unquote
 import msgspec
 
 from delayq.errors import InvalidInput
+from delayq.model.causes import like
+from delayq.model.choice import Choice
 from delayq.model.placement import STATES, State
 from delayq.model.units import parse_age, parse_duration
-from delayq.operations.bulk.causes import like
-from delayq.operations.bulk.selection import Choice
 from delayq.web.forms import InvalidField, field
 from delayq.web.redaction import Redaction
 from delayq.web.states import WORDS

@@ -1,4 +1,4 @@
-"""The HTTP server of `delayq dashboard`: uvicorn with the limits of `delayq.transport.http_connections`."""
+"""The HTTP server of `delayq dashboard`: uvicorn with the limits of `delayq.http_connections`."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from delayq.log import log
-from delayq.transport.http_connections import (
+from delayq.http_connections import (
     ACCEPTED_AT_ONCE,
     BACKLOG,
     ConnectionLimiter,
     LimitedConnection,
     Turn,
 )
+from delayq.log import log
 
 CONNECTIONS = 512
 """At a time: 200 browsers may watch, each through one connection, and pages take a few more."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from delayq.transport.http_connections import place_of
+from delayq.http_connections import place_of
 
 SECONDS = 60.0
 MOST = 5

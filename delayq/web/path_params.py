@@ -12,7 +12,7 @@ from starlette.requests import Request
 from delayq.aio import Queue, Topic
 from delayq.model.credentials import is_unfit_id, is_unfit_name
 from delayq.model.text import is_foreign_id, printable_id
-from delayq.protocol.discovery import Kind
+from delayq.model.validation import Kind
 from delayq.web.request_path import escaped, unescaped
 from delayq.web.servers import DashboardServer
 

@@ -96,8 +96,8 @@ class ServerPoller:
         self._seconds = seconds
         self._eyes: dict[str, QueueWatcher] = {}
         self.topics = TopicWatcher(server)
-        self._round = HealthSweep[QueueFigures](server.queue_names, self._glance, server.answer)
-        self._topic_round = HealthSweep[dict[str, list[Trouble]]](self.topics.names, self._glance_topic, server.answer)
+        self._round = HealthSweep[QueueFigures](server.queue_names, self._glance, server.ping)
+        self._topic_round = HealthSweep[dict[str, list[Trouble]]](self.topics.names, self._glance_topic, server.ping)
         self._sights: dict[Wanted, ServerSnapshot] = {}
         self._looking = asyncio.Lock()
         self._news = asyncio.Event()
@@ -234,7 +234,7 @@ class ServerPoller:
         self._round.ask()
         page = wanted.listed(names, self._round.troubled, self._round.figures)
         told = [name for name in self._first() if name in names and name not in page.names] if wanted.tells else []
-        seen = await in_earnest([*page.names, *told], lambda name: self.look_at(name, since), self.server.answer)
+        seen = await in_earnest([*page.names, *told], lambda name: self.look_at(name, since), self.server.ping)
         for each in seen:
             self._round.note(each)
         found = {each.name: each for each in seen}

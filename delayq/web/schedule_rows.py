@@ -15,7 +15,6 @@ from delayq.model.record import Record
 from delayq.model.schedule import Schedule
 from delayq.model.units import from_ms, timestamp_ms
 from delayq.operations import inspect
-from delayq.operations.topics.read import records_range
 from delayq.web.redaction import Redaction
 from delayq.web.schedule_words import words
 
@@ -147,7 +146,7 @@ async def _outcomes(queue: Queue, names: set[str], redaction: Redaction) -> _Out
     missing, end, looked_at = set(names), "+", 0
     while missing and looked_at < MOST_LOOKED_AT:
         try:
-            records = await queue.events.execute(records_range, "-", end, STEP, True)
+            records = await queue.events.range("-", end, STEP, reverse=True, due=False)
         except ServerError:  # such as missing rights; if the server is away, the next call says so
             return None
         if not records:

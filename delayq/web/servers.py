@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
 
-from redis.exceptions import NoPermissionError, RedisClusterException, RedisError
+from redis.asyncio import Redis
+from redis.asyncio.cluster import RedisCluster
 
 from delayq.aio import Queue, Topic
-from delayq.aio.queue_names import NameSearch
+from delayq.aio.queue_names import NameSearch, Server
 from delayq.errors import InvalidInput, ServerError, ServerUnreachable
 from delayq.log import log
 from delayq.model import server_url as url
 from delayq.model.credentials import may_hold_password
-from delayq.model.server_guard import labelled
-from delayq.model.validation import check_prefix, check_queue_name
-from delayq.protocol.discovery import KINDS, Kind, record_key
-from delayq.transport.executor_async import Client, Executor
-from delayq.transport.open_client_async import connect
-from delayq.transport.server_check import translate
+from delayq.model.validation import KINDS, Kind, check_queue_name
 
 SEARCH_SECONDS = 60.0
 """How long a list of names is valid: a search scans all keys of the server."""
@@ -45,7 +40,7 @@ ASKED_AS = "server"
 """A queue name, which need not exist: the server that would hold its keys is asked."""
 
 T = TypeVar("T")
-Place: TypeAlias = "str | Client"
+Place: TypeAlias = "str | Redis | RedisCluster"
 Places: TypeAlias = "Place | Sequence[Place] | Mapping[str, Place] | None"
 
 
@@ -54,7 +49,7 @@ def patience(interval: float) -> float:
     return max(SILENCE_SECONDS, 2.5 * interval)
 
 
-class DashboardServer:
+class DashboardServer(Server):
     """A Redis server, connected when first needed, and shared by all requests.
 
     Args:
@@ -65,18 +60,12 @@ class DashboardServer:
 
     def __init__(self, name: str, place: Place | None, prefix: str) -> None:
         self.name = name
-        self.prefix = check_prefix(prefix)
-        is_url = place is None or isinstance(place, str)
         if isinstance(place, str):
             url.check(place)  # a wrong URL fails at the start
-        label = labelled("the dashboard", place)
-        self._connection = Executor(lambda: connect(place) if is_url else place, not is_url, label)  # type: ignore[arg-type, return-value]
+        at, client = (place, None) if place is None or isinstance(place, str) else (None, place)
+        super().__init__(at, client, prefix, "the dashboard")
         self._queues: dict[str, Queue] = {}
-        self._names = KnownNames(NameSearch(self._connection, prefix), self._forget)
-
-    async def client(self) -> Client:
-        """Return the client, connected and its server checked."""
-        return await self._connection.connected()
+        self._names = KnownNames(self.search, self._forget)
 
     async def queue_names(self) -> list[str]:
         """Return the names of queues, in order, as of the last minute or two. See `is_partial`."""
@@ -104,19 +93,6 @@ class DashboardServer:
         """Why the last search for names failed; empty if it did not."""
         return str(self._names.error or "")
 
-    async def has(self, kind: Kind, name: str) -> bool:
-        """Whether the queue or topic exists; this reads one key, however many queues there are."""
-        key = record_key(name, self.prefix, kind)
-        client: Any = await self.client()
-        with _translated():
-            return key is not None and await client.hget(key, "format") is not None  # needs only the rights of a reader
-
-    async def answer(self) -> None:
-        """Raise ServerError unless the server answers."""
-        client: Any = await self.client()
-        with _translated(), contextlib.suppress(NoPermissionError):  # also an answer
-            await client.ping()
-
     async def while_it_answers(self, work: Coroutine[Any, Any, T]) -> T:
         """Wait for the result, however long it takes, as long as the server answers pings meanwhile.
 
@@ -136,7 +112,7 @@ class DashboardServer:
         """Raise ServerUnreachable unless the server answers a ping within this time, by default five seconds."""
         try:
             async with asyncio.timeout(seconds or SILENCE_SECONDS):
-                await self.answer()
+                await self.ping()
         except TimeoutError as error:
             told = f"{self.name} has not answered for {SILENCE_SECONDS:g} s: check that the server runs"
             raise ServerUnreachable(told) from error
@@ -159,20 +135,11 @@ class DashboardServer:
         queues, self._queues = list(self._queues.values()), {}
         for queue in queues:
             await queue.close()
-        await self._connection.close()
+        await super().close()
 
     def _forget(self, names: Collection[str]) -> None:
         """Forget all other queues: names that come and go would pile up."""
         self._queues = {name: queue for name, queue in self._queues.items() if name in names}
-
-
-@contextlib.contextmanager
-def _translated() -> Iterator[None]:
-    """Translate errors of the client into those of delayq."""
-    try:
-        yield
-    except (RedisError, RedisClusterException) as error:
-        raise translate(error) from error
 
 
 class KnownNames:

@@ -19,7 +19,6 @@ from delayq.model.queue_stats import QueueStats
 from delayq.model.rates import Rates, between
 from delayq.model.sample import Sample
 from delayq.model.totals import QueueFigures, figures
-from delayq.operations import inspect
 from delayq.web.charts import HOUR, Sparkline, sparkline
 
 OF_LATE = dt.timedelta(seconds=55)  # a sample is up to a minute old, so rates cover one or two minutes
@@ -94,9 +93,7 @@ class QueueWatcher:
 
     async def _look(self) -> QueueSnapshot:
         stats = await self._queue.stats()
-        usage, *_ = await asyncio.gather(
-            self._queue.execute(inspect.usage), self._read_history(stats.at), self._read_consumers()
-        )
+        usage, *_ = await asyncio.gather(self._queue.usage(), self._read_history(stats.at), self._read_consumers())
         self._first = self._first or stats
         earlier = (self._first, *(each.stats for each in self._history))
         found = troubles(stats, lately(stats, earlier), self._consumers, usage)
@@ -128,7 +125,7 @@ class QueueWatcher:
 async def glance(queue: Queue) -> QueueSnapshot:
     """Look at a queue once, for its figures and troubles; this draws nothing and remembers no history."""
     await _keep(queue)
-    stats, consumers, usage = await asyncio.gather(queue.stats(), queue.consumers(), queue.execute(inspect.usage))
+    stats, consumers, usage = await asyncio.gather(queue.stats(), queue.consumers(), queue.usage())
     samples = await queue.samples(stats.at - WINDOW)
     found = troubles(stats, lately(stats, [each.stats for each in samples]), consumers, usage)
     return QueueSnapshot(
@@ -144,7 +141,7 @@ async def glance(queue: Queue) -> QueueSnapshot:
 async def count(queue: Queue) -> QueueSnapshot:
     """Read only the counts, consumers and use of limits of a queue."""
     stats, consumers = await asyncio.gather(queue.stats(), queue.consumers())
-    usage = await queue.execute(inspect.usage)
+    usage = await queue.usage()
     return QueueSnapshot(name=queue.name, stats=stats, consumers=tuple(consumers), usage=usage)
 
 

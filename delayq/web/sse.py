@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from delayq.transport.http_connections import place_of
+from delayq.http_connections import place_of
 from delayq.web import error_pages
 from delayq.web.live_part import LivePart
 from delayq.web.request_context import client_address, visit

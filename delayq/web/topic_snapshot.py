@@ -14,7 +14,6 @@ from delayq.aio import Topic
 from delayq.errors import DelayqError
 from delayq.model.health import WINDOW, Trouble, group_troubles
 from delayq.model.record import GroupInfo
-from delayq.operations.topics import group_admin, read
 from delayq.web.charts import HOUR, LagCount
 from delayq.web.servers import DashboardServer
 
@@ -74,16 +73,12 @@ class TopicWatcher:
         """Return the names of the watched topics: the first thousand."""
         return (await self._server.topic_names())[:MOST_TOPICS]
 
-    async def look(self, name: str, most_calls: int = group_admin.MAX_LAG_CALLS) -> TopicSnapshot:
-        """Look at a topic; this does not append due records.
-
-        Args:
-            most_calls: the maximum number of calls, per group and shard, to count a lag that the server does not know.
-        """
+    async def look(self, name: str, quick: bool = False) -> TopicSnapshot:
+        """Look at a topic; this does not append due records. `quick` is that of `Topic.groups`."""
         try:
             topic = await self._server.topic(name)
-            length = await topic.execute(read.length)
-            groups = await topic.execute(group_admin.groups, most_calls)
+            length = await topic.length(due=False)
+            groups = await topic.groups(quick=quick)
             found = await _troubles(topic, groups, {each.name: each for each in self._remember(name, groups)})
         except DelayqError as error:
             return TopicSnapshot(name=name, error=str(error))
@@ -95,7 +90,7 @@ class TopicWatcher:
 
     async def glance(self, name: str) -> TopicSnapshot:
         """Look at a topic for its troubles, without counting a lag for long."""
-        return await self.look(name, 1)
+        return await self.look(name, quick=True)
 
     def _remember(self, name: str, groups: Sequence[GroupInfo]) -> Sequence[GroupInfo]:
         """Return the groups of a topic as of some minutes ago, and remember them as they are now."""
@@ -125,7 +120,7 @@ async def _troubles(
     topic: Topic, groups: Sequence[GroupInfo], earlier: Mapping[str, GroupInfo]
 ) -> dict[str, list[Trouble]]:
     waiting = [each.name for each in groups if each.lag or each.unacked][:MOST_ASKED]
-    asked = await asyncio.gather(*(topic.execute(group_admin.consumers, each) for each in waiting))
-    members = dict(zip(waiting, asked, strict=True))
+    asked = [(await topic.group(each, create=False)).consumers() for each in waiting]
+    members = dict(zip(waiting, await asyncio.gather(*asked), strict=True))
     found = {each.name: group_troubles(each, members.get(each.name), earlier.get(each.name)) for each in groups}
     return {name: troubles for name, troubles in found.items() if troubles}

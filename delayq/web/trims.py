@@ -5,9 +5,10 @@ from __future__ import annotations
 from starlette.requests import Request
 
 from delayq.aio import Topic
+from delayq.model.record import TrimPlan
 from delayq.model.text import plural
 from delayq.model.units import from_ms
-from delayq.operations.topics.trim import TrimPlan, TrimSweep
+from delayq.operations.topics.trim import TrimSweep
 from delayq.web import audit
 from delayq.web.background_tasks import BackgroundTask, Work
 from delayq.web.request_context import who

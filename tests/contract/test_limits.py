@@ -11,7 +11,7 @@ import redis
 from delayq import Outgoing, Queue
 from delayq.errors import InvalidInput, StaleReceipt
 from delayq.operations import queue_context
-from delayq.types import Configuration
+from delayq.types import Configuration, Usage
 from tests.contract.conftest import Drain, Make, Now
 
 
@@ -290,6 +290,14 @@ def test_client_stores_its_settings_again_after_the_server_lost_its_data(
     for _ in range(2):  # the first receive finds that the queue is not recorded
         wishful.send("x") if again == "send" else wishful.receive()
     assert wishful.configuration() == Configuration(rate="5/s", events=9)
+
+
+def test_usage_says_how_much_of_its_limits_a_queue_uses(queue: Queue):
+    assert queue.usage() == Usage()
+    queue.configure(rate="5/s", concurrency=3)
+    queue.send_many([Outgoing(n) for n in range(9)])
+    assert received(queue) == 3
+    assert queue.usage() == Usage(concurrency=3, running=3, rate=5, period_ms=1000, handed_out=3)
 
 
 def test_replaced_running_message_keeps_its_slot_until_it_is_settled(queue: Queue):

@@ -10,9 +10,9 @@ import pytest
 import redis
 
 from delayq import Outgoing, Queue
+from delayq.model.choice import Choice
 from delayq.model.units import from_ms
 from delayq.operations.bulk.redrive import Redrive
-from delayq.operations.bulk.selection import Choice
 from delayq.types import Redriven
 from tests.contract.conftest import Calls, Make, Now, Take, intercept
 

@@ -12,12 +12,12 @@ import redis
 
 from delayq import Outgoing, Queue
 from delayq.errors import InvalidInput
+from delayq.model.causes import kind_of, like
+from delayq.model.choice import Choice
 from delayq.model.units import timestamp_ms
 from delayq.operations.bulk import actions
 from delayq.operations.bulk.actions import cancelling, requeueing, rescheduling, retiming, shifted, spread
-from delayq.operations.bulk.causes import causes, kind_of, like
 from delayq.operations.bulk.search import Search
-from delayq.operations.bulk.selection import Choice
 from delayq.operations.bulk.sweep import Sweep
 from delayq.protocol.queue_keys import QueueKeys
 from tests.contract.conftest import Make, Now
@@ -72,10 +72,11 @@ def test_causes_count_the_last_hour_and_the_one_before(queue: Queue):
     queue.send_many([Outgoing(n) for n in range(3)])
     for message in queue.receive(3):
         message.reject("no luck")
-    died = timestamp_ms(queue.stats().at)
+    died = queue.stats().at
     for minutes, counts in ((1, (3, 0)), (61, (0, 3)), (121, (0, 0))):
-        (cause,) = queue.execute(causes, 100, str, died + minutes * 60_000).causes
+        (cause,) = queue.dead.causes(100, now=died + dt.timedelta(minutes=minutes)).causes
         assert (cause.last_hour, cause.hour_before) == counts
+    assert [each.text for each in queue.dead.causes(shown=str.upper).causes] == ["NO LUCK"]
 
 
 def test_range_that_ends_before_it_starts_is_refused():

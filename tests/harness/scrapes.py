@@ -10,7 +10,7 @@ from typing import Any
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families as plain
 
-from delayq.protocol.discovery import Kind
+from delayq.model.validation import Kind
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 

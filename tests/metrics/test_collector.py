@@ -60,7 +60,7 @@ class Still:
     def consumers(self) -> list[Any]:
         return []
 
-    def execute(self, _: Any) -> Usage:
+    def usage(self) -> Usage:
         return Usage()
 
     def sample(self) -> bool:

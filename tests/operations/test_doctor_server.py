@@ -5,8 +5,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import redis
 
-from delayq.operations.doctor.server import ServerHealth, ask, dangers
+from delayq import Queue
+from delayq.doctor import server_health
+from delayq.operations.doctor.server import ServerHealth, ask
 from delayq.protocol.queue_commands import QueueCommands
 from delayq.protocol.queue_keys import QueueKeys
 
@@ -24,19 +27,26 @@ SAFE = ServerHealth(
 )
 
 
+def test_health_of_a_server_is_read_through_a_queue_that_need_not_exist(redis_client: redis.Redis):
+    health = server_health(Queue("none", redis=redis_client))
+    assert (health.version, health.disk_ok) == (redis_client.info()["redis_version"], True)
+    assert [finding.kind for finding in health.dangers()] == ["persistence"]
+    assert redis_client.dbsize() == 0
+
+
 @pytest.mark.parametrize("server", [SAFE, ServerHealth()], ids=["safe", "silent"])
 def test_safe_or_unreadable_settings_give_no_finding(server: ServerHealth):
-    assert list(dangers(server)) == []
+    assert list(server.dangers()) == []
 
 
 @pytest.mark.parametrize("version", ["6.2.0", "6.10.1", "7.0.15", "255.255.255"])
 def test_supported_version_gives_no_finding(version: str):
-    assert list(dangers(replace(SAFE, version=version))) == []
+    assert list(replace(SAFE, version=version).dangers()) == []
 
 
 @pytest.mark.parametrize("version", ["6.0.16", "5.0.14", "2.8"])
 def test_old_version_is_an_error(version: str):
-    (finding,) = dangers(replace(SAFE, version=version))
+    (finding,) = replace(SAFE, version=version).dangers()
     assert (finding.kind, finding.severity, finding.text) == ("version", "error", f"the server is Redis {version}")
 
 
@@ -53,7 +63,7 @@ def test_old_version_is_an_error(version: str):
     ],
 )
 def test_dangerous_setting_gives_a_warning_with_its_value_and_a_remedy(change: dict[str, object], kind: str, text: str):
-    (finding,) = dangers(replace(SAFE, **change))  # type: ignore[arg-type]  # fields by name
+    (finding,) = replace(SAFE, **change).dangers()  # type: ignore[arg-type]  # fields by name
     assert (finding.kind, finding.severity) == (kind, "warning")
     assert text in finding.text
     assert finding.remedy
@@ -72,7 +82,7 @@ def test_dangerous_setting_gives_a_warning_with_its_value_and_a_remedy(change: d
     ],
 )
 def test_values_just_within_the_bounds_give_no_finding(change: dict[str, object]):
-    assert list(dangers(replace(SAFE, **change))) == []  # type: ignore[arg-type]  # fields by name
+    assert list(replace(SAFE, **change).dangers()) == []  # type: ignore[arg-type]  # fields by name
 
 
 @pytest.mark.parametrize(("there", "offset"), [(100.5, 0.0), (106.0, 0.0), (110.0, 4.0), (95.5, -4.5)])

@@ -232,6 +232,31 @@ def test_dead_letters_can_be_counted_and_deleted(make: Make):
     assert (group.dead(), group.dead_length()) == ([], 0)
 
 
+def test_dead_letters_are_read_page_by_page_and_settled_by_their_places(topic: Topic):
+    group = topic.group("billing")
+    publish(topic, 7)
+    for record in group.poll("a"):
+        group.bury(record, "a")
+    letters, after = group.dead_page(count=3)
+    assert len(letters) == 3
+    while after is not None:
+        more, after = group.dead_page(after, 3)
+        letters += more
+    assert sorted(payloads([each.record for each in letters])) == list(range(7))
+    assert [str(group.get_dead(each.place)) for each in letters] == list(map(str, letters))
+    assert group.delete_dead(letters[0].place) == 1
+    assert group.requeue_dead([letters[1].place, letters[2]]) == 2
+    assert group.get_dead(letters[0].place) is None
+    assert group.dead_length() == 4
+    with pytest.raises(InvalidInput, match="1 to 499"):
+        group.dead_page(count=500)
+
+
+def test_group_knows_whether_it_is_new(topic: Topic):
+    assert [topic.group("billing").is_new for _ in range(2)] == [True, False]
+    assert not topic.group("mail", create=False).is_new
+
+
 def test_large_records_are_all_delivered_in_several_calls(make: Make):
     topic = make(shards=1)
     group = topic.group("billing")
@@ -437,6 +462,8 @@ def test_partly_counted_lag_says_so(make: Make):
     records = topic.range(count=300)
     group.set_position(records[10].id)
     assert group.info()[3:] == (10_000, records[10].id, True, 0)
+    assert group.info(quick=True).lag == topic.groups(quick=True)[0].lag == 1_000
+    assert topic.group_readings()[0].info == group.info(quick=True)
     group.set_position(records[-1].id)
     assert group.info()[3:] == (9_900, records[-1].id, False, 0)
 

@@ -172,7 +172,12 @@ def test_topic_has_its_groups_records_and_dead_letters(enter: Enter):
     assert [(each["consumer"], each["deliveries"]) for each in detail["unacked"]] == [("one", 1)]
     dead = client.get(f"{BILLING}/dead-letters").json()
     assert (dead["total"], dead["dead_letters"][0]["reason"]) == (1, "broken")
-    for missing in (f"{ORDERS}/groups/none", f"{ORDERS}/groups/none/dead-letters", f"{MAIN}/topics/none"):
+    for missing in (
+        f"{ORDERS}/groups/none",
+        f"{ORDERS}/groups/{'x' * 300}",
+        f"{ORDERS}/groups/none/dead-letters",
+        f"{MAIN}/topics/none",
+    ):
         assert is_problem(client.get(missing), 404)
 
 

@@ -14,10 +14,9 @@ import httpx
 import pytest
 from uvicorn.protocols.http import flow_control, h11_impl
 
-from delayq import Queue
+from delayq import Queue, http_connections
+from delayq.http_connections import SECONDS, Turn
 from delayq.metrics import MetricsServer, Response
-from delayq.transport import http_connections
-from delayq.transport.http_connections import SECONDS, Turn
 from delayq.web import Token
 from tests.harness.hostile import mutated
 from tests.harness.strangers import TOKEN, WAITING, WRONG

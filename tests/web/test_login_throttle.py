@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from delayq.transport.http_connections import place_of
+from delayq.http_connections import place_of
 from delayq.web import Dashboard, Token, login_throttle
 from delayq.web.login_throttle import MOST, SECONDS, LoginThrottle
 from tests.web.conftest import Enter, log_in

@@ -85,7 +85,7 @@ def test_round_continues_after_silence_and_blames_no_queue(
                 silenced(signal.SIGCONT)
             return seen
 
-        round_ = health_sweep.HealthSweep(watch.server.queue_names, noted, watch.server.answer)
+        round_ = health_sweep.HealthSweep(watch.server.queue_names, noted, watch.server.ping)
         round_.ask()
         await holds(lambda: round_.looked_at == len(NAMES))
         assert round_.troubled == {}
@@ -156,7 +156,7 @@ def test_silence_between_two_looks_is_not_blamed_on_the_queue(
         async def answer() -> None:
             while True:
                 try:
-                    return await watch.server.answer()
+                    return await watch.server.ping()
                 except ServerError:
                     if len(looks) > 1:
                         raise  # it is stopped; before that, the machine was stalled
@@ -175,7 +175,7 @@ def test_refused_ping_counts_as_an_answer(own_server: RedisServer):
 
     async def ask() -> None:
         known = DashboardServer("main", f"{own_server.url}?username=looks&password=x", "delayq")
-        await known.answer()
+        await known.ping()
         await known.close()
 
     asyncio.run(ask())
@@ -282,7 +282,7 @@ def test_slow_page_is_waited_for_while_the_server_answers(redis_server: RedisSer
             await is_over.wait()
             return "a page"
 
-        monkeypatch.setattr(server, "answer", answer)
+        monkeypatch.setattr(server, "ping", answer)
         return await server.while_it_answers(work())
 
     assert asyncio.run(run()) == "a page"

@@ -2,72 +2,23 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import math
-import re
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
-import msgspec
-
-from delayq.model.outcome import cause
+from delayq.model.causes import Cause, Causes, kind_of
 from delayq.model.text import decode_text, encode_id
 from delayq.model.units import from_ms
 from delayq.model.validation import check_limit
-from delayq.operations.bulk.selection import Choice
 from delayq.operations.bulk.sweep import count
 from delayq.operations.queue_context import QueueContext
 from delayq.protocol.command import Command
 from delayq.protocol.operation import Operation, execute, gather, unwrap
 from delayq.protocol.queue_commands import MAX_IDS, QueueCommands
 
-MAX_KIND = 200  # characters
 HOUR_MS = 3_600_000
 
-_NUMBER = re.compile(r"\d+")
 _Died: TypeAlias = tuple[str, float, str | None, str | None]  # id, time of death (ms), reason, last error
-
-
-class Cause(msgspec.Struct, frozen=True, kw_only=True):
-    """Dead letters that died for the same reason, with the same kind of error.
-
-    Attributes:
-        reason: why they died, or None.
-        error: the first line of their last error, at most 200 characters, with each number as ``#``; None without one.
-        count: how many there are.
-        first_at, last_at: when the first and the last of them died.
-        example: the id of the last one.
-        last_hour, hour_before: how many of them died in the last hour, and in the hour before; 0 if no time was given
-            to count back from.
-    """
-
-    reason: str | None
-    error: str | None
-    count: int
-    first_at: dt.datetime
-    last_at: dt.datetime
-    example: str
-    last_hour: int = 0
-    hour_before: int = 0
-
-    @property
-    def text(self) -> str:
-        """The reason and the error as one text."""
-        return cause(self.reason, self.error)
-
-
-class Causes(msgspec.Struct, frozen=True, kw_only=True):
-    """The causes of a queue's dead letters.
-
-    Attributes:
-        total: how many dead letters there are.
-        looked_at: how many of them were read, the latest first.
-        causes: the causes, the most frequent first.
-    """
-
-    total: int
-    looked_at: int
-    causes: list[Cause]
 
 
 def causes(
@@ -91,24 +42,6 @@ def causes(
         _, _, reason, error = each
         groups.setdefault((reason, kind_of(error)), []).append(each)
     return Causes(total=total, looked_at=len(latest), causes=list(_counted(groups, now_ms)))
-
-
-def kind_of(error: str | None) -> str | None:
-    """Return the first line of an error with each number as ``#``, so that it is the same for similar messages."""
-    if not error:
-        return None
-    line = error.partition("\n")[0]
-    return _NUMBER.sub("#", line)[:MAX_KIND]
-
-
-def like(reason: str | None, kind: str | None) -> Choice:
-    """Return a choice of the messages with a cause."""
-    if kind is None:
-        return Choice(reason=reason, bare=True)
-    # Match a number as a whole or not at all: otherwise several # in a row would backtrack over all digits.
-    pattern = r"(?:\d++|#)".join(map(re.escape, kind.split("#")))
-    end = "" if len(kind) >= MAX_KIND else r"(?:\n|\Z)"
-    return Choice(reason=reason, error=re.compile(rf"\A{pattern}{end}"))
 
 
 def _counted(groups: dict[tuple[str | None, str | None], list[_Died]], now_ms: float) -> Iterator[Cause]:

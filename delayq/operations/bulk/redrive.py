@@ -8,10 +8,10 @@ import time
 
 import msgspec
 
+from delayq.model.choice import Choice
 from delayq.model.rate_text import per_second
 from delayq.model.units import Seconds, from_ms
 from delayq.operations.bulk import selection
-from delayq.operations.bulk.selection import Choice
 from delayq.operations.encode import due_word
 from delayq.operations.queue_context import QueueContext
 from delayq.operations.walk import Walk

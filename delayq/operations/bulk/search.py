@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 
 from delayq.errors import InvalidInput
+from delayq.model.choice import Choice
 from delayq.model.placement import State, check_state
 from delayq.operations.bulk import selection
-from delayq.operations.bulk.selection import Choice
 from delayq.operations.doctor import scan
 from delayq.operations.paging import LAST, cursor, rank_of, read_cursor, rows_in_front
 from delayq.operations.queue_context import QueueContext

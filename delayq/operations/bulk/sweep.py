@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import msgspec
 
+from delayq.model.choice import Choice
 from delayq.model.placement import State, check_state
 from delayq.operations.bulk.actions import Act, Due
 from delayq.operations.bulk.search import BackwardSearch, Search
-from delayq.operations.bulk.selection import Choice
 from delayq.operations.queue_context import QueueContext
 from delayq.operations.walk import BEGINNING, place
 from delayq.protocol.command import Command

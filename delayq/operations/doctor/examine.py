@@ -9,7 +9,7 @@ from delayq.errors import QueueMismatch, ServerError, ServerNotReady, ServerUnre
 from delayq.model.envelope import QUEUE_FORMAT
 from delayq.operations.doctor.finding import Finding, Step
 from delayq.operations.doctor.report import Report
-from delayq.operations.doctor.server import ask, dangers
+from delayq.operations.doctor.server import ask
 from delayq.operations.doctor.shard import ShardExamination
 from delayq.operations.queue_context import LOST, MAX_SHARDS, QueueContext
 from delayq.protocol.command import Command, identity
@@ -70,7 +70,7 @@ def _look_at_servers(shards: list[QueueCommands], report: Report) -> Operation[N
         if server.run_id is None or server.run_id not in run_ids:
             run_ids.add(server.run_id)
             report.servers.append(server)
-            for danger in dangers(server):
+            for danger in server.dangers():
                 report.tell(danger)
 
 

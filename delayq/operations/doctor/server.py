@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from delayq.operations.doctor.finding import Finding
+from delayq.operations.queue_context import QueueContext
 from delayq.protocol.command import Command, identity
 from delayq.protocol.operation import Operation
 from delayq.protocol.queue_commands import QueueCommands
@@ -42,6 +43,39 @@ class ServerHealth:
     maxmemory: int | None = None
     script_limit_ms: int | None = None
 
+    def dangers(self) -> Iterator[Finding]:
+        """Yield what endangers the queues on a self."""
+        numbers = (self.version or "").split(".")
+        if numbers[0].isdecimal() and tuple(int(each) for each in numbers[:2] if each.isdecimal()) < OLDEST:
+            yield Finding("version", None, f"the server is Redis {self.version}", "upgrade it to 6.2 or newer")
+        if self.clock_offset is not None and abs(self.clock_offset) > MAX_CLOCK_OFFSET:
+            which = "ahead of" if self.clock_offset > 0 else "behind"
+            text = f"the server's clock is {abs(self.clock_offset):.1f} s {which} this machine's"
+            yield _warning(
+                "clock", text, "set both with NTP: messages go by the server's clock, `at=` by this machine's"
+            )
+        if self.maxmemory_policy not in (None, "noeviction"):
+            text = f"the server's maxmemory-policy is {self.maxmemory_policy}: it may evict messages"
+            yield _warning("policy", text, "set maxmemory-policy to noeviction")
+        if self.append_only is False and self.save_points == "":
+            text = "the server keeps nothing on disk: a restart loses every message"
+            yield _warning("persistence", text, "set appendonly to yes")
+        if self.disk_ok is False:
+            yield _warning(
+                "disk", "the server's last write to its disk failed", "check its log and the free disk space"
+            )
+        if self.used_memory and self.maxmemory and self.used_memory > NEARLY_FULL * self.maxmemory:
+            text = f"the server uses {self.used_memory:,} of {self.maxmemory:,} bytes: it will soon refuse messages"
+            yield _warning("memory", text, "raise maxmemory, or let consumers drain the queues")
+        if self.script_limit_ms is not None and 0 < self.script_limit_ms < LEAST_SCRIPT_LIMIT_MS:
+            text = f"the server answers BUSY once a script has run for {self.script_limit_ms} ms"
+            yield _warning("script-limit", text, "set lua-time-limit (busy-reply-threshold) to 5000, the default")
+
+
+def health(context: QueueContext) -> Operation[ServerHealth]:
+    """Ask the server that holds the first shard."""
+    return (yield from ask((yield from context.opened())[0]))
+
 
 def ask(scripts: QueueCommands) -> Operation[ServerHealth]:
     """Ask the server that holds a shard; what it refuses stays None."""
@@ -70,31 +104,6 @@ def ask(scripts: QueueCommands) -> Operation[ServerHealth]:
 def _offset(there: float, started: float, ended: float) -> float:
     """Return by how much a clock is ahead that showed `there` at an unknown moment between the two times."""
     return there - min(max(there, started), ended)
-
-
-def dangers(server: ServerHealth) -> Iterator[Finding]:
-    """Yield what endangers the queue on a server."""
-    numbers = (server.version or "").split(".")
-    if numbers[0].isdecimal() and tuple(int(each) for each in numbers[:2] if each.isdecimal()) < OLDEST:
-        yield Finding("version", None, f"the server is Redis {server.version}", "upgrade it to 6.2 or newer")
-    if server.clock_offset is not None and abs(server.clock_offset) > MAX_CLOCK_OFFSET:
-        which = "ahead of" if server.clock_offset > 0 else "behind"
-        text = f"the server's clock is {abs(server.clock_offset):.1f} s {which} this machine's"
-        yield _warning("clock", text, "set both with NTP: messages go by the server's clock, `at=` by this machine's")
-    if server.maxmemory_policy not in (None, "noeviction"):
-        text = f"the server's maxmemory-policy is {server.maxmemory_policy}: it may evict messages"
-        yield _warning("policy", text, "set maxmemory-policy to noeviction")
-    if server.append_only is False and server.save_points == "":
-        text = "the server keeps nothing on disk: a restart loses every message"
-        yield _warning("persistence", text, "set appendonly to yes")
-    if server.disk_ok is False:
-        yield _warning("disk", "the server's last write to its disk failed", "check its log and the free disk space")
-    if server.used_memory and server.maxmemory and server.used_memory > NEARLY_FULL * server.maxmemory:
-        text = f"the server uses {server.used_memory:,} of {server.maxmemory:,} bytes: it will soon refuse messages"
-        yield _warning("memory", text, "raise maxmemory, or let consumers drain the queues")
-    if server.script_limit_ms is not None and 0 < server.script_limit_ms < LEAST_SCRIPT_LIMIT_MS:
-        text = f"the server answers BUSY once a script has run for {server.script_limit_ms} ms"
-        yield _warning("script-limit", text, "set lua-time-limit (busy-reply-threshold) to 5000, the default")
 
 
 def _warning(kind: str, text: str, remedy: str) -> Finding:

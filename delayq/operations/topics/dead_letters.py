@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import NamedTuple
 
 from delayq.errors import InvalidInput
 from delayq.model.outcome import error_text
 from delayq.model.positions import Place, order
-from delayq.model.record import DeadRecord, Record, table, text_of
+from delayq.model.record import DeadPage, DeadRecord, Record, table, text_of
 from delayq.model.text import decode_count
 from delayq.model.validation import check_group_name, check_limit
 from delayq.operations.topics.group_admin import consumers
@@ -18,14 +17,6 @@ from delayq.operations.topics.read import pages
 from delayq.operations.topics.topic_context import TopicContext, cut
 from delayq.protocol.operation import Operation, execute, unwrap
 from delayq.protocol.topic_commands import MAX_LOOKED_AFTER, MAX_RECORDS, REQUEUED, Entry, TopicCommands
-
-
-class DeadPage(NamedTuple):
-    """A page of dead letters, the longest dead first, and the place after which the next page begins, or None."""
-
-    letters: list[DeadRecord]
-    after: Place | None
-
 
 _FIELDS = ("of", "consumer", "deliveries", "reason", "errors")
 
@@ -60,6 +51,7 @@ def dead(context: TopicContext, group: str, count: int) -> Operation[list[DeadRe
 
 def page(context: TopicContext, group: str, after: Place | None, count: int) -> Operation[DeadPage]:
     """Read a page of a group's dead letters, shard by shard: up to `count` (1 to 499), fewer when these are large."""
+    check_limit(count, "count", most=MAX_RECORDS - 1)
     shards = yield from context.opened()
     letters: list[DeadRecord] = []
     for number in range(after.shard if after else 0, len(shards)):
@@ -69,7 +61,7 @@ def page(context: TopicContext, group: str, after: Place | None, count: int) -> 
         letters += _dead_records(context.name, number, entries)
         if len(letters) > count or (is_cut and letters):
             letters = letters[:count]
-            return DeadPage(letters, place_of(letters[-1]))
+            return DeadPage(letters, letters[-1].place)
     return DeadPage(letters, None)
 
 
@@ -83,11 +75,11 @@ def get(context: TopicContext, group: str, place: Place) -> Operation[DeadRecord
     return next(iter(_dead_records(context.name, place.shard, entries)), None)
 
 
-def place_of(letter: DeadRecord) -> Place:
+def place_of(letter: DeadRecord | Place) -> Place:
     """Return where a dead letter is; raises InvalidInput for anything else."""
-    if not isinstance(letter, DeadRecord):
+    if not isinstance(letter, DeadRecord | Place):
         raise InvalidInput(f"{letter!r} is not a dead letter of this group: give those that dead() returned")
-    return Place(letter.record.shard, letter.id)
+    return letter.place if isinstance(letter, DeadRecord) else letter
 
 
 def _dead_records(topic: str, shard: int, entries: Sequence[Entry]) -> list[DeadRecord]:

@@ -9,7 +9,7 @@ from delayq.errors import DelayqError, InvalidInput, ServerNotReady, UnknownCons
 from delayq.model.credentials import is_unfit_id
 from delayq.model.health import STALLED_SECONDS
 from delayq.model.positions import Position, beginning, order
-from delayq.model.record import GroupConsumer, GroupInfo, table, text_of
+from delayq.model.record import GroupConsumer, GroupInfo, GroupReading, table, text_of
 from delayq.model.validation import check_group_name
 from delayq.operations.topics.topic_context import TopicContext
 from delayq.protocol.operation import Operation, execute, unwrap
@@ -159,13 +159,13 @@ def clear_ghosts(context: TopicContext, group: str) -> Operation[int]:
 MAX_LAG_CALLS = 10  # each counts a thousand records, or a few large ones
 
 
-def groups(context: TopicContext, most_calls: int = MAX_LAG_CALLS) -> Operation[list[GroupInfo]]:
+def groups(context: TopicContext, quick: bool = False) -> Operation[list[GroupInfo]]:
     """List a topic's groups, by name.
 
     Args:
-        most_calls: the most calls, for each group and shard, to count a lag that the server does not know; use 1 if
-            this is called often.
+        quick: count a lag that the server does not know in one call for each group and shard.
     """
+    most_calls = 1 if quick else MAX_LAG_CALLS
     found: dict[str, GroupInfo] = {}
     for scripts in (yield from context.opened()):
         rows, extent = map(unwrap, (yield [scripts.groups(), scripts.extent()]))
@@ -194,25 +194,11 @@ def groups(context: TopicContext, most_calls: int = MAX_LAG_CALLS) -> Operation[
     return [found[name] for name in sorted(found)]
 
 
-class GroupReading(NamedTuple):
-    """A group, as metrics report it.
-
-    Attributes:
-        seen: how many of its consumers were seen within the last minute.
-        age: for how many seconds the first record that it has not received has been there; 0 if there is none, or if
-            its id is not a time.
-    """
-
-    info: GroupInfo
-    seen: int
-    age: float
-
-
-def readings(context: TopicContext, most_calls: int = 1) -> Operation[list[GroupReading]]:
-    """Read a topic's groups, and whether somebody handles them, by name; `most_calls` is that of `groups`."""
+def readings(context: TopicContext) -> Operation[list[GroupReading]]:
+    """Read a topic's groups, and whether somebody handles them, by name."""
     seen: dict[str, set[str]] = {}
     ages: dict[str, float] = {}
-    infos = yield from groups(context, most_calls)
+    infos = yield from groups(context, quick=True)
     for scripts in (yield from context.opened()):
         rows = [table(row) for row in (yield from execute(scripts.groups()))]
         now = yield from execute(scripts.time())
@@ -260,9 +246,9 @@ def count_between(scripts: TopicCommands, after: str, to: str, most_calls: int) 
     return total, True
 
 
-def info(context: TopicContext, group: str, most_calls: int = MAX_LAG_CALLS) -> Operation[GroupInfo]:
+def info(context: TopicContext, group: str, quick: bool = False) -> Operation[GroupInfo]:
     """Return one group, as `groups` does; raises UnknownGroup."""
-    for each in (yield from groups(context, most_calls)):
+    for each in (yield from groups(context, quick)):
         if each.name == group:
             return each
     yield from consumers(context, group)  # raises the error of the server

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 from delayq.errors import InvalidInput
 from delayq.model.positions import Position, bound
-from delayq.model.record import Record, Trimmed, text_of
+from delayq.model.record import Record, Trimmed, TrimPlan, text_of
 from delayq.operations.topics.group_admin import MAX_LAG_CALLS, count_between
 from delayq.operations.topics.group_read import by_shard
 from delayq.operations.topics.topic_context import TopicContext, check_length, cut
@@ -31,13 +31,6 @@ def trim(context: TopicContext, max_length: int | None, min_id: Position | None,
     for scripts in (yield from context.opened()):
         dropped += (yield from _drop_all(scripts.trim(how, limit, exact=not approximate)))[0]
     return dropped
-
-
-class TrimPlan(NamedTuple):
-    """What to keep of a topic: the newest `length` records of each shard, or those from `since_ms` on."""
-
-    length: int | None = None
-    since_ms: int | None = None
 
 
 def foresee(context: TopicContext, plan: TrimPlan) -> Operation[tuple[int, bool]]:

@@ -6,7 +6,6 @@ import datetime as dt
 
 from starlette.requests import Request
 
-from delayq.operations.bulk.causes import causes
 from delayq.web import path_params, render
 from delayq.web.api.operation import Operation
 from delayq.web.api.queues import QUEUE
@@ -50,7 +49,7 @@ class Causes(Answer):
 async def list_causes(request: Request) -> Causes:
     """Group the latest 5,000 dead letters by cause."""
     queue = await path_params.queue_of(request)
-    found = await queue.execute(causes, MOST_GROUPED, render.redaction(request).text)
+    found = await queue.dead.causes(MOST_GROUPED, shown=render.redaction(request).text)
     return of(Causes, found, causes=[of(Cause, each) for each in found.causes])
 
 

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 import secrets
-from collections.abc import Iterator
 from typing import Annotated
 
 from msgspec import UNSET, Meta, UnsetType
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from delayq.errors import UnknownGroup
 from delayq.model import record as record_model
 from delayq.model.positions import Position, beginning
 from delayq.model.validation import check_group_name
-from delayq.operations.topics import dead_letters, group_admin, group_read, reclaim
 from delayq.web import audit, path_params, render
 from delayq.web.api.operation import Operation
 from delayq.web.api.tasks import Task, begun
@@ -24,7 +19,7 @@ from delayq.web.api.topics import MOST_LISTED, PAGE, TOPIC, Group, Record, recor
 from delayq.web.api.values import Answer, Given, Moment, Name, Seconds, check_confirmed, check_moments, check_times, of
 from delayq.web.dead_record_actions import MOST_IDS, DeadRecordsRequest, start
 from delayq.web.forms import InvalidField, field
-from delayq.web.groups import MOST_CLAIMED, check_known, group_info
+from delayq.web.groups import check_known, claim, group_info, group_of, known
 from delayq.web.record_keys import key_of, place_of
 from delayq.web.redaction import in_turns
 from delayq.web.routes import ACT, VIEW
@@ -223,11 +218,10 @@ class DeadQuery(Given):
 
 async def get_group(request: Request) -> GroupDetail:
     """Return a group with its consumers and unacked records."""
-    topic, name = await path_params.topic_of(request), request.path_params["group"]
-    with known_group(topic.name, name):
-        info = await topic.execute(group_admin.info, name)
-        members = await topic.execute(group_admin.consumers, name)
-        unacked = await topic.execute(group_read.unacked, name, None, 0, MOST_LISTED)
+    group = await group_of(request)
+    with known(group):
+        info, members = await group.info(), await group.consumers()
+        unacked = await group.unacked(count=MOST_LISTED)
     return GroupDetail(
         group=of(Group, info),
         consumers=[of(GroupConsumer, each, idle_seconds=each.idle) for each in members[:MOST_LISTED]],
@@ -237,15 +231,15 @@ async def get_group(request: Request) -> GroupDetail:
 
 async def list_group_dead_letters(request: Request, query: DeadQuery) -> DeadRecords:
     """List the dead letters of a group, the longest dead first."""
-    topic, name = await path_params.topic_of(request), request.path_params["group"]
+    group = await group_of(request)
     with field("after"):
         after = place_of(query.after) if query.after else None
-    total = (await group_info(topic, name)).dead
+    total = (await group_info(group)).dead
     redaction = render.redaction(request)
-    page = await topic.execute(dead_letters.page, name, after, query.limit)
+    page = await group.dead_page(after, query.limit)
 
     def shown(letter: record_model.DeadRecord) -> DeadRecord:
-        key = key_of(dead_letters.place_of(letter))
+        key = key_of(letter.place)
         return of(DeadRecord, redaction.letter(letter), key=key, record=record(letter.record, redaction))
 
     letters = await in_turns(shown, page.letters)
@@ -258,40 +252,40 @@ async def make_group(request: Request, body: NewGroup) -> MadeGroup:
     with field("name"):
         check_group_name(body.name)
     async with audit.audited(request, "make group", topic=topic.name, group=body.name, position=str(position)):
-        created = await topic.execute(group_admin.make, body.name, position)
-    return MadeGroup(name=body.name, created=created)
+        group = await topic.group(body.name, position)
+    return MadeGroup(name=body.name, created=group.is_new)
 
 
 async def move_group(request: Request, body: Place) -> Group:
     """Move a group to another position. Unacked records stay with their consumers."""
-    topic, name, position = await path_params.topic_of(request), request.path_params["group"], body.found()
-    await group_info(topic, name)
-    async with audit.audited(request, "move group", topic=topic.name, group=name, position=str(position)):
-        await topic.execute(group_admin.move, name, position)
-    return of(Group, await group_info(topic, name))
+    group, position = await group_of(request), body.found()
+    await group_info(group)
+    async with audit.audited(request, "move group", topic=group.topic, group=group.name, position=str(position)):
+        await group.set_position(position)
+    return of(Group, await group_info(group))
 
 
 async def destroy_group(request: Request, body: Destroy) -> DestroyedGroup:
     """Destroy a group, with its list of unacked records and its dead letters. The topic keeps its records."""
-    topic, name = await path_params.topic_of(request), request.path_params["group"]
-    check_confirmed(body.confirm, "group", name)
-    await group_info(topic, name)
-    async with audit.audited(request, "destroy group", topic=topic.name, group=name):
-        await topic.execute(group_admin.destroy, name)
-    return DestroyedGroup(name=name)
+    group = await group_of(request)
+    check_confirmed(body.confirm, "group", group.name)
+    await group_info(group)
+    async with audit.audited(request, "destroy group", topic=group.topic, group=group.name):
+        await group.destroy()
+    return DestroyedGroup(name=group.name)
 
 
 async def claim_records(request: Request, body: Claim) -> Claimed:
     """Claim up to 100 records for a consumer that others have not acked for some time."""
-    topic, name = await path_params.topic_of(request), request.path_params["group"]
+    group = await group_of(request)
     check_times(idle_seconds=body.idle_seconds)
-    with known_group(topic.name, name), field("consumer"):
+    with known(group), field("consumer"):
         check_group_name(body.consumer, "consumer name")
         if not body.new:
-            await check_known(topic, name, body.consumer)
-    async with audit.audited(request, "claim", topic=topic.name, group=name, consumer=body.consumer) as line:
-        with known_group(topic.name, name):
-            done = await topic.execute(reclaim.reclaim, name, body.consumer, body.idle_seconds, MOST_CLAIMED, None)
+            await check_known(group, body.consumer)
+    async with audit.audited(request, "claim", topic=group.topic, group=group.name, consumer=body.consumer) as line:
+        with known(group):
+            done = await claim(request, group, body.consumer, body.idle_seconds)
         line["count"] = len(done.records)
     return Claimed(ids=[each.id for each in done.records], ghosts=done.ghosts)
 
@@ -325,22 +319,13 @@ async def _letters(request: Request, act: str, keys: list[str]) -> Task:
 async def _all_letters(request: Request, act: str, body: AllLetters) -> Task:
     topic, name = await path_params.topic_of(request), request.path_params["group"]
     check_confirmed(body.confirm, "group", name)
-    return await _began(request, DeadRecordsRequest(act, (), await topic.execute(dead_letters.last_ms, name)))
+    return await _began(request, await DeadRecordsRequest.of_all(topic, name, act))
 
 
 async def _began(request: Request, asked: DeadRecordsRequest) -> Task:
-    topic, name = await path_params.topic_of(request), request.path_params["group"]
-    total = (await group_info(topic, name)).dead
+    topic = await path_params.topic_of(request)
+    total = (await group_info(await group_of(request, topic))).dead
     return await begun(start(request, topic, asked, total, secrets.token_urlsafe()))
-
-
-@contextlib.contextmanager
-def known_group(topic: str, name: str) -> Iterator[None]:
-    """Turn the error for an unknown group into a 404."""
-    try:
-        yield
-    except UnknownGroup as error:
-        raise HTTPException(404, f"Topic {topic} has no group {name}.") from error
 
 
 OPERATIONS = [

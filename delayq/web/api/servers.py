@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from starlette.requests import Request
 
-from delayq.operations.doctor.server import ask, dangers
-from delayq.operations.queue_context import QueueContext
+from delayq.aio.doctor import server_health
 from delayq.web import path_params
 from delayq.web.api.operation import Operation
 from delayq.web.api.values import Answer, of
@@ -60,8 +59,7 @@ async def get_server(request: Request) -> Server:
     found = path_params.server_of(request)
     names = await found.all_names("queue")
     queue = await found.queue(names[0] if names else ASKED_AS)
-    shards = await queue.execute(QueueContext.opened)
-    told = await queue.execute(lambda _: ask(shards[0]))
+    told = await server_health(queue)
     return of(
         Server,
         told,
@@ -69,7 +67,7 @@ async def get_server(request: Request) -> Server:
         clock_offset_seconds=told.clock_offset,
         used_memory_bytes=told.used_memory,
         maxmemory_bytes=told.maxmemory,
-        dangers=[str(each) for each in dangers(told)],
+        dangers=[str(each) for each in told.dangers()],
         queues=len(names),
     )
 

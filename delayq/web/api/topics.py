@@ -13,10 +13,9 @@ from starlette.requests import Request
 
 from delayq.errors import UnreadableEnvelope
 from delayq.model import record as model
-from delayq.model.positions import Place, known_id, own_id
+from delayq.model.positions import known_id, own_id
 from delayq.model.units import timestamp_ms
 from delayq.model.validation import check_id
-from delayq.operations.topics import group_admin, read, trim
 from delayq.web import audit, path_params, render
 from delayq.web.api.operation import Operation
 from delayq.web.api.send import CreateQuery
@@ -243,10 +242,10 @@ async def list_topics(request: Request, query: TopicsQuery) -> Topics:
 async def get_topic(request: Request) -> Topic:
     """Return the length of a topic and the progress of its groups."""
     topic = await path_params.topic_of(request)
-    groups = await topic.execute(group_admin.groups)
+    groups = await topic.groups()
     return Topic(
         name=topic.name,
-        length=await topic.execute(read.length),
+        length=await topic.length(due=False),
         groups=[of(Group, each) for each in groups[:MOST_LISTED]],
         groups_count=len(groups),
     )
@@ -258,7 +257,7 @@ async def list_records(request: Request, query: RecordsQuery) -> Records:
     with field("after"):
         behind = f"({known_id(query.after)}" if query.after else ""
     bounds = ("-", behind or "+") if query.newest_first else (behind or "-", "+")
-    found = await topic.execute(read.records_range, *bounds, query.limit, query.newest_first)
+    found = await topic.range(*bounds, query.limit, query.newest_first, due=False)
     more = found[-1].id if len(found) == query.limit else None
     redaction = render.redaction(request)
     return Records(records=await in_turns(lambda each: record(each, redaction), found), next=more)
@@ -288,7 +287,7 @@ async def delete_records(request: Request, body: Keys) -> Deleted:
         places = [*dict.fromkeys(map(place_of, body.keys))]
     records = [model.Record(topic.name, each.id, (), 0, each.shard) for each in places]
     async with audit.audited(request, "delete records", topic=topic.name, ids=[*map(key_of, places)]) as line:
-        done = await topic.execute(trim.delete, records)
+        done = await topic.delete(records)
         line["told"] = f"{done:,} of {len(places):,}"
     return Deleted(done=done)
 
@@ -301,13 +300,13 @@ async def trim_topic(request: Request, body: Trim) -> Task:
         raise InvalidField("keep_records", "give either keep_records or keep_since")
     check_moments(keep_since=body.keep_since)
     since_ms = None if body.keep_since is None else timestamp_ms(body.keep_since)
-    plan = trim.TrimPlan(length=body.keep_records, since_ms=since_ms)
+    plan = model.TrimPlan(length=body.keep_records, since_ms=since_ms)
     return await begun(start_trim(request, topic, plan, secrets.token_urlsafe()))
 
 
 def record(seen: model.Record, redaction: Redaction) -> Record:
     """Return a record as an answer has it."""
-    key, envelope, headers = key_of(Place(seen.shard, seen.id)), None, dict[str, Any]()
+    key, envelope, headers = key_of(seen.place), None, dict[str, Any]()
     with contextlib.suppress(UnreadableEnvelope):  # another program has written it
         envelope = seen.envelope
         headers = seen.headers

@@ -7,23 +7,19 @@ import secrets
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from delayq.aio import Topic
-from delayq.errors import InvalidInput, UnknownGroup
+from delayq.errors import InvalidInput
 from delayq.model.positions import Position, beginning
-from delayq.model.record import GroupInfo
 from delayq.model.text import plural
 from delayq.model.validation import check_group_name
-from delayq.operations.topics import group_admin
-from delayq.operations.topics.group_admin import Move
-from delayq.operations.topics.read import server_time
+from delayq.operations.topics import group_admin, read
 from delayq.web import audit, forms, path_params, render
 from delayq.web.background_tasks import BackgroundTasks, word_of
 from delayq.web.error_pages import back_on
 from delayq.web.forms import field, past_time
+from delayq.web.groups import group_info, group_of, known, missing
 from delayq.web.pages import group as group_page
 from delayq.web.pages import topic as topic_page
 from delayq.web.request_context import visit
@@ -79,12 +75,12 @@ async def make(request: Request) -> Response:
     topic, form = await path_params.topic_of(request), visit(request).form
     with field("group"):
         name = check_group_name(form.get("group", "").strip())
-    at = Beginning.of(form, await topic.execute(server_time))
+    at = Beginning.of(form, await topic.execute(read.server_time))
     async with audit.audited(request, "make group", topic=topic.name, group=name, position=str(at.position)) as line:
-        is_new = await topic.execute(group_admin.make, name, at.position)
+        made = await topic.group(name, at.position)
         told = (
             f"Created group {name}. It starts from {at.words()}."
-            if is_new
+            if made.is_new
             else f"Group {name} already exists and keeps its position."
         )
         line["told"] = told
@@ -95,11 +91,9 @@ async def make(request: Request) -> Response:
 async def confirm_move(request: Request) -> Response:
     """Show how many records a move would deliver again or skip."""
     topic, name = await path_params.topic_of(request), request.path_params["group"]
-    at = Beginning.of(visit(request).form, await topic.execute(server_time))
-    try:
+    at = Beginning.of(visit(request).form, await topic.execute(read.server_time))
+    with known(await group_of(request, topic)):
         move = await topic.execute(group_admin.foresee_move, name, at.position)
-    except UnknownGroup as error:
-        raise _missing(topic, name) from error
     return render.page(
         request,
         "confirm.html",
@@ -119,14 +113,16 @@ async def confirm_move(request: Request) -> Response:
 @back_on(confirm_move)
 async def move(request: Request) -> Response:
     """Move a group to another position."""
-    topic, name, form = await path_params.topic_of(request), request.path_params["group"], visit(request).form
-    at = Beginning.of(form, await topic.execute(server_time))
+    topic, form = await path_params.topic_of(request), visit(request).form
+    group = await group_of(request, topic)
+    at = Beginning.of(form, await topic.execute(read.server_time))
     tasks: BackgroundTasks = request.app.state.tasks
     told = "Already done."
     with tasks.once(word_of(form)) as is_new:
         if is_new:
-            async with audit.audited(request, "move group", topic=topic.name, group=name, position=str(at.position)):
-                await topic.execute(group_admin.move, name, at.position)
+            about = {"topic": topic.name, "group": group.name, "position": str(at.position)}
+            async with audit.audited(request, "move group", **about):
+                await group.set_position(at.position)
             told = f"The group continues from {at.words()}."
     return audit.back(request, told, "group")
 
@@ -134,14 +130,14 @@ async def move(request: Request) -> Response:
 @back_on(group_page.group)
 async def confirm_destroy(request: Request) -> Response:
     """Show what would be lost with a group."""
-    topic, name = await path_params.topic_of(request), request.path_params["group"]
-    info = await _info(topic, name)
+    group = await group_of(request)
+    info = await group_info(group)
     unacked, dead = plural(info.unacked, "unacked record"), plural(info.dead, "dead letter")
     return render.page(
         request,
         "confirm.html",
-        title=f"Destroy {name}",
-        subject=f"group of topic {topic.name}",
+        title=f"Destroy {group.name}",
+        subject=f"group of topic {group.topic}",
         sentences=[
             f"Deletes its position, {unacked} and {dead} for good.",
             "The topic keeps its records. Running consumers of the group fail.",
@@ -149,7 +145,7 @@ async def confirm_destroy(request: Request) -> Response:
         ids=[],
         fields=[("once", secrets.token_urlsafe(12))],
         action=render.url(request, "destroy_group", **request.path_params),
-        check=("group", name),
+        check=("group", group.name),
         verb="Destroy the group",
         is_danger=True,
         back=render.url(request, "group", **request.path_params),
@@ -159,20 +155,20 @@ async def confirm_destroy(request: Request) -> Response:
 @back_on(confirm_destroy)
 async def destroy(request: Request) -> Response:
     """Destroy a group."""
-    topic, name, form = await path_params.topic_of(request), request.path_params["group"], visit(request).form
-    forms.check_name(form, "group", name)
+    group, form = await group_of(request), visit(request).form
+    forms.check_name(form, "group", group.name)
     tasks: BackgroundTasks = request.app.state.tasks
     told = "Already done."
     with tasks.once(word_of(form)) as is_new:
         if is_new:
-            async with audit.audited(request, "destroy group", topic=topic.name, group=name):
-                if not await topic.execute(group_admin.destroy, name):
-                    raise _missing(topic, name)
-            told = f"Destroyed group {name}."
+            async with audit.audited(request, "destroy group", topic=group.topic, group=group.name):
+                if not await group.destroy():
+                    raise missing(group.topic, group.name)
+            told = f"Destroyed group {group.name}."
     return audit.back(request, told, "topic", group=None)
 
 
-def _effects(move: Move) -> list[str]:
+def _effects(move: group_admin.Move) -> list[str]:
     least = "at least " if move.at_least else ""
     told = []
     if move.again:
@@ -180,21 +176,6 @@ def _effects(move: Move) -> list[str]:
     if move.skipped:
         told.append(f"It skips {least}{plural(move.skipped, 'record')} that it has not received yet.")
     return told or ["It is already there: it neither skips records nor receives any again."]
-
-
-def _records(count: int, which: str = "") -> str:
-    return f"1 {which}record" if count == 1 else f"{count:,} {which}records"
-
-
-async def _info(topic: Topic, group: str) -> GroupInfo:
-    try:
-        return await topic.execute(group_admin.info, group, most_calls=1)
-    except UnknownGroup as error:
-        raise _missing(topic, group) from error
-
-
-def _missing(topic: Topic, group: str) -> HTTPException:
-    return HTTPException(404, f"Topic {topic.name} has no group {group}.")
 
 
 _TOPIC = "/{server:name}/topics/{topic:name}"

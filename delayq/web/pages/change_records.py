@@ -11,12 +11,10 @@ from starlette.responses import RedirectResponse, Response
 
 from delayq.errors import InvalidInput
 from delayq.model.positions import Place
-from delayq.model.record import GroupInfo, Record, lag_text
+from delayq.model.record import GroupInfo, Record, TrimPlan, lag_text
 from delayq.model.text import plural
 from delayq.model.units import from_ms, timestamp_ms
-from delayq.operations.topics import group_admin, trim
-from delayq.operations.topics.read import server_time
-from delayq.operations.topics.trim import TrimPlan
+from delayq.operations.topics import read, trim
 from delayq.web import audit, forms, path_params, render
 from delayq.web.background_tasks import BackgroundTasks, word_of
 from delayq.web.error_pages import back_on
@@ -59,9 +57,7 @@ async def delete(request: Request) -> Response:
         if is_new:
             ids = [*map(key_of, places)]
             async with audit.audited(request, "delete records", topic=topic.name, ids=ids) as line:
-                done = await topic.execute(
-                    trim.delete, [Record(topic.name, each.id, (), 0, each.shard) for each in places]
-                )
+                done = await topic.delete([Record(topic.name, each.id, (), 0, each.shard) for each in places])
                 line["told"] = told = _deleted(done, len(places))
     return audit.back(request, told, "topic")
 
@@ -70,11 +66,11 @@ async def delete(request: Request) -> Response:
 async def confirm_trim(request: Request) -> Response:
     """Show how many records a trim would delete, and which groups may still need some of them."""
     topic, form = await path_params.topic_of(request), visit(request).form
-    plan = _plan(form, await topic.execute(server_time))
+    plan = _plan(form, await topic.execute(read.server_time))
     count, at_least = await topic.execute(trim.foresee, plan)
     if not count:
         raise InvalidField("keep", f"no record would be deleted: topic {topic.name} keeps {kept(plan)}")
-    behind = [each for each in await topic.execute(group_admin.groups, 1) if each.lag or each.unacked]
+    behind = [each for each in await topic.groups(quick=True) if each.lag or each.unacked]
     drops = f"Deletes {'at least ' * at_least}{plural(count, 'record')}, acked or not."
     return render.page(
         request,
@@ -100,7 +96,7 @@ async def run_trim(request: Request) -> Response:
     """Start a task that deletes the oldest records; a form that is sent twice leads to the first task."""
     topic, form = await path_params.topic_of(request), visit(request).form
     tasks: BackgroundTasks = request.app.state.tasks
-    once, plan = word_of(form), _plan(form, await topic.execute(server_time))
+    once, plan = word_of(form), _plan(form, await topic.execute(read.server_time))
     forms.check_name(form, "topic", topic.name)
     task = tasks.asked(once)
     if task is None:  # no await between here and its start: a double click sends two requests at once

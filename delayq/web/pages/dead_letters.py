@@ -9,8 +9,6 @@ from starlette.responses import HTMLResponse, Response
 
 from delayq.aio import Queue
 from delayq.errors import InvalidInput
-from delayq.model.units import timestamp_ms
-from delayq.operations.bulk.causes import causes
 from delayq.web import meant, path_params, render, tab_counts
 from delayq.web.filters import MessageFilter
 from delayq.web.forms import InvalidField, Refusal
@@ -28,7 +26,7 @@ async def dead(request: Request) -> Response:
     if known.refusal is None:
         known.refusal = matches["wrong"]
     stats, counts = await tab_counts.count(queue)
-    found = await queue.execute(causes, meant.MOST_GROUPED, render.redaction(request).text, timestamp_ms(stats.at))
+    found = await queue.dead.causes(meant.MOST_GROUPED, shown=render.redaction(request).text, now=stats.at)
     latest = sorted(found.causes, key=lambda each: each.last_at, reverse=True)[:MOST_CAUSES]
     return render.page(request, "dead.html", found=found, causes=latest, now=stats.at, counts=counts, **matches)
 

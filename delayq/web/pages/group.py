@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import secrets
 
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from delayq.aio import Topic
-from delayq.errors import UnknownGroup
+from delayq.aio.topic_group import Group
 from delayq.model.health import STALLED_SECONDS
 from delayq.model.text import plural
 from delayq.model.units import parse_duration
 from delayq.model.validation import check_group_name
-from delayq.operations.topics import group_admin, group_read, reclaim
-from delayq.web import audit, path_params, render
+from delayq.web import audit, groups, render
 from delayq.web.background_tasks import BackgroundTasks, word_of
 from delayq.web.error_pages import back_on
 from delayq.web.forms import field
-from delayq.web.groups import MOST_CLAIMED, check_known
+from delayq.web.groups import MOST_CLAIMED, check_known, group_of, known
 from delayq.web.request_context import visit
 from delayq.web.routes import ACT, VIEW, Page
 
@@ -28,17 +25,14 @@ MOST_LISTED = 100
 
 async def group(request: Request) -> Response:
     """Show a group."""
-    topic, name = await path_params.topic_of(request), request.path_params["group"]
-    try:
-        info = await topic.execute(group_admin.info, name)
-        members = await topic.execute(group_admin.consumers, name)
-        unacked = await topic.execute(group_read.unacked, name, None, 0, MOST_LISTED)
-    except UnknownGroup as error:
-        raise HTTPException(404, f"Topic {topic.name} has no group {name}.") from error
+    found = await group_of(request)
+    with known(found):
+        info, members = await found.info(), await found.consumers()
+        unacked = await found.unacked(count=MOST_LISTED)
     return render.page(
         request,
         "group.html",
-        topic=topic.name,
+        topic=found.topic,
         info=info,
         members=members[:MOST_LISTED],
         more_members=max(0, len(members) - MOST_LISTED),
@@ -52,24 +46,24 @@ async def group(request: Request) -> Response:
 @back_on(group)
 async def claim(request: Request) -> Response:
     """Claim records for a consumer that others have not acked for some time; a form that is sent twice claims once."""
-    topic, name, form = await path_params.topic_of(request), request.path_params["group"], visit(request).form
+    found, form = await group_of(request), visit(request).form
     with field("consumer"):
         consumer = check_group_name(form.get("consumer", "").strip(), "consumer name")
         if form.get("new") != "1":
-            await check_known(topic, name, consumer)
+            await check_known(found, consumer)
     with field("idle"):
         idle = parse_duration(form.get("idle", ""))
     tasks: BackgroundTasks = request.app.state.tasks
     told = "Already done."
     with tasks.once(word_of(form)) as is_new:
         if is_new:
-            async with audit.audited(request, "claim", topic=topic.name, group=name, consumer=consumer) as line:
-                told = line["told"] = await _claimed(topic, name, consumer, idle)
+            async with audit.audited(request, "claim", topic=found.topic, group=found.name, consumer=consumer) as line:
+                told = line["told"] = await _claimed(request, found, consumer, idle)
     return audit.back(request, told, "group")
 
 
-async def _claimed(topic: Topic, group: str, consumer: str, idle: float) -> str:
-    done = await topic.execute(reclaim.reclaim, group, consumer, idle, MOST_CLAIMED, None)
+async def _claimed(request: Request, group: Group, consumer: str, idle: float) -> str:
+    done = await groups.claim(request, group, consumer, idle)
     ghosts = f" Trimmed records removed from the list: {done.ghosts:,}." if done.ghosts else ""
     if not done.records:
         return f"No record has been unacked for that long.{ghosts}"

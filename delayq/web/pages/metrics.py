@@ -12,9 +12,8 @@ from starlette.responses import Response
 
 from delayq.errors import DelayqError
 from delayq.model.health import stuck
-from delayq.operations.topics import group_admin
-from delayq.operations.topics.group_admin import GroupReading
-from delayq.protocol.discovery import KINDS
+from delayq.model.record import GroupReading
+from delayq.model.validation import KINDS
 from delayq.web.health_sweep import in_turns
 from delayq.web.poller import ServerPoller
 from delayq.web.routes import VIEW, Page
@@ -77,7 +76,7 @@ async def _told(watch: ServerPoller) -> ServerMetrics:
 
 async def _groups(server: DashboardServer, name: str) -> Sequence[GroupReading] | None:
     try:
-        return await (await server.topic(name)).execute(group_admin.readings)
+        return await (await server.topic(name)).group_readings()
     except DelayqError:
         return None
 

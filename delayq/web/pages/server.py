@@ -7,8 +7,7 @@ import secrets
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from delayq.operations.doctor.server import ask, dangers
-from delayq.operations.queue_context import QueueContext
+from delayq.aio.doctor import server_health
 from delayq.web import jobs, path_params, render
 from delayq.web.background_tasks import BackgroundTasks, word_of
 from delayq.web.error_pages import back_on
@@ -24,13 +23,12 @@ async def server(request: Request) -> Response:
     found = path_params.server_of(request)
     names = await found.queue_names()
     queue = await found.queue(names[0] if names else ASKED_AS)
-    shards = await queue.execute(QueueContext.opened)
-    told = await queue.execute(lambda _: ask(shards[0]))
+    told = await server_health(queue)
     return render.page(
         request,
         "server.html",
         found=told,
-        dangers=list(dangers(told)),
+        dangers=list(told.dangers()),
         names=names[:MOST_LISTED],
         total=len(names),
         is_partial=found.is_partial,

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from starlette.requests import Request
 from starlette.responses import Response
 
-from delayq.model.positions import Place
-from delayq.model.record import Record
 from delayq.operations.topics import read
 from delayq.web import charts, path_params, render
 from delayq.web.axes import TimeAxis
@@ -42,10 +40,10 @@ async def topic(request: Request) -> Response:
         groups=seen.groups[:MOST_GROUPS],
         more_groups=max(0, len(seen.groups) - MOST_GROUPS),
         records=await in_turns(
-            lambda each: (_key(each), each, preview_of_record(each, redaction, MOST_TEXT)), records[:PAGE]
+            lambda each: (key_of(each.place), each, preview_of_record(each, redaction, MOST_TEXT)), records[:PAGE]
         ),
         is_first=not before,
-        before=_key(records[PAGE - 1]) if len(records) > PAGE else None,
+        before=key_of(records[PAGE - 1].place) if len(records) > PAGE else None,
     )
 
 
@@ -55,10 +53,6 @@ def _drawn(counted: Sequence[LagCount]) -> Chart | None:
         return None
     now = dt.datetime.now(dt.UTC)
     return charts.lag(counted, TimeAxis(now - charts.HOUR, now), dt.timedelta(seconds=REMEMBER_SECONDS))
-
-
-def _key(record: Record) -> str:
-    return key_of(Place(record.shard, record.id))
 
 
 ROUTES = [Page(VIEW, "/{server:name}/topics/{topic:name}", topic, name="topic")]

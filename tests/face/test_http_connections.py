@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 import structlog
 
-from delayq.transport import http_connections
-from delayq.transport.http_connections import SECONDS, ConnectionLimiter, LimitedConnection, Turn, host_names
+from delayq import http_connections
+from delayq.http_connections import SECONDS, ConnectionLimiter, LimitedConnection, Turn, host_names
 from tests.harness.web.following import holds
 
 
