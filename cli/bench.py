@@ -24,9 +24,9 @@ from delayq.consumer import Consumer
 from delayq.model.delivery import Outgoing
 from delayq.model.message import Message
 from delayq.model.placement import STATES
+from delayq.model.validation import MAX_RECEIVED
 from delayq.operations import registry
 from delayq.operations.queue_context import QueueContext
-from delayq.protocol.queue_commands import MAX_IDS
 from delayq.queue import Queue
 
 from .connection import ServerOptions
@@ -139,7 +139,7 @@ def _consume(queue: Queue, _: bytes, count: int) -> None:
 
 
 def _pull(queue: Queue, _: bytes, count: int) -> None:
-    while count > 0 and (messages := queue.receive(MAX_IDS)):
+    while count > 0 and (messages := queue.receive(MAX_RECEIVED)):
         count -= sum(queue.ack(messages))
     if count:
         raise click.ClickException(f"{count} messages are missing: the figures are void")

@@ -294,7 +294,7 @@ class Queue:
             ServerUnreachable: the queue was closed while the call waited, or a node of a cluster has not answered
                 yet and may have handed out messages. Then the next call brings them.
         """
-        validation.check_limit(max_messages, "max_messages", most=500)
+        validation.check_limit(max_messages, "max_messages", most=validation.MAX_RECEIVED)
         leased = lease_ms(self._context.settings.lease if lease is None else lease)
         return await self._receiver.receive(max_messages, leased, milliseconds(wait, "wait") / 1000)
 

@@ -19,6 +19,7 @@ from delayq.model.outcome import is_coroutine_function
 from delayq.model.placement import shard_of
 from delayq.model.settings import Changes
 from delayq.model.units import Seconds, lease_ms, milliseconds
+from delayq.model.validation import is_whole
 from delayq.operations import record_copies
 from delayq.operations.byte_budget import ByteBudget
 from delayq.operations.record_copies import RecordedContext
@@ -291,11 +292,6 @@ _told: set[tuple[str, str]] = set()  # key names and settings that this process 
 
 def _first(*values: T | None) -> T:
     return next(value for value in values if value is not None)
-
-
-def is_whole(value: object) -> bool:
-    """Return whether a value is an int other than True and False."""
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def server_ms(context: QueueContext) -> Operation[int]:

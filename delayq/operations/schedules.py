@@ -82,6 +82,15 @@ def prepare(
     return Prepared(name, plan, record, follows=max_retries is None)
 
 
+def foresee(context: QueueContext, name: str, plan: Plan, *rest: Any) -> Operation[tuple[Prepared, Schedule]]:
+    """Return a schedule as `prepare` makes it with the queue's settings, and as `add` would store it."""
+    yield from context.opened()
+    prepared = prepare(context, name, plan, *rest)
+    described = describe(context, name, prepared.record, None)
+    assert described is not None, "it was encoded just now"
+    return prepared, described
+
+
 def add(context: QueueContext, prepared: Prepared) -> Operation[Schedule]:
     """Store a new or changed schedule and arm its next slot; an identical one is left unchanged."""
     yield from context.opened(create=True)
