@@ -26,7 +26,6 @@ from delayq.model.message import Message
 from delayq.model.placement import STATES
 from delayq.model.validation import MAX_RECEIVED
 from delayq.operations import registry
-from delayq.operations.queue_context import QueueContext
 from delayq.queue import Queue
 
 from .connection import ServerOptions
@@ -254,14 +253,19 @@ def home(queue: Queue) -> redis.Redis:
     """Return a client of the server that holds a queue or, if it has several shards, the first shard."""
     client: Any = queue._executor.client  # noqa: SLF001  # the queue's own connections
     if isinstance(client, RedisCluster):
-        client = client.get_redis_connection(client.get_node_from_key(queue.execute(QueueContext.opened)[0].keys.meta))
+        client = client.get_redis_connection(client.get_node_from_key(_keys(queue).meta))
     return client  # type: ignore[no-any-return]
+
+
+def _keys(queue: Queue) -> Any:
+    """Return the keys of a queue's first shard."""
+    return queue._context.shards[0].keys  # noqa: SLF001  # as above
 
 
 def clear(queue: Queue) -> None:
     """Delete the keys of a queue with one shard that nobody uses any more."""
     client: Any = home(queue)
-    keys = queue.execute(QueueContext.opened)[0].keys
+    keys = _keys(queue)
     for state in STATES:
         while ids := client.zrange(keys.state(state), 0, PAGE - 1):
             names = [keys.message(each.decode()) for each in ids]
