@@ -95,8 +95,10 @@ def _prepare(queue: Queue, name: str, job: CronJob) -> Job:
     grace, jitter = seconds_of(job.grace), seconds_of(job.jitter) or 0
     plan = make_plan(job.when, job.timezone, job.missed, grace, job.start, job.end, jitter, own=False)
     payload = job.payload if job.exec is None else job.exec.encode()
-    more = job.max_retries, job.headers, seconds_of(job.timeout)
-    return queue.execute(schedules.foresee, name, plan, payload, *more)
+    more = {"max_retries": job.max_retries, "headers": job.headers, "timeout": seconds_of(job.timeout)}
+    prepared, described = queue.execute(schedules.check, name, plan, payload=payload, **more)
+    assert described is not None
+    return prepared, described
 
 
 def differences(queue: Queue, wanted: Sequence[Job]) -> list[ScheduleChange]:

@@ -9,8 +9,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from delayq.errors import InvalidInput, UnreadableEnvelope
 from delayq.model.envelope import Headers, check_header_names, parse
+from delayq.model.message_info import MessageInfo
 from delayq.model.units import Seconds, milliseconds, timestamp_ms
 
 
@@ -120,6 +123,34 @@ class Choice:
             return True
         headers = envelope.sent_headers
         return _has(headers if self.shown_headers is None else self.shown_headers(headers), self.headers)
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """What a search has found so far.
+
+    Attributes:
+        messages: the first ones, as they were seen.
+        sizes: the stored bytes of each payload, including headers, by id.
+        matched: how many it has found.
+        looked_at: how many it has looked at.
+        total: how many the state holds.
+        cursor: where another search may continue; None at the end.
+        first_at, last_at: the earliest and the latest time of those found, or None.
+    """
+
+    messages: list[MessageInfo]
+    sizes: dict[str, int]
+    matched: int
+    looked_at: int
+    total: int
+    cursor: str | None = None
+    first_at: dt.datetime | None = None
+    last_at: dt.datetime | None = None
+
+    @property
+    def is_all(self) -> bool:
+        """Whether all messages of the state were looked at."""
+        return self.cursor is None or self.looked_at >= self.total
 
 
 def _moment(given: Seconds | dt.datetime, what: str, now_ms: int) -> int:

@@ -16,6 +16,12 @@ from delayq.model.units import MAX_TIME_MS, from_ms
 FIELDS = ("id", "event", "at", "attempt", "due", "late", "consumer", "reason")
 """The first fields of each entry, in this order."""
 
+NEWEST = "+"
+"""Where a search of the ledger begins."""
+
+PLACE = re.compile(r"\((?P<ms>\d{1,15})-\d{1,19}", re.ASCII)
+"""Where a search of the ledger may continue."""
+
 _NUMBER = re.compile(r"-?\d{1,16}(\.\d+)?|-?inf", re.ASCII)
 _WORD = re.compile(r"[a-z][a-z_]{0,63}", re.ASCII)
 

@@ -28,6 +28,11 @@ def configure(context: QueueContext, changes: Changes) -> Operation[None]:
         yield from key_slots.let_go(context)
 
 
+def check(context: QueueContext, changes: Changes) -> Operation[None]:
+    """Raise InvalidInput if `changes` are limits, and the queue has several shards."""
+    check_shards(len((yield from context.opened())), changes, f"queue {context.name}")
+
+
 def declare(context: QueueContext) -> Operation[None]:
     """Store the settings given to this client's constructor where none are stored yet; only `configure` changes them.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,7 +9,7 @@ import msgspec
 
 from delayq.errors import DelayqError
 from delayq.model.consumer_info import ConsumerInfo
-from delayq.model.event import Event, read
+from delayq.model.event import NEWEST, Event, read
 from delayq.model.explanation import Known
 from delayq.model.explanation import why as sentence
 from delayq.model.validation import check_id
@@ -72,13 +71,6 @@ def _last_told(scripts: QueueCommands, message_id: str) -> Operation[list[Event]
             return told
         start = f"({looked.last}" if looked.last else ""
     return []
-
-
-NEWEST = "+"
-"""Where a search of the ledger begins."""
-
-PLACE = re.compile(r"\((?P<ms>\d{1,15})-\d{1,19}", re.ASCII)
-"""Where a search may continue, as returned by `look`."""
 
 
 def history(context: QueueContext, message_id: str) -> Operation[list[Event]]:

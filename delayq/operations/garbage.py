@@ -42,6 +42,13 @@ def delete(garbage: Found) -> Operation[bool]:
     return done and any(len(ids) >= MAX_IDS for _, ids in garbage)
 
 
+def collect_some(context: QueueContext) -> Operation[bool]:
+    """Delete the payloads of a page of each shard's garbage; return whether there may be more."""
+    yield from context.opened()
+    found = yield from find(context)
+    return bool(found) and (yield from delete(found))
+
+
 def collect(context: QueueContext) -> Operation[int]:
     """Delete the payloads of all garbage; return how many."""
     shards = yield from context.opened()

@@ -82,13 +82,11 @@ def prepare(
     return Prepared(name, plan, record, follows=max_retries is None)
 
 
-def foresee(context: QueueContext, name: str, plan: Plan, *rest: Any) -> Operation[tuple[Prepared, Schedule]]:
-    """Return a schedule as `prepare` makes it with the queue's settings, and as `add` would store it."""
+def check(context: QueueContext, /, name: str, plan: Plan, **sent: Any) -> Operation[tuple[Prepared, Schedule | None]]:
+    """Check a schedule with the stored settings of the queue; return it prepared for `add`, and described."""
     yield from context.opened()
-    prepared = prepare(context, name, plan, *rest)
-    described = describe(context, name, prepared.record, None)
-    assert described is not None, "it was encoded just now"
-    return prepared, described
+    prepared = prepare(context, name, plan, **sent)
+    return prepared, describe(context, name, prepared.record, None)
 
 
 def add(context: QueueContext, prepared: Prepared) -> Operation[Schedule]:

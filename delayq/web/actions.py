@@ -16,9 +16,6 @@ from delayq.model.actions import ACTIONS, Action, How, Words
 from delayq.model.placement import State
 from delayq.model.text import printable_id
 from delayq.model.units import delay_ms, milliseconds, parse_age, parse_duration, timestamp_ms
-from delayq.operations.bulk.actions import PREPARE
-from delayq.operations.bulk.redrive import Redrive
-from delayq.operations.bulk.sweep import Sweep
 from delayq.web import audit, jobs
 from delayq.web.background_tasks import BackgroundTask, Work
 from delayq.web.filters import MessageFilter, quoted, unquoted
@@ -126,14 +123,10 @@ class ActionRequest(msgspec.Struct, frozen=True, kw_only=True):
         choice = self.filter.choice()
         if self.action.name == "requeue" and self.is_sweep:
             with field("rate"):
-                redrive = Redrive(choice, self.how.delay, self.how.rate, self.dry)
-            return jobs.redriven(queue, redrive, self.dry)
-        if self.is_sweep and self.dry:
-            return jobs.swept(queue, Sweep(state, choice, None), None, state)
-        act, due, backwards = PREPARE[self.action.name](self.how, now)
+                return jobs.redriven(queue, choice, self.how, self.dry)
         if self.ids:
-            return jobs.selected(queue, act, self.ids, self.action, state)
-        return jobs.swept(queue, Sweep(state, choice, act, due, backwards), self.action, state)
+            return jobs.selected(queue, self.ids, self.action, self.how, now, state)
+        return jobs.swept(queue, state, choice, None if self.dry else self.action, self.how, now)
 
 
 def check_state(action: Action, state: State) -> None:

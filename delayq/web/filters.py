@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, unquote
 
 import msgspec
 
+from delayq.aio import Queue
 from delayq.errors import InvalidInput
 from delayq.model.causes import like
-from delayq.model.choice import Choice
+from delayq.model.choice import Choice, Found
 from delayq.model.placement import STATES, State
 from delayq.model.units import parse_age, parse_duration
+from delayq.operations.bulk import search
 from delayq.web.forms import InvalidField, field
 from delayq.web.redaction import Redaction
 from delayq.web.states import WORDS
@@ -92,6 +94,14 @@ class MessageFilter(msgspec.Struct, frozen=True, kw_only=True):
             shown=self.redaction.text if self.redaction else None,
             shown_headers=self.redaction.headers if self.redaction else None,
         )
+
+    async def find(self, queue: Queue, after: str | None = None, **limits: Any) -> Found:
+        """Search for the messages; `limits` are those of the operation."""
+        return await queue.execute(search.find, self.state, self.choice(), after, **limits)
+
+    async def find_ids(self, queue: Queue, ids: Sequence[str], shown: int, largest: int) -> Found:
+        """Find those of these messages that are in its state."""
+        return await queue.execute(search.find_ids, self.state, ids, shown, largest)
 
     def words(self) -> str:
         """Describe the filter in words."""

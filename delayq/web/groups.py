@@ -55,7 +55,6 @@ async def check_known(group: Group, consumer: str) -> None:
         )
 
 
-async def claim(request: Request, group: Group, consumer: str, idle: float) -> Reclaimed:
+async def claim(topic: Topic, group: str, consumer: str, idle: float) -> Reclaimed:
     """Claim up to 100 records for a consumer that others have not acked for `idle` seconds."""
-    topic = await path_params.server_of(request).topic(group.topic)
-    return await topic.execute(reclaim, group.name, consumer, idle, MOST_CLAIMED, None)
+    return await topic.execute(reclaim, group, consumer, idle, MOST_CLAIMED, None)

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import math
+import datetime as dt
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from starlette.requests import Request
 
 from delayq.aio import Queue
-from delayq.model.actions import ACTIONS, Action
+from delayq.aio.doctor import Step, examine
+from delayq.model.actions import ACTIONS, Action, How
+from delayq.model.choice import Choice
 from delayq.model.placement import State
 from delayq.operations import garbage
-from delayq.operations.bulk import actions
-from delayq.operations.bulk.actions import Act
+from delayq.operations.bulk import actions, purge
 from delayq.operations.bulk.redrive import Redrive
 from delayq.operations.bulk.sweep import Sweep
-from delayq.operations.doctor import examine
-from delayq.operations.doctor.finding import Step
-from delayq.operations.queue_context import QueueContext
-from delayq.protocol.operation import Operation, round_trip, unwrap
-from delayq.protocol.queue_commands import MAX_IDS
 from delayq.web.background_tasks import BackgroundTask, Work
 from delayq.web.request_context import who
 from delayq.web.request_tasks import begin
@@ -32,28 +28,33 @@ class _Stopped(Exception):
     """Stops an examination."""
 
 
-def selected(queue: Queue, act: Act, ids: Sequence[str], action: Action, state: State) -> Work:
-    """Act on these messages.
+def acting(
+    queue: Queue, ids: Sequence[str], action: Action, how: How, now: dt.datetime
+) -> Callable[[], Awaitable[dict[str, str]]]:
+    """Return what acts on these messages when it is called, and returns the outcome for each; raises InvalidInput.
 
     Args:
-        action, state: name the outcomes.
+        now: the server's clock; durations count from it.
     """
+    act = actions.PREPARE[action.name](how, now).act
+    return lambda: queue.execute(actions.each, act, ids)
+
+
+def selected(queue: Queue, ids: Sequence[str], action: Action, how: How, now: dt.datetime, state: State) -> Work:
+    """Act on these messages, which were in this state; raises InvalidInput."""
+    act = acting(queue, ids, action, how, now)
 
     async def work(task: BackgroundTask) -> None:
-        outcomes = Counter((await queue.execute(actions.each, act, ids)).values())
+        outcomes = Counter((await act()).values())
         total = outcomes.total()
         task.tell(total, total, described(action, state, outcomes, total), done=outcomes[action.done])
 
     return work
 
 
-def swept(queue: Queue, sweep: Sweep, action: Action | None, state: State) -> Work:
-    """Act on all messages that a sweep finds, or count them.
-
-    Args:
-        action: of the sweep; None if it only counts.
-        state: of its messages.
-    """
+def swept(queue: Queue, state: State, choice: Choice, action: Action | None, how: How, now: dt.datetime) -> Work:
+    """Act on all selected messages of a state, or only count them if there is no action; raises InvalidInput."""
+    sweep = Sweep(state, choice, *([None] if action is None else actions.PREPARE[action.name](how, now)))
 
     async def work(task: BackgroundTask) -> None:
         while not sweep.done and task.goes_on:
@@ -70,8 +71,9 @@ def swept(queue: Queue, sweep: Sweep, action: Action | None, state: State) -> Wo
     return work
 
 
-def redriven(queue: Queue, redrive: Redrive, dry_run: bool) -> Work:
-    """Requeue dead letters."""
+def redriven(queue: Queue, choice: Choice, how: How, dry_run: bool) -> Work:
+    """Requeue the selected dead letters; raises InvalidInput."""
+    redrive = Redrive(choice, how.delay, how.rate, dry_run)
     became = ACTIONS["requeue"].words.became
 
     async def work(task: BackgroundTask) -> None:
@@ -86,11 +88,9 @@ def redriven(queue: Queue, redrive: Redrive, dry_run: bool) -> Work:
     return work
 
 
-async def last_score(queue: Queue, state: State) -> int | None:
-    """Return the highest score in a state, ms; None if it is empty."""
-    shards = await queue.execute(QueueContext.opened)
-    lasts = map(unwrap, await queue.execute(round_trip, [scripts.last(state) for scripts in shards]))
-    return max((math.ceil(float(score)) for rows in lasts for _, score in rows), default=None)
+async def extent(queue: Queue, state: State) -> tuple[int, int | None]:
+    """Return how many messages a state holds, and the highest score, ms; None if it is empty."""
+    return await queue.execute(purge.extent, state)
 
 
 def purged(queue: Queue, state: State, most: int, up_to: int) -> Work:
@@ -100,18 +100,14 @@ def purged(queue: Queue, state: State, most: int, up_to: int) -> Work:
         most: the maximum number of messages, the earliest of each shard first.
         up_to: the highest score to delete, ms.
     """
-    became = ACTIONS["purge"].words.became
+    became, purging = ACTIONS["purge"].words.became, purge.Purge(state, most, up_to)
 
     async def work(task: BackgroundTask) -> None:
-        done = 0
-        for scripts in await queue.execute(QueueContext.opened):
-            gone = 1
-            while gone and done < most and task.goes_on:
-                purge = scripts.purge(state, up_to, min(most - done, MAX_IDS))
-                gone = unwrap((await queue.execute(round_trip, [purge]))[0])
-                done += gone
-                task.tell(done, most, f"{done:,} {became}.", done=done)
-                await task.rest(0)
+        while not purging.done and task.goes_on:
+            done = await queue.execute(purging.step)
+            task.tell(done, most, f"{done:,} {became}.", done=done)
+            await task.rest(0)
+        done = purging.count
         of_most = f" of {most:,}" if done < most else ""
         task.tell(done, most, f"{done:,}{of_most} {became}.", done=done)
         await _collect(queue, task)
@@ -142,7 +138,7 @@ def examined(queue: Queue) -> Work:
             task.tell(step.done, step.total, *findings)
 
         try:
-            report = await queue.execute(examine.examine, False, on_step)
+            report = await examine(queue, on_step=on_step)
         except _Stopped:
             return
         more = len(report.findings) - len(findings)
@@ -162,12 +158,5 @@ def described(action: Action, state: State, outcomes: Mapping[str, int], total: 
 
 async def _collect(queue: Queue, task: BackgroundTask) -> None:
     """Delete the payloads of discarded messages, as consumers also do, until it is stopped."""
-    more = True
-    while more and task.goes_on:
-        found = await queue.execute(garbage.find)
-        more = bool(found) and await queue.execute(_delete, found)
+    while task.goes_on and await queue.execute(garbage.collect_some):
         await task.rest(0)
-
-
-def _delete(_: QueueContext, found: garbage.Found) -> Operation[bool]:
-    return garbage.delete(found)

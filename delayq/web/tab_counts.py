@@ -24,7 +24,12 @@ def known(stats: QueueStats, alive: int | None = None, schedules: int | None = N
     return {route: count for route, count in found.items() if count is not None}
 
 
+async def schedules(queue: Queue) -> int:
+    """Count the schedules, including paused and finished ones."""
+    return await queue.execute(count_schedules)
+
+
 async def count(queue: Queue) -> tuple[QueueStats, TabCounts]:
     """Return all counts; of consumers, only the 1,000 seen last are counted."""
-    stats, consumers, many = await asyncio.gather(queue.stats(), queue.consumers(), queue.execute(count_schedules))
+    stats, consumers, many = await asyncio.gather(queue.stats(), queue.consumers(), schedules(queue))
     return stats, known(stats, sum(each.is_alive for each in consumers), many)

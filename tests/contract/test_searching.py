@@ -14,10 +14,11 @@ from delayq import Outgoing, Queue
 from delayq.errors import InvalidInput
 from delayq.model.causes import kind_of, like
 from delayq.model.choice import Choice
-from delayq.model.units import timestamp_ms
+from delayq.model.units import from_ms, timestamp_ms
 from delayq.operations.bulk import actions
 from delayq.operations.bulk.actions import cancelling, requeueing, rescheduling, retiming, shifted, spread
-from delayq.operations.bulk.search import Search
+from delayq.operations.bulk.purge import Purge, extent
+from delayq.operations.bulk.search import Search, find, find_ids
 from delayq.operations.bulk.sweep import Sweep
 from delayq.protocol.queue_keys import QueueKeys
 from tests.contract.conftest import Make, Now
@@ -148,6 +149,42 @@ def test_invalid_search_position_is_refused(subtests: pytest.Subtests):
     for cursor in ["", "x 5 a", "0 x a", "-1 5 a"]:
         with subtests.test(cursor=cursor), pytest.raises(InvalidInput, match="cursor"):
             Search("pending", Choice(), cursor)
+
+
+def test_search_for_a_time_says_what_it_has_found_and_continues(stocked: Queue):
+    ids, cursor = list[str](), None
+    while cursor != "end":
+        seen = stocked.execute(find, "pending", Choice(payload="color"), cursor, seconds=0, shown=2)
+        assert (len(seen.messages), seen.total) == (min(2, seen.matched), 21)
+        again = stocked.execute(find, "pending", Choice(payload="color"), cursor, seconds=60, most=1)
+        assert seen.matched <= again.matched
+        ids += [each.id for each in again.messages]
+        cursor = "end" if again.cursor is None else again.cursor
+    assert sorted(ids) == [f"{n:02}" for n in range(20)]
+    whole = stocked.execute(find, "pending", Choice(), seconds=60)
+    assert (whole.matched, whole.looked_at, whole.is_all) == (21, 21, True)
+    times = [each.due_at for each in stocked.peek("pending", 100)]
+    assert (whole.first_at, whole.last_at) == (times[0], times[-1])
+    none = stocked.execute(find, "pending", Choice(), "0 5 a", seconds=60, most=0)
+    assert (none.looked_at, none.messages, none.cursor) == (0, [], "0 5 a")
+
+
+def test_named_messages_are_found_in_their_state_only(stocked: Queue):
+    stocked.cancel("01")
+    seen = stocked.execute(find_ids, "pending", ["03", "01", "nowhere", "20"], 1)
+    assert (seen.matched, seen.looked_at, len(seen.messages)) == (2, 4, 1)
+
+
+def test_purge_in_steps_deletes_no_more_than_it_was_told(stocked: Queue):
+    total, last_ms = stocked.execute(extent, "pending")
+    assert last_ms is not None
+    assert (total, from_ms(last_ms)) == (21, stocked.peek("pending", 100)[-1].due_at)
+    for most, up_to, gone in ((0, last_ms, 0), (5, last_ms, 5), (100, 1, 0), (100, last_ms, 16)):
+        purge = Purge("pending", most, up_to)
+        while not purge.done:
+            stocked.execute(purge.step)
+        assert purge.count == gone
+    assert stocked.execute(extent, "pending") == (0, None)
 
 
 def test_sweep_acts_on_the_chosen_messages(stocked: Queue):

@@ -10,7 +10,7 @@ from delayq.model.causes import Cause, Causes, kind_of
 from delayq.model.text import decode_text, encode_id
 from delayq.model.units import from_ms
 from delayq.model.validation import check_limit
-from delayq.operations.bulk.sweep import count
+from delayq.operations.bulk.search import count
 from delayq.operations.queue_context import QueueContext
 from delayq.protocol.command import Command
 from delayq.protocol.operation import Operation, execute, gather, unwrap

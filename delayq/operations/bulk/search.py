@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 
+import msgspec
+
 from delayq.errors import InvalidInput
-from delayq.model.choice import Choice
+from delayq.model.choice import Choice, Found
 from delayq.model.placement import State, check_state
+from delayq.model.text import encode_id
+from delayq.model.units import from_ms
 from delayq.operations.bulk import selection
 from delayq.operations.doctor import scan
-from delayq.operations.paging import LAST, cursor, rank_of, read_cursor, rows_in_front
+from delayq.operations.paging import LAST, cursor, described, rank_of, read_cursor, rows_in_front
 from delayq.operations.queue_context import QueueContext
 from delayq.operations.walk import BEGINNING, Place, Row, Walk, place
-from delayq.protocol.operation import Operation, execute
+from delayq.protocol.command import Command, identity
+from delayq.protocol.operation import Operation, execute, unwrap
 from delayq.protocol.queue_commands import MAX_MOVED, QueueCommands
 
 LARGE_PAGE = 20  # messages whose envelopes one backward step reads
@@ -160,6 +166,68 @@ class BackwardSearch:
         placed = [row[0] for row in rows if self._choice.has_place(row)]
         meant = set((yield from selection.meant(scripts, self._choice, placed)))
         return [row for row in rows if row[0] in meant]
+
+
+def find(
+    context: QueueContext,
+    state: State,
+    choice: Choice,
+    after: str | None = None,
+    *,
+    seconds: float,
+    most: float = math.inf,
+    shown: int | None = None,
+    largest: int | None = None,
+) -> Operation[Found]:
+    """Search for some time, at least one step, or until about `most` messages are found; 0 searches for none.
+
+    Args:
+        shown: how many of them to describe, the first ones; None for all.
+        largest: bytes; larger envelopes are not read, and their messages seem to have none.
+    """
+    search, until, rows = Search(state, choice, after), time.monotonic() + seconds, list[Row]()
+    while not search.done and len(rows) < most:
+        rows += yield from search.step(context)
+        if time.monotonic() >= until:
+            break
+    found = yield from _found(context, state, rows, search.looked_at, shown, largest)
+    return msgspec.structs.replace(found, cursor=None if search.done else search.cursor or "")
+
+
+def find_ids(
+    context: QueueContext, state: State, ids: Sequence[str], shown: int | None = None, largest: int | None = None
+) -> Operation[Found]:
+    """Find those of these messages that are in a state; `shown` and `largest` are those of `find`."""
+    yield from context.opened()
+    keys = [context.shard(each).keys.state(state) for each in ids]
+    calls = [Command(key, ("ZSCORE", key, encode_id(each)), identity) for key, each in zip(keys, ids, strict=True)]
+    scores = map(unwrap, (yield calls))
+    rows = [(each, score) for each, score in zip(ids, scores, strict=True) if score is not None]
+    rows.sort(key=lambda row: float(row[1]))
+    return (yield from _found(context, state, rows, len(ids), shown, largest))
+
+
+def _found(
+    context: QueueContext, state: State, rows: list[Row], looked_at: int, shown: int | None, largest: int | None
+) -> Operation[Found]:
+    messages, sizes = yield from described(context, state, rows[:shown], largest)
+    times = [float(score) for _, score in rows]
+    return Found(
+        messages=messages,
+        sizes=sizes,
+        matched=len(rows),
+        looked_at=looked_at,
+        total=(yield from count(context, [state])),
+        first_at=from_ms(min(times)) if times else None,
+        last_at=from_ms(max(times)) if times else None,
+    )
+
+
+def count(context: QueueContext, states: Sequence[State]) -> Operation[int]:
+    """Return how many messages these states hold."""
+    shards = yield from context.opened()
+    keys = [scripts.keys.state(state) for scripts in shards for state in states]
+    return sum(map(unwrap, (yield [Command(key, ("ZCARD", key), int) for key in keys])))
 
 
 def _read(after: str) -> tuple[int, Place]:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 
 import msgspec
 
 from delayq.model.choice import Choice
 from delayq.model.placement import State, check_state
 from delayq.operations.bulk.actions import Act, Due
-from delayq.operations.bulk.search import BackwardSearch, Search
+from delayq.operations.bulk.search import BackwardSearch, Search, count
 from delayq.operations.queue_context import QueueContext
 from delayq.operations.walk import BEGINNING, place
-from delayq.protocol.command import Command
 from delayq.protocol.operation import Operation, unwrap
 
 
@@ -95,10 +93,3 @@ class Sweep:
         if self._backwards:
             return BackwardSearch(self._state, self._choice)
         return Search(self._state, self._choice, up_to=up_to)
-
-
-def count(context: QueueContext, states: Sequence[State]) -> Operation[int]:
-    """Return how many messages these states hold."""
-    shards = yield from context.opened()
-    keys = [scripts.keys.state(state) for scripts in shards for state in states]
-    return sum(map(unwrap, (yield [Command(key, ("ZCARD", key), int) for key in keys])))

@@ -44,16 +44,15 @@ class ServerHealth:
     script_limit_ms: int | None = None
 
     def dangers(self) -> Iterator[Finding]:
-        """Yield what endangers the queues on a self."""
+        """Yield what endangers the queues on it."""
         numbers = (self.version or "").split(".")
         if numbers[0].isdecimal() and tuple(int(each) for each in numbers[:2] if each.isdecimal()) < OLDEST:
             yield Finding("version", None, f"the server is Redis {self.version}", "upgrade it to 6.2 or newer")
         if self.clock_offset is not None and abs(self.clock_offset) > MAX_CLOCK_OFFSET:
             which = "ahead of" if self.clock_offset > 0 else "behind"
             text = f"the server's clock is {abs(self.clock_offset):.1f} s {which} this machine's"
-            yield _warning(
-                "clock", text, "set both with NTP: messages go by the server's clock, `at=` by this machine's"
-            )
+            remedy = "set both with NTP: messages go by the server's clock, `at=` by this machine's"
+            yield _warning("clock", text, remedy)
         if self.maxmemory_policy not in (None, "noeviction"):
             text = f"the server's maxmemory-policy is {self.maxmemory_policy}: it may evict messages"
             yield _warning("policy", text, "set maxmemory-policy to noeviction")
@@ -61,9 +60,8 @@ class ServerHealth:
             text = "the server keeps nothing on disk: a restart loses every message"
             yield _warning("persistence", text, "set appendonly to yes")
         if self.disk_ok is False:
-            yield _warning(
-                "disk", "the server's last write to its disk failed", "check its log and the free disk space"
-            )
+            text = "the server's last write to its disk failed"
+            yield _warning("disk", text, "check its log and the free disk space")
         if self.used_memory and self.maxmemory and self.used_memory > NEARLY_FULL * self.maxmemory:
             text = f"the server uses {self.used_memory:,} of {self.maxmemory:,} bytes: it will soon refuse messages"
             yield _warning("memory", text, "raise maxmemory, or let consumers drain the queues")

@@ -16,9 +16,6 @@ from delayq.errors import InvalidInput
 from delayq.model.actions import ACTIONS, UNCHANGED, Action, How, Outcome
 from delayq.model.placement import Purgeable
 from delayq.model.text import printable_id
-from delayq.operations.bulk import actions
-from delayq.operations.bulk.actions import PREPARE
-from delayq.operations.bulk.sweep import count
 from delayq.web import audit, jobs, path_params, render
 from delayq.web.actions import MOST_IDS, ActionRequest, check_state, start
 from delayq.web.api.messages import Filter
@@ -154,9 +151,9 @@ def _named(action: Action) -> Operation:
 
     async def run(request: Request, body: Ids) -> Outcomes:
         queue, ids, how = await path_params.queue_of(request), [*dict.fromkeys(body.ids)], body.how()
-        act = PREPARE[action.name](how, (await queue.stats()).at).act
+        act = jobs.acting(queue, ids, action, how, (await queue.stats()).at)
         async with audit.audited(request, action.name, queue=queue.name, ids=[*map(printable_id, ids)]) as line:
-            outcomes: dict[str, Any] = await queue.execute(actions.each, act, ids)
+            outcomes: dict[str, Any] = await act()
             done = sum(outcome == action.done for outcome in outcomes.values())
             line["told"] = f"{done:,} of {len(outcomes):,}"
         return Outcomes(outcomes=outcomes, done=done)
@@ -191,7 +188,7 @@ def _purge(action: Action) -> Operation:
     async def run(request: Request, body: Purge) -> Task:
         queue = await path_params.queue_of(request)
         check_confirmed(body.confirm, "queue", queue.name)
-        most, up_to = await queue.execute(count, [body.state]), await jobs.last_score(queue, body.state)
+        most, up_to = await jobs.extent(queue, body.state)
         wanted = MessageFilter(state=body.state)
         return await _begun(request, queue, ActionRequest(action=action, filter=wanted, most=most, up_to=up_to or 0))
 

@@ -277,7 +277,8 @@ async def destroy_group(request: Request, body: Destroy) -> DestroyedGroup:
 
 async def claim_records(request: Request, body: Claim) -> Claimed:
     """Claim up to 100 records for a consumer that others have not acked for some time."""
-    group = await group_of(request)
+    topic = await path_params.topic_of(request)
+    group = await group_of(request, topic)
     check_times(idle_seconds=body.idle_seconds)
     with known(group), field("consumer"):
         check_group_name(body.consumer, "consumer name")
@@ -285,7 +286,7 @@ async def claim_records(request: Request, body: Claim) -> Claimed:
             await check_known(group, body.consumer)
     async with audit.audited(request, "claim", topic=group.topic, group=group.name, consumer=body.consumer) as line:
         with known(group):
-            done = await claim(request, group, body.consumer, body.idle_seconds)
+            done = await claim(topic, group.name, body.consumer, body.idle_seconds)
         line["count"] = len(done.records)
     return Claimed(ids=[each.id for each in done.records], ghosts=done.ghosts)
 

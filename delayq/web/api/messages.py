@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import time
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
@@ -13,16 +12,11 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from delayq.errors import InvalidInput
-from delayq.model.event import Event
+from delayq.model.event import NEWEST, PLACE, Event
 from delayq.model.message_info import MessageInfo
 from delayq.model.placement import State
 from delayq.model.text import is_foreign_id
-from delayq.operations import explain, paging
-from delayq.operations.bulk.search import Search
-from delayq.operations.bulk.sweep import count
-from delayq.operations.paging import END
-from delayq.operations.walk import Row
-from delayq.web import path_params, render
+from delayq.web import ledger_search, path_params, render
 from delayq.web.api.operation import Operation
 from delayq.web.api.queues import QUEUE
 from delayq.web.api.values import Answer, Given, HeaderValues, Moment, PayloadKind, header_values, of, payload_fields
@@ -243,7 +237,7 @@ async def list_messages(request: Request, query: PageQuery) -> MessagePage:
     """
     queue = await path_params.queue_of(request)
     after, before = (unquoted(each) if each else None for each in (query.after, query.before))
-    before = END if query.before == " " else before  # an unquoted plus
+    before = "+" if query.before == " " else before  # an unquoted plus
     with field("before" if query.before else "after"):
         page = await queue.page(query.state, after=after, before=before, limit=query.limit, largest=LARGEST)
     redaction = render.redaction(request)
@@ -259,20 +253,16 @@ async def list_messages(request: Request, query: PageQuery) -> MessagePage:
 async def search_messages(request: Request, query: SearchQuery) -> Found:
     """Search a state for a quarter of a second, or until about 200 messages are found, and return where to continue."""
     queue, redaction = await path_params.queue_of(request), render.redaction(request)
-    choice = query.meant(redaction).choice()
+    wanted = query.meant(redaction)
+    wanted.choice()  # checks it
     with field("after"):
-        looking = Search(query.state, choice, unquoted(query.after) if query.after else None)
-    until, found = time.monotonic() + SEARCH_SECONDS, list[Row]()
-    while not looking.done and len(found) < MOST_FOUND:
-        found += await queue.execute(looking.step)
-        if time.monotonic() >= until:
-            break
-    rows, sizes = await queue.execute(paging.described, query.state, found, LARGEST)
-    return Found(
-        messages=await in_turns(lambda each: _message(each, redaction, sizes), rows),
-        looked_at=looking.looked_at,
-        total=await queue.execute(count, [query.state]),
-        next=None if looking.done else quoted(looking.cursor or ""),
+        after = unquoted(query.after) if query.after else None
+        found = await wanted.find(queue, after, seconds=SEARCH_SECONDS, most=MOST_FOUND, largest=LARGEST)
+    return of(
+        Found,
+        found,
+        messages=await in_turns(lambda each: _message(each, redaction, found.sizes), found.messages),
+        next=None if found.cursor is None else quoted(found.cursor),
     )
 
 
@@ -283,11 +273,11 @@ async def get_message(request: Request) -> Explained:
     """
     queue, message_id = await path_params.queue_of(request), _id(request)
     info = await queue.get(message_id)
-    events, after = ([], "") if info is not None else await _look(request, explain.NEWEST)
+    events, after = ([], "") if info is not None else await _look(request, NEWEST)
     if info is None and not events and not after:
         raise HTTPException(404, f"Queue {queue.name} has no message {message_id}.")
     redaction, told = render.redaction(request), events[::-1] or None
-    why = await queue.execute(explain.why, message_id, told, redaction.text) if info or events else None
+    why = await ledger_search.why(queue, message_id, told, redaction) if info or events else None
     unknown = f"{message_id} is not in queue {queue.name}; the ledger is long: request the message's history."
     seen = None if info is None else _message(info, redaction)
     return Explained(message=seen, why=why or unknown)
@@ -295,22 +285,16 @@ async def get_message(request: Request) -> Explained:
 
 async def get_history(request: Request, query: HistoryQuery) -> History:
     """Return the ledger's events of a message, the latest first, after a search of at most a quarter of a second."""
-    if query.after and not explain.PLACE.fullmatch(query.after):
+    if query.after and not PLACE.fullmatch(query.after):
         with field("after"):
             raise InvalidInput(f"after: {query.after!r} is not the next of an earlier answer")
-    events, after = await _look(request, query.after or explain.NEWEST)
+    events, after = await _look(request, query.after or NEWEST)
     return History(events=[of(LedgerEvent, each, late_seconds=each.late) for each in events], next=after or None)
 
 
 async def _look(request: Request, place: str) -> tuple[list[Event], str]:
     queue, message_id = await path_params.queue_of(request), _id(request)
-    until, events = time.monotonic() + LOOK_SECONDS, list[Event]()
-    while place:
-        more, place = await queue.execute(explain.look, message_id, place)
-        events += map(render.redaction(request).event, more)
-        if time.monotonic() >= until:
-            break
-    return events, place
+    return await ledger_search.look(queue, message_id, place, LOOK_SECONDS, render.redaction(request))
 
 
 def _id(request: Request) -> str:

@@ -27,7 +27,7 @@ async def confirm(request: Request) -> Response:
     """Show what the action would do, and to how many messages; ask for the remaining fields."""
     queue = await path_params.queue_of(request)
     asked = ActionRequest.of(visit(request).form, render.redaction(request))
-    up_to = None if asked.action.takes_ids else await jobs.last_score(queue, asked.filter.state)
+    up_to = None if asked.action.takes_ids else (await jobs.extent(queue, asked.filter.state))[1]
     return render.page(
         request,
         "actions.html",

@@ -19,8 +19,6 @@ from delayq.model.time_zones import check_zone
 from delayq.model.units import from_ms, parse_moment, timestamp_ms
 from delayq.model.validation import check_schedule_name
 from delayq.operations import schedules
-from delayq.operations.queue_context import QueueContext
-from delayq.protocol.operation import Operation
 from delayq.web import audit, path_params, render, tab_counts
 from delayq.web.background_tasks import BackgroundTasks, word_of
 from delayq.web.error_pages import back_on
@@ -120,13 +118,8 @@ async def _existing(queue: Queue, draft: Draft) -> Schedule | None:
 async def _check(queue: Queue, draft: Draft) -> None:
     """Check everything that the call with this draft would check; raises InvalidField."""
     sent = {name: draft.arguments[name] for name in ("payload", "max_retries", "headers", "timeout")}
-
-    def checked(context: QueueContext) -> Operation[None]:
-        yield from context.opened()
-        schedules.prepare(context, draft.name, draft.plan, **sent)
-
     try:
-        await queue.execute(checked)
+        await queue.execute(schedules.check, draft.name, draft.plan, **sent)
     except (PayloadTooLarge, PayloadNotSerializable) as error:
         raise InvalidField("payload", str(error)) from error
     except InvalidInput as error:  # everything else was checked before

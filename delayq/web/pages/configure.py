@@ -11,10 +11,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from delayq.aio import Queue
-from delayq.model.configuration import Configuration, changes, check_shards, configured
+from delayq.model.configuration import Configuration, changes, configured
 from delayq.model.queue_stats import QueueStats
 from delayq.model.settings import FIELDS, SETTINGS, Changes
-from delayq.operations.queue_context import QueueContext
+from delayq.operations.configure import check
 from delayq.web import audit, path_params, render, tab_counts
 from delayq.web.error_pages import back_on
 from delayq.web.forms import field
@@ -107,8 +107,7 @@ def _fingerprint(configuration: Configuration) -> str:
 
 
 async def _check_shards(queue: Queue, limits: dict[str, Any]) -> None:
-    shards = await queue.execute(QueueContext.opened)
-    check_shards(len(shards), changes(**limits), f"queue {queue.name}")
+    await queue.execute(check, changes(**limits))
 
 
 def _warnings(changes: list[Change], wanted: Configuration, stats: QueueStats) -> list[str]:

@@ -7,7 +7,6 @@ import asyncio
 from starlette.requests import Request
 from starlette.responses import Response
 
-from delayq.operations.schedules import count as count_schedules
 from delayq.web import path_params, render, tab_counts
 from delayq.web.consumer_rows import consumer_rows
 from delayq.web.render import NavLink
@@ -21,7 +20,7 @@ async def consumers(request: Request) -> Response:
     """List the consumers of a queue, live ones first."""
     queue = await path_params.queue_of(request)
     found = await consumer_rows(queue, MOST_LISTED, MOST_HELD)
-    stats, many = await asyncio.gather(queue.stats(), queue.execute(count_schedules))
+    stats, many = await asyncio.gather(queue.stats(), tab_counts.schedules(queue))
     counts = tab_counts.known(stats, found.alive, many)
     return render.page(request, "consumers.html", found=found, stats=stats, now=stats.at, counts=counts)
 

@@ -7,12 +7,12 @@ import secrets
 from starlette.requests import Request
 from starlette.responses import Response
 
-from delayq.aio.topic_group import Group
+from delayq.aio import Topic
 from delayq.model.health import STALLED_SECONDS
 from delayq.model.text import plural
 from delayq.model.units import parse_duration
 from delayq.model.validation import check_group_name
-from delayq.web import audit, groups, render
+from delayq.web import audit, groups, path_params, render
 from delayq.web.background_tasks import BackgroundTasks, word_of
 from delayq.web.error_pages import back_on
 from delayq.web.forms import field
@@ -46,7 +46,8 @@ async def group(request: Request) -> Response:
 @back_on(group)
 async def claim(request: Request) -> Response:
     """Claim records for a consumer that others have not acked for some time; a form that is sent twice claims once."""
-    found, form = await group_of(request), visit(request).form
+    topic, form = await path_params.topic_of(request), visit(request).form
+    found = await group_of(request, topic)
     with field("consumer"):
         consumer = check_group_name(form.get("consumer", "").strip(), "consumer name")
         if form.get("new") != "1":
@@ -58,12 +59,12 @@ async def claim(request: Request) -> Response:
     with tasks.once(word_of(form)) as is_new:
         if is_new:
             async with audit.audited(request, "claim", topic=found.topic, group=found.name, consumer=consumer) as line:
-                told = line["told"] = await _claimed(request, found, consumer, idle)
+                told = line["told"] = await _claimed(topic, found.name, consumer, idle)
     return audit.back(request, told, "group")
 
 
-async def _claimed(request: Request, group: Group, consumer: str, idle: float) -> str:
-    done = await groups.claim(request, group, consumer, idle)
+async def _claimed(topic: Topic, group: str, consumer: str, idle: float) -> str:
+    done = await groups.claim(topic, group, consumer, idle)
     ghosts = f" Trimmed records removed from the list: {done.ghosts:,}." if done.ghosts else ""
     if not done.records:
         return f"No record has been unacked for that long.{ghosts}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import time
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -14,11 +13,10 @@ from starlette.responses import HTMLResponse, Response
 from delayq.aio import Queue
 from delayq.errors import InvalidInput
 from delayq.model.envelope import JSON
-from delayq.model.event import Event
+from delayq.model.event import NEWEST, PLACE
 from delayq.model.text import is_foreign_id
 from delayq.model.units import from_ms
-from delayq.operations import explain
-from delayq.web import path_params, render, tab_counts
+from delayq.web import ledger_search, path_params, render, tab_counts
 from delayq.web.payloads import payload_of
 from delayq.web.routes import VIEW, Page
 
@@ -45,7 +43,7 @@ async def message(request: Request) -> Response:
         404 if info is None and not events and not link else 200,
         id=message_id,
         info=shown,
-        why=why or await queue.execute(explain.why, message_id, events[::-1], redaction.text),
+        why=why or await ledger_search.why(queue, message_id, events[::-1], redaction),
         payload=None if info is None or shown is None else payload_of(info, shown, is_whole),
         is_whole=is_whole,
         has_ledger=(await queue.configuration()).events is not None,
@@ -78,13 +76,9 @@ async def life(request: Request) -> Response:
 
 async def _life(request: Request, queue: Queue) -> dict[str, Any]:
     """Search the ledger for a moment; return the variables of the template."""
-    place, until, events = _place(request), time.monotonic() + LOOK_SECONDS, list[Event]()
-    while place:
-        more, place = await queue.execute(explain.look, request.path_params["id"], place)
-        events += map(render.redaction(request).event, more)
-        if time.monotonic() >= until:
-            break
-    reached = explain.PLACE.fullmatch(place)
+    message_id, redaction = request.path_params["id"], render.redaction(request)
+    events, place = await ledger_search.look(queue, message_id, _place(request), LOOK_SECONDS, redaction)
+    reached = PLACE.fullmatch(place)
     return {
         "events": events,
         "link": render.query(**{"from": place}),
@@ -94,8 +88,8 @@ async def _life(request: Request, queue: Queue) -> dict[str, Any]:
 
 
 def _place(request: Request) -> str:
-    place = request.query_params.get("from", explain.NEWEST)
-    if place != explain.NEWEST and not explain.PLACE.fullmatch(place):
+    place = request.query_params.get("from", NEWEST)
+    if place != NEWEST and not PLACE.fullmatch(place):
         raise InvalidInput(f"{place!r} is not a position in the ledger: reload the message's page")
     return place
 

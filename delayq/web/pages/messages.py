@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from starlette.requests import Request
@@ -11,10 +10,6 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from delayq.aio import Queue
 from delayq.errors import InvalidInput
 from delayq.model.placement import STATES
-from delayq.operations import paging
-from delayq.operations.bulk.search import Search
-from delayq.operations.bulk.sweep import count
-from delayq.operations.walk import Row
 from delayq.web import path_params, render, tab_counts
 from delayq.web.filters import MessageFilter, quoted, unquoted
 from delayq.web.forms import InvalidField, Refusal
@@ -67,24 +62,19 @@ async def search(request: Request, queue: Queue, wanted: MessageFilter) -> dict[
     """Search for a moment from where the previous request stopped; return the variables of the template."""
     asked = request.query_params
     behind = unquoted(asked["from"]) if asked.get("from") else None
-    looking = Search(wanted.state, wanted.choice(), behind)
-    until, found = time.monotonic() + SEARCH_SECONDS, list[Row]()
-    goes_on = asked.get("halt") != "1"
-    while goes_on:
-        found += await queue.execute(looking.step)
-        goes_on = not (looking.done or time.monotonic() >= until or len(found) >= MOST_FOUND)
-    rows, sizes = await queue.execute(paging.described, wanted.state, found, LARGEST)
+    most = 0 if asked.get("halt") == "1" else MOST_FOUND
+    found = await wanted.find(queue, behind, seconds=SEARCH_SECONDS, most=most, largest=LARGEST)
     looked, before = _number(asked.get("looked")), _number(asked.get("found"))
-    place = {"from": quoted(looking.cursor or ""), "looked": looked + looking.looked_at, "found": before + len(rows)}
+    place = {"from": quoted(found.cursor or ""), "looked": looked + found.looked_at, "found": before + found.matched}
     return {
-        "rows": await in_turns(wanted.redaction.info, rows),
-        "sizes": sizes,
+        "rows": await in_turns(wanted.redaction.info, found.messages),
+        "sizes": found.sizes,
         "now": (await queue.stats()).at,
-        "total": await queue.execute(count, [wanted.state]),
-        "looked": looked + looking.looked_at,
-        "found": before + len(rows),
-        "link": "" if looking.done else render.query(**wanted.fields(), **place),
-        "goes_on": not (looking.done or asked.get("halt") == "1" or len(found) >= MOST_FOUND),
+        "total": found.total,
+        "looked": looked + found.looked_at,
+        "found": before + found.matched,
+        "link": "" if found.cursor is None else render.query(**wanted.fields(), **place),
+        "goes_on": found.cursor is not None and found.matched < most,
     }
 
 

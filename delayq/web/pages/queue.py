@@ -10,7 +10,6 @@ from starlette.responses import Response
 
 from delayq.errors import InvalidInput
 from delayq.model.units import MAX_PAUSE_MS, milliseconds, parse_duration
-from delayq.operations.schedules import count as count_schedules
 from delayq.web import audit, path_params, render, sse, tab_counts
 from delayq.web.error_pages import back_on
 from delayq.web.forms import field
@@ -31,7 +30,7 @@ async def queue(request: Request) -> Response:
         _watch(request).look_at(found.name),
         queue_charts.drawn(request, found),
         queue_limits.used(request, found),
-        found.execute(count_schedules),
+        tab_counts.schedules(found),
     )
     counts = {} if seen.error else tab_counts.known(seen.stats, seen.alive, many)
     return render.page(request, "queue.html", seen=seen, counts=counts, **drawn, **limits)
