@@ -12,7 +12,7 @@ from benchmarks.own import Say, opened
 from benchmarks.paired.rates import Bench
 from benchmarks.paired.samples import PairedRates, percentile
 from benchmarks.server import BenchServer
-from delayq.protocol.command import script
+from delayq.protocol.script import script
 
 DAY = "+86400000"  # ms
 FILL = 1_000_000  # messages between two progress reports

@@ -14,13 +14,14 @@
 -- KEYS[3]  unack    zset    id -> end of the lease, ms
 -- KEYS[4]  timer    string  when its holder wakes, ms, and the holder's name
 -- KEYS[5]  watch    hash    when a consumer last looked for ended leases, and the last grace
--- KEYS[6]  ready    zset    id -> due, ms; this key and the next ones only if a limit or a pause holds messages back
+-- KEYS[6]  ready    zset    id -> due, ms
 -- KEYS[7]  meta     hash
 -- KEYS[8]  rate     zset    number of the hand-out -> its time, microseconds
 -- KEYS[9]  replaced zset    deliveries whose messages were replaced while they ran -> end of the lease, ms
 -- ARGV[1]  now_ms   '' for the server's time
 -- ARGV[2]  name     of the consumer
 -- ARGV[3]  most_ms  1..60000, the longest sleep
+-- ARGV[4]  held     '1' if a limit or a pause held messages back
 -- Returns  {microseconds to sleep, 0..most_ms * 1000; the id of the message that is due then, '' when there is none}
 -- Cost     O(log n)
 local now, micros = clock(ARGV[1])
@@ -30,7 +31,7 @@ for i = 1, 2 do
   local first = redis.call('ZRANGE', KEYS[i], '(' .. digits(now), '(' .. digits(wake), 'BYSCORE', 'LIMIT', '0', '1', 'WITHSCORES')
   if first[1] then wake, message = math.ceil(tonumber(first[2])), first[1] end
 end
-if KEYS[6] then
+if ARGV[4] == '1' then
   local free, opens = allowance(KEYS[7], KEYS[3], KEYS[8], KEYS[9], now, micros)
   if opens < wake then wake, message = opens, redis.call('ZRANGE', KEYS[6], free or 0, free or 0)[1] or '' end
 end

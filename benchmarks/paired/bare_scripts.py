@@ -18,8 +18,8 @@ from delayq.model.envelope import encode_envelope
 from delayq.model.message_ids import new_ids
 from delayq.operations.queue_context import QueueContext
 from delayq.operations.send import MAX_SENT
-from delayq.protocol.command import script
 from delayq.protocol.queue_commands import MAX_IDS
+from delayq.protocol.script import script
 from delayq.queue import Queue
 
 HOUR = "+3600000"  # ms: not due during the measurement

@@ -19,10 +19,10 @@ from delayq.model.delivery import Outgoing, SentMessage
 from delayq.model.message_ids import new_id
 from delayq.model.message_info import MessageInfo
 from delayq.model.text import printable_id
-from delayq.model.units import Seconds, from_ms, show_moment
+from delayq.model.units import Seconds, due_word, from_ms, show_moment
 from delayq.operations import explain, inspect, manage, send
 from delayq.operations.bulk import actions
-from delayq.operations.encode import EncodedMessage, due_word
+from delayq.operations.encode import EncodedMessage
 from delayq.operations.queue_context import QueueContext, server_ms
 from delayq.protocol.command import Command, Raw, identity
 from delayq.protocol.operation import Operation, Program, execute, unwrap

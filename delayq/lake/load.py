@@ -14,9 +14,9 @@ from delayq.lake import layout
 from delayq.lake.deferred_messages import HOLD_MS
 from delayq.lake.layout import DeferredMessage, File, Loaded
 from delayq.lake.queue_folder import QueueFolder, rows_of
+from delayq.model.progress import Progress
 from delayq.operations.encode import EncodedMessage
 from delayq.operations.inspect import find_all
-from delayq.operations.progress import Progress
 from delayq.operations.queue_context import QueueContext, server_ms
 from delayq.operations.send import send_new
 from delayq.protocol.command import Command, identity

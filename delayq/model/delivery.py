@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import difflib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple
 
 import msgspec
@@ -209,6 +209,7 @@ class Delivery(MayOccur, Handed, Generic[P], eq=False, gc=False):
     """
 
     _owner: Any
+    _process: int
     id: str
     _created_ms: int
     _envelope: Envelope
@@ -225,15 +226,17 @@ class Delivery(MayOccur, Handed, Generic[P], eq=False, gc=False):
     death: Death | None = None
     is_unreadable: bool = False
     _payload: Any = msgspec.UNSET
-    _process: int = msgspec.field(default_factory=os.getpid)
 
-    def check_process(self, process: int) -> None:
-        """Raise InvalidInput in a `process` that was forked after the hand-out: its parent handles the message."""
-        if self._process != process:
-            raise InvalidInput(
-                f"message {self.id} was handed to process {self._process}, and process {process} was forked from it: "
-                "settle or extend the message in the process that has received it"
-            )
+    @staticmethod
+    def check_process(messages: Iterable[Delivery[Any]]) -> None:
+        """Raise InvalidInput in a process that was forked after the hand-out: its parent handles the messages."""
+        process = os.getpid()  # once: asking takes longer than all else that is done here for a message
+        for each in messages:
+            if each._process != process:  # noqa: SLF001
+                raise InvalidInput(
+                    f"message {each.id} was handed to process {each._process}, and process {process} was forked from "  # noqa: SLF001
+                    "it: settle or extend the message in the process that has received it"
+                )
 
     @property
     def attempt(self) -> int:

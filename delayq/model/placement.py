@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable
-from typing import Final, Literal, get_args
+from typing import Final, Literal, TypeAlias, get_args
 
 from delayq.errors import InvalidInput
 from delayq.model.validation import check_prefix, check_queue_name
 
 State = Literal["pending", "ready", "unack", "retry", "dead", "garbage"]
 """The states of a message. Each is a sorted set, and a message is in exactly one."""
+
+Row: TypeAlias = tuple[str, bytes]
+"""A message's id and its score."""
 
 Purgeable = Literal["pending", "ready", "retry", "dead"]
 

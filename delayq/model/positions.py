@@ -21,6 +21,7 @@ class Place(NamedTuple):
 
 
 MAX_ID_PART = 2**53 - 1  # what Lua counts exactly
+_COUNTER_BITS = 64
 _ID = re.compile(r"\d{1,16}(-\d{1,16})?", re.ASCII)
 
 
@@ -75,6 +76,17 @@ def order(record_id: str) -> tuple[int, int]:
     """Return an id as numbers, which sort like the ids."""
     ms, _, number = record_id.partition("-")
     return int(ms), int(number or 0)
+
+
+def number_of(record_id: str) -> int:
+    """Return an id as one number; the distances between numbers correspond to those between times."""
+    ms, counter = order(record_id)
+    return (ms << _COUNTER_BITS) + counter
+
+
+def id_of(number: int) -> str:
+    """Return the id for a number of `number_of`."""
+    return f"{number >> _COUNTER_BITS}-{number & ((1 << _COUNTER_BITS) - 1)}"
 
 
 def before(record_id: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -16,6 +16,31 @@ from delayq.model.units import from_ms
 
 ENVELOPE = b"e"
 """The field of a stream entry that holds the payload given to `Topic.publish`."""
+
+
+Entry: TypeAlias = tuple[str, Sequence[bytes] | None]
+"""A stream entry: its id and fields; None if the record is gone."""
+
+
+class Extent(NamedTuple):
+    """The length and the bounds of a topic.
+
+    Attributes:
+        length: the number of records.
+        first: the id of the first one, or "".
+        last: the last id that was assigned; "0-0" before the first.
+        added: how many records were ever appended; None if the server does not count them (Redis 6.2).
+    """
+
+    length: int
+    first: str
+    last: str
+    added: int | None
+
+
+def is_for_one_group(fields: Sequence[bytes]) -> bool:
+    """Whether a record was appended again for only one group, as its last field says."""
+    return fields[-2:-1] == [b"delayq:group"]
 
 
 class Published(NamedTuple):

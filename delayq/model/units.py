@@ -94,6 +94,19 @@ def timestamp_ms(at: dt.datetime, what: str = "at") -> int:
     return ms
 
 
+def due_word(delay: object, at: dt.datetime | None) -> str | int:
+    """Return a due time as scripts take it: '+delay_ms' or ms; now if both are None.
+
+    Raises:
+        InvalidTime: both were given, or either is out of range.
+    """
+    if at is None:
+        return "+0" if delay is None else f"+{delay_ms(delay)}"  # type: ignore[arg-type]  # delay_ms checks it
+    if delay is not None:
+        raise InvalidTime(f"delay={delay!r} and at={at!r} were given: give one of them")
+    return timestamp_ms(at)
+
+
 def from_ms(ms: float) -> dt.datetime:
     """Return milliseconds since 1970 as an aware datetime in UTC; values out of range become the nearest end."""
     if 0 <= ms < _EXACT_MS:

@@ -3,33 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
-from delayq.model.occurrence import FINISHED, PAUSED, occurrence_id
+from delayq.model.backup import ExpectedMessage, KeptMessage, KeptSchedule
+from delayq.model.occurrence import FINISHED, PAUSED
 from delayq.model.placement import State
+from delayq.model.progress import Progress
 from delayq.model.text import decode_id
 from delayq.model.units import MAX_TIME_MS
-from delayq.operations.byte_budget import UP_BYTES, trips
+from delayq.operations.byte_budget import trips
 from delayq.operations.doctor import scan
-from delayq.operations.progress import Progress
+from delayq.operations.doctor.server import ask
 from delayq.operations.queue_context import QueueContext
 from delayq.operations.schedule_chain import home
 from delayq.operations.send import CALLS_A_TRIP, MAX_SENT
 from delayq.protocol.command import Command, identity
 from delayq.protocol.operation import Operation, execute, unwrap
 from delayq.protocol.queue_commands import QueueCommands
-from delayq.protocol.replies import ExpectedMessage, KeptMessage
 
 Known = TypeVar("Known", KeptMessage, ExpectedMessage)
 Build = Callable[[QueueCommands, State, Sequence[Known]], Command[list[int]]]
-
-
-class KeptSchedule(NamedTuple):
-    """A schedule as it is stored: its record, and the armed slot in ms, or PAUSED or FINISHED."""
-
-    name: str
-    record: bytes
-    slot_ms: int
 
 
 def restore(
@@ -86,14 +79,10 @@ def discard_schedule(context: QueueContext, kept: KeptSchedule) -> Operation[boo
     return bool((yield from execute(home(context).enqueue_occurrence(kept.name, kept.slot_ms, "", b"", ""))))
 
 
-def renamed(kept: Sequence[KeptSchedule], shards_then: int, shards: int) -> dict[str, str]:
-    """Return the next occurrences whose ids differ in a queue with `shards` shards, with their new ids."""
-    names = {
-        occurrence_id(each.name, each.slot_ms, shards_then): occurrence_id(each.name, each.slot_ms, shards)
-        for each in kept
-        if each.slot_ms > PAUSED
-    }
-    return {before: after for before, after in names.items() if before != after}
+def server_version(context: QueueContext) -> Operation[str | None]:
+    """Return the version of Redis; None if the server does not say."""
+    shards = yield from context.opened()
+    return (yield from ask(shards[0])).version
 
 
 def _run(
@@ -106,10 +95,7 @@ def _run(
     """Pass messages to a script in bounded calls and round trips; return its answers in order."""
     results = [False] * len(messages)
     yield from context.opened(create=True)
-    calls = [
-        ((build(scripts, state, [messages[i][1] for i in group]), group), weight)
-        for scripts, state, group, weight in _groups(context, messages, size)
-    ]
+    calls = _calls(context, messages, size, build)
     for trip in trips(calls, CALLS_A_TRIP):
         progress.in_doubt = True
         replies = yield [call for call, _ in trip]
@@ -120,24 +106,18 @@ def _run(
     return results
 
 
-def _groups(
-    context: QueueContext, messages: Sequence[tuple[State, Known]], size: Callable[[Known], int]
-) -> Iterator[tuple[QueueCommands, State, list[int], int]]:
-    """Group messages into calls, each for one shard and state and bounded in bytes."""
+def _calls(
+    context: QueueContext, messages: Sequence[tuple[State, Known]], size: Callable[[Known], int], build: Build[Known]
+) -> Iterator[tuple[tuple[Command[list[int]], list[int]], int]]:
+    """Yield calls, each for one shard and state, with the positions of their messages, and their bytes."""
     kinds: dict[tuple[QueueCommands, State], list[int]] = {}
     for number, (state, message) in enumerate(messages):
         kinds.setdefault((context.shard(message.message_id), state), []).append(number)
+    sizes = [size(message) for _, message in messages]
     for (scripts, state), numbers in kinds.items():
-        group: list[int] = []
-        total = 0
-        for number in numbers:
-            weight = size(messages[number][1])
-            if group and (len(group) >= MAX_SENT or total + weight > UP_BYTES):
-                yield scripts, state, group, total
-                group, total = [], 0
-            group.append(number)
-            total += weight
-        yield scripts, state, group, total
+        for group in trips(((number, sizes[number]) for number in numbers), MAX_SENT):
+            call = build(scripts, state, [messages[number][1] for number in group])
+            yield (call, group), sum(sizes[number] for number in group)
 
 
 def _slot(reply: Any) -> int:

@@ -18,7 +18,7 @@ LEAST_MEASURED_BYTES = 64 * 1024  # a smaller round trip measures latency rather
 
 
 def trips(calls: Iterable[tuple[T, int]], most: int, most_bytes: int = UP_BYTES) -> Iterator[list[T]]:
-    """Group calls, given with their bytes, into round trips of up to `most` calls and `most_bytes`, or one larger."""
+    """Group what is sent, given with its bytes, into parts of up to `most` and `most_bytes`, or one that is larger."""
     trip: list[T] = []
     size = 0
     for call, weight in calls:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Iterable
 from itertools import islice, repeat
 from typing import get_args
@@ -10,14 +9,15 @@ from typing import get_args
 import msgspec
 
 from delayq.errors import InvalidInput, InvalidTime, OtherShard
-from delayq.model.backoff import check_retries
+from delayq.model.backoff import DEFAULT_RETRIES, check_retries
 from delayq.model.delivery import OnConflict, Outgoing
-from delayq.model.envelope import encode_envelope
+from delayq.model.envelope import MAX_PAYLOAD_BYTES, encode_envelope
 from delayq.model.message_ids import new_id, new_ids
 from delayq.model.outcome import MAX_THEN
-from delayq.model.units import Seconds, delay_ms, lease_ms, timestamp_ms
+from delayq.model.units import Seconds, delay_ms, due_word, lease_ms
 from delayq.model.validation import check_id
 from delayq.operations.queue_context import QueueContext
+from delayq.protocol.operation import Operation
 
 SHARED_BYTES = 64 * 1024  # a larger message would delay those that share its call
 MAX_THEN_BYTES = 4 * 1024 * 1024  # of their envelopes: Redis does nothing else while it copies them
@@ -109,24 +109,37 @@ def encode_then(context: QueueContext, message_id: str, then: Iterable[Outgoing]
 
 def encode_one(context: QueueContext, message: Outgoing, fresh: str) -> EncodedMessage:
     """Check and encode a message, with the id `fresh` if it has none; raises InvalidInput."""
+    encoded = encode_message(message, fresh, context.max_retries, context.settings.max_payload)
+    if encoded.named or context.id_factory is None:
+        return encoded
+    return msgspec.structs.replace(encoded, id=context.id_factory())
+
+
+def stored_retries(context: QueueContext) -> Operation[int]:
+    """Return the retries of messages that are sent without a number."""
+    yield from context.opened()
+    return context.max_retries
+
+
+def encode_message(
+    message: Outgoing, fresh: str = "", max_retries: int = DEFAULT_RETRIES, max_payload: int = MAX_PAYLOAD_BYTES
+) -> EncodedMessage:
+    """Check and encode a message for a queue with these settings, without a look at the queue; as `encode_one`."""
     if not isinstance(message, Outgoing):
         raise no_outgoing(message)
     if message.on_conflict not in _ON_CONFLICT:
         raise InvalidInput(f"unknown on_conflict {message.on_conflict!r}; expected one of {', '.join(_ON_CONFLICT)}")
     due = due_word(message.delay, message.at)
-    retries = context.max_retries if message.max_retries is None else check_retries(message.max_retries)
+    retries = max_retries if message.max_retries is None else check_retries(message.max_retries)
     expires = None if message.expires_in is None else _expiry(message)
     timeout = None if message.timeout is None else lease_ms(message.timeout, "timeout")
-    most = context.settings.max_payload
-    envelope = encode_envelope(message.payload, retries, expires, message.headers, most, timeout)
+    envelope = encode_envelope(message.payload, retries, expires, message.headers, max_payload, timeout)
     if message.unique_for is not None:
         return EncodedMessage(
             _unique_id(message), due, envelope, message.on_conflict, True, _unique_ms(message.unique_for)
         )
     if message.id is None:
-        return EncodedMessage(
-            context.id_factory() if context.id_factory else fresh, due, envelope, message.on_conflict, False
-        )
+        return EncodedMessage(fresh, due, envelope, message.on_conflict, False)
     return EncodedMessage(check_id(message.id), due, envelope, message.on_conflict, True)
 
 
@@ -143,19 +156,6 @@ def _unique_ms(unique_for: Seconds) -> int:
     if ms == 0:
         raise InvalidTime(f"unique_for {unique_for!r} is not above 0 seconds")
     return ms
-
-
-def due_word(delay: object, at: dt.datetime | None) -> str | int:
-    """Return a due time as scripts take it: '+delay_ms' or ms; now if both are None.
-
-    Raises:
-        InvalidTime: both were given, or either is out of range.
-    """
-    if at is None:
-        return "+0" if delay is None else f"+{delay_ms(delay)}"  # type: ignore[arg-type]  # delay_ms checks it
-    if delay is not None:
-        raise InvalidTime(f"delay={delay!r} and at={at!r} were given: give one of them")
-    return timestamp_ms(at)
 
 
 def _expiry(message: Outgoing) -> int:

@@ -12,11 +12,10 @@ from delayq.model.choice import Choice
 from delayq.model.outcome import error_text
 from delayq.model.placement import PURGEABLE, State, check_state
 from delayq.model.queue_stats import QueueStats
-from delayq.model.units import MAX_PAUSE_MS, Seconds, milliseconds, span_ms, timestamp_ms
+from delayq.model.units import MAX_PAUSE_MS, Seconds, due_word, milliseconds, span_ms, timestamp_ms
 from delayq.model.validation import check_id
 from delayq.operations import registry, schedule_chain
 from delayq.operations.bulk.redrive import Redrive
-from delayq.operations.encode import due_word
 from delayq.operations.garbage import collect
 from delayq.operations.queue_context import QueueContext
 from delayq.protocol.operation import Operation, execute, unwrap

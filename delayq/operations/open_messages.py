@@ -158,8 +158,9 @@ class _Opening(Generic[D]):
             try:
                 created, opened = parse(envelope)
                 receipt = receipt_of(deliveries, found.micros) if deliveries else fresh
-                handed_out = owner, message_id, created, opened, due, deliveries, handed, until, receipt, held_until
-                message = make(*handed_out, _process=process)
+                message = make(
+                    owner, process, message_id, created, opened, due, deliveries, handed, until, receipt, held_until
+                )
                 if opened.headers and SLOT in opened.headers and (of := self._occurrence(message)):
                     result.occurrences.append((message, of))
                 if opened.expires_ms is not None and message.is_expired:

@@ -10,14 +10,14 @@ import msgspec
 
 from delayq.errors import InvalidInput
 from delayq.model.message_info import MessageInfo
-from delayq.model.placement import State, check_state
+from delayq.model.placement import Row, State, check_state
 from delayq.model.text import decode_text, encode_id
 from delayq.model.units import timestamp_ms
 from delayq.model.validation import check_limit
 from delayq.operations.doctor import scan
 from delayq.operations.inspect import describe
 from delayq.operations.queue_context import QueueContext
-from delayq.operations.walk import BEGINNING, Place, Row, place
+from delayq.operations.walk import BEGINNING, Place, place
 from delayq.protocol.command import Command
 from delayq.protocol.operation import Operation, execute, gather, unwrap
 from delayq.protocol.queue_commands import MAX_IDS, QueueCommands

@@ -17,7 +17,7 @@ from delayq.protocol.operation import Operation, execute
 from delayq.protocol.record_commands import RecordCommands
 from delayq.protocol.replies import OpenedQueue
 
-C = TypeVar("C", bound=RecordCommands)
+C = TypeVar("C", bound=RecordCommands[Any])
 
 LOOK_SECONDS = 1.0  # between two looks for the record while its shard is away
 MOST_ASKED = 16  # shards, if their number is not known: with three masters, all of these are on one in 1 of 10 million
@@ -93,7 +93,7 @@ class RecordedContext(Generic[C]):
             yield from registry.add(prefix, kind, [name])
 
 
-def find(shards: Sequence[RecordCommands], expected: int | None) -> Operation[OpenedQueue | None]:
+def find(shards: Sequence[RecordCommands[Any]], expected: int | None) -> Operation[OpenedQueue | None]:
     """Return the record as one of these shards has it; None if none has, or none can be reached.
 
     Raises:

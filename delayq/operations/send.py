@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 from delayq.errors import DelayqError, DuplicateMessage, InvalidInput, NotReplicated
 from delayq.model.delivery import Outgoing, SentMessage
 from delayq.model.middleware import Sending
+from delayq.model.progress import Progress
 from delayq.model.text import plural
 from delayq.model.units import from_ms
 from delayq.model.validation import is_whole
@@ -18,7 +19,6 @@ from delayq.operations import configure, schedule_chain
 from delayq.operations.byte_budget import UP_BYTES, trips
 from delayq.operations.encode import EncodedMessage, encode_all, listed, no_outgoing
 from delayq.operations.inspect import find_all
-from delayq.operations.progress import Progress
 from delayq.operations.queue_context import QueueContext
 from delayq.protocol.command import Command, Raw, identity
 from delayq.protocol.operation import Operation, gather, unwrap
@@ -97,6 +97,8 @@ def send_encoded(
     if len(encoded) == 1 and not wait_replicas:  # a faster path for a single message
         (reply,) = yield [_call(context.shard(encoded[0].id), encoded, whole=False)]
         results = unwrap(reply)
+        if results[0] and encoded[0].on_conflict != "replace":  # nothing below is about it
+            return results  # type: ignore[return-value]
     else:
         calls = _calls(context, encoded, whole=bool(wait_replicas))
         progress = Progress(f"of {len(encoded):,} messages are stored")

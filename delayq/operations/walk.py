@@ -5,13 +5,9 @@ from __future__ import annotations
 import math
 from typing import TypeAlias
 
-from delayq.model.placement import State
+from delayq.model.placement import Row, State
 from delayq.protocol.operation import Operation, execute
 from delayq.protocol.queue_commands import MAX_IDS, QueueCommands
-
-Row: TypeAlias = tuple[str, bytes]
-"""An id and its score."""
-
 
 Place: TypeAlias = tuple[float, bytes]
 """The order of a sorted set in Redis: by score and, among equal scores, by member."""
@@ -31,20 +27,32 @@ class Walk:
         size: the most new rows of a page; the first page may have one more.
         rank: where to begin, if not with the lowest score; at or before the first row after `behind`.
         behind: leave out rows up to this place.
+        up_to: the last place to return; None for the end.
 
     Attributes:
         ended: whether there is nothing left; a caller that has seen enough may set it.
     """
 
     def __init__(
-        self, scripts: QueueCommands, state: State, size: int, rank: int = 0, behind: Place = BEGINNING
+        self,
+        scripts: QueueCommands,
+        state: State,
+        size: int,
+        rank: int = 0,
+        behind: Place = BEGINNING,
+        up_to: Place | None = None,
     ) -> None:
         self._scripts = scripts
         self._state: State = state
         self._size = self._back = size
         self._rank = rank
         self._seen = behind
+        self._up_to = up_to
         self.ended = False
+
+    def step(self, _: object) -> Operation[list[Row]]:
+        """Return the next rows, for `Queue.execute`."""
+        return (yield from self.page())
 
     def page(self, most: int = MAX_IDS) -> Operation[list[Row]]:
         """Return up to `most` next rows, lowest score first; none at the end."""
@@ -54,7 +62,10 @@ class Walk:
                 self._rank, self._back = max(0, self._rank - self._back), self._back * 2
                 continue
             new = [row for row in rows if place(row) > self._seen]
-            self.ended = len(rows) <= self._size and len(new) <= most
+            is_last = len(rows) <= self._size
+            if new and self._up_to is not None and place(new[-1]) > self._up_to:
+                new, is_last = [row for row in new if place(row) <= self._up_to], True
+            self.ended = is_last and len(new) <= most
             self._rank += max(0, len(rows) - 1)
             if new := new[:most]:
                 self._seen, self._back = place(new[-1]), self._size

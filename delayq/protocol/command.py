@@ -2,86 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
-import re
 from collections.abc import Callable, Sequence
-from functools import cache
-from importlib.resources import files
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import msgspec
 
+from delayq.protocol.script import Script
+
 T = TypeVar("T")
 Raw: TypeAlias = str | bytes | int | float
-
-
-class Script:
-    """A Lua script of this package: its name, its text, and the digest that Redis knows it by.
-
-    Args:
-        name: the file's name, with its folder if there is one, as in ``topics/publish``.
-    """
-
-    def __init__(self, name: str) -> None:
-        folder = files("delayq.lua")
-        self.name = name
-        preludes = [folder / "prelude.lua"]
-        if "/" in name:
-            preludes.append(folder / name.partition("/")[0] / "prelude.lua")
-        paragraphs = [paragraph for prelude in preludes for paragraph in prelude.read_text("utf-8").split("\n\n")]
-        text = (folder / f"{name}.lua").read_text("utf-8")
-        self.text = _with_needed(paragraphs, _probed(paragraphs, text))
-        self.sha = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
-
-
-_WRITES = frozenset(
-    {"DEL", "UNLINK", "SET", "MSET", "PEXPIRE", "HSET", "HDEL", "HINCRBY", "SADD", "SREM", "XADD", "XACK", "XDEL"}
-    | {"ZADD", "ZREM", "ZRANGESTORE", "ZREMRANGEBYRANK"}
-)
-
-
-_LOOKS = {"zset": "ZSCORE", "hash": "HGET", "set": "SISMEMBER"}
-
-
-def _probed(paragraphs: Sequence[str], text: str) -> str:
-    """Make a script that moves messages fail before it changes anything.
-
-    It fails if a key in its header has another type, or if the user may not run one of its commands. The check is where
-    the script calls `probe()`, or else at its beginning. A "Probes" line in the header limits the check to that key.
-    """
-    header = re.match(r"(?:--.*\n)*", text)
-    if header is None or not re.search(r"^-- State .*->", header[0], re.MULTILINE):
-        return text
-    only = re.search(r"^-- Probes +(\w+)", header[0], re.MULTILINE)
-    lines = []
-    for number, name, kind in re.findall(r"^-- KEYS\[(\d+)\] +(\S+) +(\w+)", header[0], re.MULTILINE):
-        if only and name != only[1]:
-            continue
-        if kind in _LOOKS:
-            lines.append(f"redis.call('{_LOOKS[kind]}', KEYS[{number}], '')")
-        elif kind == "stream" and name != "events":  # `ledger` checks it if needed
-            lines.append(f"redis.call('XLEN', KEYS[{number}])")
-    used = set(re.findall(r"redis\.call\('(\w+)'", _with_needed(paragraphs, text))) & _WRITES
-    if used and not only:
-        lines.append("check_rights('" + "', '".join(sorted(used)) + "')")
-    probe = "; ".join(lines)
-    return text.replace("probe()", probe) if re.search(r"^probe\(\)", text, re.MULTILINE) else f"{probe}\n{text}"
-
-
-def _with_needed(paragraphs: Sequence[str], text: str) -> str:
-    """Put those paragraphs of the preludes in front of a script that it needs, directly or indirectly.
-
-    Each paragraph defines one thing. Defining them all at each call would take Redis a microsecond.
-    """
-    for paragraph in reversed(paragraphs):
-        defined = re.search(r"^local (?:function (\w+\()|(\w+))", paragraph, re.MULTILINE)
-        if defined and re.search(rf"\b{re.escape(defined[1] or defined[2])}", re.sub("--.*", "", text)):
-            text = f"{paragraph}\n\n{text}"
-    return text
-
-
-script = cache(Script)
-"""Return the script with a name; each is read once."""
 
 
 _TEXTS = frozenset({str, bytes})

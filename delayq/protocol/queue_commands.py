@@ -9,21 +9,20 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, TypeVar
 
+from delayq.model.backup import ExpectedMessage, KeptMessage
 from delayq.model.configuration import Configuration, Usage, configured
 from delayq.model.explanation import Standing
-from delayq.model.placement import STATES, State
+from delayq.model.placement import State
 from delayq.model.queue_stats import Counts
 from delayq.model.settings import FIELDS, Changes
 from delayq.model.text import decode_id, encode_id
-from delayq.protocol.command import Command, Raw, identity, script, texts
+from delayq.protocol.command import Command, Raw, identity, texts
 from delayq.protocol.queue_keys import QueueKeys
 from delayq.protocol.record_commands import RecordCommands
 from delayq.protocol.replies import (
     Claimed,
     ConsumersReply,
     DueCounts,
-    ExpectedMessage,
-    KeptMessage,
     KeyedDelivery,
     LedgerPage,
     SleepReply,
@@ -42,6 +41,7 @@ from delayq.protocol.replies import (
     _read_stored,
     _read_usage,
 )
+from delayq.protocol.script import script
 
 T = TypeVar("T")
 
@@ -56,7 +56,7 @@ LAST_CLAIM = "f" * 16  # the highest number
 CLAIM_KEPT_MS = 60_000  # as long as the script keeps an empty reply
 
 
-class QueueCommands(RecordCommands):
+class QueueCommands(RecordCommands[QueueKeys]):
     """The calls of one shard of a queue.
 
     Args:
@@ -65,9 +65,7 @@ class QueueCommands(RecordCommands):
     """
 
     def __init__(self, keys: QueueKeys, clock: Callable[[], float | str] = str) -> None:
-        super().__init__(keys.meta, clock)
-        self.keys = keys
-        self._ledger = (keys.meta, keys.events)  # for scripts that move messages
+        super().__init__(keys, clock)
 
     def send(
         self,
@@ -78,13 +76,12 @@ class QueueCommands(RecordCommands):
         read: Callable[[list[int]], T] = identity,
     ) -> Command[T]:
         """Take messages as triples: id, due time ('+delay_ms' or ms), envelope."""
-        k = self.keys
-        keys = [k.pending, k.garbage, k.stats, k.bell, k.ready, k.unack, k.retry, k.dead, *self._ledger]
+        prefix = self.keys.message_prefix
         args: list[Raw] = [str(self._clock()), "1" if named else ""]
         for message in messages:
-            keys.append(k.message_prefix + message[0])
             args += message
-        return self._call("send", keys, args, read, whole, repeats, are_texts=True)
+        payloads = [prefix + message[0] for message in messages]
+        return self._call("send", args, read, payloads, whole, repeats, are_texts=True)
 
     def send_unique(
         self,
@@ -98,13 +95,12 @@ class QueueCommands(RecordCommands):
 
         If there are `marks`, they are reserved instead of the ids.
         """
-        k = self.keys
-        keys = [k.pending, k.garbage, k.stats, k.bell, k.ready, k.unack, k.retry, k.dead, *self._ledger]
+        k, keys = self.keys, list[str]()
         args: list[Raw] = [self._clock()]
         for i, (message_id, due, envelope, unique_ms) in enumerate(messages):
             keys += k.message(message_id), k.unique(marks[i] if marks else message_id)
             args += message_id, due, envelope, f"+{unique_ms}"
-        return self._call("send_unique", keys, args, read, whole, repeats)
+        return self._call("send_unique", args, read, keys, whole, repeats)
 
     def replace(
         self,
@@ -114,25 +110,21 @@ class QueueCommands(RecordCommands):
         read: Callable[[list[int]], T] = identity,
         whole: bool = False,
     ) -> Command[T]:
-        k = self.keys
-        keys = [k.pending, k.garbage, k.stats, k.bell, k.ready, k.unack, k.retry, k.dead, k.attempts, k.errors]
-        keys += [k.reasons, k.cancelled, k.message(message_id), *self._ledger, k.replaced]
-        return self._call("replace", keys, [self._clock(), message_id, due, envelope], read, whole)
+        args = [self._clock(), message_id, due, envelope]
+        return self._call("replace", args, read, whole=whole, payload=self.keys.message(message_id))
 
     def pending_to_ready(self, limit: int = MAX_IDS) -> Command[int]:
-        k = self.keys
-        keys = [k.pending, k.ready, k.stats, *self._ledger]
-        return self._call("pending_to_ready", keys, [self._clock(), limit], int)
+        return self._call("pending_to_ready", [self._clock(), limit], int)
 
     def ready_to_unack(
         self, limit: int, lease_ms: int, consumer: str = "", claim: str = "", by_ms: Raw = ""
     ) -> Command[Claimed]:
         """Take a claim name of 32 characters: 16 for the run of the consumer, then a rising number."""
-        k = self.keys
-        keys = [k.ready, k.retry, k.unack, k.attempts, k.meta, k.stats, k.bell, k.rate, k.events]
-        keys += [k.claim(consumer, claim[:RUN_CHARS]), k.replaced]
-        args = [self._clock(), limit, lease_ms, consumer, claim, by_ms]
-        return self._call("ready_to_unack", keys, args, _read_claimed, repeats=bool(claim))
+        key, args = (
+            self.keys.claim(consumer, claim[:RUN_CHARS]),
+            [self._clock(), limit, lease_ms, consumer, claim, by_ms],
+        )
+        return self._call("ready_to_unack", args, _read_claimed, repeats=bool(claim), claim=key)
 
     def unack_to_retry(
         self,
@@ -142,231 +134,168 @@ class QueueCommands(RecordCommands):
         read: Callable[[list[int]], int] = itemgetter(0),
     ) -> Command[int]:
         """Return the number of deliveries taken back."""
-        k = self.keys
-        keys = [k.unack, k.retry, k.garbage, k.attempts, k.errors, k.cancelled, k.stats, k.bell, *self._ledger]
-        keys += [k.replaced, k.watch]
-        args = [self._clock(), limit, by_ms, 1 if is_consumer else ""]
-        return self._call("unack_to_retry", keys, args, read)
+        return self._call("unack_to_retry", [self._clock(), limit, by_ms, 1 if is_consumer else ""], read)
 
     def ack(self, receipts: Sequence[tuple[str, str]]) -> Command[list[int]]:
         """Take deliveries as pairs: id, receipt."""
-        k = self.keys
         ids = [message_id for message_id, _ in receipts]
-        prefix = k.message_prefix
-        keys = [k.unack, k.attempts, k.errors, k.cancelled, k.stats, *self._ledger]
-        keys += [prefix + message_id for message_id in ids]
+        prefix = self.keys.message_prefix
         args = [str(self._clock()), *ids, *[receipt for _, receipt in receipts]]
-        return self._call("ack", keys, args, identity, are_texts=True)
+        return self._call("ack", args, identity, [prefix + message_id for message_id in ids], are_texts=True)
 
     def ack_then(self, message_id: str, receipt: str, messages: Sequence[tuple[str, Raw, bytes, str]]) -> Command[int]:
         """Take messages as quadruples: id, due time, envelope, and "ignore", "replace", "error" or "new"."""
-        k = self.keys
-        keys = [k.pending, k.garbage, k.stats, k.bell, k.ready, k.unack, k.retry, k.dead, k.attempts, k.errors]
-        keys += [k.reasons, k.cancelled, k.message(message_id), *self._ledger, k.replaced]
         args: list[Raw] = [self._clock(), message_id, receipt]
         for message in messages:
-            keys.append(k.message_prefix + message[0])
             args += message
-        return self._call("ack_then", keys, args, int)
+        payloads = [self.keys.message(message[0]) for message in messages]
+        return self._call("ack_then", args, int, payloads, payload=self.keys.message(message_id))
 
     def nack(self, message_id: str, receipt: str, delay_ms: int, error: str = "", free: bool = False) -> Command[int]:
-        k = self.keys
-        keys = [k.unack, k.retry, k.garbage, k.attempts, k.errors, k.cancelled, k.stats, k.bell, *self._ledger]
-        return self._call("nack", keys, [self._clock(), message_id, receipt, f"+{delay_ms}", error, int(free)], int)
+        return self._call("nack", [self._clock(), message_id, receipt, f"+{delay_ms}", error, int(free)], int)
 
     def extend(self, message_id: str, receipt: str, lease_ms: int) -> Command[int]:
-        k = self.keys
-        keys = [k.unack, k.attempts, k.replaced]
-        return self._call("extend", keys, [self._clock(), encode_id(message_id), receipt, lease_ms], int)
+        return self._call("extend", [self._clock(), encode_id(message_id), receipt, lease_ms], int)
 
     def give_up_place(self, message_id: str, receipt: str) -> Command[int]:
-        return self._call("give_up_place", [self.keys.replaced, self.keys.bell], [encode_id(message_id), receipt], int)
+        return self._call("give_up_place", [encode_id(message_id), receipt], int)
 
     def release(
         self, message_id: str, receipt: str, due_ms: int, handed_us: Raw = "", begun: bool = False
     ) -> Command[int]:
-        k = self.keys
-        keys = [k.unack, k.ready, k.garbage, k.attempts, k.errors, k.cancelled, k.stats, k.bell, k.rate, *self._ledger]
         args = [self._clock(), encode_id(message_id), receipt, due_ms, handed_us, int(begun)]
-        return self._call("release", keys, args, int)
+        return self._call("release", args, int)
 
     def reject(self, message_id: str, receipt: str, reason: str, error: str = "", counted: bool = True) -> Command[int]:
-        k = self.keys
-        keys = [k.unack, k.dead, k.garbage, k.attempts, k.errors, k.reasons, k.cancelled, k.stats, *self._ledger]
         args = [self._clock(), encode_id(message_id), receipt, reason, error, int(counted)]
-        return self._call("reject", keys, args, int)
+        return self._call("reject", args, int)
 
     def expire(self, message_id: str, receipt: str) -> Command[int]:
-        k = self.keys
-        keys = [k.unack, k.garbage, k.attempts, k.errors, k.cancelled, k.stats, *self._ledger]
-        return self._call("expire", keys, [self._clock(), message_id, receipt], int)
+        return self._call("expire", [self._clock(), message_id, receipt], int)
 
     def acquire_slot(self, deliveries: Sequence[KeyedDelivery], net_ms: int, handed_us: Raw = "") -> Command[list[int]]:
-        k = self.keys
-        keys = [k.unack, k.pending, k.attempts, k.slots, k.waiting, k.parked, k.meta, k.stats, k.ready, k.garbage]
-        keys += [k.errors, k.cancelled, k.rate, k.events, k.replaced]
         args: list[Raw] = [self._clock(), net_ms, handed_us]
         for each in deliveries:
             args += (encode_id(each.key), each.message_id, each.receipt, each.due_ms)
-        return self._call("acquire_slot", keys, args, identity)
+        return self._call("acquire_slot", args, identity)
 
     def release_slot(self, deliveries: Sequence[KeyedDelivery]) -> Command[int]:
-        k = self.keys
-        keys = [k.unack, k.ready, k.pending, k.attempts, k.slots, k.waiting, k.parked, k.meta, k.stats, k.bell]
-        keys += [k.events, k.replaced]
         args: list[Raw] = [self._clock()]
         for each in deliveries:
             args += (encode_id(each.key), each.message_id, each.receipt)
-        return self._call("release_slot", keys, args, int)
+        return self._call("release_slot", args, int)
 
     def held_keys(self, index: str, after: str, limit: int) -> Command[list[str]]:
         """List keys in `index`, which is that of slots or of waiting."""
-        return self._call("held_keys", [index], [encode_id(after), limit], lambda reply: list(map(decode_id, reply)))
+        return self._call(
+            "held_keys", [encode_id(after), limit], lambda reply: list(map(decode_id, reply)), index=index
+        )
 
     def cancel(self, message_id: str) -> Command[str]:
-        k = self.keys
-        keys = [k.pending, k.ready, k.retry, k.dead, k.unack, k.garbage, k.attempts, k.errors, k.reasons]
-        keys += [k.cancelled, k.stats, *self._ledger]
-        return self._call("cancel", keys, [self._clock(), encode_id(message_id)], bytes.decode, repeats=False)
+        return self._call("cancel", [self._clock(), encode_id(message_id)], bytes.decode, repeats=False)
 
     def bury(self, message_id: str, reason: str) -> Command[str]:
-        k = self.keys
-        keys = [k.pending, k.ready, k.retry, k.dead, k.unack, k.reasons, k.stats, *self._ledger]
-        return self._call("bury", keys, [self._clock(), encode_id(message_id), reason], bytes.decode, repeats=False)
+        return self._call("bury", [self._clock(), encode_id(message_id), reason], bytes.decode, repeats=False)
 
     def reschedule(self, message_id: str, due: Raw) -> Command[str]:
-        k = self.keys
-        keys = [k.pending, k.ready, k.retry, k.unack, k.dead, k.stats, k.bell, *self._ledger]
-        return self._call("reschedule", keys, [self._clock(), encode_id(message_id), due], bytes.decode)
+        return self._call("reschedule", [self._clock(), encode_id(message_id), due], bytes.decode)
 
     def requeue(self, ids: Sequence[str], due: Raw = "+0", up_to: Raw = "") -> Command[list[int]]:
-        k = self.keys
-        keys = [k.dead, k.pending, k.attempts, k.reasons, k.stats, k.bell, *self._ledger, *map(self._message_key, ids)]
-        return self._call("requeue", keys, [self._clock(), due, up_to, *map(encode_id, ids)], identity, repeats=False)
+        args = [self._clock(), due, up_to, *map(encode_id, ids)]
+        return self._call("requeue", args, identity, list(map(self._message_key, ids)), repeats=False)
 
     def edit(self, message_id: str, died_ms: Raw, due: Raw, envelope: bytes) -> Command[bool]:
-        k = self.keys
-        keys = [k.dead, k.pending, k.attempts, k.reasons, k.stats, k.bell, k.message(message_id), *self._ledger]
-        return self._call("edit", keys, [self._clock(), message_id, died_ms, due, envelope], bool, repeats=False)
+        args = [self._clock(), message_id, died_ms, due, envelope]
+        return self._call("edit", args, bool, repeats=False, payload=self.keys.message(message_id))
 
     def purge(
         self, source: State, up_to: Raw = "+inf", limit: int = MAX_IDS, shards: int | None = None
     ) -> Command[int]:
-        k = self.keys
-        keys = [k.state(source), k.garbage, k.attempts, k.errors, k.reasons, k.stats, *self._ledger]
         args: list[Raw] = [self._clock(), up_to, limit, "" if shards is None else shards]
-        return self._call("purge", keys, args, int, repeats=shards is not None)
+        return self._call("purge", args, int, repeats=shards is not None, source=self.keys.state(source))
 
     def remove_queue(self) -> Command[int]:
-        return self._call("remove_queue", self.keys.all(), [], int)
+        return self._call("remove_queue", [], int, self.keys.others())
 
     def remove_if_unchanged(self, source: State, messages: Sequence[ExpectedMessage]) -> Command[list[int]]:
-        k = self.keys
-        keys: list[Any] = [k.state(source), k.garbage, k.attempts, k.errors, k.reasons, k.stats, *self._ledger]
         args: list[Raw] = [self._clock()]
         for each in messages:
-            keys.append(self._message_key(each.message_id))
             args += (encode_id(each.message_id), each.score, each.stamp)
-        return self._call("remove_if_unchanged", keys, args, identity, repeats=False)
+        payloads, key = [self._message_key(each.message_id) for each in messages], self.keys.state(source)
+        return self._call("remove_if_unchanged", args, identity, payloads, repeats=False, source=key)
 
     def restore(self, target: State, messages: Sequence[KeptMessage]) -> Command[list[int]]:
-        k = self.keys
-        keys: list[Any] = [k.state(target), k.garbage, k.stats, k.bell, k.pending, k.ready, k.unack, k.retry, k.dead]
-        keys += [k.attempts, k.errors, k.reasons, *self._ledger]
         args: list[Raw] = [self._clock()]
         for each in messages:
-            keys.append(self._message_key(each.message_id))
             args += (encode_id(each.message_id), *each[1:])
-        return self._call("restore", keys, args, identity)
+        payloads = [self._message_key(each.message_id) for each in messages]
+        return self._call("restore", args, identity, payloads, target=self.keys.state(target))
 
     def delete_payloads(self, ids: Sequence[str]) -> Command[int]:
-        k = self.keys
-        keys = [k.garbage, k.stats, k.pending, k.ready, k.unack, k.retry, k.dead, *map(self._message_key, ids)]
-        return self._call("delete_payloads", keys, list(map(encode_id, ids)), int, repeats=False)
+        payloads = list(map(self._message_key, ids))
+        return self._call("delete_payloads", list(map(encode_id, ids)), int, payloads, repeats=False)
 
     def pause(self, for_ms: int | None = None, if_running: bool = False) -> Command[int]:
         args: list[Raw] = [self._clock(), "" if for_ms is None else for_ms, "1" if if_running else ""]
-        return self._call("pause", [self.keys.meta, self.keys.bell], args, int)
+        return self._call("pause", args, int)
 
     def resume(self, until: Raw = "") -> Command[int]:
-        return self._call("resume", [self.keys.meta, self.keys.bell], [until], int)
+        return self._call("resume", [until], int)
 
     def configure(self, changes: Changes, are_wishes: bool = False) -> Command[int]:
         words = ["1" if are_wishes else "", *_fields(changes)]
-        return self._call("configure", [self.keys.meta, self.keys.bell], words, int)
+        return self._call("configure", words, int)
 
     def ring(self) -> Command[int]:
-        return self._call("ring", [self.keys.bell], [], int)
+        return self._call("ring", [], int)
 
     def plan_sleep(self, name: str, most_ms: int, held: bool | None = False) -> Command[SleepReply]:
-        k = self.keys
-        keys = [k.pending, k.retry, k.unack, k.timer, k.watch]
-        keys += [k.ready, k.meta, k.rate, k.replaced] if held else []
-        return self._call("plan_sleep", keys, [self._clock(), name, most_ms], _read_sleep)
+        return self._call("plan_sleep", [self._clock(), name, most_ms, "1" if held else ""], _read_sleep)
 
     def poll_idle(self, name: str, most_ms: int) -> Command[SleepReply]:
-        k = self.keys
-        keys = [k.pending, k.retry, k.unack, k.timer, k.ready, k.garbage, k.meta, k.rate, k.replaced]
-        keys.append(k.watch)
-        return self._call("poll_idle", keys, [self._clock(), name, most_ms], _read_sleep)
+        return self._call("poll_idle", [self._clock(), name, most_ms], _read_sleep)
 
     def get(self, message_id: str) -> Command[StoredMessage]:
-        k = self.keys
-        keys = [*map(k.state, STATES), k.attempts, k.errors, k.reasons, k.cancelled, self._message_key(message_id)]
-        return self._call("get", keys, [encode_id(message_id)], _read_stored)
+        return self._call("get", [encode_id(message_id)], _read_stored, payload=self._message_key(message_id))
 
     def why(self, message_id: str) -> Command[Standing]:
-        k = self.keys
-        keys = [k.pending, k.ready, k.retry, k.unack, k.meta, k.rate, k.parked, k.replaced]
-        return self._call("why", keys, [self._clock(), encode_id(message_id)], _read_standing)
+        return self._call("why", [self._clock(), encode_id(message_id)], _read_standing)
 
     def usage(self, late_ms: int) -> Command[Usage]:
-        k = self.keys
-        keys = [k.meta, k.unack, k.rate, k.replaced, k.slots, k.waiting, k.armed]
-        return self._call("usage", keys, [self._clock(), late_ms], _read_usage)
+        return self._call("usage", [self._clock(), late_ms], _read_usage)
 
     def heartbeat(self, name: str, document: Raw, times: Mapping[int, int] | None = None) -> Command[int]:
         """Take the run times of handlers as buckets and counts, like `deregister`."""
-        k = self.keys
-        args = [self._clock(), name, document, *_flat(times)]
-        return self._call("heartbeat", [k.consumers, k.crew, k.stats], args, int)
+        return self._call("heartbeat", [self._clock(), name, document, *_flat(times)], int)
 
     def deregister(self, name: str, times: Mapping[int, int] | None = None) -> Command[int]:
-        return self._call("deregister", [self.keys.crew, self.keys.stats], [name, *_flat(times)], int, repeats=False)
+        return self._call("deregister", [name, *_flat(times)], int, repeats=False)
 
     def consumers(self) -> Command[ConsumersReply]:
-        return self._call("consumers", [self.keys.consumers, self.keys.crew], [self._clock()], _read_consumers)
+        return self._call("consumers", [self._clock()], _read_consumers)
 
     def sample(self, counters: Sequence[str]) -> Command[int]:
-        k = self.keys
-        keys = [*map(k.state, STATES), k.stats, k.meta, k.samples_minute, k.samples_ten]
-        return self._call("sample", keys, [self._clock(), *counters], int)
+        return self._call("sample", [self._clock(), *counters], int)
 
     def samples(self, key: str, since_ms: int = 0) -> Command[list[tuple[int, str]]]:
         """Read the samples under one of the two keys: the time of each, ms, and its text; a plain command."""
         return Command(key, (b"XRANGE", key, since_ms, "+"), _read_samples)
 
     def stats(self) -> Command[Counts]:
-        k = self.keys
-        return self._call("stats", [*map(k.state, STATES), k.stats, k.meta], [self._clock()], _read_counts)
+        return self._call("stats", [self._clock()], _read_counts)
 
     def upcoming(self, bucket_ms: int, count: int) -> Command[DueCounts]:
-        k = self.keys
-        return self._call("upcoming", [k.pending, k.retry], [self._clock(), bucket_ms, count], _read_due_counts)
+        return self._call("upcoming", [self._clock(), bucket_ms, count], _read_due_counts)
 
     def history(self, message_id: str, start: str = "+", limit: int = MAX_IDS) -> Command[LedgerPage]:
-        return self._call("history", [self.keys.events], [encode_id(message_id), start, limit], _read_ledger_page)
+        return self._call("history", [encode_id(message_id), start, limit], _read_ledger_page)
 
     def repair(self, message_id: str, latest_ms: int, lease_ms: int) -> Command[list[str]]:
-        k = self.keys
-        keys = [*map(k.state, STATES), k.attempts, k.errors, k.reasons, k.cancelled, self._message_key(message_id)]
-        keys += [k.stats, *self._ledger]
-        args = [self._clock(), encode_id(message_id), latest_ms, lease_ms]
-        return self._call("repair", keys, args, lambda reply: [words.decode() for words in reply])
+        args, payload = [self._clock(), encode_id(message_id), latest_ms, lease_ms], self._message_key(message_id)
+        return self._call("repair", args, lambda reply: [words.decode() for words in reply], payload=payload)
 
     def reconcile_stats(self) -> Command[int]:
-        k = self.keys
-        return self._call("reconcile_stats", [k.pending, k.ready, k.unack, k.retry, k.dead, k.stats], [], int)
+        return self._call("reconcile_stats", [], int)
 
     def enqueue_occurrence(
         self,
@@ -380,11 +309,8 @@ class QueueCommands(RecordCommands):
         missed: int = 0,
     ) -> Command[int]:
         """Take slots as ms, "" for none; an empty `record` keeps the stored one."""
-        k = self.keys
-        keys = [k.schedules, k.armed, k.pending, k.ready, k.garbage, k.unack, k.retry, k.dead, k.attempts, k.errors]
-        keys += [k.stats, k.bell, k.message(to_id), *self._ledger]
         words: list[Raw] = [self._clock(), name, slot, slot_id, record, to, to_id, envelope, missed]
-        return self._call("enqueue_occurrence", keys, words, int)
+        return self._call("enqueue_occurrence", words, int, payload=self.keys.message(to_id))
 
     def confirm(self) -> Command[int]:
         """Write something, so that a following WAIT covers all earlier writes; a plain command."""
@@ -457,19 +383,6 @@ class QueueCommands(RecordCommands):
 
     def _message_key(self, message_id: str) -> Any:
         return encode_id(self.keys.message(message_id))
-
-    def _call(
-        self,
-        name: str,
-        keys: Sequence[Any],
-        args: Sequence[Raw],
-        read: Callable[[Any], T],
-        whole: bool = False,
-        repeats: bool = True,
-        are_texts: bool = False,
-    ) -> Command[T]:
-        words = args if are_texts else texts(args)  # a long list of texts need not be looked through
-        return Command(keys[0], (str(len(keys)), *keys, *words), read, script(name), whole, repeats)
 
 
 def _fields(changes: Changes) -> list[Raw]:

@@ -48,11 +48,10 @@ class QueueKeys:
         self.unique_prefix = base + UNIQUE
         self.claim_prefix = base + "claim:"
 
-    def all(self) -> list[str]:
-        """Return the keys of the states, `removed`, then all others with a fixed name; the rest expire."""
-        first = [*(self.state(state) for state in STATES), self.removed]
-        prefixes = (self.message_prefix, self.unique_prefix, self.claim_prefix)
-        return [*first, *(key for key in vars(self).values() if key not in (*first, *prefixes))]
+    def others(self) -> list[str]:
+        """Return all keys with a fixed name that hold no messages, but `removed`; the rest expire."""
+        apart = {self.removed, self.message_prefix, self.unique_prefix, self.claim_prefix, *map(self.state, STATES)}
+        return [key for key in vars(self).values() if key not in apart]
 
     def message(self, message_id: str) -> str:
         """Return the key of a message's envelope."""

@@ -2,30 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
 
 from delayq.model.envelope import QUEUE_FORMAT
 from delayq.model.settings import FIELDS
-from delayq.protocol.command import Command, script, texts
+from delayq.protocol.command import Command, Raw, texts
+from delayq.protocol.queue_keys import QueueKeys
 from delayq.protocol.replies import OpenedQueue, _read_opened
+from delayq.protocol.script import script
+from delayq.protocol.topic_keys import TopicKeys
+
+T = TypeVar("T")
+K = TypeVar("K", bound=QueueKeys | TopicKeys)
 
 
-class RecordCommands:
+class RecordCommands(Generic[K]):
     """The calls on the record in one shard.
 
     Args:
-        meta: the key of the record.
+        keys: of the shard.
         clock: returns the time, ms, that the scripts use, or '' for the server's own.
     """
 
-    def __init__(self, meta: str, clock: Callable[[], float | str]) -> None:
-        self._meta = meta
+    folder = ""
+    """Of the scripts."""
+
+    def __init__(self, keys: K, clock: Callable[[], float | str]) -> None:
+        self.keys = keys
         self._clock = clock
+        self._fixed: dict[str, list[str]] = {}  # by the script's name: the keys that do not depend on arguments
 
     def open_queue(self, shards: int | None, create: bool) -> Command[OpenedQueue]:
-        words = (1, self._meta, QUEUE_FORMAT, shards or "", 1 if create else "", self._clock(), *FIELDS)
-        return Command(self._meta, texts(words), _read_opened, script("open_queue"))
+        meta = self.keys.meta
+        words = (1, meta, QUEUE_FORMAT, shards or "", 1 if create else "", self._clock(), *FIELDS)
+        return Command(meta, texts(words), _read_opened, script("open_queue"))
 
     def keep_record(self, shards: int, since: bytes) -> Command[int]:
         """Store a copy of the record in another shard than the first."""
-        return Command(self._meta, texts(("HSET", self._meta, "shards", shards, "since", since)), int)
+        meta = self.keys.meta
+        return Command(meta, texts(("HSET", meta, "shards", shards, "since", since)), int)
+
+    def _call(
+        self,
+        name: str,
+        args: Sequence[Raw],
+        read: Callable[[Any], T],
+        more: Sequence[Any] = (),
+        whole: bool = False,
+        repeats: bool = True,
+        are_texts: bool = False,
+        **given: Any,
+    ) -> Command[T]:
+        """Call a script with the keys that its header names, then `more`; `given` are those that `keys` has not."""
+        called = script(f"{self.folder}{name}")
+        if given:
+            known = vars(self.keys) | given
+            keys = [known[each] for each in called.keys]
+        else:
+            if name not in self._fixed:
+                self._fixed[name] = [vars(self.keys)[each] for each in called.keys]
+            keys = self._fixed[name]
+        words = args if are_texts else texts(args)  # a long list of texts need not be looked through
+        return Command(keys[0], (str(len(keys) + len(more)), *keys, *more, *words), read, called, whole, repeats)

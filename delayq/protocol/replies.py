@@ -11,7 +11,6 @@ from delayq.model.placement import STATES, State
 from delayq.model.queue_stats import Counts
 from delayq.model.text import decode_count, decode_deliveries, decode_id, decode_ms, decode_text, is_foreign_id
 from delayq.model.units import MAX_TIME_MS
-from delayq.protocol.command import Raw
 
 
 class OpenedQueue(NamedTuple):
@@ -56,25 +55,6 @@ class KeyedDelivery(NamedTuple):
     message_id: str
     receipt: str
     due_ms: int = 0
-
-
-class KeptMessage(NamedTuple):
-    """A message for restore: its score, ms, and its envelope with the stamp; missing values are empty."""
-
-    message_id: str
-    score: Raw
-    stored: bytes
-    deliveries: str = ""
-    error: str = ""
-    reason: str = ""
-
-
-class ExpectedMessage(NamedTuple):
-    """A message for remove_if_unchanged: its score, ms, and the stamp of its envelope, "" if that is gone."""
-
-    message_id: str
-    score: Raw
-    stamp: str
 
 
 class StoredMessage(NamedTuple):

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+from delayq.model.record import Entry, Extent
 from delayq.model.text import decode_id, encode_id
-from delayq.protocol.command import Command, Raw, identity, script, texts
+from delayq.protocol.command import Command, Raw, identity
 from delayq.protocol.record_commands import RecordCommands
 from delayq.protocol.topic_keys import TopicKeys
 
@@ -26,9 +27,6 @@ REQUEUED = "delayq-requeued"
 
 It is not listed among the consumers of a group.
 """
-
-Entry = tuple[str, Sequence[bytes] | None]
-"""A record's id and fields; None if the record is gone."""
 
 
 class DueRecords(NamedTuple):
@@ -66,22 +64,6 @@ class Polled(NamedTuple):
     next_ms: int | None
     last: str
     is_late: bool = False
-
-
-class Extent(NamedTuple):
-    """The length and the bounds of a topic.
-
-    Attributes:
-        length: the number of records.
-        first: the id of the first one, or "".
-        last: the last id that was assigned; "0-0" before the first.
-        added: how many records were ever appended; None if the server does not count them (Redis 6.2).
-    """
-
-    length: int
-    first: str
-    last: str
-    added: int | None
 
 
 class Redelivered(NamedTuple):
@@ -126,7 +108,7 @@ class ReclaimReply(NamedTuple):
     grace_ms: int = 0
 
 
-class TopicCommands(RecordCommands):
+class TopicCommands(RecordCommands[TopicKeys]):
     """The calls of one shard of a topic.
 
     Args:
@@ -134,9 +116,10 @@ class TopicCommands(RecordCommands):
         clock: returns the time, ms, that delayed records use, or '' for the server's own.
     """
 
+    folder = "topics/"
+
     def __init__(self, keys: TopicKeys, clock: Callable[[], float | str] = str) -> None:
-        super().__init__(keys.meta, clock)
-        self.keys = keys
+        super().__init__(keys, clock)
 
     def publish(self, records: Sequence[tuple[str, bytes]], max_length: int | None, exact: bool) -> Command[list[str]]:
         """Take records as pairs: id or "*", envelope."""
@@ -144,35 +127,35 @@ class TopicCommands(RecordCommands):
         for record in records:
             words += record
         # If sent again, a record with a server's id would exist twice, and a given id would be refused as too low.
-        return self._call("publish", [self.keys.stream], words, _read_ids, repeats=False)
+        return self._call("publish", words, _read_ids, repeats=False)
 
     def publish_later(self, records: Sequence[tuple[str, Raw, bytes]]) -> Command[list[int]]:
         """Take records as triples: id, due time ('+delay_ms' or ms), envelope."""
-        keys = [self.keys.pending, self.keys.waking, *(self.keys.record(each[0]) for each in records)]
         words: list[Raw] = [self._clock()]
         for record in records:
             words += record
         # If sent again, a record that was appended meanwhile would be appended twice.
-        return self._call("publish_later", keys, words, identity, repeats=False)
+        return self._call(
+            "publish_later", words, identity, [self.keys.record(each[0]) for each in records], repeats=False
+        )
 
     def due(self, limit: int = MAX_RECORDS) -> Command[DueRecords]:
-        return self._call("due", [self.keys.pending, self.keys.waking], [self._clock(), limit], _read_due)
+        return self._call("due", [self._clock(), limit], _read_due)
 
     def append(self, ids: Sequence[str], max_length: int | None = None, exact: bool = False) -> Command[list[str]]:
-        keys: list[Any] = [self.keys.stream, self.keys.pending, *(encode_id(self.keys.record(each)) for each in ids)]
+        keys = [encode_id(self.keys.record(each)) for each in ids]
         cut: list[Raw] = ["" if max_length is None else max_length, 1 if exact else ""]
-        return self._call("append", keys, [self._clock(), *cut, *map(encode_id, ids)], _read_ids)
+        return self._call("append", [self._clock(), *cut, *map(encode_id, ids)], _read_ids, keys)
 
     def cancel(self, record_id: str) -> Command[int]:
-        keys = [self.keys.pending, self.keys.record(record_id)]
-        return self._call("cancel", keys, [record_id], int, repeats=False)
+        return self._call("cancel", [record_id], int, repeats=False, envelope=self.keys.record(record_id))
 
     def poll(self, group: str, consumer: str, limit: int, after: str = ">", by_ms: Raw = "") -> Command[Polled]:
         words: list[Raw] = [self._clock(), group, consumer, limit, after, by_ms]
-        return self._call("poll", [self.keys.stream, self.keys.pending], words, _read_polled, repeats=after != ">")
+        return self._call("poll", words, _read_polled, repeats=after != ">")
 
     def ack(self, group: str, ids: Sequence[str]) -> Command[int]:
-        return self._call("ack", [self.keys.stream, self.keys.failures(group)], [group, *ids], int)
+        return self._call("ack", [group, *ids], int, failures=self.keys.failures(group))
 
     def reclaim(
         self,
@@ -186,25 +169,22 @@ class TopicCommands(RecordCommands):
         is_member: bool = False,
         until_ms: Raw = "",
     ) -> Command[ReclaimReply]:
-        k = self.keys
         words: list[Raw] = [group, consumer, idle_ms, _behind(after), limit, "" if most is None else most]
         words += [by_ms, 1 if is_member else "", until_ms]
-        keys = [k.stream, k.buried(group), k.failures(group), k.watch(group)]
-        return self._call("reclaim", keys, words, _read_reclaimed, repeats=False)
+        return self._call("reclaim", words, _read_reclaimed, repeats=False, **self.keys.of_group(group))
 
     def dead_letter(self, group: str, consumer: str, record_id: str, reason: str, error: str = "") -> Command[int]:
-        k = self.keys
-        keys = [k.stream, k.buried(group), k.failures(group), k.watch(group)]
-        return self._call("dead_letter", keys, [group, consumer, record_id, reason, error], int)
+        words = [group, consumer, record_id, reason, error]
+        return self._call("dead_letter", words, int, **self.keys.of_group(group))
 
     def fail(self, group: str, consumer: str, record_id: str, error: str) -> Command[int]:
-        return self._call("fail", self._held(group), [group, consumer, record_id, error], int, repeats=False)
+        return self._call("fail", [group, consumer, record_id, error], int, repeats=False, **self.keys.of_group(group))
 
     def redeliver(
         self, group: str, consumer: str, ids: Sequence[str], counts: bool, by_ms: Raw = ""
     ) -> Command[Redelivered]:
         words: list[Raw] = [group, consumer, "1" if counts else "", by_ms, *ids]
-        return self._call("redeliver", self._held(group), words, _read_redelivered, repeats=not counts)
+        return self._call("redeliver", words, _read_redelivered, repeats=not counts, **self.keys.of_group(group))
 
     def hand_back(
         self, group: str, consumer: str, keeper: str, records: Sequence[tuple[str, bool]]
@@ -213,58 +193,56 @@ class TopicCommands(RecordCommands):
         words: list[Raw] = [group, consumer, keeper]
         for record_id, begun in records:
             words += (record_id, "1" if begun else "")
-        return self._call("hand_back", [*self._held(group), self.keys.waking], words, identity, repeats=False)
+        return self._call("hand_back", words, identity, repeats=False, **self.keys.of_group(group))
 
     def renew(self, group: str, consumer: str, ids: Sequence[str], idle_ms: int, by_ms: Raw = "") -> Command[list[int]]:
-        return self._call("renew", self._held(group), [group, consumer, idle_ms, by_ms, *ids], identity)
+        return self._call("renew", [group, consumer, idle_ms, by_ms, *ids], identity, **self.keys.of_group(group))
 
     def unacked(self, group: str, consumer: str, idle_ms: int, after: str, limit: int) -> Command[list[Any]]:
         words: list[Raw] = [group, consumer, idle_ms, _behind(after), limit]
-        return self._call("unacked", [self.keys.stream], words, identity)
+        return self._call("unacked", words, identity)
 
     def remove_consumer(self, group: str, consumer: str, heir: str, limit: int = MAX_RECORDS) -> Command[list[int]]:
-        keys = [self.keys.stream, self.keys.failures(group)]
-        return self._call("remove_consumer", keys, [group, consumer, heir, limit], identity, repeats=False)
+        words: list[Raw] = [group, consumer, heir, limit]
+        return self._call("remove_consumer", words, identity, repeats=False, failures=self.keys.failures(group))
 
     def drop_idle_consumers(self, group: str, idle_ms: int, names: str, limit: int = MAX_RECORDS) -> Command[int]:
         words: list[Raw] = [group, idle_ms, names, limit, REQUEUED]
-        return self._call("drop_idle_consumers", [self.keys.stream], words, int)
+        return self._call("drop_idle_consumers", words, int)
 
     def clear_ghosts(self, group: str, after: str, limit: int = MAX_RECORDS) -> Command[list[Any]]:
-        keys = [self.keys.stream, self.keys.failures(group)]
-        return self._call("clear_ghosts", keys, [group, _behind(after), limit], identity)
+        words: list[Raw] = [group, _behind(after), limit]
+        return self._call("clear_ghosts", words, identity, failures=self.keys.failures(group))
 
     def make_group(self, group: str, start: str, move: bool = False) -> Command[int]:
-        keys = [self.keys.stream, self.keys.watch(group)]
-        return self._call("make_group", keys, [group, start, 1 if move else ""], int)
+        return self._call("make_group", [group, start, 1 if move else ""], int, watch=self.keys.watch(group))
 
     def recreate_group(self, group: str, last: str, window_ms: int) -> Command[Recreated]:
-        keys = [self.keys.stream, self.keys.watch(group)]
-        return self._call("recreate_group", keys, [group, last, window_ms], _read_recreated)
+        words: list[Raw] = [group, last, window_ms]
+        return self._call("recreate_group", words, _read_recreated, watch=self.keys.watch(group))
 
     def destroy(self, group: str) -> Command[int]:
-        k = self.keys
-        return self._call(
-            "destroy", [k.stream, k.buried(group), k.failures(group), k.watch(group)], [group], int, repeats=False
-        )
+        return self._call("destroy", [group], int, repeats=False, **self.keys.of_group(group))
 
     def groups(self, group: str = "") -> Command[list[Any]]:
-        return self._call("groups", [self.keys.stream], [group, REQUEUED], identity)
+        return self._call("groups", [group, REQUEUED], identity)
 
     def lag(self, after: str, limit: int = 1000, to: str = "+") -> Command[list[Any]]:
-        return self._call("lag", [self.keys.stream], [after, limit, to], identity)
+        return self._call("lag", [after, limit, to], identity)
 
     def range(self, start: str, end: str, limit: int, reverse: bool = False, stream: str = "") -> Command[Page]:
         """Read records between two ids, from the topic or another of its streams."""
         bounds = (end, start) if reverse else (start, end)
-        return self._call("range", [stream or self.keys.stream], [*bounds, limit, "1" if reverse else ""], _read_page)
+        return self._call(
+            "range", [*bounds, limit, "1" if reverse else ""], _read_page, stream=stream or self.keys.stream
+        )
 
     def extent(self) -> Command[Extent]:
-        return self._call("extent", [self.keys.stream], [], _read_extent)
+        return self._call("extent", [], _read_extent)
 
     def requeue_dead(self, group: str, consumer: str, ids: Sequence[str]) -> Command[list[int]]:
-        keys = [self.keys.stream, self.keys.buried(group), self.keys.waking]
-        return self._call("requeue_dead", keys, [group, consumer, *ids], identity, repeats=False)
+        words = [group, consumer, *ids]
+        return self._call("requeue_dead", words, identity, repeats=False, buried=self.keys.buried(group))
 
     def delete_dead(self, group: str, ids: Sequence[str]) -> Command[int]:
         key = self.keys.buried(group)
@@ -277,13 +255,13 @@ class TopicCommands(RecordCommands):
     def trim(self, how: str, bound: Raw, exact: bool, dead_of: str | None = None) -> Command[list[int]]:
         """Drop records, or dead letters of a group."""
         key = self.keys.stream if dead_of is None else self.keys.buried(dead_of)
-        return self._call("trim", [key], [how, bound, "1" if exact else ""], identity)
+        return self._call("trim", [how, bound, "1" if exact else ""], identity, stream=key)
 
     def trim_acked(self) -> Command[list[Any]]:
-        return self._call("trim_acked", [self.keys.stream], [], identity)
+        return self._call("trim_acked", [], identity)
 
     def shrink(self, name: str) -> Command[list[int]]:
-        return self._call("shrink", [self.keys.stream, self.keys.sizes], [name], identity, repeats=False)
+        return self._call("shrink", [name], identity, repeats=False)
 
     def length(self) -> Command[int]:
         """Count the records; a plain command, like those below."""
@@ -305,20 +283,6 @@ class TopicCommands(RecordCommands):
         bounds = (end, start) if reverse else (start, end)
         words = (b"XREVRANGE" if reverse else b"XRANGE", self.keys.stream, *bounds, "COUNT", limit)
         return Command(self.keys.stream, words, _read_entries)
-
-    def _held(self, group: str) -> list[str]:
-        """Return the keys of the scripts that change records which a consumer holds."""
-        return [self.keys.stream, self.keys.failures(group), self.keys.watch(group)]
-
-    def _call(
-        self,
-        name: str,
-        keys: Sequence[str],
-        args: Sequence[Raw],
-        read: Callable[[Any], T],
-        repeats: bool = True,
-    ) -> Command[T]:
-        return Command(keys[0], (str(len(keys)), *keys, *texts(args)), read, script(f"topics/{name}"), False, repeats)
 
 
 def _behind(after: str) -> str:

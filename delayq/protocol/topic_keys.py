@@ -9,6 +9,8 @@ All keys of a shard have the same hash tag, so that a Redis Cluster keeps them o
 
 from __future__ import annotations
 
+from typing import Any
+
 from delayq.model.validation import check_group_name, check_prefix, check_queue_name
 
 
@@ -35,6 +37,10 @@ class TopicKeys:
     def record(self, record_id: str) -> str:
         """Return the key for the envelope of a record that is not appended yet."""
         return f"{self.stream}:msg:{record_id}"
+
+    def of_group(self, group: str) -> dict[str, Any]:
+        """Return the keys of a group by their names in the headers of scripts."""
+        return {"buried": self.buried(group), "failures": self.failures(group), "watch": self.watch(group)}
 
     def buried(self, group: str) -> str:
         """Return the key of a group's dead letters."""

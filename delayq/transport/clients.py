@@ -165,6 +165,15 @@ REPEATS: ContextVar[bool] = ContextVar("REPEATS", default=True)
 BEGAN: ContextVar[float | None] = ContextVar("BEGAN", default=None)
 """When the call began that redis-py is to connect for or to send, as `time.perf_counter` says; None for now."""
 
+
+def unmark() -> None:
+    """Set `REPEATS` and `BEGAN` to their defaults, not to what they were: that may be what an interrupt has left."""
+    if not REPEATS.get():  # asking costs much less than setting
+        REPEATS.set(True)
+    if BEGAN.get() is not None:
+        BEGAN.set(None)
+
+
 HURRIES: ContextVar[Callable[[], bool]] = ContextVar("HURRIES", default=lambda: False)
 """Whether the caller is about to end, perhaps since the call began; failed calls are then not sent again."""
 

@@ -195,7 +195,8 @@ class Executor:
     ) -> list[Any]:
         sockets, script_cache, began = self._sockets, self._script_cache, time.perf_counter()
         try:
-            clients.REPEATS.set(repeat)
+            if clients.REPEATS.get() is not repeat:
+                clients.REPEATS.set(repeat)
             if plain and sockets is not None:
                 socket = sockets.take(repeat, began)
                 if socket.has_socket:
@@ -222,8 +223,7 @@ class Executor:
             else:
                 replies = _execute(client, sent, whole)
         finally:
-            clients.BEGAN.set(None)
-            clients.REPEATS.set(True)  # not what it was before: that may be what an interrupt has left
+            clients.unmark()
         script_cache.note(sent, replies)
         return [
             reply if isinstance(reply, RedisError | Silent) else call.read(reply)

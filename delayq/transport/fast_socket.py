@@ -17,7 +17,9 @@ import hiredis
 from redis import exceptions
 from redis.connection import ConnectionPool, DefaultParser
 
+from delayq.transport import polling
 from delayq.transport.clients import BEGAN
+from delayq.transport.polling import PollBudget
 
 Read: TypeAlias = Callable[[Any], Any]
 
@@ -25,7 +27,6 @@ _CHUNK_BYTES = 64 * 1024
 _SLOWEST = 100_000  # bytes a second of an uplink: written data may be on its way for long
 _PACKET_BYTES = 2048  # short commands are sent together, as each packet wakes the server
 _REFUSALS = (exceptions.ReadOnlyError, exceptions.ConnectionError)
-_QUICK_SECONDS = 0.0001  # an exchange with a server on this machine takes less, one across a network more
 _CHECK_AFTER_SECONDS = 30.0  # a firewall may drop a connection that is idle for longer: a PING detects that first
 
 _give_way: Callable[[], object] = getattr(os, "sched_yield", lambda: None)
@@ -36,16 +37,13 @@ class FastSocket:
 
     Args:
         pool: lends the connection until `close`.
-        is_quick: whether an exchange with its server on another connection was immediate.
-
-    Attributes:
-        is_quick: whether the last exchange was immediate.
+        budget: of the time for polling, shared with the other connections to its server.
 
     Raises:
         redis.exceptions.RedisError: as redis-py does if it cannot connect.
     """
 
-    def __init__(self, pool: ConnectionPool, is_quick: bool = False) -> None:
+    def __init__(self, pool: ConnectionPool, budget: PollBudget) -> None:
         self._pool = pool
         self._process = os.getpid()
         self._connection: Any = None
@@ -53,9 +51,9 @@ class FastSocket:
             self._connection = pool.get_connection()
             self._connection.check_health()
             self._socket: Any = getattr(self._connection, "_sock", None)
-            self._began = 0.0  # the start of the last exchange
-            self._may_look = type(self._socket) is socket.socket  # a descriptor does not show data in TLS's buffer
-            self.is_quick = is_quick and self._may_look
+            self._budget = budget
+            self._polls_until = 0.0
+            self._may_poll = type(self._socket) is socket.socket  # a descriptor does not show data in TLS's buffer
             self._reader = hiredis.Reader(
                 protocolError=exceptions.InvalidResponse,
                 replyError=DefaultParser.parse_error,
@@ -106,11 +104,13 @@ class FastSocket:
             redis.exceptions.BusyLoadingError: the server is loading its data and may be ready in a moment.
         """
         results, refusal, timeout = [], None, self._socket.gettimeout()
-        self._began = time.perf_counter()
+        began = time.perf_counter()
         try:
             sent = self._send(commands)
             if sent > _CHUNK_BYTES and timeout is not None:
                 self._socket.settimeout(timeout + sent / _SLOWEST)
+            polls = self._may_poll and sent < _PACKET_BYTES and self._budget.allows(began)
+            self._polls_until = began + polling.SECONDS if polls else 0.0
             for read in reads:
                 reply = self._reply()
                 if isinstance(reply, exceptions.RedisError):
@@ -125,7 +125,8 @@ class FastSocket:
         if sent > _CHUNK_BYTES:
             self._socket.settimeout(timeout)
         now = time.perf_counter()
-        self.is_quick = self._may_look and now - self._began < _QUICK_SECONDS
+        if polls:
+            self._budget.note(now < self._polls_until)
         if refusal is not None:
             raise refusal
         self._used_at = now
@@ -166,16 +167,14 @@ class FastSocket:
     def _receive(self) -> bytes:
         """Wait for the next part of the replies.
 
-        It polls if replies come immediately, as sleeping and waking take longer than most scripts. Meanwhile it yields
-        the processor to others, such as the server.
+        It polls if replies come in time, as sleeping and waking take longer than most scripts. Meanwhile it yields the
+        processor to others, such as the server.
         """
-        if self.is_quick:
-            end = self._began + _QUICK_SECONDS
-            while time.perf_counter() < end:
-                try:  # read the number each time: if another thread closes the file, another one may get its number
-                    return os.read(self._socket.fileno(), _CHUNK_BYTES)
-                except BlockingIOError:
-                    _give_way()
+        while time.perf_counter() < self._polls_until:
+            try:  # read the number each time: if another thread closes the file, another one may get its number
+                return os.read(self._socket.fileno(), _CHUNK_BYTES)
+            except BlockingIOError:
+                _give_way()
         data: bytes = self._socket.recv(_CHUNK_BYTES)
         return data
 
@@ -212,7 +211,7 @@ class FastSocketPool:
         self._keep = keep
         self._lost = lost
         self._idle: list[FastSocket] = []
-        self._is_quick = False  # for the sockets of a shared client, which are created for each call
+        self._budget = PollBudget()
 
     def take(self, repeats: bool, began: float) -> FastSocket:
         """Lend a socket, to be used or given back.
@@ -229,7 +228,7 @@ class FastSocketPool:
                 fast = self._idle.pop()
             except IndexError:
                 BEGAN.set(began)
-                return FastSocket(self._pool, self._is_quick)
+                return FastSocket(self._pool, self._budget)
             if fast.is_ours:
                 try:
                     fast.check(not repeats, began)
@@ -249,7 +248,6 @@ class FastSocketPool:
         broken = True
         try:
             results = fast.exchange(map(hiredis.pack_command, commands), reads)
-            self._is_quick = fast.is_quick
             broken = False
         finally:
             self.give_back(fast, broken)

@@ -13,7 +13,7 @@ import pytest
 from benchmarks.backlog import longest_script
 from benchmarks.paired.server_load import ServerReading
 from benchmarks.server import BenchServer, parse_csv
-from delayq.protocol.command import script
+from delayq.protocol.script import script
 from tests.harness.proc import needs_proc
 
 

@@ -11,8 +11,9 @@ import redis
 from delayq import Message, Outgoing, Queue
 from delayq.errors import ServerUnreachable
 from delayq.operations import claim as claim_module
-from delayq.protocol.command import Command, script
+from delayq.protocol.command import Command
 from delayq.protocol.operation import Operation, execute
+from delayq.protocol.script import script
 from tests.contract.conftest import Drain, Make, Now, intercept
 from tests.harness.awaiting import Awaited
 

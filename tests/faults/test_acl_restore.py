@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from delayq import Queue
-from delayq.protocol.replies import ExpectedMessage, KeptMessage
+from delayq.model.backup import ExpectedMessage, KeptMessage
 from tests.harness.acl.telling import LINES, ON_OCCASION, act, forget_scripts, tell
 from tests.harness.servers import RedisServer
 

@@ -15,7 +15,7 @@ from delayq import NewRecord, Topic, TopicConsumer
 from delayq.errors import LoginRefused
 from delayq.model.outcome import Failed
 from delayq.operations.topics import group_read, settle, upkeep
-from delayq.operations.topics.topic_context import opened
+from delayq.operations.topics.topic_context import TopicContext
 from delayq.protocol.operation import execute
 from delayq.runtime.receive_wait import TopicWait
 from delayq.transport import fast_socket
@@ -57,7 +57,7 @@ def waits(mine: Topic, root: Topic) -> None:
     """Wait, and close the connection."""
     root.publish("x")
     listener = TopicWait(mine._context, mine._executor)
-    mine.execute(opened)
+    mine.execute(TopicContext.opened)
     listener.wait(["$"], 0.01)
     listener.close()
 

@@ -10,7 +10,7 @@ import redis
 
 from delayq import Consumer, Message, Outgoing, Queue
 from delayq.model import outage
-from delayq.protocol.command import script
+from delayq.protocol.script import script
 from delayq.runtime import prefetch
 from delayq.transport.fast_socket import FastSocket, FastSocketPool
 from tests.harness.servers import RedisServer

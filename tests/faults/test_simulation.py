@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from delayq.protocol.command import script
+from delayq.protocol.script import script
 from delayq.transport.executor import Executor
 from tests.harness.servers import RedisServer
 from tests.harness.simulation.server import connect

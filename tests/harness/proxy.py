@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, Self, TypeAlias
 
 import hiredis
 
-from delayq.protocol.command import script
+from delayq.protocol.script import script
 from tests.harness.servers import short_directory
 from tests.harness.tree import lua_scripts, topic_scripts
 

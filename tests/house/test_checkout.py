@@ -13,7 +13,7 @@ import sys
 
 sys.meta_path = [each for each in sys.meta_path if "editable" not in str(each)]  # as installed from elsewhere
 import delayq.cli
-from delayq.protocol.command import script
+from delayq.protocol.script import script
 
 assert script("ack").text
 print(delayq.__file__, delayq.cli.__file__)

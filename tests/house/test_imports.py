@@ -134,6 +134,16 @@ def test_rooms_above_the_face_use_one_door():
     assert {module: names for module, names in reaching.items() if module not in allowed} == {}
 
 
+def test_spark_builds_no_commands():
+    """It uses operations, as the command line and the dashboard could, and does not open a queue itself."""
+    building = {
+        module: names
+        for module in modules()
+        if room(module) == "spark" and (names := {name for name in own_imports(module) if room(name) == "protocol"})
+    }
+    assert building == {}
+
+
 def test_http_api_and_pages_do_not_know_each_other():
     """What both need is below both."""
     api, pages = "delayq.web.api", "delayq.web.pages"

@@ -14,7 +14,7 @@ import pytest
 
 from delayq import Consumer, Message, Outgoing, Queue, RetryAfter
 from delayq.errors import ClientTooOld
-from delayq.protocol.command import Script, script
+from delayq.protocol.script import Script, script
 from tests.harness.previous import COMMIT, NoHistory, Previous, archive, installed
 from tests.harness.servers import RedisServer
 from tests.harness.waiting import eventually

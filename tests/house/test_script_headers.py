@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from delayq.protocol.command import script as assembled
+from delayq.protocol.script import script as assembled
 from tests.harness.lua_source import LuaSource
 from tests.harness.tree import LUA, ROOT, lua_scripts, syntax, topic_scripts
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from delayq.errors import DelayqError
-from delayq.protocol.command import script
+from delayq.protocol.script import script
 from tests.harness.lua.every import CALLS, state_for
 from tests.harness.lua.raw import USER, RawQueue
 from tests.harness.lua_source import LuaSource

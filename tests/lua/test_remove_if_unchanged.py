@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from delayq.protocol.replies import ExpectedMessage
+from delayq.model.backup import ExpectedMessage
 from tests.harness.lua.raw import NOW, SERVER_TIME, stamped
 
 STAMP = f"{NOW:013}"

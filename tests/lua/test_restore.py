@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from delayq.errors import ServerOutOfMemory
-from delayq.protocol.replies import KeptMessage
+from delayq.model.backup import KeptMessage
 from tests.harness.lua.raw import LEASE, NOW, RUNG, SERVER_TIME, stamped
 
 OLD = NOW - 5000

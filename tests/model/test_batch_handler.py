@@ -24,7 +24,7 @@ def message(name: str, body: bytes = b"1") -> Message:
     class Owner:
         name = "jobs"
 
-    return Message(Owner(), name, 0, Envelope(1, JSON, body, 3), 0, None, 0.0, 0, "0.0.0.0-1")
+    return Message(Owner(), 0, name, 0, Envelope(1, JSON, body, 3), 0, None, 0.0, 0, "0.0.0.0-1")
 
 
 def batch(names: str) -> list[Message]:

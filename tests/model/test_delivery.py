@@ -43,6 +43,7 @@ def delivery(
     )
     return Message(
         owner or Owner(),
+        0,
         "m1",
         SENT,
         envelope,
@@ -81,7 +82,7 @@ def test_first_delivery_is_attempt_one_without_headers():
 
 def test_message_handed_out_at_its_due_time_is_not_late():
     envelope = Envelope(1, RAW, b"", 0)
-    assert Message(Owner(), "m", SENT, envelope, DUE, None, DUE, DUE + LEASE, "").lateness == 0
+    assert Message(Owner(), 0, "m", SENT, envelope, DUE, None, DUE, DUE + LEASE, "").lateness == 0
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def test_handler_error_decides_the_outcome(error: BaseException, outcome: Any):
 @pytest.mark.parametrize("error", [UnreadableEnvelope("cut"), PayloadMismatch("no number")])
 def test_unreadable_payload_is_a_verdict_on_its_own_message_only(error: Exception):
     created, envelope = parse(b"1700000000000" + encode_envelope("x", 3))
-    message = Message(None, "a", created, envelope, created, None, created, created, "r")
+    message = Message(None, 0, "a", created, envelope, created, None, created, created, "r")
     assert isinstance(of_error(error, message), Failed)
 
     def reader(_: Envelope) -> Any:

@@ -66,7 +66,7 @@ class Opaque:
 
 def message_of(payload: Any) -> Message:
     created, envelope = parse(b"1700000000000" + encode_envelope(payload, 3))
-    return Message(None, "a", created, envelope, created, None, created, created, "r")
+    return Message(None, 0, "a", created, envelope, created, None, created, created, "r")
 
 
 def given(handler: Callable[..., Any], payload: Any) -> Any:

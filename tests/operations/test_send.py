@@ -20,8 +20,8 @@ from delayq.errors import (
     ServerUnreachable,
 )
 from delayq.model.placement import shard_of
+from delayq.model.units import due_word
 from delayq.operations.byte_budget import UP_BYTES
-from delayq.operations.encode import due_word
 from delayq.operations.queue_context import QueueContext, Settings
 from delayq.operations.send import CALLS_A_TRIP, MAX_SENT, send_many
 from delayq.protocol.command import Command

@@ -13,7 +13,7 @@ import structlog
 
 from delayq import Consumer, Message, Queue
 from delayq.model import lease_clock
-from delayq.protocol.command import script
+from delayq.protocol.script import script
 from delayq.runtime.lease_keeper import LeaseKeeper
 from delayq.transport.fast_socket import FastSocket, FastSocketPool
 from tests.harness.servers import RedisServer

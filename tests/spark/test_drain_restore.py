@@ -21,9 +21,9 @@ from pyspark.sql import SparkSession
 
 from delayq import Outgoing, Queue
 from delayq.errors import InvalidInput, LakeMismatch, PipelineError, ServerOutOfMemory
+from delayq.model.progress import Progress
 from delayq.model.units import timestamp_ms
 from delayq.operations import backup
-from delayq.operations.progress import Progress
 from delayq.spark.jobs import drain as draining
 from delayq.spark.jobs import manifest
 from delayq.spark.jobs.drain import Drained, discard_drained, drain

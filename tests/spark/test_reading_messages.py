@@ -31,8 +31,8 @@ from delayq.errors import InvalidInput
 from delayq.model.delivery import Deliveries
 from delayq.model.message_info import MessageInfo
 from delayq.model.placement import State
+from delayq.operations import partitions
 from delayq.spark import reading
-from delayq.spark.reading import queue_partitions
 from tests.harness.servers import RedisServer
 from tests.harness.spark import reads
 
@@ -141,13 +141,13 @@ def test_messages_added_in_front_during_planning_push_none_out(
 ):
     due = dt.datetime(2100, 1, 1, tzinfo=dt.UTC)
     queue.send_many([Outgoing(n, id=f"stays-{n}", at=due) for n in range(100)])
-    divide = queue_partitions.divide
+    divide = partitions.divide
 
-    def send_meanwhile(counts: Sequence[int], most: int) -> list[list[queue_partitions.RankRange]]:
+    def send_meanwhile(counts: Sequence[int], most: int) -> list[list[partitions.RankRange]]:
         queue.send_many([Outgoing("in front", delay=60) for _ in range(50)])
         return divide(counts, most)
 
-    monkeypatch.setattr(queue_partitions, "divide", send_meanwhile)
+    monkeypatch.setattr(partitions, "divide", send_meanwhile)
     rows = reads.read(options | {"columns": "id", "partitions": "3"})
     assert sorted(row["id"] for row in rows if row["id"].startswith("stays")) == sorted(
         f"stays-{n}" for n in range(100)
@@ -374,16 +374,6 @@ def test_schedules_are_those_of_the_queue(queue: Queue, options: dict[str, str])
         {name: info[name] for name in row} | {"payload": payloads[info["name"]]}
         for row, info in zip(rows, infos, strict=True)
     ]
-
-
-def test_sizes_are_split_into_even_parts():
-    parts = queue_partitions.divide([5, 0, 1, 7], 4)
-    assert [sum(each.end - each.first for each in part) for part in parts] == [3, 3, 3, 4]
-    assert sorted((each.which, n) for part in parts for each in part for n in range(each.first, each.end)) == [
-        (which, n) for which, count in enumerate([5, 0, 1, 7]) for n in range(count)
-    ]
-    assert len(queue_partitions.divide([2, 1], 100)) == 3
-    assert queue_partitions.divide([0, 0], 4) == []
 
 
 @pytest.mark.parametrize(

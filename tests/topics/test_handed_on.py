@@ -10,7 +10,7 @@ import redis
 
 from delayq import Record, Reject, Topic, TopicConsumer
 from delayq.operations.topics import settle
-from delayq.operations.topics.topic_context import opened
+from delayq.operations.topics.topic_context import TopicContext
 from delayq.protocol.operation import execute
 from delayq.protocol.topic_commands import REQUEUED
 from tests.harness.waiting import eventually
@@ -76,6 +76,6 @@ def test_keeper_is_no_consumer_of_its_group(make: Make, client: redis.Redis):
     (taken,) = group.fetch_not_acked("a")
     group.ack(taken)
     mine = beside(client)
-    (scripts,) = mine.execute(opened)
+    (scripts,) = mine.execute(TopicContext.opened)
     assert mine._executor.execute(execute(scripts.drop_idle_consumers("billing", 0, settle.NAMELESS))) == 1
     assert {each["name"] for each in client.xinfo_consumers("delayq:{orders}:topic", "billing")} == {b"a"}

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import redis
 
-from delayq.protocol.command import script
+from delayq.protocol.script import script
 from delayq.protocol.topic_commands import TopicCommands
 from delayq.protocol.topic_keys import TopicKeys
 from tests.harness.lua_source import LuaSource

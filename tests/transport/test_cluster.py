@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from redis import exceptions
 
-from delayq.protocol.command import Command, identity, script
+from delayq.protocol.command import Command, identity
+from delayq.protocol.script import script
 from delayq.transport import cluster
 from delayq.transport.cluster import SentCommands, _NodeCalls
 from delayq.transport.cluster_async import Cluster as AsyncCluster

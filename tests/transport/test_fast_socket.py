@@ -25,6 +25,7 @@ from delayq import Outgoing, Queue
 from delayq.errors import DelayqError, LoginRefused, ServerError, ServerNotReady, ServerUnreachable
 from delayq.protocol.command import Command, identity
 from delayq.transport.fast_socket import FastSocket, FastSocketPool
+from delayq.transport.polling import PollBudget
 from tests.conftest import StartServer
 from tests.harness.servers import RedisServer, free_port
 from tests.harness.tls import certify
@@ -197,12 +198,12 @@ def test_interrupted_exchange_leaves_no_reply_to_the_next(
         queue.close()
 
 
-@pytest.mark.parametrize("quick_seconds", [0.0, 30.0], ids=["sleeping", "looking"])
+@pytest.mark.parametrize("poll_seconds", [0.0, 30.0], ids=["sleeping", "polling"])
 @pytest.mark.parametrize("shared", [False, True])
 def test_reply_whose_wait_a_signal_ended_reaches_no_other_call(
-    start_server: StartServer, shared: bool, quick_seconds: float, monkeypatch: pytest.MonkeyPatch
+    start_server: StartServer, shared: bool, poll_seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("delayq.transport.fast_socket._QUICK_SECONDS", quick_seconds)
+    monkeypatch.setattr("delayq.transport.polling.SECONDS", poll_seconds)
     server = start_server()
     handled = threading.Event()
 
@@ -285,9 +286,9 @@ def test_socket_closed_during_a_wait_is_not_mistaken_for_the_next_file(
 ) -> None:
     """Another thread closes the client, and the next file that is opened gets the number of its socket."""
     pool = redis.ConnectionPool.from_url(redis_server.url, socket_timeout=30)
-    wire = FastSocket(pool)
+    wire = FastSocket(pool, PollBudget())
     monkeypatch.setattr(
-        "delayq.transport.fast_socket._QUICK_SECONDS", 30.0
+        "delayq.transport.polling.SECONDS", 30.0
     )  # so that it polls for the reply, however slow the machine is
     assert wire.exchange([b"PING\r\n"], [identity]) == [b"PONG"]
     connected: socket.socket = vars(wire)["_socket"]
@@ -315,59 +316,53 @@ def test_socket_closed_during_a_wait_is_not_mistaken_for_the_next_file(
             each.close()
 
 
-def test_call_after_a_slow_exchange_waits_instead_of_polling(
-    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("keep", [True, False], ids=["own client", "shared client"])
+def test_call_polls_unless_too_many_replies_came_late(
+    redis_server: RedisServer, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch, keep: bool
 ) -> None:
-    """Across a network every exchange is slow: polling for replies would keep a processor busy in vain."""
-    pool = redis.ConnectionPool.from_url(redis_server.url)
-    wire = FastSocket(pool)
-    monkeypatch.setattr("delayq.transport.fast_socket._QUICK_SECONDS", 30.0)
-    assert wire.exchange([b"PING\r\n"], [identity]) == [b"PONG"]
-    monkeypatch.setattr("delayq.transport.fast_socket._QUICK_SECONDS", 0.001)
-    wire.exchange([b"BLPOP nothing 0.01\r\n"], [identity])
-    looks: list[None] = []
-    monkeypatch.setattr("delayq.transport.fast_socket._give_way", lambda: looks.append(None))
-    monkeypatch.setattr("delayq.transport.fast_socket._QUICK_SECONDS", 30.0)
-    wire.exchange([b"BLPOP nothing 0.01\r\n"], [identity])
-    wire.close(broken=True)
-    assert looks == []
-
-
-def test_shared_client_polls_for_the_reply_after_a_quick_exchange(
-    redis_server: RedisServer, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Even though each of its calls has its own wire."""
+    """Also if each call has its own wire, as with a shared client. Across a network, polling would be in vain."""
     pool = redis.ConnectionPool.from_url(redis_server.url, socket_timeout=30)
-    wires = FastSocketPool(pool, keep=False, lost=lambda: None)
+    wires = FastSocketPool(pool, keep=keep, lost=lambda: None)
     looks: list[None] = []
 
-    def take() -> FastSocket:
-        return contextvars.copy_context().run(wires.take, repeats=True, began=time.perf_counter())
+    def exchange(*command: Any) -> int:
+        looks.clear()
+        wire = contextvars.copy_context().run(wires.take, repeats=True, began=time.perf_counter())
+        wires.use(wire, [command], [identity])
+        return len(looks)
 
     def look() -> None:
         looks.append(None)
         redis_client.rpush("something", "x")
 
     monkeypatch.setattr("delayq.transport.fast_socket._give_way", look)
-    monkeypatch.setattr("delayq.transport.fast_socket._QUICK_SECONDS", 30.0)
-    assert wires.use(take(), [("PING",)], [identity]) == [b"PONG"]
-    assert looks == []
-    wires.use(take(), [("BLPOP", "something", 20)], [identity])  # the exchange lasts until it polls
-    assert looks != []
-    monkeypatch.setattr("delayq.transport.fast_socket._QUICK_SECONDS", 0.0)
-    wires.use(take(), [("PING",)], [identity])
-    looks.clear()
-    monkeypatch.setattr("delayq.transport.fast_socket._QUICK_SECONDS", 30.0)
-    wires.use(take(), [("BLPOP", "nothing", 0.01)], [identity])
-    assert looks == []
+    monkeypatch.setattr("delayq.transport.polling._SHARE", 0.0)  # so that only replies earn
+    monkeypatch.setattr("delayq.transport.polling.SECONDS", 30.0)
+    assert exchange("BLPOP", "something", 20) > 0  # it lasts until it polls
+    monkeypatch.setattr("delayq.transport.polling.SECONDS", 0.001)
+    for _ in range(9):
+        exchange("BLPOP", "nothing", 0.01)
+    assert exchange("BLPOP", "nothing", 0.01) == 0
+    wires.end()
     pool.disconnect()
+
+
+def test_call_with_much_to_send_does_not_poll(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its scripts take longer, so that it would use up what short calls have earned."""
+    wire = FastSocket(redis.ConnectionPool.from_url(redis_server.url), PollBudget())
+    looks: list[None] = []
+    monkeypatch.setattr("delayq.transport.fast_socket._give_way", lambda: looks.append(None))
+    monkeypatch.setattr("delayq.transport.polling.SECONDS", 30.0)
+    wire.exchange([b"PING\r\n"] * 400 + [b"BLPOP nothing 0.01\r\n"], [identity] * 401)
+    wire.close(broken=True)
+    assert looks == []
 
 
 def test_replies_that_arrive_together_through_tls_are_read_separately(
     tls_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "delayq.transport.fast_socket._QUICK_SECONDS", 30.0
+        "delayq.transport.polling.SECONDS", 30.0
     )  # so that each exchange counts as quick, however slow it is
     with Queue("safe", url=tls_url) as queue:
         live(queue)

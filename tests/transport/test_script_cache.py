@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from redis import exceptions
 
-from delayq.protocol.command import Command, identity, script
+from delayq.protocol.command import Command, identity
+from delayq.protocol.script import script
 from delayq.transport.script_cache import ScriptCache, missing_scripts
 
 

@@ -10,7 +10,8 @@ import pytest
 import redis
 
 from delayq import Queue, aio
-from delayq.protocol.command import Command, identity, script
+from delayq.protocol.command import Command, identity
+from delayq.protocol.script import script
 from delayq.transport import executor_async
 from delayq.transport.executor import Executor
 from tests.harness.servers import RedisServer

@@ -1,19 +1,20 @@
-"""Edit dead letters: requeue each with a corrected payload, headers or timeout."""
+"""Edit dead letters: requeue each with a corrected payload, headers or timeout, or as it was."""
 
 from __future__ import annotations
 
 import datetime as dt
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
-from delayq.errors import InvalidInput, UnreadableEnvelope
+from delayq.errors import InvalidInput, ServerNotReady, ServerUnreachable, UnreadableEnvelope
 from delayq.model.envelope import RAW, Headers, encode_envelope, parse
-from delayq.model.units import Seconds, from_ms, lease_ms
+from delayq.model.progress import Progress
+from delayq.model.units import Seconds, due_word, from_ms, lease_ms, timestamp_ms
 from delayq.model.validation import check_id
-from delayq.operations.encode import due_word
 from delayq.operations.queue_context import QueueContext
-from delayq.protocol.operation import Operation, execute
+from delayq.protocol.operation import Operation, execute, gather, unwrap
 
 
 def edit(
@@ -68,3 +69,34 @@ def edit(
         own = old.own_headers
         envelope = encode_envelope(payload, old.max_retries, old.expires_ms, headers, most, timeout_ms, own)
     return (yield from execute(scripts.edit(message_id, f"{died_ms:.17g}", due, envelope)))
+
+
+class SeenLetter(NamedTuple):
+    """A dead letter as it was seen, and its new payload, headers or both; empty to requeue it unchanged."""
+
+    id: str
+    died_at: dt.datetime
+    changes: Mapping[str, Any]
+
+
+def requeue_seen(
+    context: QueueContext, letters: Sequence[SeenLetter], delay: Seconds, progress: Progress
+) -> Operation[list[bool | InvalidInput]]:
+    """Requeue dead letters that have not died again since they were seen, in shared round trips.
+
+    Returns:
+        for each: whether it was still there, or why it could not be changed.
+    """
+    yield from context.opened()
+    results = yield from gather(*[_requeue_seen(context, each, delay) for each in letters])
+    progress.stored += results.count(True)
+    progress.in_doubt = any(isinstance(each, ServerNotReady | ServerUnreachable) for each in results)
+    return [each if isinstance(each, InvalidInput) else unwrap(each) for each in results]
+
+
+def _requeue_seen(context: QueueContext, letter: SeenLetter, delay: Seconds) -> Operation[bool]:
+    if letter.changes:
+        return (yield from edit(context, letter.id, delay=delay, died_at=letter.died_at, **letter.changes))
+    due, up_to = due_word(delay, None), timestamp_ms(letter.died_at)
+    (count,) = yield from execute(context.shard(letter.id).requeue([letter.id], due, up_to))
+    return count > 0

@@ -10,9 +10,8 @@ import msgspec
 
 from delayq.model.choice import Choice
 from delayq.model.rate_text import per_second
-from delayq.model.units import Seconds, from_ms
+from delayq.model.units import Seconds, due_word, from_ms
 from delayq.operations.bulk import selection
-from delayq.operations.encode import due_word
 from delayq.operations.queue_context import QueueContext
 from delayq.operations.walk import Walk
 from delayq.protocol.command import Command

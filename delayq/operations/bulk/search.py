@@ -10,14 +10,14 @@ import msgspec
 
 from delayq.errors import InvalidInput
 from delayq.model.choice import Choice, Found
-from delayq.model.placement import State, check_state
+from delayq.model.placement import Row, State, check_state
 from delayq.model.text import encode_id
 from delayq.model.units import from_ms
 from delayq.operations.bulk import selection
 from delayq.operations.doctor import scan
 from delayq.operations.paging import LAST, cursor, described, rank_of, read_cursor, rows_in_front
 from delayq.operations.queue_context import QueueContext
-from delayq.operations.walk import BEGINNING, Place, Row, Walk, place
+from delayq.operations.walk import BEGINNING, Place, Walk, place
 from delayq.protocol.command import Command, identity
 from delayq.protocol.operation import Operation, execute, unwrap
 from delayq.protocol.queue_commands import MAX_MOVED, QueueCommands

@@ -8,7 +8,7 @@ from functools import partial
 from delayq.errors import InvalidInput
 from delayq.model.outcome import error_text
 from delayq.model.positions import Place, order
-from delayq.model.record import DeadPage, DeadRecord, Record, table, text_of
+from delayq.model.record import DeadPage, DeadRecord, Entry, Record, table, text_of
 from delayq.model.text import decode_count
 from delayq.model.validation import check_group_name, check_limit
 from delayq.operations.topics.group_admin import consumers
@@ -16,7 +16,7 @@ from delayq.operations.topics.group_read import check_record
 from delayq.operations.topics.read import pages
 from delayq.operations.topics.topic_context import TopicContext, cut
 from delayq.protocol.operation import Operation, execute, unwrap
-from delayq.protocol.topic_commands import MAX_LOOKED_AFTER, MAX_RECORDS, REQUEUED, Entry, TopicCommands
+from delayq.protocol.topic_commands import MAX_LOOKED_AFTER, MAX_RECORDS, REQUEUED, TopicCommands
 
 _FIELDS = ("of", "consumer", "deliveries", "reason", "errors")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -16,12 +16,12 @@ from delayq.log import log
 from delayq.model.envelope import Headers, encode_envelope
 from delayq.model.message_ids import new_id
 from delayq.model.positions import order, own_id
+from delayq.model.progress import Progress
 from delayq.model.record import Published
 from delayq.model.text import printable_id
-from delayq.model.units import Seconds, from_ms
+from delayq.model.units import Seconds, due_word, from_ms
 from delayq.model.validation import check_id
-from delayq.operations.encode import due_word
-from delayq.operations.progress import Progress
+from delayq.operations.byte_budget import trips
 from delayq.operations.topics.topic_context import TopicContext, check_length
 from delayq.protocol.command import Command, Raw
 from delayq.protocol.operation import Operation, execute, unwrap
@@ -153,18 +153,9 @@ def _check_order(ids: Sequence[str]) -> None:
             raise InvalidInput(f"record id {second!r} does not come after {first!r}: ids must strictly rise")
 
 
-def _parts(encoded: Sequence[_EncodedRecord]) -> list[Sequence[_EncodedRecord]]:
+def _parts(encoded: Sequence[_EncodedRecord]) -> Iterator[list[_EncodedRecord]]:
     """Group records into calls, bounded in number and bytes."""
-    parts: list[Sequence[_EncodedRecord]] = []
-    part: list[_EncodedRecord] = []
-    size = 0
-    for each in encoded:
-        if part and (len(part) == MAX_RECORDS or size + len(each.words[-1]) > CALL_BYTES):  # type: ignore[arg-type]
-            parts.append(part)
-            part, size = [], 0
-        part.append(each)
-        size += len(each.words[-1])  # type: ignore[arg-type]
-    return [*parts, part] if part else parts
+    return trips(((each, len(each.words[-1])) for each in encoded), MAX_RECORDS, CALL_BYTES)  # type: ignore[arg-type]
 
 
 def _published(encoded: _EncodedRecord, told: Any) -> Published:

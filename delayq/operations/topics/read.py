@@ -8,19 +8,14 @@ from functools import partial
 from typing import TypeVar
 
 from delayq.model.positions import Place, Position, beginning, bound, order
-from delayq.model.record import Record
+from delayq.model.record import Entry, Record, is_for_one_group
 from delayq.model.units import from_ms
 from delayq.model.validation import check_limit
 from delayq.operations.topics.topic_context import TopicContext
 from delayq.protocol.operation import Operation, execute, unwrap
-from delayq.protocol.topic_commands import MAX_RECORDS, Entry, TopicCommands
+from delayq.protocol.topic_commands import MAX_RECORDS, TopicCommands
 
 T = TypeVar("T")
-
-
-def is_for_one_group(fields: Sequence[bytes]) -> bool:
-    """Whether a record was appended again for only one group, as its last field says."""
-    return fields[-2:-1] == [b"delayq:group"]
 
 
 def records_range(

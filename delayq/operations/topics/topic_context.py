@@ -159,8 +159,3 @@ def check_deliveries(most: int | None) -> int | None:
 def cut(items: Sequence[T], most: int) -> list[Sequence[T]]:
     """Split a list into parts of at most `most` items."""
     return [items[start : start + most] for start in range(0, len(items), most)]
-
-
-def opened(context: TopicContext) -> Operation[list[TopicCommands]]:
-    """Return the shards of a topic, or of a ledger, for `Topic.execute`."""
-    return (yield from context.opened())

@@ -46,7 +46,7 @@ def main(job: ProcessJob, pipe: Connection) -> None:
         while True:
             name, *fields = pickle.loads(pipe.recv_bytes())
             owner = Owner(name, pipe)
-            answer = _run(handle, Message(owner, *fields))
+            answer = _run(handle, Message(owner, os.getpid(), *fields))
             flush()
             owner.end(answer)
     except (EOFError, ConnectionError):  # the pool has ended, or is gone
@@ -67,13 +67,13 @@ class Owner:
 
     def settle(self, message: Delivery[Any], outcome: oc.Outcome) -> None:
         """Settle a delivery; raise what `Queue.settle` raises."""
-        message.check_process(os.getpid())
+        message.check_process([message])
         self._ask("settle", replace(outcome, cause=None) if isinstance(outcome, oc.Failed) else outcome)
         message.settled = True
 
     def extend(self, message: Delivery[Any], seconds: Seconds) -> None:
         """Let a delivery's lease end `seconds` from now; raise what `Queue.extend` raises."""
-        message.check_process(os.getpid())
+        message.check_process([message])
         lease_ms, message.held_until = self._ask("extend", seconds)
         message.leased_until(lease_ms)
 

@@ -118,8 +118,8 @@ class WorkerProcess:
             TookTooLong: the process is still running: kill it.
         """
         end = None if seconds is None else time.monotonic() + seconds
-        # Without the owner, the payload, which is parsed there, and the process that it was handed to.
-        fields = msgspec.structs.astuple(message)[1:-2]
+        # Without the owner, the process that it was handed to, and the payload, which is parsed there.
+        fields = msgspec.structs.astuple(message)[2:-1]
         try:
             self._pipe.send_bytes(pickle.dumps((message.queue, *fields)))
         except ConnectionError as error:

@@ -20,14 +20,14 @@ import pyarrow.dataset as ds
 from delayq.errors import DataLost
 from delayq.lake.object_store import place, write_table
 from delayq.lake.shown_path import shown
-from delayq.protocol.topic_commands import Extent
+from delayq.model.positions import number_of
+from delayq.model.record import Extent
 from delayq.spark.archiving import folders
 from delayq.spark.archiving.append_table import AppendTable, StoredBatch
 from delayq.spark.archiving.streaming import OnBatch
 from delayq.spark.reading import offsets as at
 from delayq.spark.reading.batch_reader import EntryStreams
 from delayq.spark.reading.offsets import BEGINNING, Offset
-from delayq.spark.reading.stream_partitions import number
 from delayq.spark.reading.streams import REMEDY
 from delayq.spark.redis_options import RedisOptions
 
@@ -157,10 +157,10 @@ def in_table(table: AppendTable, batch: int) -> dict[int, ShardEntries]:
     entries: dict[int, list[str]] = defaultdict(list)
     for shard, entry in zip(rows["shard"].to_pylist(), rows["entry"].to_pylist(), strict=True):
         entries[shard].append(entry)
-    return {shard: ShardEntries(len(each), min(each, key=number)) for shard, each in entries.items()}
+    return {shard: ShardEntries(len(each), min(each, key=number_of)) for shard, each in entries.items()}
 
 
 def _extents(server: RedisOptions, queue: str) -> dict[int, Extent]:
     streams = EntryStreams(server.options(events=queue), SCHEMA)
     with streams.opened() as topic:
-        return dict(enumerate(extent for _, extent in streams.extents(topic)))
+        return dict(enumerate(streams.extents(topic)))

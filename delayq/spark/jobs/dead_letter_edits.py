@@ -8,15 +8,12 @@ from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
-from delayq.errors import InvalidInput, ServerNotReady, ServerUnreachable, UnreadableEnvelope
+from delayq.errors import InvalidInput, UnreadableEnvelope
 from delayq.model.envelope import Envelope, open_body, parse_unstamped
 from delayq.model.outcome import error_text
-from delayq.model.units import timestamp_ms
-from delayq.operations.bulk.edit import edit
-from delayq.operations.encode import due_word
-from delayq.operations.progress import Progress
-from delayq.operations.queue_context import QueueContext
-from delayq.protocol.operation import Operation, execute, gather, unwrap
+from delayq.model.progress import Progress
+from delayq.operations.bulk.edit import SeenLetter, requeue_seen
+from delayq.queue import Queue
 from delayq.spark.redis_options import RedisOptions
 
 Edit: TypeAlias = Callable[[dict[str, Any]], Mapping[str, Any] | None]
@@ -67,7 +64,7 @@ class DeadLetterEditor:
                 for start in range(0, batch.num_rows, size):
                     rows = batch.slice(start, size).to_pylist(maps_as_pydicts="strict")
                     began = time.monotonic()
-                    outcomes = queue.execute(self._bring_back, rows, progress)
+                    outcomes = self._bring_back(queue, rows, progress)
                     results += _with_some(outcomes, reasons)
                     self._wait(began, sum(each.outcome == SENT for each in outcomes))
                 yield results
@@ -76,30 +73,24 @@ class DeadLetterEditor:
         if self._rate is not None:
             time.sleep(max(0.0, began + sent / self._rate - time.monotonic()))
 
-    def _bring_back(
-        self, context: QueueContext, rows: Sequence[dict[str, Any]], progress: Progress
-    ) -> Operation[list[EditOutcome]]:
-        yield from context.opened()
-        results = yield from gather(*[self._one(context, row) for row in rows])
-        progress.stored += results.count(EditOutcome(SENT))
-        progress.in_doubt = any(isinstance(each, ServerNotReady | ServerUnreachable) for each in results)
-        return [EditOutcome(FAILED, str(each)) if isinstance(each, InvalidInput) else unwrap(each) for each in results]
+    def _bring_back(self, queue: Queue, rows: Sequence[dict[str, Any]], progress: Progress) -> list[EditOutcome]:
+        edited = list(map(self._edited, rows))
+        letters = [each for each in edited if isinstance(each, SeenLetter)]
+        requeued = map(_outcome, queue.execute(requeue_seen, letters, self._delay, progress))
+        return [next(requeued) if isinstance(each, SeenLetter) else each for each in edited]
 
-    def _one(self, context: QueueContext, row: dict[str, Any]) -> Operation[EditOutcome]:
-        died_at = row["died_at"]
-        changes: dict[str, Any] = {}
+    def _edited(self, row: dict[str, Any]) -> SeenLetter | EditOutcome:
         try:
-            if self._edit is not None:
-                changes = _changes(self._edit(_as_sent(row)))
+            changes = {} if self._edit is None else _changes(self._edit(_as_sent(row)))
         except BaseException as error:  # noqa: BLE001  # SystemExit, too: an edit must not end its task
             return EditOutcome(FAILED, error_text(error))
-        if changes:
-            moved = yield from edit(context, row["id"], delay=self._delay, died_at=died_at, **changes)
-        else:
-            due, up_to = due_word(self._delay, None), timestamp_ms(died_at)
-            (count,) = yield from execute(context.shard(row["id"]).requeue([row["id"]], due, up_to))
-            moved = count > 0
-        return EditOutcome(SENT if moved else GONE)
+        return SeenLetter(row["id"], row["died_at"], changes)
+
+
+def _outcome(result: bool | InvalidInput) -> EditOutcome:
+    if isinstance(result, InvalidInput):
+        return EditOutcome(FAILED, str(result))
+    return EditOutcome(SENT if result else GONE)
 
 
 def _as_sent(row: dict[str, Any]) -> dict[str, Any]:

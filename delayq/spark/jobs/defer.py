@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
 
@@ -24,7 +25,8 @@ from delayq.model.envelope import MAX_PAYLOAD_BYTES
 from delayq.model.message_ids import new_id
 from delayq.model.units import from_ms
 from delayq.model.validation import check_queue_name
-from delayq.operations.queue_context import QueueContext, Settings
+from delayq.operations.encode import encode_message
+from delayq.operations.queue_context import Settings
 from delayq.spark.errors import put_aside_by, translated
 from delayq.spark.jobs.tables import read_messages
 from delayq.spark.writing.ids import Ids
@@ -125,7 +127,7 @@ class DeferWriter(DataSourceArrowWriter):
         self._run = run
         self._rows = rows
         self._rejects = None if rejects is None else whole(rejects)
-        self._context = QueueContext(folder.queue, "delayq", None, Settings(max_payload=max_payload))
+        self._settings = Settings(max_payload=max_payload)
 
     def source(self) -> type[DataSource]:
         """Return a format that writes with this, so that its arguments appear in no plan."""
@@ -163,7 +165,8 @@ class DeferWriter(DataSourceArrowWriter):
 
     def _encoded(self, task: TaskEncoder, batch: pa.RecordBatch) -> Iterator[DeferredRow]:
         created_ms = self._run.created_ms
-        for each in task.encode(self._context, self._rows.read(batch, task.rows, from_ms(created_ms))):
+        rows = self._rows.read(batch, task.rows, from_ms(created_ms))
+        for each in task.encode(rows, partial(encode_message, max_payload=self._settings.max_payload)):
             due_ms = created_ms + int(each.due) if isinstance(each.due, str) else int(each.due)
             yield DeferredRow(each.id, due_ms, created_ms, each.envelope)
 

@@ -13,17 +13,14 @@ from pyspark.sql import functions as F  # noqa: N812  # Spark's usual name
 
 from delayq.errors import InvalidInput, LakeMismatch, PipelineError
 from delayq.lake.shown_path import shown
+from delayq.model.backup import ExpectedMessage
 from delayq.model.envelope import STAMP
 from delayq.model.placement import STATES
+from delayq.model.progress import Progress
 from delayq.model.queue_stats import QueueStats
 from delayq.model.text import plural
 from delayq.model.units import timestamp_ms
-from delayq.operations import backup
-from delayq.operations.doctor.server import ask
-from delayq.operations.progress import Progress
-from delayq.operations.queue_context import QueueContext
-from delayq.protocol.operation import Operation
-from delayq.protocol.replies import ExpectedMessage
+from delayq.operations import backup, partitions
 from delayq.queue import Queue
 from delayq.spark.archiving.folders import for_spark
 from delayq.spark.errors import translated
@@ -94,15 +91,9 @@ def all_messages(spark: SparkSession, server: RedisOptions, queue: str) -> DataF
     return spark.read.format("delayq").options(**server.options(queue=queue, read="messages")).load()
 
 
-def shards_of(context: QueueContext) -> Operation[int | None]:
-    """Return how many shards a queue has; None for one that is new."""
-    shards = yield from context.opened()
-    return len(shards) if context.is_open else None
-
-
 def _check(queue: Queue, live: bool) -> None:
     """Refuse a queue that cannot be drained in its state at one instant."""
-    if not queue.execute(shards_of):
+    if queue.execute(partitions.shard_count) is None:
         raise InvalidInput(f"there is no queue {queue.name!r} on this server: check its name and the prefix")
     stats = queue.stats()
     if live:
@@ -153,19 +144,14 @@ def _manifest(queue: Queue, found: MessageChecksum, stats: QueueStats, schedules
         queue=queue.name,
         drained_at=dt.datetime.now(dt.UTC),
         live=live,
-        server=queue.execute(_server_version),
-        shards=len(queue.execute(QueueContext.opened)),
+        server=queue.execute(backup.server_version),
+        shards=queue.execute(partitions.shard_count) or 1,
         rows=found.rows,
         checksum=found.checksum,
         schedules=schedules,
         configuration=queue.configuration(),
         stats={name: getattr(stats, name) for name in (*STATES, *QueueStats.COUNTERS)},
     )
-
-
-def _server_version(context: QueueContext) -> Operation[str | None]:
-    shards = yield from context.opened()
-    return (yield from ask(shards[0])).version
 
 
 def _check_again(found: MessageChecksum, again: MessageChecksum, path: str) -> None:

@@ -21,8 +21,8 @@ from pyspark.sql import functions as F  # noqa: N812  # Spark's usual name
 from delayq.errors import InvalidInput, LakeMismatch
 from delayq.lake.object_store import place, whole, write_json, write_table
 from delayq.lake.shown_path import shown
+from delayq.model.backup import KeptSchedule
 from delayq.model.configuration import Configuration
-from delayq.operations.backup import KeptSchedule
 from delayq.spark.archiving import folders
 
 FORMAT = 1

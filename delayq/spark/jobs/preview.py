@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from functools import partial
 from typing import TypeAlias
 
@@ -15,9 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812  # Spark's usual name
 
 from delayq.errors import InvalidInput
 from delayq.model.validation import check_queue_name
-from delayq.operations.encode import encode_one
-from delayq.operations.queue_context import QueueContext, Settings
-from delayq.protocol.operation import computed
+from delayq.operations.encode import encode_message
 from delayq.spark.errors import translated
 from delayq.spark.jobs.partitions import in_tasks
 from delayq.spark.jobs.tables import read_messages
@@ -85,35 +82,27 @@ def _checks(messages: DataFrame, server: RedisOptions | None, queue: str, payloa
     schema = messages.schema
 
     def check(batches: Iterator[pa.RecordBatch]) -> Iterator[list[Checked]]:
-        rows = Rows(schema, payload_format)
-        with _opened(server, queue) as (context, clock):
-            for batch in batches:
-                now = clock()
-                yield [_checked(context, row, now) for row in rows.read(batch, 0, now)]
+        rows, clock = Rows(schema, payload_format), _clock(server, queue)
+        for batch in batches:
+            now = clock()
+            yield [_checked(row, now) for row in rows.read(batch, 0, now)]
 
     return in_tasks(messages, check, "due_at timestamp, reason string")
 
 
-@contextmanager
-def _opened(server: RedisOptions | None, queue: str) -> Iterator[tuple[QueueContext, Callable[[], dt.datetime]]]:
-    """Yield the context to encode messages with, and a function that returns the time."""
+def _clock(server: RedisOptions | None, queue: str) -> Callable[[], dt.datetime]:
+    """Return a function that returns the time."""
     if server is None:
-        yield QueueContext(queue, "delayq", None, Settings()), partial(dt.datetime.now, dt.UTC)
-        return
+        return partial(dt.datetime.now, dt.UTC)
     with server.queue(queue) as opened:
-        yield opened.execute(_context), ServerClock(opened).now
+        return ServerClock(opened).now
 
 
-@computed
-def _context(context: QueueContext) -> QueueContext:
-    return context
-
-
-def _checked(context: QueueContext, row: TableRow, now: dt.datetime) -> Checked:
+def _checked(row: TableRow, now: dt.datetime) -> Checked:
     if isinstance(row.message, InvalidInput):
         return None, str(row.message)
     try:
-        encode_one(context, row.message, "")
+        encode_message(row.message)
     except InvalidInput as error:
         return None, str(error)
     if row.message.at is not None:

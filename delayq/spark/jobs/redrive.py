@@ -14,8 +14,8 @@ from pyspark.sql import functions as F  # noqa: N812  # Spark's usual name
 
 from delayq.errors import InvalidInput
 from delayq.model.rate_text import per_second
+from delayq.model.units import due_word
 from delayq.model.validation import check_queue_name
-from delayq.operations.encode import due_word
 from delayq.spark.errors import checked, translated
 from delayq.spark.jobs.dead_letter_edits import FAILED, GONE, SENT, DeadLetterEditor, Edit
 from delayq.spark.jobs.partitions import in_tasks

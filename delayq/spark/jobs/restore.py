@@ -11,20 +11,19 @@ from pyspark.sql import DataFrame, SparkSession
 
 from delayq.errors import InvalidInput, LakeMismatch
 from delayq.lake.shown_path import shown
+from delayq.model.backup import KeptMessage, renamed
 from delayq.model.configuration import changes, check_shards
 from delayq.model.delivery import Deliveries
 from delayq.model.envelope import STAMP
 from delayq.model.placement import State
+from delayq.model.progress import Progress
 from delayq.model.units import timestamp_ms
-from delayq.operations import backup
-from delayq.operations.progress import Progress
-from delayq.operations.queue_context import QueueContext
-from delayq.protocol.replies import KeptMessage
+from delayq.operations import backup, partitions
 from delayq.queue import Queue
 from delayq.spark.archiving.folders import for_spark
 from delayq.spark.errors import translated
 from delayq.spark.jobs import manifest as folder
-from delayq.spark.jobs.drain import all_messages, shards_of
+from delayq.spark.jobs.drain import all_messages
 from delayq.spark.jobs.manifest import DrainManifest, MessageChecksum, measure
 from delayq.spark.jobs.partitions import in_tasks
 from delayq.spark.redis_options import RedisOptions
@@ -81,9 +80,8 @@ def restore(
         limits = {field: value for field, value in kept.items() if value is not None}
         check_shards(shards, changes(**limits), f"queue {name}")
         with server.queue(name, shards=shards) as opened:
-            count = len(opened.execute(QueueContext.opened, create=True))
-            renamed = backup.renamed(schedules, manifest.shards, count)
-            messages = _as_restored(messages, renamed)
+            opened.execute(partitions.shard_count, create=True)
+            messages = _as_restored(messages, renamed(schedules, manifest.shards, shards))
             _check_empty(all_messages(spark, server, name), messages, opened)
             opened.configure(**limits)
             opened.pause()
@@ -100,7 +98,7 @@ def restore(
 def _shards(server: RedisOptions, name: str) -> int | None:
     """Return how many shards a queue has; None for one that is new."""
     with server.queue(name) as there:
-        return there.execute(shards_of)
+        return there.execute(partitions.shard_count)
 
 
 def _read(spark: SparkSession, path: str, manifest: DrainManifest) -> DataFrame:
@@ -122,11 +120,10 @@ _COLUMNS = (
 )
 
 
-def _as_restored(messages: DataFrame, renamed: Mapping[str, str]) -> DataFrame:
+def _as_restored(messages: DataFrame, new_ids: Mapping[Any, Any]) -> DataFrame:
     """Return messages as they will be: without those cancelled in flight, and with new ids of occurrences."""
     found = messages.where("NOT coalesce(cancelled, false)")
-    new_ids: dict[Any, Any] = dict(renamed)
-    return found.replace(new_ids, subset=["id"]) if renamed else found
+    return found.replace(dict(new_ids), subset=["id"]) if new_ids else found
 
 
 def _check_empty(there: DataFrame, messages: DataFrame, queue: Queue) -> None:

@@ -11,16 +11,14 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from delayq.errors import InvalidInput
 from delayq.model.positions import bound
-from delayq.operations.topics import publish
-from delayq.operations.topics.topic_context import opened
-from delayq.protocol.operation import round_trip, unwrap
-from delayq.protocol.topic_commands import Extent, TopicCommands
+from delayq.model.record import Extent
+from delayq.operations.topics import partitions, publish
 from delayq.spark.reading.ledger_rows import LedgerRows
 from delayq.spark.reading.offsets import BEGINNING
 from delayq.spark.reading.options import moment_ms, report_missing, switch, whole
 from delayq.spark.reading.records import Records
 from delayq.spark.reading.schema import gathered
-from delayq.spark.reading.stream_partitions import OnTrimmed, StreamPartition, split
+from delayq.spark.reading.stream_partitions import OnTrimmed, StreamPartition
 from delayq.spark.redis_options import RedisOptions, required
 from delayq.topic import Topic
 
@@ -60,32 +58,31 @@ class EntryStreams:
             with self._server.topic(self.name) as topic:
                 yield topic
 
-    def extents(self, topic: Topic, report: bool = False) -> list[tuple[TopicCommands, Extent]]:
-        """Return the shards; due records of a topic are appended first, as for any other reader.
+    def extents(self, topic: Topic, report: bool = False) -> list[Extent]:
+        """Return the extents of the shards; due records of a topic are appended first, as for any other reader.
 
         Args:
             report: whether to report if nothing was ever appended, as the name may be mistyped.
         """
         if not self._is_ledger:
             topic.execute(publish.append_all_due)
-        shards = topic.execute(opened)
-        extents = list(map(unwrap, topic.execute(round_trip, [scripts.extent() for scripts in shards])))
+        extents = topic.execute(partitions.extents)
         if report and all(extent.last == BEGINNING.id for extent in extents):
             report_missing(str(self), self._must_exist)
-        return list(zip(shards, extents, strict=True))
+        return extents
 
     def partitions(
-        self, topic: Topic, shard: int, scripts: TopicCommands, low: str, high: str, count: int
+        self, topic: Topic, shard: int, shards: int, low: str, high: str, count: int
     ) -> list[StreamPartition]:
-        """Divide the entries between two bounds among tasks.
+        """Divide the entries of a shard between two bounds among tasks.
 
         Args:
+            shards: how many shards share the tasks.
             count: how many entries there are, at most.
         """
-        shards = len(topic.execute(opened))
         wanted = self._partitions or min(PARTITIONS, shards * (1 + count // LEAST_ENTRIES))
-        ends = topic.execute(split, scripts, low, high, -(-wanted // shards))
-        return [StreamPartition(shard, scripts.keys.stream, first, last) for first, last in ends]
+        ranges = topic.execute(partitions.divide, shard, low, high, -(-wanted // shards))
+        return [StreamPartition(shard, *each) for each in ranges]
 
     def read(self, partition: StreamPartition, trimmed: OnTrimmed) -> Iterator[pa.RecordBatch]:
         """Yield the entries of a partition."""
@@ -113,11 +110,12 @@ class EntriesReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Divide the present entries among tasks."""
-        partitions: list[InputPartition] = []
+        found: list[InputPartition] = []
         with self._streams.opened() as topic:
-            for number, (scripts, extent) in enumerate(self._streams.extents(topic, report=True)):
-                partitions += self._streams.partitions(topic, number, scripts, self._low, self._high, extent.length)
-        return partitions or [InputPartition(None)]
+            extents = self._streams.extents(topic, report=True)
+            for shard, extent in enumerate(extents):
+                found += self._streams.partitions(topic, shard, len(extents), self._low, self._high, extent.length)
+        return found or [InputPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the entries of one of these parts."""

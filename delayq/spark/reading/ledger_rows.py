@@ -9,8 +9,8 @@ import pyarrow.compute as pc
 
 from delayq.log import log
 from delayq.model.event import FIELDS, Event, read
+from delayq.model.record import Entry
 from delayq.model.text import printable_id
-from delayq.protocol.topic_commands import Entry
 from delayq.spark.reading.schema import TIMESTAMP, column_names, int32
 
 COLUMNS = {

@@ -9,15 +9,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from delayq.model.placement import STATES, State
-from delayq.operations.queue_context import QueueContext
-from delayq.operations.walk import Row
-from delayq.protocol.queue_commands import QueueCommands
+from delayq.model.placement import STATES, Row, State
+from delayq.operations.partitions import ScoreRange, find, look_up, plan, shard_count, walk
 from delayq.queue import Queue
-from delayq.spark.reading import pages, queue_partitions
 from delayq.spark.reading.filters import Wanted, narrowed
 from delayq.spark.reading.options import bound_ms, chosen, report_missing, switch, whole
-from delayq.spark.reading.queue_partitions import ScoreRange
+from delayq.spark.reading.pages import FIELDS, StatePage
 from delayq.spark.reading.schema import column_names, gathered
 from delayq.spark.redis_options import RedisOptions, required
 
@@ -70,12 +67,12 @@ class MessagesReader(DataSourceReader):
         states, after, before, ids = self._wanted
         most, least = (self._partitions, 1) if self._partitions else (PARTITIONS, LEAST_MESSAGES)
         with self._server.queue(self._queue) as queue:
-            if not queue.execute(queue_partitions.exists):
+            if queue.execute(shard_count) is None:
                 report_missing(f"queue {self._queue}", self._must_exist)
             if ids is not None or not states:
                 return [QueuePartition([])]
-            plan = queue.execute(queue_partitions.plan, states, after, before, most, least)
-            return [QueuePartition(part) for part in plan] or [QueuePartition([])]
+            parts = queue.execute(plan, states, after, before, most, least)
+            return [QueuePartition(part) for part in parts] or [QueuePartition([])]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the messages of one of these parts."""
@@ -85,18 +82,18 @@ class MessagesReader(DataSourceReader):
     def _batches(self, queue: Queue, parts: Sequence[ScoreRange]) -> Iterator[pa.RecordBatch]:
         states, after, before, ids = self._wanted
         if ids is not None:
-            for scripts, state, rows in queue.execute(queue_partitions.find, ids, states, after, before):
-                yield from self._read(queue, scripts, state, rows)
-        shards = queue.execute(QueueContext.opened)
+            for shard, state, rows in queue.execute(find, ids, states, after, before):
+                yield from self._read(queue, shard, state, rows)
         for part in parts:
-            walk = queue.execute(queue_partitions.walk, part)
-            while rows := queue.execute(queue_partitions.page, walk, part):
-                yield from self._read(queue, shards[part.shard], part.state, rows)
+            walking = queue.execute(walk, part)
+            while rows := queue.execute(walking.step):
+                yield from self._read(queue, part.shard, part.state, rows)
 
-    def _read(self, queue: Queue, scripts: QueueCommands, state: State, rows: list[Row]) -> Iterator[pa.RecordBatch]:
+    def _read(self, queue: Queue, shard: int, state: State, rows: list[Row]) -> Iterator[pa.RecordBatch]:
+        fields = {FIELDS[name] for name in column_names(self._schema) if name in FIELDS}
         while rows:
-            page = queue.execute(pages.look_up, scripts, state, rows, column_names(self._schema))
-            yield page.batch(self._schema)
+            page, known = queue.execute(look_up, shard, state, rows, fields)
+            yield StatePage(queue.name, state, page, known).batch(self._schema)
 
 
 class FilteredMessagesReader(MessagesReader):

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeAlias
 
-from delayq.protocol.operation import Operation, execute
-from delayq.protocol.topic_commands import Extent, TopicCommands
-from delayq.spark.reading.stream_partitions import id_of, number
-
-COUNTED_AT_ONCE = 1000
+from delayq.model.positions import id_of, number_of, order
+from delayq.model.record import Extent
 
 
 class Offset(NamedTuple):
@@ -60,14 +57,14 @@ def end(extent: Extent) -> Offset:
 def before(entry: int, extent: Extent) -> Offset:
     """Return the place before an entry with this number, which need not exist."""
     behind = max(0, entry - 1)
-    if extent.first and number(extent.first) <= behind:
+    if extent.first and number_of(extent.first) <= behind:
         return Offset(id_of(behind), None)
     if extent.added is not None:
         return Offset(id_of(behind), extent.added - extent.length)
     # Otherwise entries trimmed between this place and the first existing one would seem to have been trimmed later.
     if extent.first:
-        return Offset(id_of(number(extent.first) - 1), None)
-    return Offset(BEGINNING.id if behind < number(extent.last) else id_of(behind), None)
+        return Offset(id_of(number_of(extent.first) - 1), None)
+    return Offset(BEGINNING.id if behind < number_of(extent.last) else id_of(behind), None)
 
 
 def missing(offset: Offset, extent: Extent) -> str | None:
@@ -81,34 +78,26 @@ def missing(offset: Offset, extent: Extent) -> str | None:
             return "all, as the stream was created again,"
         count = extent.added - extent.length - offset.entries
         return f"{count}" if count > 0 and not _is_held(offset, extent) else None
-    may_be = offset.id != BEGINNING.id and number(extent.last) > number(offset.id) and not _is_held(offset, extent)
+    may_be = offset.id != BEGINNING.id and order(extent.last) > order(offset.id) and not _is_held(offset, extent)
     return "an unknown number" if may_be else None
 
 
 def _is_held(offset: Offset, extent: Extent) -> bool:
     """Whether nothing after a place can have been trimmed, as the stream begins before it or right after it."""
-    return bool(extent.first) and number(extent.first) <= number(offset.id) + 1
+    return bool(extent.first) and number_of(extent.first) <= number_of(offset.id) + 1
 
 
-def advance(
-    _: object, scripts: TopicCommands, offset: Offset, until: Offset, most: int
-) -> Operation[tuple[Offset, int]]:
-    """Advance by at most `most` entries, up to `until`; return the new place, and how many entries that were."""
-    extent = yield from execute(scripts.extent())
-    passed, at = 0, offset.id
-    while passed < most:
-        count, last, _ = yield from execute(scripts.lag(at, min(most - passed, COUNTED_AT_ONCE)))
-        passed += count
-        if not count or number(last.decode()) >= number(until.id):
-            return until, passed
-        at = last.decode()
+def advanced(offset: Offset, until: Offset, reached: str, passed: int, extent: Extent) -> Offset:
+    """Return the place that was reached when the entries after a place were counted, up to `until`."""
+    if reached == until.id:
+        return until
     known = offset.entries
     if extent.added is not None and not _is_held(offset, extent):
         known = extent.added - extent.length  # trimmed entries count as passed
-    return Offset(at, None if known is None else known + passed), passed
+    return Offset(reached, None if known is None else known + passed)
 
 
 def ahead(ends: Mapping[int, Offset], offsets: Offsets) -> Offsets:
     """Return the ends of the shards that have entries after the offsets, those with the largest backlog first."""
-    left = {shard: last for shard, last in ends.items() if number(last.id) > number(offsets.get(shard, BEGINNING).id)}
-    return dict(sorted(left.items(), key=lambda each: number(offsets.get(each[0], BEGINNING).id)))
+    left = {shard: last for shard, last in ends.items() if order(last.id) > order(offsets.get(shard, BEGINNING).id)}
+    return dict(sorted(left.items(), key=lambda each: order(offsets.get(each[0], BEGINNING).id)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -11,15 +11,8 @@ import pyarrow as pa
 from delayq.errors import UnreadableEnvelope
 from delayq.model.delivery import Deliveries
 from delayq.model.envelope import STAMP, Envelope, parse
-from delayq.model.placement import State
-from delayq.model.text import decode_deliveries, decode_text, encode_id, is_foreign_id, printable_id
-from delayq.operations.doctor.scan import in_any
-from delayq.operations.fetch import fetch
-from delayq.operations.queue_context import QueueContext
-from delayq.operations.walk import Row
-from delayq.protocol.command import Command, identity
-from delayq.protocol.operation import Operation, unwrap
-from delayq.protocol.queue_commands import QueueCommands
+from delayq.model.placement import Row, State
+from delayq.model.text import decode_deliveries, decode_text, is_foreign_id, printable_id
 from delayq.spark.reading.cells import headers_cell, payload_cell
 from delayq.spark.reading.schema import int32, micros
 
@@ -44,7 +37,13 @@ COLUMNS = {
     "envelope": "binary",
 }
 
-_SENT = {"created_at", "expires_at", "max_retries", "headers", "payload", "body", "envelope"}
+FIELDS = {
+    **{name: name for name in ("attempts", "error", "reason", "cancelled")},
+    "deliveries": "attempts",
+    **dict.fromkeys(("created_at", "expires_at", "max_retries", "headers", "payload", "body", "envelope"), "envelope"),
+}
+"""The field of a message that each column needs, besides its id and score."""
+
 SCORES = {"pending": "due_at", "ready": "due_at", "retry": "due_at", "unack": "lease_until", "dead": "died_at"}
 """The columns that show the score of a message, by its state."""
 
@@ -53,8 +52,7 @@ class StatePage:
     """Messages of a state with their scores, and the data that was looked up.
 
     Args:
-        known: the data from Redis by column, with the whole stored envelope under "envelope". A column that was not
-            looked up is null.
+        known: the data from Redis by field, as `partitions.look_up` returns it. What was not looked up is null.
     """
 
     def __init__(self, queue: str, state: State, rows: Sequence[Row], known: Mapping[str, Sequence[Any]]) -> None:
@@ -83,9 +81,9 @@ class StatePage:
         is_meant = SCORES.get(self.state) == column
         return [micros(float(score)) for _, score in self.rows] if is_meant else self.same(None)
 
-    def looked_up(self, column: str) -> Sequence[Any]:
+    def looked_up(self, field: str) -> Sequence[Any]:
         """Return the data from Redis."""
-        return self.known.get(column, self.same(None))
+        return self.known.get(field, self.same(None))
 
     def attempts(self) -> list[int | None]:
         """Return the deliveries that counted, including the running one."""
@@ -101,53 +99,6 @@ class StatePage:
     def of_envelopes(self, cell: Callable[[Envelope], Any]) -> list[Any]:
         """Return a column from the envelopes."""
         return [None if each is None else cell(each[1]) for each in self.opened]
-
-
-def look_up(
-    context: QueueContext, scripts: QueueCommands, state: State, rows: list[Row], columns: Collection[str]
-) -> Operation[StatePage]:
-    """Remove the next messages from `rows`, and look up the data that these columns need.
-
-    If envelopes are needed, these are as many messages as one round trip may bring, at least one. Those that left the
-    queue since they were seen in this state are left out.
-    """
-    ids = [message_id for message_id, _ in rows]
-    stored = (yield from fetch(scripts, ids)) if _SENT.intersection(columns) else None
-    if stored is not None:
-        ids = ids[: len(stored)]
-    taken, rows[: len(ids)] = rows[: len(ids)], []
-    calls = _calls(scripts, state, ids, columns)
-    replies = (yield list(calls.values())) if calls else []
-    known = dict(zip(calls, map(unwrap, replies), strict=True))
-    if stored is None:
-        return StatePage(context.name, state, taken, known)
-    page = StatePage(context.name, state, taken, known | {"envelope": stored})
-    lost = [message_id for message_id, each in zip(ids, stored, strict=True) if each is None]
-    there = yield from in_any(scripts, lost, [state])
-    return _without(page, set(lost) - there) if len(there) < len(lost) else page
-
-
-def _calls(scripts: QueueCommands, state: State, ids: list[str], columns: Collection[str]) -> dict[str, Command[Any]]:
-    keys = scripts.keys
-    words = list(map(encode_id, ids)) if is_foreign_id("".join(ids)) else ids
-    calls: dict[str, Command[Any]] = {}
-    if {"attempts", "deliveries"}.intersection(columns):
-        calls["attempts"] = Command(keys.attempts, ("HMGET", keys.attempts, *words), identity)
-    hashes = {"error": keys.errors}
-    if state == "dead":
-        hashes["reason"] = keys.reasons
-    for column, key in hashes.items():
-        if column in columns:
-            calls[column] = Command(key, ("HMGET", key, *words), identity)
-    if state == "unack" and "cancelled" in columns:
-        calls["cancelled"] = Command(keys.cancelled, ("SMISMEMBER", keys.cancelled, *words), identity)
-    return calls
-
-
-def _without(page: StatePage, gone: Container[str]) -> StatePage:
-    kept = [number for number, (message_id, _) in enumerate(page.rows) if message_id not in gone]
-    known = {column: [cells[number] for number in kept] for column, cells in page.known.items()}
-    return StatePage(page.queue, page.state, [page.rows[number] for number in kept], known)
 
 
 def _opened(stored: bytes | None) -> tuple[int, Envelope] | None:

@@ -11,8 +11,7 @@ import pyarrow as pa
 from delayq.errors import UnreadableEnvelope
 from delayq.log import log
 from delayq.model.envelope import parse_unstamped
-from delayq.model.record import ENVELOPE, Record
-from delayq.protocol.topic_commands import Entry
+from delayq.model.record import ENVELOPE, Entry, Record
 from delayq.spark.reading.cells import HeaderCell, headers_cell, payload_cell
 from delayq.spark.reading.schema import micros
 

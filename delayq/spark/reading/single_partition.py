@@ -11,10 +11,10 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from delayq.model.placement import STATES
 from delayq.model.queue_stats import QueueStats
+from delayq.operations.partitions import shard_count
 from delayq.queue import Queue
 from delayq.spark.reading.cells import value_cell
 from delayq.spark.reading.options import report_missing, switch
-from delayq.spark.reading.queue_partitions import exists
 from delayq.spark.redis_options import RedisOptions, required
 
 STATS = {
@@ -64,7 +64,7 @@ class _SinglePartitionReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002  # there is one
         """Yield the rows."""
         with self._server.queue(self._queue) as queue:
-            if not queue.execute(exists):
+            if queue.execute(shard_count) is None:
                 report_missing(f"queue {self._queue}", self._must_exist)
             rows = self._rows(queue)
         cells = [pa.array([row[field.name.lower()] for row in rows], field.type) for field in self._schema]

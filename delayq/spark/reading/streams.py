@@ -12,13 +12,14 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from delayq.errors import DataLost
 from delayq.log import log
-from delayq.operations.topics.topic_context import opened
-from delayq.protocol.topic_commands import Extent
+from delayq.model.positions import number_of
+from delayq.model.record import Extent
+from delayq.operations.topics import partitions
 from delayq.spark.reading import offsets as at
 from delayq.spark.reading.batch_reader import EARLIEST, LATEST, EntryStreams, position
 from delayq.spark.reading.offsets import BEGINNING, Offset, Offsets
 from delayq.spark.reading.options import switch, whole
-from delayq.spark.reading.stream_partitions import StreamPartition, number
+from delayq.spark.reading.stream_partitions import StreamPartition
 from delayq.topic import Topic
 
 MOST_ENTRIES = 10**12
@@ -85,10 +86,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         offsets, ends = first or at.load(start), at.load(end)
         behind = {shard: offsets.get(shard, BEGINNING) for shard in at.ahead(ends, offsets)}
         partitions: list[InputPartition] = []
-        shards = topic.execute(opened)
         for shard in sorted(behind.keys() & extents.keys()):
-            scripts, count = shards[shard], _between(behind[shard], ends[shard], extents[shard])
-            partitions += self._streams.partitions(topic, shard, scripts, f"({behind[shard].id}", ends[shard].id, count)
+            low, high = f"({behind[shard].id}", ends[shard].id
+            count = _between(behind[shard], ends[shard], extents[shard])
+            partitions += self._streams.partitions(topic, shard, len(extents), low, high, count)
         self._look_for_gaps(behind, self._extents())  # last, as the tasks notice what is trimmed from now on
         return partitions
 
@@ -115,12 +116,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._open[1]
 
     def _extents(self, report: bool = False) -> dict[int, Extent]:
-        return dict(enumerate(extent for _, extent in self._streams.extents(self._topic, report)))
+        return dict(enumerate(self._streams.extents(self._topic, report)))
 
     def _first(self, extent: Extent) -> Offset:
         if self._start == LATEST:
             return at.end(extent)
-        return at.before(0 if self._start == EARLIEST else number(self._start), extent)
+        return at.before(0 if self._start == EARLIEST else number_of(self._start), extent)
 
     def _progress(self, reached: Offsets, extents: dict[int, Extent]) -> dict[str, Any]:
         ends = {shard: at.end(extent) for shard, extent in extents.items()}
@@ -131,10 +132,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _within(self, most: int, ends: Offsets, offsets: Offsets) -> Offsets:
         """Shorten the batch to `most` entries, divided among the shards."""
         reached: Offsets = {}
-        shards = self._topic.execute(opened)
         for waiting, (shard, last) in zip(range(len(ends), 0, -1), ends.items(), strict=True):
-            scripts, offset = shards[shard], offsets.get(shard, BEGINNING)
-            reached[shard], passed = self._topic.execute(at.advance, scripts, offset, last, -(-most // waiting))
+            offset = offsets.get(shard, BEGINNING)
+            entry, passed, extent = self._topic.execute(partitions.skip, shard, offset.id, last.id, -(-most // waiting))
+            reached[shard] = at.advanced(offset, last, entry, passed, extent)
             most -= passed
             if most <= 0:
                 break

@@ -7,8 +7,6 @@ import datetime as dt
 import hashlib
 from collections import Counter
 
-from delayq.operations.encode import EncodedMessage
-
 _BYTES = 15  # 20 characters: two of a trillion ids are the same once in 10^12 runs
 
 
@@ -27,14 +25,15 @@ class Ids:
         self._key = hashlib.blake2b(f"{run} {partition}".encode(), digest_size=32).digest()
         self._seen: Counter[bytes] = Counter()
 
-    def make(self, encoded: EncodedMessage, expires_at: dt.datetime | None) -> str:
+    def make(self, due: str | int, envelope: bytes, expires_at: dt.datetime | None) -> str:
         """Return the id for a row.
 
         Args:
-            encoded: the row, without its expiry, which is stored as a time from now and so differs in each try.
+            due: as scripts take it.
+            envelope: without the expiry, which is stored as a time from now and so differs in each try.
         """
-        hasher = hashlib.blake2b(f"{encoded.due!r} {expires_at} ".encode(), key=self._key, digest_size=_BYTES)
-        hasher.update(encoded.envelope)
+        hasher = hashlib.blake2b(f"{due!r} {expires_at} ".encode(), key=self._key, digest_size=_BYTES)
+        hasher.update(envelope)
         content = hasher.digest()
         count = self._seen[content] = self._seen[content] + 1
         if count > 1:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
 import msgspec
 import pyarrow as pa
@@ -15,13 +16,12 @@ from pyspark.sql.types import StructType
 from delayq.errors import InvalidInput, RowRefused
 from delayq.lake.object_store import whole, write_json
 from delayq.log import log
+from delayq.model.delivery import Outgoing
 from delayq.model.message_ids import new_id
+from delayq.model.progress import Progress
 from delayq.model.units import delay_ms
-from delayq.operations.encode import EncodedMessage, encode_one
-from delayq.operations.progress import Progress
-from delayq.operations.queue_context import QueueContext
+from delayq.operations.encode import EncodedMessage, encode_message, stored_retries
 from delayq.operations.send import send_new
-from delayq.protocol.operation import Operation
 from delayq.spark.errors import ASIDE
 from delayq.spark.reading.options import SourceOptions, check_known
 from delayq.spark.redis_options import RedisOptions, ServerClock, required
@@ -32,6 +32,7 @@ from delayq.spark.writing.rows import Rows, TableRow
 DAY = 86_400.0
 MODES = ("FAILFAST", "PERMISSIVE")
 OPTIONS = ("url", "prefix", "queue", "payloadFormat", "uniqueFor", "run", "mode", "rejects", "summary")
+Encode: TypeAlias = Callable[[Outgoing], EncodedMessage]
 _SPARKS = ("checkpointlocation", "queryname")  # options of Spark that it passes along for a stream
 
 
@@ -92,7 +93,9 @@ class WriteTask:
         with explained, self._server.queue(self._queue) as queue:
             clock = ServerClock(queue)
             for batch in batches:
-                new = queue.execute(task.send, self._rows.read(batch, task.rows, clock.now()))
+                rows = self._rows.read(batch, task.rows, clock.now())
+                encode = partial(encode_message, max_retries=queue.execute(stored_retries))
+                new = queue.execute(send_new, list(task.encode(rows, encode)), task.progress)
                 summary += Summary(sent=sum(new), existing=len(new) - sum(new))
         if rejects is None:
             return TaskSummary(summary)
@@ -134,12 +137,7 @@ class TaskEncoder:
         self._unique_ms = unique_ms
         self._rejects = rejects
 
-    def send(self, context: QueueContext, rows: Iterable[TableRow]) -> Operation[list[bool]]:
-        """Send rows; return which of them are new."""
-        yield from context.opened()  # reads the queue's stored retries
-        return (yield from send_new(context, list(self.encode(context, rows)), self.progress))
-
-    def encode(self, context: QueueContext, rows: Iterable[TableRow]) -> Iterator[EncodedMessage]:
+    def encode(self, rows: Iterable[TableRow], encode: Encode) -> Iterator[EncodedMessage]:
         """Yield the messages of the rows, with ids that are the same in each try.
 
         Raises:
@@ -148,22 +146,22 @@ class TaskEncoder:
         for row in rows:
             self.rows += 1
             try:
-                encoded = self._encode(context, row)
+                encoded = self._encode(row, encode)
             except InvalidInput as error:
                 self._reject(row, error)
             else:
                 yield encoded
 
-    def _encode(self, context: QueueContext, row: TableRow) -> EncodedMessage:
+    def _encode(self, row: TableRow, encode: Encode) -> EncodedMessage:
         if isinstance(row.message, InvalidInput):
             raise row.message
-        encoded = encode_one(context, row.message, "")
+        encoded = encode(row.message)
         message_id = encoded.id
         if row.id is None:
             lasting = encoded
             if row.expires_at is not None:
-                lasting = encode_one(context, msgspec.structs.replace(row.message, expires_in=None), "")
-            message_id = self._ids.make(lasting, row.expires_at)
+                lasting = encode(msgspec.structs.replace(row.message, expires_in=None))
+            message_id = self._ids.make(lasting.due, lasting.envelope, row.expires_at)
         return EncodedMessage(message_id, encoded.due, encoded.envelope, "ignore", True, self._unique_ms)
 
     def _reject(self, row: TableRow, error: InvalidInput) -> None:

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from delayq.model.backup import ExpectedMessage, KeptMessage
 from delayq.protocol.command import Command
 from delayq.protocol.queue_commands import QueueCommands
-from delayq.protocol.replies import ExpectedMessage, KeptMessage, KeyedDelivery
+from delayq.protocol.replies import KeyedDelivery
 from tests.harness.lua.raw import LEASE, NOW
 
 STATE: dict[str, Any] = {

@@ -10,7 +10,8 @@ from typing import Any
 
 from delayq.errors import DelayqError, ServerOutOfMemory, StaleReceipt
 from delayq.model.placement import STATES
-from delayq.protocol.command import Command, Script, identity
+from delayq.protocol.command import Command, identity
+from delayq.protocol.script import Script
 from delayq.transport import open_client
 from delayq.transport.executor import Executor
 from tests.harness.simulation.fibers import Process

@@ -19,9 +19,9 @@ from delayq import Outgoing, Queue
 from delayq.model.outcome import Dead
 from delayq.model.placement import STATES
 from delayq.operations import settle
-from delayq.protocol.command import script
 from delayq.protocol.operation import execute
 from delayq.protocol.queue_commands import MAX_IDS
+from delayq.protocol.script import script
 from tests.harness.chaos.checker import Verdict
 from tests.harness.chaos.clocks import true_time
 from tests.harness.chaos.pings import Pings, check_waits

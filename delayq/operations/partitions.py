@@ -1,17 +1,21 @@
-"""Divide the states of a queue among tasks, by places that stay the same while messages come and go."""
+"""Divide a queue into parts that several readers read, by places that stay the same while messages come and go."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from delayq.model.placement import State
+from delayq.model.placement import Row, State
+from delayq.model.text import encode_id, is_foreign_id
+from delayq.operations.doctor.scan import in_any
+from delayq.operations.fetch import fetch
+from delayq.operations.paging import rank_of
 from delayq.operations.queue_context import QueueContext
-from delayq.operations.walk import Place, Row, Walk, place
-from delayq.protocol.command import Command
-from delayq.protocol.operation import Operation, execute, unwrap
+from delayq.operations.walk import Place, Walk, place
+from delayq.protocol.command import Command, identity
+from delayq.protocol.operation import Operation, unwrap
 from delayq.protocol.queue_commands import MAX_IDS, QueueCommands
 
 
@@ -32,10 +36,14 @@ class RankRange(NamedTuple):
     end: int
 
 
-def exists(context: QueueContext) -> Operation[bool]:
-    """Return whether Redis has recorded the queue."""
-    yield from context.opened()
-    return context.is_open
+def shard_count(context: QueueContext, create: bool = False) -> Operation[int | None]:
+    """Return how many shards a queue has; None if Redis has not recorded it.
+
+    Args:
+        create: record the queue if it is new.
+    """
+    shards = yield from context.opened(create)
+    return len(shards) if context.is_open else None
 
 
 def plan(
@@ -94,41 +102,23 @@ def divide(counts: Sequence[int], most: int) -> list[list[RankRange]]:
 
 
 def walk(context: QueueContext, part: ScoreRange) -> Operation[Walk]:
-    """Find where a range begins, in log n steps even if a million messages share a score."""
+    """Find where a range begins."""
     scripts = (yield from context.opened())[part.shard]
-    score, _ = part.behind
-    key = scripts.keys.state(part.state)
-    low, high = map(unwrap, (yield [_count(key, f"({score}"), _count(key, f"{score}")]))
-    while low < high:
-        middle = (low + high) // 2
-        rows = yield from execute(scripts.ranked_page(part.state, 1, middle))
-        if rows and place(rows[0]) <= part.behind:
-            low = middle + 1
-        else:
-            high = middle
-    return Walk(scripts, part.state, MAX_IDS - 1, max(0, low - 1), part.behind)
-
-
-def page(_: QueueContext, walk: Walk, part: ScoreRange) -> Operation[list[Row]]:
-    """Return the next messages of a range; none at its end."""
-    rows = yield from walk.page()
-    if rows and place(rows[-1]) > part.up_to:
-        walk.ended = True
-        rows = [row for row in rows if place(row) <= part.up_to]
-    return rows
+    rank = yield from rank_of(scripts, part.state, part.behind)
+    return Walk(scripts, part.state, MAX_IDS - 1, max(0, rank - 1), part.behind, part.up_to)
 
 
 def find(
     context: QueueContext, ids: Iterable[str], states: Sequence[State], after_ms: float, before_ms: float
-) -> Operation[list[tuple[QueueCommands, State, list[Row]]]]:
+) -> Operation[list[tuple[int, State, list[Row]]]]:
     """Return those of some messages that are in one of the states, with scores within the bounds as in `plan`.
 
     Returns:
-        pages for each shard and state; a message is in only one of them.
+        pages, with their shards and states; a message is in only one of them.
     """
     yield from context.opened()
     wanted = sorted(ids)
-    pages: list[tuple[QueueCommands, State, list[Row]]] = []
+    pages: list[tuple[int, State, list[Row]]] = []
     for scripts, positions in context.by_shard(range(len(wanted)), wanted.__getitem__):
         for start in range(0, len(positions), MAX_IDS):
             words = [wanted[position] for position in positions[start : start + MAX_IDS]]
@@ -140,8 +130,54 @@ def find(
                 left.difference_update(each for each, _ in page)
                 inside = [row for row in page if _is_between(float(row[1]), after_ms, before_ms)]
                 if inside:
-                    pages.append((scripts, state, inside))
+                    pages.append((context.shards.index(scripts), state, inside))
     return pages
+
+
+def look_up(
+    context: QueueContext, shard: int, state: State, rows: list[Row], fields: Collection[str]
+) -> Operation[tuple[list[Row], dict[str, list[Any]]]]:
+    """Remove the next messages from `rows`, and look up these fields of them, as stored.
+
+    If envelopes are needed, these are as many messages as one round trip may bring, at least one. Those that left the
+    queue since they were seen in this state are left out.
+
+    Args:
+        fields: any of attempts, error, reason, cancelled and envelope.
+
+    Returns:
+        the messages, and their data by field; a field that they do not have in this state is left out.
+    """
+    scripts = context.shards[shard]
+    ids = [message_id for message_id, _ in rows]
+    known: dict[str, list[Any]] = {}
+    if "envelope" in fields:
+        known["envelope"] = yield from fetch(scripts, ids)
+        ids = ids[: len(known["envelope"])]
+    taken, rows[: len(ids)] = rows[: len(ids)], []
+    calls = _calls(scripts, state, ids, fields)
+    replies = (yield list(calls.values())) if calls else []
+    known |= zip(calls, map(unwrap, replies), strict=True)
+    lost = [message_id for message_id, stored in zip(ids, known.get("envelope", ()), strict=False) if stored is None]
+    gone = set(lost) - (yield from in_any(scripts, lost, [state]))
+    if not gone:
+        return taken, known
+    kept = [number for number, message_id in enumerate(ids) if message_id not in gone]
+    return [taken[number] for number in kept], {
+        field: [values[number] for number in kept] for field, values in known.items()
+    }
+
+
+def _calls(scripts: QueueCommands, state: State, ids: list[str], fields: Collection[str]) -> dict[str, Command[Any]]:
+    keys = scripts.keys
+    words = list(map(encode_id, ids)) if is_foreign_id("".join(ids)) else ids
+    hashes = {"attempts": keys.attempts, "error": keys.errors}
+    if state == "dead":
+        hashes["reason"] = keys.reasons
+    calls = {field: Command(key, ("HMGET", key, *words), identity) for field, key in hashes.items() if field in fields}
+    if state == "unack" and "cancelled" in fields:
+        calls["cancelled"] = Command(keys.cancelled, ("SMISMEMBER", keys.cancelled, *words), identity)
+    return calls
 
 
 def _count(key: str, up_to: str) -> Command[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from delayq.errors import InvalidInput, ServerError, ServerNotReady, ServerUnreachable
-from delayq.operations.progress import Progress
+from delayq.model.progress import Progress
 from delayq.protocol.late_reply import Silent, Unanswered
 
 
