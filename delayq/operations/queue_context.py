@@ -16,7 +16,7 @@ from delayq.model.configuration import Configuration, changes, check_shards
 from delayq.model.envelope import MAX_PAYLOAD_BYTES
 from delayq.model.middleware import Middleware
 from delayq.model.outcome import is_coroutine_function
-from delayq.model.placement import shard_of
+from delayq.model.placement import MAX_SHARDS, shard_of
 from delayq.model.settings import Changes
 from delayq.model.units import Seconds, lease_ms, milliseconds
 from delayq.model.validation import is_whole
@@ -32,7 +32,6 @@ from delayq.protocol.queue_keys import QueueKeys
 
 T = TypeVar("T")
 
-MAX_SHARDS = 1024
 DEAD_RETENTION = 90 * 86400
 WAS_RECORDED, IS_NEW = 1, 2  # in the reply of open_queue
 LOST = "lost"
