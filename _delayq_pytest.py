@@ -30,7 +30,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Forbid real servers until the end of the run, if the option is on."""
     if config.getoption(OPTION) or config.getini(OPTION):
-        from delayq.transport.server_guard import forbidding  # noqa: PLC0415  # the same as below
+        from delayq.model.server_guard import forbidding  # noqa: PLC0415  # the same as below
 
         block = ExitStack()
         block.enter_context(forbidding(()))

@@ -31,7 +31,7 @@ from delayq.errors import (
     ServerTooOld,
 )
 from delayq.model.credentials import may_hold_password
-from delayq.transport.url import redact
+from delayq.model.server_url import redact
 
 from . import logging
 from .options import example, refuse_empty

@@ -24,9 +24,8 @@ from delayq.consumer import Consumer
 from delayq.model.delivery import Outgoing
 from delayq.model.message import Message
 from delayq.model.placement import STATES
+from delayq.model.validation import MAX_RECEIVED
 from delayq.operations import registry
-from delayq.operations.queue_context import QueueContext
-from delayq.protocol.queue_commands import MAX_IDS
 from delayq.queue import Queue
 
 from .connection import ServerOptions
@@ -139,7 +138,7 @@ def _consume(queue: Queue, _: bytes, count: int) -> None:
 
 
 def _pull(queue: Queue, _: bytes, count: int) -> None:
-    while count > 0 and (messages := queue.receive(MAX_IDS)):
+    while count > 0 and (messages := queue.receive(MAX_RECEIVED)):
         count -= sum(queue.ack(messages))
     if count:
         raise click.ClickException(f"{count} messages are missing: the figures are void")
@@ -254,14 +253,19 @@ def home(queue: Queue) -> redis.Redis:
     """Return a client of the server that holds a queue or, if it has several shards, the first shard."""
     client: Any = queue._executor.client  # noqa: SLF001  # the queue's own connections
     if isinstance(client, RedisCluster):
-        client = client.get_redis_connection(client.get_node_from_key(queue.execute(QueueContext.opened)[0].keys.meta))
+        client = client.get_redis_connection(client.get_node_from_key(_keys(queue).meta))
     return client  # type: ignore[no-any-return]
+
+
+def _keys(queue: Queue) -> Any:
+    """Return the keys of a queue's first shard."""
+    return queue._context.shards[0].keys  # noqa: SLF001  # as above
 
 
 def clear(queue: Queue) -> None:
     """Delete the keys of a queue with one shard that nobody uses any more."""
     client: Any = home(queue)
-    keys = queue.execute(QueueContext.opened)[0].keys
+    keys = _keys(queue)
     for state in STATES:
         while ids := client.zrange(keys.state(state), 0, PAGE - 1):
             names = [keys.message(each.decode()) for each in ids]

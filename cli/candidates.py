@@ -20,15 +20,12 @@ import structlog
 
 from delayq.model.actions import ACTIONS
 from delayq.model.placement import State
-from delayq.operations.queue_context import QueueContext
-from delayq.protocol.operation import Operation, unwrap
 
 from .connection import ServerOptions
 from .consume.reload import own
 
 SECONDS = 1.0
-MOST_IDS = 100  # per state and shard, those due first
-MOST_SHARDS = 16
+MOST_IDS = 100  # per state, those due first
 MOST_FILES = 500
 DEPTHS = ("*.py", "*/*.py", "*/*/*.py")
 
@@ -52,7 +49,8 @@ def ids(ctx: click.Context, _param: click.Parameter | None, incomplete: str) -> 
 
     def first(server: ServerOptions) -> list[str]:
         queue = server.queue(ctx.params["name"])
-        return queue.execute(_first_ids, states)
+        pages = [queue.page(state, limit=MOST_IDS, largest=0) for state in states]
+        return [message.id for page in pages for message in page.messages]
 
     return _offered(_asked(ctx, first), incomplete)
 
@@ -106,12 +104,6 @@ def _asked(ctx: click.Context, question: Callable[[ServerOptions], Iterable[str]
     asking.start()
     asking.join(SECONDS)
     return list(answers)
-
-
-def _first_ids(context: QueueContext, states: Iterable[State]) -> Operation[list[str]]:
-    shards = yield from context.opened()
-    pages = yield [shard.ranked_page(state, MOST_IDS, 0) for shard in shards[:MOST_SHARDS] for state in states]
-    return [message_id for page in pages for message_id, _ in unwrap(page)]
 
 
 def _queues_in(folder: Path) -> Iterator[str]:

@@ -4,29 +4,21 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import unquote
-
-from redis.exceptions import NoPermissionError
 
 from delayq.errors import LoginRefused, StoreError
-from delayq.model.validation import Kind, check_prefix, check_queue_name
-from delayq.protocol.discovery import record_key
+from delayq.model.server_url import embedded_folder
+from delayq.model.validation import Kind, check_queue_name
 from delayq.queue import Queue
-from delayq.queue_names import NameSearch
+from delayq.queue_names import Server
 from delayq.topic import Topic
-from delayq.transport.embedded import default_folder
 from delayq.transport.embedded.binaries import read_version
-from delayq.transport.executor import Client, Executor
-from delayq.transport.open_client import connect
-from delayq.transport.url import check
 
 from .output import note
 
 
-class ServerOptions:
+class ServerOptions(Server):
     """A server, connected when first needed, and its queues.
 
     Args:
@@ -34,23 +26,15 @@ class ServerOptions:
         prefix: the prefix of the queues' keys.
         makes_store: create the embedded store if it does not exist; otherwise a missing store is a StoreError.
 
-    Attributes:
-        search: of its queues and topics.
-
     Raises:
         InvalidURL: `url` is invalid.
     """
 
     def __init__(self, url: str | None, prefix: str, makes_store: bool = True) -> None:
-        if url is not None:
-            check(url)
-        self.url = url
-        self.prefix = check_prefix(prefix)
+        super().__init__(url, None, prefix, "the command line")
         self._makes_store = makes_store
-        self._connection = Executor(self._connect, False, "the command line")
-        self.search = NameSearch(self._connection, self.prefix)
 
-    def _connect(self) -> Client:
+    def _connect(self) -> Any:
         folder = None if self._makes_store else embedded_folder(self.url)
         if folder is not None and read_version(folder) is None:
             unset = "" if self.url else ", and DELAYQ_URL is not set"
@@ -58,7 +42,7 @@ class ServerOptions:
                 f"no store in {folder.absolute()}{unset}: run this in your program's folder, set DELAYQ_HOME, or "
                 "give --url (delayq send creates a store here)"
             )
-        return connect(self.url)
+        return super()._connect()
 
     def __enter__(self) -> Self:
         return self
@@ -66,16 +50,11 @@ class ServerOptions:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._connection.close()
-
-    @property
-    def client(self) -> Client:
-        """The connected client of a checked server."""
-        return self._connection.client
+        self.close()
 
     def queue(self, name: str, **settings: Any) -> Queue:
         """Return a queue with its recorded number of shards; refuse a bad name first."""
-        return Queue(check_queue_name(name), redis=self.client, prefix=self.prefix, shards=None, **settings)
+        return Queue(check_queue_name(name), redis=self.client(), prefix=self.prefix, shards=None, **settings)
 
     def topic(self, name: str, ledger: bool = False, **settings: Any) -> Topic:
         """Return a topic with its recorded number of shards; refuse a bad name first.
@@ -87,7 +66,7 @@ class ServerOptions:
         if ledger:
             return self.queue(name, **settings).events
         return Topic(
-            check_queue_name(name, "topic name"), redis=self.client, prefix=self.prefix, shards=None, **settings
+            check_queue_name(name, "topic name"), redis=self.client(), prefix=self.prefix, shards=None, **settings
         )
 
     def queue_names(self) -> list[str]:
@@ -108,8 +87,7 @@ class ServerOptions:
 
     def likely_meant(self, name: str) -> str | None:
         """Return the queue whose name is most like `name`; None if `name` exists, or no name is like it."""
-        key = record_key(name, self.prefix, "queue")
-        if key is None or self.client.hget(key, "format") is not None:
+        if self.has("queue", name):
             return None
         try:
             return next(iter(difflib.get_close_matches(name, self.queue_names(), 1)), None)
@@ -125,16 +103,8 @@ class ServerOptions:
 
     def has(self, kind: Kind, name: str) -> bool:
         """Whether a queue or topic of this name is recorded, as far as this user may see it."""
-        key = record_key(name, self.prefix, kind)
+        self.client()
         try:
-            return key is not None and self.client.hget(key, "format") is not None
-        except NoPermissionError:
+            return super().has(kind, name)
+        except LoginRefused:
             return False
-
-
-def embedded_folder(url: str | None) -> Path | None:
-    """Return the folder of the embedded store of a URL, or without a URL, the default one; None for a server's URL."""
-    scheme, _, path = (url or "embedded://").partition("://")
-    if scheme.lower() != "embedded":
-        return None
-    return Path(unquote(path)) if path else default_folder()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from delayq.transport.embedded import default_folder
+from delayq.model.server_url import default_folder
 from delayq.transport.embedded.convert import convert_store
 
 from .options import command

@@ -13,7 +13,6 @@ from delayq.model.occurrence import Missed
 from delayq.model.schedule import Schedule
 from delayq.model.units import show_duration
 from delayq.operations import inspect
-from delayq.operations.queue_context import QueueContext
 from delayq.queue import Queue
 
 from . import candidates
@@ -167,7 +166,6 @@ def load(queue: Queue, file: Path, dry_run: bool) -> None:
     max_retries = 5
     timeout = "30m"
     """  # noqa: D301  # click wants the character
-    queue.execute(QueueContext.opened)  # a job without max_retries uses those of the queue
     changes = differences(queue, read_jobs(queue, file))
     for change in changes:
         say(str(change))

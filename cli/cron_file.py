@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -14,14 +14,15 @@ from delayq.model.occurrence import Missed, make_plan
 from delayq.model.schedule import Schedule
 from delayq.model.validation import check_schedule_name
 from delayq.operations import schedules
-from delayq.operations.schedules import Prepared
-from delayq.protocol.operation import computed
 from delayq.queue import Queue
 
 from .json_lines import BYTE_ORDER_MARK, seconds_of
 
 TIMES = ("when", "timezone", "missed", "grace", "start", "end", "jitter")
 COMPARED = (*TIMES, "payload", "headers", "max_retries", "timeout")
+
+
+Job: TypeAlias = tuple[schedules.Prepared, Schedule]
 
 
 class CronJob(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -46,7 +47,7 @@ class ScheduleChange(msgspec.Struct, frozen=True):
 
     name: str
     text: str
-    prepared: Prepared | None = None
+    prepared: schedules.Prepared | None = None
 
     def __str__(self) -> str:
         return self.text
@@ -59,19 +60,19 @@ class ScheduleChange(msgspec.Struct, frozen=True):
             queue.execute(schedules.add, self.prepared)
 
 
-def read_jobs(queue: Queue, file: Path) -> list[Prepared]:
+def read_jobs(queue: Queue, file: Path) -> list[Job]:
     """Return the checked schedules of a file; raise InvalidInput that names the file and the schedule."""
     try:
         tables: dict[str, Any] = msgspec.toml.decode(file.read_bytes().removeprefix(BYTE_ORDER_MARK))
     except (msgspec.MsgspecError, UnicodeDecodeError, OSError, RecursionError) as error:
         raise InvalidInput(f"{file}: {error}") from error
-    prepared = []
+    jobs = []
     for name, table in tables.items():
         try:
-            prepared.append(_prepare(queue, name, _job(table)))
+            jobs.append(_prepare(queue, name, _job(table)))
         except InvalidInput as error:
             raise InvalidInput(f"{file}: [{name}]: {error}") from error
-    return prepared
+    return jobs
 
 
 def _job(table: object) -> CronJob:
@@ -88,31 +89,29 @@ def _job(table: object) -> CronJob:
         raise InvalidInput(str(error)) from error
 
 
-def _prepare(queue: Queue, name: str, job: CronJob) -> Prepared:
+def _prepare(queue: Queue, name: str, job: CronJob) -> Job:
     if job.exec is not None and job.payload is not None:
         raise InvalidInput("give either payload or exec, not both")
     grace, jitter = seconds_of(job.grace), seconds_of(job.jitter) or 0
     plan = make_plan(job.when, job.timezone, job.missed, grace, job.start, job.end, jitter, own=False)
     payload = job.payload if job.exec is None else job.exec.encode()
-    more = job.max_retries, job.headers, seconds_of(job.timeout)
-    return queue.execute(computed(schedules.prepare), name, plan, payload, *more)
+    more = {"max_retries": job.max_retries, "headers": job.headers, "timeout": seconds_of(job.timeout)}
+    prepared, described = queue.execute(schedules.check, name, plan, payload=payload, **more)
+    assert described is not None
+    return prepared, described
 
 
-def differences(queue: Queue, wanted: Sequence[Prepared]) -> list[ScheduleChange]:
+def differences(queue: Queue, wanted: Sequence[Job]) -> list[ScheduleChange]:
     """Return the changes from the stored schedules to the wanted ones, in their order; removals are last."""
     stored = {each.name: each for each in queue.schedules.list()}
     changes = []
-    for prepared in wanted:
-        new, old = (
-            queue.execute(computed(schedules.describe), prepared.name, prepared.record, None),
-            stored.get(prepared.name),
-        )
-        assert new is not None
+    for prepared, new in wanted:
+        old = stored.get(new.name)
         if old is None:
             changes.append(ScheduleChange(new.name, f"+ {new.name}: {new.when} ({new.timezone})", prepared))
         elif changed := _changed(old, new):
             changes.append(ScheduleChange(new.name, f"~ {new.name}: {changed}", prepared))
-    names = {prepared.name for prepared in wanted}
+    names = {new.name for _, new in wanted}
     gone = [each for each in stored.values() if each.name not in names and not each.own]
     changes += [ScheduleChange(each.name, f"- {each.name}: {each.when} ({each.timezone})") for each in gone]
     for name in queue.execute(schedules.unreadable):

@@ -7,11 +7,8 @@ from typing import Any
 
 import click
 
-from delayq.model.actions import ACTIONS
-from delayq.model.choice import Choice
+from delayq.model.actions import ACTIONS, BURIED
 from delayq.model.text import plural, printable_id
-from delayq.operations import manage
-from delayq.operations.bulk.redrive import Redrive
 from delayq.queue import Queue
 
 from . import candidates
@@ -34,7 +31,7 @@ from .options import (
     yes_option,
 )
 from .output import note, print_json, print_table
-from .progress import progress, watched
+from .progress import progress
 from .show import limit_option, phase, print_messages, show_message
 
 DIES = """\
@@ -117,7 +114,7 @@ def show(queue: Queue, message_id: str, as_json: bool) -> None:
 )
 @queue_argument
 @ids_argument
-@click.option("--reason", metavar="TEXT", default=manage.BURIED, show_default=True, help="Why they are dead.")
+@click.option("--reason", metavar="TEXT", default=BURIED, show_default=True, help="Why they are dead.")
 @json_option
 def bury(queue: Queue, ids: Sequence[str], reason: str, as_json: bool) -> int:
     """Move waiting messages of QUEUE by ID to its dead letters, where you can view, edit, requeue or purge them.
@@ -154,12 +151,12 @@ def requeue(
         raise click.UsageError("give either IDs, or --all for all dead letters, or filters")
     after = delay or 0
     if not ids:
-        redrive(queue, Redrive(Choice(**filters), after, rate, dry_run), dry_run, as_json)
+        redrive(queue, filters | {"delay": after, "rate": rate}, dry_run, as_json)
         return
     if dry_run or rate is not None:
         raise click.UsageError("--rate and --dry-run work with --all or filters, not with IDs")
     with progress(f"requeueing {queue.name}", len(ids)) as bar:
-        count = queue.execute(watched(manage.requeue, "requeue", bar.advance), ids, after)
+        count = queue.dead.requeue(ids, after, bar.advance)
     print_count("requeued", count, as_json)
     if left := len(set(ids)) - count:
         raise click.ClickException(f"not requeued: {left} of {len(set(ids))}, {ACTIONS['requeue'].refusal('left')}")
@@ -190,7 +187,7 @@ def purge(queue: Queue, older_than: float | None, dry_run: bool, as_json: bool) 
         print_count("would purge", count, as_json)
         return
     with progress(f"purging {queue.name}", count) as bar:
-        purged = queue.execute(watched(manage.purge, "purge", bar.advance), ["dead"], older_than)
+        purged = queue.dead.purge(older_than, bar.advance)
     print_count("purged", purged, as_json)
 
 

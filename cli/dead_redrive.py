@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import re
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -12,8 +11,8 @@ import click
 
 from delayq.errors import DelayqError
 from delayq.model.text import plural
-from delayq.operations.bulk.redrive import Redrive, Redriven
 from delayq.queue import Queue
+from delayq.types import Redriven
 
 from .options import AGE, HEADER, PATTERN, Function
 from .output import note, print_json, say
@@ -56,21 +55,23 @@ def filter_options(function: Function) -> Function:
     return decorated
 
 
-def redrive(queue: Queue, work: Redrive, dry_run: bool, as_json: bool) -> None:
+def redrive(queue: Queue, options: dict[str, Any], dry_run: bool, as_json: bool) -> None:
     """Run a redrive to its end and print the result; if it is interrupted, also print how to continue."""
+    told: Redriven | None = None
     with progress(f"{'looking at' if dry_run else 'requeueing'} {queue.name}", None) as bar:
+
+        def show(now: Redriven) -> None:
+            nonlocal told
+            told = now
+            bar.reach(now.looked_at - (0 if dry_run else now.matched - now.moved), now.total)
+
         try:
-            while not work.done:
-                told = queue.execute(work.step)
-                waiting = 0 if dry_run else told.matched - told.moved
-                bar.reach(told.looked_at - waiting, told.total)
-                time.sleep(work.pause)
+            told = queue.dead.redrive(**options, dry_run=dry_run, progress=show)
         except (KeyboardInterrupt, DelayqError):
             bar.stop()
-            if work.told.total and not dry_run:
-                note(f"requeued {plural(work.told.moved, 'message')} so far; continue with {_rest(work.told)}")
+            if told is not None and told.total and not dry_run:
+                note(f"requeued {plural(told.moved, 'message')} so far; continue with {_rest(told)}")
             raise
-    told = work.told
     if as_json:
         print_json({"matched": told.matched, "requeued": told.moved})
     elif dry_run:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from delayq.errors import DelayqError
+from delayq.model.server_url import HIDDEN, redact
 from delayq.model.validation import check_queue_name
-from delayq.transport.url import HIDDEN, redact
 
 from .connection import ServerOptions
 from .consume.monitor import metrics_library, metrics_server, routes
@@ -113,7 +113,7 @@ def _note_away(servers: Sequence[ServerOptions]) -> None:
     """Say on stderr why a server cannot be read."""
     for server in servers:
         try:
-            _ = server.client
+            server.client()
         except DelayqError as error:
             note(f"delayq: {error}")
 

@@ -12,7 +12,6 @@ from delayq.model.actions import ACTIONS, Action
 from delayq.model.placement import PURGEABLE, State
 from delayq.model.text import plural, printable_id
 from delayq.model.units import MAX_PAUSE_MS, milliseconds, parse_duration
-from delayq.operations import manage
 from delayq.queue import Queue
 
 from .formats import show_date, show_moment
@@ -32,7 +31,7 @@ from .options import (
     yes_option,
 )
 from .output import note, print_json, say
-from .progress import progress, watched
+from .progress import progress
 
 
 @command(
@@ -190,7 +189,7 @@ def purge(queue: Queue, states: Sequence[State], dry_run: bool, as_json: bool) -
         print_count("would purge", sum(counts.values()), as_json)
         return
     with progress(f"purging {queue.name}", sum(counts.values())) as bar:
-        purged = queue.execute(watched(manage.purge, "purge", bar.advance), list(counts))
+        purged = sum(queue.purge(state, bar.advance) for state in counts)
     print_count("purged", purged, as_json)
 
 

@@ -21,8 +21,8 @@ from delayq.model.delivery import OPTIONS_ELSEWHERE
 from delayq.model.envelope import check_header_names
 from delayq.model.placement import PURGEABLE
 from delayq.model.rate_text import per_second
+from delayq.model.server_url import chosen_url
 from delayq.model.units import MAX_LEASE_MS, parse_age, parse_duration, parse_moment, timestamp_ms
-from delayq.transport.open_client import chosen_url
 
 from . import candidates
 from .connection import ServerOptions

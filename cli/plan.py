@@ -10,8 +10,8 @@ import msgspec
 
 from delayq.model.capacity import Capacity, Load, capacity
 from delayq.model.footprint import ID_BYTES, LAYOUTS, Shape
+from delayq.model.placement import MAX_SHARDS
 from delayq.model.units import show_duration
-from delayq.operations.queue_context import MAX_SHARDS
 
 from .formats import parse_count, parse_size, show_size
 from .options import DURATION, RATE, Parsed, command, json_option

@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
 from delayq.model.text import printable
-from delayq.protocol.command import Command
-from delayq.protocol.operation import Operation
 
 PATIENCE = 1.0  # seconds before the bar appears
 
@@ -70,25 +68,3 @@ class ProgressBar:
         self._shown = Progress(console=Console(stderr=True), transient=True)
         self._task = self._shown.add_task(escape(printable(self._label)), total=self._total)
         self._shown.start()
-
-
-def watched(
-    operation: Callable[..., Operation[int]], script: str, advance: Callable[[float], None]
-) -> Callable[..., Operation[int]]:
-    """Return an operation that calls `advance` with the number of messages that the script of this name moves."""
-
-    def run(*args: Any) -> Operation[int]:
-        steps = operation(*args)
-        commands: list[Command[Any]] = next(steps)
-        while True:
-            results = yield commands
-            for command, result in zip(commands, results, strict=True):
-                moves = command.script is not None and command.script.name == script
-                if moves and not isinstance(result, Exception):
-                    advance(result if isinstance(result, int) else sum(result))
-            try:
-                commands = steps.send(results)
-            except StopIteration as stop:
-                return stop.value  # type: ignore[no-any-return]  # what the generator returns
-
-    return run

@@ -12,8 +12,7 @@ import msgspec
 from delayq.errors import DelayqError
 from delayq.model.configuration import Configuration
 from delayq.model.placement import STATES
-from delayq.model.queue_stats import QueueStats, Upcoming
-from delayq.operations.counts import check_buckets
+from delayq.model.queue_stats import QueueStats, Upcoming, check_buckets
 from delayq.queue import Queue
 
 from . import candidates

@@ -1,27 +1,30 @@
-"""Stopping on a signal once the current work is done."""
+"""Handling the signals that end a command: SIGTERM, SIGINT and SIGHUP."""
 
 from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import FrameType
+from typing import Any
 
 from delayq.runtime import signals
 
 
 @contextmanager
-def stopping() -> Iterator[threading.Event]:
-    """Let SIGTERM, SIGINT and SIGHUP set an event, and do nothing else, until the block ends."""
-    stop = threading.Event()
-
-    def note(_number: int, _frame: FrameType | None) -> None:
-        stop.set()
-
-    before = {number: signal.signal(number, note) for number in signals.ending()}
+def handling_signals(handler: Callable[[int, Any], object] | signal.Handlers) -> Iterator[None]:
+    """Let a function handle these signals until the block ends."""
+    before = {number: signal.signal(number, handler) for number in signals.ending()}
     try:
-        yield stop
+        yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, old in before.items():
+            signal.signal(number, signal.SIG_DFL if old is None else old)
+
+
+@contextmanager
+def stopping() -> Iterator[threading.Event]:
+    """Let these signals set an event, and do nothing else, until the block ends."""
+    stop = threading.Event()
+    with handling_signals(lambda *_: stop.set()):
+        yield stop

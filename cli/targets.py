@@ -14,8 +14,8 @@ from typing import Any
 import click
 
 from delayq.aio import Queue as AsyncQueue
+from delayq.model.validation import MAX_WEIGHT
 from delayq.queue import Queue
-from delayq.runtime.fair_share import MAX_WEIGHT
 
 _WEIGHT = re.compile(r"=([-+]?[0-9.]+)$")  # anything else after = is part of the queue's name
 

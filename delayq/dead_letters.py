@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from delayq.model.actions import Buried
+from delayq.model.actions import BURIED, Buried
 from delayq.model.causes import Causes
 from delayq.model.choice import Choice
 from delayq.model.envelope import Headers
@@ -36,7 +36,7 @@ class DeadLetters:
         """Return up to `limit` (1 to 1,000,000) dead letters, the longest dead first."""
         return self._executor.execute(inspect.peek(self._context, "dead", limit))
 
-    def bury(self, id: str, reason: str = manage.BURIED) -> Buried:
+    def bury(self, id: str, reason: str = BURIED) -> Buried:
         """Move a waiting message (pending, ready or retry) to the dead letters, unchanged.
 
         This frees its place in a limit. For an occurrence of a schedule, only its slot is skipped. A message in a
@@ -66,17 +66,20 @@ class DeadLetters:
         now_ms = math.inf if now is None else timestamp_ms(now)
         return self._executor.execute(causes.causes(self._context, most, shown, now_ms))
 
-    def requeue(self, ids: str | Iterable[str] = "all", delay: Seconds = 0) -> int:
+    def requeue(
+        self, ids: str | Iterable[str] = "all", delay: Seconds = 0, progress: Callable[[int], object] | None = None
+    ) -> int:
         """Requeue dead letters: back to pending, with their retries reset.
 
         Args:
             ids: one id, several, or "all" for all present ones. (For a message whose id is "all", give ["all"].)
             delay: seconds (0 or more) or a timedelta until they are due.
+            progress: a plain function, called with the number of messages that each step has moved.
 
         Returns:
             How many came back; those whose payload is gone stay dead.
         """
-        return self._executor.execute(manage.requeue_chosen(self._context, ids, delay))
+        return self._executor.execute(manage.requeue_chosen(self._context, ids, delay, progress))
 
     def redrive(
         self,
@@ -150,6 +153,10 @@ class DeadLetters:
         """
         return self._executor.execute(edit.edit(self._context, id, payload, headers, delay, died_at, timeout))
 
-    def purge(self, older_than: Seconds | None = None) -> int:
-        """Discard all dead letters, or those that died at least `older_than` ago; return how many."""
-        return self._executor.execute(manage.purge(self._context, ["dead"], older_than))
+    def purge(self, older_than: Seconds | None = None, progress: Callable[[int], object] | None = None) -> int:
+        """Discard all dead letters, or those that died at least `older_than` ago; return how many.
+
+        Args:
+            progress: as in `Queue.purge`.
+        """
+        return self._executor.execute(manage.purge(self._context, ["dead"], older_than, progress))

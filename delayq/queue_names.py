@@ -12,14 +12,15 @@ from typing import Any
 from redis.exceptions import NoPermissionError, RedisClusterException, RedisError
 
 from delayq.errors import ServerError
+from delayq.model import server_url
+from delayq.model.server_guard import labelled
 from delayq.model.validation import KINDS, Kind, check_prefix
 from delayq.operations import registry
 from delayq.operations.registry import Entries
-from delayq.protocol.discovery import name_in, pattern, record_key
+from delayq.protocol.discovery import name_in, pattern
 from delayq.transport.executor import Client, Executor
 from delayq.transport.open_client import check_client, connect
 from delayq.transport.server_check import translate
-from delayq.transport.server_guard import labelled
 
 SCANNED = 1000
 """The number of keys in a step of a scan, which holds the server for about a millisecond."""
@@ -66,11 +67,16 @@ class Server:
     """
 
     def __init__(self, url: str | None, redis: Client | None, prefix: str, label: str) -> None:
+        if url:
+            server_url.check(url)  # a wrong URL fails at the start
+        self.url = url
         self.prefix = check_prefix(prefix)
-        self._executor = Executor(
-            lambda: connect(url) if redis is None else redis, redis is not None, labelled(label, redis)
-        )
+        self._redis = redis
+        self._executor = Executor(self._connect, redis is not None, labelled(label, redis))
         self.search = NameSearch(self._executor, prefix)
+
+    def _connect(self) -> Client:
+        return connect(self.url) if self._redis is None else self._redis
 
     def client(self) -> Client:
         """Return the client, connected and its server checked."""
@@ -83,11 +89,8 @@ class Server:
             client.ping()
 
     def has(self, kind: Kind, name: str) -> bool:
-        """Whether the queue or topic exists; this reads one key, however many there are."""
-        key = record_key(name, self.prefix, kind)
-        client: Any = self.client()
-        with _translated():
-            return key is not None and client.hget(key, "format") is not None  # needs only the rights of a reader
+        """Whether the queue or topic exists; this reads one key, however many there are, as any reader may."""
+        return self._executor.execute(registry.exists(self.prefix, kind, name))
 
     def close(self) -> None:
         """Close the connections; a client that was passed in stays open."""

@@ -12,6 +12,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 from delayq.model.envelope import MAX_PAYLOAD_BYTES, Headers
 from delayq.model.positions import Position
 from delayq.model.record import GroupInfo, GroupReading, Published, Record, Trimmed
+from delayq.model.server_guard import labelled
 from delayq.model.units import Seconds, milliseconds
 from delayq.operations.topics import explain, group_admin, publish, read, trim
 from delayq.operations.topics.publish import NewRecord
@@ -22,7 +23,6 @@ from delayq.runtime.receive_wait import TopicWait, TopicWaits
 from delayq.topic_group import Group
 from delayq.transport.executor import Client, Executor
 from delayq.transport.open_client import check_client, connect
-from delayq.transport.server_guard import labelled
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -34,6 +34,7 @@ from delayq.operations.bulk.redrive import Redriven
 from delayq.operations.doctor.finding import Finding, Step
 from delayq.operations.doctor.report import Report
 from delayq.operations.paging import Page
+from delayq.runtime.process_pool.job import Pool
 from delayq.topic_group import Group
 
 __all__ = [
@@ -59,6 +60,7 @@ __all__ = [
     "OnConflict",
     "Page",
     "Place",
+    "Pool",
     "Position",
     "Published",
     "QueueStats",

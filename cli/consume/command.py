@@ -14,15 +14,14 @@ import click
 import structlog
 
 from delayq.queue import Queue
-from delayq.runtime import signals
-from delayq.runtime.process_pool.job import Pool
-from delayq.runtime.supervisor import Supervisor
 from delayq.topic import Topic
+from delayq.types import Pool
 
 from .. import candidates
 from ..connection import ServerOptions
 from ..logging import LogFormat, LogLevel, configure
 from ..options import DURATION, LONGEST_RUN, command, log_options, server_options
+from ..stopping import handling_signals
 from ..targets import load_queue, split, weighed
 from .consumers import consumers_of
 from .monitor import OWN as MONITORED
@@ -31,6 +30,7 @@ from .program import ProgramHandler
 from .reload import Reloader
 from .startup import ask, when_served
 from .supervised import watch_supervisor
+from .supervisor import Supervisor
 from .threads import ConsumerThreads
 from .topic import Subscription, consume_topic, topic_options
 
@@ -182,7 +182,7 @@ def consume(
     watch_supervisor(monitor)
     waits = not (no_wait or burst)
     if program or subscription is not None:
-        when_served(lambda: server.client, lambda: server.client, waits)
+        when_served(server.client, server.client, waits)
     if subscription is not None:
         options: dict[str, Any] = {
             "shutdown_timeout": shutdown_timeout,
@@ -209,14 +209,16 @@ def consume(
             return when_served(run, lambda: list(map(ask, queues)), waits)
     finally:
         if programs:
-            _end(programs)
+            with handling_signals(signal.SIG_IGN):  # another signal must not leave running programs behind
+                programs.end()
 
 
 def _named(server: ServerOptions, lease: float, name: str) -> Queue:
     """Return the queue of this name, and log if its name is new and much like another one."""
+    queue = server.queue(name, lease=lease)
     if meant := server.likely_meant(name):
         log.warning("queue is new", queue=name, did_you_mean=meant)
-    return server.queue(name, lease=lease)
+    return queue
 
 
 def _check(ctx: click.Context, program: str | None, subscription: Subscription | None) -> None:
@@ -232,14 +234,6 @@ def _check(ctx: click.Context, program: str | None, subscription: Subscription |
         raise click.UsageError("--pool process needs MODULE:QUEUE: with --exec, each program is already a process")
     if len(ctx.params["targets"]) > 1 and ctx.params["pool"] == "process":
         raise click.UsageError("--pool process takes only one TARGET: run one delayq consume for each")
-
-
-def _end(programs: ProgramHandler) -> None:
-    """End running programs; another signal must not leave them behind."""
-    previous = {number: signal.signal(number, signal.SIG_IGN) for number in signals.ending()}
-    programs.end()
-    for number, old in previous.items():
-        signal.signal(number, old)
 
 
 def _reloader(

@@ -16,11 +16,12 @@ import structlog
 
 from delayq.errors import Reject, Verdict
 from delayq.model.message import Message
+from delayq.model.server_url import hide
 from delayq.model.text import printable
 from delayq.model.units import lease_ms
 from delayq.runtime.group_watcher import GroupWatcher
-from delayq.runtime.supervisor import SUPERVISOR_ENV
-from delayq.transport.url import hide
+
+from .supervisor import SUPERVISOR_ENV
 
 EX_DATAERR = 65  # from sysexits.h: the input was wrong, so a retry would fail too
 TAIL_BYTES = 1500  # of stderr, kept as the error

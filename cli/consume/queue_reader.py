@@ -9,9 +9,8 @@ from typing import Any, TypeVar
 
 from delayq.aio import Queue
 from delayq.errors import ServerUnreachable
+from delayq.model.configuration import Usage
 from delayq.model.queue_stats import QueueStats
-from delayq.operations.queue_context import QueueContext
-from delayq.protocol.operation import Operation
 
 SECONDS = 5.0  # in case a handler blocks the event loop
 
@@ -38,9 +37,9 @@ class AsyncQueueReader:
         """Return the consumers."""
         return self._wait(self._queue.consumers)
 
-    def execute(self, operation: Callable[[QueueContext], Operation[T]]) -> T:
-        """Run an operation of `delayq.operations`."""
-        return self._wait(lambda: self._queue.execute(operation))
+    def usage(self) -> Usage:
+        """Return how much of its limits it uses."""
+        return self._wait(self._queue.usage)
 
     def _wait(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
         loop = self._loop()

@@ -9,7 +9,8 @@ from pathlib import Path
 import click
 
 from delayq.log import log
-from delayq.runtime.supervisor import Supervisor
+
+from .supervisor import Supervisor
 
 LOOK_MS = 100  # a signal waits at most this long
 GATHER_MS = 200  # to collect files that are saved together; constant writes of the embedded store must not extend it

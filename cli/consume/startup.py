@@ -12,8 +12,8 @@ from typing import TypeVar
 
 from delayq.aio import Queue as AsyncQueue
 from delayq.errors import ServerNotReady, ServerUnreachable
+from delayq.model.outage import Outage
 from delayq.queue import Queue
-from delayq.runtime.outage_backoff import OutageBackoff
 
 T = TypeVar("T")
 
@@ -27,7 +27,7 @@ def when_served(run: Callable[[], T], reach: Callable[[], object], waits: bool) 
         reach: contacts the server, so that its return is logged before `run` starts.
         waits: if false, raise the server's error at once.
     """
-    outage = OutageBackoff()
+    outage = Outage()
     while True:
         try:
             if outage.is_tried:

@@ -8,10 +8,10 @@ import threading
 import time
 
 from delayq.log import log
-from delayq.runtime.liveness_pipe import HeartbeatSender
-from delayq.runtime.supervisor import SUPERVISOR_ENV, is_orphan
 
+from .liveness_pipe import HeartbeatSender
 from .monitor import Monitor
+from .supervisor import SUPERVISOR_ENV, is_orphan
 
 LOOK_SECONDS = 1.0  # between checks that the supervisor is alive and the consumers' loops run
 

@@ -12,8 +12,8 @@ import msgspec
 
 from delayq.errors import KeyOverwritten, LakeMismatch, LoginRefused, QueueMismatch, ServerError, StoreError
 from delayq.log import log
+from delayq.model.outage import Outage
 from delayq.model.units import show_duration
-from delayq.runtime.outage_backoff import OutageBackoff
 
 from ..connection import ServerOptions
 from ..options import DURATION, ExampledCommand, example, json_option, server_options
@@ -104,7 +104,7 @@ def _row(loaded: HourLoaded) -> dict[str, object]:
 
 def _run_every(seconds: float, run: Callable[[], None]) -> None:
     """Repeat the run at an interval, from start to start, until a signal."""
-    outage, text = OutageBackoff(), "lake partly loaded"
+    outage, text = Outage(), "lake partly loaded"
     with stopping() as stop:
         while not stop.is_set():
             begun = time.monotonic()

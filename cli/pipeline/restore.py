@@ -6,8 +6,8 @@ import click
 import msgspec
 
 from delayq.lake.shown_path import shown
+from delayq.model.placement import MAX_SHARDS
 from delayq.model.text import plural
-from delayq.operations.queue_context import MAX_SHARDS
 from delayq.spark.jobs import restore as job
 from delayq.spark.redis_options import RedisOptions
 

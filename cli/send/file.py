@@ -11,21 +11,17 @@ from typing import IO, NamedTuple
 import click
 from msgspec.structs import replace
 
+from delayq.checkpoint import MAX_BYTES, MAX_SENT, CheckpointExecutor, Note
 from delayq.errors import DuplicateMessage, InvalidInput, ServerError
 from delayq.model.delivery import Outgoing
 from delayq.model.message_ids import new_ids
 from delayq.model.placement import shard_of
 from delayq.model.text import plural
-from delayq.operations import send
-from delayq.operations.byte_budget import UP_BYTES
 from delayq.queue import Queue
 
 from ..json_lines import JsonLine, parse_line, read_lines
 from ..output import note, print_json, say
 from ..progress import progress
-from .checkpoint import CheckpointExecutor, Note
-
-BATCH_BYTES = UP_BYTES
 
 
 class FileMessage(NamedTuple):
@@ -192,7 +188,7 @@ def batches(entries: Iterator[FileMessage]) -> Iterator[list[FileMessage]]:
     try:
         for entry in entries:
             alone = _goes_alone(entry.message)
-            full = len(batch) >= send.MAX_SENT or size + len(entry.line.text) > BATCH_BYTES
+            full = len(batch) >= MAX_SENT or size + len(entry.line.text) > MAX_BYTES
             if batch and (full or alone or _goes_alone(batch[-1].message) or entry.message.id in ids):
                 yield batch
                 batch, ids, size = [], set(), 0

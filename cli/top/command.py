@@ -13,9 +13,9 @@ import click
 import msgspec
 
 from delayq.errors import DelayqError, InvalidInput
+from delayq.model.queue_stats import check_buckets
 from delayq.model.text import plural
 from delayq.operations import manage
-from delayq.operations.counts import check_buckets
 from delayq.queue import Queue
 
 from ..connection import ServerOptions

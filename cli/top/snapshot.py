@@ -14,7 +14,6 @@ from delayq.model.rates import Rates, between
 from delayq.model.record import GroupInfo
 from delayq.model.sample import Sample
 from delayq.model.totals import QueueFigures, figures, overdue
-from delayq.operations import inspect
 from delayq.queue import Queue
 
 
@@ -81,7 +80,7 @@ class TopicRow(msgspec.Struct, frozen=True):
 def look(queue: Queue, window: float, bucket: float) -> Snapshot:
     """Read a queue."""
     stats = queue.stats()
-    samples, usage = queue.samples(stats.at - WINDOW), queue.execute(inspect.usage)
+    samples, usage = queue.samples(stats.at - WINDOW), queue.usage()
     return Snapshot(stats, queue.upcoming(window, bucket), queue.consumers(), samples, usage)
 
 

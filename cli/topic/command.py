@@ -10,7 +10,6 @@ from typing import Any
 import click
 
 from delayq.model.text import plural
-from delayq.operations.topics import read as topic_read
 from delayq.topic import Topic
 
 from ..formats import Kind, payload_of, show_moment
@@ -213,8 +212,8 @@ def _print_dropped(topic: Topic, count: int, as_json: bool) -> None:
 
 
 def _length(topic: Topic) -> int:
-    """Count the records; unlike `length`, this needs no right to append due records."""
-    return topic.execute(topic_read.length)
+    """Count the records; this needs no right to append due records."""
+    return topic.length(due=False)
 
 
 for each in (list_, read, tail, groups, group, unacked, claim, destroy):

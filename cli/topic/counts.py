@@ -10,7 +10,7 @@ import click
 from delayq.errors import DelayqError, LoginRefused
 from delayq.model.record import GroupInfo, lag_text
 from delayq.model.text import plural
-from delayq.operations.topics import explain, read
+from delayq.operations.topics import explain
 
 from ..connection import ServerOptions
 from ..options import ExampledCommand, example, json_option, server_options
@@ -20,7 +20,7 @@ from ..output import note, print_fields, print_json, print_table
 def topic_counts(server: ServerOptions, name: str) -> dict[str, Any]:
     """Return the counts of a topic by name."""
     with server.topic(name) as topic:
-        records, waiting = topic.execute(read.length), topic.execute(explain.waiting)
+        records, waiting = topic.length(due=False), topic.execute(explain.waiting)
         return {"topic": name, "records": records, "waiting": waiting, "groups": topic.groups()}
 
 

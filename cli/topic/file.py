@@ -10,10 +10,10 @@ from typing import NamedTuple
 import click
 import msgspec
 
+from delayq import NewRecord
 from delayq.errors import InvalidInput, RecordOrder, ServerError
 from delayq.model.text import plural
 from delayq.model.units import parse_moment
-from delayq.operations.topics.publish import NewRecord
 from delayq.topic import Topic
 
 from ..formats import checked_json

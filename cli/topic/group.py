@@ -11,7 +11,6 @@ from delayq.model.outcome import cause
 from delayq.model.record import DeadRecord, lag_text
 from delayq.model.text import plural
 from delayq.model.validation import check_group_name
-from delayq.operations.topics import group_admin
 from delayq.topic import Topic
 from delayq.topic_group import Group
 
@@ -49,7 +48,7 @@ group.command_class = ExampledCommand
 def create(topic: Topic, group_name: str, start: Any, as_json: bool) -> None:
     """Create GROUP of TOPIC. An existing group stays where it is."""
     check_group_name(group_name)
-    created = topic.execute(group_admin.make, group_name, start)
+    created = topic.group(group_name, start).is_new
     if as_json:
         print_json({"group": group_name, "created": created})
     else:

@@ -32,6 +32,7 @@ from delayq.model.outcome import Outcome, check_async_handler
 from delayq.model.placement import PURGEABLE, State
 from delayq.model.queue_stats import QueueStats, Upcoming
 from delayq.model.sample import Sample
+from delayq.model.server_guard import labelled
 from delayq.model.typed_payload import adapt
 from delayq.model.units import Seconds, lease_ms, milliseconds
 from delayq.operations import (
@@ -56,7 +57,6 @@ from delayq.runtime.receive_wait_async import Receiver
 from delayq.runtime.send_coalescer_async import SendCoalescer
 from delayq.transport.executor_async import Client, Executor
 from delayq.transport.open_client_async import check_client, connect
-from delayq.transport.server_guard import labelled
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -294,7 +294,7 @@ class Queue:
             ServerUnreachable: the queue was closed while the call waited, or a node of a cluster has not answered
                 yet and may have handed out messages. Then the next call brings them.
         """
-        validation.check_limit(max_messages, "max_messages", most=500)
+        validation.check_limit(max_messages, "max_messages", most=validation.MAX_RECEIVED)
         leased = lease_ms(self._context.settings.lease if lease is None else lease)
         return await self._receiver.receive(max_messages, leased, milliseconds(wait, "wait") / 1000)
 
@@ -552,9 +552,14 @@ class Queue:
         """
         return await self._executor.execute(configure.configuration(self._context))
 
-    async def purge(self, state: State | None = None) -> int:
-        """Discard the messages of a state (pending, ready, retry or dead; None for all of these); return how many."""
-        return await self._executor.execute(manage.purge(self._context, PURGEABLE if state is None else [state]))
+    async def purge(self, state: State | None = None, progress: Callable[[int], object] | None = None) -> int:
+        """Discard the messages of a state (pending, ready, retry or dead; None for all of these); return how many.
+
+        Args:
+            progress: a plain function, called with the number of messages that each step has discarded.
+        """
+        states = PURGEABLE if state is None else [state]
+        return await self._executor.execute(manage.purge(self._context, states, progress=progress))
 
     async def collect_garbage(self) -> int:
         """Delete the payloads of discarded messages, as consumers and receivers do regularly; return how many."""

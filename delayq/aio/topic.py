@@ -12,6 +12,7 @@ from delayq.aio.topic_group import Group
 from delayq.model.envelope import MAX_PAYLOAD_BYTES, Headers
 from delayq.model.positions import Position
 from delayq.model.record import GroupInfo, GroupReading, Published, Record, Trimmed
+from delayq.model.server_guard import labelled
 from delayq.model.units import Seconds, milliseconds
 from delayq.operations.topics import explain, group_admin, publish, read, trim
 from delayq.operations.topics.publish import NewRecord
@@ -21,7 +22,6 @@ from delayq.protocol.topic_keys import TopicKeys
 from delayq.runtime.receive_wait_async import TopicWait, TopicWaits
 from delayq.transport.executor_async import Client, Executor
 from delayq.transport.open_client_async import check_client, connect
-from delayq.transport.server_guard import labelled
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -18,6 +18,9 @@ from delayq.model.placement import PURGEABLE, WAITING, State
 Cancelled: TypeAlias = Literal["cancelled", "in_flight", "unknown"]
 Buried: TypeAlias = Literal["buried", "in_flight", "dead", "unknown"]
 Rescheduled: TypeAlias = Literal["rescheduled", "in_flight", "dead", "unknown"]
+BURIED = "buried"
+"""The reason of a message that was buried without one."""
+
 Outcome: TypeAlias = Literal["cancelled", "buried", "rescheduled", "requeued", "in_flight", "dead", "unknown", "left"]
 
 

@@ -22,6 +22,7 @@ MESSAGE, UNIQUE = "msg:", "unique:"  # in the keys of envelopes, and of reserved
 STATES: Final[tuple[State, ...]] = get_args(State)
 WAITING: Final[tuple[State, ...]] = ("pending", "ready", "retry")
 PURGEABLE: Final[tuple[State, ...]] = get_args(Purgeable)
+MAX_SHARDS: Final = 1024
 
 
 def shard_of(message_id: str, shards: int) -> int:

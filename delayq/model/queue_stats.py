@@ -8,8 +8,9 @@ from typing import ClassVar, NamedTuple
 
 import msgspec
 
+from delayq.errors import InvalidInput
 from delayq.model.placement import State
-from delayq.model.units import MAX_TIME_MS
+from delayq.model.units import MAX_TIME_MS, Seconds, milliseconds, span_ms
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 """The time of counts that were never taken."""
@@ -129,6 +130,24 @@ class Upcoming(msgspec.Struct, frozen=True, kw_only=True):
     def count(self) -> int:
         """Both together."""
         return self.pending + self.retry
+
+
+MAX_BUCKETS = 500  # of upcoming messages
+
+
+def check_buckets(window: Seconds, bucket: Seconds) -> tuple[int, int]:
+    """Return the number of buckets and the length of one, ms.
+
+    Raises:
+        InvalidInput: either is out of range, or there are too many.
+    """
+    window_ms, bucket_ms = milliseconds(window, "window"), span_ms(bucket, "bucket")
+    if bucket_ms < 1:
+        raise InvalidInput(f"bucket {bucket!r} is not 0.001 seconds or more")
+    count = -(-window_ms // bucket_ms)
+    if not 1 <= count <= MAX_BUCKETS:
+        raise InvalidInput(f"window {window!r} in buckets of {bucket!r} makes {count} buckets, not 1 to {MAX_BUCKETS}")
+    return count, bucket_ms
 
 
 MOST_BUCKETS = MAX_TIME_MS.bit_length() + 1

@@ -11,6 +11,8 @@ from delayq.model.credentials import is_unfit_id, is_unfit_name
 
 MAX_NAME_BYTES = 128
 MAX_ID_BYTES = 256
+MAX_WEIGHT = 1000  # of a queue among those of a consumer
+MAX_RECEIVED = 500  # messages in a call
 
 Kind = Literal["queue", "topic"]
 """What a name on a server belongs to: a queue and a topic may have the same one."""
@@ -101,3 +103,8 @@ def check_limit(limit: int, what: str = "limit", most: int = 1_000_000) -> None:
     """Raise InvalidInput if `limit` is not a whole number from 1 to `most`."""
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= most:
         raise InvalidInput(f"{what} {limit!r} is not a whole number from 1 to {most}")
+
+
+def is_whole(value: object) -> bool:
+    """Return whether a value is an int other than True and False."""
+    return isinstance(value, int) and not isinstance(value, bool)

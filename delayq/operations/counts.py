@@ -6,16 +6,13 @@ import datetime as dt
 from collections.abc import Sequence
 from typing import Any
 
-from delayq.errors import InvalidInput
-from delayq.model.queue_stats import Counts, QueueStats, Upcoming
+from delayq.model.queue_stats import Counts, QueueStats, Upcoming, check_buckets
 from delayq.model.sample import DAY_MS, HOUR_MS, Sample, parse
-from delayq.model.units import Seconds, from_ms, milliseconds, span_ms, timestamp_ms
+from delayq.model.units import Seconds, from_ms, timestamp_ms
 from delayq.operations.inspect import summed
 from delayq.operations.queue_context import QueueContext
 from delayq.protocol.operation import Operation, unwrap
 from delayq.protocol.replies import DueCounts
-
-MAX_BUCKETS = 500
 
 
 def upcoming(context: QueueContext, window: Seconds, bucket: Seconds) -> Operation[list[Upcoming]]:
@@ -35,21 +32,6 @@ def upcoming(context: QueueContext, window: Seconds, bucket: Seconds) -> Operati
         )
         for i in range(count)
     ]
-
-
-def check_buckets(window: Seconds, bucket: Seconds) -> tuple[int, int]:
-    """Return the number of buckets and the length of one, ms.
-
-    Raises:
-        InvalidInput: either is out of range, or there are too many.
-    """
-    window_ms, bucket_ms = milliseconds(window, "window"), span_ms(bucket, "bucket")
-    if bucket_ms < 1:
-        raise InvalidInput(f"bucket {bucket!r} is not 0.001 seconds or more")
-    count = -(-window_ms // bucket_ms)
-    if not 1 <= count <= MAX_BUCKETS:
-        raise InvalidInput(f"window {window!r} in buckets of {bucket!r} makes {count} buckets, not 1 to {MAX_BUCKETS}")
-    return count, bucket_ms
 
 
 def sample(context: QueueContext) -> Operation[bool]:

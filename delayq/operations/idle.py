@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from delayq.errors import DelayqError
+from delayq.model.interval import FALLBACK_MS
+from delayq.model.placement import WAITING
+from delayq.model.queue_stats import Counts
 from delayq.operations import key_slots
 from delayq.operations.queue_context import QueueContext
-from delayq.protocol.operation import Operation
+from delayq.protocol.operation import Operation, unwrap
 from delayq.protocol.replies import SleepReply
+
+DELIVERABLE = (*WAITING, "unack")
+"""The states from which a delivery may come."""
 
 
 class SleepPlan(NamedTuple):
@@ -58,6 +65,24 @@ def poll_idle(context: QueueContext, name: str, most_ms: int) -> Operation[Sleep
             context.watch.answered(scripts.keys.meta, since)
     yield from key_slots.look_through(context)  # messages that it releases ring the bell
     return _sleep([SleepReply(0, "") if isinstance(each, DelayqError) else each for each in results], asked, most_ms)
+
+
+def next_event(context: QueueContext, name: str) -> Operation[float | None]:
+    """Return when the next message of a queue falls due, or a lease ends, in milliseconds; None if nothing waits.
+
+    It never tells a consumer to wake, so it suits a clock that a test moves.
+    """
+    shards = yield from context.opened()
+    counts: list[Counts] = [unwrap(result) for result in (yield [scripts.stats() for scripts in shards])]
+    if any(each.paused_ms is not None for each in counts):
+        return min((each.paused_until_ms for each in counts if each.paused_until_ms is not None), default=None)
+    now = counts[0].now_ms
+    heads = [math.ceil(head) for each in counts for state, head in each.heads_ms.items() if state in DELIVERABLE]
+    if not any(head <= now for head in heads):
+        return min(heads, default=None)
+    # A limit holds back what is already due: look again when the limit allows it, or as often as a consumer does.
+    rested = yield [scripts.poll_idle(name, FALLBACK_MS) for scripts in shards]
+    return now + (min(math.ceil(unwrap(each).micros / 1000) for each in rested) or FALLBACK_MS)
 
 
 def _sleep(rested: Sequence[SleepReply], asked: float, most_ms: int) -> SleepPlan:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeAlias
 
 from delayq.errors import InvalidInput, InvalidTime
+from delayq.model.actions import BURIED
 from delayq.model.choice import Choice
 from delayq.model.outcome import error_text
 from delayq.model.placement import PURGEABLE, State, check_state
@@ -20,8 +21,8 @@ from delayq.operations.queue_context import QueueContext
 from delayq.protocol.operation import Operation, execute, unwrap
 from delayq.protocol.queue_commands import MAX_IDS, MAX_MOVED, QueueCommands
 
-BURIED = "buried"
-"""The reason of a message that was buried without one."""
+Progress: TypeAlias = Callable[[int], object] | None
+"""Called with the number of messages of each step."""
 
 
 def cancel(context: QueueContext, message_id: str) -> Operation[Any]:
@@ -95,16 +96,18 @@ def bury(context: QueueContext, message_id: str, reason: str) -> Operation[Any]:
     return buried
 
 
-def requeue_chosen(context: QueueContext, ids: str | Iterable[str], delay: Seconds) -> Operation[int]:
+def requeue_chosen(
+    context: QueueContext, ids: str | Iterable[str], delay: Seconds, progress: Progress = None
+) -> Operation[int]:
     """Requeue the dead letters that `ids` names: one id, several, or "all"."""
     if ids == "all":
-        return (yield from requeue_all(context, delay))
+        return (yield from requeue_all(context, delay, progress))
     if not isinstance(ids, Iterable):
         raise InvalidInput(f"ids {ids!r} is not an id, an iterable of ids, or 'all'")
-    return (yield from requeue(context, [ids] if isinstance(ids, str) else list(ids), delay))
+    return (yield from requeue(context, [ids] if isinstance(ids, str) else list(ids), delay, progress))
 
 
-def requeue(context: QueueContext, ids: Sequence[str], delay: Seconds = 0) -> Operation[int]:
+def requeue(context: QueueContext, ids: Sequence[str], delay: Seconds = 0, progress: Progress = None) -> Operation[int]:
     """Requeue dead letters by their ids; return how many there were."""
     for message_id in ids:
         check_id(message_id)  # check all before changing anything
@@ -117,19 +120,27 @@ def requeue(context: QueueContext, ids: Sequence[str], delay: Seconds = 0) -> Op
             scripts = context.shard(message_id)
             by_shard.setdefault(id(scripts), (scripts, []))[1].append(message_id)
         replies = yield [scripts.requeue(part, due) for scripts, part in by_shard.values()]
-        count += sum(sum(unwrap(reply)) for reply in replies)
+        moved = sum(sum(unwrap(reply)) for reply in replies)
+        count += moved
+        if progress is not None:
+            progress(moved)
     return count
 
 
-def requeue_all(context: QueueContext, delay: Seconds = 0) -> Operation[int]:
+def requeue_all(context: QueueContext, delay: Seconds = 0, progress: Progress = None) -> Operation[int]:
     """Requeue all current dead letters, except those without a payload; return how many there were."""
     redrive = Redrive(Choice(), delay)
     while not redrive.done:
-        yield from redrive.step(context)
+        before = redrive.told.moved
+        told = yield from redrive.step(context)
+        if progress is not None:
+            progress(told.moved - before)
     return redrive.told.moved
 
 
-def purge(context: QueueContext, states: Iterable[State], older_than: Seconds | None = None) -> Operation[int]:
+def purge(
+    context: QueueContext, states: Iterable[State], older_than: Seconds | None = None, progress: Progress = None
+) -> Operation[int]:
     """Discard the messages that are now in these states, at most as many as at the start; return how many."""
     chosen = list(states)
     for state in chosen:
@@ -145,6 +156,8 @@ def purge(context: QueueContext, states: Iterable[State], older_than: Seconds | 
             while left > 0:
                 purged = yield from execute(scripts.purge(state, up_to, min(left, MAX_IDS)))
                 count += purged
+                if progress is not None:
+                    progress(purged)
                 left = left - purged if purged else 0
     yield from collect(context)
     return count

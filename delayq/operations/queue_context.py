@@ -16,9 +16,10 @@ from delayq.model.configuration import Configuration, changes, check_shards
 from delayq.model.envelope import MAX_PAYLOAD_BYTES
 from delayq.model.middleware import Middleware
 from delayq.model.outcome import is_coroutine_function
-from delayq.model.placement import shard_of
+from delayq.model.placement import MAX_SHARDS, shard_of
 from delayq.model.settings import Changes
 from delayq.model.units import Seconds, lease_ms, milliseconds
+from delayq.model.validation import is_whole
 from delayq.operations import record_copies
 from delayq.operations.byte_budget import ByteBudget
 from delayq.operations.record_copies import RecordedContext
@@ -31,7 +32,6 @@ from delayq.protocol.queue_keys import QueueKeys
 
 T = TypeVar("T")
 
-MAX_SHARDS = 1024
 DEAD_RETENTION = 90 * 86400
 WAS_RECORDED, IS_NEW = 1, 2  # in the reply of open_queue
 LOST = "lost"
@@ -291,11 +291,6 @@ _told: set[tuple[str, str]] = set()  # key names and settings that this process 
 
 def _first(*values: T | None) -> T:
     return next(value for value in values if value is not None)
-
-
-def is_whole(value: object) -> bool:
-    """Return whether a value is an int other than True and False."""
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def server_ms(context: QueueContext) -> Operation[int]:

@@ -85,6 +85,12 @@ def look_up(prefix: str, known: Mapping[Kind, Collection[str]]) -> Operation[dic
     return entries
 
 
+def exists(prefix: str, kind: Kind, name: str) -> Operation[bool]:
+    """Return whether a queue or topic of this name is recorded."""
+    key = record_key(name, prefix, kind)
+    return key is not None and (yield from execute(_format(key))) is not None
+
+
 def _format(key: str) -> Command[Any]:
     """Return a call whose reply is None if the record does not exist. Each reader of a queue has the right to HGET."""
     return Command(key, ("HGET", key, "format"), identity)

@@ -82,10 +82,11 @@ def prepare(
     return Prepared(name, plan, record, follows=max_retries is None)
 
 
-def check(context: QueueContext, /, name: str, plan: Plan, **sent: Any) -> Operation[None]:
-    """Check all that `prepare` does, with the stored settings of the queue."""
+def check(context: QueueContext, /, name: str, plan: Plan, **sent: Any) -> Operation[tuple[Prepared, Schedule | None]]:
+    """Check a schedule with the stored settings of the queue; return it prepared for `add`, and described."""
     yield from context.opened()
-    prepare(context, name, plan, **sent)
+    prepared = prepare(context, name, plan, **sent)
+    return prepared, describe(context, name, prepared.record, None)
 
 
 def add(context: QueueContext, prepared: Prepared) -> Operation[Schedule]:

@@ -14,11 +14,12 @@ from delayq.model.middleware import Sending
 from delayq.model.progress import Progress
 from delayq.model.text import plural
 from delayq.model.units import from_ms
+from delayq.model.validation import is_whole
 from delayq.operations import configure, schedule_chain
 from delayq.operations.byte_budget import UP_BYTES, trips
 from delayq.operations.encode import EncodedMessage, encode_all, listed, no_outgoing
 from delayq.operations.inspect import find_all
-from delayq.operations.queue_context import QueueContext, is_whole
+from delayq.operations.queue_context import QueueContext
 from delayq.protocol.command import Command, Raw, identity
 from delayq.protocol.operation import Operation, gather, unwrap
 from delayq.protocol.queue_commands import QueueCommands

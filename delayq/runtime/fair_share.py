@@ -6,8 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from delayq.errors import InvalidInput
-
-MAX_WEIGHT = 1000
+from delayq.model.validation import MAX_WEIGHT
 
 Q = TypeVar("Q")
 

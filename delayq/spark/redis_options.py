@@ -10,12 +10,10 @@ from typing import Any
 from urllib.parse import quote
 
 from delayq.errors import InvalidInput
+from delayq.model.server_url import chosen_url, default_folder, redact
 from delayq.operations.queue_context import server_ms
 from delayq.queue import Queue
 from delayq.topic import Topic
-from delayq.transport.embedded import default_folder
-from delayq.transport.open_client import chosen_url
-from delayq.transport.url import redact
 
 
 class RedisOptions:

@@ -8,11 +8,11 @@
 fakeredis runs the same scripts as a real server: ``pip install 'delayq[testing]'``. See docs/testing.md.
 """
 
+from delayq.model.server_guard import RealServerUsed
 from delayq.testing.assertions import assert_dead, assert_empty, assert_not_sent, assert_sent, sent
 from delayq.testing.clock import Clock
 from delayq.testing.memory import in_memory
 from delayq.testing.sent import SentInfo
-from delayq.transport.server_guard import RealServerUsed
 
 __all__ = [
     "Clock",

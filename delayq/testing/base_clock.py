@@ -11,12 +11,12 @@ from functools import partial
 from typing import Any, Protocol, TypedDict, Unpack
 
 from delayq.errors import HandlerMissing, InvalidInput, InvalidTime
+from delayq.model import server_guard
 from delayq.model.units import MAX_TIME_MS, Seconds, from_ms, milliseconds, timestamp_ms
 from delayq.testing.drain import Calls, Drain, Served
 from delayq.testing.face import BLOCKING, Face, Handler
 from delayq.testing.fake_server import FakeServer
 from delayq.testing.served_by import served_by
-from delayq.transport import server_guard
 
 LIMIT = 1000
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeAlias, TypeVar
@@ -13,21 +12,14 @@ from delayq.errors import DuplicateMessage, InvalidInput, StaleReceipt
 from delayq.log import log_of
 from delayq.model import outcome as oc
 from delayq.model.batch_handler import Batching, Outcomes
-from delayq.model.interval import FALLBACK_MS
 from delayq.model.message_info import death_of
-from delayq.model.queue_stats import Counts
-from delayq.operations import schedules
-from delayq.operations.queue_context import QueueContext, is_whole
-from delayq.protocol.operation import Operation, unwrap
-from delayq.protocol.queue_commands import MAX_IDS
+from delayq.model.validation import MAX_RECEIVED, is_whole
+from delayq.operations import idle, schedules
 from delayq.runtime.hooks import tell_dead
 from delayq.testing.face import Handler
-from delayq.transport.executor_async import times_cancelled
 
 T = TypeVar("T")
 Calls: TypeAlias = Generator[Callable[[], Any], Any, T]  # yields calls, and is sent their results
-
-WAITING = ("pending", "ready", "retry", "unack")  # the states from which a delivery may come
 
 
 class MovableClock(Protocol):
@@ -90,7 +82,7 @@ class Drain:
                 return
             moments = [end]
             for queue in queues:
-                event = yield partial(queue.execute, _next_event)
+                event = yield partial(queue.execute, idle.next_event, "delayq.testing")
                 moments += [] if event is None else [event]
             self._clock.move(min(moments))
 
@@ -157,7 +149,9 @@ def _received(served: Served, limit: int) -> Calls[list[Any]]:
         return (yield partial(served.queue.receive, 1))  # type: ignore[no-any-return]  # of either face
     most = min(served.batching.max_messages, limit)
     messages: list[Any] = []
-    while len(messages) < most and (more := (yield partial(served.queue.receive, min(MAX_IDS, most - len(messages))))):
+    while len(messages) < most and (
+        more := (yield partial(served.queue.receive, min(MAX_RECEIVED, most - len(messages))))
+    ):
         messages += more
     return messages
 
@@ -204,20 +198,6 @@ def _ends_the_test(error: BaseException) -> bool:
     """Whether a handler's exception is an interrupt, one of pytest's own, or a cancel of the test."""
     with contextlib.suppress(RuntimeError):  # no event loop runs
         if isinstance(error, asyncio.CancelledError):  # or the handler's own
-            return times_cancelled() > 0
+            task = asyncio.current_task()
+            return task is not None and task.cancelling() > 0
     return not isinstance(error, Exception | SystemExit)
-
-
-def _next_event(context: QueueContext) -> Operation[float | None]:
-    """Return when the next message of a queue falls due, or a lease ends, in milliseconds; None if nothing waits."""
-    shards = yield from context.opened()
-    counts: list[Counts] = [unwrap(result) for result in (yield [scripts.stats() for scripts in shards])]
-    if any(each.paused_ms is not None for each in counts):
-        return min((each.paused_until_ms for each in counts if each.paused_until_ms is not None), default=None)
-    now = counts[0].now_ms
-    heads = [math.ceil(head) for each in counts for state, head in each.heads_ms.items() if state in WAITING]
-    if not any(head <= now for head in heads):
-        return min(heads, default=None)
-    # A limit holds back what is already due: look again when the limit allows it, or as often as a consumer does.
-    rested = yield [scripts.poll_idle("delayq.testing", FALLBACK_MS) for scripts in shards]
-    return now + (min(math.ceil(unwrap(each).micros / 1000) for each in rested) or FALLBACK_MS)

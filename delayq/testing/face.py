@@ -12,10 +12,8 @@ from delayq.consumer import Consumer
 from delayq.ledger import Ledger
 from delayq.model.message import Message
 from delayq.queue import Queue
-from delayq.runtime.receive_wait import Receiver, TopicWaits
 from delayq.topic import Topic
 from delayq.transport import trampoline
-from delayq.transport.executor import Executor
 
 T = TypeVar("T")
 Handler: TypeAlias = Callable[[Any], Any]
@@ -26,8 +24,8 @@ class Face:
     """One of the two APIs.
 
     Attributes:
-        queue, topic, consumer, message, ledger, receiver, waits, executor: its classes.
-        client: the class of fakeredis clients for its executor.
+        queue, topic, consumer, message, ledger: its classes.
+        client: the class of fakeredis clients for it.
     """
 
     queue: Any
@@ -35,13 +33,10 @@ class Face:
     consumer: Any
     message: Any
     ledger: Any
-    receiver: Any
-    waits: Any
-    executor: Any
     client: str
 
 
-BLOCKING = Face(Queue, Topic, Consumer, Message, Ledger, Receiver, TopicWaits, Executor, "FakeRedis")
+BLOCKING = Face(Queue, Topic, Consumer, Message, Ledger, "FakeRedis")
 FACES = (BLOCKING,)
 AnyQueue: TypeAlias = Queue
 AnyTopic: TypeAlias = Topic

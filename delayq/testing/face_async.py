@@ -12,14 +12,12 @@ import delayq
 from delayq.aio import Consumer, Message, Queue, Topic
 from delayq.aio.ledger import Ledger
 from delayq.runtime.handler_thread import awaited
-from delayq.runtime.receive_wait_async import Receiver, TopicWaits
 from delayq.testing.face import BLOCKING, Face
 from delayq.transport import trampoline
-from delayq.transport.executor_async import Executor
 
 T = TypeVar("T")
 
-ASYNC = Face(Queue, Topic, Consumer, Message, Ledger, Receiver, TopicWaits, Executor, "FakeAsyncRedis")
+ASYNC = Face(Queue, Topic, Consumer, Message, Ledger, "FakeAsyncRedis")
 FACES = (ASYNC, BLOCKING)
 AnyQueue: TypeAlias = Queue | delayq.Queue
 AnyTopic: TypeAlias = Topic | delayq.Topic

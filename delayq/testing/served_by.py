@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from delayq.operations.message_store import RedisStore
-from delayq.operations.topics.topic_context import TopicContext
 from delayq.testing.face import BLOCKING, Face
 
 Time = Callable[[], float | str]
@@ -25,10 +24,10 @@ def served_by(
 
     Handlers, schedules and middleware registered within the block are removed then; a handler may replace the queue's.
     """
-    exchange = _exchange_queue if isinstance(subject, face.queue) else _exchange_topic
-    with exchange(subject, clock, face):
+    is_queue = isinstance(subject, face.queue)
+    with _exchange_queue(subject, clock, face) if is_queue else _exchange_topic(subject, clock):
         subject._context.id_factory = id_factory
-        vars(subject._executor).update(vars(face.executor(connect, True, None)))
+        vars(subject._executor).update(vars(type(subject._executor)(connect, True, None)))
         try:
             yield
         finally:
@@ -44,7 +43,7 @@ def _exchange_queue(queue: Any, clock: Time, face: Face) -> Iterator[None]:
             kept = {name: value.copy() for name, value in vars(part).items() if isinstance(value, dict | list)}
             vars(part).update(kept)
         handlers.is_replaceable = True
-        queue._receiver = face.receiver(context, executor, face.message)
+        queue._receiver = type(queue._receiver)(context, executor, face.message)
         queue._store = RedisStore(context)
         queue._events = face.ledger(context, executor)
         context.begin(clock)
@@ -52,12 +51,12 @@ def _exchange_queue(queue: Any, clock: Time, face: Face) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _exchange_topic(topic: Any, clock: Time, face: Face) -> Iterator[None]:
+def _exchange_topic(topic: Any, clock: Time) -> Iterator[None]:
     context, waits = topic._context, topic._waits  # groups share these objects
     with _kept(context, waits, topic._executor):
-        new = TopicContext(context.name, context._keys, context._expected, context.settings, clock)
+        new = type(context)(context.name, context._keys, context._expected, context.settings, clock)
         vars(context).update(vars(new))
-        vars(waits).update(vars(face.waits(context, topic._executor)))
+        vars(waits).update(vars(type(waits)(context, topic._executor)))
         yield
 
 

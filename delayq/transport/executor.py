@@ -15,11 +15,12 @@ from redis.exceptions import ReadOnlyError, RedisClusterException, RedisError, R
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from delayq.errors import ServerUnreachable
+from delayq.model import server_guard
 from delayq.model.text import printable_id
 from delayq.protocol.command import Command
 from delayq.protocol.late_reply import Silent
 from delayq.protocol.operation import Operation, Program, Work
-from delayq.transport import clients, server_guard, trampoline
+from delayq.transport import clients, trampoline
 from delayq.transport.cluster import Cluster
 from delayq.transport.fast_socket import FastSocketPool
 from delayq.transport.script_cache import ScriptCache, missing_scripts

@@ -13,10 +13,11 @@ from redis.client import NEVER_DECODE
 from redis.exceptions import ReadOnlyError, RedisClusterException, RedisError, ResponseError
 
 from delayq.errors import ServerUnreachable
+from delayq.model import server_guard
 from delayq.model.text import printable_id
 from delayq.protocol.command import Command
 from delayq.protocol.operation import Operation, Program, Work
-from delayq.transport import clients_async, server_guard, trampoline
+from delayq.transport import clients_async, trampoline
 from delayq.transport.clients import REPEATS
 from delayq.transport.cluster_async import Cluster
 from delayq.transport.loop_bound import LoopBound

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import inspect
-import os
 
-from delayq.errors import InvalidInput, InvalidURL
-from delayq.transport import url as urls
+from redis.exceptions import RedisClusterException
+
+from delayq.errors import InvalidInput
+from delayq.model.server_url import Makers, chosen_url, make
+from delayq.transport import clients
 from delayq.transport.embedded import open_store
 from delayq.transport.executor import Client
+from delayq.transport.server_check import translate
 
 
 def check_client(url: str | None, redis: object) -> None:
@@ -24,15 +27,18 @@ def check_client(url: str | None, redis: object) -> None:
 
 
 def connect(url: str | None = None) -> Client:
-    """Return a client for `url`, else for DELAYQ_URL, else for the embedded store of this folder."""
-    url = chosen_url(url)
-    return urls.connect(url) if url else open_store()
+    """Return a client for `url`, else for DELAYQ_URL, else for the embedded store of this folder.
 
+    Only redis+cluster and embedded connect at once.
 
-def chosen_url(url: str | None) -> str | None:
-    """Return `url`, else DELAYQ_URL; None for the embedded store."""
-    if url == "":
-        raise InvalidURL("url='' is empty: give a URL, or None for DELAYQ_URL or the embedded store")
-    if url is None and os.environ.get("DELAYQ_URL") == "":  # such as from "$REDIS_URL" when that is not set
-        raise InvalidURL("DELAYQ_URL is empty: set it to a URL, or unset it for the embedded store")
-    return url or os.environ.get("DELAYQ_URL")
+    Raises:
+        InvalidURL: from `make`.
+        ServerError: no node of the cluster is available.
+        StoreError: the embedded store is not available.
+    """
+    makers = Makers(clients.single, clients.unix, clients.sentinel, clients.cluster, open_store)
+    try:
+        client: Client = make(chosen_url(url) or "embedded://", makers)
+    except RedisClusterException as error:
+        raise translate(error) from error
+    return client

@@ -6,10 +6,9 @@ import inspect
 from typing import Any
 
 from delayq.errors import InvalidInput
+from delayq.model.server_url import Makers, chosen_url, make
 from delayq.transport import clients_async
-from delayq.transport import url as urls
 from delayq.transport.executor_async import Client
-from delayq.transport.open_client import chosen_url
 
 
 def check_client(url: str | None, redis: Any) -> None:
@@ -26,12 +25,12 @@ def check_client(url: str | None, redis: Any) -> None:
 
 def connect(url: str | None = None) -> Client:
     """Return a client for `url`, else for DELAYQ_URL, else for the embedded store of this folder."""
-    makers = urls.Makers(
+    makers = Makers(
         clients_async.single,
         clients_async.unix,
         clients_async.sentinel,
         clients_async.cluster,
         clients_async.open_store,
     )
-    client: Client = urls.make(chosen_url(url) or "embedded://", makers)
+    client: Client = make(chosen_url(url) or "embedded://", makers)
     return client

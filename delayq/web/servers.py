@@ -14,9 +14,9 @@ from delayq.aio import Queue, Topic
 from delayq.aio.queue_names import NameSearch, Server
 from delayq.errors import InvalidInput, ServerError, ServerUnreachable
 from delayq.log import log
+from delayq.model import server_url as url
 from delayq.model.credentials import may_hold_password
 from delayq.model.validation import KINDS, Kind, check_queue_name
-from delayq.transport import url
 
 SEARCH_SECONDS = 60.0
 """How long a list of names is valid: a search scans all keys of the server."""

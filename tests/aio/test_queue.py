@@ -260,3 +260,19 @@ def test_queue_survives_a_restart_of_its_server(run: Run, own_server: RedisServe
             await message.ack()
 
     run(main())
+
+
+def test_purge_and_requeue_report_the_messages_of_each_step(run: Run, url: str):
+    steps: list[int] = []
+
+    async def main() -> None:
+        async with Queue("jobs", url=url) as queue:
+            await queue.send_many([Outgoing(None, id=f"m{number}", delay=60) for number in range(600)])
+            for number in range(2):
+                await queue.dead.bury(f"m{number}")
+            assert await queue.dead.requeue(["m0"], progress=steps.append) == 1
+            assert await queue.dead.purge(progress=steps.append) == 1
+            assert await queue.purge("pending", progress=steps.append) == 599
+
+    run(main())
+    assert steps == [1, 1, 500, 99]

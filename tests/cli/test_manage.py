@@ -11,11 +11,9 @@ import redis
 from click.testing import Result
 from delayq.cli import options
 from delayq.cli.formats import show_date
-from delayq.cli.progress import watched
 
 from delayq import Queue
 from delayq.model.delivery import Outgoing
-from delayq.operations import manage
 from tests.cli.conftest import Invoke
 from tests.harness.servers import RedisServer
 
@@ -285,6 +283,6 @@ def test_all_dead_letters_are_requeued_with_a_delay(invoke: Invoke, queue: Queue
 def test_progress_of_a_purge_and_a_requeue_adds_up(queue: Queue):
     kill(queue, [f"m{number}" for number in range(1200)])
     steps: list[float] = []
-    assert queue.execute(watched(manage.requeue_all, "requeue", steps.append)) == 1200
-    assert queue.execute(watched(manage.purge, "purge", steps.append), ["pending"]) == 1200
+    assert queue.dead.requeue("all", 0, steps.append) == 1200
+    assert queue.purge("pending", steps.append) == 1200
     assert (sum(steps), len(steps)) == (2400, 8)

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 import redis
-from delayq.cli.send import checkpoint, file
+from delayq.cli.send import file
 
-from delayq import Queue
+from delayq import Queue, checkpoint
 from delayq.errors import DelayqError, ServerUnreachable
 from delayq.operations import send
 from tests.cli.conftest import Invoke, Start

@@ -162,7 +162,7 @@ def test_batch_fits_in_one_call():
     line = json_lines.JsonLine("f", 1, 0, "", b"x" * 200_000)
     entries = [file.FileMessage(line, Outgoing(None, id=str(number))) for number in range(7)]
     assert [len(batch) for batch in file.batches(iter(entries))] == [2, 2, 2, 1]
-    assert file.BATCH_BYTES <= UP_BYTES
+    assert file.MAX_BYTES <= UP_BYTES
 
 
 def test_endless_line_is_refused_before_it_fills_the_memory(

@@ -9,12 +9,12 @@ import pytest
 from delayq.cli.consume.startup import when_served
 
 from delayq import ServerUnreachable
-from delayq.runtime.outage_backoff import OutageBackoff
+from delayq.model.outage import Outage
 
 
 def test_signal_ends_the_wait_only(monkeypatch: pytest.MonkeyPatch):
-    lost = OutageBackoff.lost
-    monkeypatch.setattr(OutageBackoff, "lost", lambda *given: 0 * lost(*given))
+    lost = Outage.lost
+    monkeypatch.setattr(Outage, "lost", lambda *given: 0 * lost(*given))
     before = signal.getsignal(signal.SIGTERM)
     calls: list[object] = []
 

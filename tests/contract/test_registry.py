@@ -14,7 +14,8 @@ from delayq.cli.connection import ServerOptions
 from delayq.cli.top.command import TopWatch
 
 import delayq
-from delayq import Consumer, Outgoing, Queue, Topic, aio
+from delayq import Consumer, Outgoing, Queue, Topic, aio, queue_names
+from delayq.aio import queue_names as queue_names_async
 from delayq.metrics import DiscoveredQueues
 from delayq.operations import manage, registry
 from delayq.web.servers import DashboardServer
@@ -315,3 +316,19 @@ def test_registry_of_a_cluster_is_one_key_and_lists_cover_all_masters(start_serv
             assert client.scard(QUEUES) == len(names)
         for first in (first_of_dashboard, first_of_exporter):
             assert first(cluster.url) == names
+
+
+@pytest.mark.parametrize("name", ["emails", "absent", "no {name}"])
+def test_server_knows_whether_a_queue_is_recorded(redis_server: RedisServer, name: str):
+    async def ask() -> bool:
+        server = queue_names_async.Server(redis_server.url, None, "delayq", "a test")
+        try:
+            return await server.has("queue", name)
+        finally:
+            await server.close()
+
+    with Queue("emails", url=redis_server.url) as queue:
+        queue.send(1)
+    server = queue_names.Server(redis_server.url, None, "delayq", "a test")
+    assert [server.has("queue", name), asyncio.run(ask())] == [name == "emails"] * 2
+    server.close()

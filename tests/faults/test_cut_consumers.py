@@ -58,7 +58,7 @@ def stages(default_version: str) -> Iterator[SimpleQueue[Stage]]:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorten the waits."""
     monkeypatch.setattr("delayq.runtime.engine.FALLBACK_MS", 50)
-    monkeypatch.setattr("delayq.runtime.outage_backoff.FIRST_PAUSE", 0.02)
+    monkeypatch.setattr("delayq.model.outage.FIRST_PAUSE", 0.02)
     monkeypatch.setattr("redis.retry.sleep", lambda _: None)
 
 

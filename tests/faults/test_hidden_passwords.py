@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 import delayq as blocking
 from delayq import Queue, Topic, aio, lake, metrics, queues, telemetry, testing, web
 from delayq.errors import InvalidURL
+from delayq.model.server_url import check, redact
 from delayq.spark.redis_options import RedisOptions
 from delayq.transport import clients, open_client_async, retry_async
-from delayq.transport.url import check, redact
 from delayq.web.servers import servers_of
 from tests.cli import conftest
 from tests.cli.conftest import Invoke, Run

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from delayq import Queue
 from delayq.errors import DelayqError, InvalidURL
-from delayq.transport import clients
-from delayq.transport import url as urls
-from delayq.transport.url import SETTINGS, connect, redact
+from delayq.model.server_url import SETTINGS, check, redact
+from delayq.transport import clients, open_client
+from delayq.transport.open_client import connect
 from tests.harness.hostile import GROWTH_BYTES, TEXTS, examples, growth, mutations, refusal, texts
 from tests.harness.servers import RedisServer
 
@@ -80,7 +80,7 @@ HUGE = {
 @pytest.fixture(autouse=True)
 def nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the two kinds of URL that connect at once lead nowhere."""
-    monkeypatch.setattr(urls, "open_store", lambda _: "store")
+    monkeypatch.setattr(open_client, "open_store", lambda _: "store")
     monkeypatch.setattr(clients, "cluster", lambda *_: "cluster")
 
 
@@ -104,7 +104,7 @@ def test_url_of_a_megabyte_is_parsed_at_once(name: str) -> None:
 @pytest.mark.parametrize("wrong", [None, b"redis://host", 5, ["redis://host"]])
 def test_url_that_is_not_text_is_refused(wrong: Any) -> None:
     with pytest.raises(InvalidURL):
-        connect(wrong)
+        check(wrong)
 
 
 def test_circular_links_are_not_a_certificate(tmp_path: Path) -> None:

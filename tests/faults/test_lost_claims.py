@@ -9,8 +9,9 @@ import pytest
 import redis
 
 from delayq import Consumer, Message, Outgoing, Queue
+from delayq.model import outage
 from delayq.protocol.script import script
-from delayq.runtime import outage_backoff, prefetch
+from delayq.runtime import prefetch
 from delayq.transport.fast_socket import FastSocket, FastSocketPool
 from tests.harness.servers import RedisServer
 
@@ -37,7 +38,7 @@ def test_lost_claim_uses_up_no_attempt(count: int, redis_server: RedisServer, mo
         queue.send_many([Outgoing(number) for number in range(count)])
         monkeypatch.setattr(FastSocketPool, "use", use)
         monkeypatch.setattr(prefetch, "AHEAD_SECONDS", 0.0)  # one claim per message
-        monkeypatch.setattr(outage_backoff, "FIRST_PAUSE", 0.001)
+        monkeypatch.setattr(outage, "FIRST_PAUSE", 0.001)
         assert Consumer(queue, handle, concurrency=1).drain() == count
         stats = queue.stats()
     assert lost >= count

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import click
 
 from delayq.errors import DelayqError
-from delayq.transport.url import SETTINGS
+from delayq.model.server_url import SETTINGS
 
 MARK = "Zq9xVw7KpL3m"  # in each password here; no part of it is in any other text
 SHOWN = 6  # a part of so many characters counts as shown

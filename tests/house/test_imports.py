@@ -30,10 +30,9 @@ ROOMS = {
 SANS_IO = {"model", "protocol", "operations"}
 IO = {"asyncio", "hiredis", "multiprocessing", "redis", "selectors", "signal", "socket", "subprocess", "threading"}
 SERVER = {
-    f"delayq.transport.{name}"
-    for name in ("embedded", "clients", "pool", "redis_py", "retry_async", "server_check", "url_remedy")
+    f"delayq.transport.{name}" for name in ("embedded", "clients", "pool", "redis_py", "retry_async", "server_check")
 }
-TEXTS = {"delayq.model.text", "delayq.model.credentials"}
+TEXTS = {"delayq.model.text", "delayq.model.credentials", "delayq.model.server_url"}
 """Modules about texts of any kind."""
 
 THROUGH_THE_DOOR = {"cli", "web", "spark", "metrics", "testing"}
@@ -130,7 +129,6 @@ def test_rooms_above_the_face_use_one_door():
     }
     allowed = {
         "delayq.testing.served_by",  # it exchanges what is behind the door
-        "delayq.cli.send.checkpoint",  # a checkpoint and its messages are one transaction
         "delayq.cli.bench",  # it measures the server of its queue, and deletes the keys
     }
     assert {module: names for module, names in reaching.items() if module not in allowed} == {}

@@ -19,7 +19,7 @@ from delayq.topic_group import Group
 CLASSES = (delayq.Queue, delayq.Topic, delayq.Consumer, delayq.TopicConsumer, DeadLetters, Schedules, Group)
 # Made by delayq itself, or for its own use: internals, redis-py's client, and the types that decorators take.
 OTHERS = {"Any", "BaseException", "Client", "Count", "Events", "Handler", "Never", "None", "Outcome", "PathLike"}
-OTHERS |= {"Pattern", "Pool", "Queue", "Rate", "Waits"}
+OTHERS |= {"Pattern", "Queue", "Rate", "Waits"}
 INSIDE = {"__init__": {"Executor", "QueueContext", "TopicContext"}, "execute": {"QueueContext", "TopicContext"}}
 GENERIC = {"Callable", "Concatenate", "Iterable", "Iterator", "Mapping", "Operation", "Program", "Sequence"}
 

@@ -41,7 +41,7 @@ Consumer(queue, handle, concurrency=4).run()
 
 SUPERVISED = """
 import sys
-from delayq.runtime.supervisor import Supervisor
+from delayq.cli.consume.supervisor import Supervisor
 sys.exit(Supervisor([sys.executable, sys.argv[1], sys.argv[2]], processes=2, shutdown_timeout=120).run())
 """
 

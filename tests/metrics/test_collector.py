@@ -472,7 +472,7 @@ def test_cluster_without_a_node_is_down(redis_server: RedisServer, monkeypatch: 
         raise RedisClusterException("Redis Cluster cannot be connected")
 
     with serving(redis_server) as server:
-        monkeypatch.setattr(server.client, "scan", scan)
+        monkeypatch.setattr(server.client(), "scan", scan)
         assert scraped(Metrics(servers=[DiscoveredQueues(server)])).value("delayq_server_up") == 0
 
 

@@ -29,7 +29,7 @@ MONITORING, DEPLOY = ROOT / "examples" / "monitoring", ROOT / "examples" / "depl
 RULES, DASHBOARD = MONITORING / "delayq.rules.yml", MONITORING / "grafana-dashboard.json"
 KUBERNETES = sorted((DEPLOY / "kubernetes").glob("*.yml"))
 NAME = re.compile(r"\bdelayq[_:][a-z0-9_:]+")
-SUPERVISOR_MARGIN = 15  # seconds, see delayq.runtime.supervisor.KILL_MARGIN
+SUPERVISOR_MARGIN = 15  # seconds, see delayq.cli.consume.supervisor.KILL_MARGIN
 
 
 class One:

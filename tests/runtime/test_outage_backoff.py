@@ -16,7 +16,8 @@ from delayq.errors import (
     ServerOutOfMemory,
     ServerUnreachable,
 )
-from delayq.runtime.outage_backoff import FIRST_PAUSE, LONGEST_PAUSE, OutageBackoff
+from delayq.model.outage import FIRST_PAUSE, LONGEST_PAUSE
+from delayq.runtime.outage_backoff import OutageBackoff
 from tests.harness.servers import RedisServer
 from tests.harness.waiting import eventually
 

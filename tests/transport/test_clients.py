@@ -12,8 +12,8 @@ from redis.exceptions import AuthenticationError
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from delayq.transport import clients
+from delayq.transport.open_client import connect
 from delayq.transport.open_client_async import connect as connect_async
-from delayq.transport.url import connect
 
 
 def test_refused_login_is_not_retried():

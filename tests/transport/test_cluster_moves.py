@@ -22,8 +22,8 @@ from delayq.protocol.command import Command, identity
 from delayq.protocol.operation import execute
 from delayq.protocol.queue_keys import QueueKeys
 from delayq.transport.listener import BellListener
+from delayq.transport.open_client import connect
 from delayq.transport.server_check import check_server
-from delayq.transport.url import connect
 from tests.harness.servers import RedisServer
 from tests.harness.topologies import Cluster, is_master, refusals, tell
 from tests.harness.waiting import eventually

@@ -12,8 +12,8 @@ from delayq import Queue
 from delayq.errors import InvalidURL
 from delayq.transport.embedded import connection, keeper, open_store, store
 from delayq.transport.embedded.binaries import find_server
+from delayq.transport.open_client import connect
 from delayq.transport.server_check import check_server
-from delayq.transport.url import connect
 from tests.harness.stores import Watched, is_alive
 from tests.harness.waiting import eventually
 

@@ -19,9 +19,8 @@ from redis.cluster import RedisCluster
 from structlog.testing import capture_logs
 
 from delayq import errors
-from delayq.transport import clients
+from delayq.transport import clients, open_client
 from delayq.transport import server_check as server
-from delayq.transport import url as urls
 from delayq.transport.server_check import check_server, translate
 from tests.conftest import StartServer
 from tests.harness.servers import RedisServer, free_port
@@ -43,7 +42,7 @@ def connect() -> Iterator[Connect]:
     with contextlib.ExitStack() as made:
 
         def connect(url: str) -> Client:
-            client = urls.connect(url)
+            client = open_client.connect(url)
             made.callback(clients.close, client)
             return client
 

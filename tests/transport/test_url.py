@@ -13,9 +13,9 @@ from redis.sentinel import SentinelConnectionPool
 
 from delayq import Queue, aio
 from delayq.errors import InvalidURL, ServerUnreachable
-from delayq.transport import clients
-from delayq.transport import url as urls
-from delayq.transport.url import Makers, connect, make, redact
+from delayq.model.server_url import Makers, check, make, redact
+from delayq.transport import clients, open_client
+from delayq.transport.open_client import connect
 
 
 @pytest.fixture
@@ -170,7 +170,7 @@ def test_missing_cluster_is_reported_with_its_address():
 )
 def test_embedded_url_opens_the_store_at_its_path(monkeypatch: pytest.MonkeyPatch, url: str, folder: Path | None):
     opened: list[Path | None] = []
-    monkeypatch.setattr(urls, "open_store", opened.append)
+    monkeypatch.setattr(open_client, "open_store", opened.append)
     connect(url)
     assert opened == [folder]
 
@@ -236,7 +236,7 @@ def test_embedded_url_opens_the_store_at_its_path(monkeypatch: pytest.MonkeyPatc
 )
 def test_wrong_url_is_refused_with_its_value_and_a_remedy(url: str, said: str):
     with pytest.raises(InvalidURL, match=said):
-        connect(url)
+        check(url)
 
 
 @pytest.mark.parametrize(
@@ -366,4 +366,4 @@ def test_password_after_three_slashes_is_refused(scheme: str, path: str):
 @pytest.mark.parametrize("url", [None, b"redis://localhost", 6379])
 def test_url_that_is_not_text_is_refused(url: Any):
     with pytest.raises(InvalidURL, match=type(url).__name__):
-        connect(url)
+        check(url)

@@ -10,7 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from delayq.errors import InvalidURL
-from delayq.transport.url import connect, redact
+from delayq.model.server_url import redact
+from delayq.transport.open_client import connect
 
 MARK = "Zq9x"  # part of every password here, and of nothing else
 

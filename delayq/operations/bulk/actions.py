@@ -7,13 +7,12 @@ import zlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
-from delayq.model.actions import How
+from delayq.model.actions import BURIED, How
 from delayq.model.placement import WAITING
 from delayq.model.text import encode_id
 from delayq.model.units import MAX_TIME_MS, due_word, milliseconds, timestamp_ms
 from delayq.model.validation import checked_ids
 from delayq.operations import schedule_chain
-from delayq.operations.manage import BURIED
 from delayq.operations.queue_context import QueueContext
 from delayq.protocol.command import Command, Raw
 from delayq.protocol.operation import Operation, execute, unwrap

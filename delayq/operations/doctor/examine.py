@@ -7,11 +7,12 @@ from typing import Any
 
 from delayq.errors import QueueMismatch, ServerError, ServerNotReady, ServerUnreachable
 from delayq.model.envelope import QUEUE_FORMAT
+from delayq.model.placement import MAX_SHARDS
 from delayq.operations.doctor.finding import Finding, Step
 from delayq.operations.doctor.report import Report
 from delayq.operations.doctor.server import ask
 from delayq.operations.doctor.shard import ShardExamination
-from delayq.operations.queue_context import LOST, MAX_SHARDS, QueueContext
+from delayq.operations.queue_context import LOST, QueueContext
 from delayq.protocol.command import Command, identity
 from delayq.protocol.operation import Operation, execute, unwrap
 from delayq.protocol.queue_commands import QueueCommands

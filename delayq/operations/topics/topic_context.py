@@ -11,9 +11,11 @@ from typing import TypeVar
 from delayq.errors import InvalidInput
 from delayq.model.envelope import MAX_PAYLOAD_BYTES
 from delayq.model.interval import Interval
+from delayq.model.placement import MAX_SHARDS
 from delayq.model.units import Seconds, milliseconds
+from delayq.model.validation import is_whole
 from delayq.operations import record_copies
-from delayq.operations.queue_context import DEAD_RETENTION, IS_NEW, LOOK_SECONDS, MAX_SHARDS, is_whole
+from delayq.operations.queue_context import DEAD_RETENTION, IS_NEW, LOOK_SECONDS
 from delayq.operations.record_copies import RecordedContext
 from delayq.operations.shard_outages import Outages
 from delayq.protocol.operation import Operation, execute

@@ -162,5 +162,5 @@ def in_table(table: AppendTable, batch: int) -> dict[int, ShardEntries]:
 
 def _extents(server: RedisOptions, queue: str) -> dict[int, Extent]:
     streams = EntryStreams(server.options(events=queue), SCHEMA)
-    with streams.opened() as topic:
+    with streams.topic() as topic:
         return dict(enumerate(streams.extents(topic)))

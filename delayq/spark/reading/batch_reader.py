@@ -49,7 +49,7 @@ class EntryStreams:
         return f"the ledger of queue {self.name}" if self._is_ledger else f"topic {self.name}"
 
     @contextmanager
-    def opened(self) -> Iterator[Topic]:
+    def topic(self) -> Iterator[Topic]:
         """Connect, and close the connection at the end."""
         if self._is_ledger:
             with self._server.queue(self.name) as queue:
@@ -87,7 +87,7 @@ class EntryStreams:
     def read(self, partition: StreamPartition, trimmed: OnTrimmed) -> Iterator[pa.RecordBatch]:
         """Yield the entries of a partition."""
         entries = (LedgerRows if self._is_ledger else Records)(self.name, self._schema)
-        with self.opened() as topic:
+        with self.topic() as topic:
             yield from gathered(
                 entries.batch(partition.shard, page) for page in partition.pages(topic, trimmed) if page
             )
@@ -111,7 +111,7 @@ class EntriesReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Divide the present entries among tasks."""
         found: list[InputPartition] = []
-        with self._streams.opened() as topic:
+        with self._streams.topic() as topic:
             extents = self._streams.extents(topic, report=True)
             for shard, extent in enumerate(extents):
                 found += self._streams.partitions(topic, shard, len(extents), self._low, self._high, extent.length)

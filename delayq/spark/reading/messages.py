@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from delayq.model.placement import STATES, Row, State
-from delayq.operations.partitions import ScoreRange, find, look_up, plan, shard_count, walk
+from delayq.operations import partitions as ranges
 from delayq.queue import Queue
 from delayq.spark.reading.filters import Wanted, narrowed
 from delayq.spark.reading.options import bound_ms, chosen, report_missing, switch, whole
@@ -30,7 +30,7 @@ LEAST_MESSAGES = 1000  # in a task, unless more tasks are requested: starting on
 class QueuePartition(InputPartition):
     """The part that a task reads."""
 
-    def __init__(self, ranges: Sequence[ScoreRange]) -> None:
+    def __init__(self, ranges: Sequence[ranges.ScoreRange]) -> None:
         super().__init__(list(ranges))
 
 
@@ -67,11 +67,11 @@ class MessagesReader(DataSourceReader):
         states, after, before, ids = self._wanted
         most, least = (self._partitions, 1) if self._partitions else (PARTITIONS, LEAST_MESSAGES)
         with self._server.queue(self._queue) as queue:
-            if queue.execute(shard_count) is None:
+            if queue.execute(ranges.shard_count) is None:
                 report_missing(f"queue {self._queue}", self._must_exist)
             if ids is not None or not states:
                 return [QueuePartition([])]
-            parts = queue.execute(plan, states, after, before, most, least)
+            parts = queue.execute(ranges.plan, states, after, before, most, least)
             return [QueuePartition(part) for part in parts] or [QueuePartition([])]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -79,20 +79,20 @@ class MessagesReader(DataSourceReader):
         with self._server.queue(self._queue) as queue:
             yield from gathered(self._batches(queue, partition.value))
 
-    def _batches(self, queue: Queue, parts: Sequence[ScoreRange]) -> Iterator[pa.RecordBatch]:
+    def _batches(self, queue: Queue, parts: Sequence[ranges.ScoreRange]) -> Iterator[pa.RecordBatch]:
         states, after, before, ids = self._wanted
         if ids is not None:
-            for shard, state, rows in queue.execute(find, ids, states, after, before):
+            for shard, state, rows in queue.execute(ranges.find, ids, states, after, before):
                 yield from self._read(queue, shard, state, rows)
         for part in parts:
-            walking = queue.execute(walk, part)
+            walking = queue.execute(ranges.walk, part)
             while rows := queue.execute(walking.step):
                 yield from self._read(queue, part.shard, part.state, rows)
 
     def _read(self, queue: Queue, shard: int, state: State, rows: list[Row]) -> Iterator[pa.RecordBatch]:
         fields = {FIELDS[name] for name in column_names(self._schema) if name in FIELDS}
         while rows:
-            page, known = queue.execute(look_up, shard, state, rows, fields)
+            page, known = queue.execute(ranges.look_up, shard, state, rows, fields)
             yield StatePage(queue.name, state, page, known).batch(self._schema)
 
 

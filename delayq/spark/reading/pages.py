@@ -92,13 +92,13 @@ class StatePage:
         return [int32(Deliveries.read(decode_deliveries(each)).past + running) if each else running for each in stored]
 
     @cached_property
-    def opened(self) -> list[tuple[int, Envelope] | None]:
+    def envelopes(self) -> list[tuple[int, Envelope] | None]:
         """When each was sent, ms, and its envelope; None if that is gone or unreadable."""
         return list(map(_opened, self.looked_up("envelope")))
 
     def of_envelopes(self, cell: Callable[[Envelope], Any]) -> list[Any]:
         """Return a column from the envelopes."""
-        return [None if each is None else cell(each[1]) for each in self.opened]
+        return [None if each is None else cell(each[1]) for each in self.envelopes]
 
 
 def _opened(stored: bytes | None) -> tuple[int, Envelope] | None:
@@ -126,8 +126,8 @@ _CELLS: dict[str, Callable[[StatePage], Sequence[Any]]] = {
     "error": lambda page: [decode_text(each) or None for each in page.looked_up("error")],
     "reason": lambda page: [decode_text(each) for each in page.looked_up("reason")],
     "cancelled": lambda page: list(map(bool, page.looked_up("cancelled"))),
-    "created_at": lambda page: [None if each is None else micros(each[0]) for each in page.opened],
-    "expires_at": lambda page: list(map(_expires_at, page.opened)),
+    "created_at": lambda page: [None if each is None else micros(each[0]) for each in page.envelopes],
+    "expires_at": lambda page: list(map(_expires_at, page.envelopes)),
     "max_retries": lambda page: page.of_envelopes(lambda envelope: int32(envelope.max_retries)),
     "headers": lambda page: page.of_envelopes(lambda envelope: headers_cell(envelope.sent_headers)),
     "payload": lambda page: page.of_envelopes(payload_cell),

@@ -112,7 +112,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _topic(self) -> Topic:
         if self._open is None:
             stack = ExitStack()
-            self._open = stack, stack.enter_context(self._streams.opened())
+            self._open = stack, stack.enter_context(self._streams.topic())
         return self._open[1]
 
     def _extents(self, report: bool = False) -> dict[int, Extent]:

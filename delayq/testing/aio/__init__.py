@@ -6,11 +6,11 @@ async with in_memory(emails) as clock:
     await clock.run_for(days=3)
 """
 
+from delayq.model.server_guard import RealServerUsed
 from delayq.testing.aio.assertions import assert_dead, assert_empty, assert_not_sent, assert_sent, sent
 from delayq.testing.aio.clock import Clock
 from delayq.testing.aio.memory import in_memory
 from delayq.testing.sent import SentInfo
-from delayq.transport.server_guard import RealServerUsed
 
 __all__ = [
     "Clock",

@@ -13,18 +13,15 @@ a local disk, as it needs file locks.
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from delayq.errors import InvalidURL, NoEmbeddedServer
-from delayq.model.credentials import may_hold_password
+from delayq.errors import NoEmbeddedServer
+from delayq.model.server_url import default_folder
 
 if TYPE_CHECKING:
     import redis
-
-__all__ = ["default_folder", "open_store"]
 
 
 def open_store(folder: Path | None = None) -> redis.Redis:
@@ -45,23 +42,3 @@ def open_store(folder: Path | None = None) -> redis.Redis:
 
     where = folder or default_folder()
     return client(Store(where.absolute()))
-
-
-def default_folder() -> Path:
-    """Return the default folder of the store: DELAYQ_HOME, or else ``./.delayq``.
-
-    Raises:
-        InvalidURL: DELAYQ_REQUIRE_URL forbids a default store, for example because the disk is not permanent; or
-            DELAYQ_HOME is a URL.
-    """
-    named = os.environ.get("DELAYQ_HOME") or ".delayq"
-    if may_hold_password(named):  # folders are shown
-        raise InvalidURL("DELAYQ_HOME is a URL: set DELAYQ_URL to it, and DELAYQ_HOME to a folder")
-    home = Path(named)
-    if os.environ.get("DELAYQ_REQUIRE_URL", "0") not in ("", "0"):
-        raise InvalidURL(
-            f"DELAYQ_REQUIRE_URL forbids the embedded store in {home}: set DELAYQ_URL to a server, or to "
-            "embedded:///FOLDER to keep a store in that folder; in a command of delayq consume --exec, give "
-            "--exec-with-url to the consumer"
-        )
-    return home

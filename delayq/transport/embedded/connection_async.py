@@ -9,8 +9,8 @@ from typing import Any
 
 from redis import asyncio as redis
 
+from delayq.model.server_url import default_folder
 from delayq.transport.clients import DEFAULTS
-from delayq.transport.embedded import default_folder
 from delayq.transport.embedded.connection import announce
 from delayq.transport.embedded.store import Address, Store
 from delayq.transport.pool_async import Pool

@@ -12,7 +12,7 @@ from delayq.errors import DelayqError, ServerOutOfMemory, StaleReceipt
 from delayq.model.placement import STATES
 from delayq.protocol.command import Command, identity
 from delayq.protocol.script import Script
-from delayq.transport import url as urls
+from delayq.transport import open_client
 from delayq.transport.executor import Executor
 from tests.harness.simulation.fibers import Process
 from tests.harness.simulation.follower import Follower
@@ -168,4 +168,4 @@ def told(value: Any) -> str:
 
 def connect(url: str) -> Executor:
     """Return a connection for a `Server`."""
-    return Executor(lambda: urls.connect(url), False, None)
+    return Executor(lambda: open_client.connect(url), False, None)

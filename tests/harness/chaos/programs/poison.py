@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import NoReturn
 
 import msgspec
+from delayq.cli.consume.supervisor import SUPERVISOR_ENV, Supervisor, is_orphan
 
 from delayq import Consumer, Message, Queue, backoff
-from delayq.runtime.supervisor import SUPERVISOR_ENV, Supervisor, is_orphan
 from tests.harness.chaos.history import Journal
 from tests.harness.chaos.leaving import leave_at_sigterm
 

@@ -1,4 +1,4 @@
-"""Connection URLs: from text to a redis-py client whose settings keep calls from hanging for ever.
+"""Connection URLs: their parts, checked; without their secrets, for logs; and which one applies.
 
     redis://[[user]:password@]host[:port][/db]                             rediss://           over TLS
     redis+sentinel://[[user]:password@]host[:port][,host…]/service[/db]    rediss+sentinel://  TLS to sentinels, too
@@ -14,6 +14,7 @@ Percent-encode ``/ ? # @ : & = %`` in a user name, a password or a setting. Put 
 
 from __future__ import annotations
 
+import os
 import re
 import unicodedata
 from collections.abc import Callable, Mapping
@@ -22,14 +23,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from redis.exceptions import RedisClusterException
-
 from delayq.errors import InvalidURL
-from delayq.transport import clients
-from delayq.transport.clients import Client
-from delayq.transport.embedded import open_store
-from delayq.transport.server_check import translate
-from delayq.transport.url_remedy import CONNECTION_STRING, ENCODED, LONGEST, PLAIN, remedy
+from delayq.model.credentials import may_hold_password
+from delayq.model.url_remedy import CONNECTION_STRING, ENCODED, LONGEST, PLAIN, remedy
 
 HIDDEN = "***"
 """Stands for a secret, and for what may be one."""
@@ -45,31 +41,56 @@ class Makers(NamedTuple):
     embedded: Callable[[Path | None], Any]
 
 
-def connect(url: str) -> Client:
-    """Return a client for `url`. Only redis+cluster and embedded connect at once.
+def make(url: str, makers: Makers) -> Any:
+    """Return the client that one of the makers makes for `url`.
 
     Raises:
         InvalidURL: an unknown scheme or setting, or a part that is missing or out of range.
-        ServerError: no node of the cluster is available.
-        StoreError: the embedded store is not available.
     """
-    try:
-        makers = Makers(clients.single, clients.unix, clients.sentinel, clients.cluster, open_store)
-        client: Client = make(url, makers)
-    except RedisClusterException as error:
-        raise translate(error) from error
-    return client
-
-
-def make(url: str, makers: Makers) -> Any:
-    """Return the client that one of the makers makes for `url`; raises InvalidURL, and the maker's errors."""
     parts = _URL(url)
     return parts.kind.client(parts, makers)
+
+
+def chosen_url(url: str | None) -> str | None:
+    """Return `url`, else DELAYQ_URL; None for the embedded store."""
+    if url == "":
+        raise InvalidURL("url='' is empty: give a URL, or None for DELAYQ_URL or the embedded store")
+    if url is None and os.environ.get("DELAYQ_URL") == "":  # such as from "$REDIS_URL" when that is not set
+        raise InvalidURL("DELAYQ_URL is empty: set it to a URL, or unset it for the embedded store")
+    return url or os.environ.get("DELAYQ_URL")
+
+
+def embedded_folder(url: str | None = None) -> Path | None:
+    """Return the folder of the embedded store of a URL, or without a URL, the default one; None for a server's URL."""
+    scheme, _, path = (url or "embedded://").partition("://")
+    if scheme.lower() != "embedded":
+        return None
+    return Path(unquote(path)) if path else default_folder()
 
 
 def check(url: str) -> None:
     """Raise InvalidURL if `url` is invalid; nothing is connected."""
     make(url, _CHECKING)
+
+
+def default_folder() -> Path:
+    """Return the default folder of the store: DELAYQ_HOME, or else ``./.delayq``.
+
+    Raises:
+        InvalidURL: DELAYQ_REQUIRE_URL forbids a default store, for example because the disk is not permanent; or
+            DELAYQ_HOME is a URL.
+    """
+    named = os.environ.get("DELAYQ_HOME") or ".delayq"
+    if may_hold_password(named):  # folders are shown
+        raise InvalidURL("DELAYQ_HOME is a URL: set DELAYQ_URL to it, and DELAYQ_HOME to a folder")
+    home = Path(named)
+    if os.environ.get("DELAYQ_REQUIRE_URL", "0") not in ("", "0"):
+        raise InvalidURL(
+            f"DELAYQ_REQUIRE_URL forbids the embedded store in {home}: set DELAYQ_URL to a server, or to "
+            "embedded:///FOLDER to keep a store in that folder; in a command of delayq consume --exec, give "
+            "--exec-with-url to the consumer"
+        )
+    return home
 
 
 def redact(url: str) -> str:

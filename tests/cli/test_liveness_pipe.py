@@ -8,13 +8,12 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-
-from delayq.runtime import liveness_pipe
-from delayq.runtime.liveness_pipe import HeartbeatSender, LivenessPipe
+from delayq.cli.consume import liveness_pipe
+from delayq.cli.consume.liveness_pipe import HeartbeatSender, LivenessPipe
 
 CHILD = """
 import sys
-from delayq.runtime.liveness_pipe import HeartbeatSender
+from delayq.cli.consume.liveness_pipe import HeartbeatSender
 beating = HeartbeatSender()
 for line in sys.stdin:
     beating.beat()

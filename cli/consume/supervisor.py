@@ -12,8 +12,10 @@ from types import FrameType
 
 from delayq.errors import InvalidInput
 from delayq.log import log
-from delayq.runtime import liveness_pipe, signals
-from delayq.runtime.liveness_pipe import LivenessPipe
+
+from ..stopping import handling_signals
+from . import liveness_pipe
+from .liveness_pipe import LivenessPipe
 
 USAGE_ERROR = 2  # the exit code for a wrong command line: a restart would not help
 FIRST_WAIT, LONGEST_WAIT = 0.2, 10.0  # seconds before a restart; longer each time for a child that dies early
@@ -55,8 +57,7 @@ class Supervisor:
             An exit code: 0; 2 if a child reported a wrong command line; 1 if one was given up, failed at the end or had
             to be killed.
         """
-        previous = {number: signal.signal(number, self._on_signal) for number in signals.ending()}
-        try:
+        with handling_signals(self._on_signal):
             self._children = self._new_children()
             while not self._stopping:
                 code = self._look()
@@ -64,9 +65,6 @@ class Supervisor:
                     return max(code, self._end())
                 time.sleep(0.1)
             return self._end()
-        finally:
-            for number, old in previous.items():
-                signal.signal(number, signal.SIG_DFL if old is None else old)
 
     @property
     def is_running(self) -> bool:

@@ -1,4 +1,4 @@
-"""Checkpoints: how far a file was sent, recorded in the queue itself.
+"""Checkpoints of `delayq send --file`: how far a file was sent, recorded in the queue itself.
 
 A checkpoint is written in the same transaction as its messages, so it is always right: if the sender is killed, a rerun
 from the checkpoint sends nothing twice, however soon the messages were handled. Ids made from line numbers could not
@@ -20,14 +20,14 @@ from redis.exceptions import RedisError, WatchError
 from delayq.errors import DelayqError, ServerUnreachable
 from delayq.model.delivery import Outgoing, SentMessage
 from delayq.operations import send
-from delayq.operations.queue_context import QueueContext
+from delayq.operations.byte_budget import UP_BYTES
 from delayq.protocol.command import Command
-from delayq.protocol.operation import Operation, computed
 from delayq.queue import Queue
 from delayq.transport.executor import Executor
 from delayq.transport.server_check import translate
 
 KEPT_SECONDS = 30 * 86400
+MAX_SENT, MAX_BYTES = send.MAX_SENT, UP_BYTES  # of messages with distinct ids: one call a shard
 SENDING = ("send", "send_unique", "replace")
 
 
@@ -83,10 +83,9 @@ class CheckpointExecutor(Executor):
     """
 
     def __init__(self, queue: Queue, digest: str) -> None:
-        own = queue._executor  # noqa: SLF001  # a checkpoint and its messages are one transaction
+        own, self._context = queue._executor, queue._context  # noqa: SLF001  # one transaction with the messages
         super().__init__(lambda: own.client, False, f"queue {queue.name}")
-        self._queue = queue
-        shards = queue.execute(QueueContext.opened)
+        shards = own.execute(self._context.opened())
         self._keys = [_base(scripts.keys.pending) + f"file:{digest}" for scripts in shards]
         self.notes: list[Note | None] = [self._read(key) for key in self._keys]
         self.known_run = self.notes[0].run if self.notes[0] else None
@@ -100,8 +99,7 @@ class CheckpointExecutor(Executor):
 
     def send_many(self, messages: Sequence[Outgoing]) -> list[SentMessage]:
         """Send messages as the queue does, with a checkpoint."""
-        operation: Operation[list[SentMessage]] = self._queue.execute(computed(send.send_many), messages)
-        return self.execute(operation)
+        return self.execute(send.send_many(self._context, messages))
 
     def begin(self, run: str) -> None:
         """Start a new run. The checkpoint of the first shard names the run; without one, nothing was sent."""
