@@ -12,7 +12,7 @@ from delayq.consumer import Consumer
 from delayq.ledger import Ledger
 from delayq.model.message import Message
 from delayq.queue import Queue
-from delayq.runtime.receive_wait import Receiver, TopicWaits
+from delayq.runtime.receiver import Receiver, TopicWaits
 from delayq.topic import Topic
 from delayq.transport import trampoline
 from delayq.transport.executor import Executor

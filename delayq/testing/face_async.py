@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 import delayq
 from delayq.aio import Consumer, Message, Queue, Topic
 from delayq.aio.ledger import Ledger
-from delayq.runtime.receive_wait_async import Receiver, TopicWaits
+from delayq.runtime.receiver_async import Receiver, TopicWaits
 from delayq.runtime.routing_async import awaited
 from delayq.testing.face import BLOCKING, Face
 from delayq.transport import trampoline
