@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
 import time
 from collections.abc import Sequence
@@ -28,25 +29,25 @@ T = TypeVar("T")
 
 
 class ReceiveWait:
-    """Waits for a queue's next message, together with consumers and other receivers; for one caller at once."""
+    """Waits for a queue's next message, together with consumers and other receivers; for one caller at a time.
+
+    Attributes:
+        name: of this receiver.
+        process: in which it has this name; a forked child makes another one.
+    """
 
     def __init__(self, context: QueueContext, executor: Executor) -> None:
         self._context = context
         self._executor = executor
-        self._token = secrets.token_hex(4)
+        self.name, self.process = consumer_name(secrets.token_hex(4)), os.getpid()
         self._presence = presence.Presence(context, partial(consumer_info.describe, 0, time.monotonic()))
         self._bells = Bells(executor)
         self._until = 0.0
         self._promised = False
 
-    @property
-    def name(self) -> str:
-        """The name of this receiver; a forked child has another one."""
-        return consumer_name(self._token)
-
-    def taking(self, claim: Operation[T], name: str) -> Operation[T]:
-        """Return a claim of this receiver, whose name it is; when it is time, together with a heartbeat."""
-        return self._presence.beside(claim, name)
+    def taking(self, claim: Operation[T]) -> Operation[T]:
+        """Return a claim; when it is time, together with this receiver's heartbeat."""
+        return self._presence.beside(claim, self.name)
 
     def begin(self, seconds: float, held: bool = False) -> None:
         """Listen, and ask for the time of the next event within `seconds`; `held` is as in `idle.plan_sleep`."""
@@ -80,7 +81,7 @@ class ReceiveWait:
 
 
 class TopicWait:
-    """Waits for a topic's next record, and appends delayed records that fall due meanwhile; for one caller at once."""
+    """Waits for a topic's next record, and appends delayed records that fall due; for one caller at a time."""
 
     def __init__(self, context: TopicContext, executor: Executor) -> None:
         self._context = context

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -65,9 +66,8 @@ class Receiver(Generic[D]):
         self._running.add(wait)
         try:
             while closings == self._closings:
-                name = wait.name
-                claiming = claim_all(self._context, self._make_message, limit, lease_ms, name)
-                batch = self._executor.execute(self._upkeep.beside(wait.taking(claiming, name)))
+                claiming = claim_all(self._context, self._make_message, limit, lease_ms, wait.name)
+                batch = self._executor.execute(self._upkeep.beside(wait.taking(claiming)))
                 late = late_claims.left(self._context)
                 left = max(deadline - time.monotonic(), self._context.watch.held_back, late)
                 if batch.messages or (left <= 0 and not batch.claimed):
@@ -109,7 +109,7 @@ class Receiver(Generic[D]):
 
     def _wait(self) -> ReceiveWait:
         wait: ReceiveWait | None = getattr(self._waits, "wait", None)
-        if wait is None:
+        if wait is None or wait.process != os.getpid():
             wait = self._waits.wait = ReceiveWait(self._context, self._executor)
         return wait
 

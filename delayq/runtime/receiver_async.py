@@ -125,9 +125,9 @@ class Receiver(Generic[D]):
 
     async def _claim(self, limit: int, lease_ms: int, wait: ReceiveWait) -> Batch:
         """Claim without being cancelled in the middle: the messages would be lost until their leases end."""
-        cancelled, name = asyncio.Event(), wait.name
-        claiming = claim_all(self._context, self._make_message, limit, lease_ms, name, cancelled.is_set)
-        claimed = self._kept(self._executor.execute(self._upkeep.beside(wait.taking(claiming, name))))
+        cancelled = asyncio.Event()
+        claiming = claim_all(self._context, self._make_message, limit, lease_ms, wait.name, cancelled.is_set)
+        claimed = self._kept(self._executor.execute(self._upkeep.beside(wait.taking(claiming))))
         try:
             return await asyncio.shield(claimed)
         except asyncio.CancelledError:

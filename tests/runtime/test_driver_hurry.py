@@ -16,8 +16,7 @@ from delayq import Consumer, Message, Queue, aio
 from delayq.errors import ServerError, ServerUnreachable
 from delayq.runtime.driver import Driver
 from delayq.runtime.effects import WaitForWork, WakeReason
-from delayq.transport import cluster
-from delayq.transport import cluster_async as aio_cluster
+from delayq.transport import cluster_calls
 from delayq.transport.clients import HURRIES
 from tests.conftest import StartServer
 from tests.harness.servers import RedisServer
@@ -85,8 +84,7 @@ def test_call_to_an_unavailable_cluster_is_sent_again_unless_its_caller_hurries(
     start_server: StartServer, monkeypatch: pytest.MonkeyPatch
 ):
     pauses = Pauses()
-    monkeypatch.setattr(cluster, "PAUSES", pauses)
-    monkeypatch.setattr(aio_cluster, "PAUSES", pauses)
+    monkeypatch.setattr(cluster_calls, "PAUSES", pauses)
     nodes = Cluster(start_server, masters=1)
 
     def tries(fails: Callable[[], object]) -> int:
