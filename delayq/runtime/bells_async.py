@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from delayq.errors import ServerError
-from delayq.runtime.effects import CloseListeners, Listen, StopListening
+from delayq.runtime.effects import CloseListeners, Listen, StopListening, WaitForWork, WakeReason
+from delayq.runtime.handler_pool import HandlerPool
 from delayq.transport import listener_async
 from delayq.transport.bell_source import Source
 from delayq.transport.executor_async import Client, Executor
+
+HASTEN_SECONDS = 0.002  # the wait for an outcome before more threads are woken for waiting messages
+
+
+class Signal(Protocol):
+    """Ends a wait; see `WakeSignal`."""
+
+    is_awaited: bool
+    woken: Any
+
+    def clear(self) -> bool: ...
 
 
 class Bells:
@@ -54,6 +66,20 @@ class Bells:
                 errors.append(error)
         if errors and len(errors) == len(sources):
             raise errors[0]
+
+    async def wait(self, wait: WaitForWork, signal: Signal, pool: HandlerPool[Any]) -> WakeReason:
+        """Return when a driver has something to do, after the time that an engine asks for at the latest."""
+        listeners = self.listeners if wait.listening else ()
+        signal.is_awaited = True
+        if not pool.has_outcomes:
+            behind = pool.is_behind
+            seconds = min(wait.seconds, HASTEN_SECONDS) if behind else wait.seconds
+            await listener_async.wait(listeners, seconds, signal.woken)
+            if behind and not pool.has_outcomes:
+                pool.hasten()
+        signal.is_awaited = False
+        disturbed = signal.clear()
+        return WakeReason(disturbed, await self.take_tokens() if wait.listening else False)
 
     async def take_tokens(self) -> bool:
         """Take the tokens that have come; return whether there are any, or a bell may have lost its token.

@@ -10,8 +10,6 @@ from delayq.runtime.fair_dispatch import FairDispatcher, QueueLane
 from delayq.runtime.handler_pool import HandlerPool
 from delayq.runtime.shutdown import Shutdown
 
-HASTEN_SECONDS = 0.002  # the wait for an outcome before more threads are woken for waiting messages
-
 
 class Counts(Protocol):
     """What has become of messages."""

@@ -14,7 +14,7 @@ from typing import Any
 from delayq.errors import ServerUnreachable
 from delayq.runtime import hooks
 from delayq.runtime.bells import Bells
-from delayq.runtime.consumer_run import HASTEN_SECONDS, Engine, EngineRun
+from delayq.runtime.consumer_run import Engine, EngineRun
 from delayq.runtime.effects import (
     Call,
     CloseListeners,
@@ -22,13 +22,12 @@ from delayq.runtime.effects import (
     Sleep,
     StopListening,
     WaitForWork,
-    WakeReason,
     done_by,
 )
 from delayq.runtime.heartbeat import Heartbeat
 from delayq.runtime.process_pool.pool import ProcessPool
 from delayq.runtime.thread_pool import ThreadPool
-from delayq.transport import listener, trampoline
+from delayq.transport import trampoline
 from delayq.transport.clients import HURRIES, IMPATIENT, impatient
 from delayq.transport.executor import Executor
 from delayq.transport.self_pipe import SelfPipe
@@ -39,11 +38,14 @@ class WakeSignal:
 
     Attributes:
         is_awaited: a driver waits, or is about to.
+        woken: the descriptor that becomes readable when the wait should end.
+        clear: returns whether the wait was ended, and resets that.
     """
 
     def __init__(self) -> None:
         self.pipe = SelfPipe()
         self.is_awaited = False
+        self.woken, self.clear = self.pipe.fileno(), self.pipe.clear
 
     def wake(self) -> None:
         """End the wait now, or as soon as it begins."""
@@ -149,7 +151,7 @@ class Driver(EngineRun):
         self.turns_by = done_by(effect)
         match effect:
             case WaitForWork():
-                return self._wait(effect)
+                return self._bells.wait(effect, self._signal, self._engine.pool)
             case Sleep(seconds):
                 return time.sleep(seconds)
             case Call():
@@ -180,17 +182,3 @@ class Driver(EngineRun):
         HURRIES.set(lambda: stopping.is_requested)  # checked during a call, too: a stop may come meanwhile
         IMPATIENT.set(self._engine.is_spread)
         return self._executor.perform(effect, repeat=not stopping.is_requested)
-
-    def _wait(self, wait: WaitForWork) -> WakeReason:
-        signal, pool = self._signal, self._engine.pool
-        listeners = self._bells.listeners if wait.listening else ()
-        signal.is_awaited = True
-        if not pool.has_outcomes:
-            behind = pool.is_behind
-            seconds = min(wait.seconds, HASTEN_SECONDS) if behind else wait.seconds
-            listener.wait(listeners, seconds, signal.pipe.fileno())
-            if behind and not pool.has_outcomes:
-                pool.hasten()
-        signal.is_awaited = False
-        disturbed = signal.pipe.clear()
-        return WakeReason(disturbed, self._bells.take_tokens() if wait.listening else False)

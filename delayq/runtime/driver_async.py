@@ -12,7 +12,7 @@ from typing import Any
 from delayq.errors import ServerUnreachable
 from delayq.runtime import hooks
 from delayq.runtime.bells_async import Bells
-from delayq.runtime.consumer_run import HASTEN_SECONDS, Engine, EngineRun
+from delayq.runtime.consumer_run import Engine, EngineRun
 from delayq.runtime.effects import (
     Call,
     CloseListeners,
@@ -20,14 +20,13 @@ from delayq.runtime.effects import (
     Sleep,
     StopListening,
     WaitForWork,
-    WakeReason,
     done_by,
 )
 from delayq.runtime.heartbeat_async import Heartbeat
 from delayq.runtime.process_pool.pool import ProcessPool
 from delayq.runtime.task_pool import TaskPool
 from delayq.runtime.thread_pool import ThreadPool
-from delayq.transport import listener_async, trampoline
+from delayq.transport import trampoline
 from delayq.transport.clients import HURRIES, IMPATIENT, impatient
 from delayq.transport.executor_async import Executor
 
@@ -152,7 +151,7 @@ class Driver(EngineRun):
         try:
             match effect:
                 case WaitForWork():
-                    return await self._wait(effect)
+                    return await self._bells.wait(effect, self._signal, self._engine.pool)
                 case Sleep(seconds):
                     return await asyncio.sleep(0 if self._is_hurried else seconds)
                 case Call():
@@ -191,17 +190,3 @@ class Driver(EngineRun):
         finally:
             IMPATIENT.reset(impatience)
             HURRIES.reset(token)
-
-    async def _wait(self, wait: WaitForWork) -> WakeReason:
-        signal, pool = self._signal, self._engine.pool
-        listeners = self._bells.listeners if wait.listening else ()
-        signal.is_awaited = True
-        if not pool.has_outcomes:
-            behind = pool.is_behind
-            seconds = min(wait.seconds, HASTEN_SECONDS) if behind else wait.seconds
-            await listener_async.wait(listeners, seconds, signal.woken)
-            if behind and not pool.has_outcomes:
-                pool.hasten()
-        signal.is_awaited = False
-        disturbed = signal.clear()
-        return WakeReason(disturbed, await self._bells.take_tokens() if wait.listening else False)

@@ -88,7 +88,6 @@ def exchanged(stage: Stage, network: Network, server: Server) -> Iterator[None]:
         (thread_pool, "threading", threading),
         (send_coalescer, "threading", threading),
         (heartbeat, "threading", threading),
-        (driver, "listener", belfry),
         (bells, "listener", belfry),
         (receive_wait, "listener", belfry),
         (consumer_info, "os", SimpleNamespace(getpid=lambda: 1)),
