@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from delayq.runtime import signals
+from delayq import signals
 
 
 @contextmanager
@@ -19,9 +18,5 @@ def stopping() -> Iterator[threading.Event]:
     def note(_number: int, _frame: FrameType | None) -> None:
         stop.set()
 
-    before = {number: signal.signal(number, note) for number in signals.ending()}
-    try:
+    with signals.handled(note):
         yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -13,8 +12,8 @@ from typing import Any
 import click
 import structlog
 
+from delayq import signals
 from delayq.queue import Queue
-from delayq.runtime import signals
 from delayq.runtime.process_pool.job import Pool
 from delayq.runtime.supervisor import Supervisor
 from delayq.topic import Topic
@@ -236,10 +235,8 @@ def _check(ctx: click.Context, program: str | None, subscription: Subscription |
 
 def _end(programs: ProgramHandler) -> None:
     """End running programs; another signal must not leave them behind."""
-    previous = {number: signal.signal(number, signal.SIG_IGN) for number in signals.ending()}
-    programs.end()
-    for number, old in previous.items():
-        signal.signal(number, old)
+    with signals.ignored():
+        programs.end()
 
 
 def _reloader(

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-import signal
 import threading
 import time
 from collections.abc import Iterable, Sequence
 from types import FrameType
 from typing import Any
 
+from delayq import signals
 from delayq.consumer import Consumer
 from delayq.errors import DelayqError
-from delayq.runtime import signals
 
 from .consumers import AsyncConsumerRunner
 
@@ -40,14 +39,10 @@ class ConsumerThreads:
             self._consumers[0].run(**self._limits)
             return int(self._consumers[0].abandoned > 0)
         threads = [threading.Thread(target=self._run, args=(each,), daemon=True) for each in self._consumers]
-        previous = {number: signal.signal(number, self._on_signal) for number in signals.ending()}
-        try:
+        with signals.handled(self._on_signal):
             for thread in threads:
                 thread.start()
             self._wait(threads)
-        finally:
-            for number, old in previous.items():
-                signal.signal(number, old)
         if self._errors:
             raise self._errors[0]
         abandoned = any(consumer.abandoned for consumer in self._consumers)

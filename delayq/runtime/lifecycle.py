@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import atexit
-import os
-import signal
 import threading
 from collections.abc import Callable
-from types import FrameType
 from typing import Protocol
 
+from delayq import signals
 from delayq.log import log
 from delayq.model.units import Seconds
-from delayq.runtime import signals
 from delayq.runtime.consumer_run import Run
 from delayq.runtime.consumer_state import ConsumerState
 from delayq.runtime.hooks import call
@@ -85,17 +82,13 @@ class Lifecycle(ConsumerState[ConsumerRun]):
 
     def _run(self, run: ConsumerRun) -> int:
         """Execute a run in this thread, and handle signals if it is the main thread."""
-        received: list[int] = []
-        replaced = signals.Replaced(self._signal_handler(received))
-        if threading.current_thread() is threading.main_thread():
-            replaced.replace()
+        watch = signals.Watch(self.take_signal)
         try:
-            handled = self._consume(run)
+            with watch:
+                handled = self._consume(run)
         finally:
-            replaced.restore()
             self._call_stops()  # another signal may end this
-        for number in dict.fromkeys(received):  # not before: such a handler may end the process
-            replaced.pass_on(number)
+        watch.pass_on()
         return handled
 
     def _consume(self, run: ConsumerRun) -> int:
@@ -117,16 +110,3 @@ class Lifecycle(ConsumerState[ConsumerRun]):
 
     def _call_stops(self) -> None:
         trampoline.run(self._hooks.stopping(self), call)
-
-    def _signal_handler(self, received: list[int]) -> signals.Handler:
-        process = os.getpid()
-
-        def stop(number: int, _frame: FrameType | None) -> None:
-            if os.getpid() != process:  # a child forked by a handler is not a consumer
-                signal.signal(number, signal.SIG_DFL)
-                os.kill(os.getpid(), number)
-            else:
-                received.append(number)
-                self.take_signal()
-
-        return stop

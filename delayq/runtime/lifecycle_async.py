@@ -12,7 +12,7 @@ from delayq.runtime.consumer_run import Run
 from delayq.runtime.consumer_state import ConsumerState
 from delayq.runtime.ended_async import Ended, caught
 from delayq.runtime.hooks import Hooks, call_async
-from delayq.runtime.signals_async import watched
+from delayq.signals import watched
 from delayq.transport import trampoline
 from delayq.transport.loop_bound import LoopBound
 

@@ -10,9 +10,10 @@ import time
 from collections.abc import Sequence
 from types import FrameType
 
+from delayq import signals
 from delayq.errors import InvalidInput
 from delayq.log import log
-from delayq.runtime import liveness_pipe, signals
+from delayq.runtime import liveness_pipe
 from delayq.runtime.liveness_pipe import LivenessPipe
 
 USAGE_ERROR = 2  # the exit code for a wrong command line: a restart would not help
@@ -55,8 +56,7 @@ class Supervisor:
             An exit code: 0; 2 if a child reported a wrong command line; 1 if one was given up, failed at the end or had
             to be killed.
         """
-        previous = {number: signal.signal(number, self._on_signal) for number in signals.ending()}
-        try:
+        with signals.handled(self._on_signal):
             self._children = self._new_children()
             while not self._stopping:
                 code = self._look()
@@ -64,9 +64,6 @@ class Supervisor:
                     return max(code, self._end())
                 time.sleep(0.1)
             return self._end()
-        finally:
-            for number, old in previous.items():
-                signal.signal(number, signal.SIG_DFL if old is None else old)
 
     @property
     def is_running(self) -> bool:
@@ -193,7 +190,7 @@ class Child:
         if code in (0, USAGE_ERROR):
             self.code = code
             return
-        self._wait_after(lived, f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}")
+        self._wait_after(lived, f"signal {signals.name(-code) or -code}" if code < 0 else f"exit code {code}")
 
     def _wait_after(self, lived: float, how: str) -> None:
         self._early = 0 if lived >= LONG_LIFE else self._early + 1
