@@ -20,6 +20,7 @@ import redis
 from redis.cluster import RedisCluster
 
 import delayq
+from delayq import signals
 from delayq.consumer import Consumer
 from delayq.model.delivery import Outgoing
 from delayq.model.message import Message
@@ -81,7 +82,11 @@ def bench(
         note(EMBEDDED)
     logging.getLogger("delayq").setLevel(logging.WARNING)  # not each start of a consumer
     payload, rates = b"x" * size, dict[str, list[float]]()
-    with _ended_in_order(), progress("measuring", len(RATES) * runs + 1) as bar, _queue(server) as queue:
+    with (
+        signals.interrupted(signal.SIGTERM),
+        progress("measuring", len(RATES) * runs + 1) as bar,
+        _queue(server) as queue,
+    ):
         client = home(queue)
         redis_version = str(client.info("server")["redis_version"])
         for name, (_, share, is_due, measure) in RATES.items():
@@ -273,13 +278,3 @@ def clear(queue: Queue) -> None:
     claims = client.scan_iter(f"{keys.claim_prefix}*", count=PAGE)
     client.unlink(*claims, *(key for name, key in vars(keys).items() if not name.endswith("_prefix")))
     queue.execute(lambda context: registry.remove_gone(context.prefix, "queue", [context.name]))
-
-
-@contextmanager
-def _ended_in_order() -> Generator[None]:
-    """Let SIGTERM end the block as Ctrl-C does, so that the block cleans up."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

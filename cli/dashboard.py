@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from delayq import signals
 from delayq.errors import InvalidInput
 from delayq.http_connections import host_names, is_loopback
 from delayq.model.credentials import is_unfit_name
@@ -210,9 +211,5 @@ def _serve(app: Any, listening: socket.socket, behind: str | None, root_path: st
         address, port = listening.getsockname()[:2]
         shown = f"[{address}]" if ":" in address else address
         note(f"the dashboard is at http://{shown}:{port}{root_path}/ (Ctrl-C stops it)")
-        previous = {each: signal.signal(each, signal.SIG_IGN) for each in (signal.SIGINT, signal.SIGTERM)}
-        try:  # uvicorn shuts down cleanly and then raises the signal again, which is not needed here
+        with signals.ignored((signal.SIGINT, signal.SIGTERM)):  # uvicorn shuts down, and then raises the signal again
             Server(app, behind=behind, root_path=root_path).run(sockets=[listening])
-        finally:
-            for number, old in previous.items():
-                signal.signal(number, old)

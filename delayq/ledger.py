@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 from delayq.operations.queue_context import QueueContext
 from delayq.operations.topics.ledger_context import LedgerContext, refuse_to_publish
-from delayq.runtime.receive_wait import TopicWaits
+from delayq.runtime.receiver import TopicWaits
 from delayq.topic import Topic
 from delayq.transport.executor import Executor
 

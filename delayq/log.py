@@ -8,15 +8,15 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
-import signal
 import sys
-import threading
 from functools import partial
 from types import TracebackType
 from typing import Any
 
 import structlog
 from structlog.typing import EventDict
+
+from delayq import signals
 
 
 class _Log:
@@ -69,12 +69,7 @@ def is_interrupt(error: BaseException) -> bool:
 
     Python raises KeyboardInterrupt only in the main thread, and not while a consumer there handles the signals.
     """
-    is_main = threading.current_thread() is threading.main_thread()
-    return (
-        isinstance(error, KeyboardInterrupt)
-        and is_main
-        and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    )
+    return isinstance(error, KeyboardInterrupt) and signals.raises_interrupt()
 
 
 def own_frames(error: BaseException) -> tuple[type[BaseException], BaseException, TracebackType | None]:

@@ -53,7 +53,7 @@ from delayq.operations.paging import Page
 from delayq.operations.queue_context import QueueContext, Settings
 from delayq.protocol.operation import Operation, Program
 from delayq.runtime.handler_registry import HandlerRegistry
-from delayq.runtime.receive_wait import Receiver
+from delayq.runtime.receiver import Receiver
 from delayq.runtime.send_coalescer import SendCoalescer
 from delayq.schedules import Schedules
 from delayq.transport.executor import Client, Executor

@@ -19,7 +19,8 @@ from delayq.operations.topics.publish import NewRecord
 from delayq.operations.topics.topic_context import TopicContext, TopicSettings
 from delayq.protocol.operation import Operation, Program
 from delayq.protocol.topic_keys import TopicKeys
-from delayq.runtime.receive_wait import TopicWait, TopicWaits
+from delayq.runtime.receive_wait import TopicWait
+from delayq.runtime.receiver import TopicWaits
 from delayq.topic_group import Group
 from delayq.transport.executor import Client, Executor
 from delayq.transport.open_client import check_client, connect

@@ -1,8 +1,8 @@
 """Generate the blocking API from the async one: ``python -m tools.faces``, or ``make faces``.
 
-``delayq/aio/`` and ``delayq/testing/aio/`` are the source of the modules that both APIs have. Each is copied without
-`async` and `await`, and with the names below exchanged. What truly differs is written by hand, side by side as
-``x.py`` and ``x_async.py`` in ``delayq/runtime``, ``delayq/transport`` and ``delayq/testing``.
+``delayq/aio/``, ``delayq/testing/aio/`` and a few modules of ``delayq/runtime`` are the source of what both APIs have.
+Each is copied without `async` and `await`, and with the names below exchanged. What truly differs is written by hand,
+side by side as ``x.py`` and ``x_async.py`` in ``delayq/runtime``, ``delayq/transport`` and ``delayq/testing``.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ MADE = {
     "aio/topic": "topic",
     "aio/topic_consumer": "topic_consumer",
     "aio/topic_group": "topic_group",
+    "runtime/bells_async": "runtime/bells",
+    "runtime/receive_wait_async": "runtime/receive_wait",
     "testing/aio/assertions": "testing/assertions",
     "testing/aio/clock": "testing/clock",
 }
@@ -53,7 +55,7 @@ EXCHANGES = (
     (r"\bdelayq\.testing\.aio\b", "delayq.testing"),
     (r"\bdelayq\.aio\.message\b", "delayq.model.message"),
     (r"\bdelayq\.aio\b", "delayq"),
-    (r"\b(delayq\.(?:runtime|testing|transport)\.\w+?)_async\b", r"\1"),
+    (r"\b(\w+?)_async\b", r"\1"),
 )
 """Patterns and their replacements, in code and text."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -13,6 +12,7 @@ from typing import Any
 import click
 import structlog
 
+from delayq import signals
 from delayq.queue import Queue
 from delayq.topic import Topic
 from delayq.types import Pool
@@ -21,7 +21,6 @@ from .. import candidates
 from ..connection import ServerOptions
 from ..logging import LogFormat, LogLevel, configure
 from ..options import DURATION, LONGEST_RUN, command, log_options, server_options
-from ..stopping import handling_signals
 from ..targets import load_queue, split, weighed
 from .consumers import consumers_of
 from .monitor import OWN as MONITORED
@@ -209,7 +208,7 @@ def consume(
             return when_served(run, lambda: list(map(ask, queues)), waits)
     finally:
         if programs:
-            with handling_signals(signal.SIG_IGN):  # another signal must not leave running programs behind
+            with signals.ignored():  # another signal must not leave running programs behind
                 programs.end()
 
 

@@ -14,6 +14,7 @@ from typing import IO, Any
 
 import structlog
 
+from delayq import signals
 from delayq.errors import Reject, Verdict
 from delayq.model.message import Message
 from delayq.model.server_url import hide
@@ -171,8 +172,8 @@ def _text(value: Any) -> str:
 
 def _how(code: int) -> str:
     number = -code if code < 0 else code - 128  # how sh reports a program that it waited for
-    names = {each.value: each.name for each in signal.Signals}
-    return f"killed by {names[number]}" if number in names else f"exit code {code}"
+    name = signals.name(number)
+    return f"killed by {name}" if name else f"exit code {code}"
 
 
 def _end(running: Sequence[subprocess.Popen[bytes]]) -> None:

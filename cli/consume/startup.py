@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
+from delayq import signals
 from delayq.aio import Queue as AsyncQueue
 from delayq.errors import ServerNotReady, ServerUnreachable
 from delayq.model.outage import Outage
@@ -45,12 +46,8 @@ def when_served(run: Callable[[], T], reach: Callable[[], object], waits: bool) 
 @contextlib.contextmanager
 def _exiting() -> Iterator[None]:
     """Exit with code 0 on a signal: nothing has started."""
-    before = {number: signal.signal(number, lambda *_: sys.exit(0)) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
+    with signals.handled(lambda *_: sys.exit(0), (signal.SIGTERM, signal.SIGINT)):
         yield
-    finally:
-        for number, old in before.items():
-            signal.signal(number, old)
 
 
 def ask(queue: Queue | AsyncQueue) -> None:

@@ -10,10 +10,10 @@ import time
 from collections.abc import Sequence
 from types import FrameType
 
+from delayq import signals
 from delayq.errors import InvalidInput
 from delayq.log import log
 
-from ..stopping import handling_signals
 from . import liveness_pipe
 from .liveness_pipe import LivenessPipe
 
@@ -57,7 +57,7 @@ class Supervisor:
             An exit code: 0; 2 if a child reported a wrong command line; 1 if one was given up, failed at the end or had
             to be killed.
         """
-        with handling_signals(self._on_signal):
+        with signals.handled(self._on_signal):
             self._children = self._new_children()
             while not self._stopping:
                 code = self._look()
@@ -191,7 +191,7 @@ class Child:
         if code in (0, USAGE_ERROR):
             self.code = code
             return
-        self._wait_after(lived, f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}")
+        self._wait_after(lived, f"signal {signals.name(-code) or -code}" if code < 0 else f"exit code {code}")
 
     def _wait_after(self, lived: float, how: str) -> None:
         self._early = 0 if lived >= LONG_LIFE else self._early + 1

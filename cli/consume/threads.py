@@ -9,10 +9,10 @@ from collections.abc import Iterable, Sequence
 from types import FrameType
 from typing import Any
 
+from delayq import signals
 from delayq.consumer import Consumer
 from delayq.errors import DelayqError
 
-from ..stopping import handling_signals
 from .consumers import AsyncConsumerRunner
 
 ABANDON_SECONDS = 5.0  # for consumers to end at once
@@ -39,7 +39,7 @@ class ConsumerThreads:
             self._consumers[0].run(**self._limits)
             return int(self._consumers[0].abandoned > 0)
         threads = [threading.Thread(target=self._run, args=(each,), daemon=True) for each in self._consumers]
-        with handling_signals(self._on_signal):
+        with signals.handled(self._on_signal):
             for thread in threads:
                 thread.start()
             self._wait(threads)

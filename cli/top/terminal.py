@@ -13,6 +13,8 @@ from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
 from typing import Any, NoReturn
 
+from delayq import signals
+
 Draw = Callable[[Callable[[int, int], Any]], None]
 Wait = Callable[[float], list[str]]
 
@@ -62,7 +64,7 @@ def screen() -> Generator[tuple[Draw, Wait]]:
     with ExitStack() as stack:
         resized = stack.enter_context(_resizes())
         keyboards = stack.enter_context(_keyboards())
-        stack.enter_context(_handled(signal.SIGTERM, _ended))
+        stack.enter_context(signals.handled(_ended, (signal.SIGTERM,)))
         stack.enter_context(live)
         yield draw, lambda seconds: _wait(keyboards, resized, seconds)
 
@@ -85,15 +87,6 @@ def _ended(*_: Any) -> NoReturn:
 
 
 @contextmanager
-def _handled(number: int, handler: Callable[..., Any]) -> Generator[None]:
-    before = signal.signal(number, handler)
-    try:
-        yield
-    finally:
-        signal.signal(number, before)
-
-
-@contextmanager
 def _resizes() -> Generator[int]:
     """Yield a file descriptor that becomes readable when the terminal changes its size."""
     own, others = os.pipe()
@@ -103,7 +96,7 @@ def _resizes() -> Generator[int]:
         os.write(others, b".")
 
     try:
-        with _handled(signal.SIGWINCH, tell):
+        with signals.handled(tell, (signal.SIGWINCH,)):
             yield own
     finally:
         os.close(own)

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 from delayq.aio.topic import Topic
 from delayq.operations.queue_context import QueueContext
 from delayq.operations.topics.ledger_context import LedgerContext, refuse_to_publish
-from delayq.runtime.receive_wait_async import TopicWaits
+from delayq.runtime.receiver_async import TopicWaits
 from delayq.transport.executor_async import Executor
 
 

@@ -53,7 +53,7 @@ from delayq.operations.paging import Page
 from delayq.operations.queue_context import QueueContext, Settings
 from delayq.protocol.operation import Operation, Program
 from delayq.runtime.handler_registry import HandlerRegistry
-from delayq.runtime.receive_wait_async import Receiver
+from delayq.runtime.receiver_async import Receiver
 from delayq.runtime.send_coalescer_async import SendCoalescer
 from delayq.transport.executor_async import Client, Executor
 from delayq.transport.open_client_async import check_client, connect

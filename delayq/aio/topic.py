@@ -19,7 +19,8 @@ from delayq.operations.topics.publish import NewRecord
 from delayq.operations.topics.topic_context import TopicContext, TopicSettings
 from delayq.protocol.operation import Operation, Program
 from delayq.protocol.topic_keys import TopicKeys
-from delayq.runtime.receive_wait_async import TopicWait, TopicWaits
+from delayq.runtime.receive_wait_async import TopicWait
+from delayq.runtime.receiver_async import TopicWaits
 from delayq.transport.executor_async import Client, Executor
 from delayq.transport.open_client_async import check_client, connect
 

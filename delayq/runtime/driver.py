@@ -7,55 +7,30 @@ import math
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from delayq.errors import ServerUnreachable
 from delayq.runtime import hooks
+from delayq.runtime.bells import Bells
+from delayq.runtime.consumer_run import Engine, EngineRun
 from delayq.runtime.effects import (
-    BellSource,
     Call,
     CloseListeners,
-    Effects,
     Listen,
     Sleep,
     StopListening,
-    StreamSource,
     WaitForWork,
-    WakeReason,
     done_by,
 )
-from delayq.runtime.handler_pool import HandlerPool
 from delayq.runtime.heartbeat import Heartbeat
 from delayq.runtime.process_pool.pool import ProcessPool
-from delayq.runtime.shutdown import Shutdown
 from delayq.runtime.thread_pool import ThreadPool
-from delayq.transport import listener, trampoline
+from delayq.transport import trampoline
 from delayq.transport.clients import HURRIES, IMPATIENT, impatient
 from delayq.transport.executor import Executor
 from delayq.transport.self_pipe import SelfPipe
-
-HASTEN_SECONDS = 0.002  # the wait for an outcome before more threads are woken for waiting messages
-
-
-class Engine(Protocol):
-    """Decides what a consumer does next; see `ConsumerEngine` and `TopicEngine`."""
-
-    shutdown: Shutdown
-    handled: int
-    failed: int
-    abandoned: int
-
-    @property
-    def pool(self) -> HandlerPool[Any]: ...
-    @property
-    def is_spread(self) -> bool: ...
-    @property
-    def heartbeat_seconds(self) -> float: ...
-    def renew(self) -> Effects[None]: ...
-    def connect(self) -> Effects[None]: ...
-    def run(self, grace: Callable[[], float]) -> Effects[None]: ...
 
 
 class WakeSignal:
@@ -63,11 +38,14 @@ class WakeSignal:
 
     Attributes:
         is_awaited: a driver waits, or is about to.
+        woken: the descriptor that becomes readable when the wait should end.
+        clear: returns whether the wait was ended, and resets that.
     """
 
     def __init__(self) -> None:
         self.pipe = SelfPipe()
         self.is_awaited = False
+        self.woken, self.clear = self.pipe.fileno(), self.pipe.clear
 
     def wake(self) -> None:
         """End the wait now, or as soon as it begins."""
@@ -104,43 +82,23 @@ def within(seconds: float, call: Callable[[], Any]) -> Any:
     return result
 
 
-class Driver:
+class Driver(EngineRun):
     """One run of an engine.
 
     Args:
         pool: runs the handlers.
         signal: ends waits.
-
-    Attributes:
-        turns_by: when its current effect should be done, on the monotonic clock; infinite while it does not run.
     """
 
     def __init__(
         self, engine: Engine, pool: ThreadPool[Any] | ProcessPool[Any], executor: Executor, signal: WakeSignal
     ) -> None:
-        self._engine = engine
+        super().__init__(engine)
         self._pool = pool
         self._executor = executor
         self._signal = signal
-        self.turns_by = math.inf
         self._thread: threading.Thread | None = None
-        self._listeners: list[listener.BellListener] = []
-
-    @property
-    def handled(self) -> int:
-        return self._engine.handled
-
-    @property
-    def failed(self) -> int:
-        return self._engine.failed
-
-    @property
-    def abandoned(self) -> int:
-        return self._engine.abandoned
-
-    @property
-    def is_stopping(self) -> bool:
-        return self._engine.shutdown.is_requested
+        self._bells = Bells(executor)
 
     def connect(self) -> None:
         """Check that the queue or group can be served.
@@ -176,9 +134,7 @@ class Driver:
             self.turns_by = math.inf
             self._engine.pool.unstarted()
             self._pool.stop()
-            for each in self._listeners:
-                each.close()
-                self._executor.leave(each.client)
+            self._bells.close()
             self.close()
         return self.handled
 
@@ -195,7 +151,7 @@ class Driver:
         self.turns_by = done_by(effect)
         match effect:
             case WaitForWork():
-                return self._wait(effect)
+                return self._bells.wait(effect, self._signal, self._engine.pool)
             case Sleep(seconds):
                 return time.sleep(seconds)
             case Call():
@@ -207,15 +163,8 @@ class Driver:
     def _call(self, effect: Any) -> Any:
         """Perform an effect that talks to the server."""
         match effect:
-            case Listen(sources):
-                return self._listen(sources)
-            case StopListening():
-                tokens = [each.stop_listening() for each in self._listeners]  # all, even if the first has a token
-                return any(tokens)
-            case CloseListeners():
-                for each in self._listeners:
-                    each.close()
-                return None
+            case Listen() | StopListening() | CloseListeners():
+                return self._bells.perform(effect)
             case _:
                 return self._execute(effect)
 
@@ -233,33 +182,3 @@ class Driver:
         HURRIES.set(lambda: stopping.is_requested)  # checked during a call, too: a stop may come meanwhile
         IMPATIENT.set(self._engine.is_spread)
         return self._executor.perform(effect, repeat=not stopping.is_requested)
-
-    def _wait(self, wait: WaitForWork) -> WakeReason:
-        signal, pool = self._signal, self._engine.pool
-        listeners = self._listeners if wait.listening else ()
-        signal.is_awaited = True
-        if not pool.has_outcomes:
-            behind = pool.is_behind
-            seconds = min(wait.seconds, HASTEN_SECONDS) if behind else wait.seconds
-            listener.wait(listeners, seconds, signal.pipe.fileno())
-            if behind and not pool.has_outcomes:
-                pool.hasten()
-        signal.is_awaited = False
-        disturbed = signal.pipe.clear()
-        return WakeReason(disturbed, listener.take_tokens(listeners))
-
-    def _listen(self, sources: Sequence[BellSource | StreamSource]) -> None:
-        if len(sources) != len(self._listeners):
-            for each in self._listeners:
-                each.close()
-            self._listeners = [self._listener(source) for source in sources]
-        for each, source in zip(self._listeners, sources, strict=True):
-            if isinstance(each, listener.StreamListener) and isinstance(source, StreamSource):
-                each.seen = source.seen
-        listener.listen(self._listeners)
-
-    def _listener(self, source: BellSource | StreamSource) -> listener.BellListener:
-        client = self._executor.client
-        if isinstance(source, BellSource):
-            return listener.BellListener(client, source.key, self._executor.is_away)
-        return listener.StreamListener(client, source.stream, source.waking, self._executor.is_away)

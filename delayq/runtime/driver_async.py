@@ -5,30 +5,28 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from delayq.errors import ServerUnreachable
 from delayq.runtime import hooks
-from delayq.runtime.driver import HASTEN_SECONDS, Engine
+from delayq.runtime.bells_async import Bells
+from delayq.runtime.consumer_run import Engine, EngineRun
 from delayq.runtime.effects import (
-    BellSource,
     Call,
     CloseListeners,
     Listen,
     Sleep,
     StopListening,
-    StreamSource,
     WaitForWork,
-    WakeReason,
     done_by,
 )
 from delayq.runtime.heartbeat_async import Heartbeat
 from delayq.runtime.process_pool.pool import ProcessPool
 from delayq.runtime.task_pool import TaskPool
 from delayq.runtime.thread_pool import ThreadPool
-from delayq.transport import listener_async, trampoline
+from delayq.transport import trampoline
 from delayq.transport.clients import HURRIES, IMPATIENT, impatient
 from delayq.transport.executor_async import Executor
 
@@ -70,15 +68,12 @@ class WakeSignal:
         return disturbed
 
 
-class Driver:
+class Driver(EngineRun):
     """One run of an engine.
 
     Args:
         pool: runs the handlers.
         signal: ends waits.
-
-    Attributes:
-        turns_by: when its current effect should be done, on the monotonic clock; infinite while it does not run.
     """
 
     def __init__(
@@ -88,30 +83,13 @@ class Driver:
         executor: Executor,
         signal: WakeSignal,
     ) -> None:
-        self._engine = engine
+        super().__init__(engine)
         self._pool = pool
         self._executor = executor
         self._signal = signal
-        self.turns_by = math.inf
         self._is_hurried = False
         self._cancelled: asyncio.CancelledError | None = None
-        self._listeners: list[listener_async.BellListener] = []
-
-    @property
-    def handled(self) -> int:
-        return self._engine.handled
-
-    @property
-    def failed(self) -> int:
-        return self._engine.failed
-
-    @property
-    def abandoned(self) -> int:
-        return self._engine.abandoned
-
-    @property
-    def is_stopping(self) -> bool:
-        return self._engine.shutdown.is_requested
+        self._bells = Bells(executor)
 
     async def connect(self) -> None:
         """Check that the queue or group can be served.
@@ -146,9 +124,7 @@ class Driver:
                 await asyncio.to_thread(self._pool.stop)  # which waits for them
             else:
                 self._pool.stop()
-            for each in self._listeners:
-                await each.close()
-                await self._executor.leave(each.client)
+            await self._bells.close()
         if self._cancelled is not None:
             raise self._cancelled
         return self.handled
@@ -175,7 +151,7 @@ class Driver:
         try:
             match effect:
                 case WaitForWork():
-                    return await self._wait(effect)
+                    return await self._bells.wait(effect, self._signal, self._engine.pool)
                 case Sleep(seconds):
                     return await asyncio.sleep(0 if self._is_hurried else seconds)
                 case Call():
@@ -195,15 +171,8 @@ class Driver:
     async def _call(self, effect: Any) -> Any:
         """Perform an effect that talks to the server."""
         match effect:
-            case Listen(sources):
-                return await self._listen(sources)
-            case StopListening():
-                tokens = [await each.stop_listening() for each in self._listeners]
-                return any(tokens)
-            case CloseListeners():
-                for each in self._listeners:
-                    await each.close()
-                return None
+            case Listen() | StopListening() | CloseListeners():
+                return await self._bells.perform(effect)
             case _:
                 return await self._execute(effect)
 
@@ -221,33 +190,3 @@ class Driver:
         finally:
             IMPATIENT.reset(impatience)
             HURRIES.reset(token)
-
-    async def _wait(self, wait: WaitForWork) -> WakeReason:
-        signal, pool = self._signal, self._engine.pool
-        listeners = self._listeners if wait.listening else ()
-        signal.is_awaited = True
-        if not pool.has_outcomes:
-            behind = pool.is_behind
-            seconds = min(wait.seconds, HASTEN_SECONDS) if behind else wait.seconds
-            await listener_async.wait(listeners, seconds, signal.woken)
-            if behind and not pool.has_outcomes:
-                pool.hasten()
-        signal.is_awaited = False
-        disturbed = signal.clear()
-        return WakeReason(disturbed, await listener_async.take_tokens(listeners))
-
-    async def _listen(self, sources: Sequence[BellSource | StreamSource]) -> None:
-        if len(sources) != len(self._listeners):
-            for each in self._listeners:
-                await each.close()
-            self._listeners = [await self._listener(source) for source in sources]
-        for each, source in zip(self._listeners, sources, strict=True):
-            if isinstance(each, listener_async.StreamListener) and isinstance(source, StreamSource):
-                each.seen = source.seen
-        await listener_async.listen(self._listeners)
-
-    async def _listener(self, source: BellSource | StreamSource) -> listener_async.BellListener:
-        client = await self._executor.connected()
-        if isinstance(source, BellSource):
-            return listener_async.BellListener(client, source.key, self._executor.is_away)
-        return listener_async.StreamListener(client, source.stream, source.waking, self._executor.is_away)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from delayq.protocol.operation import Program
+from delayq.transport.bell_source import Source
 
 T = TypeVar("T")
 
@@ -31,28 +32,10 @@ class Sleep(NamedTuple):
     seconds: float
 
 
-class BellSource(NamedTuple):
-    """A queue's bell to listen on."""
-
-    key: str
-
-
-class StreamSource(NamedTuple):
-    """A shard of a topic to listen on, and the key that announces delayed records.
-
-    Attributes:
-        seen: the ids after which the two are read.
-    """
-
-    stream: str
-    waking: str
-    seen: tuple[str, str]
-
-
 class Listen(NamedTuple):
     """Let the next token of any of these sources end waits."""
 
-    sources: Sequence[BellSource | StreamSource]
+    sources: Sequence[Source]
 
 
 class StopListening(NamedTuple):

@@ -31,7 +31,7 @@ from delayq.protocol.late_reply import Silent
 from delayq.protocol.operation import gather_named, once, unwrap
 from delayq.protocol.queue_commands import MAX_IDS, MAX_MOVED
 from delayq.runtime import hooks, shutdown
-from delayq.runtime.effects import BellSource, Effects, Listen, StopListening, WaitForWork
+from delayq.runtime.effects import Effects, Listen, StopListening, WaitForWork
 from delayq.runtime.fair_dispatch import Share
 from delayq.runtime.handler_pool import HandlerPool
 from delayq.runtime.lease_keeper import LeaseKeeper
@@ -40,6 +40,7 @@ from delayq.runtime.poison_isolation import PoisonIsolation
 from delayq.runtime.refused_outcomes import RefusedOutcomes, is_refusal
 from delayq.runtime.shard_backlog import ShardBacklog
 from delayq.runtime.time_limit import TimeLimit
+from delayq.transport.bell_source import BellSource
 
 BUSY_KEEPER_SECONDS = 0.01  # a consumer without room watches the time only on behalf of others
 

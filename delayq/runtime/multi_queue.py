@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from delayq.model import outcome as oc
 from delayq.model.delivery import Delivery
 from delayq.model.interval import FALLBACK_MS
+from delayq.runtime.consumer_run import QueuesRun
 from delayq.runtime.driver import Driver, WakeSignal
-from delayq.runtime.fair_dispatch import FairDispatcher, QueueLane
+from delayq.runtime.fair_dispatch import QueueLane
 from delayq.runtime.task_pool import TaskPool
 from delayq.runtime.thread_pool import ThreadPool
 
@@ -64,55 +65,15 @@ class DispatchedPool(Generic[D]):
         return self._pool.interrupt()
 
 
-class MultiQueueRun:
-    """The drivers of several queues, which act as one driver for the consumer.
+class MultiQueueRun(QueuesRun[Driver, WakeSignal]):
+    """The drivers of several queues, each on a thread; see `QueuesRun`."""
 
-    Args:
-        make_driver: makes the driver of a queue, by its number.
-        concurrency: handlers that run at the same time, over all queues.
-        weights: of the queues.
-        strict: the order of the queues is their priority.
-        burst: return when nothing is due in any queue.
-        most: return after this many messages; None for no limit.
-    """
+    _caller: threading.Thread | None = None
 
-    def __init__(
-        self,
-        make_driver: Callable[[int, QueueLane[Any], WakeSignal], Driver],
-        concurrency: int,
-        weights: Sequence[int],
-        strict: bool,
-        burst: bool,
-        most: int | None,
-    ) -> None:
-        self.dispatcher = FairDispatcher(concurrency, weights, strict, burst, most, self.stop)
-        self._drivers: list[Driver] = []
-        for number, lane in enumerate(self.dispatcher.lanes):
-            signal = WakeSignal()
-            lane.wake = signal.wake
-            self._drivers.append(make_driver(number, lane, signal))
-        self._errors: list[BaseException] = []
-        self._caller: threading.Thread | None = None
-
-    @property
-    def handled(self) -> int:
-        return sum(driver.handled for driver in self._drivers)
-
-    @property
-    def failed(self) -> int:
-        return sum(driver.failed for driver in self._drivers)
-
-    @property
-    def abandoned(self) -> int:
-        return sum(driver.abandoned for driver in self._drivers)
-
-    @property
-    def is_stopping(self) -> bool:
-        return self.dispatcher.is_closed
-
-    @property
-    def turns_by(self) -> float:
-        return min(driver.turns_by for driver in self._drivers)
+    def _waker(self, lane: QueueLane[Any]) -> WakeSignal:
+        signal = WakeSignal()
+        lane.wake = signal.wake
+        return signal
 
     def connect(self) -> None:
         """Check that the queues can be served.
@@ -142,7 +103,7 @@ class MultiQueueRun:
         Raises:
             Exception: the error that ended the run of one queue, and so the others.
         """
-        self._caller = threading.current_thread()
+        self._caller, self._errors = threading.current_thread(), list[BaseException]()
         threads = []
         for driver in self._drivers:
             work = threading.Thread(target=self._run, args=(driver, grace), name="delayq-consumer-queue", daemon=True)
@@ -164,6 +125,8 @@ class MultiQueueRun:
         self.dispatcher.is_closed = True
         for driver in self._drivers:
             driver.stop(at_once, by_signal)
+
+    _end = stop
 
     def _run(self, driver: Driver, grace: Callable[[], float]) -> None:
         try:

@@ -7,60 +7,22 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from delayq.runtime.consumer_run import QueuesRun
 from delayq.runtime.driver_async import Driver, WakeSignal
 from delayq.runtime.ended_async import Ended, caught
-from delayq.runtime.fair_dispatch import FairDispatcher, QueueLane
+from delayq.runtime.fair_dispatch import QueueLane
 
 
-class MultiQueueRun:
-    """The drivers of several queues, which act as one driver for the consumer.
+class MultiQueueRun(QueuesRun[Driver, WakeSignal]):
+    """The drivers of several queues on an event loop; see `QueuesRun`."""
 
-    Args:
-        make_driver: makes the driver of a queue, by its number.
-        concurrency: handlers that run at the same time, over all queues.
-        weights: of the queues.
-        strict: the order of the queues is their priority.
-        burst: return when nothing is due in any queue.
-        most: return after this many messages; None for no limit.
-    """
+    _events: asyncio.AbstractEventLoop
+    _cancelled: asyncio.CancelledError | None = None
 
-    def __init__(
-        self,
-        make_driver: Callable[[int, QueueLane[Any], WakeSignal], Driver],
-        concurrency: int,
-        weights: Sequence[int],
-        strict: bool,
-        burst: bool,
-        most: int | None,
-    ) -> None:
-        self._events = asyncio.get_running_loop()
-        self.dispatcher = FairDispatcher(concurrency, weights, strict, burst, most, self._end)
-        self._drivers: list[Driver] = []
-        for number, lane in enumerate(self.dispatcher.lanes):
-            signal = WakeSignal()
-            lane.wake = signal.wake_from_anywhere
-            self._drivers.append(make_driver(number, lane, signal))
-        self._cancelled: asyncio.CancelledError | None = None
-
-    @property
-    def handled(self) -> int:
-        return sum(driver.handled for driver in self._drivers)
-
-    @property
-    def failed(self) -> int:
-        return sum(driver.failed for driver in self._drivers)
-
-    @property
-    def abandoned(self) -> int:
-        return sum(driver.abandoned for driver in self._drivers)
-
-    @property
-    def is_stopping(self) -> bool:
-        return self.dispatcher.is_closed
-
-    @property
-    def turns_by(self) -> float:
-        return min(driver.turns_by for driver in self._drivers)
+    def _waker(self, lane: QueueLane[Any]) -> WakeSignal:
+        signal = WakeSignal()
+        lane.wake = signal.wake_from_anywhere
+        return signal
 
     async def connect(self) -> None:
         """Check that the queues can be served.
@@ -80,6 +42,7 @@ class MultiQueueRun:
         Raises:
             Exception: the error that ended the run of one queue, and so the others.
         """
+        self._events = asyncio.get_running_loop()
         runs = [asyncio.create_task(caught(driver.run(grace)), name="delayq-queue-loop") for driver in self._drivers]
         for run in runs:
             run.add_done_callback(lambda _: self.stop())  # a run that ends by itself has failed

@@ -22,13 +22,14 @@ from delayq.operations.watch import Watch
 from delayq.protocol.operation import gather, noop, unwrap
 from delayq.protocol.topic_commands import MAX_LOOKED_AFTER
 from delayq.runtime import shutdown
-from delayq.runtime.effects import Effects, Listen, StreamSource, WaitForWork
+from delayq.runtime.effects import Effects, Listen, WaitForWork
 from delayq.runtime.group_member import EXHAUSTED, GroupMember
 from delayq.runtime.handler_pool import HandlerPool
 from delayq.runtime.outage_backoff import OutageBackoff
 from delayq.runtime.record_leases import RecordLeases
 from delayq.runtime.refused_outcomes import RefusedOutcomes, is_refusal
 from delayq.runtime.shard_backlog import ShardBacklog
+from delayq.transport.bell_source import StreamSource
 
 DROP_SECONDS = 600.0  # between two searches for consumers of the group that are gone
 AWAY_SECONDS = 0.5  # between two tries of a shard that is unavailable

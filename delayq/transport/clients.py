@@ -28,7 +28,7 @@ from redis.retry import Retry
 from redis.sentinel import MasterNotFoundError, Sentinel
 
 from delayq.transport import redis_py
-from delayq.transport.pool import Pool, SentinelPool, guard
+from delayq.transport.pool import Pool, SentinelPool, WholePool
 from delayq.transport.redis_py import DRIVER_INFO
 
 T = TypeVar("T")
@@ -67,33 +67,56 @@ KEEPALIVE: dict[str, Any] = {
 }
 
 
-def single(address: Address, settings: dict[str, Any], tls: bool = False) -> redis.Redis:
-    """Return a client of the server at `address`."""
-    host, port = address
-    kind = redis.SSLConnection if tls else redis.Connection
-    options = DEFAULTS | KEEPALIVE | {"host": host, "port": port} | with_retry(settings, retry)
-    return redis.Redis.from_pool(Pool(connection_class=kind, **options))
+class Maker(NamedTuple):
+    """Makes clients of redis-py, or of redis.asyncio.
 
+    Attributes:
+        package: one of the two.
+        pool: of its connections, and `sentinel_pool` of those behind sentinels.
+        sentinels: asks sentinels for the master.
+        retry: returns the retry rule for failed connections.
+        never: the rule for sentinels.
+    """
 
-def unix(path: str, settings: dict[str, Any]) -> redis.Redis:
-    """Return a client of the server that listens on the socket at `path`."""
-    options = DEFAULTS | {"path": path} | with_retry(settings, retry)
-    return redis.Redis.from_pool(Pool(connection_class=redis.UnixDomainSocketConnection, **options))
+    package: Any
+    pool: type[WholePool]
+    sentinel_pool: Any
+    sentinels: Any
+    retry: Callable[..., Any]
+    never: Any
 
+    def single(self, address: Address, settings: dict[str, Any], tls: bool = False) -> Any:
+        """Return a client of the server at `address`."""
+        host, port = address
+        kind = self.package.SSLConnection if tls else self.package.Connection
+        options = DEFAULTS | KEEPALIVE | {"host": host, "port": port} | with_retry(settings, self.retry)
+        return self._of(kind, options)
 
-def sentinel(
-    addresses: Sequence[Address], service: str, settings: dict[str, Any], login: dict[str, Any], tls: bool = False
-) -> redis.Redis:
-    """Return a client of the master that the sentinels at `addresses` name for `service`; `login` is for them."""
-    options = DEFAULTS | KEEPALIVE | with_retry(settings, retry) | {"ssl": tls}
-    # A dead sentinel would delay every new connection; without a retry, the next one is asked at once.
-    own = {name: value for name, value in options.items() if name not in {"db", "username", "password"}}
-    kind: type[Sentinel] = _Sentinels
-    sentinels = kind(addresses, sentinel_kwargs=own | login | {"retry": Retry(NoBackoff(), 0)})
-    for each in sentinels.sentinels:
-        guard(each)
-    client: redis.Redis = sentinels.master_for(service, connection_pool_class=SentinelPool, **options)
-    return client
+    def unix(self, path: str, settings: dict[str, Any]) -> Any:
+        """Return a client of the server that listens on the socket at `path`."""
+        options = DEFAULTS | {"path": path} | with_retry(settings, self.retry)
+        return self._of(self.package.UnixDomainSocketConnection, options)
+
+    def _of(self, kind: Any, options: dict[str, Any]) -> Any:
+        pool: Any = self.pool
+        return self.package.Redis.from_pool(pool(connection_class=kind, **options))
+
+    def sentinel(
+        self,
+        addresses: Sequence[Address],
+        service: str,
+        settings: dict[str, Any],
+        login: dict[str, Any],
+        tls: bool = False,
+    ) -> Any:
+        """Return a client of the master that the sentinels at `addresses` name for `service`; `login` is for them."""
+        options = DEFAULTS | KEEPALIVE | with_retry(settings, self.retry) | {"ssl": tls}
+        # A dead sentinel would delay every new connection; without a retry, the next one is asked at once.
+        own = {name: value for name, value in options.items() if name not in {"db", "username", "password"}}
+        sentinels = self.sentinels(addresses, sentinel_kwargs=own | login | {"retry": self.never})
+        for each in sentinels.sentinels:
+            self.pool.guard(each)
+        return sentinels.master_for(service, connection_pool_class=self.sentinel_pool, **options)
 
 
 def cluster(addresses: Sequence[Address], settings: dict[str, Any], tls: bool = False) -> RedisCluster:
@@ -309,7 +332,11 @@ class _Cluster(RedisCluster):
             raise RedisClusterException(str(error)) from error  # a node's error to COMMAND is not wrapped
         manager: Any = self.nodes_manager
         create = manager.create_redis_node
-        manager.create_redis_node = lambda *args, **settings: guard(create(*args, **settings))
+        manager.create_redis_node = lambda *args, **settings: Pool.guard(create(*args, **settings))
         for node in manager.nodes_cache.values():
             if node.redis_connection is not None:
-                guard(node.redis_connection)
+                Pool.guard(node.redis_connection)
+
+
+_MAKER = Maker(redis, Pool, SentinelPool, _Sentinels, retry, Retry(NoBackoff(), 0))
+single, unix, sentinel = _MAKER.single, _MAKER.unix, _MAKER.sentinel

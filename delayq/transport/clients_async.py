@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 from redis import asyncio as redis
 from redis.asyncio.cluster import ClusterNode, RedisCluster
@@ -18,44 +18,12 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from delayq.errors import DelayqError, ServerNotReady, ServerUnreachable
 from delayq.transport import redis_py
-from delayq.transport.clients import DEFAULTS, KEEPALIVE, unanswered, with_retry
-from delayq.transport.pool_async import Pool, SentinelPool, guard, guard_cluster
+from delayq.transport.clients import DEFAULTS, KEEPALIVE, Address, Maker, unanswered, with_retry
+from delayq.transport.pool_async import Pool, SentinelPool, guard_cluster
 from delayq.transport.retry_async import retry
 from delayq.transport.server_check import ServerInfo, inspecting, judge
 
-T = TypeVar("T")
-
 Client: TypeAlias = "redis.Redis | RedisCluster"
-Address: TypeAlias = tuple[str, int]
-
-
-def single(address: Address, settings: dict[str, Any], tls: bool = False) -> redis.Redis:
-    """Return a client of the server at `address`."""
-    host, port = address
-    kind = redis.SSLConnection if tls else redis.Connection
-    options = DEFAULTS | KEEPALIVE | {"host": host, "port": port} | with_retry(settings, retry)
-    return redis.Redis.from_pool(Pool(connection_class=kind, **options))
-
-
-def unix(path: str, settings: dict[str, Any]) -> redis.Redis:
-    """Return a client of the server that listens on the socket at `path`."""
-    options = DEFAULTS | {"path": path} | with_retry(settings, retry)
-    return redis.Redis.from_pool(Pool(connection_class=redis.UnixDomainSocketConnection, **options))
-
-
-def sentinel(
-    addresses: Sequence[Address], service: str, settings: dict[str, Any], login: dict[str, Any], tls: bool = False
-) -> redis.Redis:
-    """Return a client of the master that the sentinels at `addresses` name for `service`; `login` is for them."""
-    options = DEFAULTS | KEEPALIVE | with_retry(settings, retry) | {"ssl": tls}
-    # A dead sentinel would delay every new connection; without a retry, the next one is asked at once.
-    own = {name: value for name, value in options.items() if name not in {"db", "username", "password"}}
-    kind: type[Sentinel] = _Sentinels
-    sentinels = kind(addresses, sentinel_kwargs=own | login | {"retry": Retry(NoBackoff(), 0)})
-    for each in sentinels.sentinels:
-        guard(each)
-    client: redis.Redis = sentinels.master_for(service, connection_pool_class=SentinelPool, **options)
-    return client
 
 
 class _Sentinels(Sentinel):
@@ -68,6 +36,10 @@ class _Sentinels(Sentinel):
             if all(f"{each} - " in str(error) for each in self.sentinels):
                 raise unanswered(self.sentinels) from None
             raise
+
+
+_MAKER = Maker(redis, Pool, SentinelPool, _Sentinels, retry, Retry(NoBackoff(), 0))
+single, unix, sentinel = _MAKER.single, _MAKER.unix, _MAKER.sentinel
 
 
 def cluster(addresses: Sequence[Address], settings: dict[str, Any], tls: bool = False) -> RedisCluster:

@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 from redis import Redis
@@ -15,38 +16,26 @@ from redis.exceptions import ReadOnlyError, RedisClusterException, RedisError, R
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from delayq.errors import ServerUnreachable
-from delayq.model import server_guard
-from delayq.model.text import printable_id
 from delayq.protocol.command import Command
 from delayq.protocol.late_reply import Silent
 from delayq.protocol.operation import Operation, Program, Work
 from delayq.transport import clients, trampoline
 from delayq.transport.cluster import Cluster
+from delayq.transport.executor_base import ExecutorBase
 from delayq.transport.fast_socket import FastSocketPool
-from delayq.transport.script_cache import ScriptCache, missing_scripts
+from delayq.transport.script_cache import ScriptCache
 from delayq.transport.server_check import check_server, translate
 
 T = TypeVar("T")
 Client: TypeAlias = clients.Client
 
 
-class Executor:
-    """Runs operations on a client, which it creates when it is first needed.
-
-    Args:
-        connect: creates the client, or returns a shared one.
-        shared: whether others use the client too; it then stays open, and connections are given back after each call.
-        label: what it is for, such as "queue emails"; None if its server is in memory. See `server_guard`.
-    """
+class Executor(ExecutorBase[Client, Cluster]):
+    """Runs operations on a client, on any thread; see `ExecutorBase`."""
 
     def __init__(self, connect: Callable[[], Client], shared: bool, label: str | None) -> None:
-        self._connect = connect
-        self._label = label
-        self._shared = shared
-        self._client: Client | None = None
+        super().__init__(connect, shared, label)
         self._sockets: FastSocketPool | None = None
-        self._cluster: Cluster | None = None
-        self._script_cache = ScriptCache()
         self._process = os.getpid()
         self._lock = threading.RLock()  # a signal handler may send while its thread connects
 
@@ -86,10 +75,6 @@ class Executor:
                     self._client = client
         return self._client
 
-    def _heed_guard(self) -> None:
-        if server_guard.blocks:
-            server_guard.check(self._label)
-
     def connected(self) -> Client:
         """Return the client, connected and its server checked."""
         return self.client
@@ -106,14 +91,6 @@ class Executor:
             self._drop(client)
         if cluster is not None:
             cluster.wait_closed()
-
-    def spans_nodes(self) -> bool:
-        """Whether it is known that the server is a cluster."""
-        return self._cluster is not None
-
-    def is_away(self, key: str) -> bool:
-        """Whether the node of a key, in a cluster, is known to be unavailable."""
-        return self._cluster is not None and self._cluster.is_away(key)
 
     def leave(self, client: Client) -> None:
         """Close connections that a caller opened on a client after it was closed."""
@@ -156,7 +133,8 @@ class Executor:
             results = self._send(client, calls, plain, repeat)
             for result in results:
                 if isinstance(result, RedisError):
-                    return self._mended(client, calls, plain, repeat, results)
+                    again = partial(self._send, client, plain=plain, repeat=repeat, whole=True)
+                    return trampoline.run(self._mended(calls, results), again)
         except (RedisError, RedisClusterException) as error:
             self._script_cache.forget()
             raise translate(error) from error
@@ -170,25 +148,6 @@ class Executor:
         finally:
             self.leave(client)
         return results
-
-    def _mended(
-        self, client: Client, calls: Sequence[Command[Any]], plain: bool, repeat: bool, results: list[Any]
-    ) -> list[Any]:
-        missing = missing_scripts(calls, results)
-        if missing:  # a new server, or SCRIPT FLUSH: send the scripts' texts, which the server keeps
-            try:
-                again = self._send(client, [calls[i] for i in missing], plain, repeat, whole=True)
-            except RedisError as error:
-                if len(missing) == len(calls):
-                    raise
-                self._script_cache.forget()
-                again = [error] * len(missing)  # keep the others' results, which may be handed-out messages
-            for i, result in zip(missing, again, strict=True):
-                results[i] = result
-        return [
-            translate(result, key=printable_id(call.key)) if isinstance(result, RedisError) else result
-            for call, result in zip(calls, results, strict=True)
-        ]
 
     def _send(
         self, client: Client, calls: Sequence[Command[Any]], plain: bool, repeat: bool, whole: bool = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 import hiredis
@@ -13,15 +14,14 @@ from redis.client import NEVER_DECODE
 from redis.exceptions import ReadOnlyError, RedisClusterException, RedisError, ResponseError
 
 from delayq.errors import ServerUnreachable
-from delayq.model import server_guard
-from delayq.model.text import printable_id
 from delayq.protocol.command import Command
 from delayq.protocol.operation import Operation, Program, Work
 from delayq.transport import clients_async, trampoline
 from delayq.transport.clients import REPEATS
 from delayq.transport.cluster_async import Cluster
+from delayq.transport.executor_base import ExecutorBase
 from delayq.transport.loop_bound import LoopBound
-from delayq.transport.script_cache import ScriptCache, missing_scripts
+from delayq.transport.script_cache import ScriptCache
 from delayq.transport.server_check import translate
 
 T = TypeVar("T")
@@ -30,19 +30,11 @@ Client: TypeAlias = clients_async.Client
 MOST_TRIPS = 32  # at once: a thousand tasks share this many connections
 
 
-class Executor(LoopBound):
-    """Runs operations on a client, which it creates when first needed. It belongs to one event loop until closed.
-
-    Args:
-        connect: creates the client, or returns a shared one.
-        shared: whether others use the client too; it then stays open.
-        label: what it is for, such as "queue emails"; None if its server is in memory. See `server_guard`.
-    """
+class Executor(ExecutorBase[Client, Cluster], LoopBound):
+    """Runs operations on a client; see `ExecutorBase`. It belongs to one event loop until closed."""
 
     def __init__(self, connect: Callable[[], Client], shared: bool, label: str | None) -> None:
-        self._connect = connect
-        self._label = label
-        self._shared = shared
+        super().__init__(connect, shared, label)
         self.belongings: list[Callable[[], None]] = []  # forget what else belongs to its event loop
         self._forget()
 
@@ -56,8 +48,7 @@ class Executor(LoopBound):
         self._forget()
 
     def _forget(self) -> None:
-        self._client: Client | None = None
-        self._cluster: Cluster | None = None
+        self._client = self._cluster = None
         self._script_cache = ScriptCache()
         self._lock = asyncio.Lock()
         self._trips = asyncio.Semaphore(MOST_TRIPS)
@@ -98,10 +89,6 @@ class Executor(LoopBound):
                 heed_cancels(asked)
         return self._client if self._client is not None and self._lock is lock else await self.connected()
 
-    def _heed_guard(self) -> None:
-        if server_guard.blocks:
-            server_guard.check(self._label)
-
     async def close(self) -> None:
         """Close the client unless it is shared; the next call creates a new one."""
         self.enter()
@@ -112,14 +99,6 @@ class Executor(LoopBound):
             await cluster.close()
         if client is not None:
             await self._drop(client)
-
-    def spans_nodes(self) -> bool:
-        """Whether it is known that the server is a cluster."""
-        return self._cluster is not None
-
-    def is_away(self, key: str) -> bool:
-        """Whether the node of a key, in a cluster, is known to be unavailable."""
-        return self._cluster is not None and self._cluster.is_away(key)
 
     async def leave(self, client: Client) -> None:
         """Close connections that a caller opened on a client after it was closed."""
@@ -161,22 +140,17 @@ class Executor(LoopBound):
         asked = times_cancelled()
         client = await self.connected()
         cluster = self._cluster
-        repeat = repeat and all(call.repeats for call in calls)
+        for call in calls:
+            repeat = repeat and call.repeats
         token = REPEATS.set(repeat)
         try:
             async with contextlib.nullcontext() if urgent else self._trips:
                 results = await self._send(client, cluster, calls, repeat)
-                missing = missing_scripts(calls, results)
-                if missing:  # a new server, or SCRIPT FLUSH: send the scripts' texts, which the server keeps
-                    try:
-                        again = await self._send(client, cluster, [calls[i] for i in missing], repeat, whole=True)
-                    except RedisError as error:
-                        if len(missing) == len(calls):
-                            raise
-                        self._script_cache.forget()
-                        again = [error] * len(missing)  # keep the others' results, which may be handed-out messages
-                    for i, result in zip(missing, again, strict=True):
-                        results[i] = result
+                for result in results:
+                    if isinstance(result, RedisError):
+                        again = partial(self._send, client, cluster, repeat=repeat, whole=True)
+                        results = await trampoline.run_async(self._mended(calls, results), again)
+                        break
         except (RedisError, RedisClusterException) as error:
             self._script_cache.forget()
             heed_cancels(asked)
@@ -192,10 +166,7 @@ class Executor(LoopBound):
             if self._client is not client:  # it was closed meanwhile
                 await self.leave(client)
         heed_cancels(asked)
-        return [
-            translate(result, key=printable_id(call.key)) if isinstance(result, RedisError) else result
-            for call, result in zip(calls, results, strict=True)
-        ]
+        return results
 
     async def _send(
         self, client: Client, cluster: Cluster | None, calls: Sequence[Command[Any]], repeat: bool, whole: bool = False

@@ -17,41 +17,21 @@ from typing import Any
 from redis.cluster import RedisCluster
 from redis.exceptions import AskError, MovedError, RedisClusterException, RedisError
 
-from delayq.errors import ServerError
 from delayq.model.interval import FALLBACK_MS
+from delayq.transport.bell_source import BLOCK_SECONDS, CROSSED_SECONDS, POLL_SECONDS, Listener, Source
 from delayq.transport.clients import close_idle
 from delayq.transport.executor import Client
 from delayq.transport.redis_py import is_connected
 from delayq.transport.server_check import translate
 
-# A connection that a firewall has silently dropped would never ring, so block again from time to time.
-_BLOCK_SECONDS = 30
-_POLL_SECONDS = 0.01
-_CROSSED_SECONDS = 1.0  # a command that has not arrived after this time will not arrive
 _SELECT_LIMIT = 1024
 
 
-class BellListener:
-    """One blocked connection on one bell.
+class BellListener(Listener):
+    """One blocked connection on one bell, or on one shard of a topic: see `Listener`."""
 
-    Args:
-        client: its pool lends the connection.
-        key: of the bell.
-        is_away: whether the node of a key is known to be unavailable; then it is not asked.
-
-    Attributes:
-        client: the client.
-    """
-
-    def __init__(self, client: Client, key: str, is_away: Callable[[str], bool] = lambda _: False) -> None:
-        self.client = client
-        self._is_away = is_away
-        self._key = key
-        self._node: Any = None
-        self._connection: Any = None
-        self._client_id = 0
-        self._asked_at = 0.0
-        self._silent_until = 0.0
+    def __init__(self, client: Client, source: Source, is_away: Callable[[str], bool] = lambda _: False) -> None:
+        super().__init__(client, source, is_away)
         self._listening = False
         self._process = os.getpid()
 
@@ -59,20 +39,20 @@ class BellListener:
         """Start listening for the next token, if not listening already."""
         if self._process != os.getpid():  # forked: the socket is the parent's
             self._connection, self._listening, self._process = None, False, os.getpid()
-        if self._listening and time.monotonic() > self._asked_at + 2 * _BLOCK_SECONDS:
+        if self._listening and time.monotonic() > self._asked_at + 2 * BLOCK_SECONDS:
             self.close()
         if self._listening:
             return
         try:
             if self._connection is not None and self._has_reply():  # it should be silent while nobody listens
                 self.close()
-            if self._is_away(self._key):
+            if self._is_away(self.source.key):
                 return
             if self._connection is None:
                 self._connect()
             if self.fileno() == -1 or time.monotonic() < self._silent_until:
                 return
-            self._connection.send_command(*self.words())
+            self._connection.send_command(*self.source.words)
             self._listening, self._asked_at = True, time.monotonic()
         except (RedisError, RedisClusterException) as error:  # the second: no node has the slot
             self.close()
@@ -80,10 +60,6 @@ class BellListener:
         except BaseException:
             self._give_up()
             raise
-
-    def words(self) -> tuple[Any, ...]:
-        """Return the command that blocks until a token comes."""
-        return "BLPOP", self._key, str(_BLOCK_SECONDS)
 
     @property
     def has_connection(self) -> bool:
@@ -125,10 +101,10 @@ class BellListener:
         """Stop listening; True if a token came meanwhile, which the caller must use or pass on."""
         if not self._listening:
             return False
-        if self._is_away(self._key):  # it would not answer, and its token is lost with the connection
+        if self._is_away(self.source.key):  # it would not answer, and its token is lost with the connection
             self.close()
             return False
-        until = time.monotonic() + _CROSSED_SECONDS
+        until = time.monotonic() + CROSSED_SECONDS
         try:
             # Either connection may be faster: do not wait for a BLPOP that arrives after the UNBLOCK, as it blocks.
             while not (self._has_reply() or self._node.execute_command("CLIENT UNBLOCK", str(self._client_id))):
@@ -183,7 +159,7 @@ class BellListener:
         client: Any = self.client
         self._node = client
         if isinstance(client, RedisCluster):
-            self._node = client.get_redis_connection(client.get_node_from_key(self._key))
+            self._node = client.get_redis_connection(client.get_node_from_key(self.source.key))
         self._connection = self._node.connection_pool.get_connection()
         if self.fileno() == -1:
             return
@@ -191,70 +167,12 @@ class BellListener:
         self._client_id = self._connection.read_response()
 
 
-class StreamListener(BellListener):
-    """One blocked connection on a shard of a topic, and on the key that announces records to append.
-
-    Args:
-        client: its pool lends the connection.
-        stream: the shard's stream.
-        waking: the other key.
-        is_away: as for bells.
-
-    Attributes:
-        seen: the ids after which the two are read.
-    """
-
-    def __init__(
-        self, client: Client, stream: str, waking: str, is_away: Callable[[str], bool] = lambda _: False
-    ) -> None:
-        super().__init__(client, stream, is_away)
-        self._waking = waking
-        self.seen = ("$", "$")
-
-    def words(self) -> tuple[Any, ...]:
-        keys = ("STREAMS", self._key, self._waking)
-        return "XREAD", "BLOCK", str(_BLOCK_SECONDS * 1000), "COUNT", "1", *keys, *self.seen
-
-
-def listen(bells: Sequence[BellListener]) -> None:
-    """Start listening to all; one of several that cannot is tried again the next time, while polls make up for it.
-
-    Raises:
-        ServerError: none can.
-    """
-    errors = []
-    for bell in bells:
-        try:
-            bell.listen()
-        except ServerError as error:
-            errors.append(error)
-    if errors and len(errors) == len(bells):
-        raise errors[0]
-
-
-def take_tokens(bells: Sequence[BellListener]) -> bool:
-    """Take the tokens that have come; return whether there are any, or a bell may have lost its token.
-
-    Raises:
-        ServerError: as for `listen`.
-    """
-    tokens, errors = [], []
-    for bell in bells:
-        try:
-            tokens.append(bell.take_token())
-        except ServerError as error:
-            errors.append(error)
-    if errors and len(errors) == len(bells):
-        raise errors[0]
-    return any(tokens) or bool(errors)
-
-
 def wait(bells: Sequence[BellListener], seconds: float, wake: int = -1) -> None:
     """Return when a bell may have rung, when `wake` (a descriptor) is readable, or after `seconds`."""
     sockets = [bell.fileno() for bell in bells if bell.has_connection]
     if -1 in sockets:  # a server within this process (fakeredis) has no socket to wait on
         sockets = [fd for fd in sockets if fd != -1]
-        seconds = min(seconds, _POLL_SECONDS)
+        seconds = min(seconds, POLL_SECONDS)
     if wake >= 0:
         sockets.append(wake)
     # A socket that another thread closed before the wait counts as readable: the caller finds out.

@@ -11,48 +11,33 @@ from typing import Any
 from redis.asyncio.cluster import RedisCluster
 from redis.exceptions import AskError, MovedError, RedisClusterException, RedisError
 
-from delayq.errors import ServerError
 from delayq.model.interval import FALLBACK_MS
+from delayq.transport.bell_source import BLOCK_SECONDS, CROSSED_SECONDS, POLL_SECONDS, Listener, Source
 from delayq.transport.clients_async import close_idle
 from delayq.transport.executor_async import Client, heed_cancels, times_cancelled
 from delayq.transport.redis_py import can_read, give_back
 from delayq.transport.server_check import translate
 
-# A connection that a firewall has silently dropped would never ring, so block again from time to time.
-_BLOCK_SECONDS = 30
-_POLL_SECONDS = 0.01
-_CROSSED_SECONDS = 1.0  # a command that has not arrived after this time will not arrive
 
+class BellListener(Listener):
+    """One blocked connection on one bell, or on one shard of a topic, and the task that reads its reply.
 
-class BellListener:
-    """One blocked connection on one bell, and the task that reads its reply.
-
-    Args:
-        client: its pool lends the connection.
-        key: of the bell.
-        is_away: whether the node of a key is known to be unavailable; then it is not asked.
+    It belongs to an event loop. Once that has ended, so has the connection.
 
     Attributes:
-        client: the client.
         reading: the task, which ends when a token or anything else has come; None while nobody listens.
         cannot_block: whether there is nothing to wait on: a server within this process (fakeredis) must be polled.
     """
 
-    def __init__(self, client: Client, key: str, is_away: Callable[[str], bool] = lambda _: False) -> None:
-        self.client = client
-        self._is_away = is_away
-        self._key = key
-        self._node: Any = None
-        self._connection: Any = None
-        self._client_id = 0
-        self._asked_at = 0.0
-        self._silent_until = 0.0
+    def __init__(self, client: Client, source: Source, is_away: Callable[[str], bool] = lambda _: False) -> None:
+        super().__init__(client, source, is_away)
+        self._events = asyncio.get_running_loop()
         self.reading: asyncio.Task[Any] | None = None
         self.cannot_block = False
 
     async def listen(self) -> None:
         """Start listening for the next token, if not listening already."""
-        if self.reading is not None and time.monotonic() > self._asked_at + 2 * _BLOCK_SECONDS:
+        if self.reading is not None and time.monotonic() > self._asked_at + 2 * BLOCK_SECONDS:
             await self.close()
         if self.reading is not None or self.cannot_block or time.monotonic() < self._silent_until:
             return
@@ -60,12 +45,12 @@ class BellListener:
         try:
             if self._connection is not None and await self._is_stale():
                 await self.close()
-            if self._is_away(self._key):
+            if self._is_away(self.source.key):
                 return
             if self._connection is None:
                 await self._connect()
             if not self.cannot_block:
-                await self._connection.send_command(*self.words())
+                await self._connection.send_command(*self.source.words)
             heed_cancels(asked)
         except (RedisError, RedisClusterException) as error:  # the second: no node has the slot
             await self.close()
@@ -80,10 +65,6 @@ class BellListener:
         self._asked_at = time.monotonic()
         reads = self._connection.read_response(disable_decoding=True, timeout=math.inf)
         self.reading = asyncio.create_task(reads, name="delayq-bell")
-
-    def words(self) -> tuple[Any, ...]:
-        """Return the command that blocks until a token comes."""
-        return "BLPOP", self._key, str(_BLOCK_SECONDS)
 
     async def take_token(self) -> bool:
         """Take the token, if one has come."""
@@ -112,16 +93,16 @@ class BellListener:
         """Stop listening; True if a token came meanwhile, which the caller must use or pass on."""
         if self.reading is None:
             return False
-        if self._is_away(self._key):  # it would not answer, and its token is lost with the connection
+        if self._is_away(self.source.key):  # it would not answer, and its token is lost with the connection
             await self.close()
             return False
         asked = times_cancelled()
         try:
-            until = time.monotonic() + _CROSSED_SECONDS
+            until = time.monotonic() + CROSSED_SECONDS
             # Either connection may be faster: do not wait for a BLPOP that arrives after the UNBLOCK, as it blocks.
             while not self.reading.done() and time.monotonic() < until:
                 unblocked = await self._node.execute_command("CLIENT UNBLOCK", str(self._client_id))
-                await asyncio.wait({self.reading}, timeout=_CROSSED_SECONDS if unblocked else 0.001)
+                await asyncio.wait({self.reading}, timeout=CROSSED_SECONDS if unblocked else 0.001)
             if self.reading.done():
                 return await self._read()
         except Exception:  # noqa: BLE001  # no right to unblock, or no connection: a lost token is found by the fallback poll
@@ -132,13 +113,15 @@ class BellListener:
 
     def interrupt(self) -> None:
         """Wake the task that waits on this, which then gives the connection up."""
-        if self.reading is not None:
+        if self.reading is not None and self._events is asyncio.get_running_loop():
             self.reading.cancel()
 
     async def close(self) -> None:
         """Give the connection up."""
         reading, self.reading = self.reading, None
         connection, self._connection = self._connection, None
+        if self._events is not asyncio.get_running_loop():
+            return
         try:
             if reading is not None:
                 reading.cancel()
@@ -160,7 +143,7 @@ class BellListener:
     async def _connect(self) -> None:
         client: Any = self.client
         if isinstance(client, RedisCluster):
-            self._node = client.get_node_from_key(self._key)
+            self._node = client.get_node_from_key(self.source.key)
             self._connection = self._node.acquire_connection()
             await self._connection.connect()
         else:
@@ -172,31 +155,6 @@ class BellListener:
             self._client_id = await self._connection.read_response()
 
 
-class StreamListener(BellListener):
-    """One blocked connection on a shard of a topic, and on the key that announces records to append.
-
-    Args:
-        client: its pool lends the connection.
-        stream: the shard's stream.
-        waking: the other key.
-        is_away: as for bells.
-
-    Attributes:
-        seen: the ids after which the two are read.
-    """
-
-    def __init__(
-        self, client: Client, stream: str, waking: str, is_away: Callable[[str], bool] = lambda _: False
-    ) -> None:
-        super().__init__(client, stream, is_away)
-        self._waking = waking
-        self.seen = ("$", "$")
-
-    def words(self) -> tuple[Any, ...]:
-        keys = ("STREAMS", self._key, self._waking)
-        return "XREAD", "BLOCK", str(_BLOCK_SECONDS * 1000), "COUNT", "1", *keys, *self.seen
-
-
 async def _release(node: Any, connection: Any) -> None:
     if hasattr(node, "connection_pool"):
         await node.connection_pool.release(connection)
@@ -204,43 +162,10 @@ async def _release(node: Any, connection: Any) -> None:
         give_back(node, connection)
 
 
-async def listen(bells: Sequence[BellListener]) -> None:
-    """Start listening to all; one of several that cannot is tried again the next time, while polls make up for it.
-
-    Raises:
-        ServerError: none can.
-    """
-    errors = []
-    for bell in bells:
-        try:
-            await bell.listen()
-        except ServerError as error:
-            errors.append(error)
-    if errors and len(errors) == len(bells):
-        raise errors[0]
-
-
-async def take_tokens(bells: Sequence[BellListener]) -> bool:
-    """Take the tokens that have come; return whether there are any, or a bell may have lost its token.
-
-    Raises:
-        ServerError: as for `listen`.
-    """
-    tokens, errors = [], []
-    for bell in bells:
-        try:
-            tokens.append(await bell.take_token())
-        except ServerError as error:
-            errors.append(error)
-    if errors and len(errors) == len(bells):
-        raise errors[0]
-    return any(tokens) or bool(errors)
-
-
 async def wait(bells: Sequence[BellListener], seconds: float, wake: asyncio.Future[None] | None = None) -> None:
     """Return when a bell may have rung, when `wake` is done, or after `seconds`."""
     if any(bell.cannot_block for bell in bells):
-        seconds = min(seconds, _POLL_SECONDS)
+        seconds = min(seconds, POLL_SECONDS)
     sources: set[asyncio.Future[Any]] = {bell.reading for bell in bells if bell.reading is not None}
     if wake is not None:
         sources.add(wake)

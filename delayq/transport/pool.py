@@ -15,25 +15,43 @@ from redis.exceptions import RedisError
 from redis.sentinel import SentinelConnectionPool
 
 
-class Pool(redis.ConnectionPool):
-    """Like redis-py's, but any exception while a connection is lent ends that connection.
+class WholePool:
+    """What the pools of both APIs have in common: any exception while a connection is lent ends that connection.
 
     Its repr does not show the password, as that of redis-py 6 and 7 does.
     """
 
     def reset(self) -> None:
         """Forget all connections."""
-        super().reset()
+        super().reset()  # type: ignore[misc]  # a subclass is a pool of redis-py
         # Weak, so that a connection lost on the way from or to its user is closed as garbage.
         self._in_use_connections: Any = WeakSet()
 
     def make_connection(self) -> Any:
         """Create a connection."""
-        self._created_connections = len(self._available_connections) + len(self._in_use_connections)
-        connection: Any = super().make_connection()
+        connection: Any = super().make_connection()  # type: ignore[misc]
         if connection.db:
             connection.db = str(connection.db)  # see `Command.words`
         return connection
+
+    @classmethod
+    def guard(cls, client: Any) -> Any:
+        """Give a client that redis-py made itself such a pool; none of its connections may be lent."""
+        client.connection_pool.__class__ = cls
+        client.connection_pool._in_use_connections = WeakSet()  # noqa: SLF001
+        return client
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}>"
+
+
+class Pool(WholePool, redis.ConnectionPool):
+    """Like redis-py's, but as `WholePool` says."""
+
+    def make_connection(self) -> Any:
+        """Create a connection."""
+        self._created_connections = len(self._available_connections) + len(self._in_use_connections)
+        return super().make_connection()
 
     def get_connection(self, *args: Any, **options: Any) -> Any:
         """Lend a connection."""
@@ -47,20 +65,9 @@ class Pool(redis.ConnectionPool):
             connection.disconnect()
         super().release(connection)
 
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__}>"
-
 
 class SentinelPool(Pool, SentinelConnectionPool):
     """The pool of a client behind sentinels."""
-
-
-def guard(client: redis.Redis) -> redis.Redis:
-    """Give a client that redis-py made itself a `Pool`; none of its connections may be lent."""
-    pool: Any = client.connection_pool
-    pool.__class__ = Pool
-    pool._in_use_connections = WeakSet()  # noqa: SLF001
-    return client
 
 
 def note_lent(connection: Any) -> None:

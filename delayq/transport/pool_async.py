@@ -3,32 +3,16 @@
 from __future__ import annotations
 
 from typing import Any
-from weakref import WeakSet
 
 from redis import asyncio as redis
 from redis.asyncio.cluster import RedisCluster
 from redis.asyncio.sentinel import SentinelConnectionPool
 
-from delayq.transport.pool import is_interrupted, note_lent
+from delayq.transport.pool import WholePool, is_interrupted, note_lent
 
 
-class Pool(redis.ConnectionPool):
-    """Like redis-py's, but any exception while a connection is lent ends that connection.
-
-    Its repr does not show the password, as that of redis-py 6 and 7 does.
-    """
-
-    def reset(self) -> None:
-        """Forget all connections."""
-        super().reset()  # type: ignore[no-untyped-call]
-        self._in_use_connections: Any = WeakSet()
-
-    def make_connection(self) -> Any:
-        """Create a connection."""
-        connection: Any = super().make_connection()  # type: ignore[no-untyped-call]
-        if connection.db:
-            connection.db = str(connection.db)  # see `Command.words`
-        return connection
+class Pool(WholePool, redis.ConnectionPool):
+    """Like redis-py's, but as `WholePool` says."""
 
     async def get_connection(self, *args: Any, **options: Any) -> Any:
         """Lend a connection."""
@@ -42,19 +26,9 @@ class Pool(redis.ConnectionPool):
             await connection.disconnect(nowait=True)
         await super().release(connection)
 
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__}>"
-
 
 class SentinelPool(Pool, SentinelConnectionPool):
     """The pool of a client behind sentinels."""
-
-
-def guard(client: redis.Redis) -> None:
-    """Give a client that redis-py made itself a `Pool`; none of its connections may be lent."""
-    pool: Any = client.connection_pool
-    pool.__class__ = Pool
-    pool._in_use_connections = WeakSet()  # noqa: SLF001
 
 
 def guard_cluster(client: RedisCluster) -> RedisCluster:

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from delayq import signals
 from delayq.http_connections import place_of
 from delayq.web import error_pages
 from delayq.web.live_part import LivePart
@@ -145,5 +146,5 @@ async def _left(receive: Receive) -> None:
 
 async def _ending() -> None:
     """Wait until uvicorn is told to stop: it waits for open answers, but does not notify them."""
-    while not getattr(getattr(signal.getsignal(signal.SIGTERM), "__self__", None), "should_exit", False):  # noqa: ASYNC110  # uvicorn's, and no event
+    while not getattr(signals.owner(signal.SIGTERM), "should_exit", False):  # noqa: ASYNC110  # uvicorn's, and no event
         await asyncio.sleep(TURN)

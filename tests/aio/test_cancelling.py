@@ -16,6 +16,7 @@ from delayq import Sending
 from delayq.aio import Queue
 from delayq.runtime.receive_wait_async import ReceiveWait
 from delayq.transport import clients_async
+from delayq.transport.bell_source import BellSource
 from delayq.transport.listener_async import BellListener
 from tests.aio.conftest import Run, on_both_loops
 from tests.aio.test_consumer import becomes
@@ -95,7 +96,7 @@ def test_cancellation_swallowed_by_a_bell_before_its_connection_breaks_takes_eff
     async def main() -> None:
         async with Queue("jobs", url=url) as queue:
             client: Any = await queue._executor.connected()
-            bell = BellListener(client, "a-bell")
+            bell = BellListener(client, BellSource("a-bell"))
             monkeypatch.setattr(BellListener, "_connect", forget_a_cancel_and_fail)
             task = asyncio.create_task(bell.listen())
             await asyncio.wait({task})
@@ -131,7 +132,7 @@ def test_cancellation_while_a_bell_is_closed_takes_effect(run: Run, url: str, re
     async def main() -> None:
         async with Queue("jobs", url=url) as queue:
             client: Any = await queue._executor.connected()
-            bell = BellListener(client, "a-bell")
+            bell = BellListener(client, BellSource("a-bell"))
             await bell.listen()
             task = asyncio.create_task(bell.close())
             for _ in range(step):

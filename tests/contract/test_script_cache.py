@@ -40,10 +40,10 @@ def before_texts_are_sent(queue: Any, patch: pytest.MonkeyPatch, do: Callable[[]
     connection = connection_of(queue)
     send = connection._send
 
-    def delayed(*args: Any, whole: bool = False) -> Any:
+    def delayed(*args: Any, whole: bool = False, **options: Any) -> Any:
         if whole:
             do()
-        return send(*args, whole=whole)
+        return send(*args, whole=whole, **options)
 
     patch.setattr(connection, "_send", delayed)
 
@@ -176,7 +176,7 @@ def test_script_text_is_sent_again_after_a_script_was_refused(trip: Trip, client
 
 def test_script_text_is_sent_again_after_a_lost_connection(trip: Trip, monkeypatch: pytest.MonkeyPatch):
     with monkeypatch.context() as patch:
-        patch.setattr(connection_of(trip.queue), "_send", lambda *_: lose())
+        patch.setattr(connection_of(trip.queue), "_send", lambda *_, **__: lose())
         with pytest.raises(ServerUnreachable):
             trip.make()
     assert (trip.make(), trip.make()) == (TEXTS, DIGESTS)

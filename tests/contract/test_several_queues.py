@@ -11,7 +11,7 @@ import pytest
 
 from delayq import Consumer, Middleware, Outgoing, Queue, aio
 from delayq.errors import HandlerMissing, InvalidInput
-from delayq.runtime import multi_queue, multi_queue_async
+from delayq.runtime import consumer_run
 from delayq.runtime.fair_dispatch import FairDispatcher
 from tests.contract.conftest import Body, Make, Now, examine, registered
 from tests.harness.awaiting import Awaited
@@ -57,8 +57,7 @@ def gates(monkeypatch: pytest.MonkeyPatch) -> list[FairDispatcher]:
         made.append(FairDispatcher(*args))
         return made[-1]
 
-    monkeypatch.setattr(multi_queue, "FairDispatcher", make)
-    monkeypatch.setattr(multi_queue_async, "FairDispatcher", make)
+    monkeypatch.setattr(consumer_run, "FairDispatcher", make)
     return made
 
 

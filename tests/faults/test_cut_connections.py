@@ -90,8 +90,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("delayq.operations.open_messages.LEAST_PART", 1)
     monkeypatch.setattr("delayq.operations.upkeep.FALLBACK_MS", 3_600_000)  # only the first receive collects garbage
     monkeypatch.setattr("redis.retry.sleep", lambda _: None)
-    monkeypatch.setattr("delayq.transport.cluster.PAUSES", (0.001, 0.01, 0.02, 0.05))
-    monkeypatch.setattr("delayq.transport.cluster.LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("delayq.transport.cluster_calls.PAUSES", (0.001, 0.01, 0.02, 0.05))
+    monkeypatch.setattr("delayq.transport.cluster_calls.LOOK_SECONDS", 0.0)
 
 
 def every_cut(stage: Stage, operation: Operation, cuts: list[Cut]) -> dict[str, str]:

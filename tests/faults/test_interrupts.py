@@ -27,6 +27,7 @@ from delayq.protocol.command import Command, identity
 from delayq.protocol.queue_commands import QueueCommands
 from delayq.protocol.queue_keys import QueueKeys
 from delayq.transport import clients, clients_async, cluster_async
+from delayq.transport.bell_source import BellSource
 from delayq.transport.executor import Executor
 from delayq.transport.listener import BellListener
 from delayq.transport.listener_async import BellListener as AsyncBellListener
@@ -197,7 +198,7 @@ def test_interrupted_listener_takes_no_other_reply_for_a_token(
     ):
         executor = queue._executor
         queue.stats()
-        bell = BellListener(executor.client, "{k}:bell")
+        bell = BellListener(executor.client, BellSource("{k}:bell"))
 
         def listen() -> None:
             bell.listen()
@@ -320,7 +321,7 @@ def test_everything_that_hiredis_packs_is_text(redis_server: RedisServer, monkey
         topic.publish(1)
         group = topic.group("g", start="0")
         group.poll("me", wait=0.01)
-        bell = BellListener(queue._executor.client, "{k}:bell")
+        bell = BellListener(queue._executor.client, BellSource("{k}:bell"))
         bell.listen()
         bell.stop_listening()
         bell.close()
@@ -404,7 +405,8 @@ def test_cancelled_connect_poisons_no_later_call(redis_server: RedisServer, run:
                         await executor.close()
                     if path != "first" or shared is not None:
                         await clients_async.close_idle(await executor.connected() if shared is None else shared)
-                    bell = AsyncBellListener(await executor.connected(), "{k}:bell") if path == "listener" else None
+                    source = BellSource("{k}:bell")
+                    bell = AsyncBellListener(await executor.connected(), source) if path == "listener" else None
                     if bell is not None:
                         await clients_async.close_idle(await executor.connected())
 

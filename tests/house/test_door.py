@@ -42,9 +42,6 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
     "delayq.cli.show": {
         "delayq.operations.paging.behind": "a cursor for a time; pages of the face begin with another page's cursor",
     },
-    "delayq.cli.stopping": {
-        "delayq.runtime.signals": "commands end on the signals that end consumers",
-    },
     "delayq.cli.top.command": {
         "delayq.operations.manage": "toggle pauses or resumes a queue only as it was seen",
     },

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 
@@ -39,9 +40,9 @@ THROUGH_THE_DOOR = {"cli", "web", "spark", "metrics", "testing"}
 
 
 def room(module: str) -> str:
-    """Return the room of a module. Top-level modules are the face, except for errors, the log and the command."""
+    """Return the room of a module. Top-level modules are the face, except for errors, log, signals and the command."""
     first = module.removeprefix("delayq").removeprefix(".").partition(".")[0]
-    if first in {"errors", "log"}:
+    if first in {"errors", "log", "signals"}:
         return "errors"
     if first == "__main__":
         return "cli"
@@ -154,6 +155,27 @@ def test_http_api_and_pages_do_not_know_each_other():
         if module.startswith(own) and (names := {name for name in own_imports(module) if name.startswith(other)})
     }
     assert known == {}, "modules of the API and of the pages, and what each imports from the other"
+
+
+def test_signals_are_handled_in_one_module():
+    """Others may name and send them, except for two programs that run as plain files, without delayq."""
+    alone = {"delayq.signals", "delayq.runtime.watch_groups", "delayq.transport.embedded.keeper"}
+    about = re.compile(r"signal|getsignal|pthread_\w+|sig[a-z]+|set\w+|default_int_handler|SIG_\w+|strsignal")
+    handling = {
+        f"{module}:{node.lineno}"
+        for module in modules().keys() - alone
+        for node in ast.walk(syntax(module))
+        if (isinstance(node, ast.ImportFrom) and node.module == "signal")
+        or (isinstance(node, ast.Attribute) and node.attr in {"add_signal_handler", "remove_signal_handler"})
+        or (
+            isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and node.value.id == "signal"
+            and about.fullmatch(node.attr)
+            and "signal" in imports(module)
+        )
+    }
+    assert handling == set(), "use delayq.signals"
 
 
 def test_tests_import_the_installed_names_of_packages():

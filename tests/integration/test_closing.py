@@ -52,7 +52,7 @@ def options(
 def test_receive_ends_at_once_when_its_queue_is_closed(
     options: dict[str, Any], blocked: Blocked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("delayq.runtime.receive_wait.CLOSE_SECONDS", 60.0)
+    monkeypatch.setattr("delayq.runtime.receiver.CLOSE_SECONDS", 60.0)
     monkeypatch.setattr("delayq.runtime.receive_wait.FALLBACK_MS", 600_000)  # it does not wake by itself
     ended: list[str] = []
 
@@ -111,7 +111,7 @@ def test_async_close_waits_for_the_request_of_a_receive(
             await asyncio.wait_for(receiving, 60)
 
     monkeypatch.setattr(idle, "plan_sleep", slow_plan)
-    monkeypatch.setattr("delayq.runtime.receive_wait_async.CLOSE_SECONDS", 60.0)
+    monkeypatch.setattr("delayq.runtime.receiver_async.CLOSE_SECONDS", 60.0)
     with all_closed(seconds=0):
         asyncio.run(close_while_one_asks())
 

@@ -14,10 +14,9 @@ import pytest
 
 from delayq import Consumer, Message, Queue, aio
 from delayq.errors import ServerError, ServerUnreachable
-from delayq.runtime.driver import Driver
-from delayq.runtime.effects import WaitForWork, WakeReason
-from delayq.transport import cluster
-from delayq.transport import cluster_async as aio_cluster
+from delayq.runtime.bells import Bells
+from delayq.runtime.effects import WakeReason
+from delayq.transport import cluster_calls
 from delayq.transport.clients import HURRIES
 from tests.conftest import StartServer
 from tests.harness.servers import RedisServer
@@ -85,8 +84,7 @@ def test_call_to_an_unavailable_cluster_is_sent_again_unless_its_caller_hurries(
     start_server: StartServer, monkeypatch: pytest.MonkeyPatch
 ):
     pauses = Pauses()
-    monkeypatch.setattr(cluster, "PAUSES", pauses)
-    monkeypatch.setattr(aio_cluster, "PAUSES", pauses)
+    monkeypatch.setattr(cluster_calls, "PAUSES", pauses)
     nodes = Cluster(start_server, masters=1)
 
     def tries(fails: Callable[[], object]) -> int:
@@ -136,17 +134,18 @@ def test_outcome_that_fails_at_shutdown_is_sent_again_without_a_pause(
     redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ):
     done, handled, go_on = list[str](), threading.Event(), threading.Event()
-    rest = Driver._wait
+    rest = Bells.wait
 
     def handle(_: Message) -> None:
         handled.set()
         go_on.wait(120)
 
-    def resting(driver: Driver, move: WaitForWork) -> WakeReason:
+    def resting(bells: Bells, *arguments: Any) -> WakeReason:
         done.append("rest")
-        if driver._engine.shutdown.deadline:  # the consumer is ending, and waits for its handler
+        run: Any = consumer._current
+        if run._engine.shutdown.deadline:  # the consumer is ending, and waits for its handler
             go_on.set()
-        return rest(driver, move)
+        return rest(bells, *arguments)
 
     with Queue("emails", url=redis_server.url) as queue:
         do = queue._executor.perform
@@ -164,7 +163,7 @@ def test_outcome_that_fails_at_shutdown_is_sent_again_without_a_pause(
         queue.send("x")
         assert handled.wait(120)
         monkeypatch.setattr(queue._executor, "perform", failing)
-        monkeypatch.setattr(Driver, "_wait", resting)
+        monkeypatch.setattr(Bells, "wait", resting)
         consumer.stop()
         assert queue.stats().acked == 1
     tried = done.index("call")

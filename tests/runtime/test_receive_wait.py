@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -32,6 +33,24 @@ def test_waiting_receiver_gets_a_message_when_it_is_due_and_never_before(any_cli
         (message,) = queue.receive(wait=20)
         assert message.handed_ms >= message.due_ms
         message.ack()
+
+
+def test_forked_child_waits_under_a_name_of_its_own(redis_client: redis.Redis) -> None:
+    """Otherwise one of the two could take the other's claim for its own."""
+    queue = Queue("pull", redis=redis_client)
+    assert queue.receive(wait=0.02) == []
+    ours, theirs = os.pipe()
+    child = os.fork()
+    if child == 0:
+        queue.receive(wait=0.02)
+        os.write(theirs, queue._receiver._wait().name.encode())
+        os._exit(0)
+    os.close(theirs)
+    assert os.waitpid(child, 0)[1] == 0
+    assert os.read(ours, 1000).decode() not in {"", queue._receiver._wait().name}
+    os.close(ours)
+    queue.send("x")
+    assert [message.payload for message in queue.receive(wait=20)] == ["x"]
 
 
 def test_receive_returns_an_empty_list_when_nothing_comes_in_time(redis_client: redis.Redis) -> None:

@@ -8,9 +8,11 @@ import pytest
 import redis
 
 from delayq import InvalidInput, NewRecord, Record, Topic
+from delayq.errors import ServerUnreachable
 from delayq.operations.topics import publish, read
 from delayq.runtime import receive_wait_async
 from delayq.runtime.receive_wait import TopicWait
+from delayq.transport import listener, listener_async
 from tests.topics.conftest import Awaited, Make
 
 
@@ -156,6 +158,26 @@ def test_wait_ends_at_once_when_it_finds_more_shards(make: Make):
     run(reader, waiting.wait(before, 3600))
     run(reader, waiting.close())
     assert len(reader._context.shards) == 3
+
+
+def test_wait_goes_on_if_one_of_several_shards_cannot_be_listened_on(make: Make, monkeypatch: pytest.MonkeyPatch):
+    """The shards are read again after a second at the latest, and the others may have a record sooner."""
+    reader: Any = make(shards=3)
+    before = reader.execute(publish.append_due).seen
+    is_async = isinstance(reader, Awaited)
+    kind: Any = receive_wait_async.TopicWait if is_async else TopicWait
+    listening: Any = listener_async.BellListener if is_async else listener.BellListener
+    away, listen = reader._context.shards[0].keys.stream, listening.listen
+
+    def refuse(bell: Any) -> Any:
+        if bell.source.key == away:
+            raise ServerUnreachable("its node is away")
+        return listen(bell)
+
+    monkeypatch.setattr(listening, "listen", refuse)
+    waiting = kind(reader._context, reader._executor)
+    run(reader, waiting.wait(before, 0.01))
+    run(reader, waiting.close())
 
 
 def test_start_of_a_tail_is_checked(topic: Topic, subtests: pytest.Subtests):

@@ -15,8 +15,9 @@ from redis import exceptions
 from delayq.protocol.command import Command, identity
 from delayq.protocol.script import script
 from delayq.transport import cluster
-from delayq.transport.cluster import SentCommands, _NodeCalls
+from delayq.transport.cluster import _NodeCalls
 from delayq.transport.cluster_async import Cluster as AsyncCluster
+from delayq.transport.cluster_calls import MOST_LOOK_SECONDS, SentCommands
 
 
 class Node:
@@ -53,7 +54,7 @@ class Node:
 def test_refused_asking_fails_only_its_own_call() -> None:
     node = Node(exceptions.NoPermissionError("asking"), exceptions.MovedError("5 h:1"), "second", "third")
     sent = [SentCommands(Command("a", ("GET", "a"), identity), whole=False) for _ in range(3)]
-    sent[0].asked = object()  # type: ignore[assignment]
+    sent[0].asked = object()
     talk = _NodeCalls(node, "node", sent)
     talk.speak()
     talk.listen()
@@ -95,7 +96,7 @@ def test_long_look_up_does_not_delay_the_next_one_for_long(monkeypatch: pytest.M
     monkeypatch.setattr("delayq.transport.cluster.time.monotonic", lambda: nodes.now)
     looker = cluster.Cluster(types.SimpleNamespace(nodes_manager=nodes))  # type: ignore[arg-type]
     looker._look()
-    nodes.now += cluster.MOST_LOOK_SECONDS - 0.1
+    nodes.now += MOST_LOOK_SECONDS - 0.1
     looker._look()
     assert nodes.looks == 1
     nodes.now += 0.1

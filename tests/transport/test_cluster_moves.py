@@ -21,6 +21,7 @@ from delayq.operations.queue_context import QueueContext
 from delayq.protocol.command import Command, identity
 from delayq.protocol.operation import execute
 from delayq.protocol.queue_keys import QueueKeys
+from delayq.transport.bell_source import BellSource
 from delayq.transport.listener import BellListener
 from delayq.transport.open_client import connect
 from delayq.transport.server_check import check_server
@@ -142,7 +143,7 @@ def test_bell_of_a_moving_slot_rings_and_is_not_polled_again_at_once(
 ) -> None:
     monkeypatch.setattr("delayq.transport.listener.FALLBACK_MS", 600_000)
     keys, source = queue._context.shards[0].keys, cluster.owner(META)
-    bell = BellListener(queue._executor.client, keys.bell)
+    bell = BellListener(queue._executor.client, BellSource(keys.bell))
     with source.client() as client:
         client.delete(keys.bell)
     with half_moved(cluster, cluster.empty[0]):

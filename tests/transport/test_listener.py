@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import redis
 
+from delayq.transport.bell_source import BellSource
 from delayq.transport.listener import BellListener
 from tests.harness.servers import RedisServer
 from tests.harness.waiting import eventually
@@ -17,7 +18,7 @@ KEY = "delayq:{work}:bell"
 
 @pytest.fixture
 def bell(redis_client: redis.Redis) -> Iterator[BellListener]:
-    bell = BellListener(redis_client, KEY)
+    bell = BellListener(redis_client, BellSource(KEY))
     yield bell
     bell.close()
 
@@ -44,7 +45,7 @@ def held_back(bell: BellListener, monkeypatch: pytest.MonkeyPatch, arrives: bool
 
 
 def test_blpop_that_arrives_after_the_end_is_unblocked(bell: BellListener, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("delayq.transport.listener._CROSSED_SECONDS", 60.0)
+    monkeypatch.setattr("delayq.transport.listener.CROSSED_SECONDS", 60.0)
     asked = held_back(bell, monkeypatch, arrives=True)
     assert bell.stop_listening() is False
     assert len(asked) > 1
@@ -54,7 +55,7 @@ def test_blpop_that_arrives_after_the_end_is_unblocked(bell: BellListener, monke
 
 
 def test_connection_whose_blpop_never_arrives_is_given_up(bell: BellListener, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("delayq.transport.listener._CROSSED_SECONDS", 0.05)
+    monkeypatch.setattr("delayq.transport.listener.CROSSED_SECONDS", 0.05)
     held_back(bell, monkeypatch, arrives=False)
     assert bell.stop_listening() is False
     assert bell.fileno() == -1

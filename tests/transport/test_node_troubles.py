@@ -7,8 +7,8 @@ import pytest
 from delayq.errors import ServerUnreachable
 from delayq.protocol.command import Command, identity
 from delayq.protocol.late_reply import Unanswered
-from delayq.transport import cluster_async, node_troubles
-from delayq.transport.cluster import SentCommands
+from delayq.transport import node_troubles
+from delayq.transport.cluster_calls import LateCalls, SentCommands
 from delayq.transport.node_troubles import LEAST_PATIENCE, MOST_PATIENCE, NEW_PATIENCE, NodeTroubles
 
 
@@ -83,6 +83,6 @@ def test_late_reply_that_is_lost_is_answered_with_an_error() -> None:
     """Otherwise its caller would wait for it for ever."""
     sent = SentCommands(Command("k", ("GET", "k"), identity), False)
     unanswered = Unanswered("a")
-    cluster_async._Late([sent], [unanswered]).answer()
+    LateCalls([sent], [unanswered]).answer()
     assert not unanswered.is_open
     assert isinstance(unanswered.reply, ServerUnreachable)

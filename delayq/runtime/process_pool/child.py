@@ -16,6 +16,7 @@ from typing import Any
 
 import structlog
 
+from delayq import signals
 from delayq.errors import InvalidInput, StaleReceipt
 from delayq.log import own_frames
 from delayq.model import outcome as oc
@@ -28,7 +29,6 @@ from delayq.runtime.process_pool.job import ProcessJob
 READY, FAILED, ASKS, DONE = "ready", "failed", "asks", "done"
 """The words with which a process begins its replies."""
 
-TERMINAL = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 MAX_TRACE = 20_000  # characters, of the end of a traceback
 MAX_CAUSE = 65536  # bytes of an error that the consumer's backoff may see
 
@@ -118,22 +118,16 @@ def _settle_in() -> None:
     """Let only the pool end this process, and end this process if the pool dies."""
     # A separate process group: Ctrl-C reaches only the pool, and a handler's subprocesses end with its process.
     os.setpgid(0, 0)
-    for number in TERMINAL:  # not SIG_IGN, which a handler's subprocesses would inherit
-        signal.signal(number, _ignore)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, TERMINAL)
+    signals.ignore(signals.TERMINAL)
     parent = parent_process()
     assert parent is not None, "this runs in a process of a pool"
     # When the pool's end of this pipe is closed, the kernel sends the group a signal that ends it by default. A thread
     # that waits for that would not run while a handler holds Python's lock.
-    signal.signal(signal.SIGIO, signal.SIG_DFL)
+    signals.reset(signal.SIGIO)
     fcntl.fcntl(parent.sentinel, fcntl.F_SETOWN, -os.getpgrp())
     fcntl.fcntl(parent.sentinel, fcntl.F_SETFL, fcntl.fcntl(parent.sentinel, fcntl.F_GETFL) | os.O_ASYNC)
     if not parent.is_alive():  # it died before the line above
         os._exit(1)
-
-
-def _ignore(_number: int, _frame: object) -> None:
-    pass
 
 
 def _packed(error: BaseException) -> bytes | None:

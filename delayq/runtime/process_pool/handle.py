@@ -9,13 +9,14 @@ import pickle
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from multiprocessing.connection import wait
 from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from delayq import signals
 from delayq.errors import DelayqError, InvalidInput
 from delayq.model import outcome as oc
 from delayq.model.delivery import Delivery
@@ -79,7 +80,8 @@ class WorkerProcess:
         self._pipe, theirs = _CONTEXT.Pipe()
         self._process = _CONTEXT.Process(target=child.main, args=(job, theirs), name="delayq-process")
         try:
-            with _ONE_AT_A_TIME, _signals_blocked():
+            # Ctrl-C would end the process before it could ignore that.
+            with _ONE_AT_A_TIME, signals.blocked(signals.TERMINAL):
                 self._process.start()
                 _WATCHER.watch(self._process.pid or 0)
         except BaseException:
@@ -181,7 +183,9 @@ class WorkerProcess:
         code = self._process.exitcode if self._reaped(REAP_SECONDS) else None
         if code is None:
             return "its process has closed the pipe"
-        return f"its process ended with exit code {code}" if code >= 0 else f"its process was killed by {_name(-code)}"
+        if code < 0:
+            return f"its process was killed by {signals.name(-code) or f'signal {-code}'}"
+        return f"its process ended with exit code {code}"
 
     def _reaped(self, seconds: float) -> bool:
         end = time.monotonic() + seconds
@@ -217,17 +221,3 @@ def _cause(traceback: RemoteTraceback, packed: bytes | None) -> BaseException:
         return traceback
     cause.__cause__ = traceback
     return cause
-
-
-def _name(number: int) -> str:
-    return {each.value: each.name for each in signal.Signals}.get(number, f"signal {number}")
-
-
-@contextlib.contextmanager
-def _signals_blocked() -> Iterator[None]:
-    """Start a process with these signals blocked: Ctrl-C would end it before it could ignore them."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, child.TERMINAL)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -21,6 +21,7 @@ from delayq import Outgoing, Queue, doctor
 from delayq.errors import DuplicateMessage, NotReplicated
 from delayq.operations import garbage, key_slots, schedule_chain
 from delayq.transport import fast_socket
+from delayq.transport.bell_source import BellSource
 from delayq.transport.listener import BellListener
 from tests.harness.acl.telling import act, assert_whole, forget_scripts, ring, scar, shards
 
@@ -169,7 +170,7 @@ def idles(mine: Queue, root: Queue) -> None:
     shards(root).delete(keys.bell, keys.timer)
     act(mine, mine._context.shards[0].ring())
     ring(root)
-    bell = BellListener(mine._executor.client, keys.bell)
+    bell = BellListener(mine._executor.client, BellSource(keys.bell))
     bell.listen()
     bell.stop_listening()
     assert bell.fileno() != -1

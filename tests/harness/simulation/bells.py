@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from delayq.errors import ServerUnreachable
-from delayq.transport import listener
+from delayq.transport.bell_source import BellSource
 from tests.harness.simulation.fibers import Stage
 from tests.harness.simulation.network import Network
 from tests.harness.simulation.schedule import Event
@@ -23,9 +23,6 @@ class Belfry:
 
     def __init__(self, stage: Stage, network: Network, server: Server) -> None:
         self.BellListener = partial(Bell, self)
-        self.StreamListener = ()  # there are no topics here
-        self.listen: Any = listener.listen
-        self.take_tokens: Any = listener.take_tokens
         self.stage = stage
         self.network = network
         self._server = server
@@ -73,10 +70,11 @@ class Blocked:
 class Bell:
     """Replaces `delayq.transport.listener.BellListener`."""
 
-    def __init__(self, belfry: Belfry, client: Any, key: str, _is_away: object = None) -> None:
+    def __init__(self, belfry: Belfry, client: Any, source: BellSource, _is_away: object = None) -> None:
         self.process = belfry.stage.fiber.process
         self.client = client
-        self.key = key
+        self.source = source
+        self.key = source.key
         self.has_token = False
         self.wake: Event | None = None
         self._belfry = belfry
