@@ -9,15 +9,15 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from delayq.errors import ServerUnreachable
 from delayq.runtime import hooks
+from delayq.runtime.base_engine import BaseEngine
 from delayq.runtime.effects import (
     BellSource,
     Call,
     CloseListeners,
-    Effects,
     Listen,
     Sleep,
     StopListening,
@@ -26,10 +26,8 @@ from delayq.runtime.effects import (
     WakeReason,
     done_by,
 )
-from delayq.runtime.handler_pool import HandlerPool
 from delayq.runtime.heartbeat import Heartbeat
 from delayq.runtime.process_pool.pool import ProcessPool
-from delayq.runtime.shutdown import Shutdown
 from delayq.runtime.thread_pool import ThreadPool
 from delayq.transport import listener, trampoline
 from delayq.transport.clients import HURRIES, IMPATIENT, impatient
@@ -37,25 +35,6 @@ from delayq.transport.executor import Executor
 from delayq.transport.self_pipe import SelfPipe
 
 HASTEN_SECONDS = 0.002  # the wait for an outcome before more threads are woken for waiting messages
-
-
-class Engine(Protocol):
-    """Decides what a consumer does next; see `ConsumerEngine` and `TopicEngine`."""
-
-    shutdown: Shutdown
-    handled: int
-    failed: int
-    abandoned: int
-
-    @property
-    def pool(self) -> HandlerPool[Any]: ...
-    @property
-    def is_spread(self) -> bool: ...
-    @property
-    def heartbeat_seconds(self) -> float: ...
-    def renew(self) -> Effects[None]: ...
-    def connect(self) -> Effects[None]: ...
-    def run(self, grace: Callable[[], float]) -> Effects[None]: ...
 
 
 class WakeSignal:
@@ -116,7 +95,7 @@ class Driver:
     """
 
     def __init__(
-        self, engine: Engine, pool: ThreadPool[Any] | ProcessPool[Any], executor: Executor, signal: WakeSignal
+        self, engine: BaseEngine[Any], pool: ThreadPool[Any] | ProcessPool[Any], executor: Executor, signal: WakeSignal
     ) -> None:
         self._engine = engine
         self._pool = pool

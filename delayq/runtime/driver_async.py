@@ -11,7 +11,8 @@ from typing import Any
 
 from delayq.errors import ServerUnreachable
 from delayq.runtime import hooks
-from delayq.runtime.driver import HASTEN_SECONDS, Engine
+from delayq.runtime.base_engine import BaseEngine
+from delayq.runtime.driver import HASTEN_SECONDS
 from delayq.runtime.effects import (
     BellSource,
     Call,
@@ -83,7 +84,7 @@ class Driver:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: BaseEngine[Any],
         pool: TaskPool[Any] | ThreadPool[Any] | ProcessPool[Any],
         executor: Executor,
         signal: WakeSignal,

@@ -5,10 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from delayq.errors import LoginRefused, ServerError, ServerNotReady, ServerUnreachable, StoreError
+from delayq.errors import ServerNotReady, ServerUnreachable, StoreError
 from delayq.log import log
 from delayq.model.interval import Interval
-from delayq.runtime.effects import CloseListeners, Effects, Sleep
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 1.0  # seconds: a server that is back is noticed within the longer one
 TELL_SECONDS = 60.0
@@ -27,6 +26,7 @@ class OutageBackoff:
 
     Attributes:
         is_away: the server was unavailable at the last step, rather than that it refused.
+        is_cut_off: a call at the end of a run has failed, so the others are not tried.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, **labels: str) -> None:
@@ -34,7 +34,7 @@ class OutageBackoff:
         self._tell_outage = Interval(TELL_SECONDS, clock)
         self._tell_refusal = Interval(TELL_SECONDS, clock)
         self._pause = FIRST_PAUSE
-        self.is_away = self._is_told = False
+        self.is_away = self._is_told = self.is_cut_off = False
 
     @property
     def is_tried(self) -> bool:
@@ -62,23 +62,3 @@ class OutageBackoff:
             log.info("redis available again" if self.is_away else "redis accepts again", **self._labels)
         self.is_away = self._is_told = False
         self._pause = FIRST_PAUSE
-
-    def ride_out(
-        self, step: Effects[None], on_outage: Callable[[], None], heeds_refusals: bool = False
-    ) -> Effects[None]:
-        """Take a step; if the server is unavailable or refuses it, wait instead of raising.
-
-        Args:
-            on_outage: called after a step has failed and the wait is over.
-            heeds_refusals: raise LoginRefused: nobody may be there to grant the right that is missing.
-        """
-        try:
-            yield from step
-        except (ServerError, StoreError) as error:
-            if heeds_refusals and isinstance(error, LoginRefused):
-                raise
-            yield Sleep(self.lost(error))
-            on_outage()
-            yield CloseListeners()
-        else:
-            self.served()

@@ -25,6 +25,7 @@ from delayq.operations import (
     shard_outages,
 )
 from delayq.runtime import (
+    base_engine,
     driver,
     effects,
     engine,
@@ -54,6 +55,7 @@ TIMED = (
     interval,
     lease_clock,
     poison_isolation,
+    base_engine,
     effects,
     engine,
     thread_pool,
