@@ -47,7 +47,7 @@ def _exchange_queue(queue: Any, clock: Time, face: Face) -> Iterator[None]:
         handlers.is_replaceable = True
         queue._receiver = face.receiver(context, executor, face.message)
         queue._store = RedisStore(context)
-        queue._events = face.ledger(context, executor)
+        queue.events = face.ledger(context, executor)
         context.begin(clock)
         yield
 
