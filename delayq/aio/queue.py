@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, Concatenate, Never, ParamSpec, Self, TypeVar, overload
 
@@ -130,7 +131,6 @@ class Queue:
         settings = Settings(lease, max_retries, backoff, max_payload, dead_retention, limits, concurrency_key)
         self.name = name
         self._context = QueueContext(name, prefix, shards, settings, clock or str)
-        self._context.queue = self
         self._context.middleware = Middleware.of(middleware)
         self.handlers = HandlerRegistry(self.middleware)
         self._store = message_store(self._context, horizon, lake)
@@ -165,7 +165,7 @@ class Queue:
 
     @made_once
     def _receiver(self) -> Receiver[Message]:
-        return Receiver(self._context, self._executor, Message)
+        return Receiver(self._context, self._executor, partial(Message, self))
 
     async def __aenter__(self) -> Self:
         return self
@@ -241,8 +241,8 @@ class Queue:
         send.check_replicas(wait_replicas)
         if (  # the short way needs an open queue and a plain send
             wait_replicas
-            or self.middleware.has_sends
-            or self._store.may_defer(message)
+            or self._context.middleware.sends
+            or (self._store.defers and self._store.may_defer(message))
             or not self._context.is_open
             or not self._executor.is_open
         ):

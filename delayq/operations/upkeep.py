@@ -144,7 +144,7 @@ def clean_up(context: QueueContext, interval: Interval) -> Operation[bool]:
     more, *armed = yield from gather(
         garbage.purge_old(context), schedule_chain.revive(context), schedule_chain.bring_back(context)
     )
-    is_unfinished = more is True or context.next_armed > 0
+    is_unfinished = more is True or context.sweeps.armed > 0
     if is_unfinished:
         interval.now()
     for result in (more, *armed):

@@ -24,7 +24,6 @@ from delayq.runtime.effects import (
     StreamSource,
     WaitForWork,
     WakeReason,
-    done_by,
 )
 from delayq.runtime.heartbeat import Heartbeat
 from delayq.runtime.process_pool.pool import ProcessPool
@@ -35,6 +34,11 @@ from delayq.transport.executor import Executor
 from delayq.transport.self_pipe import SelfPipe
 
 HASTEN_SECONDS = 0.002  # the wait for an outcome before more threads are woken for waiting messages
+
+
+def done_by(effect: object) -> float:
+    """Return when an effect should be done, on the monotonic clock: now, unless it waits."""
+    return time.monotonic() + (max(0.0, effect.seconds) if isinstance(effect, WaitForWork | Sleep) else 0.0)
 
 
 class WakeSignal:

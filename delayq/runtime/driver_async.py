@@ -12,7 +12,7 @@ from typing import Any
 from delayq.errors import ServerUnreachable
 from delayq.runtime import hooks
 from delayq.runtime.base_engine import BaseEngine
-from delayq.runtime.driver import HASTEN_SECONDS
+from delayq.runtime.driver import HASTEN_SECONDS, done_by
 from delayq.runtime.effects import (
     BellSource,
     Call,
@@ -23,7 +23,6 @@ from delayq.runtime.effects import (
     StreamSource,
     WaitForWork,
     WakeReason,
-    done_by,
 )
 from delayq.runtime.heartbeat_async import Heartbeat
 from delayq.runtime.process_pool.pool import ProcessPool

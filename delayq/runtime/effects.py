@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -75,8 +74,3 @@ class Call(NamedTuple):
 
 Effects: TypeAlias = Program[T]
 """What an engine yields, one after the other: the effects above, or those of an operation."""
-
-
-def done_by(effect: object) -> float:
-    """Return when an effect should be done, on the monotonic clock: now, unless it waits."""
-    return time.monotonic() + (max(0.0, effect.seconds) if isinstance(effect, WaitForWork | Sleep) else 0.0)

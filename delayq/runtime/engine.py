@@ -171,7 +171,8 @@ class ConsumerEngine(BaseEngine[D]):
         claimed = yield from self._exchange(None if settled and not limit else limit)
         if unsettled.large:
             yield from self._settle_large()
-        yield from self._deaths.tell()
+        if self._deaths.untold:
+            yield from self._deaths.tell()
         unsettled.raise_trouble()
         known = self._known
         if self._has_all:
@@ -180,7 +181,7 @@ class ConsumerEngine(BaseEngine[D]):
             self._share.is_burst
             and self._share.is_alone
             and limit
-            and not (len(unsettled) or self.unfinished or known.limit_holds or self._context.late_claims)
+            and not (len(unsettled) or self.unfinished or known.limit_holds or self._context.claims.late)
         ):
             # Nothing runs. But a settlement of this turn may have sent messages, and a claimed message may have died.
             self.shutdown.is_requested = not (settled or claimed)
@@ -313,7 +314,7 @@ class ConsumerEngine(BaseEngine[D]):
         told: BaseException | None = None  # an error of a whole batch is traced only once
         refused = self._unsettled.refused
         for (message, outcome), ours in zip(settled, results, strict=True):
-            if isinstance(ours, DelayqError):
+            if ours is not True and isinstance(ours, DelayqError):
                 self._try_again(message, outcome, ours, is_alone)
                 continue
             if refused.waiting:
@@ -321,22 +322,30 @@ class ConsumerEngine(BaseEngine[D]):
             self._leases.drop(message)
             if self._deaths.functions:
                 self._deaths.note(message)
-            if isinstance(outcome, oc.Released):
-                if outcome.begun:
-                    shutdown.log_interrupted(message)
-                continue
-            self.handled += 1
-            if not ours:
-                log_of(message).warning("outcome refused", outcome=type(outcome).__name__)
-            elif isinstance(outcome, oc.Failed | oc.Dead):
-                self.failed += 1
-                dead = isinstance(outcome, oc.Dead) or message.dies_of(outcome.counts)
-                cause = outcome.cause if isinstance(outcome, oc.Failed) else None
-                traced = None if cause is told else cause
-                told = cause
-                log_failure(log_of(message), "dead" if dead else "retry", outcome.error, traced)
+            if outcome is oc.DONE and ours:
+                self.handled += 1
+            else:
+                told = self._tell(message, outcome, ours, told)
         for _, outcome in settled:
-            oc.clear_frames(outcome)
+            if outcome is not oc.DONE:
+                oc.clear_frames(outcome)
+
+    def _tell(self, message: D, outcome: oc.Outcome, ours: bool, told: BaseException | None) -> BaseException | None:
+        """Count and log an outcome that is no plain ack, without the trace of the error `told`; return its error."""
+        if isinstance(outcome, oc.Released):
+            if outcome.begun:
+                shutdown.log_interrupted(message)
+            return told
+        self.handled += 1
+        if not ours:
+            log_of(message).warning("outcome refused", outcome=type(outcome).__name__)
+        elif isinstance(outcome, oc.Failed | oc.Dead):
+            self.failed += 1
+            dead = isinstance(outcome, oc.Dead) or message.dies_of(outcome.counts)
+            cause = outcome.cause if isinstance(outcome, oc.Failed) else None
+            log_failure(log_of(message), "dead" if dead else "retry", outcome.error, None if cause is told else cause)
+            return cause
+        return told
 
     def _try_again(self, message: D, outcome: oc.Outcome, error: DelayqError, is_alone: bool) -> None:
         """Keep an outcome that could not be settled, or leave its delivery to the end of its lease."""
@@ -446,7 +455,7 @@ class ConsumerEngine(BaseEngine[D]):
         if (running or unsettled.are_due) and not self.shutdown.at_once:
             unsettled.interrupt(running)
             yield from self._ride_out(self.settle())
-        if self._context.is_limited:
+        if self._context.claims.is_limited:
             yield from self._at_last(self._pass_token_on())  # so that others use the room that is free now
         if self.shutdown.at_once:
             self._abandon()
@@ -479,5 +488,5 @@ class ConsumerEngine(BaseEngine[D]):
 
     def _pass_token_on(self) -> Effects[None]:
         token = yield StopListening()
-        if token or self._known.sleep is not None or self._context.is_limited:
+        if token or self._known.sleep is not None or self._context.claims.is_limited:
             yield from idle.pass_on(self._context, self._name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Generic, TypeVar
 
@@ -48,7 +49,8 @@ class UnsettledOutcomes(Generic[D]):
         self._trouble: DelayqError | None = None
 
     def __len__(self) -> int:
-        return len(self.ready) + len(self.large) + len(self._backlog) + len(self.refused)
+        known = len(self.ready) + len(self.large) + len(self.refused.waiting)
+        return known + len(self._backlog) if self._backlog.shards else known
 
     @property
     def are_due(self) -> bool:
@@ -63,11 +65,13 @@ class UnsettledOutcomes(Generic[D]):
 
     def wake(self) -> None:
         """Let the next exchange settle the outcomes whose shard may be available again."""
-        if due := self._backlog.due():
-            self.add(due)
+        if self._backlog.shards:
+            self.add(self._backlog.due())
 
     def again(self) -> Pairs[D]:
         """Return the refused outcomes to try again in this exchange, none in a call with another."""
+        if not self.refused.waiting:
+            return []
         together, alone = self.refused.due()
         self.large += alone
         return together
@@ -119,7 +123,9 @@ class UnsettledOutcomes(Generic[D]):
 
     def left(self) -> float:
         """Return the seconds until a waiting one is due; infinite if none waits."""
-        return min(self.refused.left(), self._backlog.left())
+        return (
+            min(self.refused.left(), self._backlog.left()) if self.refused.waiting or self._backlog.shards else math.inf
+        )
 
     def ids(self) -> frozenset[int]:
         """Return all messages or records, by their `id()`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from delayq.operations.message_store import RedisStore
@@ -45,7 +46,7 @@ def _exchange_queue(queue: Any, clock: Time, face: Face) -> Iterator[None]:
         for part in copied:
             vars(part).update({name: copy.copy(value) for name, value in vars(part).items()})
         handlers.is_replaceable = True
-        queue._receiver = face.receiver(context, executor, face.message)
+        queue._receiver = face.receiver(context, executor, partial(face.message, queue))
         queue._store = RedisStore(context)
         queue.events = face.ledger(context, executor)
         context.begin(clock)

@@ -27,7 +27,6 @@ from delayq.operations import (
 from delayq.runtime import (
     base_engine,
     driver,
-    effects,
     engine,
     heartbeat,
     poison_isolation,
@@ -56,7 +55,6 @@ TIMED = (
     lease_clock,
     poison_isolation,
     base_engine,
-    effects,
     engine,
     thread_pool,
     driver,
