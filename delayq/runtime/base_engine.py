@@ -186,8 +186,9 @@ class BaseEngine(Generic[D]):
         """Fetch the outcomes of what the pool has handled."""
         if self.pool.is_behind:
             self.pool.adapt()
+        ended = self.pool.outcomes()
         self._unsettled.wake()
-        if ended := self.pool.outcomes():
+        if ended:
             self.unfinished -= len(ended)
             self._unsettled.add(self._judge(ended))
 
