@@ -7,10 +7,9 @@ if there is nothing to do.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Sequence
 
-from delayq.errors import DelayqError, ServerNotReady, UnknownGroup
+from delayq.errors import DelayqError, UnknownGroup
 from delayq.log import log_failure
 from delayq.model import outcome as oc
 from delayq.model.interval import FALLBACK_MS, Interval
@@ -26,6 +25,7 @@ from delayq.runtime.base_engine import BaseEngine
 from delayq.runtime.effects import Effects, Listen, StreamSource, WaitForWork
 from delayq.runtime.group_member import EXHAUSTED, GroupMember
 from delayq.runtime.handler_pool import HandlerPool
+from delayq.runtime.own_records import OwnRecords
 from delayq.runtime.record_leases import RecordLeases
 from delayq.runtime.refused_outcomes import Pairs
 from delayq.runtime.unsettled_outcomes import UnsettledOutcomes
@@ -76,9 +76,7 @@ class TopicEngine(BaseEngine[Record]):
         self._woken: list[str] = []  # by shard, the last announcement of records to append, or to take over
         self._watch = Watch(int(member.ack_timeout * 1000), is_virtual=False)
         self._dropping = Interval(DROP_SECONDS)
-        self._unlisted: dict[int, str] = {}  # shards where this consumer's records are still to be listed
-        self._list_at = 0.0  # when to try unavailable ones again; 0 if none of them is
-        self._is_new = True  # until it has listed them
+        self._own = OwnRecords(*self._me)
         self._handed: dict[int, str] = {}  # by shard, the id up to which the group is known to have received records
         self._is_group_lost = False  # a heartbeat has found that
 
@@ -96,7 +94,7 @@ class TopicEngine(BaseEngine[Record]):
         missing, _ = yield from group_admin.missing_and_away(self._context, self._member.group)
         for error in missing:
             raise error
-        self._list_own()  # from an earlier run under this name
+        self._own.list_all()  # from an earlier run under this name
 
     def _turn(self) -> Effects[None]:
         if self._is_group_lost:
@@ -127,11 +125,11 @@ class TopicEngine(BaseEngine[Record]):
             yield from self._look_back()
         room = self._room()
         taken = (yield from self._take_due(room)) if room else 0
-        if room > taken and not self._lists_all and (self._places or self._reclaiming.due()):
+        if room > taken and not self._own.come_first and (self._places or self._reclaiming.due()):
             taken += yield from self._reclaim(room - taken)
         if self._dropping.due():
             yield from settle.drop_idle_consumers(self._context, self._member.group)
-        limit = room - taken if self._takes_more and not self._lists_all else 0
+        limit = room - taken if self._takes_more and not self._own.come_first else 0
         handed = yield from self._exchange(limit)
         is_busy = taken or self._unsettled.ready or self._looks_back or (room and self._places)
         if self._has_all:
@@ -156,26 +154,16 @@ class TopicEngine(BaseEngine[Record]):
 
     @property
     def _looks_back(self) -> bool:
-        return bool(self._unlisted) and self._takes_more and time.monotonic() >= self._list_at
-
-    @property
-    def _lists_all(self) -> bool:
-        """Whether its records must be listed first on every shard; an unavailable one does not stop the others."""
-        return len(self._unlisted) >= len(self._context.shards) or (bool(self._unlisted) and not self._list_at)
+        return self._own.are_due and self._takes_more
 
     def _look_back(self) -> Effects[None]:
-        """Take a page of this consumer's unknown records: of an earlier run, or from a reply that never came."""
+        """Take a page of this consumer's unknown records."""
         since = lease_now()
-        before, self._list_at = self._unlisted, 0.0
-        own, unlisted = yield from group_read.own_page(*self._me, before)
-        if any(self._is_away(number) for number in unlisted):
-            if len(unlisted) == len(self._context.shards):
-                raise ServerNotReady(f"no shard of topic {self._context.name} is available; try again later")
-            self._list_at = time.monotonic() + self._context.outages.pause()
+        own, unlisted = yield from self._own.page()
         for record in self._leases.take(own, since):
-            self._leases.wait(record, 0, begun=self._is_new)
+            self._leases.wait(record, 0, begun=self._own.is_new)
         yield from self._renew_available()
-        self._unlisted, self._is_new = unlisted, self._is_new and bool(unlisted)
+        self._own.listed(unlisted)
 
     def _take_due(self, room: int) -> Effects[int]:
         """Handle a page of records whose wait is over; return their number."""
@@ -231,7 +219,7 @@ class TopicEngine(BaseEngine[Record]):
         settled, again, since = self._unsettled.ready, self._unsettled.again(), lease_now()
         if not (settled or again or limit):
             return None
-        polling = group_read.poll(*self._me, limit, tuple(self._unlisted), self._watch) if limit else noop()
+        polling = group_read.poll(*self._me, limit, tuple(self._own.unlisted), self._watch) if limit else noop()
         repeating = settle.settle_each(*self._me, again) if again else noop()
         self._leases.settling = frozenset(id(record) for record, _ in (*settled, *again))
         try:
@@ -248,8 +236,7 @@ class TopicEngine(BaseEngine[Record]):
             if fresh := self._leases.take(handed.records, since):
                 self._submit(fresh)
             if handed.lost:
-                self._unlisted |= dict.fromkeys(handed.lost, "")
-                self._list_at = time.monotonic() + self._context.outages.pause()
+                self._own.missed(handed.lost)
         self._unsettled.raise_trouble()
         result: group_read.PolledRecords | None = unwrap(handed)
         return result
@@ -330,9 +317,7 @@ class TopicEngine(BaseEngine[Record]):
 
     def _sleep(self, lasts: Sequence[str] | None, room: int) -> Effects[None]:
         """Wait for an outcome, the next duty or, behind `lasts` of the shards, a record."""
-        seconds = min(FALLBACK_MS / 1000, self._unsettled.left())
-        if self._unlisted and self._list_at:
-            seconds = min(seconds, max(0.0, self._list_at - time.monotonic()))
+        seconds = min(FALLBACK_MS / 1000, self._unsettled.left(), self._own.left())
         if room:
             waits = self._leases.left()
             seconds = min(seconds, self._reclaiming.left(), seconds if waits is None else waits)
@@ -357,14 +342,7 @@ class TopicEngine(BaseEngine[Record]):
         if self.outage.is_away:
             self._watch.missed(*(shard.keys.stream for shard in self._context.shards))
             self._reclaiming.now()
-        self._list_own()
-
-    def _list_own(self) -> None:
-        self._unlisted, self._list_at = dict.fromkeys(range(len(self._context.shards)), ""), 0.0
-
-    def _is_away(self, number: int) -> bool:
-        shards = self._context.shards
-        return number < len(shards) and self._context.outages.has(shards[number].keys.meta)
+        self._own.list_all()
 
     def _hand_back(self, unstarted: list[Record]) -> None:
         for record in unstarted:
