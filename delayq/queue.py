@@ -6,6 +6,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, Concatenate, Never, ParamSpec, Self, TypeVar, overload
 
@@ -53,6 +54,7 @@ from delayq.operations.paging import Page
 from delayq.operations.queue_context import QueueContext, Settings
 from delayq.protocol.operation import Operation, Program
 from delayq.runtime.handler_registry import HandlerRegistry
+from delayq.runtime.made_once import made_once
 from delayq.runtime.receiver import Receiver
 from delayq.runtime.send_coalescer import SendCoalescer
 from delayq.schedules import Schedules
@@ -130,7 +132,6 @@ class Queue:
         settings = Settings(lease, max_retries, backoff, max_payload, dead_retention, limits, concurrency_key)
         self.name = name
         self._context = QueueContext(name, prefix, shards, settings, clock or str)
-        self._context.queue = self
         self._context.middleware = Middleware.of(middleware)
         self.handlers = HandlerRegistry(self.name)
         self._store = message_store(self._context, horizon, lake)
@@ -138,34 +139,34 @@ class Queue:
         self._executor = Executor(lambda: connect(url) if redis is None else redis, redis is not None, label)
         self._context.spans_nodes = self._executor.spans_nodes
         self._context.is_away = self._executor.is_away
-        self._dead = DeadLetters(self._context, self._executor)
-        self._schedules = Schedules(self._context, self._executor)
-        self._events = Ledger(self._context, self._executor)
-        self._receiver: Receiver[Message] = Receiver(self._context, self._executor, Message)
         self._coalescer = SendCoalescer(self._send_shared)
 
     def __repr__(self) -> str:
         return f"<Queue {self.name}>"
 
-    @property
+    @made_once
     def dead(self) -> DeadLetters:
         """The dead letters: list, requeue, redrive, edit or purge them, and count their causes."""
-        return self._dead
+        return DeadLetters(self._context, self._executor)
 
-    @property
+    @made_once
     def schedules(self) -> Schedules:
         """The schedules: add, list, pause, resume, run or remove them, and list their next slots."""
-        return self._schedules
+        return Schedules(self._context, self._executor)
 
     @property
     def middleware(self) -> Middleware:
         """The functions that run around each delivery and each send; register them with its methods."""
         return self._context.middleware
 
-    @property
+    @made_once
     def events(self) -> Ledger:
         """The ledger as a topic, with a record for each transition of a message, once `configure(events=…)` is on."""
-        return self._events
+        return Ledger(self._context, self._executor)
+
+    @made_once
+    def _receiver(self) -> Receiver[Message]:
+        return Receiver(self._context, self._executor, partial(Message, self))
 
     def __enter__(self) -> Self:
         return self
@@ -177,9 +178,12 @@ class Queue:
 
     def close(self) -> None:
         """Close the connections that this queue has opened; a client that you passed in stays open."""
-        self._receiver.close()
+        made = vars(self)  # what was used
+        if "_receiver" in made:
+            self._receiver.close()
         self._coalescer.close()
-        self._events.close()
+        if "events" in made:
+            self.events.close()
         self._executor.close()
 
     def execute(
@@ -238,8 +242,8 @@ class Queue:
         send.check_replicas(wait_replicas)
         if (  # the short way needs an open queue and a plain send
             wait_replicas
-            or self.middleware.has_sends
-            or self._store.may_defer(message)
+            or self._context.middleware.sends
+            or (self._store.defers and self._store.may_defer(message))
             or not self._context.is_open
             or not self._executor.is_open
         ):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 from delayq.aio.message import Message
@@ -175,8 +176,9 @@ class Consumer(Lifecycle):
         self, queue: Queue, leases: LeaseKeeper[Message], pool: HandlerPool[Message], share: Share, most: int | None
     ) -> ConsumerEngine[Message]:
         prepared, deaths = queue.handlers.prepared, queue.middleware.deaths
+        make = partial(Message, queue)
         return ConsumerEngine(
-            queue._context, Message, leases, pool, self.name, share, most, prepared, deaths, self._time_limit
+            queue._context, make, leases, pool, self.name, share, most, prepared, deaths, self._time_limit
         )
 
     def _watching(self) -> AbstractContextManager[object]:

@@ -34,6 +34,8 @@ RESERVE_MS = 86_400_000  # after the message's hour: a load that broke off must 
 class DeferredMessages:
     """The messages of a queue that are due beyond its horizon."""
 
+    defers = True
+
     def __init__(self, context: QueueContext, horizon_ms: int, lake: str | os.PathLike[str]) -> None:
         self._context = context
         self._horizon_ms = horizon_ms

@@ -57,12 +57,13 @@ class Middleware:
     A delivery is the run of a consumer's handler; a message taken by `Queue.receive` has none.
 
     Attributes:
+        sends: the layers around each send, the outermost first.
         starts, stops, deaths: the functions of `on_start`, `on_stop` and `on_dead`, in the order of registration.
     """
 
     def __init__(self) -> None:
         self._deliveries: list[Around[Any]] = []
-        self._sends: list[Around[Sending]] = []
+        self.sends: list[Around[Sending]] = []
         self.starts: list[Callable[[Any], object]] = []
         self.stops: list[Callable[[Any], object]] = []
         self.deaths: list[Callable[[MessageInfo], object]] = []
@@ -120,7 +121,7 @@ class Middleware:
             sending.messages = [_chosen(message, function(message), function) for message in sending.messages]
             yield
 
-        self._sends.append(layer)
+        self.sends.append(layer)
         return function
 
     def after_send(self, function: AfterSend) -> AfterSend:
@@ -136,7 +137,7 @@ class Middleware:
             for message, sent in zip(sending.messages, sending.sent, strict=False):
                 _observe(log.bind(queue=sending.queue, id=sent.id), function, message, sent)
 
-        self._sends.append(layer)
+        self.sends.append(layer)
         return function
 
     def around_send(self, function: AroundSend) -> AroundSend:
@@ -145,7 +146,7 @@ class Middleware:
         An error of the send is raised at the ``yield``. The function may replace it; if it swallows it, the send raises
         it anyway. If the part after the ``yield`` raises, the send raises that error, although the messages are sent.
         """
-        self._sends.append(_around(function, "the send"))
+        self.sends.append(_around(function, "the send"))
         return function
 
     def on_start(self, function: Hook) -> Hook:
@@ -203,7 +204,7 @@ class Middleware:
     @property
     def has_sends(self) -> bool:
         """Whether any function is registered for sends."""
-        return bool(self._sends)
+        return bool(self.sends)
 
     @contextmanager
     def sending(self, sending: Sending) -> Iterator[None]:
@@ -211,7 +212,7 @@ class Middleware:
         with ExitStack() as stack:
             failed: BaseException | None = None
             try:
-                _enter(stack, self._sends, sending)
+                _enter(stack, self.sends, sending)
                 yield
             except BaseException as error:
                 failed = error

@@ -26,6 +26,7 @@ class Outage:
 
     Attributes:
         is_away: the server was unavailable at the last step, rather than that it refused.
+        is_cut_off: a call at the end of a run has failed, so the others are not tried.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, **labels: str) -> None:
@@ -33,7 +34,7 @@ class Outage:
         self._tell_outage = Interval(TELL_SECONDS, clock)
         self._tell_refusal = Interval(TELL_SECONDS, clock)
         self._pause = FIRST_PAUSE
-        self.is_away = self._is_told = False
+        self.is_away = self._is_told = self.is_cut_off = False
 
     @property
     def is_tried(self) -> bool:

@@ -49,7 +49,7 @@ def acquire_slots(context: QueueContext, scripts: QueueCommands, messages: list[
         else:
             if key is not None:
                 keyed.append((message, KeyedDelivery(key, message.id, message.receipt, message.due_ms)))
-    handed_us: Raw = round(messages[0].handed_ms * 1000) if context.is_limited else ""  # all in one claim
+    handed_us: Raw = round(messages[0].handed_ms * 1000) if context.claims.is_limited else ""  # all in one claim
     verdicts, results = yield from gather(
         _ask(context, scripts, [each for _, each in keyed], handed_us), settle.settle(context, failed)
     )
@@ -73,6 +73,6 @@ def _ask(
     replies = yield [scripts.acquire_slot(chunk, NET_MS, handed_us) for chunk in chunks]
     verdicts = [verdict for reply in replies for verdict in unwrap(reply)]
     if len(verdicts) < len(keyed):  # no limit is stored: ask again later
-        context.unlimited_until = time.monotonic() + FALLBACK_MS / 1000
+        context.claims.unlimited_until = time.monotonic() + FALLBACK_MS / 1000
         return []
     return verdicts

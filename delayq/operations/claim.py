@@ -111,17 +111,17 @@ def claim(
         consumer: the name of the consumer.
         names: of its claims; None for claims that cannot be repeated.
     """
-    if context.undeclared:
+    if context.wishes.left:
         yield from configure.declare(context)
     shards = yield from context.opened()
     context.tell_ignored_keys()
-    limit = min(limit, context.budget.count(lease))
+    limit = min(limit, context.claims.budget.count(lease))
     awaited = dict(zip(shards, expected, strict=False))  # the number of shards may just have become known
     taken = _Taken(context, make)
     try:
-        if context.claimed_unfetched or context.late_claims:
+        if context.claims.is_owed:
             yield from taken.take_unfetched(limit)
-        for scripts in _rotated(shards, context):
+        for scripts in context.claims.rotated(shards):
             share = limit - len(taken.messages)
             if taken.is_full or share <= 0 < limit:
                 break
@@ -132,7 +132,7 @@ def claim(
             raise  # otherwise handed-out messages must reach a handler first; the next claim raises the error
     finally:  # until then a heartbeat renews them, even while another shard delays the claim
         for unread in taken.fetched:
-            context.fetching.remove(unread)
+            context.claims.fetching.remove(unread)
     for shard, error in taken.errors.items():
         context.outages.met(shard, error)
     if names is None:
@@ -165,7 +165,7 @@ class _Taken(Generic[D]):
         return not (self.messages or self.failed or self.dead)
 
     def batch(self, limit: int) -> Batch:
-        left = any(each.scripts.keys.meta not in self.errors for each in self._context.claimed_unfetched)
+        left = any(each.scripts.keys.meta not in self.errors for each in self._context.claims.unfetched)
         dead = tuple(self.dead)
         return Batch(self.messages, self._claimed, limit, self._held, self.failed, self._pause_ends, dead, left)
 
@@ -202,7 +202,7 @@ class _Taken(Generic[D]):
             return
         self._pause_ends |= found.pause_ends
         if found.held is not None or found.ids:  # else it may be paused
-            context.is_limited, self._held = found.held is not None, bool(found.held)
+            context.claims.is_limited, self._held = found.held is not None, bool(found.held)
         if found.ids:
             yield from self._fetch(
                 unfetched.ClaimedUnfetched(asking.scripts, found, asking.lease, asking.asked), envelopes
@@ -213,7 +213,7 @@ class _Taken(Generic[D]):
     ) -> Operation[None]:
         context, tries_one = self._context, unread.failures > 0
         self.fetched.append(unread)
-        context.fetching.append(unread)
+        context.claims.fetching.append(unread)
         try:
             yield from unfetched.confirm(unread)  # as the claim may have been repeated, long after it was first made
             if not unread.found.ids:
@@ -224,7 +224,7 @@ class _Taken(Generic[D]):
             if not isinstance(error, ServerNotReady | ServerUnreachable):  # an outage may take long
                 unread.refused()
             unread.was_away = context.outlives(error)
-            context.claimed_unfetched.append(unread)
+            context.claims.unfetched.append(unread)
             if not unread.was_away:
                 raise
             self.errors[unread.scripts.keys.meta] = error
@@ -314,7 +314,7 @@ def _hand_out(
 ) -> Operation[tuple[Claimed, list[bytes | None] | None]]:
     """Return what was handed out and, if that is only the expected message, its envelope; raise the shard's error."""
     scripts = asking.scripts
-    if context.late_claims:
+    if context.claims.late:
         late_claims.check_shard(context, scripts)
     calls: list[Command[Any]] = [context.watch.look(scripts, is_consumer=False)] if recovering else []
     calls += [scripts.pending_to_ready(), asking.command()]
@@ -324,7 +324,7 @@ def _hand_out(
         (*before, reply), envelopes = (yield calls), None
     found = asking.answered(reply)
     if recovering and isinstance(before[0], int):
-        context.leases_lost += before[0]
+        context.sweeps.leases_lost += before[0]
     is_empty = asking.takes_some and isinstance(found, Claimed) and not (found.ids or found.held)
     if is_empty and (asking.was_late(found) or any(isinstance(each, int) and each > 0 for each in before)):
         # A server whose clock was set forward has told its time by now; or one that lost the promote script but not the
@@ -338,7 +338,7 @@ def _hand_out(
         alone = found.ids == [expected] and not isinstance(envelopes, DelayqError)
         return found, envelopes if alone else None
     if isinstance(found, Unanswered):
-        context.late_claims.append(asking.late(found))
+        context.claims.late.append(asking.late(found))
     if error is None:
         return unwrap(found), None  # nothing is due
     raise error
@@ -359,16 +359,8 @@ def recover(context: QueueContext) -> Operation[int | None]:
         if isinstance(error, DelayqError) and not is_logged:
             log.error("recovery failed", queue=context.name, error=str(error))
     lost = sum(each for each in results if isinstance(each, int))
-    context.leases_lost += lost
+    context.sweeps.leases_lost += lost
     yield from key_slots.look_through(context)
     if any(isinstance(each, DelayqError) for each in results):
         return None
     return max(lost, MAX_MOVED) if key_slots.is_behind(context) else lost
-
-
-def _rotated(shards: list[QueueCommands], context: QueueContext) -> list[QueueCommands]:
-    """Start with another shard each time, so that none is always last."""
-    if len(shards) == 1:
-        return shards
-    context.next_shard = (context.next_shard + 1) % len(shards)
-    return shards[context.next_shard :] + shards[: context.next_shard]

@@ -17,13 +17,13 @@ def configure(context: QueueContext, changes: Changes) -> Operation[None]:
     limits of a queue with several shards.
     """
     shards = yield from context.opened(create=True)
-    check_shards(len(shards), context.undeclared | changes, f"queue {context.name}")
+    check_shards(len(shards), context.wishes.left | changes, f"queue {context.name}")
     for result in (yield [scripts.configure(changes) for scripts in shards]):
         unwrap(result)
-    context.undeclared = {field: value for field, value in context.undeclared.items() if field not in changes}
+    context.wishes.drop(changes)
     yield from declare(context)
     context.follow((yield from execute(shards[0].configuration())))
-    context.unlimited_until = 0.0
+    context.claims.unlimited_until = 0.0
     if "per_key" in changes:
         yield from key_slots.let_go(context)
 
@@ -38,17 +38,18 @@ def declare(context: QueueContext) -> Operation[None]:
 
     A shard that refuses does not stop the others; it is asked again the next time.
     """
-    if not context.undeclared:
+    wishes = context.wishes
+    if not wishes.left:
         return
     shards = yield from context.opened(create=True)
-    check_shards(len(shards), context.undeclared, f"queue {context.name}")
-    missing = [scripts for scripts in shards if scripts.keys.meta not in context.declared]
+    check_shards(len(shards), wishes.left, f"queue {context.name}")
+    missing = wishes.missing(shards)
     *results, stored = yield [
-        *(scripts.configure(context.undeclared, are_wishes=True) for scripts in missing),
+        *(scripts.configure(wishes.left, are_wishes=True) for scripts in missing),
         shards[0].configuration(),
     ]
     if isinstance(stored, Configuration):
-        for difference in differences(context.undeclared, stored):
+        for difference in differences(wishes.left, stored):
             context.tell_difference(*difference)
     errors = [each for each in results if isinstance(each, DelayqError)]
     if len(errors) == len(shards):
@@ -57,10 +58,10 @@ def declare(context: QueueContext) -> Operation[None]:
         if isinstance(result, DelayqError):
             context.outages.met(scripts.keys.meta, result)
         else:
-            context.declared.add(scripts.keys.meta)
+            wishes.stored(scripts.keys.meta)
     if not errors:
-        context.undeclared, context.unlimited_until = {}, 0.0
-        context.declared.clear()
+        wishes.done()
+        context.claims.unlimited_until = 0.0
 
 
 def configuration(context: QueueContext) -> Operation[Configuration]:

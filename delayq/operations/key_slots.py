@@ -88,7 +88,7 @@ def let_go(context: QueueContext) -> Operation[None]:
 
 def is_behind(context: QueueContext) -> bool:
     """Whether the rest of the keys should be checked at once."""
-    return context.checks_keys_in_haste
+    return context.sweeps.keys_in_haste
 
 
 def look_through(context: QueueContext) -> Operation[None]:
@@ -102,32 +102,33 @@ def look_through(context: QueueContext) -> Operation[None]:
         return
     scripts, found = context.shards[0], set()
     try:
-        lost, context.leases_lost = context.leases_lost, 0
+        sweeps, lost = context.sweeps, context.sweeps.leases_lost
+        sweeps.leases_lost = 0
         if (yield from _replaced_have_ended(context)) or lost:
-            context.checks_keys_in_haste, context.scan_cursors[scripts.keys.waiting] = True, ""
-        waiting = HASTE_AT_ONCE if context.checks_keys_in_haste else WAITING_AT_ONCE
+            sweeps.begin_in_haste(scripts.keys.waiting)
+        waiting = HASTE_AT_ONCE if sweeps.keys_in_haste else WAITING_AT_ONCE
         indices = ((scripts.keys.waiting, waiting), (scripts.keys.slots, SLOTS_AT_ONCE))
-        replies = yield [scripts.held_keys(index, context.scan_cursors.get(index, ""), most) for index, most in indices]
+        replies = yield [scripts.held_keys(index, sweeps.after(index), most) for index, most in indices]
         for (index, most), reply in zip(indices, replies, strict=True):
             keys: list[str] = unwrap(reply)
-            context.scan_cursors[index] = keys[-1] if len(keys) == most else ""
+            sweeps.checked(index, keys, is_full=len(keys) == most)
             found.update(keys)
-        context.checks_keys_in_haste &= bool(context.scan_cursors[scripts.keys.waiting])
+        sweeps.keys_in_haste &= bool(sweeps.after(scripts.keys.waiting))
         if found:
             yield from execute(scripts.release_slot([KeyedDelivery(key, "", "") for key in sorted(found)]))
     except ServerUnreachable:
         raise
     except DelayqError as error:
-        context.checks_keys_in_haste = False
+        context.sweeps.keys_in_haste = False
         log.error("key-limited messages not released", queue=context.name, error=str(error))
 
 
 def _replaced_have_ended(context: QueueContext) -> Operation[bool]:
     """Return whether leases of deliveries whose messages were replaced have ended since the last call."""
-    key, since = context.shards[0].keys.replaced, context.replaced_seen_ms
+    key, since = context.shards[0].keys.replaced, context.sweeps.replaced_seen_ms
     first, now = yield [Command(key, ("ZCARD", key), int), time_call(context)]
-    context.replaced_seen_ms = unwrap(now)
+    context.sweeps.replaced_seen_ms = unwrap(now)
     if not unwrap(first):
         return False
-    ended = Command(key, ("ZCOUNT", key, f"({since}", context.replaced_seen_ms), int)
+    ended = Command(key, ("ZCOUNT", key, f"({since}", context.sweeps.replaced_seen_ms), int)
     return (yield from execute(ended)) > 0

@@ -42,7 +42,7 @@ class LateClaim:
 
 def check_shard(context: QueueContext, scripts: QueueCommands) -> None:
     """Raise Silent if a claim on this shard has a reply that was not taken yet: the next claim would get it again."""
-    for each in context.late_claims:
+    for each in context.claims.late:
         if each.scripts is scripts and each.process == os.getpid():
             raise Silent(each.scripts.keys.meta)
 
@@ -54,7 +54,7 @@ def check_all(context: QueueContext) -> None:
         Silent: it may still come.
         ServerUnreachable: it is lost. Only one receiver hears of it.
     """
-    for each in context.late_claims:
+    for each in context.claims.late:
         check_shard(context, each.scripts)
     if lost := take_lost(context):
         raise lost[0]
@@ -67,30 +67,29 @@ def is_lost(error: object) -> bool:
 
 def take_lost(context: QueueContext) -> list[DelayqError]:
     """Return the errors of late claims whose replies were lost since the last call, with what they handed out."""
-    lost, context.lost_claims = context.lost_claims, []
-    return lost
+    return context.claims.take_lost()
 
 
 def left(context: QueueContext) -> float:
     """Return for how many seconds a receiver without messages should still wait for replies; most are only slow."""
-    asked = max((each.asked for each in context.late_claims if each.process == os.getpid()), default=-math.inf)
+    asked = max((each.asked for each in context.claims.late if each.process == os.getpid()), default=-math.inf)
     return max(0.0, asked + PATIENCE_SECONDS - lease_now())
 
 
 def arrived(context: QueueContext) -> None:
     """Take messages from the replies that have come since; a named claim whose reply was lost is made again."""
-    for each in tuple(context.late_claims):
+    for each in tuple(context.claims.late):
         is_mine = each.process == os.getpid()
         if is_mine and each.reply.is_open:
             continue
         try:
-            context.late_claims.remove(each)
+            context.claims.late.remove(each)
         except ValueError:  # another thread was faster
             continue
         found = each.reply.reply
         if is_mine and isinstance(found, Claimed):
             each.answered(found)
             if found.ids:
-                context.claimed_unfetched.append(ClaimedUnfetched(each.scripts, found, each.lease, each.asked))
+                context.claims.unfetched.append(ClaimedUnfetched(each.scripts, found, each.lease, each.asked))
         elif is_mine and not each.is_named and is_lost(found):
-            context.lost_claims.append(found)
+            context.claims.lost.append(found)

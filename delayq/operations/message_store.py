@@ -21,7 +21,13 @@ LAKE = "delayq.lake.deferred_messages"  # loaded only for a queue with a horizon
 
 
 class MessageStore(Protocol):
-    """The operations that depend on where a message is kept."""
+    """The operations that depend on where a message is kept.
+
+    Attributes:
+        defers: whether it keeps messages anywhere but in Redis.
+    """
+
+    defers: bool
 
     def may_defer(self, message: Outgoing) -> bool:
         """Whether a send may concern messages beyond the horizon."""
@@ -47,6 +53,8 @@ class MessageStore(Protocol):
 
 class RedisStore:
     """Keeps all messages in Redis."""
+
+    defers = False
 
     def __init__(self, context: QueueContext) -> None:
         self._context = context

@@ -78,7 +78,7 @@ def _fetch(context: QueueContext, claimed: ClaimedUnfetched, opening: _Opening[D
     first one is fetched alone, and the next ones in smaller round trips. If it cannot be fetched even so, although the
     server has answered just before each of these tries, that is a failed attempt.
     """
-    scripts, budget, ids = claimed.scripts, context.budget, claimed.found.ids
+    scripts, budget, ids = claimed.scripts, context.claims.budget, claimed.found.ids
     most = budget.most_bytes(claimed.lease)
     if claimed.failures:
         ids = ids[:1]
@@ -102,7 +102,7 @@ def _fetch(context: QueueContext, claimed: ClaimedUnfetched, opening: _Opening[D
     else:
         budget.note(sum(each.count for each in opened), sum(each.size for each in opened), time.monotonic() - asked)
     if rest := claimed.keep(sum(each.count for each in opened)):
-        context.claimed_unfetched.append(rest)
+        context.claims.unfetched.append(rest)
     return opened
 
 
@@ -137,7 +137,7 @@ class _Opening(Generic[D]):
         """Open the envelopes from number `start` on."""
         result: _Opened[D] = _Opened()
         result.count = len(stored)
-        found, owner, end = self._found, self._context.queue, start + len(stored)
+        found, end = self._found, start + len(stored)
         make, messages, process = self._make, result.messages, self._claimed.process
         until, held_until = (
             self._claimed.until_ms,
@@ -159,7 +159,7 @@ class _Opening(Generic[D]):
                 created, opened = parse(envelope)
                 receipt = receipt_of(deliveries, found.micros) if deliveries else fresh
                 message = make(
-                    owner, process, message_id, created, opened, due, deliveries, handed, until, receipt, held_until
+                    process, message_id, created, opened, due, deliveries, handed, until, receipt, held_until
                 )
                 if opened.headers and SLOT in opened.headers and (of := self._occurrence(message)):
                     result.occurrences.append((message, of))
@@ -176,7 +176,9 @@ class _Opening(Generic[D]):
                         result.doubtful.append(message)
             except Exception as error:  # noqa: BLE001  # its content must not end the consumer, or keep back others
                 if not isinstance(error, UnreadableEnvelope):
-                    log.error("message unreadable", queue=owner.name, id=printable_id(message_id), exc_info=error)
+                    log.error(
+                        "message unreadable", queue=self._context.name, id=printable_id(message_id), exc_info=error
+                    )
                 text = oc.error_text(error)
                 result.buried.append(self._buried(message_id, deliveries, oc.REASON_UNREADABLE, text))
         return result

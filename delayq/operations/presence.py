@@ -121,8 +121,8 @@ class Presence:
 
     def _untold(self) -> dict[int, int]:
         """Return the run times that were not reported yet; those of a report without a reply are sent again."""
-        counted = enumerate(self._times())
-        return {bucket: count for bucket, count in ((b, c - self._sent_times.get(b, 0)) for b, c in counted) if count}
+        sent = self._sent_times
+        return {bucket: new for bucket, count in enumerate(self._times()) if (new := count - sent.get(bucket, 0))}
 
     def _note(self, name: str, times: dict[int, int], replies: Sequence[Any]) -> None:
         """Process the replies to a report."""

@@ -1,4 +1,4 @@
-"""A queue as the operations see it: its settings and its shards."""
+"""A queue as the operations see it: its settings and its shards, and what this client has learnt of it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from delayq.errors import DelayqError, InvalidInput
+from delayq.errors import InvalidInput
 from delayq.log import log
 from delayq.model import backoff as backoffs
 from delayq.model.backoff import DEFAULT_BACKOFF, DEFAULT_RETRIES, Backoff, WrittenBackoff, check_retries, seeing_errors
@@ -21,7 +21,7 @@ from delayq.model.settings import Changes
 from delayq.model.units import Seconds, lease_ms, milliseconds
 from delayq.model.validation import is_whole
 from delayq.operations import record_copies
-from delayq.operations.byte_budget import ByteBudget
+from delayq.operations.queue_state import ClaimState, SweepState, Wishes
 from delayq.operations.record_copies import RecordedContext
 from delayq.operations.shard_outages import Outages
 from delayq.operations.watch import Watch
@@ -83,32 +83,18 @@ class QueueContext(RecordedContext[QueueCommands]):
         clock: the time, ms, that scripts use, or '' for the server's own.
 
     Attributes:
-        queue: the queue that its messages call.
-        max_retries: for messages sent without a number: the stored value, or else the one of the client's settings.
-        backoff: the waits before retries, by attempt and error: the stored one, or else the client's.
         middleware: the layers around its sends.
         id_factory: makes the ids of messages sent without one, instead of random ones; for tests.
-        next_shard: the shard that the last claim began with.
-        claimed_unfetched: messages that were handed out and could not be fetched.
-        late_claims: claims that a node has not answered yet.
-        lost_claims: the errors of late claims whose replies are lost, until a receiver raises one.
-        late_outcomes: the same for the outcomes of messages, by id and receipt.
+        max_retries: for messages sent without a number: the stored value, or else the one of the client's settings.
+        backoff: the waits before retries, by attempt and error: the stored one, or else the client's.
+        ignores_keys: whether there is a limit per key that this client does not know how to keep, and has not said so.
+        wishes: settings of this client to store.
+        losses: how often the server was found to have lost the queue's data.
+        claims: what claims have learnt.
+        sweeps: where regular searches stand.
+        late_outcomes: the outcomes of messages, by id and receipt, that a node has not confirmed yet.
         outages: the outages of its shards that claims have met.
         watch: the looks for ended leases.
-        next_armed: the rank, among the slots of schedules, at which the next search for lost ones begins.
-        next_ahead: the same for slots that are too far ahead.
-        fetching: messages that were handed out and are being fetched.
-        budget: how much one round trip may fetch.
-        is_limited: whether the queue has limits, as far as claims have seen.
-        undeclared: settings of this client that are not yet stored in all shards.
-        declared: the shards, by the name of a key, that already have them.
-        losses: how often the server was found to have lost the queue's data.
-        unlimited_until: when to ask again whether there is a limit per key, on the monotonic clock.
-        scan_cursors: the last keys that were checked, for slots and for waiting messages.
-        leases_lost: how many leases were found to have ended since the slots of keys were last looked through.
-        checks_keys_in_haste: whether the keys with waiting messages are checked without a pause.
-        ignores_keys: whether there is a limit per key that this client does not know how to keep, and has not said so.
-        replaced_seen_ms: until when the ends of replaced deliveries were seen, by the scripts' clock.
     """
 
     def __init__(
@@ -122,7 +108,6 @@ class QueueContext(RecordedContext[QueueCommands]):
         self.settings = settings
         self._check_shards(shards or 1, settings)
         super().__init__(shards)
-        self.queue: Any = None
         self.middleware = Middleware()
         self.begin(clock)
 
@@ -130,26 +115,14 @@ class QueueContext(RecordedContext[QueueCommands]):
         """Forget everything read from Redis, and use this clock."""
         self.clock = clock
         self.id_factory: Callable[[], str] | None = None
+        self.wishes = Wishes(self.settings.wishes)
         self.losses = 0
-        self.next_shard = 0
-        self.budget = ByteBudget()
-        self.claimed_unfetched: list[Any] = []
-        self.late_claims: list[Any] = []
-        self.lost_claims: list[DelayqError] = []
+        self.claims = ClaimState()
+        self.sweeps = SweepState()
         self.late_outcomes: dict[Any, Any] = {}
-        self.next_armed = self.next_ahead = 0
-        self.fetching: list[Any] = []
-        self.is_limited = False
-        self.undeclared = self._wishes = self.settings.wishes
-        self.declared: set[str] = set()
-        self.unlimited_until = 0.0
-        self.scan_cursors: dict[str, str] = {}
-        self.leases_lost = 0
-        self.checks_keys_in_haste = False
-        self.replaced_seen_ms = 0
-        self.follow(Configuration())
         self.outages = Outages(queue=self.name)
         self.watch = Watch(lease_ms(self.settings.lease), clock() != "")
+        self.follow(Configuration())
         self._forget_record()
 
     def _make(self, number: int) -> QueueCommands:
@@ -157,8 +130,7 @@ class QueueContext(RecordedContext[QueueCommands]):
 
     def wish(self, events: bool) -> None:
         """Also store this setting at the first use, unless the constructor was given another value."""
-        self._wishes = changes(events=events) | self._wishes
-        self.undeclared = self._wishes
+        self.wishes.add(changes(events=events))
 
     @property
     def is_recorded(self) -> bool:
@@ -168,7 +140,7 @@ class QueueContext(RecordedContext[QueueCommands]):
     @property
     def limits_keys(self) -> bool:
         """Whether there may be a limit per key."""
-        return self.settings.concurrency_key is not None and time.monotonic() >= self.unlimited_until
+        return self.settings.concurrency_key is not None and time.monotonic() >= self.claims.unlimited_until
 
     def follow(self, stored: Configuration) -> None:
         """Apply the settings that `configure` stored, or the client's own where none are stored."""
@@ -183,7 +155,7 @@ class QueueContext(RecordedContext[QueueCommands]):
         ):
             if None not in (found, wish) and found != wish:
                 self.tell_difference(name, found, wish)
-        has_limit = stored.concurrency_per_key is not None or "per_key" in self._wishes
+        has_limit = stored.concurrency_per_key is not None or "per_key" in self.wishes.all
         self.ignores_keys = has_limit and own.concurrency_key is None
 
     def tell_ignored_keys(self) -> None:
@@ -227,8 +199,7 @@ class QueueContext(RecordedContext[QueueCommands]):
             is_known = self._recorded and known == (self._recorded, self._since)
             is_lost = is_known and (record.recorded != WAS_RECORDED or record.since != self._since)
             if is_lost or record.recorded != WAS_RECORDED:  # the queue is new, or the server has lost its data
-                self.undeclared = self._wishes
-                self.declared.clear()
+                self.wishes.begin_again()
             self.follow(record.configuration)
             self._note_record(record, record_copies.LOOK_SECONDS if is_copy else LOOK_SECONDS)
             self.losses += is_lost
@@ -267,7 +238,7 @@ class QueueContext(RecordedContext[QueueCommands]):
     @property
     def is_owed(self) -> bool:
         """Whether messages may have been handed out that only the next claim brings."""
-        return bool(self.late_claims or self.claimed_unfetched) or self.outages.pause() < math.inf
+        return self.claims.is_owed or self.outages.pause() < math.inf
 
     def shard(self, message_id: str) -> QueueCommands:
         """Return the shard that holds a message."""

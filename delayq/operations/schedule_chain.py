@@ -210,14 +210,14 @@ def note(context: QueueContext, handed: Sequence[Following], replies: Sequence[o
 def revive(context: QueueContext) -> Operation[int]:
     """Arm schedules whose occurrence is gone: cancelled, purged, moved, or lost with its payload; return how many.
 
-    A call checks one page of them. `QueueContext.next_armed` is where the next call begins, 0 after the last page. The
+    A call checks one page of them; `SweepState.armed` is where the next call begins, 0 after the last page. The
     lost occurrence is not restored; the next slot is armed. A schedule that cannot be armed does not stop the others.
 
     Raises:
         DelayqError: the first error that kept a schedule from being armed.
     """
     scripts = home(context)
-    start, context.next_armed = context.next_armed, 0
+    start, context.sweeps.armed = context.sweeps.armed, 0
     counts, page = yield [scripts.stats(), scripts.armed_page(PAGE, start)]
     now, rows = unwrap(counts).now_ms, unwrap(page)
     if rows is None:
@@ -226,7 +226,7 @@ def revive(context: QueueContext) -> Operation[int]:
     arm = partial(_next_of_lost, context, now)
     revived, errors = yield from _arm(context, lost, arm, "schedule revived")
     if all(slot <= now for _, slot in rows):
-        context.next_armed = start + PAGE - revived  # revived schedules have moved further back
+        context.sweeps.armed = start + PAGE - revived  # revived schedules have moved further back
     if errors:
         raise errors[0]
     return revived
@@ -235,18 +235,18 @@ def revive(context: QueueContext) -> Operation[int]:
 def bring_back(context: QueueContext) -> Operation[int]:
     """Rearm schedules that wait for a slot too far ahead, as the server's clock was set back; return how many.
 
-    A call checks one page of them, and `QueueContext.next_ahead` is where the next call begins.
+    A call checks one page of them, and `SweepState.ahead` is where the next call begins.
 
     Raises:
         DelayqError: the first error that kept a schedule from being armed.
     """
     scripts = home(context)
-    start, context.next_ahead = context.next_ahead, 0
+    start, context.sweeps.ahead = context.sweeps.ahead, 0
     counts, page = yield [scripts.stats(), scripts.armed_page(PAGE, start)]
     now, rows = unwrap(counts).now_ms, unwrap(page)
     if rows is None:
         return (yield from bring_back(context)) if start else 0
-    context.next_ahead = start + PAGE
+    context.sweeps.ahead = start + PAGE
     ahead = yield from _of_the_future(context, {name: slot for name, slot in rows if slot > now + NEAR_MS}, now)
     arm = partial(_nearest, context, now)
     brought, errors = yield from _arm(context, ahead, arm, "schedule moved back")

@@ -139,6 +139,27 @@ def add_all(context: QueueContext, prepared: Iterable[Prepared]) -> Operation[li
     return refused
 
 
+class DeclaredSchedules:
+    """The schedules that have functions in this program, which a consumer keeps stored."""
+
+    def __init__(self, context: QueueContext, declared: Iterable[Prepared]) -> None:
+        self._context = context
+        self._declared = list(declared)
+        self._losses = context.losses
+        self._unstored = self._declared  # later, those that could not be stored
+
+    def store(self) -> Operation[None]:
+        """Check that the queue can be served, and store those that are not stored."""
+        self._unstored = yield from add_all(self._context, self._unstored)
+
+    def restore(self) -> Operation[None]:
+        """Store those that are not stored: all of them if the server has lost the queue's data."""
+        if self._context.losses > self._losses:
+            self._losses, self._unstored = self._context.losses, self._declared
+        if self._unstored:
+            yield from self.store()
+
+
 def pause(context: QueueContext, name: str) -> Operation[bool]:
     """Cancel the waiting occurrence and arm none until `resume`; return whether there is such a schedule."""
     return (yield from _keep(context, name, lambda _: PAUSED))

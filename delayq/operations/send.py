@@ -131,7 +131,7 @@ def send_new(
 def _prepared(context: QueueContext) -> Operation[None]:
     if not context.is_open:
         yield from context.opened(create=True)
-    if context.undeclared:
+    if context.wishes.left:
         yield from configure.declare(context)
 
 

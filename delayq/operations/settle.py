@@ -71,7 +71,7 @@ def _follow_up(
     """Free the slots of settled deliveries, and let schedules go on whose occurrences they have replaced."""
     ended = (each for each, result in zip(settled, results, strict=True) if not isinstance(result, DelayqError))
     frees: list[Command[Any]] = list(key_slots.freed(context, ended, chained=True))
-    if context.is_limited or context.limits_keys:  # otherwise replaced messages hold no slots
+    if context.claims.is_limited or context.limits_keys:  # otherwise replaced messages hold no slots
         stale = [message for (message, _), ours in zip(settled, results, strict=True) if ours is False]
         frees += [context.shard(each.id).give_up_place(each.id, each.receipt) for each in stale]
     if frees:
@@ -172,7 +172,7 @@ def _settlement(context: QueueContext, scripts: QueueCommands, message: Delivery
             return _chain(context, scripts, message, outcome)
         case oc.Released(behind, begun):
             due = int(message.handed_ms) if behind else message.due_ms
-            handed_us = round(message.handed_ms * 1000) if context.is_limited and not begun else ""
+            handed_us = round(message.handed_ms * 1000) if context.claims.is_limited and not begun else ""
             return scripts.release(message.id, message.receipt, due, handed_us, begun)
         case _:
             return scripts.expire(message.id, message.receipt)

@@ -93,19 +93,19 @@ def take(context: QueueContext, limit: int, errors: Mapping[str, object]) -> Cla
     Args:
         errors: by the shards, named by a key, that are left alone.
     """
-    waiting: list[ClaimedUnfetched] = context.claimed_unfetched
+    waiting: list[ClaimedUnfetched] = context.claims.unfetched
     for unread in reversed(tuple(waiting)):
         if limit <= 0 or unread.scripts.keys.meta in errors:
             continue
         try:
-            context.claimed_unfetched.remove(unread)  # not from `waiting`, which may have been handed back meanwhile
+            context.claims.unfetched.remove(unread)  # not from `waiting`, which may have been handed back meanwhile
         except ValueError:  # another thread was faster
             continue
         is_valid = (unread.left > 0 or unread.was_away) and lease_now() < unread.given_up_at
         if is_valid and unread.process == os.getpid():
             first, rest = unread.split(limit)
             if rest.found.ids:
-                context.claimed_unfetched.append(rest)
+                context.claims.unfetched.append(rest)
             return first
     return None
 
@@ -117,8 +117,8 @@ def renew(context: QueueContext, everything: bool = False) -> Operation[None]:
     link. Messages that the server refuses go to others after `MAX_LEASES`.
     """
     asked, process = lease_now(), os.getpid()
-    failed = [each for each in context.claimed_unfetched if asked < each.given_up_at]
-    known = [each for each in (*context.fetching, *failed) if each.process == process]
+    failed = [each for each in context.claims.unfetched if asked < each.given_up_at]
+    known = [each for each in (*context.claims.fetching, *failed) if each.process == process]
     for each in known:
         if everything or each.wanes:
             each.is_doubtful |= not all((yield from _extend(each)))
@@ -158,10 +158,10 @@ def _only(found: Claimed, positions: Sequence[int]) -> Claimed:
 
 def release(context: QueueContext) -> Operation[None]:
     """Hand back messages that were not fetched, without using a retry."""
-    unfetched, context.claimed_unfetched = context.claimed_unfetched, []
+    unfetched, context.claims.unfetched = context.claims.unfetched, []
     for each in unfetched:
         if each.left > 0 and each.process == os.getpid():
-            handed_us = each.found.now_ms * 1000 + each.found.micros if context.is_limited else ""
+            handed_us = each.found.now_ms * 1000 + each.found.micros if context.claims.is_limited else ""
             yield [
                 each.scripts.release(message_id, receipt, due, handed_us) for message_id, receipt, due in each.rows()
             ]

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 from delayq.errors import DelayqError, ServerUnreachable
 from delayq.log import log
 from delayq.model.interval import FALLBACK_MS, Interval
 from delayq.operations import garbage, key_slots, schedule_chain
+from delayq.operations.claim import recover
 from delayq.operations.queue_context import QueueContext
+from delayq.operations.schedules import DeclaredSchedules, Prepared
 from delayq.protocol.operation import Operation, gather, unwrap
+from delayq.protocol.queue_commands import MAX_MOVED
 
 CLEANUP_SECONDS = 60.0  # between two searches for old dead letters and for schedules that have stopped
 
@@ -68,6 +71,67 @@ class Upkeep:
             self._collection.now()
 
 
+class ConsumerUpkeep:
+    """The upkeep that a consumer does between its exchanges, and the collection that it does beside its claims.
+
+    A collection takes back deliveries whose lease has ended, and finds garbage. The rest is done once a minute: it
+    purges old dead letters, revives schedules, and stores those declared here.
+
+    Args:
+        declared: schedules that have functions here.
+    """
+
+    def __init__(self, context: QueueContext, declared: Iterable[Prepared]) -> None:
+        self._context = context
+        self._schedules = DeclaredSchedules(context, declared)
+        self._collection = Interval(FALLBACK_MS / 1000)
+        self._cleanup = Interval(CLEANUP_SECONDS)
+
+    def begin(self) -> Operation[None]:
+        """Check that the queue can be served, and store the declared schedules."""
+        yield from self._schedules.store()
+
+    @property
+    def is_due(self) -> bool:
+        """Whether to clean up now."""
+        return self._cleanup.left() == 0
+
+    def clean_up(self) -> Operation[bool]:
+        """Do what is done once a minute: a page, so that messages need not wait; return whether there may be more."""
+        self._cleanup.due()
+        yield from self._context.opened(create=True)
+        has_more = yield from clean_up(self._context, self._cleanup)
+        yield from self._schedules.restore()
+        return has_more
+
+    def collection(self) -> tuple[Operation[int | None], Operation[garbage.Found]] | tuple[None, None]:
+        """Return the parts of a collection if the next claim includes one."""
+        if not self._collection.due():
+            return None, None
+        return recover(self._context), garbage.find(self._context)
+
+    def collected(self, recovered: int | None, found: garbage.Found) -> Operation[bool]:
+        """Delete what a collection has found; return whether there is more, which the next claim collects."""
+        has_garbage = (yield from garbage.delete(found)) if found else False
+        has_more = has_garbage or (recovered or 0) >= MAX_MOVED
+        if has_more:
+            self._collection.now()
+        return has_more
+
+    def hasten(self) -> None:
+        """Let the next claim include a collection: a lease has ended, or something else is due."""
+        self._collection.now()
+
+    def left(self, is_idle: bool) -> float:
+        """Return the seconds until the next upkeep; an idle consumer collects when it wakes for something else."""
+        return self._cleanup.left() if is_idle else min(self._cleanup.left(), self._collection.left() + 0.001)
+
+    @property
+    def collection_left(self) -> float:
+        """The seconds until the next collection."""
+        return self._collection.left()
+
+
 def clean_up(context: QueueContext, interval: Interval) -> Operation[bool]:
     """Purge a page of old dead letters and revive a page of schedules; return whether there may be more.
 
@@ -80,7 +144,7 @@ def clean_up(context: QueueContext, interval: Interval) -> Operation[bool]:
     more, *armed = yield from gather(
         garbage.purge_old(context), schedule_chain.revive(context), schedule_chain.bring_back(context)
     )
-    is_unfinished = more is True or context.next_armed > 0
+    is_unfinished = more is True or context.sweeps.armed > 0
     if is_unfinished:
         interval.now()
     for result in (more, *armed):

@@ -191,14 +191,13 @@ def _read_ledger_page(reply: list[Any]) -> LedgerPage:
 
 def _read_counts(reply: list[Any]) -> Counts:
     now_ms, paused, counts, heads, flat, (pending_due, retry_due) = reply
-    values = (decode_count(value) for value in flat[1::2])
     paused_ms, paused_until_ms = _read_pause(paused)
     return Counts(
         now_ms,
         paused_ms,
         dict(zip(STATES, counts, strict=True)),
         {state: float(score) for state, score in zip(STATES, heads, strict=False) if score is not None},
-        dict(zip((decode_id(name) for name in flat[::2]), values, strict=True)),
+        dict(zip(map(decode_id, flat[::2]), map(decode_count, flat[1::2]), strict=True)),
         pending_due,
         retry_due,
         paused_until_ms,

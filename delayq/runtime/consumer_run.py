@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
-from delayq.runtime.effects import Effects
+from delayq.runtime.base_engine import BaseEngine
 from delayq.runtime.fair_dispatch import FairDispatcher, QueueLane
-from delayq.runtime.handler_pool import HandlerPool
-from delayq.runtime.shutdown import Shutdown
 
 
 class Counts(Protocol):
@@ -32,22 +30,6 @@ class Run(Counts, Protocol):
     def stop(self, at_once: bool = ..., *, by_signal: bool = ...) -> None: ...
 
 
-class Engine(Counts, Protocol):
-    """Decides what a consumer does next; see `ConsumerEngine` and `TopicEngine`."""
-
-    shutdown: Shutdown
-
-    @property
-    def pool(self) -> HandlerPool[Any]: ...
-    @property
-    def is_spread(self) -> bool: ...
-    @property
-    def heartbeat_seconds(self) -> float: ...
-    def renew(self) -> Effects[None]: ...
-    def connect(self) -> Effects[None]: ...
-    def run(self, grace: Callable[[], float]) -> Effects[None]: ...
-
-
 class EngineRun:
     """A run of an engine.
 
@@ -57,7 +39,7 @@ class EngineRun:
 
     turns_by = float("inf")
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: BaseEngine[Any]) -> None:
         self._engine = engine
 
     @property

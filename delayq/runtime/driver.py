@@ -13,8 +13,9 @@ from typing import Any
 
 from delayq.errors import ServerUnreachable
 from delayq.runtime import hooks
+from delayq.runtime.base_engine import BaseEngine
 from delayq.runtime.bells import Bells
-from delayq.runtime.consumer_run import Engine, EngineRun
+from delayq.runtime.consumer_run import EngineRun
 from delayq.runtime.effects import (
     Call,
     CloseListeners,
@@ -91,7 +92,7 @@ class Driver(EngineRun):
     """
 
     def __init__(
-        self, engine: Engine, pool: ThreadPool[Any] | ProcessPool[Any], executor: Executor, signal: WakeSignal
+        self, engine: BaseEngine[Any], pool: ThreadPool[Any] | ProcessPool[Any], executor: Executor, signal: WakeSignal
     ) -> None:
         super().__init__(engine)
         self._pool = pool

@@ -11,8 +11,9 @@ from typing import Any
 
 from delayq.errors import ServerUnreachable
 from delayq.runtime import hooks
+from delayq.runtime.base_engine import BaseEngine
 from delayq.runtime.bells_async import Bells
-from delayq.runtime.consumer_run import Engine, EngineRun
+from delayq.runtime.consumer_run import EngineRun
 from delayq.runtime.effects import (
     Call,
     CloseListeners,
@@ -78,7 +79,7 @@ class Driver(EngineRun):
 
     def __init__(
         self,
-        engine: Engine,
+        engine: BaseEngine[Any],
         pool: TaskPool[Any] | ThreadPool[Any] | ProcessPool[Any],
         executor: Executor,
         signal: WakeSignal,

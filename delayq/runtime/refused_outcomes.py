@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeAlias, TypeVar
 
-from delayq.errors import DelayqError, ServerNotReady, ServerUnreachable
+from delayq.errors import DelayqError, ServerNotReady, ServerUnreachable, UnknownGroup
 from delayq.log import log
 from delayq.model import outcome as oc
 from delayq.model.interval import Interval
@@ -25,8 +25,8 @@ Pairs: TypeAlias = list[tuple[D, oc.Outcome]]
 
 
 def is_refusal(error: DelayqError) -> bool:
-    """Whether the server has refused this one outcome, rather than being away or not ready for any."""
-    return not isinstance(error, ServerUnreachable | ServerNotReady)
+    """Whether the server has refused this one outcome, rather than being away, not ready or without the group."""
+    return not isinstance(error, ServerUnreachable | ServerNotReady | UnknownGroup)
 
 
 @dataclass(eq=False, slots=True)

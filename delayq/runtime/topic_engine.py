@@ -7,11 +7,10 @@ if there is nothing to do.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Sequence
 
-from delayq.errors import DelayqError, LoginRefused, ServerNotReady, UnknownGroup
-from delayq.log import log, log_failure
+from delayq.errors import DelayqError, UnknownGroup
+from delayq.log import log_failure
 from delayq.model import outcome as oc
 from delayq.model.interval import FALLBACK_MS, Interval
 from delayq.model.lease_clock import lease_now
@@ -22,13 +21,14 @@ from delayq.operations.watch import Watch
 from delayq.protocol.operation import gather, noop, unwrap
 from delayq.protocol.topic_commands import MAX_LOOKED_AFTER
 from delayq.runtime import shutdown
+from delayq.runtime.base_engine import BaseEngine
 from delayq.runtime.effects import Effects, Listen, WaitForWork
 from delayq.runtime.group_member import EXHAUSTED, GroupMember
 from delayq.runtime.handler_pool import HandlerPool
-from delayq.runtime.outage_backoff import OutageBackoff
+from delayq.runtime.own_records import OwnRecords
 from delayq.runtime.record_leases import RecordLeases
-from delayq.runtime.refused_outcomes import RefusedOutcomes, is_refusal
-from delayq.runtime.shard_backlog import ShardBacklog
+from delayq.runtime.refused_outcomes import Pairs
+from delayq.runtime.unsettled_outcomes import UnsettledOutcomes
 from delayq.transport.bell_source import StreamSource
 
 DROP_SECONDS = 600.0  # between two searches for consumers of the group that are gone
@@ -36,7 +36,7 @@ AWAY_SECONDS = 0.5  # between two tries of a shard that is unavailable
 MOST_WAITING = 1000  # records that wait to be retried; with more, nothing new is taken, except in a burst
 
 
-class TopicEngine:
+class TopicEngine(BaseEngine[Record]):
     """One run of a consumer of a topic.
 
     Args:
@@ -46,12 +46,10 @@ class TopicEngine:
         burst: return when no record can be handled at once.
         most: return after this many deliveries; None for no limit.
         on_recreated: called when it has created the group again, because it was lost.
-
-    Attributes:
-        handled: deliveries whose handling has ended.
-        failed: of these, those that did not end in an ack.
-        abandoned: records left for others to take over because the run had to end at once.
     """
+
+    _context: TopicContext
+    _leases: RecordLeases
 
     def __init__(
         self,
@@ -64,35 +62,29 @@ class TopicEngine:
         most: int | None,
         on_recreated: Callable[[], None],
     ) -> None:
-        self.handled = self.failed = self.abandoned = 0
-        self._context = context
+        unsettled: UnsettledOutcomes[Record] = UnsettledOutcomes(
+            lambda record: record.shard, lambda *_: False, burst, topic=context.name, group=member.group
+        )
+        labels = {"topic": context.name, "group": member.group, "consumer": member.name}
+        super().__init__(context, leases, pool, unsettled, most, **labels)
         self._member = member
         self._me = (context, member.group, member.name)
-        self._leases = leases
-        self.pool = pool
         self._keeper = keeper
-        self.is_burst = burst
-        self._most = most
+        self._burst = burst
         self._on_recreated = on_recreated
         self._places: dict[int, str] = {}  # shards where records that others hold are still to be searched
         self._reclaiming = Interval(member.ack_timeout / 2)
         self._woken: list[str] = []  # by shard, the last announcement of records to append, or to take over
         self._watch = Watch(int(member.ack_timeout * 1000), is_virtual=False)
         self._dropping = Interval(DROP_SECONDS)
-        self.unsettled: list[tuple[Record, oc.Outcome]] = []
-        self.unfinished = 0  # with the pool
-        self._refused: RefusedOutcomes[Record] = RefusedOutcomes(topic=context.name, group=member.group)
-        self._is_ending = False
-        self._unlisted: dict[int, str] = {}  # shards where this consumer's records are still to be listed
-        self._list_at = 0.0  # when to try unavailable ones again; 0 if none of them is
-        self._backlog: ShardBacklog[Record] = ShardBacklog(lambda record: record.shard)
-        self._is_new = True  # until it has listed them
-        self.outage = OutageBackoff(topic=context.name, group=member.group, consumer=member.name)
-        self.shutdown = shutdown.Shutdown()
-        self._trouble: DelayqError | None = None
+        self._own = OwnRecords(*self._me)
         self._handed: dict[int, str] = {}  # by shard, the id up to which the group is known to have received records
         self._is_group_lost = False  # a heartbeat has found that
-        self._log = log.bind(topic=context.name, group=member.group, consumer=member.name)
+
+    @property
+    def is_burst(self) -> bool:
+        """Whether it stops when no record can be handled at once."""
+        return self._burst
 
     def connect(self) -> Effects[None]:
         """Check that the group can be served.
@@ -103,15 +95,7 @@ class TopicEngine:
         missing, _ = yield from group_admin.missing_and_away(self._context, self._member.group)
         for error in missing:
             raise error
-
-    def run(self, grace: Callable[[], float]) -> Effects[None]:
-        """Run turns until stopped.
-
-        Args:
-            grace: returns how many seconds running handlers get at the end.
-        """
-        self._list_own()  # from an earlier run under this name
-        yield from shutdown.run(self, self._turn, self._finish, grace, self._log)
+        self._own.list_all()  # from an earlier run under this name
 
     def _turn(self) -> Effects[None]:
         if self._is_group_lost:
@@ -137,36 +121,30 @@ class TopicEngine:
         yield from self._renew_available()
 
     def _take_turn(self) -> Effects[None]:
-        self.collect_outcomes()
+        self._collect_outcomes()
         if self._looks_back:
             yield from self._look_back()
         room = self._room()
         taken = (yield from self._take_due(room)) if room else 0
-        if room > taken and not self._lists_all and (self._places or self._reclaiming.due()):
+        if room > taken and not self._own.come_first and (self._places or self._reclaiming.due()):
             taken += yield from self._reclaim(room - taken)
         if self._dropping.due():
             yield from settle.drop_idle_consumers(self._context, self._member.group)
-        limit = room - taken if self._takes_more and not self._lists_all else 0
+        limit = room - taken if self._takes_more and not self._own.come_first else 0
         handed = yield from self._exchange(limit)
-        is_busy = taken or self.unsettled or self._looks_back or (room and self._places)
-        if self._most is not None and self.handled >= self._most:
+        is_busy = taken or self._unsettled.ready or self._looks_back or (room and self._places)
+        if self._has_all:
             self.shutdown.is_requested = True
         elif not (is_busy or (handed and (handed.records or handed.more))):
-            if self.is_burst and room and not (self._owed or self.unfinished) and self._leases.left() != 0:
+            if self.is_burst and room and not (len(self._unsettled) or self.unfinished) and self._leases.left() != 0:
                 self.shutdown.is_requested = True
             else:
                 yield from self._sleep(handed.lasts if handed else None, room)
 
     def _room(self) -> int:
-        room = 0 if self._refused.is_full else min(self.pool.room(self.unfinished), MAX_LOOKED_AFTER)
-        if self._most is None:
-            return room
-        return max(0, min(room, self._most - self.handled - self._owed - self.unfinished))
-
-    @property
-    def _owed(self) -> int:
-        """The number of outcomes that wait to be settled."""
-        return len(self.unsettled) + len(self._backlog) + len(self._refused)
+        if self._unsettled.refused.is_full:
+            return 0
+        return self._within_most(min(self.pool.room(self.unfinished), MAX_LOOKED_AFTER))
 
     # -- taking ------------------------------------------------------------------------------------------------------
 
@@ -177,26 +155,16 @@ class TopicEngine:
 
     @property
     def _looks_back(self) -> bool:
-        return bool(self._unlisted) and self._takes_more and time.monotonic() >= self._list_at
-
-    @property
-    def _lists_all(self) -> bool:
-        """Whether its records must be listed first on every shard; an unavailable one does not stop the others."""
-        return len(self._unlisted) >= len(self._context.shards) or (bool(self._unlisted) and not self._list_at)
+        return self._own.are_due and self._takes_more
 
     def _look_back(self) -> Effects[None]:
-        """Take a page of this consumer's unknown records: of an earlier run, or from a reply that never came."""
+        """Take a page of this consumer's unknown records."""
         since = lease_now()
-        before, self._list_at = self._unlisted, 0.0
-        own, unlisted = yield from group_read.own_page(*self._me, before)
-        if any(self._is_away(number) for number in unlisted):
-            if len(unlisted) == len(self._context.shards):
-                raise ServerNotReady(f"no shard of topic {self._context.name} is available; try again later")
-            self._list_at = time.monotonic() + self._context.outages.pause()
+        own, unlisted = yield from self._own.page()
         for record in self._leases.take(own, since):
-            self._leases.wait(record, 0, begun=self._is_new)
+            self._leases.wait(record, 0, begun=self._own.is_new)
         yield from self._renew_available()
-        self._unlisted, self._is_new = unlisted, self._is_new and bool(unlisted)
+        self._own.listed(unlisted)
 
     def _take_due(self, room: int) -> Effects[int]:
         """Handle a page of records whose wait is over; return their number."""
@@ -218,7 +186,7 @@ class TopicEngine:
             for record, begun in due:  # a record that was redelivered anyway has a delivery that was not begun
                 self._leases.wait(record, 0, begun and record.deliveries == counts[id(record)])
             raise
-        self.unsettled += [(record, oc.Dead(EXHAUSTED, counted=False)) for record in worn]
+        self._unsettled.add((record, oc.Dead(EXHAUSTED, counted=False)) for record in worn)
         for record in [*again, *fresh]:
             if record in left:
                 self._leases.wait(record, -math.inf, begun=record in again)  # before all others
@@ -227,7 +195,8 @@ class TopicEngine:
             elif record not in ours:
                 self._lose(record)
         self._leases.renew(ours, since)
-        self._submit(ours)
+        if ours:
+            self._submit(ours)
         return len(due) - len(left) - len(away)
 
     def _reclaim(self, limit: int) -> Effects[int]:
@@ -240,54 +209,38 @@ class TopicEngine:
         if done.records or done.buried:
             self._log.info("records taken over", count=len(done.records), dead=done.buried)
         fresh = self._leases.take(done.records, since)
-        self._submit(fresh)
+        if fresh:
+            self._submit(fresh)
         if done.trouble is not None and not self._context.outlives(done.trouble):
             raise done.trouble
         return len(fresh)
 
     def _exchange(self, limit: int) -> Effects[group_read.PolledRecords | None]:
         """Settle outcomes and poll (unless `limit` is 0) in the same round trips; return the records."""
-        settled, (again, _), since = self.unsettled, self._refused.due(), lease_now()
+        settled, again, since = self._unsettled.ready, self._unsettled.again(), lease_now()
         if not (settled or again or limit):
             return None
-        polling = group_read.poll(*self._me, limit, tuple(self._unlisted), self._watch) if limit else noop()
+        polling = group_read.poll(*self._me, limit, tuple(self._own.unlisted), self._watch) if limit else noop()
         repeating = settle.settle_each(*self._me, again) if again else noop()
         self._leases.settling = frozenset(id(record) for record, _ in (*settled, *again))
         try:
             results, repeated, handed = yield from gather(settle.settle(*self._me, settled), repeating, polling)
         finally:
             self._leases.settling = frozenset()
-        self.unsettled = []
+        self._unsettled.exchanged()
         self._note(settled, [results] * len(settled) if isinstance(results, DelayqError) else results)
         if again:
             self._note(again, unwrap(repeated))
         if isinstance(handed, group_read.PolledRecords):
             self._handed |= {number: last for number, last in enumerate(handed.lasts) if "-" in last}
             self._handed |= {record.shard: record.id for record in handed.records}
-            self._submit(self._leases.take(handed.records, since))
+            if fresh := self._leases.take(handed.records, since):
+                self._submit(fresh)
             if handed.lost:
-                self._unlisted |= dict.fromkeys(handed.lost, "")
-                self._list_at = time.monotonic() + self._context.outages.pause()
-        trouble, self._trouble = self._trouble, None
-        if trouble is not None:
-            raise trouble
+                self._own.missed(handed.lost)
+        self._unsettled.raise_trouble()
         result: group_read.PolledRecords | None = unwrap(handed)
         return result
-
-    def _submit(self, records: list[Record]) -> None:
-        if records:
-            self.unfinished += len(records)
-            self.pool.submit(records)
-
-    @property
-    def is_spread(self) -> bool:
-        """Whether there are other shards to serve while one is unavailable."""
-        return len(self._context.shards) > 1
-
-    @property
-    def heartbeat_seconds(self) -> float:
-        """The seconds between two calls of `renew`."""
-        return self._leases.heartbeat_seconds
 
     def renew(self) -> Effects[None]:
         """Renew the leases, on a separate thread or task, so that nothing delays it."""
@@ -316,27 +269,25 @@ class TopicEngine:
 
     # -- settling ----------------------------------------------------------------------------------------------------
 
-    def collect_outcomes(self) -> None:
-        """Fetch the outcomes of the records that the pool has handled."""
-        if self.pool.is_behind:
-            self.pool.adapt()
-        self.unsettled += self._backlog.due()
-        for record, outcome in self.pool.outcomes():
-            self.unfinished -= 1
-            if isinstance(outcome, oc.Released):  # redeliver it if it is still ours
-                if outcome.begun:
-                    shutdown.log_interrupted(record)
-                self._leases.wait(record, 0, begun=False)
-            else:
-                self.unsettled.append((record, self._member.judged(record, outcome)))
+    def _judge(self, ended: Pairs[Record]) -> Pairs[Record]:
+        unsettled = []
+        for record, outcome in ended:
+            if not isinstance(outcome, oc.Released):
+                unsettled.append((record, self._member.judged(record, outcome)))
+                continue
+            if outcome.begun:
+                shutdown.log_interrupted(record)
+            self._leases.wait(record, 0, begun=False)  # redeliver it if it is still ours
+        return unsettled
 
     def _note(self, settled: settle.Settled, results: Sequence[bool | DelayqError]) -> None:
+        refused = self._unsettled.refused
         for (record, outcome), ours in zip(settled, results, strict=True):
             if isinstance(ours, DelayqError):
                 self._try_again(record, outcome, ours)
                 continue
-            if self._refused.waiting:
-                self._refused.accepted(record)
+            if refused.waiting:
+                refused.accepted(record)
             if not isinstance(outcome, oc.Dead) or outcome.counted:
                 self.handled += 1
                 self.failed += not isinstance(outcome, oc.Done)
@@ -357,21 +308,8 @@ class TopicEngine:
             oc.clear_frames(outcome)
 
     def _try_again(self, record: Record, outcome: oc.Outcome, error: DelayqError) -> None:
-        """Keep an outcome for the next exchange, or for later if only its shard is away or it alone was refused."""
-        if self._is_ending or isinstance(error, UnknownGroup) or not is_refusal(error):
-            self._refused.waiting.pop(id(record), None)
-            if self._context.outlives(error) and not self.shutdown.is_requested:  # only its shard is away
-                self._backlog.add(record, outcome)
-                return
-            self.unsettled.append((record, outcome))
-            self._trouble = error
-            return
-        if self.is_burst and isinstance(error, LoginRefused):
-            self._trouble = error
-        instead = self._refused.add(record, outcome, error)
-        if isinstance(instead, oc.Failed):
-            self.unsettled.append((record, instead))
-        elif instead is not None:
+        """Keep an outcome that could not be settled, or leave its record to others."""
+        if not self._unsettled.keep(record, outcome, error, self._context.outlives(error)):
             self._log.bind(id=record.id).error("outcome cannot be settled", error=str(error))
             self._leases.drop(record)
             self.handled += 1
@@ -380,9 +318,7 @@ class TopicEngine:
 
     def _sleep(self, lasts: Sequence[str] | None, room: int) -> Effects[None]:
         """Wait for an outcome, the next duty or, behind `lasts` of the shards, a record."""
-        seconds = min(FALLBACK_MS / 1000, self._backlog.left(), self._refused.left())
-        if self._unlisted and self._list_at:
-            seconds = min(seconds, max(0.0, self._list_at - time.monotonic()))
+        seconds = min(FALLBACK_MS / 1000, self._unsettled.left(), self._own.left())
         if room:
             waits = self._leases.left()
             seconds = min(seconds, self._reclaiming.left(), seconds if waits is None else waits)
@@ -407,39 +343,25 @@ class TopicEngine:
         if self.outage.is_away:
             self._watch.missed(*(shard.keys.stream for shard in self._context.shards))
             self._reclaiming.now()
-        self._list_own()
+        self._own.list_all()
 
-    def _list_own(self) -> None:
-        self._unlisted, self._list_at = dict.fromkeys(range(len(self._context.shards)), ""), 0.0
-
-    def _is_away(self, number: int) -> bool:
-        shards = self._context.shards
-        return number < len(shards) and self._context.outages.has(shards[number].keys.meta)
+    def _hand_back(self, unstarted: list[Record]) -> None:
+        for record in unstarted:
+            self._leases.wait(record, 0, begun=False)
 
     def _finish(self) -> Effects[None]:
         """Wait for running handlers, abandon those that do not end in time, and hand back the rest."""
-        self._is_ending = True
-        self.unsettled += self._refused.clear()[0]
-        unstarted = self.pool.unstarted()
-        self.unfinished -= len(unstarted)
-        self.unsettled += self._backlog.all()
-        for record in unstarted:
-            self._leases.wait(record, 0, begun=False)
-        yield from shutdown.finish(self, self._log)
+        yield from self._end_handlers()
         if self.shutdown.at_once:
             self._abandon()
         else:
-            yield from self.outage.ride_out(self._in_group(self._leave), self.on_outage)
+            yield from self._ride_out(self._in_group(self._leave))
 
     def _abandon(self) -> None:
         self.abandoned = len(self._leases.records())
         if self.abandoned:
             text = "handlers abandoned"
             self._log.warning(text, records=self.abandoned, ack_timeout=self._member.ack_timeout)
-
-    @property
-    def has_unsettled(self) -> bool:
-        return bool(self.unsettled)
 
     def report(self) -> Effects[None]:
         """Do nothing: a group's list of consumers says when each was last seen."""

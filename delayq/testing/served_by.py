@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from delayq.operations.message_store import RedisStore
@@ -43,9 +44,9 @@ def _exchange_queue(queue: Any, clock: Time, face: Face) -> Iterator[None]:
             kept = {name: value.copy() for name, value in vars(part).items() if isinstance(value, dict | list)}
             vars(part).update(kept)
         handlers.is_replaceable = True
-        queue._receiver = type(queue._receiver)(context, executor, face.message)
+        queue._receiver = type(queue._receiver)(context, executor, partial(face.message, queue))
         queue._store = RedisStore(context)
-        queue._events = face.ledger(context, executor)
+        queue.events = face.ledger(context, executor)
         context.begin(clock)
         yield
 

@@ -255,7 +255,7 @@ def test_queue_without_a_limit_rarely_checks_for_one(queue: Queue, limit: Limit,
 @pytest.mark.usefixtures("limit")
 def test_batch_acquires_and_releases_its_slots_in_one_call_each(queue: Queue, monkeypatch: pytest.MonkeyPatch):
     queue.send_many([each for number in range(200) for each in of(f"tenant {number}", f"m{number}")])
-    queue._context.budget.note(1, 100, 0.0)  # otherwise its first claim is small
+    queue._context.claims.budget.note(1, 100, 0.0)  # otherwise its first claim is small
     names: list[str] = []
     intercept(queue, monkeypatch, before=lambda calls: names.extend(c.script.name for c in calls if c.script))
     assert all(queue.ack(queue.receive(200)))

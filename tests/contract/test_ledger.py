@@ -15,7 +15,7 @@ def test_ledger_has_as_many_entries_as_the_counters_say(make: Make, client: redi
     queue.send("x", id="late", expires_in=1)
     queue.send("x", id="far", delay=60)
     now.later(2)
-    queue._context.budget.note(1, 100, 0.0)  # otherwise its first claim is small
+    queue._context.claims.budget.note(1, 100, 0.0)  # otherwise its first claim is small
     held = {message.id: message for message in queue.receive(20, lease=5)}
     queue.ack([held["m0"], held["m1"]])
     held["m2"].nack(delay=0)

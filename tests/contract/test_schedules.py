@@ -448,7 +448,7 @@ def test_message_is_handled_even_if_arming_the_next_is_refused(queue: Queue, now
 def revived(queue: Queue) -> int:
     """Go through all pages of the schedules; return how many were revived."""
     count = queue.execute(schedule_chain.revive)
-    while queue._context.next_armed:
+    while queue._context.sweeps.armed:
         count += queue.execute(schedule_chain.revive)
     return count
 

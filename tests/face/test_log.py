@@ -11,7 +11,7 @@ import pytest
 import structlog
 
 from delayq.log import log
-from delayq.runtime.outage_backoff import OutageBackoff
+from delayq.model.outage import Outage
 
 WAYS = {
     "standard": "import logging; logging.basicConfig(level='INFO'); from delayq.log import log",
@@ -63,7 +63,7 @@ def test_lines_on_a_terminal_are_coloured_unless_disabled(setting: dict[str, str
 
 def test_outage_is_logged_when_it_begins_and_every_minute():
     now = [0.0]
-    outage = OutageBackoff(clock=lambda: now[0], queue="jobs")
+    outage = Outage(clock=lambda: now[0], queue="jobs")
     with structlog.testing.capture_logs() as lines:
         for now[0] in range(150):
             outage.lost(ConnectionError(f"refused at {now[0]}"))

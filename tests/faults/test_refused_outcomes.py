@@ -12,8 +12,8 @@ import pytest
 
 from delayq import Ack, Consumer, Message, Outgoing, Queue, Record, Reject, Topic, TopicConsumer, aio, backoff
 from delayq.errors import LoginRefused
+from delayq.model.outage import Outage
 from delayq.runtime import refused_outcomes
-from delayq.runtime.outage_backoff import OutageBackoff
 from tests.harness.servers import RedisServer
 from tests.harness.waiting import eventually
 
@@ -25,13 +25,13 @@ LARGE = 2_000_000
 def outages(monkeypatch: pytest.MonkeyPatch) -> list[Exception]:
     """The errors that consumers have taken for outages."""
     found: list[Exception] = []
-    lost = OutageBackoff.lost
+    lost = Outage.lost
 
-    def note(self: OutageBackoff, error: Exception) -> float:
+    def note(self: Outage, error: Exception) -> float:
         found.append(error)
         return lost(self, error)
 
-    monkeypatch.setattr(OutageBackoff, "lost", note)
+    monkeypatch.setattr(Outage, "lost", note)
     return found
 
 

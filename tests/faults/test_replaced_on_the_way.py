@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -32,7 +33,7 @@ def queue(redis_server: RedisServer):
 
 def claim_and(queue: Queue, replace: Any) -> list[Message]:
     """Claim, and do something before the envelopes are fetched."""
-    steps = claim.claim(queue._context, Message, 10, LEASE)
+    steps = claim.claim(queue._context, partial(Message, queue), 10, LEASE)
     calls = next(steps)
     try:
         while True:

@@ -168,7 +168,7 @@ def test_consumer_holds_messages_that_it_has_not_fetched_yet(redis_server: Redis
 
     ids = fill(redis_server, [SMALL] * 40 + [LARGE] * 20)
     with Queue("sizes", url=redis_server.url, **OPTIONS | {"lease": 2}) as queue:
-        queue._context.budget.note(1, SMALL, 0.0)
+        queue._context.claims.budget.note(1, SMALL, 0.0)
         consumer = Consumer(queue, handle, concurrency=60)
         consumer.start()
         assert begun.wait(60)

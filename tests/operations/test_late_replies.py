@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -83,7 +84,7 @@ def claimed(queue: Queue) -> list[Message]:
     """Claim as a consumer until nothing comes; the first claims are small, as the size of messages is not known."""
     found: list[Message] = []
     names = ClaimNames()
-    while messages := queue.execute(claim, Message, 100, 60_000, False, (), "consumer", names).messages:
+    while messages := queue.execute(claim, partial(Message, queue), 100, 60_000, False, (), "consumer", names).messages:
         found += messages
     return found
 
@@ -117,14 +118,14 @@ def test_shard_is_not_asked_again_before_its_late_claim_is_taken(queue: Queue) -
     first = claimed(queue)
     queue._executor.run = run  # type: ignore[method-assign]
     assert ({each.id for each in first}, len(replies)) == (healthy(queue), 1)
-    queue.execute(claim, Message, 100, 60_000)
+    queue.execute(claim, partial(Message, queue), 100, 60_000)
     assert queue.stats().delivered == len(IDS) - len(set(IDS) - healthy(queue)) + len(replies[0].ids)
     assert context.outages.has(context.shards[1].keys.meta)
     late.answer(replies[0])
     last = claimed(queue)
     assert sorted(each.id for each in last) == sorted(set(IDS) - healthy(queue))
     assert {each.attempt for each in last} == {1}
-    assert not context.late_claims
+    assert not context.claims.late
     assert queue.stats().delivered == len(IDS)
 
 
@@ -220,7 +221,7 @@ def test_consumer_repeats_a_late_claim_whose_reply_is_lost(queue: Queue, trouble
     queue.purge()
     names = ClaimNames()
     trouble.make = lambda: Unanswered("node")
-    assert not queue.execute(claim, Message, 100, 60_000, False, (), "consumer", names).messages
+    assert not queue.execute(claim, partial(Message, queue), 100, 60_000, False, (), "consumer", names).messages
     trouble.make = lambda: ServerNotReady("away")
     for error, _ in trouble.late:
         error.answer(ServerUnreachable("the reply is lost"))

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
@@ -39,15 +40,15 @@ def queue(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> Iterato
         with monkeypatch.context() as patch:
             patch.setattr(queue._executor, "run", cut)
             with pytest.raises(ServerUnreachable, match="cut"):
-                queue.execute(claim, Message, 10, 60_000)
+                queue.execute(claim, partial(Message, queue), 10, 60_000)
         assert queue.stats().unack == 3
         yield queue
 
 
 def test_next_claim_fetches_unfetched_messages_and_uses_no_attempt(queue: Queue):
-    batch = queue.execute(claim, Message, 2, 60_000)
+    batch = queue.execute(claim, partial(Message, queue), 2, 60_000)
     assert [(each.id, each.attempt) for each in batch.messages] == [("a", 1), ("b", 1)]
-    batch = queue.execute(claim, Message, 2, 60_000)
+    batch = queue.execute(claim, partial(Message, queue), 2, 60_000)
     assert [(each.id, each.attempt) for each in batch.messages] == [("c", 1)]
     assert queue.stats().delivered == 3
 
@@ -55,11 +56,11 @@ def test_next_claim_fetches_unfetched_messages_and_uses_no_attempt(queue: Queue)
 def test_unfetched_messages_are_ours_after_an_outage_of_many_leases_unless_others_have_them(
     queue: Queue, monkeypatch: pytest.MonkeyPatch
 ):
-    (claimed,) = queue._context.claimed_unfetched
+    (claimed,) = queue._context.claims.unfetched
     monkeypatch.setattr(unfetched, "lease_now", lambda: lease_now() + 20 * 60)
     queue.execute(run_one, claimed.scripts.release("a", receipt_of(None, claimed.found.micros), 0))
     queue.execute(unfetched.renew, True)  # as after each outage
-    batch = queue.execute(claim, Message, 10, 60_000)
+    batch = queue.execute(claim, partial(Message, queue), 10, 60_000)
     assert [(each.id, each.attempt) for each in batch.messages] == [("b", 1), ("c", 1), ("a", 1)]
     assert {each.retries_used for each in batch.messages} == {0}
 
@@ -80,7 +81,7 @@ def test_several_threads_share_the_unfetched_messages():
         with ThreadPoolExecutor(4) as pool:
             for _ in range(30):
                 found = [Claimed(0, 0, [name], [0], [None]) for name in names]
-                context.claimed_unfetched = [
+                context.claims.unfetched = [
                     unfetched.ClaimedUnfetched(scripts, each, 60_000, lease_now()) for each in found
                 ]
                 takers = [pool.submit(take) for _ in range(4)]
@@ -98,7 +99,7 @@ def test_unfetched_messages_are_handed_back_and_use_no_retry(queue: Queue):
 
 
 def test_unfetched_messages_are_renewed_after_a_third_of_their_lease(queue: Queue):
-    (claimed,) = queue._context.claimed_unfetched
+    (claimed,) = queue._context.claims.unfetched
     before = queue.peek("unack")[0].lease_until
     queue.execute(unfetched.renew)
     assert queue.peek("unack")[0].lease_until == before
@@ -112,9 +113,9 @@ def test_unfetched_messages_are_renewed_after_a_third_of_their_lease(queue: Queu
 
 
 def test_forked_child_leaves_unfetched_messages_to_its_parent(queue: Queue):
-    (claimed,) = queue._context.claimed_unfetched
+    (claimed,) = queue._context.claims.unfetched
     claimed.process -= 1
-    assert queue.execute(claim, Message, 2, 60_000).messages == []
+    assert queue.execute(claim, partial(Message, queue), 2, 60_000).messages == []
     queue.execute(unfetched.release)
     assert queue.stats().unack == 3
 
@@ -122,30 +123,32 @@ def test_forked_child_leaves_unfetched_messages_to_its_parent(queue: Queue):
 def test_messages_of_one_shard_are_renewed_while_another_delays_the_claim(redis_server: RedisServer):
     with Queue("wide", url=redis_server.url, lease=60, shards=2) as queue:
         queue.send_many([Outgoing(number) for number in range(20)])
-        queue._context.budget.note(1, 100, 0.0)  # small messages: a claim takes all
+        queue._context.claims.budget.note(1, 100, 0.0)  # small messages: a claim takes all
         run, ends = queue._executor.run, list[float]()
 
         def slow(calls: Any, repeat: bool = True) -> Any:
             if any(call.script is not None and call.script.name == "ready_to_unack" for call in calls):
-                for each in queue._context.fetching:  # those of the first shard, whose lease is two thirds over by now
+                for (
+                    each
+                ) in queue._context.claims.fetching:  # those of the first shard, whose lease is two thirds over by now
                     each.asked -= 40
                     trampoline.run(unfetched.renew(queue._context), run)  # as the heartbeat does
                     ends.extend(message.held_until - time.monotonic() for message in each.messages)
             return run(calls, repeat)
 
         queue._executor.run = slow  # type: ignore[method-assign]
-        assert len(queue.execute(claim, Message, 20, 60_000).messages) == 20
+        assert len(queue.execute(claim, partial(Message, queue), 20, 60_000).messages) == 20
         assert ends
         assert min(ends) > 55
-        assert queue._context.fetching == []
+        assert queue._context.claims.fetching == []
 
 
 def test_cancelled_receiver_claims_no_more(redis_server: RedisServer):
     with Queue("jobs", url=redis_server.url, lease=60) as queue:
         queue.send_many([Outgoing(n) for n in range(20)])
-        limit = queue._context.budget.count(60_000)
+        limit = queue._context.claims.budget.count(60_000)
         assert limit < 20, "otherwise one claim gets all messages"
-        batch = queue.execute(claim_all, Message, 20, 60_000, "", lambda: True)
+        batch = queue.execute(claim_all, partial(Message, queue), 20, 60_000, "", lambda: True)
         assert len(batch.messages) == queue.stats().unack == limit
-        queue.execute(claim_all, Message, 20, 60_000, "")
+        queue.execute(claim_all, partial(Message, queue), 20, 60_000, "")
         assert queue.stats().unack == 20

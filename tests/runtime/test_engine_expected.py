@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -28,7 +29,7 @@ class Trips:
 
 
 def claim(queue: Queue, *expected: str, limit: int = 10) -> claim_module.Batch:
-    steps = claim_module.claim(queue._context, Message, limit, 30_000, expected=expected)
+    steps = claim_module.claim(queue._context, partial(Message, queue), limit, 30_000, expected=expected)
     return queue._executor.execute(steps)
 
 

@@ -16,8 +16,7 @@ from delayq.errors import (
     ServerOutOfMemory,
     ServerUnreachable,
 )
-from delayq.model.outage import FIRST_PAUSE, LONGEST_PAUSE
-from delayq.runtime.outage_backoff import OutageBackoff
+from delayq.model.outage import FIRST_PAUSE, LONGEST_PAUSE, Outage
 from tests.harness.servers import RedisServer
 from tests.harness.waiting import eventually
 
@@ -31,7 +30,7 @@ class LoggedOutage:
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.outage = OutageBackoff(lambda: self.now, queue="jobs")
+        self.outage = Outage(lambda: self.now, queue="jobs")
 
     def __call__(self, *steps: type[DelayqError] | None) -> list[str]:
         with capture_logs() as lines:
@@ -84,7 +83,7 @@ def test_lasting_trouble_is_logged_once_a_minute(logged: LoggedOutage, error: ty
 
 
 def test_pauses_grow_up_to_a_maximum_and_restart_after_a_success() -> None:
-    outage = OutageBackoff()
+    outage = Outage()
     pauses = [outage.lost(KeyOverwritten("why")) for _ in range(6)]
     assert (pauses[0], pauses[-1]) == (FIRST_PAUSE, LONGEST_PAUSE)
     assert pauses == sorted(pauses)

@@ -61,6 +61,6 @@ def _wrong(context: QueueContext) -> Operation[dict[str, tuple[str, str, Mend | 
 
 def _revive(context: QueueContext, _: str) -> Operation[int]:
     count = yield from schedule_chain.revive(context)
-    while context.next_armed:
+    while context.sweeps.armed:
         count += yield from schedule_chain.revive(context)
     return count

@@ -25,6 +25,7 @@ from delayq.operations import (
     shard_outages,
 )
 from delayq.runtime import (
+    base_engine,
     bells,
     driver,
     effects,
@@ -56,10 +57,11 @@ TIMED = (
     interval,
     lease_clock,
     poison_isolation,
-    effects,
+    base_engine,
     engine,
     thread_pool,
     driver,
+    effects,
     receive_wait,
     receiver,
     shard_backlog,
