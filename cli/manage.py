@@ -189,7 +189,7 @@ def purge(queue: Queue, states: Sequence[State], dry_run: bool, as_json: bool) -
         print_count("would purge", sum(counts.values()), as_json)
         return
     with progress(f"purging {queue.name}", sum(counts.values())) as bar:
-        purged = sum(queue.purge(state, bar.advance) for state in counts)
+        purged = queue.purge(list(counts), bar.advance)
     print_count("purged", purged, as_json)
 
 

@@ -556,13 +556,16 @@ class Queue:
         """
         return await self._executor.execute(configure.configuration(self._context))
 
-    async def purge(self, state: State | None = None, progress: Callable[[int], object] | None = None) -> int:
-        """Discard the messages of a state (pending, ready, retry or dead; None for all of these); return how many.
+    async def purge(
+        self, state: State | Sequence[State] | None = None, progress: Callable[[int], object] | None = None
+    ) -> int:
+        """Discard the messages that are now in a state, or in several; return how many.
 
         Args:
+            state: "pending", "ready", "retry" or "dead"; None for all of these.
             progress: a plain function, called with the number of messages that each step has discarded.
         """
-        states = PURGEABLE if state is None else [state]
+        states: Sequence[State] = [state] if isinstance(state, str) else PURGEABLE if state is None else state
         return await self._executor.execute(manage.purge(self._context, states, progress=progress))
 
     async def collect_garbage(self) -> int:

@@ -227,17 +227,6 @@ class Delivery(MayOccur, Handed, Generic[P], eq=False, gc=False):
     is_unreadable: bool = False
     _payload: Any = msgspec.UNSET
 
-    @staticmethod
-    def check_process(messages: Iterable[Delivery[Any]]) -> None:
-        """Raise InvalidInput in a process that was forked after the hand-out: its parent handles the messages."""
-        process = os.getpid()  # once: asking takes longer than all else that is done here for a message
-        for each in messages:
-            if each._process != process:  # noqa: SLF001
-                raise InvalidInput(
-                    f"message {each.id} was handed to process {each._process}, and process {process} was forked from "  # noqa: SLF001
-                    "it: settle or extend the message in the process that has received it"
-                )
-
     @property
     def attempt(self) -> int:
         return self.before.past + 1
@@ -280,16 +269,6 @@ class Delivery(MayOccur, Handed, Generic[P], eq=False, gc=False):
     @property
     def headers(self) -> dict[str, Any]:
         return self._envelope.sent_headers
-
-    @property
-    def all_headers(self) -> dict[str, Any] | None:
-        """The headers, with those that delayq adds; None or an empty dict without any."""
-        return self._envelope.headers
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether it has neither headers nor a time limit of its own."""
-        return not self._envelope.headers and self._envelope.timeout_ms is None
 
     @property
     def occurrence(self) -> Occurrence | None:
@@ -397,3 +376,25 @@ class Delivery(MayOccur, Handed, Generic[P], eq=False, gc=False):
     def __repr__(self) -> str:
         face = "aio." if type(self).__module__.startswith("delayq.aio.") else ""
         return f"<{face}{type(self).__name__} {self.id} of {self.queue}, attempt {self.attempt}>"
+
+
+def check_process(deliveries: Iterable[Delivery[Any]]) -> None:
+    """Raise InvalidInput in a process that was forked after the hand-out: its parent handles the messages."""
+    process = os.getpid()  # once: asking takes longer than all else that is done here for a message
+    for each in deliveries:
+        if each._process != process:  # noqa: SLF001
+            raise InvalidInput(
+                f"message {each.id} was handed to process {each._process}, and process {process} was forked from it: "  # noqa: SLF001
+                "settle or extend the message in the process that has received it"
+            )
+
+
+def all_headers(delivery: Delivery[Any]) -> dict[str, Any] | None:
+    """Return the headers with those that delayq adds, which handlers do not see; None or an empty dict without any."""
+    return delivery._envelope.headers  # noqa: SLF001
+
+
+def is_plain(delivery: Delivery[Any]) -> bool:
+    """Whether a message has neither headers nor a time limit of its own."""
+    envelope = delivery._envelope  # noqa: SLF001
+    return not envelope.headers and envelope.timeout_ms is None

@@ -10,7 +10,7 @@ from delayq.errors import DelayqError, InvalidInput, ServerError, StaleReceipt
 from delayq.log import is_interrupt, log_of
 from delayq.model import outcome as oc
 from delayq.model.backoff import DEFAULT_BACKOFF
-from delayq.model.delivery import Death, Delivery
+from delayq.model.delivery import Death, Delivery, check_process
 from delayq.model.lease_clock import lease_now
 from delayq.model.units import Seconds, delay_ms, lease_ms
 from delayq.operations import key_slots, late_outcomes, schedule_chain
@@ -116,7 +116,7 @@ def _note(message: Delivery, outcome: oc.Outcome, reply: Any) -> None:
 
 def settle_one(context: QueueContext, message: Delivery, outcome: oc.Outcome) -> Operation[None]:
     """Settle one delivery; raises StaleReceipt if it is no longer ours, InvalidInput in a forked process."""
-    message.check_process([message])
+    check_process([message])
     (ours,) = yield from settle(context, [(message, outcome)])
     if not unwrap(ours):
         raise StaleReceipt(
@@ -129,7 +129,7 @@ def ack(context: QueueContext, messages: D | Sequence[D], kind: type[D]) -> Oper
     batch = [messages] if isinstance(messages, kind) else messages
     if not isinstance(batch, Sequence) or not all(issubclass(each, kind) for each in set(map(type, batch))):
         raise InvalidInput("ack takes messages returned by receive, not their ids")
-    Delivery.check_process(batch)
+    check_process(batch)
     results = yield from settle(context, [(message, oc.DONE) for message in batch])
     return [each if isinstance(each, bool) else unwrap(each) for each in results]
 
@@ -209,7 +209,7 @@ def backoff_ms(context: QueueContext, attempt: int, cause: BaseException | None,
 
 def extend(context: QueueContext, message: Delivery, seconds: Seconds) -> Operation[None]:
     """Make the lease end `seconds` from now; raises StaleReceipt, or InvalidInput in a forked process."""
-    message.check_process([message])
+    check_process([message])
     lease, asked = lease_ms(seconds), lease_now()
     until_ms = yield from execute(context.shard(message.id).extend(message.id, message.receipt, lease))
     if not until_ms:

@@ -48,7 +48,8 @@ def _probed(paragraphs: Sequence[str], text: str, header: str, keys: Sequence[tu
     """Make a script that moves messages fail before it changes anything.
 
     It fails if a key in its header has another type, or if the user may not run one of its commands. The check is where
-    the script calls `probe()`, or else at its beginning. A "Probes" line in the header limits the check to that key.
+    the script calls `probe()`, or else at its beginning. A "Probes" line in the header limits the check to
+    the key of that name; with "none", there is no check.
     """
     if not re.search(r"^-- State .*->", header, re.MULTILINE):
         return text

@@ -112,8 +112,9 @@ class Bells:
 
     def close(self) -> None:
         """Close the blocked connections."""
-        listeners, self.listeners = self.listeners, []
-        for each in listeners:
-            each.close()
-        if listeners and self._client is not None:  # which may have been closed before they were opened
+        any_open = bool(self.listeners)
+        while self.listeners:
+            self.listeners[-1].close()  # if this is cancelled, the next call closes the rest
+            self.listeners.pop()
+        if any_open and self._client is not None:  # which may have been closed before they were opened
             self._executor.leave(self._client)

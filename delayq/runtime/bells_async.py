@@ -111,8 +111,9 @@ class Bells:
 
     async def close(self) -> None:
         """Close the blocked connections."""
-        listeners, self.listeners = self.listeners, []
-        for each in listeners:
-            await each.close()
-        if listeners and self._client is not None:  # which may have been closed before they were opened
+        any_open = bool(self.listeners)
+        while self.listeners:
+            await self.listeners[-1].close()  # if this is cancelled, the next call closes the rest
+            self.listeners.pop()
+        if any_open and self._client is not None:  # which may have been closed before they were opened
             await self._executor.leave(self._client)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 from delayq.errors import HandlerMissing, InvalidInput
 from delayq.model import outcome as oc
 from delayq.model.batch_handler import BatchHandler
-from delayq.model.delivery import Delivery
+from delayq.model.delivery import Delivery, all_headers, is_plain
 from delayq.model.envelope import Headers
 from delayq.model.middleware import Middleware
 from delayq.model.occurrence import NAME, Plan
@@ -195,7 +195,7 @@ class ConsumerHandlers:
 
         If that function is not here, `Kind.missing` decides between the main one and one that raises an error.
         """
-        headers = message.all_headers or {}
+        headers = all_headers(message) or {}
         for kind in KINDS:
             if kind.header in headers and (name := kind.name_of(message)) is not None:
                 if (handler := self._named.get((kind.header, name))) is not None:
@@ -206,15 +206,15 @@ class ConsumerHandlers:
 
     def is_alone(self, message: Delivery[Any]) -> bool:
         """Whether another function than the main one handles a message, which so joins no batch."""
-        return not message.is_plain and self.choose(message) is not self.main
+        return not is_plain(message) and self.choose(message) is not self.main
 
     def handle(self, message: Delivery[Any]) -> Any:
         """Call the function that handles a message."""
-        return (self._plain if message.is_plain else self.choose(message))(message)
+        return (self._plain if is_plain(message) else self.choose(message))(message)
 
     async def handle_async(self, message: Delivery[Any]) -> Any:
         """Await the function that handles a message."""
-        return await (self._plain if message.is_plain else self.choose(message))(message)
+        return await (self._plain if is_plain(message) else self.choose(message))(message)
 
 
 def surrounded(handler: Handler, middleware: Middleware, limit: TimeLimit | None, awaits: bool = False) -> Handler:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TypeVar
 
-from delayq.errors import ServerError
+from delayq.errors import DelayqError, ServerError
 from delayq.model import consumer_info
 from delayq.model.interval import FALLBACK_MS
 from delayq.operations import idle, presence
@@ -55,7 +55,11 @@ class ReceiveWait:
         most = min(FALLBACK_MS, max(1, int(seconds * 1000)))
         self._until, self._promised = time.monotonic() + most / 1000, True  # even if this is cancelled
         planning = idle.plan_sleep(self._context, self.name, most, held)
-        self._until, self._promised, _ = self._executor.execute(planning)
+        try:
+            self._until, self._promised, _ = self._executor.execute(planning)
+        except DelayqError:
+            self._promised = False  # it could not be passed on, either
+            raise
 
     def wait(self, seconds: float) -> None:
         """Return when there may be work, after at most `seconds` or the fallback time."""

@@ -276,3 +276,25 @@ def test_purge_and_requeue_report_the_messages_of_each_step(run: Run, url: str):
 
     run(main())
     assert steps == [1, 1, 500, 99]
+
+
+def test_purge_of_several_states_leaves_what_comes_meanwhile(run: Run, url: str):
+    """A user may have confirmed the numbers."""
+    steps: list[int] = []
+
+    async def main() -> None:
+        async with Queue("jobs", url=url) as queue, Queue("jobs", url=url) as other:
+            await queue.send_many([Outgoing(None, id=name, delay=60) for name in "ab"])
+            await queue.dead.bury("a")
+            with SyncQueue("jobs", url=url) as beside:
+
+                def note(count: int) -> None:
+                    steps.append(count)
+                    beside.send(None, id=f"late {len(steps)}", delay=60)
+
+                assert await queue.purge(["dead", "pending"], progress=note) == 2
+            assert await other.get("b") is None
+            assert (await other.stats()).pending == 2
+
+    run(main())
+    assert steps == [1, 1]

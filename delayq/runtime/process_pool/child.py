@@ -20,7 +20,7 @@ from delayq import signals
 from delayq.errors import InvalidInput, StaleReceipt
 from delayq.log import own_frames
 from delayq.model import outcome as oc
-from delayq.model.delivery import Delivery
+from delayq.model.delivery import Delivery, check_process
 from delayq.model.message import Message
 from delayq.model.units import Seconds
 from delayq.runtime.fork_guard import flush
@@ -67,13 +67,13 @@ class Owner:
 
     def settle(self, message: Delivery[Any], outcome: oc.Outcome) -> None:
         """Settle a delivery; raise what `Queue.settle` raises."""
-        message.check_process([message])
+        check_process([message])
         self._ask("settle", replace(outcome, cause=None) if isinstance(outcome, oc.Failed) else outcome)
         message.settled = True
 
     def extend(self, message: Delivery[Any], seconds: Seconds) -> None:
         """Let a delivery's lease end `seconds` from now; raise what `Queue.extend` raises."""
-        message.check_process([message])
+        check_process([message])
         lease_ms, message.held_until = self._ask("extend", seconds)
         message.leased_until(lease_ms)
 

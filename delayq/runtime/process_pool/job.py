@@ -50,7 +50,7 @@ class ProcessJob(NamedTuple):
     handler: bytes | None
     initializer: bytes | None
     variable: tuple[str, str] | None
-    around: tuple[int, list[str]]
+    around: tuple[int, list[tuple[str, str]]]
 
     def unpack(self) -> Handler:
         """Return the function to call with each message.
@@ -126,5 +126,5 @@ def _variable(queue: object) -> tuple[str, str] | None:
     return None
 
 
-def _around(queue: Any) -> tuple[int, list[str]]:
-    return queue.middleware.count, sorted(name for _, name in queue.handlers.named)
+def _around(queue: Any) -> tuple[int, list[tuple[str, str]]]:
+    return queue.middleware.count, sorted(queue.handlers.named)
