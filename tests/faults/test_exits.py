@@ -16,7 +16,7 @@ from delayq import Consumer, Queue, Topic, TopicConsumer, aio
 from delayq.errors import FormatTooNew, ShardsMismatch
 from delayq.operations import claim as claiming
 from delayq.operations.topics import group_read
-from delayq.runtime import engine
+from delayq.runtime import claimer
 from tests.harness.servers import RedisServer
 from tests.harness.waiting import eventually
 
@@ -170,7 +170,7 @@ def test_work_is_settled_before_an_error_ends_the_consumer(
     way: str,
     error: str,
 ):
-    monkeypatch.setattr(engine, "claim", breaking(gate, claiming.claim, ERRORS[error]))
+    monkeypatch.setattr(claimer, "claim", breaking(gate, claiming.claim, ERRORS[error]))
     run, _ = consumer_of(way, redis_server, gate)
     raised = ended(run, gate, lambda: setattr(gate, "is_broken", True), says)
     assert isinstance(raised, type(ERRORS[error]()))
@@ -206,7 +206,7 @@ def test_work_of_processes_is_settled_before_an_error_ends_the_consumer(
     queue: Queue, redis_server: RedisServer, gate: Gate, monkeypatch: pytest.MonkeyPatch, error: str, tmp_path: Path
 ):
     monkeypatch.setenv(BEGAN, str(tmp_path / "began"))
-    monkeypatch.setattr(engine, "claim", breaking(gate, claiming.claim, ERRORS[error]))
+    monkeypatch.setattr(claimer, "claim", breaking(gate, claiming.claim, ERRORS[error]))
     raised: list[BaseException] = []
 
     def run() -> None:
@@ -262,7 +262,7 @@ def test_records_are_settled_before_an_error_ends_the_consumer(
 def test_start_and_stop_raise_what_ended_the_consumer(
     queue: Queue, redis_server: RedisServer, gate: Gate, monkeypatch: pytest.MonkeyPatch, says: Callable[[], bool]
 ):
-    monkeypatch.setattr(engine, "claim", breaking(gate, claiming.claim, ERRORS["SystemExit"]))
+    monkeypatch.setattr(claimer, "claim", breaking(gate, claiming.claim, ERRORS["SystemExit"]))
     with Queue("jobs", url=redis_server.url) as mine:
         consumer = Consumer(mine, gate.handle, concurrency=AT_ONCE)
         consumer.start()
