@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from delayq.model.actions import DEAD_ACTIONS, GROUP_ACTIONS, Action
 from delayq.model.outcome import cause
 from delayq.model.record import DeadRecord, lag_text
 from delayq.model.text import plural
@@ -53,7 +54,7 @@ def create(topic: Topic, group_name: str, start: Any, as_json: bool) -> None:
         print_json({"group": group_name, "created": created})
     else:
         say(
-            f"created group {group_name} of topic {topic.name}"
+            f"{GROUP_ACTIONS['make'].words.became} group {group_name} of topic {topic.name}"
             if created
             else f"{group_name} already exists: not moved"
         )
@@ -70,7 +71,7 @@ def move(group: Group, position: Any) -> None:
     Unacked records stay unacked.
     """
     group.set_position(position)
-    say(f"moved group {group.name}, lag {lag_text([group.info()])}")
+    say(f"{GROUP_ACTIONS['move'].words.became} group {group.name}, lag {lag_text([group.info()])}")
 
 
 @group.command(
@@ -154,7 +155,7 @@ def requeue(group: Group, ids: Sequence[str], everything: bool, as_json: bool) -
     IDs is not dead.
     """
     chosen, wanted = _chosen(group, ids, everything)
-    _report("requeued", group.requeue_dead(chosen), wanted, as_json)
+    _report(DEAD_ACTIONS["requeue"], group.requeue_dead(chosen), wanted, as_json)
 
 
 @group.command(
@@ -168,7 +169,7 @@ def requeue(group: Group, ids: Sequence[str], everything: bool, as_json: bool) -
 def delete(group: Group, ids: Sequence[str], everything: bool, as_json: bool) -> None:
     """Delete dead letters of GROUP for good. Exit code 1 if one of the IDs is not dead."""
     chosen, wanted = _chosen(group, ids, everything)
-    _report("deleted", group.delete_dead(chosen), wanted, as_json)
+    _report(DEAD_ACTIONS["delete"], group.delete_dead(chosen), wanted, as_json)
 
 
 def _chosen(group: Group, ids: Sequence[str], everything: bool) -> tuple[list[DeadRecord], int]:
@@ -180,7 +181,8 @@ def _chosen(group: Group, ids: Sequence[str], everything: bool) -> tuple[list[De
     return chosen, len(chosen) if everything else len(set(ids))
 
 
-def _report(done: str, count: int, wanted: int, as_json: bool) -> None:
+def _report(action: Action, count: int, wanted: int, as_json: bool) -> None:
+    done = action.words.became
     if as_json:
         print_json({done: count})
     else:
