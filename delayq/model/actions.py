@@ -1,11 +1,8 @@
 """The actions. A row says what one is called, where it applies, and what becomes of its targets.
 
-The HTTP API's operations, the dashboard's buttons, forms and confirmations, audit lines, and the ids that a shell
-completes are made from these rows; commands take their words from them. How each does its work:
-
-- on messages: `PREPARE` of `delayq.operations.bulk.actions`;
-- on groups of a topic and its records: a method of `Group` or `Topic`. For the dashboard, a class of
-  `delayq.web.group_changes` or `delayq.web.record_changes` reads its form and says what it would do.
+The HTTP API's operations, the dashboard's buttons and confirmations, audit lines, and the ids that a shell completes
+are made from these rows; commands take their words from them. `delayq.operations.bulk.actions.PREPARE` says how each
+action on messages does its work; the others are classes of `delayq.web.group_changes` and `delayq.web.record_changes`.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from delayq.model.units import delay_ms, milliseconds, parse_age, parse_duration
 from delayq.web import jobs, request_tasks
 from delayq.web.background_tasks import BackgroundTask, Work
 from delayq.web.filters import MessageFilter, quoted, unquoted
-from delayq.web.forms import InvalidField, field
+from delayq.web.forms import InvalidField, check_selected, field
 from delayq.web.redaction import Redaction
 from delayq.web.request_context import who
 from delayq.web.states import WORDS
@@ -60,10 +60,7 @@ class ActionRequest(msgspec.Struct, frozen=True, kw_only=True):
         if act not in ACTIONS:
             raise InvalidInput(f"unknown action {act!r}; expected one of {', '.join(ACTIONS)}")
         ids = tuple(dict.fromkeys(map(unquoted, form.getlist("ids"))))
-        if len(ids) > MOST_IDS:
-            raise InvalidField("ids", f"{len(ids)} messages are selected: select at most {MOST_IDS}")
-        if not ids and form.get("all") != "1":
-            raise InvalidField("ids", "no message is selected: select at least one")
+        check_selected(ids, "message", MOST_IDS, form.get("all") == "1")
         asked = cls(
             action=ACTIONS[act],
             filter=MessageFilter.of(form, redaction),

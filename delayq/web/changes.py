@@ -1,7 +1,6 @@
-"""Changes of topics, their records and groups, as a form or a request asks for them: what each would do, and doing it.
+"""Changes of topics, their records and groups: each reads its form, says what it would do, and does it.
 
-Each is a class: it reads its form, says on a page what it would do, and then does it at once or as a task. What it is
-called is a row of `delayq.model.actions`. `delayq.web.pages.change_topics` makes its pages.
+What it is called is a row of `delayq.model.actions`; `delayq.web.pages.change_topics` makes its pages.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from delayq.aio.topic_group import Group
 from delayq.model.actions import Action
 from delayq.web import audit, forms, path_params
 from delayq.web.background_tasks import BackgroundTask, BackgroundTasks, word_of
-from delayq.web.groups import group_of
+from delayq.web.groups import group_info, group_of
 from delayq.web.request_context import visit, who
 from delayq.web.request_tasks import asked_once, shown, start
 
@@ -29,14 +28,7 @@ GROUP = f"{TOPIC}/groups/{{group:name}}"
 
 
 class Foreseen(NamedTuple):
-    """What a confirmation says.
-
-    Attributes:
-        title, subject: its heading.
-        sentences: what the change would do.
-        verb: the text of its button.
-        ids: the records that it lists.
-    """
+    """A confirmation: its heading, what the change would do, the text of its button, and the records that it lists."""
 
     title: str
     subject: str
@@ -139,7 +131,8 @@ class GroupChange(Change):
         return Foreseen(title, subject, await self.sentences(), f"{verb} the group")
 
     async def sentences(self) -> list[str]:
-        """Say what it would do."""
+        """Say what it would do; raises a 404 if the group does not exist."""
+        await group_info(self.group)
         return [self.action.words.warning]
 
 

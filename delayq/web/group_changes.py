@@ -2,29 +2,77 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping, Sequence
-from typing import Self
+from typing import Final, NamedTuple
 
 from starlette.datastructures import QueryParams
 
-from delayq.aio import Topic
-from delayq.aio.topic_group import Group
 from delayq.errors import InvalidInput
 from delayq.model.actions import DEAD_ACTIONS, GROUP_ACTIONS, Action
-from delayq.model.positions import Place
+from delayq.model.positions import Place, Position, beginning
 from delayq.model.text import plural
 from delayq.model.units import parse_duration
 from delayq.model.validation import check_group_name
 from delayq.operations.topics import dead_letters, group_admin, read
 from delayq.web import groups
 from delayq.web.background_tasks import BackgroundTask
-from delayq.web.beginning import Beginning
 from delayq.web.changes import GROUP, Foreseen, GroupChange, TaskChange
-from delayq.web.forms import InvalidField, field
+from delayq.web.forms import check_selected, field, past_time
 from delayq.web.groups import check_known, group_info, known, missing
 from delayq.web.record_keys import MOST_KEYS, key_of, place_of
 
 MOST_NAMED = 10  # as in confirm.html
+
+BEGINNINGS: Final = {
+    "end": "records published from now on",
+    "start": "the first record",
+    "id": "the record after an id",
+    "time": "records published since a time",
+}
+"""The choices of the form."""
+
+_ENDS = {"end": "$", "start": "0"}
+
+
+class Beginning(NamedTuple):
+    """Where a group starts.
+
+    Attributes:
+        where: a key of BEGINNINGS.
+        text: the id, or the time.
+        position: the library's form of it.
+    """
+
+    where: str
+    text: str
+    position: Position
+
+    @classmethod
+    def of(cls, form: Mapping[str, str], now: dt.datetime) -> Beginning:
+        """Read a form; raises InvalidInput.
+
+        Args:
+            now: the server's clock; a length of time is subtracted from it.
+        """
+        where, text = form.get("where", ""), form.get("position", "").strip()
+        if where in _ENDS:
+            return cls(where, "", _ENDS[where])
+        with field("position"):
+            if where == "id":
+                beginning(text, "position")
+                return cls(where, text, text)
+            if where == "time":
+                at = past_time(text, now)
+                return cls(where, at.isoformat(), at)
+        raise InvalidInput(f"unknown position {where!r}; expected one of {', '.join(BEGINNINGS)}")
+
+    def words(self) -> str:
+        """Say it."""
+        words = BEGINNINGS[self.where]
+        if isinstance(self.position, dt.datetime):
+            return words.replace("a time", f"{self.position.astimezone(dt.UTC):%Y-%m-%d %H:%M:%S} UTC")
+        return words.replace("an id", self.text)
 
 
 class Move(GroupChange):
@@ -108,46 +156,37 @@ class DeadLetters(TaskChange, GroupChange):
 
     Attributes:
         places: the selected dead letters; empty for all.
-        until_ms: for all: those that died until then, ms; 0 before the confirmation.
+        until_ms: for all: those that died until then, ms; as of the confirmation.
         total: the number of its dead letters.
     """
 
     path = f"{GROUP}/dead"
     page = "dead_records"
-    places: Sequence[Place] = ()
+    places: Sequence[Place]
     until_ms = 0
     total: int
-
-    @classmethod
-    async def selected(cls, topic: Topic, group: Group, action: Action, places: Sequence[Place]) -> Self:
-        """Return the action on selected dead letters, or if there are none, on all that the group has now."""
-        asked = cls(topic, group)
-        await asked._select(action, places)
-        if not places:
-            asked.until_ms = await topic.execute(dead_letters.last_ms, group.name)
-        return asked
 
     async def read(self, form: QueryParams) -> None:
         act, places = form.get("act", ""), [*dict.fromkeys(map(place_of, form.getlist("ids")))]
         if act not in DEAD_ACTIONS:
             raise InvalidInput(f"unknown action {act!r}; expected one of {', '.join(DEAD_ACTIONS)}")
-        if len(places) > MOST_KEYS:
-            raise InvalidField("ids", f"{len(places)} dead letters are selected: select at most {MOST_KEYS}")
-        if not places and form.get("all") != "1":
-            raise InvalidField("ids", "no dead letter is selected: select at least one")
+        check_selected(places, "dead letter", MOST_KEYS, form.get("all") == "1")
         until = form.get("until", "0")
         if not (until.isdecimal() and len(until) < 16):  # milliseconds
             raise InvalidInput(f"{until!r} is not a time of death: reload the page")
-        self.until_ms = int(until)
-        await self._select(DEAD_ACTIONS[act], places)
+        await self.select(DEAD_ACTIONS[act], places)
+        self.until_ms = int(until) or self.until_ms
 
-    async def _select(self, action: Action, places: Sequence[Place]) -> None:
+    async def select(self, action: Action, places: Sequence[Place] = ()) -> None:
+        """Set the action and the dead letters; without places, all that the group has now."""
         self.action, self.places, self.is_all = action, places, not places
         self.about |= {"all": "dead"} if self.is_all else {"ids": [*map(key_of, places)]}
         self.total = (await group_info(self.group)).dead
+        if self.is_all:
+            self.until_ms = await self.topic.execute(dead_letters.last_ms, self.group.name)
 
     def check(self, form: Mapping[str, str]) -> None:
-        if self.is_all and not self.until_ms:
+        if self.is_all and not int(form.get("until", "0")):
             raise InvalidInput("the form lacks the time of its confirmation: confirm it again")
         super().check(form)
 
@@ -164,7 +203,6 @@ class DeadLetters(TaskChange, GroupChange):
         if self.is_all:
             if not self.total:
                 raise InvalidInput(f"group {self.group.name} has no dead letters")
-            self.until_ms = await self.topic.execute(dead_letters.last_ms, self.group.name)
             count, told = self.total, f"{plural(self.total, 'dead letter')}. Records that die later stay."
         return Foreseen(
             self.title(),
@@ -190,12 +228,8 @@ class DeadLetters(TaskChange, GroupChange):
                 await task.rest(0)
             return
         done, of = await (self.group.delete_dead if deletes else self.group.requeue_dead)(self.places), len(self.places)
-        told = (
-            (f"{done:,} {became}.",)
-            if done == of
-            else (f"{done:,} of {of:,} {became}.", "The others are no longer dead.")
-        )
-        task.tell(of, of, *told, done=done)
+        some = f"{done:,} of {of:,} {became}.", "The others are no longer dead."
+        task.tell(of, of, *((f"{done:,} {became}.",) if done == of else some), done=done)
 
 
 BUTTONS: tuple[type[GroupChange], ...] = (Destroy,)

@@ -17,7 +17,7 @@ from delayq.model.units import from_ms, timestamp_ms
 from delayq.operations.topics import read, trim
 from delayq.web.background_tasks import BackgroundTask
 from delayq.web.changes import Change, Foreseen, TaskChange
-from delayq.web.forms import InvalidField, field, past_time
+from delayq.web.forms import InvalidField, check_selected, field, past_time
 from delayq.web.record_keys import MOST_KEYS, key_of, place_of
 
 MOST_NAMED = 20  # groups
@@ -32,9 +32,7 @@ class DeleteRecords(Change):
 
     async def read(self, form: QueryParams) -> None:
         self.places = [*dict.fromkeys(map(place_of, form.getlist("ids")))]
-        if not self.places or len(self.places) > MOST_KEYS:
-            many = f"{len(self.places)} records are selected: select at most {MOST_KEYS}"
-            raise InvalidField("ids", many if self.places else "no record is selected: select at least one")
+        check_selected(self.places, "record", MOST_KEYS)
         self.about["ids"] = [*map(key_of, self.places)]
 
     def fields(self) -> list[tuple[str, str]]:
@@ -77,8 +75,7 @@ class Trim(TaskChange):
     async def foresee(self) -> Foreseen:
         count, at_least = await self.topic.execute(trim.foresee, self.plan)
         if not count:
-            told = f"no record would be deleted: topic {self.topic.name} keeps {_kept(self.plan)}"
-            raise InvalidField("keep", told)
+            raise InvalidField("keep", f"no record would be deleted: topic {self.topic.name} keeps {_kept(self.plan)}")
         behind = [each for each in await self.topic.groups(quick=True) if each.lag or each.unacked]
         many = f"{'at least ' * at_least}{plural(count, 'record')}"
         sentences = [f"Deletes {many}, acked or not.", *map(_needs, behind[:MOST_NAMED])]

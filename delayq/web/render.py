@@ -22,7 +22,6 @@ from delayq.model.record import lag_text
 from delayq.model.text import plural, printable
 from delayq.model.units import show_away, show_duration
 from delayq.web import states
-from delayq.web.beginning import BEGINNINGS
 from delayq.web.filters import quoted, unquoted
 from delayq.web.path_params import may_hold_password
 from delayq.web.payloads import preview, size, value_of
@@ -192,7 +191,6 @@ def _environment() -> Environment:
         "group_actions": GROUP_ACTIONS,
         "dead_actions": DEAD_ACTIONS,
         "record_actions": RECORD_ACTIONS,
-        "beginnings": BEGINNINGS,
         "preview": preview,
         "value_of": value_of,
         "state_words": states.WORDS,

@@ -322,7 +322,8 @@ def _all(action: Action) -> Operation:
 
 async def _begun(request: Request, action: Action, places: Sequence[positions.Place] = ()) -> Task:
     topic = await path_params.topic_of(request)
-    asked = await DeadLetters.selected(topic, await group_of(request, topic), action, places)
+    asked = DeadLetters(topic, await group_of(request, topic))
+    await asked.select(action, places)
     return await begun(asked.start(request, secrets.token_urlsafe()))
 
 

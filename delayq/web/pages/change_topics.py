@@ -12,11 +12,10 @@ from delayq.model.actions import GROUP_ACTIONS
 from delayq.model.validation import check_group_name
 from delayq.operations.topics import read
 from delayq.web import audit, path_params, render
-from delayq.web.beginning import Beginning
 from delayq.web.changes import TOPIC, Change
 from delayq.web.error_pages import Endpoint, back_on
 from delayq.web.forms import field
-from delayq.web.group_changes import BUTTONS, Claim, DeadLetters, Move
+from delayq.web.group_changes import BUTTONS, Beginning, Claim, DeadLetters, Move
 from delayq.web.pages import dead_records, group, topic
 from delayq.web.record_changes import DeleteRecords, Trim
 from delayq.web.request_context import visit
@@ -44,20 +43,15 @@ async def make_group(request: Request) -> Response:
 
 
 def _confirm(kind: type[Change], run: str) -> Endpoint:
-    """Return the page that says what a change would do, and asks to confirm it.
-
-    Args:
-        run: the name of the route that makes the change.
-    """
+    """Return the page that says what a change would do; its button leads to the route with the name `run`."""
 
     @back_on(_PAGES[kind.page])
     async def confirm(request: Request) -> Response:
         change = await kind.of(request)
-        seen = await change.foresee()
         return render.page(
             request,
             "confirm.html",
-            **seen._asdict(),
+            **(await change.foresee())._asdict(),
             fields=[*change.fields(), ("once", secrets.token_urlsafe(12))],
             action=render.url(request, run, **request.path_params),
             check=change.confirmed_by,
@@ -69,11 +63,7 @@ def _confirm(kind: type[Change], run: str) -> Endpoint:
 
 
 def _run(kind: type[Change], form: Endpoint) -> Endpoint:
-    """Return the endpoint that makes a change.
-
-    Args:
-        form: shows the form again if it is refused.
-    """
+    """Return the endpoint that makes a change; `form` shows a refused form again."""
 
     @back_on(form)
     async def run(request: Request) -> Response:
@@ -88,10 +78,8 @@ def _routes(kind: type[Change]) -> list[Page]:
     """Return the routes of a change and of its confirmation."""
     path, name = f"{kind.path}/{kind.action.name}", kind.action.audited.replace(" ", "_")
     confirm = _confirm(kind, name)
-    return [
-        Page(ACT, f"{path}/confirm", confirm, name=f"confirm_{name}"),
-        Page(ACT, path, _run(kind, confirm), name=name),
-    ]
+    asked = Page(ACT, f"{path}/confirm", confirm, name=f"confirm_{name}")
+    return [asked, Page(ACT, path, _run(kind, confirm), name=name)]
 
 
 _CONFIRMED: tuple[type[Change], ...] = (DeleteRecords, Trim, Move, *BUTTONS)

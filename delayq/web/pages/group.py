@@ -10,7 +10,7 @@ from starlette.responses import Response
 from delayq.model.health import STALLED_SECONDS
 from delayq.web import render
 from delayq.web.changes import GROUP
-from delayq.web.group_changes import BUTTONS
+from delayq.web.group_changes import BEGINNINGS, BUTTONS
 from delayq.web.groups import MOST_CLAIMED, group_of, known
 from delayq.web.routes import VIEW, Page
 
@@ -32,6 +32,7 @@ async def group(request: Request) -> Response:
         more_members=max(0, len(members) - MOST_LISTED),
         unacked=unacked,
         stalled_seconds=STALLED_SECONDS,
+        beginnings=BEGINNINGS,
         most_claimed=MOST_CLAIMED,
         buttons=[each.action for each in BUTTONS],
         once=secrets.token_urlsafe(12),
