@@ -34,7 +34,7 @@ from .options import (
     server_options,
     timeout_option,
 )
-from .output import note, print_json, print_table, say
+from .output import note, print_json, print_list, print_table, report, say
 
 ADDS = "delayq cron add cron nightly '0 3 * * *' --timezone Europe/Berlin\n"
 
@@ -133,10 +133,8 @@ def add(
         headers=dict(headers),
         timeout=timeout,
     )
-    if as_json:
-        print_json(_record(schedule))
-    else:
-        say(f"{schedule_name} in {queue.name}, {'' if schedule.finished else 'next '}{_next(schedule, long=True)}")
+    told = f"{schedule_name} in {queue.name}, {'' if schedule.finished else 'next '}{_next(schedule, long=True)}"
+    report(_record(schedule), told, as_json)
 
 
 @cron.command(
@@ -218,13 +216,8 @@ def next_(queue: Queue, schedule_name: str | None, count: int, as_json: bool) ->
     if schedule_name is not None:
         _check_there(queue.schedules.get(schedule_name) is not None, queue, schedule_name)
     slots = queue.schedules.next(count, schedule_name)
-    if as_json:
-        for slot in slots:
-            print_json(slot._asdict())
-    elif not slots:
-        note(f"no schedule of queue {queue.name} will fire again")
-    else:
-        print_table(("at", "name"), [(show_moment(slot.at), slot.schedule) for slot in slots])
+    rows = [(show_moment(slot.at), slot.schedule) for slot in slots]
+    print_list(slots, ("at", "name"), rows, f"no schedule of queue {queue.name} will fire again", as_json)
 
 
 @cron.command(epilog=example(ADDS + "delayq cron run cron nightly"), short_help="Send an occurrence now.")
@@ -238,10 +231,7 @@ def run(queue: Queue, schedule_name: str, as_json: bool) -> None:
     """
     _check_there(queue.schedules.get(schedule_name) is not None, queue, schedule_name)
     sent = queue.schedules.run_now(schedule_name)
-    if as_json:
-        print_json(sent._asdict())
-    else:
-        say(f"sent {sent.id} of {schedule_name} to {queue.name}")
+    report(sent._asdict(), f"sent {sent.id} of {schedule_name} to {queue.name}", as_json)
 
 
 @cron.command(epilog=example(ADDS + "delayq cron pause cron nightly"), short_help="Pause a schedule.")

@@ -26,7 +26,7 @@ from .options import (
     queue_argument,
     timeout_option,
 )
-from .output import note, print_json, say
+from .output import note, report
 from .show import phase
 
 MAX_FILE_BYTES = 64 * 1024**2  # far above any queue's limit; an endless pipe must not fill the memory
@@ -99,10 +99,7 @@ def edit(
         given["payload"] = _edited(info, kind or ("raw" if is_raw else "json"))
     if not queue.dead.edit(message_id, delay=delay or 0, died_at=info.died_at, **given):
         raise click.ClickException(f"message {message_id!r} has meanwhile left the dead letters, or died again")
-    if as_json:
-        print_json({"id": message_id, "requeued": 1})
-    else:
-        say(f"edited and requeued {message_id}")
+    report({"id": message_id, "requeued": 1}, f"edited and requeued {message_id}", as_json)
 
 
 def _changed(info: MessageInfo, headers: Sequence[tuple[str, str]], without: Sequence[str]) -> dict[str, Any]:

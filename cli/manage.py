@@ -30,7 +30,7 @@ from .options import (
     states_option,
     yes_option,
 )
-from .output import note, print_json, say
+from .output import note, print_json, report, say
 from .progress import progress
 
 
@@ -211,7 +211,4 @@ def print_outcomes(action: Action, outcomes: Mapping[str, str], done: str, as_js
 
 def print_count(done: str, count: int, as_json: bool) -> None:
     """Print how many messages were affected."""
-    if as_json:
-        print_json({done.replace(" ", "_"): count})
-    else:
-        say(f"{done} {plural(count, 'message')}")
+    report({done.replace(" ", "_"): count}, f"{done} {plural(count, 'message')}", as_json)

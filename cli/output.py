@@ -43,6 +43,14 @@ def say(text: str) -> None:
     click.echo(printable(text))
 
 
+def report(document: Any, text: str, as_json: bool) -> None:
+    """Print what a command has done: as a document, or as a line of text."""
+    if as_json:
+        print_json(document)
+    else:
+        say(text)
+
+
 def note(text: str) -> None:
     """Print a line to stderr that is not data."""
     click.echo(printable(text), err=True)
@@ -77,6 +85,19 @@ def payload_text(info: MessageInfo, most: int | None = None) -> str:
 def shortened(text: str, most: int | None) -> str:
     """Cut a text to `most` characters, ending in an ellipsis."""
     return text if most is None or len(text) <= most else text[: most - 1] + "…"
+
+
+def print_list(
+    found: Sequence[Any], columns: Sequence[str], rows: Iterable[Sequence[object]], nothing: str, as_json: bool
+) -> None:
+    """Print named tuples as documents, one per line, or their rows as a table; if there are none, note `nothing`."""
+    if as_json:
+        for each in found:
+            print_json(each._asdict())
+    elif found:
+        print_table(columns, rows)
+    else:
+        note(nothing)
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -10,7 +10,7 @@ from . import candidates
 from .connection import ServerOptions
 from .lake.options import lake_option, queue_of
 from .options import command, id_argument, json_option, server_options
-from .output import print_json, say
+from .output import report
 
 
 @command(
@@ -40,7 +40,5 @@ def why(server: ServerOptions, name: str, lake: str | None, message_id: str, as_
             told = topic.why(message_id)
     else:
         told = queue_of(server, name, lake).why(message_id)
-    if as_json:
-        print_json({"topic" if is_topic else "queue": name, "id": printable_id(message_id), "why": told})
-    else:
-        say(told)
+    where = "topic" if is_topic else "queue"
+    report({where: name, "id": printable_id(message_id), "why": told}, told, as_json)

@@ -14,7 +14,7 @@ from delayq.topic import Topic
 
 from ..formats import Kind, payload_of, show_moment
 from ..options import DURATION, MOMENT, POSITION, ExampledCommand, example, header_option, json_option, one_of
-from ..output import note, print_json, say
+from ..output import note, print_json, report, say
 from ..send.command import read_stdin
 from .counts import list_
 from .file import publish_file
@@ -185,10 +185,7 @@ def trim(
 def delete(topic: Topic, ids: Sequence[str], as_json: bool) -> None:
     """Delete records by ID from a TOPIC without shards, acked or not. Exit code 1 if one of them does not exist."""
     deleted = topic.delete(ids)
-    if as_json:
-        print_json({"deleted": deleted})
-    else:
-        say(f"deleted {plural(deleted, 'record')}")
+    report({"deleted": deleted}, f"deleted {plural(deleted, 'record')}", as_json)
     if left := len(set(ids)) - deleted:
         raise click.ClickException(f"{left} of {plural(len(set(ids)), 'record')} not in topic {topic.name} (any more)")
 

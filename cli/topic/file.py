@@ -18,7 +18,7 @@ from delayq.topic import Topic
 
 from ..formats import checked_json
 from ..json_lines import BYTE_ORDER_MARK, JsonLine, read_lines, seconds_of
-from ..output import print_json, say
+from ..output import report
 from ..progress import progress
 
 BATCH = 500
@@ -68,11 +68,8 @@ def publish_file(topic: Topic, path: Path, max_length: int | None, exact: bool, 
                 published, last = published + len(batch), batch[-1].line.number
                 bar.advance(batch[-1].line.end - place)
                 place = batch[-1].line.end
-    if as_json:
-        print_json({"topic": topic.name, "file": str(path), "published": published})
-    else:
-        took = f"{time.monotonic() - started:.1f}s"
-        say(f"published {plural(published, 'record')} from {name} to {topic.name} in {took}")
+    told = f"published {plural(published, 'record')} from {name} to {topic.name} in {time.monotonic() - started:.1f}s"
+    report({"topic": topic.name, "file": str(path), "published": published}, told, as_json)
 
 
 def _publish(topic: Topic, batch: Sequence[FileRecord], max_length: int | None, exact: bool) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from delayq.model.actions import DEAD_ACTIONS, GROUP_ACTIONS, Action
 from delayq.model.outcome import cause
 from delayq.model.record import DeadRecord, lag_text
 from delayq.model.text import plural
@@ -16,7 +17,7 @@ from delayq.topic_group import Group
 
 from ..formats import show_moment
 from ..options import POSITION, ExampledCommand, example, json_option, limit_option, long_option, yes_option
-from ..output import PREVIEW, note, print_json, print_table, say, shortened
+from ..output import PREVIEW, note, print_json, print_table, report, say, shortened
 from .options import group_argument, record_document, record_text, topic_argument
 
 MADE = """\
@@ -49,14 +50,9 @@ def create(topic: Topic, group_name: str, start: Any, as_json: bool) -> None:
     """Create GROUP of TOPIC. An existing group stays where it is."""
     check_group_name(group_name)
     created = topic.group(group_name, start).is_new
-    if as_json:
-        print_json({"group": group_name, "created": created})
-    else:
-        say(
-            f"created group {group_name} of topic {topic.name}"
-            if created
-            else f"{group_name} already exists: not moved"
-        )
+    made = f"{GROUP_ACTIONS['make'].words.became} group {group_name} of topic {topic.name}"
+    told = made if created else f"{group_name} already exists: not moved"
+    report({"group": group_name, "created": created}, told, as_json)
 
 
 @group.command(
@@ -70,7 +66,7 @@ def move(group: Group, position: Any) -> None:
     Unacked records stay unacked.
     """
     group.set_position(position)
-    say(f"moved group {group.name}, lag {lag_text([group.info()])}")
+    say(f"{GROUP_ACTIONS['move'].words.became} group {group.name}, lag {lag_text([group.info()])}")
 
 
 @group.command(
@@ -82,10 +78,7 @@ def move(group: Group, position: Any) -> None:
 def ack(group: Group, ids: Sequence[str], as_json: bool) -> None:
     """Ack records of a TOPIC without shards by ID. Exit code 1 if one of them was not unacked."""
     acked = group.ack(ids)
-    if as_json:
-        print_json({"acked": acked})
-    else:
-        say(f"acked {plural(acked, 'record')}")
+    report({"acked": acked}, f"acked {plural(acked, 'record')}", as_json)
     if left := len(set(ids)) - acked:
         raise click.ClickException(
             f"not acked: {left} of {len(set(ids))}, not in the unacked list of group {group.name}"
@@ -104,10 +97,8 @@ def ack(group: Group, ids: Sequence[str], as_json: bool) -> None:
 def remove_consumer(group: Group, consumer: str, heir: str | None, as_json: bool) -> None:
     """Remove CONSUMER of GROUP. If it holds records and --to is missing, nothing changes and the exit code is 1."""
     moved = group.remove_consumer(consumer, heir)
-    if as_json:
-        print_json({"removed": consumer, "handed_over": moved})
-    else:
-        say(f"removed {consumer}" + (f", {plural(moved, 'record')} handed over to {heir}" if moved else ""))
+    handed = f", {plural(moved, 'record')} handed over to {heir}" if moved else ""
+    report({"removed": consumer, "handed_over": moved}, f"removed {consumer}{handed}", as_json)
 
 
 @group.command(
@@ -154,7 +145,7 @@ def requeue(group: Group, ids: Sequence[str], everything: bool, as_json: bool) -
     IDs is not dead.
     """
     chosen, wanted = _chosen(group, ids, everything)
-    _report("requeued", group.requeue_dead(chosen), wanted, as_json)
+    _report(DEAD_ACTIONS["requeue"], group.requeue_dead(chosen), wanted, as_json)
 
 
 @group.command(
@@ -168,7 +159,7 @@ def requeue(group: Group, ids: Sequence[str], everything: bool, as_json: bool) -
 def delete(group: Group, ids: Sequence[str], everything: bool, as_json: bool) -> None:
     """Delete dead letters of GROUP for good. Exit code 1 if one of the IDs is not dead."""
     chosen, wanted = _chosen(group, ids, everything)
-    _report("deleted", group.delete_dead(chosen), wanted, as_json)
+    _report(DEAD_ACTIONS["delete"], group.delete_dead(chosen), wanted, as_json)
 
 
 def _chosen(group: Group, ids: Sequence[str], everything: bool) -> tuple[list[DeadRecord], int]:
@@ -180,10 +171,8 @@ def _chosen(group: Group, ids: Sequence[str], everything: bool) -> tuple[list[De
     return chosen, len(chosen) if everything else len(set(ids))
 
 
-def _report(done: str, count: int, wanted: int, as_json: bool) -> None:
-    if as_json:
-        print_json({done: count})
-    else:
-        say(f"{done} {plural(count, 'record')}")
+def _report(action: Action, count: int, wanted: int, as_json: bool) -> None:
+    done = action.words.became
+    report({done: count}, f"{done} {plural(count, 'record')}", as_json)
     if wanted > count:
         raise click.ClickException(f"unchanged: {wanted - count} of {wanted}, not dead")

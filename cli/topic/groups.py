@@ -14,7 +14,7 @@ from delayq.topic_group import Group
 from .. import candidates
 from ..formats import show_duration
 from ..options import DURATION, ExampledCommand, example, json_option, limit_option, long_option, yes_option
-from ..output import note, print_json, print_table, say
+from ..output import note, print_list, report, say
 from .group import group
 from .options import existing, group_argument, print_records, records_option, topic_argument
 
@@ -37,26 +37,15 @@ def groups(topic: Topic, group_name: str | None, as_json: bool) -> None:
         _consumers(topic, group_name, as_json)
         return
     found = topic.groups()
-    if as_json:
-        for each in found:
-            print_json(each._asdict())
-    elif not found:
-        note(f"topic {topic.name} has no groups")
-    else:
-        rows = [(*each[:3], lag_text([each]), each.dead, each.position) for each in found]
-        print_table(("name", "#consumers", "#unacked", "#lag", "#dead", "position"), rows)
+    columns = ("name", "#consumers", "#unacked", "#lag", "#dead", "position")
+    rows = [(*each[:3], lag_text([each]), each.dead, each.position) for each in found]
+    print_list(found, columns, rows, f"topic {topic.name} has no groups", as_json)
 
 
 def _consumers(topic: Topic, group_name: str, as_json: bool) -> None:
-    with existing(topic, group_name) as group:
-        found = group.consumers()
-    if as_json:
-        for each in found:
-            print_json(each._asdict())
-    elif not found:
-        note(f"group {group_name} has no consumers")
-    else:
-        print_table(("name", "#unacked", "idle"), [(*each[:2], show_duration(each.idle)) for each in found])
+    found = existing(topic, group_name).consumers()
+    rows = [(*each[:2], show_duration(each.idle)) for each in found]
+    print_list(found, ("name", "#unacked", "idle"), rows, f"group {group_name} has no consumers", as_json)
 
 
 @click.command(
@@ -78,20 +67,12 @@ def unacked(
         if consumer is not None or idle:
             raise click.UsageError("leave out --consumer and --idle with --clear-ghosts, which checks all records")
         cleared = group.clear_ghosts()
-        if as_json:
-            print_json({"cleared": cleared})
-        else:
-            say(f"cleared {plural(cleared, 'ghost')} of group {group.name}")
+        report({"cleared": cleared}, f"cleared {plural(cleared, 'ghost')} of group {group.name}", as_json)
         return
     found = group.unacked(consumer, idle=idle, count=limit)
-    if as_json:
-        for each in found:
-            print_json(each._asdict())
-    elif not found:
-        note(f"group {group.name} has no unacked records{' that match' if consumer or idle else ''}")
-    else:
-        rows = [(each.id, each.consumer, show_duration(each.idle), each.deliveries) for each in found]
-        print_table(("id", "consumer", "idle", "#deliveries"), rows)
+    nothing = f"group {group.name} has no unacked records{' that match' if consumer or idle else ''}"
+    rows = [(each.id, each.consumer, show_duration(each.idle), each.deliveries) for each in found]
+    print_list(found, ("id", "consumer", "idle", "#deliveries"), rows, nothing, as_json)
 
 
 @click.command(
@@ -154,7 +135,4 @@ def destroy(group: Group, as_json: bool) -> None:
     """Delete GROUP of TOPIC with its unacked list and dead letters. Exit code 1 if it does not exist."""
     if not group.destroy():
         raise click.ClickException(f"topic {group.topic} has no group {group.name!r}")
-    if as_json:
-        print_json({"destroyed": group.name})
-    else:
-        say(f"deleted group {group.name} of topic {group.topic}")
+    report({"destroyed": group.name}, f"deleted group {group.name} of topic {group.topic}", as_json)

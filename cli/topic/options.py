@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from collections.abc import Sequence
 from typing import Any
@@ -14,6 +13,8 @@ from delayq.errors import UnreadableEnvelope
 from delayq.model.event import read as read_event
 from delayq.model.record import Record
 from delayq.model.text import printable
+from delayq.topic import Topic
+from delayq.topic_group import Group
 
 from .. import candidates
 from ..connection import ServerOptions
@@ -60,16 +61,14 @@ def group_argument(function: Function) -> Function:
     @click.argument("group_name", metavar="GROUP", shell_complete=candidates.groups)
     @functools.wraps(function)
     def with_group(*args: Any, topic: Any, group_name: str, **kwargs: Any) -> Any:
-        with existing(topic, group_name) as group:
-            return function(*args, group=group, **kwargs)
+        return function(*args, group=existing(topic, group_name), **kwargs)
 
     return with_group
 
 
-@contextlib.contextmanager
-def existing(topic: Any, name: str) -> Any:
-    """Yield a group of a topic without creating it; its calls raise UnknownGroup if it does not exist."""
-    yield topic.group(name, create=False)
+def existing(topic: Topic, name: str) -> Group:
+    """Return a group of a topic without creating it; its calls raise UnknownGroup if it does not exist."""
+    return topic.group(name, create=False)
 
 
 records_option = click.option(

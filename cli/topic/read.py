@@ -77,11 +77,11 @@ def read(
         raise click.UsageError("GROUP needs --consumer: give the consumer that takes the records")
     if own and wait is not None:
         raise click.UsageError("leave out --wait with --own: there is nothing to wait for")
-    with existing(topic, group_name) as group:
-        polled = group.own_unacked(consumer, limit) if own else group.poll(consumer, limit, wait or 0)
-        print_records(polled, long, as_json, f"no new records for group {group_name}")
-        if ack and polled:
-            group.ack(polled)
+    group = existing(topic, group_name)
+    polled = group.own_unacked(consumer, limit) if own else group.poll(consumer, limit, wait or 0)
+    print_records(polled, long, as_json, f"no new records for group {group_name}")
+    if ack and polled:
+        group.ack(polled)
 
 
 @click.command(

@@ -1,7 +1,8 @@
-"""The actions on messages. A row says what one is called, where it applies, and what becomes of the messages.
+"""The actions. A row says what one is called, where it applies, and what becomes of its targets.
 
-The HTTP API's operations, the dashboard's buttons and confirmations, and the ids that a shell completes are made from
-these rows; commands take their words from them. `delayq.operations.bulk.actions.PREPARE` says how each does its work.
+The HTTP API's operations, the dashboard's buttons and confirmations, audit lines, and the ids that a shell completes
+are made from these rows; commands take their words from them. `delayq.operations.bulk.actions.PREPARE` says how each
+action on messages does its work; the others are classes of `delayq.web.group_changes` and `delayq.web.record_changes`.
 """
 
 from __future__ import annotations
@@ -60,22 +61,23 @@ class Words(NamedTuple):
 
     Attributes:
         verb: the text of its button.
-        became: what has become of the messages, after their number.
+        became: what has become of its targets, after their number.
         warning: what to know before confirming it.
     """
 
     verb: str
     became: str
-    warning: str
+    warning: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Action:
-    """An action on messages.
+    """An action on messages, on a topic, or on its records, groups or their dead letters.
 
     Attributes:
         name: of the command, in paths of the HTTP API, and in audit lines.
-        states: of the messages that it applies to.
+        target: what follows its name in audit lines, such as "group"; empty for actions on messages.
+        states: of the messages that it applies to; empty if it acts on others.
         done: the outcome of a message that it has changed.
         words: what it is called.
         words_if_dead: what it is called for dead letters, if that differs.
@@ -84,19 +86,27 @@ class Action:
         counted: what messages with an outcome are called, where that differs from `UNCHANGED`.
         is_danger: whether it cannot be undone.
         takes_ids: whether it acts on named messages and on matches; if not, on all messages of a state.
+        confirmed_by: what a user has to name to confirm it, if it acts on all: "queue", "topic" or "group".
     """
 
     name: str
-    states: tuple[State, ...]
-    done: str
+    target: str = ""
+    states: tuple[State, ...] = ()
+    done: str = ""
     words: Words
     words_if_dead: Words | None = None
-    about: str
+    about: str = ""
     about_matching: str = ""
     remarks: Mapping[str, str] = field(default_factory=dict)
     counted: Mapping[str, str] = field(default_factory=dict)
     is_danger: bool = False
     takes_ids: bool = True
+    confirmed_by: str = ""
+
+    @property
+    def audited(self) -> str:
+        """What audit lines call it, such as "move group"."""
+        return f"{self.name} {self.target}".rstrip()
 
     def words_for(self, state: State) -> Words:
         """Return what it is called for messages in a state."""
@@ -114,70 +124,122 @@ class Action:
         return self.counted.get(outcome) or UNCHANGED[outcome].counted
 
 
+def _by_name(*actions: Action) -> dict[str, Action]:
+    return {each.name: each for each in actions}
+
+
 _UNMOVED = {"in_flight": "its due time is unchanged", "dead": "use delayq dead requeue instead"}
 
-ACTIONS: Final[dict[str, Action]] = {
-    each.name: each
-    for each in (
-        Action(
-            name="now",
-            states=WAITING,
-            done="rescheduled",
-            words=Words("Run now", "rescheduled", "They become due now. Their attempts still count."),
-            about="Make waiting messages due now. Their attempts still count.",
-            about_matching="Make all messages in a state that match due now, as a task.",
-            remarks=_UNMOVED,
+ACTIONS: Final = _by_name(
+    Action(
+        name="now",
+        states=WAITING,
+        done="rescheduled",
+        words=Words("Run now", "rescheduled", "They become due now. Their attempts still count."),
+        about="Make waiting messages due now. Their attempts still count.",
+        about_matching="Make all messages in a state that match due now, as a task.",
+        remarks=_UNMOVED,
+    ),
+    Action(
+        name="reschedule",
+        states=WAITING,
+        done="rescheduled",
+        words=Words("Reschedule", "rescheduled", "Their attempts still count."),
+        about="Give waiting messages another due time. Their attempts still count.",
+        about_matching="Give all messages in a state that match another due time, as a task.",
+        remarks=_UNMOVED,
+    ),
+    Action(
+        name="requeue",
+        states=("dead",),
+        done="requeued",
+        words=Words("Requeue", "scheduled again", "They are scheduled again with all their retries."),
+        about="Schedule dead letters again, with all their retries.",
+        about_matching="Schedule all matching dead letters again, as a task, optionally at a maximum rate.",
+    ),
+    Action(
+        name="bury",
+        states=WAITING,
+        done="buried",
+        words=Words("Bury", "buried", "They become dead letters, which you can inspect, requeue or delete."),
+        about="Move waiting messages to the dead letters.",
+        about_matching="Move all waiting messages in a state that match to the dead letters, as a task.",
+        remarks={"in_flight": "not moved"},
+    ),
+    Action(
+        name="cancel",
+        states=(*PURGEABLE, "unack"),
+        done="cancelled",
+        words=Words("Cancel", "cancelled", "You cannot undo this. Running messages finish, but are not retried."),
+        words_if_dead=Words("Delete", "deleted", "They are deleted for good."),
+        about="Cancel messages for good. Running messages finish, but are not retried.",
+        about_matching="Cancel all messages in a state that match, as a task.",
+        remarks={"in_flight": "it will not be retried"},
+        counted={"in_flight": "still running, but will not be retried"},
+        is_danger=True,
+    ),
+    Action(
+        name="purge",
+        states=PURGEABLE,
+        done="purged",
+        words=Words("Purge", "purged", "They are deleted for good. Messages that arrive later stay."),
+        about="Delete all messages that are in a state now, as a task.",
+        is_danger=True,
+        takes_ids=False,
+        confirmed_by="queue",
+    ),
+)
+"""The actions on messages by name, in the order of their buttons."""
+
+GROUP_ACTIONS: Final = _by_name(
+    Action(name="make", target="group", words=Words("Create", "created")),
+    Action(name="move", target="group", words=Words("Move", "moved", "Unacked records stay with their consumers.")),
+    Action(
+        name="destroy",
+        target="group",
+        words=Words("Destroy", "destroyed", "The topic keeps its records. Running consumers of the group fail."),
+        is_danger=True,
+        confirmed_by="group",
+    ),
+    Action(name="claim", words=Words("Claim", "claimed")),
+)
+"""The actions on a group by name."""
+
+DEAD_ACTIONS: Final = _by_name(
+    Action(
+        name="requeue",
+        target="dead",
+        words=Words(
+            "Requeue",
+            "requeued",
+            "They become unacked records again, which a consumer of the group takes over, and their deliveries count "
+            "from zero. A trimmed record is appended to the topic again, for this group only.",
         ),
-        Action(
-            name="reschedule",
-            states=WAITING,
-            done="rescheduled",
-            words=Words("Reschedule", "rescheduled", "Their attempts still count."),
-            about="Give waiting messages another due time. Their attempts still count.",
-            about_matching="Give all messages in a state that match another due time, as a task.",
-            remarks=_UNMOVED,
-        ),
-        Action(
-            name="requeue",
-            states=("dead",),
-            done="requeued",
-            words=Words("Requeue", "scheduled again", "They are scheduled again with all their retries."),
-            about="Schedule dead letters again, with all their retries.",
-            about_matching="Schedule all matching dead letters again, as a task, optionally at a maximum rate.",
-        ),
-        Action(
-            name="bury",
-            states=WAITING,
-            done="buried",
-            words=Words("Bury", "buried", "They become dead letters, which you can inspect, requeue or delete."),
-            about="Move waiting messages to the dead letters.",
-            about_matching="Move all waiting messages in a state that match to the dead letters, as a task.",
-            remarks={"in_flight": "not moved"},
-        ),
-        Action(
-            name="cancel",
-            states=(*PURGEABLE, "unack"),
-            done="cancelled",
-            words=Words("Cancel", "cancelled", "You cannot undo this. Running messages finish, but are not retried."),
-            words_if_dead=Words("Delete", "deleted", "They are deleted for good."),
-            about="Cancel messages for good. Running messages finish, but are not retried.",
-            about_matching="Cancel all messages in a state that match, as a task.",
-            remarks={"in_flight": "it will not be retried"},
-            counted={"in_flight": "still running, but will not be retried"},
-            is_danger=True,
-        ),
-        Action(
-            name="purge",
-            states=PURGEABLE,
-            done="purged",
-            words=Words("Purge", "purged", "They are deleted for good. Messages that arrive later stay."),
-            about="Delete all messages that are in a state now, as a task.",
-            is_danger=True,
-            takes_ids=False,
-        ),
-    )
-}
-"""By name, in the order of their buttons."""
+        about="Requeue dead letters for their group, as a task.",
+        about_matching="Requeue all dead letters for their group, as a task.",
+    ),
+    Action(
+        name="delete",
+        target="dead",
+        words=Words("Delete", "deleted", "They are deleted for good. The topic keeps its records."),
+        about="Delete dead letters of a group, as a task. The topic keeps its records.",
+        about_matching="Delete all dead letters of a group, as a task. The topic keeps its records.",
+        is_danger=True,
+        confirmed_by="group",
+    ),
+)
+"""The actions on the dead letters of a group by name, in the order of their buttons."""
+
+RECORD_ACTIONS: Final = _by_name(
+    Action(
+        name="delete",
+        target="records",
+        words=Words("Delete", "deleted", "They are deleted for good, for all groups, acked or not."),
+        is_danger=True,
+    ),
+    Action(name="trim", words=Words("Trim", "deleted"), is_danger=True, confirmed_by="topic"),
+)
+"""The actions on the records of a topic by name."""
 
 
 class How(msgspec.Struct, frozen=True, kw_only=True):

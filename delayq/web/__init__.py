@@ -18,7 +18,7 @@ How to extend it:
   answers 403 to a request without the token, from another origin, or from a user with read-only access, so an action
   needs no check of its own. The fields are in ``visit(request).form``. ``async with audit.audited(request, "pause",
   queue="emails")`` writes the audit line, however the block ends.
-- **Long work** is a `background_tasks.BackgroundTask` that runs a job of `jobs`. `request_tasks.begin` starts it, with
+- **Long work** is a `background_tasks.BackgroundTask` that runs a job of `jobs`. `request_tasks.start` starts it, with
   an audit line; it outlives its request, has its own page, and can be stopped between two steps. Its form carries
   ``once``, so that a form sent twice starts one task.
 - **A live part** has its own template, whose name starts with an underscore. Its outer element has an id. Its page
@@ -32,8 +32,9 @@ How to extend it:
   the form; ``with forms.field("when"):`` names the field of an InvalidInput. The template takes its fields from
   ``forms.html``, which fills in what was typed and says what is wrong.
 - **The HTTP API** in `delayq.web.api` can do what the pages can: if you add an action to a page, add an operation too.
-  Neither imports the other: what both need, such as `actions.start`, is a module beside them. The actions on messages
-  are rows of `delayq.model.actions`, from which their operations and buttons are made.
+  Neither imports the other: what both need, such as `actions.start`, is a module beside them. Actions are rows of
+  `delayq.model.actions`; those on messages have their operations, buttons and confirmations made from them. A change of
+  a topic is a class, such as `group_changes.Move`; `pages.change_topics` makes its confirmation and its routes.
 - Raise errors, do not render them: `error_pages` turns a `DelayqError` into a page with its remedy, with status 400,
   409 or 503.
 """

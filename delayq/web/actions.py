@@ -16,13 +16,12 @@ from delayq.model.actions import ACTIONS, Action, How, Words
 from delayq.model.placement import State
 from delayq.model.text import printable_id
 from delayq.model.units import delay_ms, milliseconds, parse_age, parse_duration, timestamp_ms
-from delayq.web import audit, jobs
+from delayq.web import jobs, request_tasks
 from delayq.web.background_tasks import BackgroundTask, Work
 from delayq.web.filters import MessageFilter, quoted, unquoted
-from delayq.web.forms import InvalidField, field
+from delayq.web.forms import InvalidField, check_selected, field
 from delayq.web.redaction import Redaction
 from delayq.web.request_context import who
-from delayq.web.request_tasks import begin
 from delayq.web.states import WORDS
 
 MOST_IDS = 500
@@ -61,10 +60,7 @@ class ActionRequest(msgspec.Struct, frozen=True, kw_only=True):
         if act not in ACTIONS:
             raise InvalidInput(f"unknown action {act!r}; expected one of {', '.join(ACTIONS)}")
         ids = tuple(dict.fromkeys(map(unquoted, form.getlist("ids"))))
-        if len(ids) > MOST_IDS:
-            raise InvalidField("ids", f"{len(ids)} messages are selected: select at most {MOST_IDS}")
-        if not ids and form.get("all") != "1":
-            raise InvalidField("ids", "no message is selected: select at least one")
+        check_selected(ids, "message", MOST_IDS, form.get("all") == "1")
         asked = cls(
             action=ACTIONS[act],
             filter=MessageFilter.of(form, redaction),
@@ -142,11 +138,7 @@ def start(request: Request, queue: str, asked: ActionRequest, work: Work, once: 
     if asked.dry:
         task.again = dict(asked.fields()) | dict.fromkeys(SHOWN_AGAIN, "") | dict(asked.typed)
     about: dict[str, object] = {"ids": [*map(printable_id, asked.ids)]} if asked.ids else {"all": asked.filter.words()}
-    line = {"who": task.who, "action": asked.action.name, "server": task.server, "queue": queue, "task": task.id}
-    begin(request, task, work, once, line | about)
-    if asked.is_sweep:
-        audit.note(request, line | about | {"outcome": "began"})
-    return task
+    return request_tasks.start(request, task, work, once, asked.action.audited, about, is_announced=asked.is_sweep)
 
 
 def _how(action: Action, form: QueryParams) -> How:

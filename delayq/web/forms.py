@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from delayq.errors import InvalidInput
@@ -45,6 +45,14 @@ def check_name(form: Mapping[str, str], kind: str, name: str) -> None:
     if typed not in {name.strip(), printable(name).strip()}:  # as it is, or as the page shows it escaped
         wrong = f"{typed!r} is not the name of the {kind}" if typed else f"the name of the {kind} is missing"
         raise InvalidField("name", f"{wrong}: type {printable(name)} to confirm")
+
+
+def check_selected(ids: Sequence[object], what: str, most: int, is_all: bool = False) -> None:
+    """Check how many things are selected in a list; raises InvalidField if they are too many, or none and not all."""
+    if len(ids) > most:
+        raise InvalidField("ids", f"{len(ids)} {what}s are selected: select at most {most}")
+    if not (ids or is_all):
+        raise InvalidField("ids", f"no {what} is selected: select at least one")
 
 
 def past_time(text: str, now: dt.datetime) -> dt.datetime:

@@ -19,7 +19,7 @@ from delayq.operations.bulk.redrive import Redrive
 from delayq.operations.bulk.sweep import Sweep
 from delayq.web.background_tasks import BackgroundTask, Work
 from delayq.web.request_context import who
-from delayq.web.request_tasks import begin
+from delayq.web.request_tasks import start
 
 MOST_FINDINGS = 200
 
@@ -119,9 +119,7 @@ def start_examination(request: Request, queue: Queue, once: str) -> BackgroundTa
     """Start a task that examines a queue, with an audit line at its end."""
     server = request.path_params["server"]
     task = BackgroundTask(server, queue.name, f"Examine queue {queue.name}", who(request), alone=True)
-    line = {"who": task.who, "action": "examine", "server": task.server, "queue": queue.name, "task": task.id}
-    begin(request, task, examined(queue), once, dict(line))
-    return task
+    return start(request, task, examined(queue), once, "examine")
 
 
 def examined(queue: Queue) -> Work:

@@ -7,6 +7,9 @@ import re
 from delayq.errors import InvalidInput
 from delayq.model.positions import Place, known_id
 
+MOST_KEYS = 100
+"""How many records or dead letters a form or a request may name."""
+
 
 def key_of(place: Place) -> str:
     """Return the key of a place."""

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 import delayq
-from delayq.model.actions import ACTIONS
+from delayq.model.actions import ACTIONS, DEAD_ACTIONS, GROUP_ACTIONS, RECORD_ACTIONS
 from delayq.model.outcome import cause
 from delayq.model.record import lag_text
 from delayq.model.text import plural, printable
@@ -188,6 +188,9 @@ def _environment() -> Environment:
     environment.globals |= {
         "cause": cause,
         "actions": ACTIONS,
+        "group_actions": GROUP_ACTIONS,
+        "dead_actions": DEAD_ACTIONS,
+        "record_actions": RECORD_ACTIONS,
         "preview": preview,
         "value_of": value_of,
         "state_words": states.WORDS,

@@ -2,29 +2,61 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
+from starlette.responses import RedirectResponse
 
-from delayq.web import audit, path_params
-from delayq.web.background_tasks import BackgroundTask, BackgroundTasks, Work
+from delayq.web import audit, path_params, render
+from delayq.web.background_tasks import BackgroundTask, BackgroundTasks, Work, word_of
+from delayq.web.request_context import visit
 
 QUICK_SECONDS = 0.3
 """How long a request waits for its task to end before it shows the task's page."""
 
 
-def begin(request: Request, task: BackgroundTask, work: Work, once: str, line: dict[str, object]) -> None:
-    """Start a task; an audit line records its end, or why it was refused.
+def start(
+    request: Request, task: BackgroundTask, work: Work, once: str, action: str,
+    about: Mapping[str, object] = {}, *, is_announced: bool = False,
+) -> BackgroundTask:  # fmt: skip
+    """Start a task; audit lines record its end, or why it was refused, and if `is_announced`, its start.
 
     Args:
         once: the unique word of its form.
-        line: the fields of the audit line.
+        action: what audit lines call it.
+        about: more fields of the audit lines.
     """
     tasks: BackgroundTasks = request.app.state.tasks
+    line = {"who": task.who, "action": action, "server": task.server, "task": task.id} | task.about() | dict(about)
     try:
         tasks.start(task, work, once, lambda ended: audit.note(request, line | _outcome(ended)))
     except HTTPException as error:
         audit.note(request, line | {"outcome": f"refused: {error.detail}"})
         raise
+    if is_announced:
+        audit.note(request, line | {"outcome": "began"})
+    return task
+
+
+async def asked_once(request: Request, begin: Callable[[str], BackgroundTask]) -> BackgroundTask:
+    """Start the task of a form, and wait for its end for a moment; a form that is sent twice leads to the first task.
+
+    Args:
+        begin: starts the task, with the unique word of the form.
+    """
+    tasks: BackgroundTasks = request.app.state.tasks
+    once = word_of(visit(request).form)
+    task = tasks.asked(once)
+    if task is None:  # no await between here and its start: a double click sends two requests at once
+        task = begin(once)
+        await soon(task)
+    return task
+
+
+def shown(request: Request, task: BackgroundTask) -> RedirectResponse:
+    """Go to the page of a task."""
+    return RedirectResponse(render.url(request, "task", server=task.server, task=task.id), 303)
 
 
 async def soon(task: BackgroundTask) -> None:

@@ -113,11 +113,13 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
     "delayq.web.consumer_rows": {
         "delayq.operations.inspect": "reads the ends of many leases in one round trip",
     },
-    "delayq.web.dead_record_actions": {
-        "delayq.operations.topics.dead_letters": "requeues or deletes all in steps, so that it can be stopped",
-    },
     "delayq.web.filters": {
         "delayq.operations.bulk.search": "a search that stops in time, with values hidden",
+    },
+    "delayq.web.group_changes": {
+        "delayq.operations.topics.dead_letters": "requeues or deletes all in steps, so that it can be stopped",
+        "delayq.operations.topics.group_admin": "says what a move would do",
+        "delayq.operations.topics.read": "the server's clock",
     },
     "delayq.web.groups": {
         "delayq.operations.topics.reclaim.Reclaimed": "with reclaim",
@@ -136,13 +138,8 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
     "delayq.web.pages.add_schedule": {
         "delayq.operations.schedules": "checks a draft without storing it",
     },
-    "delayq.web.pages.change_groups": {
-        "delayq.operations.topics.group_admin": "says what a move would do",
+    "delayq.web.pages.change_topics": {
         "delayq.operations.topics.read": "the server's clock",
-    },
-    "delayq.web.pages.change_records": {
-        "delayq.operations.topics.read": "the server's clock",
-        "delayq.operations.topics.trim": "says what a trim would drop",
     },
     "delayq.web.pages.configure": {
         "delayq.operations.configure.check": "checks a change without storing it",
@@ -154,14 +151,15 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
     "delayq.web.pages.topic": {
         "delayq.operations.topics.read": "a page before a place, over all shards",
     },
+    "delayq.web.record_changes": {
+        "delayq.operations.topics.read": "the server's clock",
+        "delayq.operations.topics.trim": "says what a trim would drop; trims in steps, so that it can be stopped",
+    },
     "delayq.web.schedule_rows": {
         "delayq.operations.inspect": "asks with the few rights of a scheduler whether the queue is held back",
     },
     "delayq.web.tab_counts": {
         "delayq.operations.schedules.count": "counts without reading",
-    },
-    "delayq.web.trims": {
-        "delayq.operations.topics.trim.TrimSweep": "trims in steps, so that it can be stopped",
     },
 }
 """What a module imports from behind the door, and why."""

@@ -9,6 +9,11 @@ from typing import Any
 import pytest
 
 from delayq import NewRecord, Queue, Topic
+from delayq.model.actions import DEAD_ACTIONS, GROUP_ACTIONS, RECORD_ACTIONS, Action
+from delayq.web.api.table import OPERATIONS
+from delayq.web.api.topics import TOPIC as TOPICS
+from delayq.web.group_changes import BUTTONS
+from delayq.web.pages import change_topics
 from tests.harness.servers import RedisServer
 from tests.web.conftest import OWN, Client, Enter
 from tests.web.test_actions import fields_of, finished, send
@@ -275,6 +280,26 @@ def test_each_change_and_each_refusal_is_audited(enter: Enter, topic: Topic):
         "action": "delete records",
         "outcome": "refused: no record is selected: select at least one",
     }
+
+
+def test_each_action_on_topics_has_an_operation_and_a_form_and_dangerous_ones_a_confirmation():
+    rows = [*GROUP_ACTIONS.values(), *DEAD_ACTIONS.values(), *RECORD_ACTIONS.values()]
+    operations = {each.action for each in OPERATIONS if each.acts and each.path.startswith(TOPICS)}
+    assert operations - {"publish"} == {each.audited for each in rows}
+    routes = {each.name.replace("_", " ") for each in change_topics.ROUTES}
+    assert {each.audited for each in rows} - routes == {"requeue dead", "delete dead"}  # they share a form
+    assert {f"confirm {each.audited}" for each in rows if each.is_danger} - routes == {"confirm delete dead"}
+
+
+@pytest.mark.parametrize("action", [each.action for each in BUTTONS], ids=lambda action: action.name)
+def test_button_of_a_group_leads_to_its_confirmation(enter: Enter, topic: Topic, action: Action):
+    topic.group("billing")
+    client = enter()
+    assert f"{action.words.verb}…" in words(client.get(GROUP).text)
+    asked = words(send(client, f"{GROUP}/{action.name}/confirm").text)
+    assert f"{action.words.verb} billing group of topic orders" in asked
+    assert action.words.warning in asked
+    assert send(client, f"{TOPIC}/groups/none/{action.name}/confirm").status_code == 404
 
 
 def test_time_ago_is_relative_to_the_server_clock(enter: Enter, topic: Topic):

@@ -209,9 +209,8 @@ def _operation(
     path: str,
     status: int = 200,
 ) -> Operation:
-    run.__name__, run.__doc__ = name, text
     run.__annotations__["body"] = body
-    return Operation(ACT, f"{QUEUE}/{path}", run, action=action.name, status=status)
+    return Operation(ACT, f"{QUEUE}/{path}", run, name=name, text=text, action=action.name, status=status)
 
 
 def _due(delay: float | None, at: dt.datetime | None) -> float | dt.datetime:

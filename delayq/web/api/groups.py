@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import datetime as dt
 import secrets
+from collections.abc import Sequence
 from typing import Annotated
 
 from msgspec import UNSET, Meta, UnsetType
 from starlette.requests import Request
 
+from delayq.model import positions
 from delayq.model import record as record_model
+from delayq.model.actions import DEAD_ACTIONS, GROUP_ACTIONS, Action
 from delayq.model.positions import Position, beginning
 from delayq.model.validation import check_group_name
 from delayq.web import audit, path_params, render
@@ -17,15 +20,18 @@ from delayq.web.api.operation import Operation
 from delayq.web.api.tasks import Task, begun
 from delayq.web.api.topics import MOST_LISTED, PAGE, TOPIC, Group, Record, record
 from delayq.web.api.values import Answer, Given, Moment, Name, Seconds, check_confirmed, check_moments, check_times, of
-from delayq.web.dead_record_actions import MOST_IDS, DeadRecordsRequest, start
 from delayq.web.forms import InvalidField, field
+from delayq.web.group_changes import DeadLetters
 from delayq.web.groups import check_known, claim, group_info, group_of, known
-from delayq.web.record_keys import key_of, place_of
+from delayq.web.record_keys import MOST_KEYS, key_of, place_of
 from delayq.web.redaction import in_turns
 from delayq.web.routes import ACT, VIEW
 
 GROUP = f"{TOPIC}/groups/{{group}}"
 DEAD = f"{GROUP}/dead-letters"
+
+MAKE, MOVE, DESTROY, CLAIM = (GROUP_ACTIONS[each].audited for each in ("make", "move", "destroy", "claim"))
+"""What audit lines call the actions."""
 
 
 class GroupConsumer(Answer):
@@ -191,7 +197,7 @@ class Letters(Given):
         keys: their keys, 1 to 100.
     """
 
-    keys: Annotated[list[Name], Meta(min_length=1, max_length=MOST_IDS)]
+    keys: Annotated[list[Name], Meta(min_length=1, max_length=MOST_KEYS)]
 
 
 class AllLetters(Given):
@@ -251,7 +257,7 @@ async def make_group(request: Request, body: NewGroup) -> MadeGroup:
     topic, position = await path_params.topic_of(request), body.found()
     with field("name"):
         check_group_name(body.name)
-    async with audit.audited(request, "make group", topic=topic.name, group=body.name, position=str(position)):
+    async with audit.audited(request, MAKE, topic=topic.name, group=body.name, position=str(position)):
         group = await topic.group(body.name, position)
     return MadeGroup(name=body.name, created=group.is_new)
 
@@ -260,7 +266,7 @@ async def move_group(request: Request, body: Place) -> Group:
     """Move a group to another position. Unacked records stay with their consumers."""
     group, position = await group_of(request), body.found()
     await group_info(group)
-    async with audit.audited(request, "move group", topic=group.topic, group=group.name, position=str(position)):
+    async with audit.audited(request, MOVE, topic=group.topic, group=group.name, position=str(position)):
         await group.set_position(position)
     return of(Group, await group_info(group))
 
@@ -270,7 +276,7 @@ async def destroy_group(request: Request, body: Destroy) -> DestroyedGroup:
     group = await group_of(request)
     check_confirmed(body.confirm, "group", group.name)
     await group_info(group)
-    async with audit.audited(request, "destroy group", topic=group.topic, group=group.name):
+    async with audit.audited(request, DESTROY, topic=group.topic, group=group.name):
         await group.destroy()
     return DestroyedGroup(name=group.name)
 
@@ -284,60 +290,50 @@ async def claim_records(request: Request, body: Claim) -> Claimed:
         check_group_name(body.consumer, "consumer name")
         if not body.new:
             await check_known(group, body.consumer)
-    async with audit.audited(request, "claim", topic=group.topic, group=group.name, consumer=body.consumer) as line:
+    async with audit.audited(request, CLAIM, topic=group.topic, group=group.name, consumer=body.consumer) as line:
         with known(group):
             done = await claim(topic, group.name, body.consumer, body.idle_seconds)
         line["count"] = len(done.records)
     return Claimed(ids=[each.id for each in done.records], ghosts=done.ghosts)
 
 
-async def requeue_dead_letters(request: Request, body: Letters) -> Task:
-    """Requeue dead letters for their group, as a task."""
-    return await _letters(request, "requeue", body.keys)
+def _selected(action: Action) -> Operation:
+    """Return the operation that acts on selected dead letters."""
+
+    async def run(request: Request, body: Letters) -> Task:
+        with field("keys"):
+            places = tuple(dict.fromkeys(map(place_of, body.keys)))
+        return await _begun(request, action, places)
+
+    name, path = f"{action.name}_dead_letters", f"{DEAD}/{action.name}"
+    return Operation(ACT, path, run, name=name, text=action.about, action=action.audited, status=202)
 
 
-async def delete_dead_letters(request: Request, body: Letters) -> Task:
-    """Delete dead letters of a group, as a task. The topic keeps its records."""
-    return await _letters(request, "delete", body.keys)
+def _all(action: Action) -> Operation:
+    """Return the operation that acts on all dead letters."""
+
+    async def run(request: Request, body: AllLetters) -> Task:
+        check_confirmed(body.confirm, "group", request.path_params["group"])
+        return await _begun(request, action)
+
+    name, path = f"{action.name}_all_dead_letters", f"{DEAD}/{action.name}-all"
+    return Operation(ACT, path, run, name=name, text=action.about_matching, action=action.audited, status=202)
 
 
-async def requeue_all_dead_letters(request: Request, body: AllLetters) -> Task:
-    """Requeue all dead letters for their group, as a task."""
-    return await _all_letters(request, "requeue", body)
-
-
-async def delete_all_dead_letters(request: Request, body: AllLetters) -> Task:
-    """Delete all dead letters of a group, as a task. The topic keeps its records."""
-    return await _all_letters(request, "delete", body)
-
-
-async def _letters(request: Request, act: str, keys: list[str]) -> Task:
-    with field("keys"):
-        places = tuple(dict.fromkeys(map(place_of, keys)))
-    return await _began(request, DeadRecordsRequest(act, places))
-
-
-async def _all_letters(request: Request, act: str, body: AllLetters) -> Task:
-    topic, name = await path_params.topic_of(request), request.path_params["group"]
-    check_confirmed(body.confirm, "group", name)
-    return await _began(request, await DeadRecordsRequest.of_all(topic, name, act))
-
-
-async def _began(request: Request, asked: DeadRecordsRequest) -> Task:
+async def _begun(request: Request, action: Action, places: Sequence[positions.Place] = ()) -> Task:
     topic = await path_params.topic_of(request)
-    total = (await group_info(await group_of(request, topic))).dead
-    return await begun(start(request, topic, asked, total, secrets.token_urlsafe()))
+    asked = DeadLetters(topic, await group_of(request, topic))
+    await asked.select(action, places)
+    return await begun(asked.start(request, secrets.token_urlsafe()))
 
 
 OPERATIONS = [
     Operation(VIEW, GROUP, get_group),
     Operation(VIEW, DEAD, list_group_dead_letters),
-    Operation(ACT, f"{TOPIC}/groups", make_group, action="make group"),
-    Operation(ACT, f"{GROUP}/move", move_group, action="move group"),
-    Operation(ACT, f"{GROUP}/destroy", destroy_group, action="destroy group"),
-    Operation(ACT, f"{GROUP}/claim", claim_records, action="claim"),
-    Operation(ACT, f"{DEAD}/requeue", requeue_dead_letters, action="requeue dead", status=202),
-    Operation(ACT, f"{DEAD}/delete", delete_dead_letters, action="delete dead", status=202),
-    Operation(ACT, f"{DEAD}/requeue-all", requeue_all_dead_letters, action="requeue dead", status=202),
-    Operation(ACT, f"{DEAD}/delete-all", delete_all_dead_letters, action="delete dead", status=202),
+    Operation(ACT, f"{TOPIC}/groups", make_group, action=MAKE),
+    Operation(ACT, f"{GROUP}/move", move_group, action=MOVE),
+    Operation(ACT, f"{GROUP}/destroy", destroy_group, action=DESTROY),
+    Operation(ACT, f"{GROUP}/claim", claim_records, action=CLAIM),
+    *map(_selected, DEAD_ACTIONS.values()),
+    *map(_all, DEAD_ACTIONS.values()),
 ]

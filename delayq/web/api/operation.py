@@ -39,11 +39,12 @@ class Operation:
         right: `VIEW` if it reads, `ACT` if it may change something.
         path: below `ROOT`, with its parameters in braces.
         run: the function; its signature defines the query, the body and the answer.
-        action: its name in audit lines; the function's name if empty.
+        name: its name; that of the function if empty.
+        text: its description; the function's docstring if empty.
+        action: its name in audit lines; `name` if empty.
         status: the HTTP status of success.
 
     Attributes:
-        name: the function's name.
         tag: the group on the API page: its module.
         query, body, answer: the structs that it takes and returns.
         parameters: the names of the parameters in its path.
@@ -55,12 +56,15 @@ class Operation:
         path: str,
         run: Callable[..., Coroutine[Any, Any, msgspec.Struct]],
         *,
+        name: str = "",
+        text: str = "",
         action: str = "",
         status: int = 200,
     ) -> None:
         hints = get_type_hints(run)
         self.right, self.path, self.run, self.status = right, path, run, status
-        self.name = run.__name__
+        self.name = name or run.__name__
+        self.text = text or inspect.getdoc(run) or ""
         self.action = action or self.name
         self.tag = run.__module__.rpartition(".")[2].replace("_", " ")
         self.query: type[msgspec.Struct] = hints.get("query", Nothing)
@@ -78,11 +82,6 @@ class Operation:
     def method(self) -> str:
         """The HTTP method."""
         return "POST" if self.acts else "GET"
-
-    @property
-    def text(self) -> str:
-        """Its docstring."""
-        return inspect.getdoc(self.run) or ""
 
     async def answer_to(self, request: Request) -> Response:
         """Run it, and answer."""

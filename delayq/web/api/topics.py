@@ -13,10 +13,11 @@ from starlette.requests import Request
 
 from delayq.errors import UnreadableEnvelope
 from delayq.model import record as model
+from delayq.model.actions import RECORD_ACTIONS
 from delayq.model.positions import known_id, own_id
 from delayq.model.units import timestamp_ms
 from delayq.model.validation import check_id
-from delayq.web import audit, path_params, render
+from delayq.web import audit, path_params, record_changes, render
 from delayq.web.api.operation import Operation
 from delayq.web.api.send import CreateQuery
 from delayq.web.api.tasks import Task, begun
@@ -39,15 +40,16 @@ from delayq.web.api.values import (
     required_payload,
 )
 from delayq.web.forms import InvalidField, field
-from delayq.web.record_keys import key_of, place_of
+from delayq.web.record_keys import MOST_KEYS, key_of, place_of
 from delayq.web.redaction import Redaction, in_turns
 from delayq.web.routes import ACT, VIEW
-from delayq.web.trims import MOST_IDS, start_trim
 
 PAGE = 50
 MOST_LISTED = 200
 
 TOPIC = "/servers/{server}/topics/{topic}"
+
+DELETE = RECORD_ACTIONS["delete"].audited
 
 
 class Group(Answer):
@@ -181,7 +183,7 @@ class Keys(Given):
         keys: their keys, 1 to 100.
     """
 
-    keys: Annotated[list[Name], Meta(min_length=1, max_length=MOST_IDS)]
+    keys: Annotated[list[Name], Meta(min_length=1, max_length=MOST_KEYS)]
 
 
 class Deleted(Answer):
@@ -285,9 +287,8 @@ async def delete_records(request: Request, body: Keys) -> Deleted:
     topic = await path_params.topic_of(request)
     with field("keys"):
         places = [*dict.fromkeys(map(place_of, body.keys))]
-    records = [model.Record(topic.name, each.id, (), 0, each.shard) for each in places]
-    async with audit.audited(request, "delete records", topic=topic.name, ids=[*map(key_of, places)]) as line:
-        done = await topic.delete(records)
+    async with audit.audited(request, DELETE, topic=topic.name, ids=[*map(key_of, places)]) as line:
+        done = await record_changes.delete(topic, places)
         line["told"] = f"{done:,} of {len(places):,}"
     return Deleted(done=done)
 
@@ -300,8 +301,9 @@ async def trim_topic(request: Request, body: Trim) -> Task:
         raise InvalidField("keep_records", "give either keep_records or keep_since")
     check_moments(keep_since=body.keep_since)
     since_ms = None if body.keep_since is None else timestamp_ms(body.keep_since)
-    plan = model.TrimPlan(length=body.keep_records, since_ms=since_ms)
-    return await begun(start_trim(request, topic, plan, secrets.token_urlsafe()))
+    change = record_changes.Trim(topic)
+    change.keep(model.TrimPlan(length=body.keep_records, since_ms=since_ms))
+    return await begun(change.start(request, secrets.token_urlsafe()))
 
 
 def record(seen: model.Record, redaction: Redaction) -> Record:
@@ -320,7 +322,7 @@ OPERATIONS = [
     Operation(VIEW, "/servers/{server}/topics", list_topics),
     Operation(VIEW, TOPIC, get_topic),
     Operation(VIEW, f"{TOPIC}/records", list_records),
-    Operation(ACT, f"{TOPIC}/records/delete", delete_records, action="delete records"),
-    Operation(ACT, f"{TOPIC}/trim", trim_topic, action="trim", status=202),
+    Operation(ACT, f"{TOPIC}/records/delete", delete_records, action=DELETE),
+    Operation(ACT, f"{TOPIC}/trim", trim_topic, action=RECORD_ACTIONS["trim"].audited, status=202),
     Operation(ACT, f"{TOPIC}/records", publish_record, action="publish"),
 ]

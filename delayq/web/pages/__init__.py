@@ -5,8 +5,7 @@ from types import ModuleType
 from delayq.web.pages import (
     actions,
     add_schedule,
-    change_groups,
-    change_records,
+    change_topics,
     configure,
     consumers,
     dead_letters,
@@ -53,5 +52,5 @@ PAGES: tuple[ModuleType, ...] = (
         consumers,
     ),
     *(server_schedules, server_consumers),
-    *(topics, topic, group, dead_records, change_groups, change_records, tasks, server),
+    *(topics, topic, group, dead_records, change_topics, tasks, server),
 )

@@ -5,15 +5,15 @@ from __future__ import annotations
 import secrets
 
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
 from delayq.web import audit, forms, jobs, meant, path_params, render, tab_counts
 from delayq.web.actions import ActionRequest, start
-from delayq.web.background_tasks import BackgroundTask, BackgroundTasks, word_of
+from delayq.web.background_tasks import BackgroundTask
 from delayq.web.error_pages import back_on
 from delayq.web.pages import dead_letters, messages
 from delayq.web.request_context import visit
-from delayq.web.request_tasks import soon
+from delayq.web.request_tasks import asked_once, shown
 from delayq.web.routes import ACT, Page
 
 
@@ -44,18 +44,14 @@ async def confirm(request: Request) -> Response:
 async def run(request: Request) -> Response:
     """Start a task for the action; a form that is sent twice leads to the first task."""
     queue, form = await path_params.queue_of(request), visit(request).form
-    tasks: BackgroundTasks = request.app.state.tasks
-    asked, once = ActionRequest.confirmed(form, render.redaction(request)), word_of(form)
+    asked = ActionRequest.confirmed(form, render.redaction(request))
     work = asked.work(queue, (await queue.stats()).at)
-    if not asked.action.takes_ids:
-        forms.check_name(form, "queue", queue.name)
-    task = tasks.asked(once)
-    if task is None:  # no await between here and its start: a double click sends two requests at once
-        task = start(request, queue.name, asked, work, once)
-        await soon(task)
+    if asked.action.confirmed_by:
+        forms.check_name(form, asked.action.confirmed_by, queue.name)
+    task = await asked_once(request, lambda once: start(request, queue.name, asked, work, once))
     if task.status == "done" and not asked.dry:
         return _back(request, task, asked)
-    return RedirectResponse(render.url(request, "task", server=task.server, task=task.id), 303)
+    return shown(request, task)
 
 
 def _back(request: Request, task: BackgroundTask, asked: ActionRequest) -> Response:

@@ -5,15 +5,13 @@ from __future__ import annotations
 import secrets
 
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
 from delayq.aio.doctor import server_health
 from delayq.web import jobs, path_params, render
-from delayq.web.background_tasks import BackgroundTasks, word_of
 from delayq.web.error_pages import back_on
 from delayq.web.render import NavLink
-from delayq.web.request_context import visit
-from delayq.web.request_tasks import soon
+from delayq.web.request_tasks import asked_once, shown
 from delayq.web.routes import ACT, VIEW, Page
 from delayq.web.servers import ASKED_AS
 
@@ -40,14 +38,8 @@ async def server(request: Request) -> Response:
 @back_on(server)
 async def examine(request: Request) -> Response:
     """Check a queue with the doctor, as a task."""
-    queue, form = await path_params.queue_of(request), visit(request).form
-    tasks: BackgroundTasks = request.app.state.tasks
-    once = word_of(form)
-    task = tasks.asked(once)
-    if task is None:
-        task = jobs.start_examination(request, queue, once)
-        await soon(task)
-    return RedirectResponse(render.url(request, "task", server=task.server, task=task.id), 303)
+    queue = await path_params.queue_of(request)
+    return shown(request, await asked_once(request, lambda once: jobs.start_examination(request, queue, once)))
 
 
 MOST_LISTED = 200

@@ -12,6 +12,7 @@ from delayq.operations.topics import read
 from delayq.web import charts, path_params, render
 from delayq.web.axes import TimeAxis
 from delayq.web.charts import Chart, LagCount
+from delayq.web.group_changes import BEGINNINGS
 from delayq.web.payloads import preview_of_record
 from delayq.web.poller import ServerPoller
 from delayq.web.record_keys import key_of, place_of
@@ -36,6 +37,7 @@ async def topic(request: Request) -> Response:
         "topic.html",
         topic=found.name,
         seen=seen,
+        beginnings=BEGINNINGS,
         chart=_drawn(watch.topics.lags(found.name)) if seen.groups else None,
         groups=seen.groups[:MOST_GROUPS],
         more_groups=max(0, len(seen.groups) - MOST_GROUPS),
