@@ -185,7 +185,7 @@ def list_(server: ServerOptions, name: str | None, everything: bool, long: bool,
     if (name is None) != everything:
         raise click.UsageError("give either QUEUE, or --all for the schedules of all queues")
     names = server.queue_names() if name is None else [name]
-    schedules = [schedule for each in names for schedule in server.queue(each).schedules.list()]
+    schedules = [schedule for found in server.schedules_of(names) for schedule in found]
     if as_json:
         for schedule in schedules:
             print_json(_record(schedule))

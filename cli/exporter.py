@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
 import click
@@ -19,10 +19,10 @@ from .output import note
 from .stopping import stopping
 
 if TYPE_CHECKING:
-    from delayq.metrics import Metrics
+    from delayq.metrics import DiscoveredQueues, Metrics
 
 PORT = 8701
-SECONDS = 5.0  # how long --once waits for a server
+SECONDS = 60.0  # how long --once waits for the queues, once they are known
 
 
 @command(
@@ -91,10 +91,10 @@ def exporter(
             stack.enter_context(library.DiscoveredQueues(each, label, max_queues, named, whole=once))
             for each, label in zip(servers, labels, strict=True)
         ]
-        metrics = library.Metrics(servers=found)
         if once:
             _note_away(servers)
-            return _print(metrics)
+            return _print(library.Metrics(servers=found, seconds=SECONDS), found)
+        metrics = library.Metrics(servers=found)
         with stopping() as stop, metrics_server(library, host, port, routes(metrics, lambda _: ""), hosts):
             stop.wait()
     return 0
@@ -118,7 +118,11 @@ def _note_away(servers: Sequence[ServerOptions]) -> None:
             note(f"delayq: {error}")
 
 
-def _print(metrics: Metrics) -> int:
-    """Print what a scrape would return; return an exit code."""
-    click.echo(metrics.exposition().body.decode(), nl=False)
-    return int(bool(metrics.unread(SECONDS)))
+def _print(metrics: Metrics, servers: Sequence[DiscoveredQueues]) -> int:
+    """Print what a scrape would return after the first search; return an exit code."""
+    for server in servers:
+        with suppress(DelayqError):  # the page says that it is down
+            server()
+    page, down = metrics.judged()
+    click.echo(page.body.decode(), nl=False)
+    return int(bool(down))

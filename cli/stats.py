@@ -12,8 +12,7 @@ import msgspec
 from delayq.errors import DelayqError
 from delayq.model.configuration import Configuration
 from delayq.model.placement import STATES
-from delayq.model.queue_stats import QueueStats, Upcoming, check_buckets
-from delayq.queue import Queue
+from delayq.model.queue_stats import QueueStats, check_buckets
 
 from . import candidates
 from .configure import fields_of
@@ -94,26 +93,27 @@ def _stats(server: ServerOptions, name: str | None, long: bool, as_json: bool) -
 
 
 def _upcoming(server: ServerOptions, name: str | None, window: float, bucket: float, long: bool, as_json: bool) -> int:
-    def read(queue: Queue) -> tuple[str, list[Upcoming]]:
-        return queue.name, queue.upcoming(window, bucket)
-
     check_buckets(window, bucket)
-    foreseen, failed = _of_all(server, server.queue_names(), read) if name is None else ([read(server.queue(name))], 0)
-    print_upcoming(foreseen, long, as_json)
+    if name is not None:
+        print_upcoming([(name, server.queue(name).upcoming(window, bucket))], long, as_json)
+        return 0
+    names = server.queue_names()
+    found, failed = _readable(names, server.upcoming_of(names, window, bucket))
+    print_upcoming(found, long, as_json)
     return failed
 
 
-def _of_all(server: ServerOptions, names: Sequence[str], read: Callable[[Queue], T]) -> tuple[list[T], int]:
-    """Read all queues; return what was read, and the exit code: 1 if one of them could not be read."""
-    found: list[T] = []
+def _readable(names: Sequence[str], found: Sequence[T | DelayqError]) -> tuple[list[tuple[str, T]], int]:
+    """Return what was read of each queue, and the exit code: 1 if one of them could not be read."""
+    read: list[tuple[str, T]] = []
     failed = 0
-    for each in names:
-        try:
-            found.append(read(server.queue(each)))
-        except DelayqError as error:  # such as a queue of a newer delayq: the others are still printed
-            note(f"{each}: {error}")
+    for name, each in zip(names, found, strict=True):
+        if isinstance(each, DelayqError):  # such as a queue of a newer delayq: the others are still printed
+            note(f"{name}: {each}")
             failed = 1
-    return found, failed
+        else:
+            read.append((name, each))
+    return read, failed
 
 
 def stats_record(counts: QueueStats) -> dict[str, Any]:
@@ -124,7 +124,8 @@ def stats_record(counts: QueueStats) -> dict[str, Any]:
 
 def _all_stats(server: ServerOptions, long: bool, as_json: bool) -> int:
     names = server.names()
-    counts, failed = _of_all(server, names["queue"], Queue.stats)
+    found, failed = _readable(names["queue"], server.stats_of(names["queue"]))
+    counts = [each for _, each in found]
     topics, refused = of_all_topics(server, names["topic"])
     if as_json:
         for record in [*map(stats_record, counts), *map(topic_record, topics)]:

@@ -1,6 +1,7 @@
 """The library's loggers: structlog's if the application has configured structlog, else the standard library's.
 
-The processors and handlers are the application's. If one of them raises, only the line is lost.
+The processors and handlers are the application's. If one of them raises, only the line is lost. structlog, which takes
+longer to import than the rest of delayq, is imported with the first line that somebody wants.
 """
 
 from __future__ import annotations
@@ -9,14 +10,16 @@ import contextlib
 import logging
 import re
 import sys
-from functools import partial
+from functools import cached_property, partial
 from types import TracebackType
-from typing import Any
-
-import structlog
-from structlog.typing import EventDict
+from typing import TYPE_CHECKING, Any
 
 from delayq import signals
+
+if TYPE_CHECKING:
+    from structlog.typing import EventDict
+
+_LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 
 class _Log:
@@ -24,8 +27,13 @@ class _Log:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._standard = structlog.wrap_logger(
-            logging.getLogger(name),
+
+    @cached_property
+    def _standard(self) -> Any:
+        import structlog  # noqa: PLC0415  # see the module's docstring
+
+        return structlog.wrap_logger(
+            logging.getLogger(self._name),
             processors=[structlog.stdlib.filter_by_level, structlog.contextvars.merge_contextvars, _to_record],
             wrapper_class=structlog.stdlib.BoundLogger,
         )
@@ -39,7 +47,13 @@ class _Log:
 
     def write(self, method: str, fields: dict[str, Any], event: str, **more: Any) -> None:
         """Write a line with a method of the logger."""
+        if "structlog" not in sys.modules:  # so the application has not configured it
+            level = _LEVELS.get(method, logging.CRITICAL)
+            if not logging.getLogger(self._name).isEnabledFor(level):
+                return
         try:
+            import structlog  # noqa: PLC0415  # as above
+
             logger = structlog.get_logger(self._name) if structlog.is_configured() else self._standard
             getattr(logger.bind(**fields), method)(event, **more)
         except BaseException as error:

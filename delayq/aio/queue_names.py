@@ -3,29 +3,39 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from time import monotonic
-from typing import Any
+from typing import Any, TypeVar
 
 from redis.exceptions import NoPermissionError, RedisClusterException, RedisError
 
-from delayq.errors import ServerError
+from delayq.errors import DelayqError, ServerError
 from delayq.model import server_url
+from delayq.model.queue_stats import QueueStats, Upcoming
+from delayq.model.schedule import Schedule
 from delayq.model.server_guard import labelled
-from delayq.model.validation import KINDS, Kind, check_prefix
-from delayq.operations import registry
+from delayq.model.units import Seconds
+from delayq.model.validation import KINDS, Kind, check_prefix, check_queue_name
+from delayq.operations import counts, inspect, registry, schedules
+from delayq.operations.queue_context import QueueContext, Settings
 from delayq.operations.registry import Entries
 from delayq.protocol.discovery import name_in, pattern
+from delayq.protocol.operation import Operation, gather, unwrap
 from delayq.transport.executor_async import Client, Executor
 from delayq.transport.open_client_async import check_client, connect
 from delayq.transport.server_check import translate
+
+T = TypeVar("T")
 
 SCANNED = 1000
 """The number of keys in a step of a scan, which holds the server for about a millisecond."""
 
 REST_SECONDS = 0.01
 """Between two steps of a scan that nobody waits for."""
+
+TOGETHER = 100
+"""The number of queues that share a round trip."""
 
 LOOK_SECONDS = 60.0
 """Between two looks at the registry during a scan."""
@@ -90,6 +100,35 @@ class Server:
     async def has(self, kind: Kind, name: str) -> bool:
         """Whether the queue or topic exists; this reads one key, however many there are, as any reader may."""
         return await self._executor.execute(registry.exists(self.prefix, kind, name))
+
+    async def stats_of(self, names: Sequence[str]) -> list[QueueStats | DelayqError]:
+        """Return the counts of queues, as `Queue.stats` does, or the error in their place; they share round trips."""
+        return await self._of_queues(names, inspect.stats)
+
+    async def upcoming_of(
+        self, names: Sequence[str], window: Seconds, bucket: Seconds
+    ) -> list[list[Upcoming] | DelayqError]:
+        """Return the same of `Queue.upcoming`."""
+        return await self._of_queues(names, lambda context: counts.upcoming(context, window, bucket))
+
+    async def schedules_of(self, names: Sequence[str]) -> list[list[Schedule]]:
+        """Return the schedules of queues, as `Queue.schedules.list` does; they share round trips."""
+        return list(map(unwrap, await self._of_queues(names, schedules.list_all)))
+
+    async def _of_queues(
+        self, names: Sequence[str], operation: Callable[[QueueContext], Operation[T]]
+    ) -> list[T | DelayqError]:
+        await self._executor.connected()
+        found: list[T | DelayqError] = []
+        for start in range(0, len(names), TOGETHER):
+            contexts = [self._context_of(name) for name in names[start : start + TOGETHER]]
+            found += await self._executor.execute(gather(*map(operation, contexts)))
+        return found
+
+    def _context_of(self, name: str) -> QueueContext:
+        context = QueueContext(check_queue_name(name), self.prefix, None, Settings())
+        context.spans_nodes, context.is_away = self._executor.spans_nodes, self._executor.is_away
+        return context
 
     async def close(self) -> None:
         """Close the connections; a client that was passed in stays open."""

@@ -176,6 +176,7 @@ class Group:
     async def destroy(self) -> bool:
         """Destroy the group with its unacked list and its dead letters; return whether it existed.
 
-        Its consumers end with UnknownGroup. They would create a group again that is only lost: see `TopicConsumer.run`.
+        Redis serves nobody else meanwhile: about 30 ms for 400,000 unacked records. Its consumers end with
+        UnknownGroup. They would create a group again that is only lost: see `TopicConsumer.run`.
         """
         return await self._do(group_admin.destroy(self._context, self.name))

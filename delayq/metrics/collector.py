@@ -60,7 +60,7 @@ class Metrics(Collector):
         self._servers = servers
         single: list[Subject] = [*queues, *topics]
         self._sources = [_Source("", ScrapeThread(_always(each)), _always(each)) for each in single]
-        self._found = [_Source(each.label, ScrapeThread(each), lambda each=each: each.known) for each in servers]  # type: ignore[misc]
+        self._found = [_Source(each.label, ScrapeThread(each), lambda each=each: each.known, each) for each in servers]  # type: ignore[misc]
         self._labels = ["server"] if any(each.label for each in servers) else []
 
     def describe(self) -> list[Metric]:
@@ -70,11 +70,6 @@ class Metrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """Read, and yield what was read."""
         yield from self._families(self._read(self._seconds))
-
-    def unread(self, seconds: float) -> list[str]:
-        """Read, and return the names of the queues, topics and servers that could not be read within `seconds`."""
-        told = self._read(seconds)
-        return _down((*told.queues_up, *told.topics_up, *told.servers))
 
     def silent(self, seconds: float) -> list[str]:
         """Read, and return what has not answered within `seconds`; a server has if one of its queues has."""
@@ -88,12 +83,18 @@ class Metrics(Collector):
             accept: the request's Accept header, which decides the format.
             beside: another collector to include, such as `prometheus_client.REGISTRY`.
         """
+        return self.judged(accept, beside)[0]
+
+    def judged(self, accept: str = "", beside: Collector | None = None) -> tuple[Exposition, list[str]]:
+        """Return the same, and the names of the queues, topics and servers that it reports as down."""
+        told = self._read(self._seconds)
         registry = CollectorRegistry()
-        registry.register(self)
+        registry.register(_Once(self._families(told)))
         if beside is not None:
             registry.register(beside)
         encode, content_type = choose_encoder(accept)
-        return Exposition(encode(registry), content_type)
+        down = _down((*told.queues_up, *told.topics_up, *told.servers))
+        return Exposition(encode(registry), content_type), down
 
     def _read(self, seconds: float) -> _Scraped:
         told = _Scraped()
@@ -101,8 +102,9 @@ class Metrics(Collector):
         for source, sweep in [(source, source.reader.begin()) for source in (*self._sources, *self._found)]:
             found = sweep.wait(left(deadline))
             told.note(source, found)
-            if source in self._found:
-                told.servers.append(({"server": source.label}, sweep.is_known and _answers(found, sweep.is_done)))
+            if source.server is not None:
+                is_up = source.server.is_searching or (sweep.is_known and _answers(found, sweep.is_done))
+                told.servers.append(({"server": source.label}, is_up))
         return told
 
     def _families(self, told: _Scraped) -> Iterator[Metric]:
@@ -124,6 +126,20 @@ class _Source(NamedTuple):
     label: str
     reader: ScrapeThread
     known: Callable[[], Sequence[Subject]]
+    server: DiscoveredQueues | None = None
+
+
+class _Once(Collector):
+    """What one scrape has read."""
+
+    def __init__(self, families: Iterator[Metric]) -> None:
+        self._families = families
+
+    def describe(self) -> list[Metric]:
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._families
 
 
 class _Scraped:

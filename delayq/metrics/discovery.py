@@ -18,6 +18,9 @@ SEARCH_SECONDS = 60.0
 TAKE_SECONDS = 1.0
 """Between two looks at what a running search has found."""
 
+ANSWER_SECONDS = 5.0
+"""The longest wait for the next step of a search; after that, the server counts as down."""
+
 CLOSE_SECONDS = 5.0
 """The longest wait, at the end, for a search that is running."""
 
@@ -97,7 +100,13 @@ class DiscoveredQueues:
         self._take_at = self._search_at = clock()
         self._search: threading.Thread | None = None
         self._is_found = threading.Event()
+        self._answered_at = float("-inf")
         self._is_closed = False
+
+    @property
+    def is_searching(self) -> bool:
+        """Whether the first search is running, and the server has answered it within the last five seconds."""
+        return not self._is_found.is_set() and self._clock() <= self._answered_at + ANSWER_SECONDS
 
     @property
     def known(self) -> Sequence[Subject]:
@@ -132,6 +141,7 @@ class DiscoveredQueues:
         try:
             search = self._server.search
             for number, _ in enumerate(search.steps()):
+                self._answered_at = self._clock()
                 if self._is_closed:
                     return
                 is_enough = any(search.names.values()) and set(self._wanted).issubset(search.names["topic"])

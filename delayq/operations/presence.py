@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any, TypeVar
 
 from delayq.errors import DelayqError, ServerUnreachable
@@ -12,8 +13,9 @@ from delayq.model.interval import Interval
 from delayq.model.queue_stats import QueueStats
 from delayq.operations.queue_context import QueueContext
 from delayq.protocol.command import Command
-from delayq.protocol.operation import Operation, unwrap
+from delayq.protocol.operation import Operation, execute, gather, unwrap
 from delayq.protocol.queue_commands import QueueCommands
+from delayq.protocol.replies import ConsumersReply
 
 SECONDS = 9.5
 """The shortest time between two reports of a consumer. An idle one looks once a second, so it reports every 10 s."""
@@ -24,16 +26,24 @@ T = TypeVar("T")
 def consumers(context: QueueContext) -> Operation[list[consumer_info.ConsumerInfo]]:
     """Return the consumers that were seen within the last hour, by name."""
     shards = yield from context.opened()
-    found = [(yield [shards[0].consumers()])[0]]
+    found = yield from gather(_pages(shards[0]))
     if context.outlives(found[0]):  # meanwhile they report to another shard
-        found = [each for each in (yield [shard.consumers() for shard in shards[1:]]) if not context.outlives(each)]
+        found = [each for each in (yield from gather(*map(_pages, shards[1:]))) if not context.outlives(each)]
     newest: dict[str, tuple[int, int, bytes]] = {}
-    for reply in map(unwrap, found):
-        for name, seen_ms, document in reply.told:
+    for page in chain.from_iterable(map(unwrap, found)):
+        for name, seen_ms, document in page.told:
             if name not in newest or newest[name][1] < seen_ms:
-                newest[name] = reply.now_ms, seen_ms, document
+                newest[name] = page.now_ms, seen_ms, document
     read = (consumer_info.read(name, *seen) for name, seen in newest.items())
     return sorted((each for each in read if each is not None), key=lambda each: each.name)
+
+
+def _pages(scripts: QueueCommands) -> Operation[list[ConsumersReply]]:
+    """Read all pages; a consumer that reports meanwhile may be on two, but is on one at least."""
+    pages = [(yield from execute(scripts.consumers()))]
+    while pages[-1].more:
+        pages.append((yield from execute(scripts.consumers(pages[-1].more))))
+    return pages
 
 
 class Presence:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from msgspec.structs import replace
 
@@ -28,9 +28,10 @@ from delayq.model.text import decode_id, is_foreign_id
 from delayq.model.units import MAX_TIME_MS, Seconds, from_ms, lease_ms, timestamp_ms
 from delayq.model.validation import check_limit, check_schedule_name
 from delayq.operations import configure
+from delayq.operations.doctor import scan
 from delayq.operations.encode import EncodedMessage
 from delayq.operations.queue_context import QueueContext, time_call
-from delayq.operations.schedule_chain import TAKEN, Move, aside, home, opened
+from delayq.operations.schedule_chain import PAGE, TAKEN, Move, aside, home, opened
 from delayq.operations.send import send_encoded
 from delayq.protocol.command import Command, identity
 from delayq.protocol.operation import Operation, execute, unwrap
@@ -213,7 +214,10 @@ def get(context: QueueContext, name: str) -> Operation[Schedule | None]:
 
 def list_all(context: QueueContext) -> Operation[list[Schedule]]:
     """Return all schedules, by name."""
-    return (yield from _list(context))[1]
+    found = yield from read_all(context)
+    names = sorted(name for name in found if not is_foreign_id(name))
+    schedules = (describe(context, name, found[name].record, found[name].slot_ms) for name in names)
+    return [each for each in schedules if each is not None]
 
 
 def count(context: QueueContext) -> Operation[int]:
@@ -223,44 +227,70 @@ def count(context: QueueContext) -> Operation[int]:
     return (yield from execute(Command(key, ("ZCARD", key), int)))
 
 
-def _list(context: QueueContext) -> Operation[tuple[int, list[Schedule]]]:
+def read_all(context: QueueContext) -> Operation[dict[str, Stored]]:
+    """Read all schedules by name, a page in a round trip; foreign ones, too."""
     yield from context.opened()
-    scripts, key = home(context), home(context).keys.schedules
-    now, records, slots = yield [
-        time_call(context),
-        Command(key, ("HGETALL", key), dict),
-        scripts.armed(10**9, FINISHED),
-    ]
-    armed = dict(unwrap(slots))
-    found = {decode_id(name): record for name, record in unwrap(records).items()}
-    names = sorted(name for name in found if not is_foreign_id(name))
-    schedules = (describe(context, name, found[name], armed.get(name)) for name in names)
-    return unwrap(now), [each for each in schedules if each is not None]
+    keys = home(context).keys
+    found: dict[str, Stored] = {}
+
+    def look(items: dict[bytes, Any]) -> Operation[None]:
+        now, scores = yield [time_call(context), Command(keys.armed, ("ZMSCORE", keys.armed, *items), list)]
+        for (raw, record), score in zip(items.items(), unwrap(scores), strict=True):
+            found[decode_id(raw)] = _stored(unwrap(now), record, score)
+
+    yield from scan.structure("HSCAN", keys.schedules, look)
+    return found
 
 
 def unreadable(context: QueueContext) -> Operation[list[str]]:
     """Return the names of stored schedules that cannot be read: another program or a newer delayq wrote them."""
-    yield from context.opened()
-    key = home(context).keys.schedules
-    records: dict[bytes, bytes] = yield from execute(Command(key, ("HGETALL", key), dict))
-    found = {decode_id(name): record for name, record in records.items()}
-    return sorted(name for name, record in found.items() if describe(context, name, record, None) is None)
+    found = yield from read_all(context)
+    return sorted(name for name, each in found.items() if describe(context, name, each.record, None) is None)
 
 
 def upcoming(context: QueueContext, count: int, name: str | None) -> Operation[list[Slot]]:
     """Return the next `count` slots of one schedule or of all, earliest first."""
     check_limit(count, "n", most=MOST_SLOTS)
     if name is not None:
-        check_schedule_name(name)
-    now, schedules = yield from _list(context)
-    if name is not None:
-        schedules = [each for each in schedules if each.name == name]
-        if not schedules:
-            raise InvalidInput(f"schedule {name!r} is not in queue {context.name}: add it first")
-    heap = [(timestamp_ms(each.next_at), each.name, each.plan) for each in schedules if each.next_at is not None]
-    heapq.heapify(heap)
+        return (yield from _upcoming_of(context, count, name))
+    yield from context.opened()
+    now = yield from execute(time_call(context))
+    return (yield from _slots(context, count, now, [], 0))
+
+
+def _upcoming_of(context: QueueContext, count: int, name: str) -> Operation[list[Slot]]:
+    check_schedule_name(name)
+    yield from context.opened()
+    stored = yield from _read(context, name)
+    found = describe(context, name, stored.record, stored.slot_ms)
+    if found is None:
+        raise InvalidInput(f"schedule {name!r} is not in queue {context.name}: add it first")
+    return (yield from _slots(context, count, stored.now_ms, _armed([found]), None))
+
+
+_Armed: TypeAlias = tuple[int, str, Plan]  # the next slot, ms, of a schedule
+
+
+def _armed(schedules: Iterable[Schedule]) -> list[_Armed]:
+    return [(timestamp_ms(each.next_at), each.name, each.plan) for each in schedules if each.next_at is not None]
+
+
+def _slots(context: QueueContext, count: int, now: int, heap: list[_Armed], start: int | None) -> Operation[list[Slot]]:
+    """Return the next slots of the schedules in a heap, and of those stored from `start` on, read as needed."""
     slots: list[Slot] = []
-    while heap and len(slots) < count:
+    known: set[str] = set()
+    upto = 0, ""
+    while len(slots) < count:
+        while start is not None and not (heap and heap[0][:2] <= upto):
+            rows, schedules = yield from _page(context, start)
+            for each in _armed(schedules):
+                if each[1] not in known:  # otherwise its place has changed since the page before
+                    heapq.heappush(heap, each)
+                    known.add(each[1])
+            upto = (rows[-1][1], rows[-1][0]) if rows else upto
+            start = None if rows is None else start + PAGE
+        if not heap:
+            break
         slot, of, plan = heapq.heappop(heap)
         if not plan.skips(slot, now):
             slots.append(Slot(of, from_ms(slot)))
@@ -268,6 +298,17 @@ def upcoming(context: QueueContext, count: int, name: str | None) -> Operation[l
         if following is not None:
             heapq.heappush(heap, (following, of, plan))
     return slots
+
+
+def _page(context: QueueContext, start: int) -> Operation[tuple[list[tuple[str, int]] | None, list[Schedule]]]:
+    """Return a page of names and armed slots, earliest first, None at the end; and those that can be read."""
+    rows = yield from execute(home(context).armed_page(PAGE, start))
+    if not rows:
+        return rows, []
+    key = home(context).keys.schedules
+    records = yield from execute(Command(key, ("HMGET", key, *(name for name, _ in rows)), list))
+    found = (describe(context, name, record, slot) for (name, slot), record in zip(rows, records, strict=True))
+    return rows, [each for each in found if each is not None]
 
 
 def _keep(context: QueueContext, name: str, next_slot: Callable[[Stored], int | None]) -> Operation[bool]:
@@ -308,9 +349,12 @@ def _read(context: QueueContext, name: str) -> Operation[Stored]:
         Command(keys.schedules, ("HGET", keys.schedules, name), identity),
         Command(keys.armed, ("ZSCORE", keys.armed, name), identity),
     ]
-    score = unwrap(slot)
+    return _stored(unwrap(now), unwrap(record), unwrap(slot))
+
+
+def _stored(now_ms: int, record: bytes | None, score: float | bytes | None) -> Stored:
     armed = f"{score:.17g}" if isinstance(score, float) else (score or b"").decode()  # a float: RESP3
-    return Stored(unwrap(now), unwrap(record), int(armed) if _is_slot(armed) else None, armed)
+    return Stored(now_ms, record, int(armed) if _is_slot(armed) else None, armed)
 
 
 def _is_slot(armed: str) -> bool:

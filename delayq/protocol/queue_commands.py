@@ -271,8 +271,8 @@ class QueueCommands(RecordCommands[QueueKeys]):
     def deregister(self, name: str, times: Mapping[int, int] | None = None) -> Command[int]:
         return self._call("deregister", [name, *_flat(times)], int, repeats=False)
 
-    def consumers(self) -> Command[ConsumersReply]:
-        return self._call("consumers", [self._clock()], _read_consumers)
+    def consumers(self, skip: int = 0) -> Command[ConsumersReply]:
+        return self._call("consumers", [self._clock(), skip], _read_consumers)
 
     def sample(self, counters: Sequence[str]) -> Command[int]:
         return self._call("sample", [self._clock(), *counters], int)
@@ -360,14 +360,8 @@ class QueueCommands(RecordCommands[QueueKeys]):
         key = self.keys.state(state)
         return Command(key, ("ZRANGE", key, up_to, "-inf", "BYSCORE", "REV", "LIMIT", 0, 1, "WITHSCORES"), _read_scored)
 
-    def armed(self, limit: int, after_ms: Raw = 1, up_to: Raw = "+inf") -> Command[list[tuple[str, int]]]:
-        """Read up to `limit` schedules with their armed slots, ms, earliest first; or PAUSED or FINISHED."""
-        key = self.keys.armed
-        words = ("ZRANGE", key, after_ms, up_to, "BYSCORE", "LIMIT", 0, limit, "WITHSCORES")
-        return Command(key, words, _read_armed)
-
     def armed_page(self, limit: int, skip: int) -> Command[list[tuple[str, int]] | None]:
-        """Read the same for schedules that are not paused, after the first `skip`; None if there are no more."""
+        """Read up to `limit` schedules with their armed slots, ms, earliest first; None after the last ones."""
         key = self.keys.armed
         words = ("ZRANGE", key, 1, "+inf", "BYSCORE", "LIMIT", skip, limit, "WITHSCORES")
         return Command(key, words, lambda reply: _read_armed(reply) if reply else None)

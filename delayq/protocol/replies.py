@@ -69,10 +69,11 @@ class StoredMessage(NamedTuple):
 
 
 class ConsumersReply(NamedTuple):
-    """The reports of consumers: name, when it was last seen, ms, and document of each."""
+    """The reports of consumers: name, when it was last seen, ms, and document of each; and what the next page skips."""
 
     now_ms: int
     told: list[tuple[str, int, bytes]]
+    more: int
 
 
 class DueCounts(NamedTuple):
@@ -170,9 +171,10 @@ def _read_last_seen(reply: list[Any]) -> tuple[str, int] | None:
 
 
 def _read_consumers(reply: list[Any]) -> ConsumersReply:
-    now_ms, flat = reply
+    now_ms, flat, more = reply
     rows = zip(flat[::3], flat[1::3], flat[2::3], strict=True)
-    return ConsumersReply(now_ms, [(decode_id(name), decode_ms(seen), document) for name, seen, document in rows])
+    told = [(decode_id(name), decode_ms(seen), document) for name, seen, document in rows]
+    return ConsumersReply(now_ms, told, more)
 
 
 def _read_samples(reply: list[Any]) -> list[tuple[int, str]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from delayq.model.record import Entry, Extent
+from delayq.model.record import Entry, Extent, text_of
 from delayq.model.text import decode_id, encode_id
 from delayq.protocol.command import Command, Raw, identity
 from delayq.protocol.record_commands import RecordCommands
@@ -198,9 +198,12 @@ class TopicCommands(RecordCommands[TopicKeys]):
     def renew(self, group: str, consumer: str, ids: Sequence[str], idle_ms: int, by_ms: Raw = "") -> Command[list[int]]:
         return self._call("renew", [group, consumer, idle_ms, by_ms, *ids], identity, **self.keys.of_group(group))
 
-    def unacked(self, group: str, consumer: str, idle_ms: int, after: str, limit: int) -> Command[list[Any]]:
+    def unacked(
+        self, group: str, consumer: str, idle_ms: int, after: str, limit: int
+    ) -> Command[tuple[str, list[Any]]]:
+        """Return the id up to which the call has looked, "" at the end, and the rows."""
         words: list[Raw] = [group, consumer, idle_ms, _behind(after), limit]
-        return self._call("unacked", words, identity)
+        return self._call("unacked", words, lambda reply: (text_of(reply[0]), reply[1]))
 
     def remove_consumer(self, group: str, consumer: str, heir: str, limit: int = MAX_RECORDS) -> Command[list[int]]:
         words: list[Raw] = [group, consumer, heir, limit]

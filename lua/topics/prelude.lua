@@ -64,17 +64,22 @@ local function present(list)
   return kept
 end
 
--- Up to `limit` records after an id that a group has left unacked for at least `idle`, ms, and the last id searched, ''
--- at the end. The server's own search takes 0.1 us for each record of the list, so a call searches a part of a long one.
-local function stale(stream, group, idle, after, limit)
-  local WALKED, PART = 20000, 1000
+-- Up to `limit` records after an id that a group, or the consumer behind the limit, has left unacked for at least `idle`,
+-- ms, and the last id searched, '' at the end. The server's own search takes 0.1 us for each record of the list, so a
+-- call searches a part of a long one.
+local function stale(stream, group, idle, after, ...)
+  local WALKED, PART, limit = 20000, 1000, ...
+  if idle == '0' then
+    local page = redis.pcall('XPENDING', stream, group, after, '+', ...)
+    return page, not page.err and #page == tonumber(limit) and page[#page][1] or ''
+  end
   local rows, found = redis.pcall('XPENDING', stream, group), {}
   if rows.err then return rows end
   if rows[1] <= WALKED then
-    found = redis.call('XPENDING', stream, group, 'IDLE', idle, after, '+', limit)
+    found = redis.call('XPENDING', stream, group, 'IDLE', idle, after, '+', ...)
     return found, #found == tonumber(limit) and found[#found][1] or ''
   end
-  rows = redis.call('XPENDING', stream, group, after, '+', PART)
+  rows = redis.call('XPENDING', stream, group, after, '+', PART, select(2, ...))
   for _, row in ipairs(rows) do
     if row[3] >= tonumber(idle) then found[#found + 1] = row end
     if #found == tonumber(limit) then return found, row[1] end

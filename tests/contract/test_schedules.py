@@ -12,7 +12,7 @@ import redis
 
 from delayq import Message, Queue
 from delayq.errors import DelayqError, InvalidInput, ServerUnreachable
-from delayq.operations import schedule_chain
+from delayq.operations import schedule_chain, schedules
 from delayq.operations.upkeep import Upkeep
 from tests.contract.conftest import Calls, Drain, Make, Now, examine, intercept
 from tests.harness.foreign_headers import NAME, PLAN, SLOT, write
@@ -102,6 +102,19 @@ def test_schedule_removed_while_it_runs_does_not_continue(queue: Queue, now: Now
     now.later(3600)
     assert queue.receive() == []
     assert queue.stats().missing == 0
+
+
+def test_next_reads_as_many_pages_of_schedules_as_it_needs(queue: Queue, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(schedules, "PAGE", 2)
+    for name in "abcdefg":
+        queue.schedules.add(name, "*/5 * * * *")
+    queue.schedules.add("zero", "* * * * *")
+    queue.schedules.add("last", "@daily")
+    queue.schedules.add("paused", "* * * * *")
+    queue.schedules.pause("paused")
+    assert [slot.schedule for slot in queue.schedules.next(13)] == ["zero", *"abcdefg", *["zero"] * 5]
+    assert "last" in {slot.schedule for slot in queue.schedules.next(400)}
+    assert [each.name for each in queue.schedules.list()] == [*"abcdefg", "last", "paused", "zero"]
 
 
 def test_paused_schedule_resumes_with_its_next_slot(queue: Queue, now: Now):

@@ -217,7 +217,7 @@ SHARDED: dict[str, Callable[[Queue, str], Any]] = {
     "consumer": lambda queue, _: telling.act(queue, *(scripts.unack_to_retry() for scripts in queue._context.shards)),
     "observer": lambda queue, message_id: queue.get(message_id),
     "administrator": lambda queue, message_id: queue.get(message_id),
-    "scheduler": lambda queue, message_id: telling.act(queue, queue._context.shard(message_id).armed(10, 0)),
+    "scheduler": lambda queue, message_id: telling.act(queue, queue._context.shard(message_id).armed_page(10, 0)),
 }
 
 

@@ -11,6 +11,8 @@ import pytest
 import redis
 
 from delayq import Consumer, Outgoing, Queue
+from delayq.queue_names import Server
+from delayq.types import QueueStats
 
 
 @pytest.fixture
@@ -84,3 +86,24 @@ def test_waiting_message_takes_only_the_memory_of_its_payload_and_its_place(
         client.mset(dict(zip(keys[part], payloads[part], strict=True)))
         client.zadd("pending", dict(places[part]))
     assert taken <= 1.1 * (used() - before)
+
+
+def test_many_queues_share_round_trips(redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"q{n:02}" for n in range(50)]
+    for name in names:
+        with Queue(name, redis=redis_client) as each:
+            each.send("x", delay=60)
+            each.schedules.add("nightly", "@daily")
+    server = Server(None, redis_client, "delayq", "a test")
+    made: list[int] = []
+    run = server._executor.run
+
+    def note(calls: Sequence[Any], repeat: bool = True) -> Any:
+        made.append(len(calls))
+        return run(calls, repeat)
+
+    monkeypatch.setattr(server._executor, "run", note)
+    assert [each.pending for each in server.stats_of(names) if isinstance(each, QueueStats)] == [2] * 50
+    assert [[each.name for each in found] for found in server.schedules_of(names)] == [["nightly"]] * 50
+    assert len(made) <= 6
+    server.close()

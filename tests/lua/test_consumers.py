@@ -7,11 +7,11 @@ HOUR = 3_600_000
 
 def test_consumers_are_listed_with_when_they_were_last_seen_latest_first(queue):
     queue.given(consumers={"a": NOW - 20_000, "b": NOW}, crew={"a": "told by a", "b": "told by b"})
-    assert queue.consumers() == (NOW, [("b", NOW, b"told by b"), ("a", NOW - 20_000, b"told by a")])
+    assert queue.consumers() == (NOW, [("b", NOW, b"told by b"), ("a", NOW - 20_000, b"told by a")], 0)
 
 
 def test_queue_without_consumers_lists_none(queue):
-    assert queue.consumers() == (NOW, [])
+    assert queue.consumers() == (NOW, [], 0)
 
 
 def test_consumers_not_seen_for_an_hour_are_left_out(queue):
@@ -30,8 +30,9 @@ def test_consumers_without_details_are_left_out(queue):
     assert [name for name, _, _ in queue.consumers().told] == ["me"]
 
 
-def test_at_most_a_thousand_are_listed(queue):
+def test_a_page_has_five_hundred(queue):
     names = {f"c{n}": NOW - n for n in range(1001)}
     queue.given(consumers=names, crew=dict.fromkeys(names, "{}"))
-    told = [name for name, _, _ in queue.consumers().told]
-    assert told == list(names)[:1000]
+    pages = [queue.consumers(skip) for skip in (0, 500, 1000)]
+    assert [page.more for page in pages] == [500, 1000, 0]
+    assert [name for page in pages for name, _, _ in page.told] == list(names)

@@ -57,9 +57,17 @@ def test_consumers_seen_before_the_clock_was_set_back_are_removed(queue):
     assert queue.last_seen() == ("me", NOW)
 
 
-def test_at_most_the_last_thousand_consumers_are_kept(queue):
+def test_consumers_that_report_are_all_kept_however_many_they_are(queue):
+    queue.given(consumers={f"c{n}": NOW - 30_000 for n in range(1500)} | {"silent": NOW - 30_001})
+    assert queue.heartbeat("me", "{}") == 1
+    consumers = queue.state()["consumers"]
+    assert len(consumers) == 1501
+    assert "silent" not in consumers
+
+
+def test_of_silent_consumers_at_most_the_last_thousand_are_kept(queue):
     names = [f"c{n}" for n in range(1000)]
-    queue.given(consumers={name: NOW - 1000 + n for n, name in enumerate(names)}, crew=dict.fromkeys(names, "{}"))
+    queue.given(consumers={name: NOW - 60_000 + n for n, name in enumerate(names)}, crew=dict.fromkeys(names, "{}"))
     assert queue.heartbeat("me", "{}") == 1
     state = queue.state()
     assert len(state["consumers"]) == len(state["crew"]) == 1000

@@ -264,12 +264,12 @@ def test_unreadable_queue_is_down_and_the_others_are_reported(queue: Queue, redi
 def test_server_that_comes_back_is_up_again(own_server: RedisServer):
     with Queue("emails", url=own_server.url) as queue:
         queue.send("x")
-        metrics = Metrics([queue])
-        assert metrics.unread(20) == []
+        metrics = Metrics([queue], seconds=20)
+        assert metrics.judged()[1] == []
         own_server.kill()
-        assert metrics.unread(20) == ["emails"]
+        assert metrics.judged()[1] == ["emails"]
         own_server.start()
-        assert metrics.unread(20) == []
+        assert metrics.judged()[1] == []
         assert scraped(metrics).value("delayq_messages_sent_total", queue="emails") == 1
 
 
@@ -372,6 +372,40 @@ def test_queues_that_a_long_search_finds_are_read_before_it_ends():
         is_seen.set()
 
 
+def test_server_is_up_while_its_first_search_is_still_running():
+    may_end = threading.Event()
+
+    class Long(Found):
+        def steps(self) -> Iterator[None]:
+            while not may_end.wait(0.01):
+                yield
+
+    server: Any = SimpleNamespace(search=Long([]), queue=None, topic=None)
+    with DiscoveredQueues(server) as found:
+        metrics = Metrics(servers=[found], seconds=0.2)
+        assert scraped(metrics).value("delayq_server_up") == 1
+        assert metrics.silent(0.2) == []
+        may_end.set()
+
+
+def test_server_that_does_not_answer_its_first_search_is_down():
+    may_end = threading.Event()
+
+    class Hanging(Found):
+        def steps(self) -> Iterator[None]:
+            yield
+            may_end.wait()
+
+    server: Any = SimpleNamespace(search=Hanging([]), queue=None, topic=None)
+    now = [0.0]
+    with DiscoveredQueues(server, clock=lambda: now[0]) as found:
+        metrics = Metrics(servers=[found], seconds=0.2)
+        assert scraped(metrics).value("delayq_server_up") == 1
+        now[0] = 6
+        assert scraped(metrics).value("delayq_server_up") == 0
+        may_end.set()
+
+
 def test_topics_are_found_by_name_and_a_missing_one_is_down(redis_server: RedisServer, redis_client: redis.Redis):
     with Topic("orders", redis=redis_client) as topic:
         topic.group("billing")
@@ -380,7 +414,7 @@ def test_topics_are_found_by_name_and_a_missing_one_is_down(redis_server: RedisS
         metrics = Metrics(servers=[DiscoveredQueues(server, topics=["nosuch", "orders"])])
         scrape = scraped(metrics)
         assert metrics.silent(30) == []
-        assert metrics.unread(30) == ["nosuch"]
+        assert metrics.judged()[1] == ["nosuch"]
     assert scrape.value("delayq_topic_lag", topic="orders", group="billing") == 1
     assert [scrape.value("delayq_topic_up", topic=name) for name in ("orders", "nosuch")] == [1, 0]
 

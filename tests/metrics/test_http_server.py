@@ -10,18 +10,21 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import structlog
+from delayq.cli import exporter
 from delayq.cli.exporter import address
 from prometheus_client.registry import Collector
 
 import delayq as library
 from delayq import Outgoing, Queue, Topic
 from delayq.metrics import Metrics, MetricsServer, Response
+from delayq.queue_names import NameSearch
 from tests.cli.conftest import Invoke, Start, delayq, environment, followed, invoke, server, start  # noqa: F401
 from tests.harness.scrapes import OPENMETRICS, Scrape, get
 from tests.harness.servers import RedisServer
@@ -381,6 +384,27 @@ def test_exporter_can_print_what_a_scrape_gets_once(invoke: Invoke, queue: Queue
     missing = invoke("exporter", "--once", "--topic", "nosuch")
     assert missing.exit_code == 1
     assert [Scrape(missing.stdout).value("delayq_topic_up", topic=name) for name in ("orders", "nosuch")] == [1, 0]
+
+
+def test_exporter_prints_once_the_first_search_has_ended_however_long_it_takes(
+    invoke: Invoke,  # noqa: F811
+    queue: Queue,
+    server: RedisServer,  # noqa: F811, ARG001
+    monkeypatch: pytest.MonkeyPatch,
+):
+    queue.send("x")
+    steps = NameSearch.steps
+
+    def slow(search: NameSearch) -> Iterator[None]:
+        time.sleep(1.5)
+        yield from steps(search)
+
+    monkeypatch.setattr(NameSearch, "steps", slow)
+    monkeypatch.setattr(exporter, "SECONDS", 1.0)
+    monkeypatch.setattr(Metrics.__init__, "__defaults__", ((), (), (), 1.0))
+    result = invoke("exporter", "--once")
+    assert Scrape(result.stdout).value("delayq_up", queue="emails") == 1
+    assert result.exit_code == 0
 
 
 def test_exporter_refuses_invalid_options(invoke: Invoke):  # noqa: F811

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ import redis
 
 from delayq import Consumer, Outgoing, Queue, aio
 from delayq.errors import ServerError
+from delayq.model.consumer_info import describe
 from delayq.operations import presence
 from delayq.protocol.command import Command
 from tests.harness.servers import RedisServer
@@ -194,3 +196,13 @@ def test_refused_consumer_is_not_recorded(queue: Queue, any_client: redis.Redis)
     assert seen(any_client) == {}
     assert len(queue.receive()) == 1
     assert len(seen(any_client)) == 1
+
+
+def test_large_fleet_is_known_completely(redis_client: redis.Redis) -> None:
+    queue = Queue("jobs", redis=redis_client)
+    queue.send("x")
+    document = describe(1, time.monotonic())
+    scripts = queue._context.shards[0]
+    calls = [scripts.heartbeat(f"c{n}", document) for n in range(1500)]
+    queue._executor.run(calls)
+    assert len(queue.consumers()) == 1500

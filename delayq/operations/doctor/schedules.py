@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from delayq.model.occurrence import FINISHED, plan_of
+from delayq.model.occurrence import plan_of
 from delayq.model.text import decode_id
 from delayq.operations import schedule_chain, schedules
+from delayq.operations.doctor import scan
 from delayq.operations.doctor.finding import Finding, Severity
 from delayq.operations.doctor.report import Report
-from delayq.operations.queue_context import QueueContext
-from delayq.protocol.command import Command
-from delayq.protocol.operation import Operation, unwrap
+from delayq.operations.queue_context import QueueContext, time_call
+from delayq.protocol.operation import Operation, execute
 
 Mend = Callable[[QueueContext, str], Operation[Any]]
 
@@ -34,25 +34,26 @@ def look_at_schedules(context: QueueContext, report: Report, repair: bool) -> Op
 
 
 def _wrong(context: QueueContext) -> Operation[dict[str, tuple[str, str, Mend | None]]]:
-    scripts, key = schedule_chain.home(context), schedule_chain.home(context).keys.schedules
-    counts, records, slots = yield [
-        scripts.stats(),
-        Command(key, ("HGETALL", key), dict),
-        scripts.armed(10**9, FINISHED),
-    ]
-    armed, now = dict(unwrap(slots)), unwrap(counts).now_ms
+    armed: set[str] = set()
+
+    def look(items: dict[bytes, Any]) -> Operation[None]:
+        armed.update(map(decode_id, items))
+        yield from ()
+
+    yield from scan.structure("ZSCAN", schedule_chain.home(context).keys.armed, look)
+    stored = yield from schedules.read_all(context)
+    now = yield from execute(time_call(context))
     found: dict[str, tuple[str, str, Mend | None]] = {}
-    for name in sorted(armed.keys() - {decode_id(raw) for raw in unwrap(records)}):
+    for name in sorted(armed - stored.keys()):
         found[name] = ("has a next slot but no definition", "repair removes it", schedules.remove)
-    for raw, record in unwrap(records).items():
-        name = decode_id(raw)
-        envelope = schedule_chain.opened(record)
-        if plan_of(envelope) is None:
+    for name, each in stored.items():
+        if plan_of(schedule_chain.opened(each.record)) is None:
             text = "cannot be read: another program or a newer delayq has written it"
             found[name] = (text, "add it again, or remove it", None)
-        elif name not in armed:
+        elif each.slot_ms is None:
             found[name] = ("has no next slot: it would never fire", "repair sets its next slot", schedules.resume)
-    overdue = {name: slot for name, slot in armed.items() if 0 < slot <= now and name not in found}
+    slots = {name: each.slot_ms for name, each in stored.items() if each.slot_ms is not None and name not in found}
+    overdue = {name: slot for name, slot in slots.items() if 0 < slot <= now}
     for name in (yield from schedule_chain.gone(context, overdue, now)):
         text = "has lost its next occurrence: it was cancelled, purged, moved or deleted, or its id is another's"
         found[name] = (text, "a consumer schedules the next one within a minute", _revive)

@@ -71,7 +71,7 @@ def _groups(scripts: TopicCommands, record_id: str) -> Operation[list[str]]:
     names = [text_of(row["name"]) for row in rows]
     held = yield [scripts.unacked(name, "", 0, before(record_id), 1) for name in names]
     return [
-        f"group {printable_id(name)} {_by_group(row, record_id, unwrap(entries))}"
+        f"group {printable_id(name)} {_by_group(row, record_id, unwrap(entries)[1])}"
         for name, row, entries in zip(names, rows, held, strict=True)
     ]
 

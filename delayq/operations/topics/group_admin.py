@@ -129,7 +129,7 @@ def remove_consumer(context: TopicContext, group: str, consumer: str, to: str | 
     unknown: list[UnknownConsumer] = []
     if to is None and len(shards) > 1:  # start with shards where it holds records, to refuse before it leaves any
         rows = yield [scripts.unacked(group, consumer, 0, "", 1) for scripts in shards]
-        shards = [shards[place] for place in sorted(range(len(shards)), key=lambda place: not unwrap(rows[place]))]
+        shards = [shards[place] for place in sorted(range(len(shards)), key=lambda place: not unwrap(rows[place])[1])]
     for scripts in shards:
         done = 0
         try:

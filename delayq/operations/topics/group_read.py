@@ -128,7 +128,7 @@ def own_unacked(context: TopicContext, group: str, consumer: str, count: int) ->
             limit = min(MAX_RECORDS, count - len(found))
             calls = [scripts.poll(group, consumer, limit, after)]
             entries = unwrap((yield calls)[0]).entries
-            rows = yield from execute(scripts.unacked(group, consumer, 0, "" if after == "0" else after, limit))
+            _, rows = yield from execute(scripts.unacked(group, consumer, 0, "" if after == "0" else after, limit))
             times = {text_of(row[0]): row[3] for row in rows}
             for record in records(context, scripts, entries, deliveries=1):
                 record.deliveries = times.get(record.id, 1)
@@ -237,11 +237,10 @@ def unacked(
         after = ""
         while len(found) < count:
             limit = min(MAX_RECORDS, count - len(found))
-            rows = yield from execute(scripts.unacked(group, consumer or "", idle_ms, after, limit))
+            after, rows = yield from execute(scripts.unacked(group, consumer or "", idle_ms, after, limit))
             found += [Unacked(text_of(row[0]), text_of(row[1]), row[2] / 1000, row[3], number) for row in rows]
-            if len(rows) < limit:
+            if not after:
                 break
-            after = found[-1].id
     if consumer and not found and consumer not in {each.name for each in (yield from consumers(context, group))}:
         text = f"group {group} of topic {context.name} has no consumer {consumer!r}: see group.consumers()"
         raise UnknownConsumer(text)
@@ -269,9 +268,9 @@ def own_page(
             left[number] = places[number]
             context.outages.met(shards[number].keys.meta, reply)
             continue
-        rows = unwrap(reply)
+        left_at, rows = unwrap(reply)
         context.outages.over(shards[number].keys.meta)
         found += [Record(context.name, text_of(row[0]), (), row[3], number) for row in rows]
-        if len(rows) == MAX_RECORDS:
-            left[number] = found[-1].id
+        if left_at:
+            left[number] = left_at
     return found, left

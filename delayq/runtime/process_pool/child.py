@@ -14,8 +14,6 @@ from multiprocessing import parent_process
 from multiprocessing.connection import Connection
 from typing import Any
 
-import structlog
-
 from delayq import signals
 from delayq.errors import InvalidInput, StaleReceipt
 from delayq.log import own_frames
@@ -35,6 +33,8 @@ MAX_CAUSE = 65536  # bytes of an error that the consumer's backoff may see
 
 def main(job: ProcessJob, pipe: Connection) -> None:
     """Run the handler on the messages that come through the pipe, until it is closed."""
+    import structlog  # noqa: F401, PLC0415  # here, so that consumers without processes need not, nor a first message
+
     _settle_in()
     try:
         try:
@@ -99,6 +99,8 @@ class Owner:
 
 
 def _run(handle: Callable[[Any], Any], message: Message) -> bytes:
+    import structlog  # noqa: PLC0415  # see `main`
+
     with structlog.contextvars.bound_contextvars(queue=message.queue, id=message.id, attempt=message.attempt):
         try:
             outcome = oc.of_return(handle(message))
