@@ -66,6 +66,8 @@ class Record(Handed, Generic[P], eq=False, gc=False):
         fields: names and values in turn, as the stream holds them.
         deliveries: how often the group has received it, including this time; 0 if it was read without a group.
         shard: the shard of the topic, from 0.
+        group_mark: tells it from records that had its id before the group was created again; "*" if it was read
+            without a group.
         is_unreadable: True once its content was read and could not be, or had another type.
     """
 
@@ -74,6 +76,7 @@ class Record(Handed, Generic[P], eq=False, gc=False):
     fields: Sequence[bytes]
     deliveries: int = 0
     shard: int = 0
+    group_mark: str = "*"
     is_unreadable: bool = False
     _envelope: Any = None
     _payload: Any = msgspec.UNSET

@@ -29,6 +29,10 @@ It is not listed among the consumers of a group.
 """
 
 
+ANY_MARK = "*"
+"""The mark of a record that was not handed out by a group, or of which only the id is known: it fits every mark."""
+
+
 class DueRecords(NamedTuple):
     """The reply of due.
 
@@ -57,12 +61,14 @@ class Polled(NamedTuple):
         entries: the records that were handed out.
         next_ms: milliseconds until a waiting record must be appended; None if none waits.
         last: the id after which the next record comes; "" if some were handed out, or there may be more.
+        mark: of the group's creation.
         is_late: whether nothing was handed out because the server has executed the call later than it should.
     """
 
     entries: list[Entry]
     next_ms: int | None
     last: str
+    mark: str
     is_late: bool = False
 
 
@@ -97,15 +103,16 @@ class Recreated(NamedTuple):
 
 
 class ReclaimReply(NamedTuple):
-    """The reply of reclaim: where it stopped, '' at the end; the records, and the deliveries of each."""
+    """The reply of reclaim: where it stopped, '' at the end; the records, the deliveries of each, the group's mark."""
 
     after: str
     records: list[Entry]
     deliveries: list[int]
     buried: int
     ghosts: int
-    now_ms: int = 0
-    grace_ms: int = 0
+    now_ms: int
+    grace_ms: int
+    mark: str
 
 
 class TopicCommands(RecordCommands[TopicKeys]):
@@ -152,10 +159,15 @@ class TopicCommands(RecordCommands[TopicKeys]):
 
     def poll(self, group: str, consumer: str, limit: int, after: str = ">", by_ms: Raw = "") -> Command[Polled]:
         words: list[Raw] = [self._clock(), group, consumer, limit, after, by_ms]
-        return self._call("poll", words, _read_polled, repeats=after != ">")
+        return self._call("poll", words, _read_polled, repeats=after != ">", watch=self.keys.watch(group))
 
-    def ack(self, group: str, ids: Sequence[str]) -> Command[int]:
-        return self._call("ack", [group, *ids], int, failures=self.keys.failures(group))
+    def ack(self, group: str, ids: Sequence[str], mark: str) -> Command[int]:
+        return self._call("ack", [mark, group, *ids], int, **self.keys.of_group(group))
+
+    def mark(self, group: str) -> Command[str]:
+        """Read the mark of a group's creation; a plain command."""
+        key = self.keys.watch(group)
+        return Command(key, (b"HGET", key, "made"), lambda reply: text_of(reply or b""))
 
     def reclaim(
         self,
@@ -173,30 +185,36 @@ class TopicCommands(RecordCommands[TopicKeys]):
         words += [by_ms, 1 if is_member else "", until_ms]
         return self._call("reclaim", words, _read_reclaimed, repeats=False, **self.keys.of_group(group))
 
-    def dead_letter(self, group: str, consumer: str, record_id: str, reason: str, error: str = "") -> Command[int]:
-        words = [group, consumer, record_id, reason, error]
+    def dead_letter(
+        self, group: str, consumer: str, record_id: str, reason: str, error: str, mark: str
+    ) -> Command[int]:
+        words = [group, consumer, record_id, reason, error, mark]
         return self._call("dead_letter", words, int, **self.keys.of_group(group))
 
-    def fail(self, group: str, consumer: str, record_id: str, error: str) -> Command[int]:
-        return self._call("fail", [group, consumer, record_id, error], int, repeats=False, **self.keys.of_group(group))
+    def fail(self, group: str, consumer: str, record_id: str, error: str, mark: str) -> Command[int]:
+        words = [group, consumer, record_id, error, mark]
+        return self._call("fail", words, int, repeats=False, **self.keys.of_group(group))
 
     def redeliver(
-        self, group: str, consumer: str, ids: Sequence[str], counts: bool, by_ms: Raw = ""
+        self, group: str, consumer: str, ids: Sequence[str], counts: bool, mark: str, by_ms: Raw = ""
     ) -> Command[Redelivered]:
-        words: list[Raw] = [group, consumer, "1" if counts else "", by_ms, *ids]
+        words: list[Raw] = [group, consumer, "1" if counts else "", by_ms, mark, *ids]
         return self._call("redeliver", words, _read_redelivered, repeats=not counts, **self.keys.of_group(group))
 
     def hand_back(
-        self, group: str, consumer: str, keeper: str, records: Sequence[tuple[str, bool]]
+        self, group: str, consumer: str, keeper: str, records: Sequence[tuple[str, bool]], mark: str
     ) -> Command[list[int]]:
         """Take records as pairs: id, whether the last delivery counts."""
-        words: list[Raw] = [group, consumer, keeper]
+        words: list[Raw] = [group, consumer, keeper, mark]
         for record_id, begun in records:
             words += (record_id, "1" if begun else "")
         return self._call("hand_back", words, identity, repeats=False, **self.keys.of_group(group))
 
-    def renew(self, group: str, consumer: str, ids: Sequence[str], idle_ms: int, by_ms: Raw = "") -> Command[list[int]]:
-        return self._call("renew", [group, consumer, idle_ms, by_ms, *ids], identity, **self.keys.of_group(group))
+    def renew(
+        self, group: str, consumer: str, ids: Sequence[str], idle_ms: int, mark: str, by_ms: Raw = ""
+    ) -> Command[list[int]]:
+        words: list[Raw] = [group, consumer, idle_ms, by_ms, mark, *ids]
+        return self._call("renew", words, identity, **self.keys.of_group(group))
 
     def unacked(
         self, group: str, consumer: str, idle_ms: int, after: str, limit: int
@@ -312,8 +330,8 @@ def _read_due(reply: list[Any]) -> DueRecords:
 
 
 def _read_polled(reply: list[Any]) -> Polled:
-    entries, next_ms, last, *late = reply
-    return Polled(_read_entries(entries), _ms_or_none(next_ms), last.decode(), bool(late))
+    entries, next_ms, last, mark, *late = reply
+    return Polled(_read_entries(entries), _ms_or_none(next_ms), last.decode(), mark.decode(), bool(late))
 
 
 def _read_extent(reply: list[Any]) -> Extent:
@@ -331,8 +349,10 @@ def _read_recreated(reply: list[Any]) -> Recreated:
 
 
 def _read_reclaimed(reply: list[Any]) -> ReclaimReply:
-    after, records, *counts = reply
-    return ReclaimReply(after.decode(), _read_entries(records), *counts)
+    after, records, deliveries, buried, ghosts, now_ms, grace_ms, mark = reply
+    return ReclaimReply(
+        after.decode(), _read_entries(records), deliveries, buried, ghosts, now_ms, grace_ms, mark.decode()
+    )
 
 
 def _read_redelivered(reply: list[Any]) -> Redelivered:

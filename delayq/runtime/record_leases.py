@@ -47,6 +47,11 @@ class RecordLeases:
                 self._held[record.shard, record.id] = _Held(record, since + self._seconds)
         return fresh
 
+    def replaced_by(self, records: Iterable[Record]) -> list[Record]:
+        """Return the held records of an earlier group whose ids others of `records` have."""
+        found = [(self._held.get((record.shard, record.id)), record) for record in records]
+        return [held.record for held, record in found if held and held.record.group_mark != record.group_mark]
+
     def renew(self, records: Iterable[Record], since: float) -> None:
         """Note that held records were renewed at `since`."""
         for record in records:
@@ -89,7 +94,8 @@ class RecordLeases:
         """
         if not self.has(record):
             return
-        bare = Record(record.topic, record.id, (), record.deliveries, record.shard)  # many large ones may wait
+        # Without the fields, since many large records may wait.
+        bare = Record(record.topic, record.id, (), record.deliveries, record.shard, record.group_mark)
         self._held[record.shard, record.id].record = bare
         heapq.heappush(self._waiting, (self._clock() + seconds, next(self._count), begun, bare))
 

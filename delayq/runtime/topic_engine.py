@@ -116,6 +116,8 @@ class TopicEngine(BaseEngine[Record]):
         self._is_group_lost = False
         for each in made:
             self._on_recreated()
+            if each.after == "0":
+                self._handed.clear()  # the topic may be another one
             start = {"records": each.records} if each.after == "0" else {"after": each.after}
             self._log.error("lost group created again", **start)
         yield from self._renew_available()
@@ -161,7 +163,7 @@ class TopicEngine(BaseEngine[Record]):
         """Take a page of this consumer's unknown records."""
         since = lease_now()
         own, unlisted = yield from self._own.page()
-        for record in self._leases.take(own, since):
+        for record in self._hold(own, since):
             self._leases.wait(record, 0, begun=self._own.is_new)
         yield from self._renew_available()
         self._own.listed(unlisted)
@@ -208,7 +210,7 @@ class TopicEngine(BaseEngine[Record]):
             self._reclaiming.within(self._watch.grace)
         if done.records or done.buried:
             self._log.info("records taken over", count=len(done.records), dead=done.buried)
-        fresh = self._leases.take(done.records, since)
+        fresh = self._hold(done.records, since)
         if fresh:
             self._submit(fresh)
         if done.trouble is not None and not self._context.outlives(done.trouble):
@@ -234,7 +236,7 @@ class TopicEngine(BaseEngine[Record]):
         if isinstance(handed, group_read.PolledRecords):
             self._handed |= {number: last for number, last in enumerate(handed.lasts) if "-" in last}
             self._handed |= {record.shard: record.id for record in handed.records}
-            if fresh := self._leases.take(handed.records, since):
+            if fresh := self._hold(handed.records, since):
                 self._submit(fresh)
             if handed.lost:
                 self._own.missed(handed.lost)
@@ -261,6 +263,12 @@ class TopicEngine(BaseEngine[Record]):
         except DelayqError as error:
             if not self._context.outlives(error):
                 raise
+
+    def _hold(self, records: list[Record], since: float) -> list[Record]:
+        """Hold records that were requested at `since`; return those that were not held already."""
+        for record in self._leases.replaced_by(records):  # its handler may still run; its outcome settles nothing
+            self._lose(record)
+        return self._leases.take(records, since)
 
     def _lose(self, record: Record) -> None:
         if self._leases.has(record):

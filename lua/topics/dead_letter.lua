@@ -10,11 +10,12 @@
 -- ARGV[3]  id
 -- ARGV[4]  reason
 -- ARGV[5]  error     of this delivery, in the form in which the hash holds earlier ones
+-- ARGV[6]  mark      of the group when it handed the record out, '*' if unknown; see `mark_of`
 -- Returns  1; 0 when the consumer does not hold the record, or its record is gone
 -- Errors   GROUP     the topic has no such group
 -- Cost     O(log n)
 local group, consumer, id = ARGV[1], ARGV[2], ARGV[3]
-local held = deliveries_of(KEYS[1], KEYS[4], group, consumer, id)
+local held = deliveries_of(KEYS[1], KEYS[4], group, consumer, id, ARGV[6])
 if type(held) ~= 'number' then return held or 0 end
 if ARGV[5] ~= '' then
   local said = redis.call('HGET', KEYS[3], id) or ''

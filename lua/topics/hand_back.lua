@@ -8,14 +8,15 @@
 -- ARGV[1]  group
 -- ARGV[2]  consumer
 -- ARGV[3]  keeper    another consumer of the group, created if new, that holds them until they are reclaimed
--- ARGV[4..]          two per record: id; '1' when its last delivery counts, '' when it does not. 1..250 of them
+-- ARGV[4]  mark      of the group when it handed them out, '*' if unknown; see `mark_of`
+-- ARGV[5..]          two per record: id; '1' when its last delivery counts, '' when it does not. 1..250 of them
 -- Returns  1 per record; 0 where the consumer does not hold it, in the same order
 -- Errors   GROUP     the topic has no such group
 -- Cost     O(n log m)
 local DAY = 86400000
 local group, results, count = ARGV[1], {}, 0
-for i = 4, #ARGV, 2 do
-  local held = deliveries_of(KEYS[1], KEYS[3], group, ARGV[2], ARGV[i])
+for i = 5, #ARGV, 2 do
+  local held = deliveries_of(KEYS[1], KEYS[3], group, ARGV[2], ARGV[i], ARGV[4])
   if type(held) == 'table' then return held end
   local ours = held
   if ours then

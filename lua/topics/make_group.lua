@@ -2,7 +2,7 @@
 --
 -- State    (the group itself; no record moves)
 -- KEYS[1]  stream   stream  record id -> its envelope; created if new
--- KEYS[2]  watch    hash    the mark that the group was destroyed, which is removed
+-- KEYS[2]  watch    hash    whether the group was destroyed, which is removed; the mark of its creation
 -- ARGV[1]  group
 -- ARGV[2]  start    '$' for new records only, '0' for all, or the id after which the group begins
 -- ARGV[3]  move     '1' to move a group that exists there; '' to leave it where it is
@@ -14,7 +14,7 @@ if ARGV[3] == '1' then
   local moved = redis.pcall('XGROUP', 'SETID', KEYS[1], ARGV[1], ARGV[2])
   return moved.err and no_group(moved, KEYS[1], ARGV[1]) or 0
 end
-local mark = redis.call('HGET', KEYS[2], 'destroyed')
+local was_destroyed = redis.call('HGET', KEYS[2], 'destroyed')
 local made = redis.pcall('XGROUP', 'CREATE', KEYS[1], ARGV[1], ARGV[2], 'MKSTREAM')
 if made.err and string.find(tostring(made.err), 'BUSYGROUP', 1, true) then return 0 end
 if made.err and redis.call('EXISTS', KEYS[1]) == 1 then -- a server without memory refuses it even if the group exists
@@ -23,5 +23,6 @@ if made.err and redis.call('EXISTS', KEYS[1]) == 1 then -- a server without memo
   end
 end
 if made.err then return made end
-if mark then redis.call('UNLINK', KEYS[2]) end
+if was_destroyed then redis.call('UNLINK', KEYS[2]) end
+mark_anew(KEYS[2])
 return 1

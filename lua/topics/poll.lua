@@ -5,6 +5,7 @@
 -- State    stream -> unacked (the group's own list of the stream)
 -- KEYS[1]  stream    stream  record id -> its envelope
 -- KEYS[2]  pending   zset    id -> due, ms
+-- KEYS[3]  watch     hash    the mark of the group's creation
 -- ARGV[1]  now_ms    '' for the server's time
 -- ARGV[2]  group
 -- ARGV[3]  consumer  of the group; created if new
@@ -14,12 +15,12 @@
 -- Returns  {{{id, {field, value, …}}, …}, in their order, no fields where the record is gone;
 --          ms until the next delayed record is due, -1 if none waits;
 --          the id of the topic's last record if none were found, '' if there are or may be some};
---          a fourth, 1, if the call was late
+--          the group's mark; a fifth, 1, if the call was late
 -- Errors   GROUP     the topic has no such group
 -- Cost     O(n)
 local now, group, limit, after = clock(ARGV[1]), ARGV[2], tonumber(ARGV[4]), ARGV[5]
-if ARGV[6] ~= '' and clock('') > tonumber(ARGV[6]) then return {{}, -1, '', 1} end
-local MOST = 500
+if ARGV[6] ~= '' and clock('') > tonumber(ARGV[6]) then return {{}, -1, '', '', 1} end
+local MOST, mark = 500, mark_of(KEYS[3])
 local found, bytes, seen, count, ended = {}, 0, 0, 1, false
 repeat
   local reply = redis.pcall('XREADGROUP', 'GROUP', group, ARGV[3], 'COUNT', count, 'STREAMS', KEYS[1], after)
@@ -39,6 +40,6 @@ repeat
 until ended or #found >= limit or seen >= MOST or bytes >= RECORD_BYTES
 local due = head(KEYS[2])
 local next_ms = due == math.huge and -1 or math.max(0, math.ceil(due - now))
-if #found > 0 or not ended then return {found, next_ms, ''} end
+if #found > 0 or not ended then return {found, next_ms, '', mark} end
 local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)[1]
-return {found, next_ms, last and last[1] or '0-0'}
+return {found, next_ms, last and last[1] or '0-0', mark}

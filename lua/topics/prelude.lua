@@ -39,13 +39,32 @@ local function hold(stream, failures, group, consumer, id, ...)
   return false
 end
 
--- How often a record that a consumer holds was delivered; nil if it does not hold it; an error table without the group.
+-- The mark of a group's creation, '' if another program has created the group. A group that begins again with the first
+-- record has another mark: what its consumers held before may differ from the later records with the same ids.
+local function mark_of(watch)
+  return redis.call('HGET', watch, 'made') or ''
+end
+
+-- Whether records that were handed out under a mark, '*' for an unknown one, are those that the group has now.
+local function has_mark(watch, mark)
+  local known = mark_of(watch)
+  return mark == '*' or mark == known
+end
+
+local function mark_anew(watch)
+  local time = redis.call('TIME')
+  redis.call('HSET', watch, 'made', time[1] .. '.' .. time[2])
+end
+
+-- How often a record that a consumer holds was delivered; nil if it does not hold it, or was handed it under another mark
+-- of the group; an error table without the group.
 --
 -- A group that was created again has lost its unacked list. So for some time, consumers bring back what they hold, as
 -- delivered once, unless another one has it.
-local function deliveries_of(stream, watch, group, consumer, id)
+local function deliveries_of(stream, watch, group, consumer, id, mark)
   local found = redis.pcall('XPENDING', stream, group, id, id, 1)
   if found.err then return no_group(found, stream, group) end
+  if not has_mark(watch, mark) then return nil end
   if found[1] then return found[1][2] == consumer and found[1][4] or nil end
   local till = redis.call('HGET', watch, 'regained')
   if not till or clock('') > tonumber(till) then return nil end

@@ -8,7 +8,7 @@
 -- KEYS[1]  stream    stream  record id -> its envelope
 -- KEYS[2]  buried    stream  the group's dead letters
 -- KEYS[3]  failures  hash    record id -> the errors of its failed deliveries
--- KEYS[4]  watch     hash    when a consumer last looked for such records, and the last grace
+-- KEYS[4]  watch     hash    when a consumer last looked for such records, and the last grace; the group's mark
 -- ARGV[1]  group
 -- ARGV[2]  consumer  that is handed the records; created if new
 -- ARGV[3]  idle_ms   the shortest time since they were last handed out
@@ -20,12 +20,13 @@
 -- ARGV[9]  until_ms  hand out nothing after this time of the server: the caller may be gone if it was frozen; '' for none
 -- Returns  {the id up to which this call has looked, '' when that is the end;
 --          {{id, {field, value, …}}, …}; {deliveries, …} of these; records buried; ghosts;
---          now, ms; how much is left of a grace, ms}
+--          now, ms; how much is left of a grace, ms; the group's mark}
 -- Errors   GROUP     the topic has no such group
 -- Cost     O(n log m), and O(20,000) to find them
 local group, most = ARGV[1], tonumber(ARGV[6]) or math.huge
 local idle, now, grace = look_at(KEYS[4], ARGV[3], ARGV[7], ARGV[8] == '1')
-if ARGV[9] ~= '' and now > tonumber(ARGV[9]) then return {'', {}, {}, 0, 0, now, grace} end
+local mark = mark_of(KEYS[4])
+if ARGV[9] ~= '' and now > tonumber(ARGV[9]) then return {'', {}, {}, 0, 0, now, grace, mark} end
 local found, upto = stale(KEYS[1], group, idle, ARGV[4], ARGV[5])
 if found.err then return no_group(found, KEYS[1], group) end
 local records, deliveries, buried, ghosts, bytes = {}, {}, 0, 0, 0
@@ -43,6 +44,6 @@ for i, row in ipairs(found) do
     local size = bury(KEYS[1], KEYS[2], KEYS[3], group, row[1], row[2], row[4], 'deliveries-exhausted')
     buried, ghosts, bytes = buried + (size and 1 or 0), ghosts + (size and 0 or 1), bytes + (size or 0)
   end
-  if bytes >= RECORD_BYTES and i < #found then return {row[1], records, deliveries, buried, ghosts, now, grace} end
+  if bytes >= RECORD_BYTES and i < #found then return {row[1], records, deliveries, buried, ghosts, now, grace, mark} end
 end
-return {upto, records, deliveries, buried, ghosts, now, grace}
+return {upto, records, deliveries, buried, ghosts, now, grace, mark}

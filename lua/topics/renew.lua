@@ -9,14 +9,15 @@
 -- ARGV[2]  consumer
 -- ARGV[3]  idle_ms   the time after which others may take the records over
 -- ARGV[4]  by_ms     the server's time by which the call should be executed; '' if the caller does not know
--- ARGV[5..]          the ids of 1..500 records
+-- ARGV[5]  mark      of the group when it handed them out, '*' if unknown; see `mark_of`
+-- ARGV[6..]          the ids of 1..500 records
 -- Returns  1 per record, or 0 where the consumer does not hold it any more, in the same order
 -- Errors   GROUP     the topic has no such group
 -- Cost     O(n)
 look_at(KEYS[3], ARGV[3], ARGV[4], true)
 local results = {}
-for i = 5, #ARGV do
-  local held = deliveries_of(KEYS[1], KEYS[3], ARGV[1], ARGV[2], ARGV[i])
+for i = 6, #ARGV do
+  local held = deliveries_of(KEYS[1], KEYS[3], ARGV[1], ARGV[2], ARGV[i], ARGV[5])
   if type(held) == 'table' then return held end
   results[#results + 1] = held and hold(KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[i], 'JUSTID') and 1 or 0
 end

@@ -22,6 +22,9 @@ for i = 3, #ARGV do
   local fields = letter[2] or {}
   local id, last = fields[2], fields[#fields - 1] == FOR and #fields - 2 or #fields
   local record = id and redis.call('XRANGE', KEYS[1], id, id)[1]
+  for field = 11, record and last or 0 do -- a topic that was lost may have got another record with this id
+    if record and record[2][field - 10] ~= fields[field] then record = nil end
+  end
   left = left or record
   if record then
     redis.call('XCLAIM', KEYS[1], group, ARGV[2], 0, id, 'IDLE', DAY, 'RETRYCOUNT', 0, 'FORCE', 'JUSTID')

@@ -17,7 +17,7 @@ from delayq import NewRecord, Outgoing, Queue, Topic
 from delayq.operations.topics import settle
 from delayq.protocol.command import Command
 from delayq.protocol.operation import execute
-from delayq.protocol.topic_commands import TopicCommands
+from delayq.protocol.topic_commands import ANY_MARK, TopicCommands
 from tests.harness.servers import RedisServer
 
 WAYS = {
@@ -137,7 +137,7 @@ def test_retry_that_a_frozen_server_runs_for_a_dead_consumer_costs_no_delivery(s
 
 COUNTED: dict[str, Callable[[TopicCommands, list[str]], Command[Any]]] = {
     "poll": lambda calls, _: calls.poll("readers", "dead", 9, by_ms=1),
-    "redeliver": lambda calls, ids: calls.redeliver("readers", "dead", ids, counts=True, by_ms=1),
+    "redeliver": lambda calls, ids: calls.redeliver("readers", "dead", ids, True, ANY_MARK, by_ms=1),
     "reclaim": lambda calls, _: calls.reclaim("readers", "dead", 0, "", 9, 2, is_member=True, until_ms=1),
 }
 

@@ -502,10 +502,11 @@ def test_destroyed_group_leaves_only_a_mark_that_expires(make: Make, client: red
     before = {key for key in client.scan_iter() if b":group:" in key}
     assert before
     group.destroy()
-    (mark,) = {key for key in client.scan_iter() if b":group:" in key}
-    assert 0 < client.pttl(mark) <= 30 * 86_400_000
+    (watch,) = {key for key in client.scan_iter() if b":group:" in key}
+    assert 0 < client.pttl(watch) <= 30 * 86_400_000
     topic.group("billing")
-    assert not {key for key in client.scan_iter() if b":group:" in key}
+    assert {key for key in client.scan_iter() if b":group:" in key} == {watch}
+    assert (client.hkeys(watch), client.pttl(watch)) == ([b"made"], -1)
 
 
 def test_names_are_checked(topic: Topic, subtests: pytest.Subtests):

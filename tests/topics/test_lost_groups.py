@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -9,13 +11,13 @@ import pytest
 import redis
 from structlog.testing import capture_logs
 
-from delayq import NewRecord, Record, Reject, Topic, TopicConsumer
+from delayq import NewRecord, Record, Reject, Topic, TopicConsumer, aio, backoff
 from delayq.errors import UnknownGroup
 from delayq.model import outcome as oc
 from delayq.operations.topics import group_admin, group_read, settle
 from delayq.protocol.topic_keys import TopicKeys
 from tests.harness.waiting import eventually
-from tests.topics.conftest import Make
+from tests.topics.conftest import Awaited, Make
 from tests.topics.test_consuming import Consume, consume, publish, stream
 
 __all__ = ["consume"]  # a fixture
@@ -86,6 +88,98 @@ def test_own_ids_that_begin_again_are_read_from_the_first(make: Make, consume: C
 
     assert consume(group, handle, concurrency=1).run(max_records=7) == 7
     assert seen == [1, 2, 3, 10, 20, 30, 40]
+
+
+ENDS: dict[str, Callable[[], object]] = {
+    "acked": lambda: None,
+    "failed": lambda: fail(ValueError("broken")),
+    "rejected": lambda: fail(Reject("unwanted")),
+}
+
+
+def fail(error: Exception) -> None:
+    raise error
+
+
+@pytest.mark.parametrize("end", list(ENDS.values()), ids=list(ENDS))
+@pytest.mark.parametrize("lose", [LOSSES["flushed"], LOSSES["stream evicted"]], ids=["flushed", "stream evicted"])
+def test_outcome_of_a_record_of_a_lost_topic_does_not_settle_a_later_one_with_its_id(
+    make: Make, client: redis.Redis, lose: Lose, end: Callable[[], object]
+):
+    group: Any = make(shards=1).group("billing")
+    beside(client).publish_many([NewRecord(number, id=f"{number}-0") for number in (1, 2, 3)])
+    seen: list[Any] = []
+    is_handed_out = threading.Event()
+
+    def begin(record: Record) -> None:
+        seen.append((record.payload, record.deliveries))
+        if record.payload == 3:
+            lose(client)
+            beside(client).publish_many([NewRecord(number * 10, id=f"{number}-0") for number in (1, 2, 3, 4)])
+        elif record.payload == 40:
+            is_handed_out.set()
+
+    def handle(record: Record) -> None:
+        begin(record)
+        if record.payload == 3:
+            assert is_handed_out.wait(20)
+            end()
+
+    async def handle_async(record: Record) -> None:
+        begin(record)
+        if record.payload == 3:
+            assert await asyncio.to_thread(is_handed_out.wait, 20)
+            end()
+
+    options: Any = {"concurrency": 2, "backoff": backoff.fixed(0)}
+    if isinstance(group, Awaited):
+        consumer: Any = Awaited(aio.TopicConsumer(group.target, handle_async, **options), group.runner)
+    else:
+        consumer = TopicConsumer(group, handle, **options)
+    consumer.drain()
+    assert sorted(seen) == [(number, 1) for number in (1, 2, 3, 10, 20, 30, 40)]
+    assert (group.unacked(), group.lag(), group.dead()) == ([], 0, [])
+
+
+def recreate(topic: Topic) -> None:
+    topic.execute(group_admin.recreate, "billing", {0: "1-0"}, 30.0)
+
+
+@pytest.mark.parametrize("make_again", [recreate, lambda topic: topic.group("billing", "0")], ids=["lost", "made"])
+def test_record_of_a_lost_topic_cannot_be_mistaken_for_a_later_one_of_the_same_consumer(
+    client: redis.Redis, make_again: Callable[[Topic], object]
+):
+    topic = beside(client)
+    group = topic.group("billing")
+    topic.publish_many([NewRecord("old", id="1-0")])
+    (old,) = group.poll("b")
+    client.delete(stream())
+    topic.publish_many([NewRecord("new", id="1-0")])
+    make_again(topic)
+    (new,) = group.poll("b")
+    me = ("billing", "b")
+    outcomes: list[oc.Outcome] = [oc.DONE, oc.Failed(error="broken"), oc.Dead("unwanted")]
+    assert topic.execute(settle.settle, *me, [(old, each) for each in outcomes]) == [False] * 3
+    assert topic.execute(settle.redeliver, *me, [old], True) == ([], [], [])
+    assert topic.execute(group_read.renew, *me, [old])[:2] == ([], [old])
+    topic.execute(settle.hand_back, *me, "keeper", [(old, True)])
+    assert (group.ack(old), group.bury(old, "b")) == (0, False)
+    assert [(each.consumer, each.deliveries) for each in group.unacked()] == [("b", 1)]
+    assert (new.payload, group.dead(), group.ack([old, new]), group.unacked()) == ("new", [], 1, [])
+
+
+def test_dead_letter_of_a_lost_topic_is_requeued_itself_and_not_a_later_record_with_its_id(client: redis.Redis):
+    topic = beside(client)
+    group = topic.group("billing")
+    topic.publish_many([NewRecord("old", id="1-0")])
+    (old,) = group.poll("b")
+    group.bury(old, "b")
+    client.delete(stream())
+    topic.publish_many([NewRecord("new", id="1-0")])
+    topic.execute(group_admin.recreate, "billing", {}, 30.0)
+    group.ack(group.poll("b"))
+    assert group.requeue_dead(group.dead()) == 1
+    assert [record.payload for record in group.poll("b")] == ["old"]
 
 
 def test_what_a_consumer_holds_is_not_lost_with_the_group(make: Make, consume: Consume, client: redis.Redis):

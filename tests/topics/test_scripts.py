@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from delayq.protocol.command import Command
-from delayq.protocol.topic_commands import TopicCommands
+from delayq.protocol.topic_commands import ANY_MARK, TopicCommands
 from delayq.protocol.topic_keys import TopicKeys
 from tests.harness.tree import topic_scripts
 
@@ -20,13 +20,13 @@ CALLS: dict[str, Callable[[TopicCommands], Command[Any]]] = {
     "append": lambda scripts: scripts.append(["a"]),
     "cancel": lambda scripts: scripts.cancel("a"),
     "poll": lambda scripts: scripts.poll("g", "c", 10),
-    "ack": lambda scripts: scripts.ack("g", ["1-0"]),
+    "ack": lambda scripts: scripts.ack("g", ["1-0"], ANY_MARK),
     "reclaim": lambda scripts: scripts.reclaim("g", "d", 0, "", 10, 1),
-    "dead_letter": lambda scripts: scripts.dead_letter("g", "c", "1-0", "unwanted", "error\n"),
-    "fail": lambda scripts: scripts.fail("g", "c", "1-0", "error\n"),
-    "redeliver": lambda scripts: scripts.redeliver("g", "c", ["1-0", "4-0"], counts=True),
-    "hand_back": lambda scripts: scripts.hand_back("g", "c", "d", [("1-0", True), ("2-0", False)]),
-    "renew": lambda scripts: scripts.renew("g", "c", ["1-0", "2-0"], 30_000),
+    "dead_letter": lambda scripts: scripts.dead_letter("g", "c", "1-0", "unwanted", "error\n", ANY_MARK),
+    "fail": lambda scripts: scripts.fail("g", "c", "1-0", "error\n", ANY_MARK),
+    "redeliver": lambda scripts: scripts.redeliver("g", "c", ["1-0", "4-0"], True, ANY_MARK),
+    "hand_back": lambda scripts: scripts.hand_back("g", "c", "d", [("1-0", True), ("2-0", False)], ANY_MARK),
+    "renew": lambda scripts: scripts.renew("g", "c", ["1-0", "2-0"], 30_000, ANY_MARK),
     "unacked": lambda scripts: scripts.unacked("g", "c", 0, "", 10),
     "remove_consumer": lambda scripts: scripts.remove_consumer("g", "c", "d"),
     "drop_idle_consumers": lambda scripts: scripts.drop_idle_consumers("g", 0, "^idle$"),

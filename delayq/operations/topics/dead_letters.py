@@ -29,7 +29,8 @@ def dead_letter(
     shards = yield from context.opened()
     check_record(context, record)
     said = one_line(error) if error is not None else ""
-    return bool((yield from execute(shards[record.shard].dead_letter(group, consumer, record.id, reason, said))))
+    words = (group, consumer, record.id, reason, said, record.group_mark)
+    return bool((yield from execute(shards[record.shard].dead_letter(*words))))
 
 
 def one_line(error: object) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from delayq.errors import DelayqError, InvalidInput, UnknownConsumer
 from delayq.model.positions import known_id
@@ -14,10 +14,11 @@ from delayq.operations.topics import upkeep
 from delayq.operations.topics.group_admin import consumers
 from delayq.operations.topics.publish import append
 from delayq.operations.topics.read import records
-from delayq.operations.topics.topic_context import TopicContext, cut
+from delayq.operations.topics.topic_context import TopicContext, cut, parts
 from delayq.operations.watch import Watch
+from delayq.protocol.command import Command
 from delayq.protocol.operation import Operation, execute, unwrap
-from delayq.protocol.topic_commands import MAX_RECORDS, TopicCommands
+from delayq.protocol.topic_commands import ANY_MARK, MAX_RECORDS, TopicCommands
 
 MAX_POLLED = 10_000
 
@@ -101,12 +102,12 @@ def _poll_shard(
     while len(found) < count:
         limit = min(MAX_RECORDS, count - len(found))
         by = watch.claims_by(scripts.keys.stream) if watch else ""
-        entries, next_ms, polled.lasts[place], is_late = yield from execute(
+        entries, next_ms, polled.lasts[place], mark, is_late = yield from execute(
             scripts.poll(group, consumer, limit, by_ms=by)
         )
         if is_late and watch:
             watch.forget(scripts.keys.stream)
-        found += records(context, scripts, entries, deliveries=1)
+        found += records(context, scripts, entries, 1, mark)
         if next_ms == 0:
             page = yield from execute(scripts.due())
             if page.ids:  # otherwise another client was faster
@@ -127,10 +128,11 @@ def own_unacked(context: TopicContext, group: str, consumer: str, count: int) ->
         while len(found) < count:
             limit = min(MAX_RECORDS, count - len(found))
             calls = [scripts.poll(group, consumer, limit, after)]
-            entries = unwrap((yield calls)[0]).entries
+            polled = unwrap((yield calls)[0])
+            entries = polled.entries
             _, rows = yield from execute(scripts.unacked(group, consumer, 0, "" if after == "0" else after, limit))
             times = {text_of(row[0]): row[3] for row in rows}
-            for record in records(context, scripts, entries, deliveries=1):
+            for record in records(context, scripts, entries, 1, polled.mark):
                 record.deliveries = times.get(record.id, 1)
                 found.append(record)
             if not entries:  # a call brings only some of them if they are large
@@ -142,23 +144,24 @@ def own_unacked(context: TopicContext, group: str, consumer: str, count: int) ->
 def ack(context: TopicContext, group: str, given: Record | str | Iterable[Record | str]) -> Operation[int]:
     """Remove records from a group's unacked list; return how many were on it; raises UnknownGroup."""
     yield from context.opened()
-    calls = [
-        scripts.ack(group, part) for scripts, ids in by_shard(context, given).items() for part in cut(ids, MAX_RECORDS)
-    ]
-    count = sum(map(unwrap, (yield calls))) if calls else 0
+    targets = by_shard(context, given).items()
+    calls = [scripts.ack(group, part, mark) for (scripts, mark), ids in targets for part in cut(ids, MAX_RECORDS)]
+    count = sum(max(0, unwrap(reply)) for reply in (yield calls)) if calls else 0
     if not count:
         yield from consumers(context, group)  # raises if there is no such group, unlike XACK
     return count
 
 
-def by_shard(context: TopicContext, given: Record | str | Iterable[Record | str]) -> dict[TopicCommands, list[str]]:
-    """Group the ids of records by shard; raises InvalidInput for anything but records of this topic."""
+def by_shard(
+    context: TopicContext, given: Record | str | Iterable[Record | str]
+) -> dict[tuple[TopicCommands, str], list[str]]:
+    """Group the ids of records by shard and mark; raises InvalidInput for anything but records of this topic."""
     if not isinstance(given, Record | str | Iterable):
         raise no_record(given)
-    found: dict[TopicCommands, list[str]] = {}
+    found: dict[tuple[TopicCommands, str], list[str]] = {}
     for each in [given] if isinstance(given, Record | str) else given:
         if isinstance(each, str) and len(context.shards) == 1:
-            found.setdefault(context.shards[0], []).append(known_id(each))
+            found.setdefault((context.shards[0], ANY_MARK), []).append(known_id(each))
         elif isinstance(each, str):
             raise InvalidInput(
                 f"topic {context.name} has {len(context.shards)} shards, and id {each[:64]!r} does not say which: "
@@ -166,7 +169,7 @@ def by_shard(context: TopicContext, given: Record | str | Iterable[Record | str]
             )
         else:
             checked = check_record(context, each)
-            found.setdefault(context.shards[checked.shard], []).append(checked.id)
+            found.setdefault((context.shards[checked.shard], checked.group_mark), []).append(checked.id)
     return found
 
 
@@ -200,18 +203,15 @@ def renew(
         those that the consumer holds, those that it no longer holds, and an error. Records on an unavailable shard are
         in neither list and are asked for again at the next heartbeat.
     """
-    idle, parts = milliseconds(ack_timeout, "ack_timeout"), list[Sequence[Record]]()
-    for number in range(len(context.shards)):
-        parts += cut([each for each in given if each.shard == number], MAX_RECORDS)
-    calls = []
-    for part in parts:
-        scripts = context.shards[part[0].shard]
+    idle, calls = milliseconds(ack_timeout, "ack_timeout"), []
+    targets = parts(context.shards, given, lambda record: record, MAX_RECORDS)
+    for scripts, mark, part in targets:
         by = watch.by(scripts.keys.stream) if watch else ""
-        calls.append(scripts.renew(group, consumer, [each.id for each in part], idle, by))
+        calls.append(scripts.renew(group, consumer, [each.id for each in part], idle, mark, by))
     held: list[Record] = []
     lost: list[Record] = []
     trouble = None
-    for part, call, results in zip(parts, calls, (yield calls) if calls else (), strict=True):
+    for (_, _, part), call, results in zip(targets, calls, (yield calls) if calls else (), strict=True):
         if isinstance(results, DelayqError):
             trouble = results
             continue
@@ -262,15 +262,18 @@ def own_page(
     numbers = [number for number in places if number < len(shards)]  # otherwise the topic was created again, with fewer
     found: list[Record] = []
     left: dict[int, str] = {}
-    replies = yield [shards[number].unacked(group, consumer, 0, places[number], MAX_RECORDS) for number in numbers]
-    for number, reply in zip(numbers, replies, strict=True):
+    calls: list[Command[Any]] = []
+    for number in numbers:  # a mark that is read first is at worst that of an earlier group, which settles nothing
+        calls += [shards[number].mark(group), shards[number].unacked(group, consumer, 0, places[number], MAX_RECORDS)]
+    replies = yield calls
+    for number, mark, reply in zip(numbers, replies[::2], replies[1::2], strict=True):
         if context.outlives(reply):
             left[number] = places[number]
             context.outages.met(shards[number].keys.meta, reply)
             continue
-        left_at, rows = unwrap(reply)
+        (left_at, rows), known = unwrap(reply), unwrap(mark)
         context.outages.over(shards[number].keys.meta)
-        found += [Record(context.name, text_of(row[0]), (), row[3], number) for row in rows]
+        found += [Record(context.name, text_of(row[0]), (), row[3], number, known) for row in rows]
         if left_at:
             left[number] = left_at
     return found, left

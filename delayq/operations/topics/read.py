@@ -13,7 +13,7 @@ from delayq.model.units import from_ms
 from delayq.model.validation import check_limit
 from delayq.operations.topics.topic_context import TopicContext
 from delayq.protocol.operation import Operation, execute, unwrap
-from delayq.protocol.topic_commands import MAX_RECORDS, TopicCommands
+from delayq.protocol.topic_commands import ANY_MARK, MAX_RECORDS, TopicCommands
 
 T = TypeVar("T")
 
@@ -67,12 +67,16 @@ def pages(
 
 
 def records(
-    context: TopicContext, scripts: TopicCommands, entries: Sequence[Entry], deliveries: int = 0
+    context: TopicContext,
+    scripts: TopicCommands,
+    entries: Sequence[Entry],
+    deliveries: int = 0,
+    mark: str = ANY_MARK,
 ) -> list[Record]:
     """Make records from entries, without those that are gone."""
     shard = context.number(scripts) if len(context.shards) > 1 else 0
     return [
-        Record(context.name, record_id, fields, deliveries, shard)
+        Record(context.name, record_id, fields, deliveries, shard, mark)
         for record_id, fields in entries
         if fields is not None and not (deliveries == 0 and is_for_one_group(fields))
     ]

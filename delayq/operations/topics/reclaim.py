@@ -98,7 +98,7 @@ def reclaim_page(
             return
         done.buried += found.buried
         done.ghosts += found.ghosts
-        taken = records(context, scripts, found.records, deliveries=1)
+        taken = records(context, scripts, found.records, 1, found.mark)
         for record, deliveries in zip(taken, found.deliveries, strict=True):
             record.deliveries = deliveries
         done.records += taken

@@ -8,7 +8,7 @@ from delayq.errors import DelayqError, TopicError
 from delayq.model import outcome as oc
 from delayq.model.record import Record
 from delayq.operations.topics.dead_letters import one_line
-from delayq.operations.topics.topic_context import TopicContext, cut
+from delayq.operations.topics.topic_context import TopicContext, parts
 from delayq.operations.watch import Watch
 from delayq.protocol.command import Command
 from delayq.protocol.operation import Operation, execute, gather, unwrap
@@ -21,29 +21,27 @@ def settle(context: TopicContext, group: str, consumer: str, settled: Settled) -
     """Ack records that are done, store the errors of failures, and bury dead records, all in one round trip.
 
     Returns:
-        for each record, in order, whether the consumer still held it (an ack cannot say and returns True), or the error
-        of its call.
+        for each record, in order, whether the consumer still held it, or the error of its call. For an ack, False
+        means that the group was created again and begins with the first record.
     """
     results: list[bool | DelayqError] = [True] * len(settled)
     calls: list[Command[int]] = []
     targets: list[Sequence[int]] = []
-    for number, scripts in enumerate((yield from context.known())):
-        ours = [position for position, (record, _) in enumerate(settled) if record.shard == number]
-        done = [position for position in ours if isinstance(settled[position][1], oc.Done)]
-        for part in cut(done, MAX_RECORDS):
-            targets.append(part)
-            calls.append(scripts.ack(group, [settled[position][0].id for position in part]))
-        for position in ours:
-            record, outcome = settled[position]
-            if not isinstance(outcome, oc.Done):
-                calls.append(_settlement(scripts, group, consumer, record, outcome))
-                targets.append([position])
+    shards = yield from context.known()
+    done = [position for position, (_, outcome) in enumerate(settled) if isinstance(outcome, oc.Done)]
+    for scripts, mark, part in parts(shards, done, lambda position: settled[position][0], MAX_RECORDS):
+        targets.append(part)
+        calls.append(scripts.ack(group, [settled[position][0].id for position in part], mark))
+    for position, (record, outcome) in enumerate(settled):
+        if record.shard < len(shards) and not isinstance(outcome, oc.Done):
+            targets.append([position])
+            calls.append(_settlement(shards[record.shard], group, consumer, record, outcome))
     for positions, reply in zip(targets, (yield calls) if calls else (), strict=True):
         for position in positions:
             if isinstance(reply, DelayqError):
                 results[position] = reply
-            elif not isinstance(settled[position][1], oc.Done):
-                results[position] = bool(reply)
+            else:
+                results[position] = reply >= 0 if isinstance(settled[position][1], oc.Done) else bool(reply)
     return results
 
 
@@ -58,9 +56,10 @@ def settle_each(
 def _settlement(scripts: TopicCommands, group: str, consumer: str, record: Record, outcome: oc.Outcome) -> Command[int]:
     match outcome:
         case oc.Failed(_, error):
-            return scripts.fail(group, consumer, record.id, one_line(error))
+            return scripts.fail(group, consumer, record.id, one_line(error), record.group_mark)
         case oc.Dead(reason, error):
-            return scripts.dead_letter(group, consumer, record.id, reason, one_line(error) if error else "")
+            text = one_line(error) if error else ""
+            return scripts.dead_letter(group, consumer, record.id, reason, text, record.group_mark)
         case _:
             raise AssertionError(f"{outcome!r} is not an outcome that a record can have")
 
@@ -89,13 +88,12 @@ def redeliver(
     ours: list[Record] = []
     left: list[Record] = []
     away: list[Record] = []
-    for number, scripts in enumerate((yield from context.opened())):
-        known = {each.id: each for each in records if each.shard == number}
-        if not known:
-            continue
+    shards = yield from context.opened()
+    for scripts, mark, part in parts(shards, records, lambda record: record, MAX_LOOKED_AFTER):
+        known = {each.id: each for each in part}
         try:
             by = watch.claims_by(scripts.keys.stream) if watch else ""
-            reply = yield from execute(scripts.redeliver(group, consumer, list(known), counts, by))
+            reply = yield from execute(scripts.redeliver(group, consumer, list(known), counts, mark, by))
         except DelayqError as error:
             if not context.outlives(error):
                 raise
@@ -121,9 +119,9 @@ def hand_back(
         records: each with whether its last delivery counts, because it failed.
     """
     calls: list[Command[list[int]]] = []
-    for number, scripts in enumerate((yield from context.known())):
-        pairs = [(record.id, begun) for record, begun in records if record.shard == number]
-        calls += [scripts.hand_back(group, consumer, keeper, part) for part in cut(pairs, MAX_LOOKED_AFTER)]
+    for scripts, mark, part in parts((yield from context.known()), records, lambda each: each[0], MAX_LOOKED_AFTER):
+        pairs = [(record.id, begun) for record, begun in part]
+        calls.append(scripts.hand_back(group, consumer, keeper, pairs, mark))
     for reply in (yield calls) if calls else ():
         if not context.outlives(reply):  # others take these records over after the ack timeout
             unwrap(reply)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -12,6 +12,7 @@ from delayq.errors import InvalidInput
 from delayq.model.envelope import MAX_PAYLOAD_BYTES
 from delayq.model.interval import Interval
 from delayq.model.placement import MAX_SHARDS
+from delayq.model.record import Record
 from delayq.model.units import Seconds, milliseconds
 from delayq.model.validation import is_whole
 from delayq.operations import record_copies
@@ -155,6 +156,23 @@ def check_deliveries(most: int | None) -> int | None:
     if most is not None and not (is_whole(most) and most >= 1):
         raise InvalidInput(f"max_deliveries {most!r} is not a number of deliveries, 1 or more")
     return most
+
+
+def parts(
+    shards: Sequence[TopicCommands], items: Iterable[T], record_of: Callable[[T], Record], most: int
+) -> list[tuple[TopicCommands, str, Sequence[T]]]:
+    """Split records, or what has one, into parts of at most `most`, each of one shard and one mark of their group.
+
+    Those of a shard that does not exist are left out: the topic was created again, with fewer.
+    """
+    found: dict[tuple[int, str], list[T]] = {}
+    for each in items:
+        record = record_of(each)
+        if record.shard < len(shards):
+            found.setdefault((record.shard, record.group_mark), []).append(each)
+    return [
+        (shards[number], mark, part) for (number, mark), of_call in sorted(found.items()) for part in cut(of_call, most)
+    ]
 
 
 def cut(items: Sequence[T], most: int) -> list[Sequence[T]]:

@@ -83,7 +83,7 @@ def delete(context: TopicContext, given: Record | str | Iterable[Record | str]) 
     """Delete single records; return how many were there."""
     yield from context.opened()
     calls = [
-        scripts.delete(part) for scripts, ids in by_shard(context, given).items() for part in cut(ids, MAX_RECORDS)
+        scripts.delete(part) for (scripts, _), ids in by_shard(context, given).items() for part in cut(ids, MAX_RECORDS)
     ]
     return sum(map(unwrap, (yield calls))) if calls else 0
 
