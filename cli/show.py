@@ -145,8 +145,8 @@ def _print_table(messages: Sequence[MessageInfo], kind: str, now: dt.datetime, l
         ("error", lambda each: shortened(cause(each.reason, each.error), PREVIEW)),
         ("payload", lambda each: payload_text(each, PREVIEW)),
     ]
-    told = [(name, [cell(each) for each in messages]) for name, cell in columns]
-    kept = [(name, cells) for name, cells in told if any(cell != "" for cell in cells)]
+    filled = [(name, [cell(each) for each in messages]) for name, cell in columns]
+    kept = [(name, cells) for name, cells in filled if any(cell != "" for cell in cells)]
     print_table([name for name, _ in kept], list(zip(*(cells for _, cells in kept), strict=True)))
 
 

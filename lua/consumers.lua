@@ -1,8 +1,8 @@
 -- consumers: list the consumers that were seen within the last hour and have not left, with their documents.
 --
--- Reads    consumers, crew
+-- Reads    consumers, reports
 -- KEYS[1]  consumers  zset  name -> when it was last seen, ms
--- KEYS[2]  crew       hash  name -> its document: what it is, and what it holds
+-- KEYS[2]  reports    hash  name -> its document: what it is, and what it holds
 -- ARGV[1]  now_ms     '' for the server's time
 -- Returns  {now, ms; {name; when it was last seen, ms; document; …}}, the latest 1000 of them, latest first
 -- Cost     O(log n), and up to 1000 are read

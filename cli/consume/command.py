@@ -177,7 +177,7 @@ def consume(
             _alone(ctx), processes, shutdown_timeout, ends=no_wait or burst or max_messages is not None
         )
         monitor.watch(supervisor)
-        with monitor.serving(lambda: _told_of(server, subscription, weights, program), apart=True):
+        with monitor.serving(lambda: _monitored(server, subscription, weights, program), apart=True):
             return supervisor.run()
     watch_supervisor(monitor)
     waits = not (no_wait or burst)
@@ -268,7 +268,7 @@ def _is_given(ctx: click.Context, name: str) -> bool:
     return ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
 
 
-def _told_of(
+def _monitored(
     server: ServerOptions, subscription: Subscription | None, names: Iterable[str], program: str | None
 ) -> MonitoredTargets:
     """Return the queues and topics to monitor; the server may be unavailable yet."""

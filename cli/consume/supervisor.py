@@ -172,11 +172,11 @@ class Child:
 
     def _popen(self) -> subprocess.Popen[bytes]:
         beating = self._heartbeat = LivenessPipe()
-        told = {SUPERVISOR_ENV: str(os.getpid()), liveness_pipe.ENV: str(beating.child)}
+        variables = {SUPERVISOR_ENV: str(os.getpid()), liveness_pipe.ENV: str(beating.child)}
         try:
             # A separate process group: Ctrl-C in a terminal reaches only the supervisor, which passes it on once.
             return subprocess.Popen(
-                self._command, env={**os.environ, **told}, process_group=0, pass_fds=[beating.child]
+                self._command, env={**os.environ, **variables}, process_group=0, pass_fds=[beating.child]
             )
         finally:
             os.close(beating.child)

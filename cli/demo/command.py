@@ -80,7 +80,7 @@ def _play(queue: Queue, view: DemoView, mailer: Mailer) -> QueueStats:
             if actions and view.seconds >= actions[0].second:
                 action = actions.pop(0)
                 action.act(queue)
-                view.say(action.told)
+                view.say(action.text)
             counts = queue.stats()
             view.update(counts)
             if counts.expired > expired:

@@ -28,7 +28,7 @@ class DemoAction(NamedTuple):
 
     second: float
     act: Callable[[Queue], object]
-    told: str
+    text: str
 
 
 def cast() -> Iterator[Outgoing]:

@@ -112,12 +112,12 @@ def _age(pulse: QueueRow) -> str:
 
 def limits(usage: Usage) -> str:
     """Show how much of its limits a queue uses, such as ``run 3/5 rate 90/100 key waits 7``; ``-`` without limits."""
-    told = [
+    parts = [
         f"run {usage.running}/{usage.concurrency}" if usage.concurrency else "",
         f"rate {usage.handed_out}/{usage.rate}" if usage.rate else "",
         f"key waits {usage.key_waiting}" if usage.per_key else "",
     ]
-    return " ".join(filter(None, told)) or "-"
+    return " ".join(filter(None, parts)) or "-"
 
 
 def _limit(pulse: QueueRow) -> float | None:

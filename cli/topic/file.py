@@ -63,8 +63,8 @@ def publish_file(topic: Topic, path: Path, max_length: int | None, exact: bool, 
                 try:
                     _publish(topic, batch, max_length, exact)
                 except ServerError as error:
-                    told = f"lines 1 to {last:,} of {name} are published; some of the next {len(batch)} may be"
-                    raise type(error)(f"{error}; {told}") from error
+                    so_far = f"lines 1 to {last:,} of {name} are published; some of the next {len(batch)} may be"
+                    raise type(error)(f"{error}; {so_far}") from error
                 published, last = published + len(batch), batch[-1].line.number
                 bar.advance(batch[-1].line.end - place)
                 place = batch[-1].line.end

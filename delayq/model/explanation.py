@@ -56,8 +56,8 @@ def why(known: Known) -> str:
         return f"{subject} {_gone(known)}"
     if info.schedule is not None:
         subject += f", an occurrence of schedule {info.schedule},"
-    told = {"dead": _dead, "unack": _running}.get(info.state, _waiting)
-    return f"{subject} {told(known, info)}"
+    explain = {"dead": _dead, "unack": _running}.get(info.state, _waiting)
+    return f"{subject} {explain(known, info)}"
 
 
 def _gone(known: Known) -> str:
@@ -91,12 +91,12 @@ def _running(known: Known, info: MessageInfo) -> str:
     attempt, holder = f"attempt {info.attempts}", _holder(known, info)
     if ends > known.now:
         holder = f"consumer {holder}" if holder else "an unknown consumer"
-        told = f"is running: {attempt} is held by {holder} until {known.at(ends)}{_overlong(known, info)}"
+        text = f"is running: {attempt} is held by {holder} until {known.at(ends)}{_overlong(known, info)}"
     else:
         by = f" by consumer {holder}" if holder else ""
-        told = f"was lost{by}: the lease of {attempt} ended at {known.at(ends)}, and "
-        told += _absent(known) or "a consumer is about to take it back"
-    return f"{told}; it will not be retried because it was cancelled" if info.cancelled else told
+        text = f"was lost{by}: the lease of {attempt} ended at {known.at(ends)}, and "
+        text += _absent(known) or "a consumer is about to take it back"
+    return f"{text}; it will not be retried because it was cancelled" if info.cancelled else text
 
 
 def _overlong(known: Known, info: MessageInfo) -> str:

@@ -281,7 +281,7 @@ class ConsumerEngine(Generic[D]):
         self._keyless += batch.failed
         self.handled += batch.failed
         self.failed += batch.failed
-        self._deaths.untold += batch.dead
+        self._deaths.unreported += batch.dead
         yield from self._take(batch.messages)
         sleep = unwrap(replies.sleep) if known.is_blocked or not batch.waits else None  # asked without the limit
         self._known = Known(batch.has_all, batch.held, batch.waits, sleep, known.recovers)
@@ -364,7 +364,7 @@ class ConsumerEngine(Generic[D]):
     def _note(
         self, settled: list[tuple[D, oc.Outcome]], results: Sequence[bool | DelayqError], is_alone: bool = False
     ) -> None:
-        told: BaseException | None = None  # an error of a whole batch is traced only once
+        logged: BaseException | None = None  # an error of a whole batch is traced only once
         for (message, outcome), ours in zip(settled, results, strict=True):
             if isinstance(ours, DelayqError):
                 self._try_again(message, outcome, ours, is_alone)
@@ -385,8 +385,8 @@ class ConsumerEngine(Generic[D]):
                 self.failed += 1
                 dead = isinstance(outcome, oc.Dead) or message.dies_of(outcome.counts)
                 cause = outcome.cause if isinstance(outcome, oc.Failed) else None
-                traced = None if cause is told else cause
-                told = cause
+                traced = None if cause is logged else cause
+                logged = cause
                 log_failure(log_of(message), "dead" if dead else "retry", outcome.error, traced)
         for _, outcome in settled:
             oc.clear_frames(outcome)

@@ -75,7 +75,7 @@ class Sparkline(NamedTuple):
     """A line without axes, and its range in words; empty if there are no samples."""
 
     path: str = ""
-    told: str = ""
+    text: str = ""
 
 
 class LagCount(NamedTuple):

@@ -84,9 +84,9 @@ class DeadRecordsRequest(NamedTuple):
             of = await topic.group(group, create=False)
             done = await (of.delete_dead if self.act == "delete" else of.requeue_dead)(self.places)
             is_all = done == len(self.places)
-            told = f"{done:,} {became}." if is_all else f"{done:,} of {len(self.places):,} {became}."
+            result = f"{done:,} {became}." if is_all else f"{done:,} of {len(self.places):,} {became}."
             gone = "" if is_all else "The others are no longer dead."
-            task.tell(len(self.places), len(self.places), told, gone, done=done)
+            task.tell(len(self.places), len(self.places), result, gone, done=done)
 
         async def all_(task: BackgroundTask) -> None:
             sweep = dead_letters.DeadSweep(group, self.until_ms, self.act == "delete")

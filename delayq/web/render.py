@@ -46,8 +46,8 @@ class NavLink(NamedTuple):
 def page(request: Request, template: str, status: int = 200, **context: Any) -> HTMLResponse:
     """Return a page, with the notice of the last action and the reason why a form was refused."""
     session, refusal = visit(request).session, visit(request).refusal
-    told, session.told = session.told, ""
-    text = render(request, template, told=told, **context)
+    notice, session.notice = session.notice, ""
+    text = render(request, template, notice=notice, **context)
     return HTMLResponse(text, refusal.status, refusal.headers) if refusal else HTMLResponse(text, status)
 
 
@@ -74,7 +74,7 @@ def render(request: Request, template: str, **context: Any) -> str:
         "topic": place.get("topic"),
         "group": place.get("group"),
         "patience": state.patience,
-        "told": "",
+        "notice": "",
         "error": None,
         "refusal": seen.refusal,
         "typed": lambda name, default="": typed(request, name, default),

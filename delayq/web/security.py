@@ -76,8 +76,8 @@ def _is_file(scope: Scope) -> bool:
 
 
 def _wrong_host(request: Request) -> Response:
-    told = "The dashboard does not answer to this host name."
-    return problems.answer(Refusal(421, told)) if is_api(request) else PlainTextResponse(f"{told}\n", 421)
+    message = "The dashboard does not answer to this host name."
+    return problems.answer(Refusal(421, message)) if is_api(request) else PlainTextResponse(f"{message}\n", 421)
 
 
 def _set_cookie(message: Message, request: Request, name: str, value: str, until: int) -> None:

@@ -24,8 +24,8 @@ def why(context: TopicContext, record_id: str) -> Operation[str]:
     subject = printable_id(record_id)
     waits = yield [_score(scripts, record_id) for scripts in shards]
     if due := [score for score in map(unwrap, waits) if score is not None]:
-        told = yield from _waiting(context, due[0])
-        return f"{subject} {told}"
+        cause = yield from _waiting(context, due[0])
+        return f"{subject} {cause}"
     for scripts in shards if _is_id(record_id) else ():
         if (yield from execute(scripts.entries(record_id, record_id, 1))):
             groups = yield from _groups(scripts, record_id)

@@ -78,13 +78,13 @@ async def make(request: Request) -> Response:
     at = Beginning.of(form, await topic.execute(read.server_time))
     async with audit.audited(request, "make group", topic=topic.name, group=name, position=str(at.position)) as line:
         made = await topic.group(name, at.position)
-        told = (
+        notice = (
             f"Created group {name}. It starts from {at.words()}."
             if made.is_new
             else f"Group {name} already exists and keeps its position."
         )
-        line["told"] = told
-    return audit.back(request, told, "group", group=name)
+        line["told"] = notice
+    return audit.back(request, notice, "group", group=name)
 
 
 @back_on(group_page.group)
@@ -117,14 +117,14 @@ async def move(request: Request) -> Response:
     group = await group_of(request, topic)
     at = Beginning.of(form, await topic.execute(read.server_time))
     tasks: BackgroundTasks = request.app.state.tasks
-    told = "Already done."
+    notice = "Already done."
     with tasks.once(word_of(form)) as is_new:
         if is_new:
             about = {"topic": topic.name, "group": group.name, "position": str(at.position)}
             async with audit.audited(request, "move group", **about):
                 await group.set_position(at.position)
-            told = f"The group continues from {at.words()}."
-    return audit.back(request, told, "group")
+            notice = f"The group continues from {at.words()}."
+    return audit.back(request, notice, "group")
 
 
 @back_on(group_page.group)
@@ -158,24 +158,24 @@ async def destroy(request: Request) -> Response:
     group, form = await group_of(request), visit(request).form
     forms.check_name(form, "group", group.name)
     tasks: BackgroundTasks = request.app.state.tasks
-    told = "Already done."
+    notice = "Already done."
     with tasks.once(word_of(form)) as is_new:
         if is_new:
             async with audit.audited(request, "destroy group", topic=group.topic, group=group.name):
                 if not await group.destroy():
                     raise missing(group.topic, group.name)
-            told = f"Destroyed group {group.name}."
-    return audit.back(request, told, "topic", group=None)
+            notice = f"Destroyed group {group.name}."
+    return audit.back(request, notice, "topic", group=None)
 
 
 def _effects(move: group_admin.Move) -> list[str]:
     least = "at least " if move.at_least else ""
-    told = []
+    effects = []
     if move.again:
-        told.append(f"It receives {least}{plural(move.again, 'record')} again, acked or not.")
+        effects.append(f"It receives {least}{plural(move.again, 'record')} again, acked or not.")
     if move.skipped:
-        told.append(f"It skips {least}{plural(move.skipped, 'record')} that it has not received yet.")
-    return told or ["It is already there: it neither skips records nor receives any again."]
+        effects.append(f"It skips {least}{plural(move.skipped, 'record')} that it has not received yet.")
+    return effects or ["It is already there: it neither skips records nor receives any again."]
 
 
 _TOPIC = "/{server:name}/topics/{topic:name}"

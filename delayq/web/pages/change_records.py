@@ -52,14 +52,14 @@ async def delete(request: Request) -> Response:
     """Delete the selected records."""
     topic, places = await path_params.topic_of(request), _ticked(request)
     tasks: BackgroundTasks = request.app.state.tasks
-    told = "Already done."
+    notice = "Already done."
     with tasks.once(word_of(visit(request).form)) as is_new:
         if is_new:
             ids = [*map(key_of, places)]
             async with audit.audited(request, "delete records", topic=topic.name, ids=ids) as line:
                 done = await topic.delete([Record(topic.name, each.id, (), 0, each.shard) for each in places])
-                line["told"] = told = _deleted(done, len(places))
-    return audit.back(request, told, "topic")
+                line["told"] = notice = _deleted(done, len(places))
+    return audit.back(request, notice, "topic")
 
 
 @back_on(topic_page.topic)

@@ -83,14 +83,14 @@ async def confirm(request: Request) -> Response:
         raise InvalidInput(f"group {group.name} has no dead letters")
     is_all, act = not asked.places, asked.act
     count = info.dead if is_all else len(asked.places)
-    told = f"{plural(count, 'dead letter')}. Records that die later stay." if is_all else f"{count:,} selected."
+    selection = f"{plural(count, 'dead letter')}. Records that die later stay." if is_all else f"{count:,} selected."
     until = (await DeadRecordsRequest.of_all(topic, group.name, act)).until_ms if is_all else 0
     return render.page(
         request,
         "confirm.html",
         title=asked.title(),
         subject=f"of group {group.name} of topic {topic.name}",
-        sentences=[told, WARNINGS[act]],
+        sentences=[selection, WARNINGS[act]],
         ids=await _record_ids(group, asked.places),
         fields=[("act", act), *asked.which(), ("until", str(until)), ("once", secrets.token_urlsafe(12))],
         action=render.url(request, "run_dead_records", **request.path_params),

@@ -55,12 +55,12 @@ async def claim(request: Request) -> Response:
     with field("idle"):
         idle = parse_duration(form.get("idle", ""))
     tasks: BackgroundTasks = request.app.state.tasks
-    told = "Already done."
+    notice = "Already done."
     with tasks.once(word_of(form)) as is_new:
         if is_new:
             async with audit.audited(request, "claim", topic=found.topic, group=found.name, consumer=consumer) as line:
-                told = line["told"] = await _claimed(topic, found.name, consumer, idle)
-    return audit.back(request, told, "group")
+                notice = line["told"] = await _claimed(topic, found.name, consumer, idle)
+    return audit.back(request, notice, "group")
 
 
 async def _claimed(topic: Topic, group: str, consumer: str, idle: float) -> str:

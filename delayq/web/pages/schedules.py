@@ -56,29 +56,29 @@ async def act(request: Request) -> Response:
     queue, name = await path_params.queue_of(request), request.path_params["schedule"]
     form = visit(request).form
     verb = form.get("act", "")
-    if verb not in _TOLD:
-        raise InvalidInput(f"unknown action {verb!r}; expected one of {', '.join(_TOLD)}")
+    if verb not in _NOTICES:
+        raise InvalidInput(f"unknown action {verb!r}; expected one of {', '.join(_NOTICES)}")
     tasks: BackgroundTasks = request.app.state.tasks
-    told = "Already done."
+    notice = "Already done."
     with tasks.once(f"{word_of(form)} {verb} {name}") as is_new:
         if is_new:
             async with audit.audited(request, f"schedule {verb}", queue=queue.name, schedule=name):
-                told = await _done(queue, verb, name)
-    return audit.back(request, told, "schedules", schedule=None)
+                notice = await _done(queue, verb, name)
+    return audit.back(request, notice, "schedules", schedule=None)
 
 
 async def _done(queue: Queue, verb: str, name: str) -> str:
     """Act, and return a notice of what was done."""
-    told = _TOLD[verb].format(name=name)
+    notice = _NOTICES[verb].format(name=name)
     if verb == "run":
-        return f"{told}, as message {(await queue.schedules.run_now(name)).id}."
+        return f"{notice}, as message {(await queue.schedules.run_now(name)).id}."
     acts = {"pause": queue.schedules.pause, "resume": queue.schedules.resume, "remove": queue.schedules.remove}
     if not await acts[verb](name):
         raise HTTPException(404, f"Queue {queue.name} no longer has a schedule {name}.")
-    return told
+    return notice
 
 
-_TOLD: dict[str, str] = {
+_NOTICES: dict[str, str] = {
     "pause": "{name} is paused: it fires only with Run now.",
     "resume": "{name} is resumed and fires at its next time.",
     "remove": "{name} and its waiting message are removed. A running message finishes.",

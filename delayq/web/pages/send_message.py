@@ -75,14 +75,14 @@ async def send(request: Request) -> Response:
     options = _options(form, once)
     message_id = options["id"]
     tasks: BackgroundTasks = request.app.state.tasks
-    told = f"{message_id} was already sent."
+    notice = f"{message_id} was already sent."
     with tasks.once(once) as is_new:
         if is_new:
             about = {"id": message_id, "copy_of": unquoted(form.get("copy", "")) or None}
             async with audit.audited(request, "send", queue=queue.name, **about) as line:
                 sent = await _sent(queue, options)
-                told = line["told"] = _told(sent, options["on_conflict"], (await queue.stats()).at)
-    visit(request).session.told = told
+                notice = line["told"] = _notice_of(sent, options["on_conflict"], (await queue.stats()).at)
+    visit(request).session.notice = notice
     path = {name: request.path_params[name] for name in ("server", "queue")}
     return RedirectResponse(render.url(request, "message", **path, id=message_id), 303)
 
@@ -92,15 +92,15 @@ def draft_of(info: MessageInfo | None, message_id: str) -> Draft:
     if info is None or info.envelope is None:
         raise HTTPException(404, f"{message_id} cannot be copied: the message or its payload is gone.")
     if info.occurrence is not None and info.occurrence.plan.own:
-        told = f"only the function of schedule {info.schedule} handles it. Run the schedule instead"
-        raise HTTPException(409, f"{message_id} cannot be copied: {told}.")
+        cause = f"only the function of schedule {info.schedule} handles it. Run the schedule instead"
+        raise HTTPException(409, f"{message_id} cannot be copied: {cause}.")
     headers = info.headers or {}
     if any(isinstance(value, bytes) for value in headers.values()):
         raise HTTPException(409, f"{message_id} cannot be copied into a form: one of its headers contains bytes.")
     body, kind = info.envelope.body, "json" if info.envelope.kind == JSON else "bytes"
     if len(body) > MOST_SHOWN:
-        told = f"its payload is {size(len(body))}, and a form takes at most {size(MOST_SHOWN)}"
-        raise HTTPException(409, f"{message_id} cannot be copied into a form: {told}.")
+        cause = f"its payload is {size(len(body))}, and a form takes at most {size(MOST_SHOWN)}"
+        raise HTTPException(409, f"{message_id} cannot be copied into a form: {cause}.")
     text = pretty(body) if kind == "json" else _text(body)
     if text is None:
         raise HTTPException(409, f"{message_id} cannot be copied into a form: its payload is not text.")
@@ -158,11 +158,11 @@ async def _sent(queue: Queue, options: dict[str, Any]) -> SentMessage:
     except (PayloadTooLarge, PayloadNotSerializable) as error:
         raise InvalidField("payload", str(error)) from error
     except DuplicateMessage as error:
-        told = f"message {options['id']} already exists: choose another id, or keep or replace that message"
-        raise InvalidField("id", told) from error
+        message = f"message {options['id']} already exists: choose another id, or keep or replace that message"
+        raise InvalidField("id", message) from error
 
 
-def _told(sent: SentMessage, on_conflict: str, now: dt.datetime) -> str:
+def _notice_of(sent: SentMessage, on_conflict: str, now: dt.datetime) -> str:
     if sent.created:
         due = show_away(sent.due_at, now) if sent.due_at > now else "now"
         return f"Sent as {sent.id}, due {due}. The message is gone once it has been handled."
