@@ -8,7 +8,8 @@ from typing import Any
 import click
 
 from delayq.model.actions import ACTIONS, BURIED
-from delayq.model.text import plural, printable_id
+from delayq.model.show import plural
+from delayq.model.text import printable_id
 from delayq.queue import Queue
 
 from . import candidates

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from delayq.errors import DelayqError
-from delayq.model.text import plural
+from delayq.model.show import plural
 from delayq.queue import Queue
 from delayq.types import Redriven
 

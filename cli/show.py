@@ -14,11 +14,12 @@ from delayq.model.message_info import MessageInfo
 from delayq.model.outcome import cause
 from delayq.model.placement import STATES, WAITING, State
 from delayq.model.queue_stats import QueueStats
-from delayq.model.text import plural, printable_id
+from delayq.model.show import plural, show_duration
+from delayq.model.text import printable_id
 from delayq.operations.paging import behind
 from delayq.queue import Queue
 
-from .formats import show_duration, show_moment
+from .formats import show_moment
 from .history import event_document, note_nothing, print_history
 from .lake import options as lakes
 from .options import command, id_argument, json_option, long_option, queue_argument

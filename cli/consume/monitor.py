@@ -11,10 +11,10 @@ import click
 
 from delayq.aio import Queue as AsyncQueue
 from delayq.errors import InvalidInput
+from delayq.model.show import show_duration
 from delayq.queue import Queue
 from delayq.topic import Topic
 
-from ..formats import show_duration
 from ..options import DURATION, Function
 from .consumers import AsyncConsumerRunner
 from .queue_reader import AsyncQueueReader, EventLoopThread

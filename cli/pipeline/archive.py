@@ -11,7 +11,7 @@ import click
 
 from delayq.errors import InvalidInput
 from delayq.lake.shown_path import shown
-from delayq.model.text import plural
+from delayq.model.show import plural
 from delayq.spark import redis_options
 from delayq.spark.archiving.append_table import StoredBatch
 from delayq.spark.archiving.compaction import Compacted, compact

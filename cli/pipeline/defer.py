@@ -10,7 +10,7 @@ from delayq.lake.layout import check_run
 from delayq.lake.queue_folder import QueueFolder
 from delayq.lake.shown_path import shown
 from delayq.model.message_ids import new_id
-from delayq.model.text import plural
+from delayq.model.show import plural
 from delayq.spark.errors import put_aside_by
 from delayq.spark.jobs import defer as job
 from delayq.spark.jobs.preview import preview

@@ -6,7 +6,7 @@ import click
 import msgspec
 
 from delayq.lake.shown_path import shown
-from delayq.model.text import plural
+from delayq.model.show import plural
 from delayq.spark.jobs import drain as job
 from delayq.spark.redis_options import RedisOptions
 

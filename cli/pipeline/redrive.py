@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import msgspec
 
-from delayq.model.text import plural
+from delayq.model.show import plural
 from delayq.spark.jobs import redrive as job
 from delayq.spark.redis_options import RedisOptions
 

@@ -7,7 +7,7 @@ import msgspec
 
 from delayq.lake.shown_path import shown
 from delayq.model.placement import MAX_SHARDS
-from delayq.model.text import plural
+from delayq.model.show import plural
 from delayq.spark.jobs import restore as job
 from delayq.spark.redis_options import RedisOptions
 

@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from delayq.model.configuration import Usage
+from delayq.model.show import or_dash, show_away, show_duration, show_per_second
 from delayq.model.text import printable
-from delayq.model.units import show_away
 
-from ..formats import show_duration
 from ..output import shortened
 from ..upcoming import sparkline
 from .snapshot import QueueRow
@@ -63,14 +62,9 @@ def ordered(pulses: Iterable[QueueRow], name: str, is_reversed: bool) -> list[Qu
     return known + [each for each in by_name if column.rank(each) is None]
 
 
-def show_bound(seconds: float | None) -> str:
-    """Show an upper bound."""
-    return "-" if seconds is None else f"<{show_duration(seconds)}"
-
-
-def rate(each: float | None) -> str:
-    """Show a rate per second."""
-    return "-" if each is None else f"{each:,.0f}" if each >= 10 or not each else f"{each:.1f}"
+rate = or_dash(show_per_second, "-")
+show_bound = or_dash(lambda seconds: f"<{show_duration(seconds)}", "-")
+"""Show an upper bound of a duration."""
 
 
 def next_due(pulse: QueueRow) -> str:
@@ -107,7 +101,7 @@ def _of_rates(name: str) -> Callable[[QueueRow], float | None]:
 
 
 def _age(pulse: QueueRow) -> str:
-    return "-" if pulse.oldest_due is None else show_duration(pulse.oldest_due)
+    return or_dash(show_duration, "-")(pulse.oldest_due)
 
 
 def limits(usage: Usage) -> str:

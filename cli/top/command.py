@@ -14,12 +14,11 @@ import msgspec
 
 from delayq.errors import DelayqError, InvalidInput
 from delayq.model.queue_stats import check_buckets
-from delayq.model.text import plural
+from delayq.model.show import plural, show_duration
 from delayq.operations import manage
 from delayq.queue import Queue
 
 from ..connection import ServerOptions
-from ..formats import show_duration
 from ..options import DURATION, command, json_option, server_options
 from ..output import WIDE, note, print_json
 from ..stats import stats_record

@@ -10,11 +10,10 @@ from delayq.model.consumer_info import ConsumerInfo
 from delayq.model.placement import STATES
 from delayq.model.queue_stats import QueueStats, quantile
 from delayq.model.record import lag_text
-from delayq.model.text import plural, printable, printable_id
+from delayq.model.show import plural, show_duration, show_moment
+from delayq.model.text import printable, printable_id
 from delayq.model.totals import totals
-from delayq.model.units import show_moment
 
-from ..formats import show_duration
 from ..output import shortened
 from ..upcoming import sparkline
 from .columns import COLUMNS, GAP, LEAST_NAME, LEFT, STYLES, cell, limits, names, next_due, rate, show_bound, that_fit

@@ -12,7 +12,7 @@ import msgspec
 
 from delayq import NewRecord
 from delayq.errors import InvalidInput, RecordOrder, ServerError
-from delayq.model.text import plural
+from delayq.model.show import plural, show_duration
 from delayq.model.units import parse_moment
 from delayq.topic import Topic
 
@@ -71,7 +71,7 @@ def publish_file(topic: Topic, path: Path, max_length: int | None, exact: bool, 
     if as_json:
         print_json({"topic": topic.name, "file": str(path), "published": published})
     else:
-        took = f"{time.monotonic() - started:.1f}s"
+        took = show_duration(time.monotonic() - started)
         say(f"published {plural(published, 'record')} from {name} to {topic.name} in {took}")
 
 

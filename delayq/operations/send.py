@@ -12,7 +12,7 @@ from delayq.errors import DelayqError, DuplicateMessage, InvalidInput, NotReplic
 from delayq.model.delivery import Outgoing, SentMessage
 from delayq.model.middleware import Sending
 from delayq.model.progress import Progress
-from delayq.model.text import plural
+from delayq.model.show import plural
 from delayq.model.units import from_ms
 from delayq.model.validation import is_whole
 from delayq.operations import configure, schedule_chain

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from delayq.model.queue_stats import EPOCH
-from delayq.model.units import show_duration
+from delayq.model.show import show_duration, show_short
 
 WIDTH, HEIGHT = 600.0, 120.0
 INSET = 1.0
@@ -86,7 +86,7 @@ def counts(lines: Iterable[Iterable[float]]) -> ValueAxis:
     top = max(highest, default=0)
     if any(0 < each * DWARFED < top for each in highest):
         return _log_counts(top)
-    axis = linear(max(top, 1), compact)
+    axis = linear(max(top, 1), show_short)
     return axis._replace(labels={value: text for value, text in axis.labels.items() if value == int(value)})
 
 
@@ -94,7 +94,7 @@ def _log_counts(top: float) -> ValueAxis:
     """Return an axis on which 1 is as far above 0 as 10 is above 1."""
     decades = math.ceil(math.log10(top))
     powers: list[float] = [10**power for power in range(decades + 1)]
-    labels = {value: compact(value) for value in [*_labelled(powers), 0]}
+    labels = {value: show_short(value) for value in [*_labelled(powers), 0]}
     return ValueAxis(lambda value: (1 + math.log10(value)) / (1 + decades) if value >= 1 else 0, labels, is_log=True)
 
 
@@ -111,14 +111,6 @@ def log_times(longest: float) -> ValueAxis:
 def _labelled(marks: Sequence[float]) -> Sequence[float]:
     """Return the marks that get labels, so that labels do not overlap; the highest always gets one."""
     return marks[:: -math.ceil(len(marks) / MOST_MARKS)]
-
-
-def compact(count: float) -> str:
-    """Return a short text for a count: ``20k`` for 20,000."""
-    for unit, name in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if count >= unit:
-            return f"{count / unit:g}{name}"
-    return f"{count:g}"
 
 
 def nice(top: float) -> float:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from delayq.model.queue_stats import QueueStats, Upcoming
 from delayq.model.rates import Rates, between
 from delayq.model.sample import Sample
-from delayq.model.units import show_duration
+from delayq.model.show import show_count, show_duration, show_per_second, show_short
 from delayq.web import axes
 from delayq.web.axes import HEIGHT, INSET, WIDTH, TimeAxis, ValueAxis
 
@@ -114,7 +114,7 @@ def sparkline(history: Sequence[Sample], now: dt.datetime, width: float = 120, h
     usual = sorted(b - a for a, b in pairwise(xs))
     gap = GAP * usual[len(usual) // 2] if usual else 0
     ys = [height - INSET - each / (top or 1) * (height - 2 * INSET) for each in acked]
-    return Sparkline("".join(path(xs, ys, gap)), f"between {per_second(min(acked))} and {per_second(top)}")
+    return Sparkline("".join(path(xs, ys, gap)), f"between {_per_second(min(acked))} and {_per_second(top)}")
 
 
 def _apart(counts: Sequence[QueueStats]) -> list[QueueStats]:
@@ -135,7 +135,7 @@ def backlog(counted: Sequence[QueueStats], time: TimeAxis, step: dt.timedelta) -
     counted = _apart(counted)
     lines = [Line(name, name, [getattr(each, name) for each in counted]) for name in BACKLOG]
     values = axes.counts([value or 0 for value in line.values] for line in lines)
-    return _lines("Backlog", [each.at for each in counted], lines, time, values, step, _number)
+    return _lines("Backlog", [each.at for each in counted], lines, time, values, step, show_count)
 
 
 def throughput(rates: Sequence[Rates], time: TimeAxis, step: dt.timedelta) -> Chart:
@@ -146,8 +146,8 @@ def throughput(rates: Sequence[Rates], time: TimeAxis, step: dt.timedelta) -> Ch
         Line("failed", "bad", [each.failed for each in rates]),
     ]
     top = max((value or 0 for line in lines for value in line.values), default=0)
-    values = axes.linear(top, lambda rate: f"{axes.compact(rate)}/s")
-    return _lines("Throughput", [each.until for each in rates], lines, time, values, step, per_second)
+    values = axes.linear(top, lambda rate: f"{show_short(rate)}/s")
+    return _lines("Throughput", [each.until for each in rates], lines, time, values, step, _per_second)
 
 
 def times(title: str, rates: Sequence[Rates], half: Values, most: Values, time: TimeAxis, step: dt.timedelta) -> Chart:
@@ -167,7 +167,7 @@ def lag(counted: Sequence[LagCount], time: TimeAxis, step: dt.timedelta) -> Char
         Line(name, kind, [each.lags.get(name) for each in counted]) for name, kind in zip(names, BACKLOG, strict=False)
     ]
     values = axes.counts([value or 0 for value in line.values] for line in lines)
-    return _lines("Lag", [each.at for each in counted], lines, time, values, step, _number)
+    return _lines("Lag", [each.at for each in counted], lines, time, values, step, show_count)
 
 
 def due(title: str, upcoming: Sequence[Upcoming]) -> Chart:
@@ -179,7 +179,7 @@ def due(title: str, upcoming: Sequence[Upcoming]) -> Chart:
     retrying = [_bar(i * width, width * 0.8, values, each.pending, each.count) for i, each in enumerate(upcoming)]
     series = [ChartSeries("scheduled", "bars", "".join(scheduled)), ChartSeries("retrying", "tops", "".join(retrying))]
     rows = [
-        ChartRow(each.starts_at, round((i + 0.4) * width, 1), [_number(each.pending), _number(each.retry)])
+        ChartRow(each.starts_at, round((i + 0.4) * width, 1), [show_count(each.pending), show_count(each.retry)])
         for i, each in enumerate(upcoming)
     ]
     return Chart(title, time, values, series, rows, sum(each.count for each in upcoming))
@@ -233,10 +233,5 @@ def path(xs: Sequence[float], ys: Values, gap: float) -> tuple[str, str]:
     return lines, "".join(f"M{piece[0]}h.1" for piece in pieces if len(piece) == 1)
 
 
-def _number(count: float) -> str:
-    return f"{count:,.0f}"
-
-
-def per_second(rate: float) -> str:
-    """Return a rate with its significant digits."""
-    return f"{rate:,.0f}/s" if rate >= 100 else f"{rate:.3g}/s"
+def _per_second(rate: float) -> str:
+    return f"{show_per_second(rate)}/s"

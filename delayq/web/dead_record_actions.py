@@ -10,7 +10,7 @@ from starlette.requests import Request
 from delayq.aio import Topic
 from delayq.errors import InvalidInput
 from delayq.model.positions import Place
-from delayq.model.text import plural
+from delayq.model.show import plural
 from delayq.operations.topics import dead_letters
 from delayq.web import audit
 from delayq.web.background_tasks import BackgroundTask, Work

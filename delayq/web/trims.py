@@ -6,7 +6,7 @@ from starlette.requests import Request
 
 from delayq.aio import Topic
 from delayq.model.record import TrimPlan
-from delayq.model.text import plural
+from delayq.model.show import plural
 from delayq.model.units import from_ms
 from delayq.operations.topics.trim import TrimSweep
 from delayq.web import audit

@@ -9,25 +9,9 @@ import pyarrow as pa
 import pytest
 
 from delayq.spark.reporting.page import step_of
-from delayq.spark.reporting.scales import CountScale, DurationScale, TimeAxis, length, short
+from delayq.spark.reporting.scales import CountScale, DurationScale, TimeAxis
 
 DAY = dt.datetime(2026, 11, 21, tzinfo=dt.UTC)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "written"),
-    [
-        (0, "0 ms"), (0.0005, "0.5 ms"), (0.012, "12 ms"), (0.9994, "999 ms"), (0.9996, "1 s"), (1.25, "1.25 s"),
-        (59.99, "1 min"), (90, "1.5 min"), (3600, "1 h"), (7 * 86_400, "7 d"),
-    ],
-)  # fmt: skip
-def test_durations_are_written_with_their_unit(seconds: float, written: str):
-    assert length(seconds) == written
-
-
-@pytest.mark.parametrize(("number", "written"), [(0, "0"), (950, "950"), (1200, "1.2k"), (3_000_000, "3M")])
-def test_large_counts_are_abbreviated(number: float, written: str):
-    assert short(number) == written
 
 
 @pytest.mark.parametrize(("most", "labels"), [(0, "0 1"), (3, "0 1 2 3"), (42, "0 20 40 60"), (1001, "0 500 1k 1.5k")])

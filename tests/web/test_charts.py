@@ -136,19 +136,9 @@ def test_highest_bar_ends_below_a_round_number_with_retries_on_top():
     assert chart.sum == 6
 
 
-@pytest.mark.parametrize(("rate", "shown"), [(0, "0/s"), (0.0166, "0.0166/s"), (3.641, "3.64/s"), (1234.5, "1,234/s")])
-def test_rate_has_its_significant_digits(rate: float, shown: str):
-    assert charts.per_second(rate) == shown
-
-
 @pytest.mark.parametrize(("top", "end"), [(0, 1), (0.3, 0.5), (1, 1), (1.1, 2), (4.2, 5), (70, 100), (1e6, 1e6)])
 def test_scale_ends_at_the_next_round_number(top: float, end: float):
     assert axes.nice(top) == pytest.approx(end)
-
-
-@pytest.mark.parametrize(("count", "shown"), [(0, "0"), (500, "500"), (2500, "2.5k"), (1e6, "1M"), (2e9, "2G")])
-def test_axis_labels_of_counts_are_short(count: float, shown: str):
-    assert axes.compact(count) == shown
 
 
 def test_single_count_is_a_dot_and_a_table_row():

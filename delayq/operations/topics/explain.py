@@ -8,8 +8,9 @@ from typing import Any
 from delayq.errors import InvalidInput
 from delayq.model.positions import before, known_id, order
 from delayq.model.record import table, text_of
+from delayq.model.show import show_duration, show_moment
 from delayq.model.text import encode_id, printable_id
-from delayq.model.units import from_ms, show_duration, show_moment
+from delayq.model.units import from_ms
 from delayq.model.validation import check_id
 from delayq.operations.topics.topic_context import TopicContext
 from delayq.protocol.command import Command

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from delayq.model.show import show_count, show_duration, show_short
+
 SHORTEST = 0.001  # seconds; shorter times are drawn here, as a logarithmic scale has no 0
-_UNITS = ((86_400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 _LOG_TICKS = (0.001, 0.01, 0.1, 1.0, 10.0, 60.0, 600.0, 3600.0, 36_000.0, 86_400.0, 864_000.0, 8_640_000.0)
 _TIME_STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1440, 2880, 7200, 10_080, 20_160, 43_200, 129_600)
 
@@ -52,7 +53,7 @@ class CountScale:
     def ticks(self) -> list[Tick]:
         """The round numbers."""
         count = round(self._top / self._step)
-        return [Tick(i / count, short(i * self._step)) for i in range(count + 1)]
+        return [Tick(i / count, show_short(i * self._step)) for i in range(count + 1)]
 
     def at(self, value: float) -> float:
         """Return the position of a number."""
@@ -60,7 +61,7 @@ class CountScale:
 
     def text(self, value: float) -> str:
         """Write a number in full."""
-        return f"{value:,.0f}"
+        return show_count(value)
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ class DurationScale:
     def ticks(self) -> list[Tick]:
         """Powers of ten, and the units of time."""
         low, high = self._ends
-        return [Tick(self.at(tick), length(tick)) for tick in _LOG_TICKS if low <= tick <= high]
+        return [Tick(self.at(tick), show_duration(tick)) for tick in _LOG_TICKS if low <= tick <= high]
 
     def at(self, value: float) -> float:
         """Return the position of a duration."""
@@ -89,7 +90,7 @@ class DurationScale:
 
     def text(self, value: float) -> str:
         """Write a duration."""
-        return length(value)
+        return show_duration(value)
 
 
 @dataclass(frozen=True)
@@ -129,25 +130,3 @@ class TimeAxis:
             day = moment.date()
             moment += dt.timedelta(minutes=step)
         return found
-
-
-def length(seconds: float) -> str:
-    """Write a duration with at most three digits, such as 12 ms, 1.25 s, 3.5 min."""
-    seconds = float(f"{seconds:.3g}")
-    if seconds < 1:
-        return f"{_digits(seconds * 1000)} ms"
-    size, unit = next(each for each in _UNITS if seconds >= each[0])
-    return f"{_digits(seconds / size)} {unit}"
-
-
-def short(number: float) -> str:
-    """Write a count in short form, such as 950, 1.2k, 3M."""
-    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if number >= size:
-            return f"{_digits(number / size)}{unit}"
-    return _digits(number)
-
-
-def _digits(number: float) -> str:
-    text = f"{number:,.{0 if number >= 100 else 1 if number >= 10 else 2}f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from delayq.errors import InvalidInput
 from delayq.model.positions import Position, beginning
-from delayq.model.text import plural
+from delayq.model.show import plural
 from delayq.model.validation import check_group_name
 from delayq.operations.topics import group_admin, read
 from delayq.web import audit, forms, path_params, render

@@ -12,7 +12,7 @@ from starlette.responses import RedirectResponse, Response
 from delayq.errors import InvalidInput
 from delayq.model.positions import Place
 from delayq.model.record import GroupInfo, Record, TrimPlan, lag_text
-from delayq.model.text import plural
+from delayq.model.show import plural
 from delayq.model.units import from_ms, timestamp_ms
 from delayq.operations.topics import read, trim
 from delayq.web import audit, forms, path_params, render

@@ -12,7 +12,7 @@ from starlette.responses import RedirectResponse, Response
 from delayq.aio.topic_group import Group
 from delayq.errors import InvalidInput
 from delayq.model.positions import Place
-from delayq.model.text import plural
+from delayq.model.show import plural
 from delayq.web import forms, path_params, render
 from delayq.web.background_tasks import BackgroundTasks, word_of
 from delayq.web.dead_record_actions import WARNINGS, DeadRecordsRequest, start

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from delayq.aio import Topic
 from delayq.model.health import STALLED_SECONDS
-from delayq.model.text import plural
+from delayq.model.show import plural
 from delayq.model.units import parse_duration
 from delayq.model.validation import check_group_name
 from delayq.web import audit, groups, path_params, render

@@ -16,7 +16,8 @@ from delayq.model.delivery import OnConflict, SentMessage
 from delayq.model.envelope import JSON
 from delayq.model.message_ids import new_id
 from delayq.model.message_info import MessageInfo
-from delayq.model.units import delay_ms, parse_age, show_away, timestamp_ms
+from delayq.model.show import show_away, show_size
+from delayq.model.units import delay_ms, parse_age, timestamp_ms
 from delayq.model.validation import check_id
 from delayq.web import audit, path_params, render, tab_counts
 from delayq.web.background_tasks import BackgroundTasks, word_of
@@ -24,7 +25,7 @@ from delayq.web.error_pages import back_on
 from delayq.web.filters import quoted, unquoted
 from delayq.web.forms import InvalidField, field
 from delayq.web.message_fields import KINDS, delay_of, headers_of, headers_text, payload_of, retries_of, timeout_of
-from delayq.web.payloads import MOST_SHOWN, pretty, size
+from delayq.web.payloads import MOST_SHOWN, pretty
 from delayq.web.request_context import visit
 from delayq.web.routes import ACT, VIEW, Page
 
@@ -99,7 +100,7 @@ def draft_of(info: MessageInfo | None, message_id: str) -> Draft:
         raise HTTPException(409, f"{message_id} cannot be copied into a form: one of its headers contains bytes.")
     body, kind = info.envelope.body, "json" if info.envelope.kind == JSON else "bytes"
     if len(body) > MOST_SHOWN:
-        cause = f"its payload is {size(len(body))}, and a form takes at most {size(MOST_SHOWN)}"
+        cause = f"its payload is {show_size(len(body))}, and a form takes at most {show_size(MOST_SHOWN)}"
         raise HTTPException(409, f"{message_id} cannot be copied into a form: {cause}.")
     text = pretty(body) if kind == "json" else _text(body)
     if text is None:
