@@ -14,8 +14,7 @@ import pyarrow.compute as pc
 
 from delayq.errors import InvalidInput
 from delayq.model.show import or_dash, show_count, show_duration
-from delayq.spark.reporting.charts import LineChart, Series
-from delayq.spark.reporting.scales import CountScale, DurationScale, Scale
+from delayq.spark.reporting.charts import LineChart, Series, count_scale, duration_scale
 
 POINTS = 200
 """The most spans in a chart; more would be finer than a screen."""
@@ -123,7 +122,7 @@ class Section:
         times = times if most else []  # if all are zero, there is nothing to draw
         series = [Series(name, [found[time][name] if time in found else 0 for time in times]) for name in names]
         summary = ", ".join(f"{name} {self.totals[name]:,}" for name in names) + " in all"
-        return self._chart(title, summary, times, series, CountScale(most))
+        return LineChart(title, summary, times, self._step, series, count_scale(most), show_count)
 
     def _lengths(self, title: str, name: str) -> LineChart:
         times = [row["minute"] for row in self._spans]
@@ -131,12 +130,8 @@ class Section:
         values = [value for each in series for value in each.values if value is not None]
         totals = [(share, self.totals[f"{name}_{share}"]) for share in _SHARES]
         summary = ", ".join(f"{share} {_duration(value)}" for share, value in totals) + " over all"
-        return self._chart(title, summary, times, series, DurationScale(min(values, default=0), max(values, default=1)))
-
-    def _chart(
-        self, title: str, summary: str, times: Sequence[dt.datetime], series: Sequence[Series], scale: Scale
-    ) -> LineChart:
-        return LineChart(title, summary, times, self._step, series, scale)
+        scale = duration_scale(min(values, default=0), max(values, default=1))
+        return LineChart(title, summary, times, self._step, series, scale, show_duration)
 
 
 def step_of(minutes: pa.Table) -> int:
