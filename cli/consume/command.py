@@ -29,8 +29,7 @@ from .monitor import Monitor, MonitoredTargets, monitor_options
 from .program import ProgramHandler
 from .reload import Reloader
 from .startup import ask, when_served
-from .supervised import watch_supervisor
-from .supervisor import Supervisor
+from .supervisor import Supervisor, watch_supervisor
 from .threads import ConsumerThreads
 from .topic import Subscription, consume_topic, topic_options
 

@@ -11,7 +11,7 @@ import msgspec
 from delayq.model.choice import Choice
 from delayq.model.rate_text import per_second
 from delayq.model.units import Seconds, due_word, from_ms
-from delayq.operations.bulk import selection
+from delayq.operations.bulk import search
 from delayq.operations.queue_context import QueueContext
 from delayq.operations.walk import Walk
 from delayq.protocol.command import Command
@@ -128,7 +128,7 @@ class Redrive:
         if len(ids) < len(rows):
             walk.ended = True
         placed = [row[0] for row in rows[: len(ids)] if self._choice.has_place(row)]
-        meant = yield from selection.meant(scripts, self._choice, placed)
+        meant = yield from search.chosen(scripts, self._choice, placed)
         self._tell(looked_at=len(ids), matched=len(meant))
         if not self._dry_run:
             self._found = meant

@@ -1,4 +1,4 @@
-"""The schedules of a queue: when they fire, their last outcomes, and pausing, running or removing them."""
+"""The schedules of a queue, or of all queues of a server: their times and outcomes; pausing, running, removing them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from delayq.errors import InvalidInput
 from delayq.web import audit, path_params, render, tab_counts
 from delayq.web.background_tasks import BackgroundTasks, word_of
 from delayq.web.error_pages import back_on
+from delayq.web.queue_walk import walk
 from delayq.web.render import NavLink
 from delayq.web.request_context import visit
 from delayq.web.routes import ACT, VIEW, Page
-from delayq.web.schedule_rows import ScheduleRow, late_names, next_times, schedule_rows
+from delayq.web.schedule_rows import ScheduleRow, ScheduleRows, late_names, next_times, schedule_rows
 
 TIMES = 3
 MOST_LISTED = 200
+MOST_OF_QUEUE = 50  # in the list of a server
 
 
 async def schedules(request: Request) -> Response:
@@ -35,6 +37,18 @@ async def schedules(request: Request) -> Response:
         counts=counts | {"schedules": found.total},
         once=secrets.token_urlsafe(12),
     )
+
+
+async def server_schedules(request: Request) -> Response:
+    """List the schedules of a server, a page of queues at a time."""
+    server, after = path_params.server_of(request), request.query_params.get("after", "")
+    redaction = render.redaction(request)
+
+    async def look(queue: Queue) -> ScheduleRows:
+        return await schedule_rows(queue, MOST_OF_QUEUE, times=1, redaction=redaction)
+
+    page = await walk(server, after, look, lambda each: len(each.rows))
+    return render.page(request, "server_schedules.html", page=page)
 
 
 async def removal(request: Request) -> Response:
@@ -85,9 +99,11 @@ _NOTICES: dict[str, str] = {
     "run": "{name} was sent now",
 }
 
+NAV = NavLink("Schedules", "server-schedules")
 TAB = NavLink("Schedules", "schedules")
 ROUTES: list[Any] = [
     Page(VIEW, "/{server:name}/queues/{queue:name}/schedules", schedules, name="schedules"),
     Page(VIEW, "/{server:name}/queues/{queue:name}/schedules/{schedule:name}/remove", removal, name="schedule-removal"),
     Page(ACT, "/{server:name}/queues/{queue:name}/schedules/{schedule:name}", act, name="schedule"),
+    Page(VIEW, "/{server:name}/schedules", server_schedules, name="server-schedules"),
 ]
