@@ -178,7 +178,7 @@ def consume(
         monitor.watch(supervisor)
         with monitor.serving(lambda: _monitored(server, subscription, weights, program), apart=True):
             return supervisor.run()
-    watch_supervisor(monitor)
+    watch_supervisor(lambda: monitor.stalled)
     waits = not (no_wait or burst)
     if program or subscription is not None:
         when_served(server.client, server.client, waits)

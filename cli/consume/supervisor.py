@@ -8,9 +8,8 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import FrameType
-from typing import TYPE_CHECKING
 
 from delayq.errors import InvalidInput
 from delayq.log import log
@@ -18,9 +17,6 @@ from delayq.log import log
 from ..stopping import handling_signals
 from . import liveness_pipe
 from .liveness_pipe import HeartbeatSender, LivenessPipe
-
-if TYPE_CHECKING:
-    from .monitor import Monitor  # at run time, that would be a circle
 
 USAGE_ERROR = 2  # the exit code for a wrong command line: a restart would not help
 FIRST_WAIT, LONGEST_WAIT = 0.2, 10.0  # seconds before a restart; longer each time for a child that dies early
@@ -216,15 +212,19 @@ def is_orphan() -> bool:
     return supervisor is not None and supervisor.isdigit() and os.getppid() != int(supervisor)
 
 
-def watch_supervisor(monitor: Monitor) -> None:
-    """Send heartbeats to the supervisor while the consumers' loops run; shut down if the supervisor was killed."""
+def watch_supervisor(stalled: Callable[[], float]) -> None:
+    """Send heartbeats to the supervisor while the consumers' loops run; shut down if the supervisor was killed.
+
+    Args:
+        stalled: returns for how many seconds a loop has not run.
+    """
     if SUPERVISOR_ENV not in os.environ:
         return
     heartbeat = HeartbeatSender()
 
     def watch() -> None:
         while not is_orphan():
-            if monitor.stalled < LOOK_SECONDS:
+            if stalled() < LOOK_SECONDS:
                 heartbeat.beat()
             time.sleep(LOOK_SECONDS)
         log.warning("supervisor gone, stopping")
