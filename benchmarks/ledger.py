@@ -62,12 +62,12 @@ def rates(server: BenchServer, size: int, runs: int, messages: int, say: Callabl
         for name, title in TITLES.items():
             paired = RATES[name][1](beside, BenchPlan(messages, runs))
             cpu = {
-                told: statistics.median(beside.cpu_us[keeps]) for told, keeps in (("with", True), ("without", False))
+                kind: statistics.median(beside.cpu_us[keeps]) for kind, keeps in (("with", True), ("without", False))
             }
             found[name] = paired.as_record() | {"redis_us": cpu}
-            told = f"{paired.median:,.0f}/s, {cost(paired.ratio):.0%} less than without"
+            result = f"{paired.median:,.0f}/s, {cost(paired.ratio):.0%} less than without"
             redis = f"Redis {cpu['with']:.1f} µs per message instead of {cpu['without']:.1f}"
-            say(f"{title}, with a ledger: {told}; {redis}")
+            say(f"{title}, with a ledger: {result}; {redis}")
     return found
 
 

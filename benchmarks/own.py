@@ -119,7 +119,7 @@ def growth(server: BenchServer, size: int, messages: int, say: Say) -> dict[str,
     with opened(server, size) as place:
         pid = place.apart.process.pid
         place.apart.begin(DrainOrder(place.queue.name, None))
-        began, sent, early, told = time.monotonic(), 0, 0, 0
+        began, sent, early, shown = time.monotonic(), 0, 0, 0
         while sent < messages:
             place.send_many(GROWTH_BATCH, delay=0.001)
             sent += GROWTH_BATCH
@@ -127,8 +127,8 @@ def growth(server: BenchServer, size: int, messages: int, say: Say) -> dict[str,
             if not early and sent >= messages // 10:
                 _wait_acked(place, sent)
                 early = processes.resident_bytes(pid)
-            if sent * 10 // messages > told:
-                told = sent * 10 // messages
+            if sent * 10 // messages > shown:
+                shown = sent * 10 // messages
                 say(f"growth: {sent:,} sent, {processes.resident_bytes(pid) / 2**20:.1f} MiB")
         _wait_acked(place, sent)
         seconds, late = time.monotonic() - began, processes.resident_bytes(pid)

@@ -25,7 +25,7 @@ from benchmarks.server import BenchServer
 from delayq import Outgoing, Queue
 from delayq.protocol.queue_keys import QueueKeys
 from delayq.web import Dashboard, app
-from delayq.web.poller import MOST_EYES
+from delayq.web.poller import MOST_WATCHERS
 from delayq.web.queue_list import PAGE, QueueListView
 
 BATCH = 10_000
@@ -131,7 +131,7 @@ async def measure_many(url: str, queues: int, times: int) -> list[tuple[str, str
         rows.append((what, f"{statistics.median(took):.1f}", f"{max(took):.1f}"))
 
     await look("overview, the very first", "/")
-    pages = [f"/main/queues?start=queue-{start:05}" for start in range(PAGE, min(queues, MOST_EYES), PAGE)]
+    pages = [f"/main/queues?start=queue-{start:05}" for start in range(PAGE, min(queues, MOST_WATCHERS), PAGE)]
     await look("page seen for the first time", *pages)
     await look("page seen before", *pages)
     await look("found by name", *["/?name=99"] * times)
@@ -191,14 +191,14 @@ async def measure_bytes(url: str, queues: int, seconds: float) -> list[tuple[str
     try:
         page, plain_page = await sent(dashboard, "/")
         files = set(re.findall(r'(?:href|src)="(/static/[^"#]+)', plain_page.decode()))
-        told = [await sent(dashboard, each) for each in sorted(files)]
+        sizes = [await sent(dashboard, each) for each in sorted(files)]
         stream = unescape(re.findall(r'data-stream="([^"]+)"', plain_page.decode())[0])
         live, plain_live = await sent(dashboard, stream, seconds)
     finally:
         await asyncio.to_thread(busy.end)
         await dashboard.close()
     rows.append(("the page", f"{len(page):,}", f"{len(plain_page):,}"))
-    wire, read = (sum(map(len, each)) for each in zip(*told, strict=True))
+    wire, read = (sum(map(len, each)) for each in zip(*sizes, strict=True))
     rows.append(("its files, on the first visit", f"{wire:,}", f"{read:,}"))
     rows.append(("the stream, per second", f"{len(live) / seconds:,.0f}", f"{len(plain_live) / seconds:,.0f}"))
     return rows

@@ -19,7 +19,7 @@ PEERS = ROOT / "benchmarks" / "peers"
 OWN = "delayq"
 START_SECONDS = 60.0  # for a framework with many imports on a busy machine
 TAIL_BYTES = 600  # of stderr, quoted in an error
-TOLD = {"peer", "version", "language", "throughput", "latency"}  # what `describe` must contain
+REQUIRED = {"peer", "version", "language", "throughput", "latency"}  # what `describe` must contain
 NOWHERE = "redis://127.0.0.1:1/0"  # for verbs that need no server
 
 
@@ -80,7 +80,7 @@ def open_peer(key: str, path: Path) -> PeerProgram:
     """
     command = command_for(path)
     about = PeerProgram(key, command, {}).ask("describe", NOWHERE, START_SECONDS)
-    if missing := sorted(TOLD - set(about)):
+    if missing := sorted(REQUIRED - set(about)):
         raise PeerFailed(f"{key} describe lacks {', '.join(missing)}")
     return PeerProgram(key, command, about)
 

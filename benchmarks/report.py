@@ -77,11 +77,11 @@ def _of_peers(workload: Workload, results: Results) -> Table:
     for key in sorted(cells, key=place):
         cell = cells[key]
         if "figures" in cell:
-            told = [_figure(cell["figures"][name], form) for name, (_, form) in workload.columns.items()]
+            row = [_figure(cell["figures"][name], form) for name, (_, form) in workload.columns.items()]
         else:
             excuse = f"not supported: {cell['unsupported']}" if "unsupported" in cell else f"failed: {cell['failed']}"
-            told = [_short(excuse), *[""] * (len(workload.columns) - 1)]
-        rows.append([names[key], *told])
+            row = [_short(excuse), *[""] * (len(workload.columns) - 1)]
+        rows.append([names[key], *row])
     return Table(workload.title, ["", *(heading for heading, _ in workload.columns.values())], rows)
 
 
@@ -195,8 +195,8 @@ def _of_reference(reference: dict[str, Any]) -> Iterator[list[str]]:
         yield [name, f"{before[name]:,.0f}/s", f"{after[name]:,.0f}/s" if name in after else "–"]
 
 
-def _figure(told: dict[str, Any], form: str) -> str:
-    median, least, most = (format(told[key], form) for key in ("median", "min", "max"))
+def _figure(figure: dict[str, Any], form: str) -> str:
+    median, least, most = (format(figure[key], form) for key in ("median", "min", "max"))
     return median if least == most else f"{median} ({least}–{most})"
 
 

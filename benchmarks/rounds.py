@@ -78,8 +78,8 @@ class Rounds:
             self._excuses[peer.key] = {"failed": f"{type(error).__name__}: {error}"}
             self._say(f"{self._workload.name}  {peer.name}  {what} failed: {error}")
             return None
-        told = ", ".join(f"{name} {value:,.5g}" for name, value in figures.items())
-        self._say(f"{self._workload.name}  {peer.name}  {what} of {count:,}: {told}")
+        text = ", ".join(f"{name} {value:,.5g}" for name, value in figures.items())
+        self._say(f"{self._workload.name}  {peer.name}  {what} of {count:,}: {text}")
         return figures
 
     def _cell(self, key: str) -> Cell:

@@ -24,12 +24,12 @@ lines = open(0, "rb", buffering=0)  # a buffer could hold a line that select the
 url, count = "", 0
 while True:
     if select.select([lines], [], [], 1.0)[0]:
-        told = lines.readline().decode()
-        if not told:
+        line = lines.readline().decode()
+        if not line:
             break
-        if not told.strip():
+        if not line.strip():
             print(count, flush=True)
-        url, count = told.strip(), 0
+        url, count = line.strip(), 0
     if url:
         urllib.request.urlopen(url).read()
         count += 1
@@ -117,8 +117,8 @@ def rates(server: BenchServer, size: int, runs: int, messages: int, say: Callabl
         measure = Measure(place.queue, lambda: place.due(messages), scraper, messages)
         measure.without()  # connects, and loads the scripts
         paired: PairedRates = alternate(measure.with_port, measure.without, runs)
-    told = f"{paired.median:,.0f}/s, {cost(paired.ratio):.1%} less than without"
-    say(f"drain, scraped {sum(measure.scrapes)} times in {runs} runs: {told}")
+    result = f"{paired.median:,.0f}/s, {cost(paired.ratio):.1%} less than without"
+    say(f"drain, scraped {sum(measure.scrapes)} times in {runs} runs: {result}")
     return {"drain": paired.as_record() | {"scrapes": measure.scrapes}}
 
 

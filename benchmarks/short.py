@@ -96,8 +96,8 @@ def compare(ratios: Mapping[str, float], recorded: Mapping[str, float]) -> list[
 
 def read_recorded(path: Path) -> dict[str, float]:
     """Return the recorded ratios; raise FileNotFoundError if there are none."""
-    told: dict[str, Any] = json.loads(path.read_text("utf-8"))
-    return {str(name): float(ratio) for name, ratio in told["ratios"].items()}
+    recorded: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    return {str(name): float(ratio) for name, ratio in recorded["ratios"].items()}
 
 
 def record(ratios: Mapping[str, float], about: Mapping[str, Any], path: Path) -> None:

@@ -74,14 +74,14 @@ def drain(task: Task) -> Figures:
     time.sleep(1.1)
     with task.consumer("throughput") as consumer:
         consumer.wait_ready()
-        told = consumer.answer(RUN_SECONDS)
+        report = consumer.answer(RUN_SECONDS)
     spent, count = task.server.read().since(before), task.messages
-    complete(told, count)
+    complete(report, count)
     return {
-        "per_second": steady_rate(told),
+        "per_second": steady_rate(report),
         "redis_cpu_us": spent.cpu_seconds / count * 1e6,
         "redis_commands": spent.commands / count,
-        "consumer_cpu_us": (told["cpu_seconds"] - told.get("cpu_at_ready", 0)) / count * 1e6,
+        "consumer_cpu_us": (report["cpu_seconds"] - report.get("cpu_at_ready", 0)) / count * 1e6,
     }
 
 
@@ -94,9 +94,9 @@ def lateness(task: Task, over: float = 20.0) -> Figures:
     with task.consumer("latency", wait=WAIT + lead) as consumer:
         consumer.wait_ready()
         task.ask("trickle", over=over, after=lead)
-        told = consumer.answer(lead + over + RUN_SECONDS)
-    complete(told, task.messages)
-    late = told["lateness_ms"]
+        report = consumer.answer(lead + over + RUN_SECONDS)
+    complete(report, task.messages)
+    late = report["lateness_ms"]
     return {
         "p50_ms": percentile(late, 0.5),
         "p99_ms": percentile(late, 0.99),
@@ -148,18 +148,18 @@ def watch_idle(pids: list[int], server: BenchServer) -> Figures:
     }
 
 
-def complete(told: dict[str, Any], count: int) -> None:
+def complete(report: dict[str, Any], count: int) -> None:
     """Raise ValueError unless a consumer has received all of its messages."""
-    if told["messages"] != count:
-        raise ValueError(f"{told['messages']} of {count} messages arrived: the others were lost or took too long")
+    if report["messages"] != count:
+        raise ValueError(f"{report['messages']} of {count} messages arrived: the others were lost or took too long")
 
 
-def steady_rate(told: dict[str, Any]) -> float:
+def steady_rate(report: dict[str, Any]) -> float:
     """Return the messages per second after the first tenth, which includes a consumer's start."""
-    count = told["messages"]
-    seconds = told["last"] - told["warm"]
+    count = report["messages"]
+    seconds = report["last"] - report["warm"]
     return float((count - max(1, -(-count // 10))) / seconds) if seconds > 0 else float("inf")
 
 
-def _rate(told: dict[str, Any]) -> Figures:
-    return {"per_second": told["messages"] / told["seconds"]}
+def _rate(report: dict[str, Any]) -> Figures:
+    return {"per_second": report["messages"] / report["seconds"]}

@@ -9,7 +9,6 @@ import tempfile
 import click
 import pyarrow as pa
 import redis
-from delayq.cli.formats import show_size
 from delayq.cli.output import print_fields
 
 from benchmarks.server import find_binary
@@ -20,6 +19,7 @@ from delayq.lake.queue_folder import SCHEMA, QueueFolder
 from delayq.model.envelope import encode_envelope
 from delayq.model.footprint import Shape
 from delayq.model.message_ids import new_ids
+from delayq.model.show import show_size
 from tests.harness.footprints import used_by
 from tests.harness.servers import RedisServer
 

@@ -204,14 +204,14 @@ def _misplaced(error: click.UsageError) -> str:
 
     Names that only look alike, as click suggests them, may do something else.
     """
-    told = re.match(r"No such command '([^']+)'\.", error.message)
-    if told is None or error.ctx is None:
+    match = re.match(r"No such command '([^']+)'\.", error.message)
+    if match is None or error.ctx is None:
         return ""
-    name, here = told[1], error.ctx
+    name, here = match[1], error.ctx
     found = _with_command(here, here.command_path, name)
     if not found and here.parent is not None and name in MODULES:
         found = [f"{here.find_root().command_path} {name}"]
-    return f"{told[0]} Did you mean {' or '.join(map(repr, found))}?" if found else ""
+    return f"{match[0]} Did you mean {' or '.join(map(repr, found))}?" if found else ""
 
 
 def _with_command(ctx: click.Context, path: str, name: str) -> list[str]:

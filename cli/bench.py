@@ -101,14 +101,14 @@ def bench(
         clear(queue)
         figures = {"lateness": late} | _cost(queue, payload, messages)
         bar.advance(1)
-    told = {name: _summary(samples) for name, samples in rates.items()}
+    summaries = {name: _summary(samples) for name, samples in rates.items()}
     if as_json:
         about = {"delayq": delayq.__version__, "redis": redis_version, "embedded": embedded}
-        rows = {name: {"per_second": each} for name, each in told.items()}
+        rows = {name: {"per_second": each} for name, each in summaries.items()}
         print_json(about | {"settings": settings | {"size": size}, "rates": rows} | figures)
         return
     columns = ("median", "min", "max")
-    texts = [[RATES[name][0], *(f"{each[key]:,.0f}" for key in columns)] for name, each in told.items()]
+    texts = [[RATES[name][0], *(f"{each[key]:,.0f}" for key in columns)] for name, each in summaries.items()]
     print_table(["messages per second", *(f"#{each}" for each in columns)], texts)
     within = ", ".join(f"{text} within {late[key]:.2f} ms" for text, key in LATENESS.items())
     print_fields(
@@ -217,8 +217,8 @@ def _cost(queue: Queue, payload: bytes, count: int) -> dict[str, float]:
 def _memory(client: redis.Redis) -> int:
     """Return the server's memory in bytes without its buffers, once the memory of deleted keys is free."""
     freed(client)
-    told: dict[str, Any] = client.info("memory")
-    return int(told["used_memory"] - told["mem_clients_normal"])
+    info: dict[str, Any] = client.info("memory")
+    return int(info["used_memory"] - info["mem_clients_normal"])
 
 
 def freed(client: redis.Redis) -> None:

@@ -46,7 +46,7 @@ def consumers(server: ServerOptions, name: str | None, long: bool, as_json: bool
 
 
 def _row(consumer: ConsumerInfo, long: bool) -> list[str]:
-    told = [consumer.handled, consumer.failed, consumer.holds_count]
-    counts = ["-"] * 3 if consumer.receives else [f"{count:,}" for count in told]
+    figures = [consumer.handled, consumer.failed, consumer.holds_count]
+    counts = ["-"] * 3 if consumer.receives else [f"{count:,}" for count in figures]
     condition = "receives" if consumer.receives else "" if consumer.is_alive else "gone"
     return [printable_id(consumer.name), show_moment(consumer.seen_at, long), *counts, condition]

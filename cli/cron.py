@@ -11,7 +11,7 @@ import click
 
 from delayq.model.occurrence import Missed
 from delayq.model.schedule import Schedule
-from delayq.model.units import show_duration
+from delayq.model.show import show_duration
 from delayq.operations import inspect
 from delayq.queue import Queue
 

@@ -8,7 +8,8 @@ from typing import Any
 import click
 
 from delayq.model.actions import ACTIONS, BURIED
-from delayq.model.text import plural, printable_id
+from delayq.model.show import plural
+from delayq.model.text import printable_id
 from delayq.queue import Queue
 
 from . import candidates
@@ -78,20 +79,20 @@ def causes(queue: Queue, most: int, long: bool, as_json: bool) -> None:
 
     Errors that differ only in numbers count as one cause; numbers are shown as #.
     """
-    told = queue.dead.causes(most)
+    found = queue.dead.causes(most)
     if as_json:
-        for each in told.causes:
+        for each in found.causes:
             print_json(each)
-    elif not told.causes:
+    elif not found.causes:
         note(f"queue {queue.name} has no dead letters")
     else:
         rows = [
             (f"{each.count:,}", show_moment(each.last_at, long), printable_id(each.example), each.text)
-            for each in told.causes
+            for each in found.causes
         ]
         print_table(("#count", "last died", "example", "cause"), rows)
-    if told.looked_at < told.total:
-        note(f"counted the latest {told.looked_at:,} of {told.total:,} dead letters; --most N counts more")
+    if found.looked_at < found.total:
+        note(f"counted the latest {found.looked_at:,} of {found.total:,} dead letters; --most N counts more")
 
 
 @dead.command(

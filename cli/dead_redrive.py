@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from delayq.errors import DelayqError
-from delayq.model.text import plural
+from delayq.model.show import plural
 from delayq.queue import Queue
 from delayq.types import Redriven
 
@@ -57,32 +57,32 @@ def filter_options(function: Function) -> Function:
 
 def redrive(queue: Queue, options: dict[str, Any], dry_run: bool, as_json: bool) -> None:
     """Run a redrive to its end and print the result; if it is interrupted, also print how to continue."""
-    told: Redriven | None = None
+    redriven: Redriven | None = None
     with progress(f"{'looking at' if dry_run else 'requeueing'} {queue.name}", None) as bar:
 
         def show(now: Redriven) -> None:
-            nonlocal told
-            told = now
+            nonlocal redriven
+            redriven = now
             bar.reach(now.looked_at - (0 if dry_run else now.matched - now.moved), now.total)
 
         try:
-            told = queue.dead.redrive(**options, dry_run=dry_run, progress=show)
+            redriven = queue.dead.redrive(**options, dry_run=dry_run, progress=show)
         except (KeyboardInterrupt, DelayqError):
             bar.stop()
-            if told is not None and told.total and not dry_run:
-                note(f"requeued {plural(told.moved, 'message')} so far; continue with {_rest(told)}")
+            if redriven is not None and redriven.total and not dry_run:
+                note(f"requeued {plural(redriven.moved, 'message')} so far; continue with {_rest(redriven)}")
             raise
     if as_json:
-        print_json({"matched": told.matched, "requeued": told.moved})
+        print_json({"matched": redriven.matched, "requeued": redriven.moved})
     elif dry_run:
-        say(f"would requeue {told.matched:,} of {plural(told.total, 'dead letter')}")
+        say(f"would requeue {redriven.matched:,} of {plural(redriven.total, 'dead letter')}")
     else:
-        say(f"requeued {plural(told.moved, 'message')}")
-    if not dry_run and told.moved < told.matched:
-        note(f"not requeued: {told.matched - told.moved:,}, no longer dead or without a payload")
+        say(f"requeued {plural(redriven.moved, 'message')}")
+    if not dry_run and redriven.moved < redriven.matched:
+        note(f"not requeued: {redriven.matched - redriven.moved:,}, no longer dead or without a payload")
 
 
-def _rest(told: Redriven) -> str:
+def _rest(redriven: Redriven) -> str:
     """Return the options that select the rest, as fixed times."""
-    after = f" --newer-than {told.after.isoformat(timespec='milliseconds')}" if told.after else ""
-    return f"--older-than {told.up_to.isoformat(timespec='milliseconds')}{after}"
+    after = f" --newer-than {redriven.after.isoformat(timespec='milliseconds')}" if redriven.after else ""
+    return f"--older-than {redriven.up_to.isoformat(timespec='milliseconds')}{after}"

@@ -9,7 +9,7 @@ import click
 
 from delayq.doctor import Report, Step, examine
 from delayq.lake.shown_path import shown
-from delayq.model.text import plural
+from delayq.model.show import plural
 
 from . import candidates
 from .connection import ServerOptions

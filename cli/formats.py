@@ -10,12 +10,10 @@ from typing import Any, Literal
 import msgspec
 
 from delayq.errors import InvalidInput, InvalidTime, PayloadNotSerializable
-from delayq.model import units
+from delayq.model import show
 from delayq.model.units import parse_moment
 
 _POSITION = re.compile(r"[-+$]|\(?\d+(-\d+)?", re.ASCII)
-
-show_duration = units.show_duration
 
 
 def parse_position(text: str) -> str | dt.datetime:
@@ -39,17 +37,16 @@ def show_moment(moment: dt.datetime | None, long: bool = True) -> str:
     """Return how far a moment is from now and, if `long`, the moment in local time; ``-`` for None."""
     if moment is None:
         return "-"
-    away = units.show_away(moment, dt.datetime.now(dt.UTC))
+    away = show.show_away(moment, dt.datetime.now(dt.UTC))
     return f"{away} ({show_date(moment)})" if long else away
 
 
-show_date = units.show_moment
+show_date = show.show_moment
 
 
 UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
 """Bytes per unit, as in Redis' own `maxmemory`: multiples of 1,024."""
 
-NAMES = ("bytes", "KiB", "MiB", "GiB", "TiB")
 MOST = 10**18
 
 _COUNT = re.compile(r"\d+(\.\d+)?(e\d{1,2})?|\d{1,3}([,_]\d{3})+", re.ASCII | re.IGNORECASE)
@@ -80,13 +77,6 @@ def parse_size(text: str) -> int:
     if value is None or value > MOST:
         raise InvalidInput(f"{text!r} is not a number of bytes: write it as in 300, 2k, 512m or 16g")
     return int(value)
-
-
-def show_size(size: float) -> str:
-    """Return a number of bytes with three digits and its unit: ``14.2 GiB``."""
-    power = next((power for power in range(4) if size < 1000 * 1024**power), 4)
-    value = size / 1024**power
-    return f"{value:.3g} {NAMES[power]}" if value < 1000 else f"{value:,.0f} {NAMES[power]}"
 
 
 Kind = Literal["auto", "json", "text", "raw"]

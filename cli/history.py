@@ -9,10 +9,11 @@ from typing import Any
 import msgspec
 
 from delayq.model.event import Event
+from delayq.model.show import show_duration
 from delayq.model.text import printable_id
 from delayq.queue import Queue
 
-from .formats import show_date, show_duration, show_moment
+from .formats import show_date, show_moment
 from .output import note, print_table, shortened
 
 MOST_REASON = 200  # characters

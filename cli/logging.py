@@ -85,9 +85,9 @@ def _harmless(_logger: object, _method: str, event: EventDict) -> EventDict:
 
 
 def _traceback(out: TextIO, error: ExcInfo) -> None:
-    told = io.StringIO()
-    structlog.dev.plain_traceback(told, error)
-    out.write(_lines(told.getvalue()))
+    text = io.StringIO()
+    structlog.dev.plain_traceback(text, error)
+    out.write(_lines(text.getvalue()))
 
 
 def _lines(text: str) -> str:

@@ -10,7 +10,8 @@ import click
 from delayq.errors import InvalidInput
 from delayq.model.actions import ACTIONS, Action
 from delayq.model.placement import PURGEABLE, State
-from delayq.model.text import plural, printable_id
+from delayq.model.show import plural
+from delayq.model.text import printable_id
 from delayq.model.units import MAX_PAUSE_MS, milliseconds, parse_duration
 from delayq.queue import Queue
 

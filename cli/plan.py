@@ -11,9 +11,9 @@ import msgspec
 from delayq.model.capacity import Capacity, Load, capacity
 from delayq.model.footprint import ID_BYTES, LAYOUTS, Shape
 from delayq.model.placement import MAX_SHARDS
-from delayq.model.units import show_duration
+from delayq.model.show import show_duration, show_per_second, show_size
 
-from .formats import parse_count, parse_size, show_size
+from .formats import parse_count, parse_size
 from .options import DURATION, RATE, Parsed, command, json_option
 from .output import note, print_json, print_table, say
 
@@ -94,12 +94,8 @@ def plan(payload: int, id_length: int, as_json: bool, **settings: Any) -> None:
 
 
 def _rates(found: Capacity) -> str:
-    mean, peak = _rate(found.mean_per_second), _rate(found.peak_per_second)
+    mean, peak = show_per_second(found.mean_per_second), show_per_second(found.peak_per_second)
     return f"{mean} per second" + ("" if peak == mean else f", {peak} at peak")
-
-
-def _rate(per_second: float) -> str:
-    return f"{per_second:.3g}" if per_second < 100 else f"{per_second:,.0f}"
 
 
 def _rows(load: Load, found: Capacity) -> Iterator[Sequence[str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from delayq.model.text import plural
+from delayq.model.show import plural
 from delayq.operations import manage
 
 from . import candidates

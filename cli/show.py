@@ -14,11 +14,12 @@ from delayq.model.message_info import MessageInfo
 from delayq.model.outcome import cause
 from delayq.model.placement import STATES, WAITING, State
 from delayq.model.queue_stats import QueueStats
-from delayq.model.text import plural, printable_id
+from delayq.model.show import plural, show_duration
+from delayq.model.text import printable_id
 from delayq.operations.paging import behind
 from delayq.queue import Queue
 
-from .formats import show_duration, show_moment
+from .formats import show_moment
 from .history import event_document, note_nothing, print_history
 from .lake import options as lakes
 from .options import command, id_argument, json_option, long_option, queue_argument
@@ -145,8 +146,8 @@ def _print_table(messages: Sequence[MessageInfo], kind: str, now: dt.datetime, l
         ("error", lambda each: shortened(cause(each.reason, each.error), PREVIEW)),
         ("payload", lambda each: payload_text(each, PREVIEW)),
     ]
-    told = [(name, [cell(each) for each in messages]) for name, cell in columns]
-    kept = [(name, cells) for name, cells in told if any(cell != "" for cell in cells)]
+    filled = [(name, [cell(each) for each in messages]) for name, cell in columns]
+    kept = [(name, cells) for name, cells in filled if any(cell != "" for cell in cells)]
     print_table([name for name, _ in kept], list(zip(*(cells for _, cells in kept), strict=True)))
 
 

@@ -13,11 +13,12 @@ from delayq.errors import DelayqError
 from delayq.model.configuration import Configuration
 from delayq.model.placement import STATES
 from delayq.model.queue_stats import QueueStats, check_buckets
+from delayq.model.show import show_duration
 
 from . import candidates
 from .configure import fields_of
 from .connection import ServerOptions
-from .formats import show_duration, show_moment
+from .formats import show_moment
 from .options import command, json_option, long_option, server_options
 from .output import (
     note,

@@ -37,8 +37,8 @@ def why(server: ServerOptions, name: str, lake: str | None, message_id: str, as_
     is_topic = server.has("topic", name) and not server.has("queue", name)
     if is_topic:
         with server.topic(name) as topic:
-            told = topic.why(message_id)
+            explanation = topic.why(message_id)
     else:
-        told = queue_of(server, name, lake).why(message_id)
+        explanation = queue_of(server, name, lake).why(message_id)
     where = "topic" if is_topic else "queue"
-    report({where: name, "id": printable_id(message_id), "why": told}, told, as_json)
+    report({where: name, "id": printable_id(message_id), "why": explanation}, explanation, as_json)

@@ -116,11 +116,11 @@ class DeadLetters:
         chosen = Choice(older_than, newer_than, error, reason, headers)
         redrive = Redrive(chosen, delay, rate, dry_run)
         while not redrive.done:
-            told = self._executor.execute(redrive.step(self._context))
+            redriven = self._executor.execute(redrive.step(self._context))
             if progress is not None:
-                progress(told)
+                progress(redriven)
             time.sleep(redrive.pause)
-        return redrive.told
+        return redrive.progress
 
     def edit(
         self,

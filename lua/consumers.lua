@@ -1,8 +1,8 @@
 -- consumers: list the consumers that were seen within the last hour and have not left, with their documents.
 --
--- Reads    consumers, crew
+-- Reads    consumers, reports
 -- KEYS[1]  consumers  zset  name -> when it was last seen, ms
--- KEYS[2]  crew       hash  name -> its document: what it is, and what it holds
+-- KEYS[2]  reports    hash  name -> its document: what it is, and what it holds
 -- ARGV[1]  now_ms     '' for the server's time
 -- ARGV[2]  skip       how many an earlier call has looked at
 -- Returns  {now, ms; {name; when it was last seen, ms; document; …}, latest first; how many have been looked at, 0 at the

@@ -1,9 +1,9 @@
 -- deregister: remove a consumer that ends in good order; when it was last seen stays known.
 --
 -- State    (the queue itself; no message moves)
--- KEYS[1]  crew   hash  name -> its document
--- KEYS[2]  stats  hash
--- ARGV[1]  name   of the consumer
+-- KEYS[1]  reports  hash  name -> its document
+-- KEYS[2]  stats    hash
+-- ARGV[1]  name     of the consumer
 -- ARGV[2..]  bucket, count  handlers that ended since its last note: bucket b took 2^(b-1) up to 2^b ms
 -- Returns  1, or 0 if it was not registered
 -- Cost     O(1)

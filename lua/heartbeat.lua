@@ -6,7 +6,7 @@
 --
 -- State    (the queue itself; no message moves)
 -- KEYS[1]  consumers  zset  name -> when it was last seen, ms
--- KEYS[2]  crew       hash  name -> its document
+-- KEYS[2]  reports    hash  name -> its document
 -- KEYS[3]  stats      hash
 -- ARGV[1]  now_ms     '' for the server's time
 -- ARGV[2]  name       of the consumer

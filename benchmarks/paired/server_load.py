@@ -37,10 +37,10 @@ class ServerReading(NamedTuple):
 
 def read(client: redis.Redis) -> ServerReading:
     """Read the counts of a server."""
-    told: dict[str, Any] = client.info()
+    info: dict[str, Any] = client.info()
     return ServerReading(
-        told["used_cpu_user"] + told["used_cpu_sys"],
-        told["total_commands_processed"],
-        told["total_writes_processed"],
-        told["used_memory"] - told["mem_clients_normal"],
+        info["used_cpu_user"] + info["used_cpu_sys"],
+        info["total_commands_processed"],
+        info["total_writes_processed"],
+        info["used_memory"] - info["mem_clients_normal"],
     )

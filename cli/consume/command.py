@@ -28,8 +28,7 @@ from .monitor import Monitor, MonitoredTargets, monitor_options
 from .program import ProgramHandler
 from .reload import Reloader
 from .startup import ask, when_served
-from .supervised import watch_supervisor
-from .supervisor import Supervisor
+from .supervisor import Supervisor, watch_supervisor
 from .threads import ConsumerThreads
 from .topic import Subscription, consume_topic, topic_options
 
@@ -176,9 +175,9 @@ def consume(
             _alone(ctx), processes, shutdown_timeout, ends=no_wait or burst or max_messages is not None
         )
         monitor.watch(supervisor)
-        with monitor.serving(lambda: _told_of(server, subscription, weights, program), apart=True):
+        with monitor.serving(lambda: _monitored(server, subscription, weights, program), apart=True):
             return supervisor.run()
-    watch_supervisor(monitor)
+    watch_supervisor(lambda: monitor.stalled)
     waits = not (no_wait or burst)
     if program or subscription is not None:
         when_served(server.client, server.client, waits)
@@ -267,7 +266,7 @@ def _is_given(ctx: click.Context, name: str) -> bool:
     return ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
 
 
-def _told_of(
+def _monitored(
     server: ServerOptions, subscription: Subscription | None, names: Iterable[str], program: str | None
 ) -> MonitoredTargets:
     """Return the queues and topics to monitor; the server may be unavailable yet."""

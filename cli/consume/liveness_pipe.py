@@ -45,8 +45,8 @@ class HeartbeatSender:
     """The child's end; without a supervisor that listens, it sends nothing."""
 
     def __init__(self) -> None:
-        told = os.environ.pop(ENV, "")  # processes that this one starts must not use it
-        self._pipe = int(told) if told.isdigit() else None
+        descriptor = os.environ.pop(ENV, "")  # processes that this one starts must not use it
+        self._pipe = int(descriptor) if descriptor.isdigit() else None
         if self._pipe is not None:
             os.set_inheritable(self._pipe, False)
             os.set_blocking(self._pipe, False)

@@ -11,10 +11,10 @@ import click
 
 from delayq.aio import Queue as AsyncQueue
 from delayq.errors import InvalidInput
+from delayq.model.show import show_duration
 from delayq.queue import Queue
 from delayq.topic import Topic
 
-from ..formats import show_duration
 from ..options import DURATION, Function
 from .consumers import AsyncConsumerRunner
 from .queue_reader import AsyncQueueReader, EventLoopThread
@@ -105,11 +105,11 @@ class Monitor:
         return max((each.stalled for each in self._watched), default=0.0)
 
     @contextmanager
-    def serving(self, told: Callable[[], MonitoredTargets], apart: bool = False) -> Generator[None]:
+    def serving(self, targets: Callable[[], MonitoredTargets], apart: bool = False) -> Generator[None]:
         """Serve while the block runs, if a port was given.
 
         Args:
-            told: returns what to monitor.
+            targets: returns what to monitor.
             apart: nothing in this process consumes it.
 
         Raises:
@@ -122,7 +122,7 @@ class Monitor:
             return
         library = metrics_library("--metrics-port")
         loop = EventLoopThread() if apart else self._loop
-        queues, topics = told()
+        queues, topics = targets()
         metrics = library.Metrics(
             [each if isinstance(each, Queue) else AsyncQueueReader(each, loop) for each in queues], topics
         )
@@ -147,9 +147,9 @@ def routes(metrics: Metrics, trouble: Callable[[bool], str]) -> dict[str, Callab
     """
 
     def readiness(_: str) -> Response:
-        if not (told := trouble(True)) and (silent := metrics.silent(READY_SECONDS)):
-            told = f"no answer from Redis within {READY_SECONDS:g} s for {', '.join(silent)}"
-        return _answer(told)
+        if not (problem := trouble(True)) and (silent := metrics.silent(READY_SECONDS)):
+            problem = f"no answer from Redis within {READY_SECONDS:g} s for {', '.join(silent)}"
+        return _answer(problem)
 
     return {
         "/metrics": functools.partial(page, metrics),

@@ -136,7 +136,7 @@ def environment(message: Message, with_url: bool = False) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(HEADER) and name not in hidden}
     if URL in os.environ and not with_url:
         kept["DELAYQ_REQUIRE_URL"] = "1"
-    told = {
+    described = {
         "DELAYQ_ID": message.id,
         "DELAYQ_QUEUE": message.queue,
         "DELAYQ_ATTEMPT": str(message.attempt),
@@ -144,10 +144,10 @@ def environment(message: Message, with_url: bool = False) -> dict[str, str]:
         "DELAYQ_DUE_AT": message.due_at.isoformat(timespec="milliseconds"),
     }
     for name, value in message.headers.items():
-        told[HEADER + re.sub(r"[^A-Z0-9]", "_", name.upper())] = _text(value)
-    told["DELAYQ_SCHEDULE"] = message.schedule or ""
-    told["DELAYQ_SLOT"] = message.slot.isoformat(timespec="milliseconds") if message.slot else ""
-    return kept | told
+        described[HEADER + re.sub(r"[^A-Z0-9]", "_", name.upper())] = _text(value)
+    described["DELAYQ_SCHEDULE"] = message.schedule or ""
+    described["DELAYQ_SLOT"] = message.slot.isoformat(timespec="milliseconds") if message.slot else ""
+    return kept | described
 
 
 def _waited(process: subprocess.Popen[bytes], timeout: float | None) -> bool:

@@ -38,7 +38,7 @@ class Reloader(Supervisor):
         super().__init__(command, processes, shutdown_timeout)
         self._changes = changes(folder)
         self._folder = folder
-        self._is_told = False
+        self._is_logged = False
         self._is_watching = False
 
     def _look(self) -> None:
@@ -48,13 +48,13 @@ class Reloader(Supervisor):
             log.info("restarting", changed=", ".join(changed[:NAMED]) + more)
             self._end()
             self._changed()  # the new processes already have these changes
-            self._children, self._is_told = self._new_children(), False
+            self._children, self._is_logged = self._new_children(), False
         if self._stopping:
             return
         code = super()._look()
-        if code is not None and not self._is_told:
+        if code is not None and not self._is_logged:
             log.warning("consumer ended, waiting for a change", exit_code=code)
-            self._is_told = True
+            self._is_logged = True
 
     def _changed(self) -> list[str]:
         try:

@@ -6,8 +6,9 @@ import contextlib
 import os
 import signal
 import subprocess
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import FrameType
 
 from delayq import signals
@@ -15,13 +16,14 @@ from delayq.errors import InvalidInput
 from delayq.log import log
 
 from . import liveness_pipe
-from .liveness_pipe import LivenessPipe
+from .liveness_pipe import HeartbeatSender, LivenessPipe
 
 USAGE_ERROR = 2  # the exit code for a wrong command line: a restart would not help
 FIRST_WAIT, LONGEST_WAIT = 0.2, 10.0  # seconds before a restart; longer each time for a child that dies early
 TRIES = 3  # early deaths in a row
 LONG_LIFE = 30.0  # seconds after which a child counts as having started well
 KILL_MARGIN = 15.0  # seconds after the shutdown timeout until a child that does not end is killed
+LOOK_SECONDS = 1.0  # between checks of a process that the supervisor is alive and the consumers' loops run
 SUPERVISOR_ENV = "DELAYQ_SUPERVISOR"
 """In a child's environment: the supervisor's process id. A child with another parent is an orphan."""
 
@@ -172,11 +174,11 @@ class Child:
 
     def _popen(self) -> subprocess.Popen[bytes]:
         beating = self._heartbeat = LivenessPipe()
-        told = {SUPERVISOR_ENV: str(os.getpid()), liveness_pipe.ENV: str(beating.child)}
+        variables = {SUPERVISOR_ENV: str(os.getpid()), liveness_pipe.ENV: str(beating.child)}
         try:
             # A separate process group: Ctrl-C in a terminal reaches only the supervisor, which passes it on once.
             return subprocess.Popen(
-                self._command, env={**os.environ, **told}, process_group=0, pass_fds=[beating.child]
+                self._command, env={**os.environ, **variables}, process_group=0, pass_fds=[beating.child]
             )
         finally:
             os.close(beating.child)
@@ -208,3 +210,24 @@ def is_orphan() -> bool:
     """Whether this process was started by a supervisor that is gone."""
     supervisor = os.environ.get(SUPERVISOR_ENV)
     return supervisor is not None and supervisor.isdigit() and os.getppid() != int(supervisor)
+
+
+def watch_supervisor(stalled: Callable[[], float]) -> None:
+    """Send heartbeats to the supervisor while the consumers' loops run; shut down if the supervisor was killed.
+
+    Args:
+        stalled: returns for how many seconds a loop has not run.
+    """
+    if SUPERVISOR_ENV not in os.environ:
+        return
+    heartbeat = HeartbeatSender()
+
+    def watch() -> None:
+        while not is_orphan():
+            if stalled() < LOOK_SECONDS:
+                heartbeat.beat()
+            time.sleep(LOOK_SECONDS)
+        log.warning("supervisor gone, stopping")
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, name="delayq-supervisor-watch", daemon=True).start()

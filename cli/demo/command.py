@@ -16,11 +16,11 @@ import click
 from delayq.consumer import Consumer
 from delayq.doctor import examine
 from delayq.model.queue_stats import QueueStats
+from delayq.model.show import show_duration
 from delayq.queue import Queue
 
 from ..bench import clear
 from ..connection import ServerOptions
-from ..formats import show_duration
 from ..options import command, server_options
 from ..output import print_fields
 from ..stats import balance
@@ -80,7 +80,7 @@ def _play(queue: Queue, view: DemoView, mailer: Mailer) -> QueueStats:
             if actions and view.seconds >= actions[0].second:
                 action = actions.pop(0)
                 action.act(queue)
-                view.say(action.told)
+                view.say(action.text)
             counts = queue.stats()
             view.update(counts)
             if counts.expired > expired:

@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 from delayq.model import backoff
 from delayq.model.delivery import Outgoing
 from delayq.model.message import Message
+from delayq.model.show import show_duration
 from delayq.queue import Queue
-
-from ..formats import show_duration
 
 SPAN = 8.0  # seconds over which the messages fall due
 PLAIN, FLAKY = 30, 6
@@ -28,7 +27,7 @@ class DemoAction(NamedTuple):
 
     second: float
     act: Callable[[Queue], object]
-    told: str
+    text: str
 
 
 def cast() -> Iterator[Outgoing]:

@@ -13,7 +13,7 @@ import msgspec
 from delayq.errors import KeyOverwritten, LakeMismatch, LoginRefused, QueueMismatch, ServerError, StoreError
 from delayq.log import log
 from delayq.model.outage import Outage
-from delayq.model.units import show_duration
+from delayq.model.show import show_duration
 
 from ..connection import ServerOptions
 from ..options import DURATION, ExampledCommand, example, json_option, server_options

@@ -10,7 +10,7 @@ import click
 
 from delayq.errors import InvalidInput
 from delayq.lake.shown_path import shown
-from delayq.model.text import plural
+from delayq.model.show import plural
 from delayq.queue import Queue
 
 from .. import candidates

@@ -11,7 +11,7 @@ import click
 
 from delayq.errors import InvalidInput
 from delayq.lake.shown_path import shown
-from delayq.model.text import plural
+from delayq.model.show import plural
 from delayq.spark import redis_options
 from delayq.spark.archiving.append_table import StoredBatch
 from delayq.spark.archiving.compaction import Compacted, compact
@@ -83,8 +83,8 @@ def archive(
     was_stopped = bool(names) and _archive(server, names, path, way, rows, lost, open_session)
     compacted = _compact(path, before) if compacts and not was_stopped else Compacted()
     if as_json:
-        told = [loss._asdict() for loss in lost]
-        print_json({"archived": dict(rows), "lost": told, "merged": compacted.files, "into": compacted.into})
+        losses = [loss._asdict() for loss in lost]
+        print_json({"archived": dict(rows), "lost": losses, "merged": compacted.files, "into": compacted.into})
     else:
         for name, count in rows.items():
             say(f"archived {plural(count, 'event')} of {name} to {shown(path)}")

@@ -10,7 +10,7 @@ from delayq.lake.layout import check_run
 from delayq.lake.queue_folder import QueueFolder
 from delayq.lake.shown_path import shown
 from delayq.model.message_ids import new_id
-from delayq.model.text import plural
+from delayq.model.show import plural
 from delayq.spark.errors import put_aside_by
 from delayq.spark.jobs import defer as job
 from delayq.spark.jobs.preview import preview
@@ -68,8 +68,8 @@ def defer(
     assert done is not None, f"the run {run} has ended"
     rows, hours = sum(row["rows"] for row in files), len({row["hour"] for row in files})
     if as_json:
-        told = {"queue": queue, "table": table, "run": run, "deferred": rows, "hours": hours, "files": len(files)}
-        print_json(told | {"repeated": done.repeated, "rejected": done.rejected})
+        summary = {"queue": queue, "table": table, "run": run, "deferred": rows, "hours": hours, "files": len(files)}
+        print_json(summary | {"repeated": done.repeated, "rejected": done.rejected})
     else:
         say(f"deferred {plural(rows, 'message')} from {shown(table)} to {plural(hours, 'hour')} of {shown(lake)}")
         if done.repeated:

@@ -6,7 +6,7 @@ import click
 import msgspec
 
 from delayq.lake.shown_path import shown
-from delayq.model.text import plural
+from delayq.model.show import plural
 from delayq.spark.jobs import drain as job
 from delayq.spark.redis_options import RedisOptions
 
@@ -43,13 +43,14 @@ def drain(
     manifest, which is written last, has the number of messages in each state and their checksum.
     """
     with watched(open_session(), f"draining {name}"):
-        told = job.drain(
+        summary = job.drain(
             open_session(), RedisOptions(server.url, server.prefix), name, folder, live=live, remove=remove
         )
-    manifest = told.manifest
+    manifest = summary.manifest
     if as_json:
         print_json(
-            {"folder": shown(folder), "removed": told.removed, "left": told.left} | msgspec.structs.asdict(manifest)
+            {"folder": shown(folder), "removed": summary.removed, "left": summary.left}
+            | msgspec.structs.asdict(manifest)
         )
         return
     states = ", ".join(f"{count:,} {state}" for state, count in sorted(manifest.rows.items()))
@@ -58,6 +59,6 @@ def drain(
     if live:
         note("the queue was in use: this is not a snapshot of one instant, and messages that moved may be missing")
     if remove:
-        say(f"removed {plural(told.removed, 'message')} from {name}")
-    if told.left:
-        note(f"not removed: {plural(told.left, 'message')} that changed after being read")
+        say(f"removed {plural(summary.removed, 'message')} from {name}")
+    if summary.left:
+        note(f"not removed: {plural(summary.left, 'message')} that changed after being read")

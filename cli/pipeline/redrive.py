@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import msgspec
 
-from delayq.model.text import plural
+from delayq.model.show import plural
 from delayq.spark.jobs import redrive as job
 from delayq.spark.redis_options import RedisOptions
 
@@ -62,21 +62,21 @@ def redrive(
         _tell_errors(total, errors, as_json)
         return 0
     with watched(spark, f"redriving {name}"):
-        told = job.redrive(spark, at, name, where, edit, delay or 0, rate)
+        summary = job.redrive(spark, at, name, where, edit, delay or 0, rate)
     if as_json:
-        print_json({"queue": name, "chosen": told.chosen} | msgspec.structs.asdict(told))
+        print_json({"queue": name, "chosen": summary.chosen} | msgspec.structs.asdict(summary))
     else:
-        _tell(name, told)
-    return 1 if told.failed else 0
+        _tell(name, summary)
+    return 1 if summary.failed else 0
 
 
-def _tell(name: str, told: job.RedriveSummary) -> None:
-    say(f"requeued {told.sent:,} of {plural(told.chosen, 'matching dead letter')} of {name}")
-    if told.gone:
-        note(f"not requeued: {told.gone:,}, no longer dead or without a payload")
-    if told.failed:
-        note(f"not requeued: {told.failed:,}, because the edit failed:")
-    for reason, count in told.reasons.items():
+def _tell(name: str, summary: job.RedriveSummary) -> None:
+    say(f"requeued {summary.sent:,} of {plural(summary.chosen, 'matching dead letter')} of {name}")
+    if summary.gone:
+        note(f"not requeued: {summary.gone:,}, no longer dead or without a payload")
+    if summary.failed:
+        note(f"not requeued: {summary.failed:,}, because the edit failed:")
+    for reason, count in summary.reasons.items():
         note(f"  {count:,} × {reason}")
 
 

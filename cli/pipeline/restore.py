@@ -7,7 +7,7 @@ import msgspec
 
 from delayq.lake.shown_path import shown
 from delayq.model.placement import MAX_SHARDS
-from delayq.model.text import plural
+from delayq.model.show import plural
 from delayq.spark.jobs import restore as job
 from delayq.spark.redis_options import RedisOptions
 
@@ -55,12 +55,14 @@ def restore(
     """
     with watched(open_session(), f"restoring {shown(folder)}"):
         to = RedisOptions(server.url, server.prefix)
-        told = job.restore(open_session(), folder, to, queue, shards=shards, resume=resume)
+        summary = job.restore(open_session(), folder, to, queue, shards=shards, resume=resume)
     if as_json:
-        print_json({"folder": shown(folder)} | msgspec.structs.asdict(told))
+        print_json({"folder": shown(folder)} | msgspec.structs.asdict(summary))
         return
-    say(f"restored {plural(told.restored, 'message')} and {plural(told.schedules, 'schedule')} to {told.queue}")
-    if told.existing:
-        note(f"{plural(told.existing, 'message')} had already been restored")
+    say(
+        f"restored {plural(summary.restored, 'message')} and {plural(summary.schedules, 'schedule')} to {summary.queue}"
+    )
+    if summary.existing:
+        note(f"{plural(summary.existing, 'message')} had already been restored")
     if not resume:
-        note(f"{told.queue} is paused: to resume it, run delayq resume {told.queue}")
+        note(f"{summary.queue} is paused: to resume it, run delayq resume {summary.queue}")

@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from delayq.lake.shown_path import shown
-from delayq.model.text import plural
+from delayq.model.show import plural
 from delayq.spark.errors import put_aside_by
 from delayq.spark.jobs import schedule as job
 from delayq.spark.jobs.preview import preview

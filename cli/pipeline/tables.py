@@ -9,8 +9,7 @@ import click
 import msgspec
 
 from delayq.lake.shown_path import shown
-from delayq.model.text import plural
-from delayq.model.units import show_moment
+from delayq.model.show import plural, show_moment
 from delayq.spark.jobs.preview import Preview
 from delayq.spark.writing.rows import FORMATS
 

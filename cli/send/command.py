@@ -115,7 +115,7 @@ def _send_one(queue: Queue, payload: str, kind: Kind, as_json: bool, **options: 
     if as_json:
         print_json(sent._asdict())
     else:
-        say(_told(queue, sent, options.get("on_conflict", "ignore"), "unique_for" in options))
+        say(_outcome(queue, sent, options.get("on_conflict", "ignore"), "unique_for" in options))
 
 
 def read_stdin() -> bytes:
@@ -126,7 +126,7 @@ def read_stdin() -> bytes:
     return body
 
 
-def _told(queue: Queue, sent: SentMessage, on_conflict: OnConflict, unique: bool) -> str:
+def _outcome(queue: Queue, sent: SentMessage, on_conflict: OnConflict, unique: bool) -> str:
     due = show_moment(sent.due_at)
     if sent.created:
         return f"sent {sent.id} to {queue.name}, due {due}"

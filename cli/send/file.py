@@ -16,7 +16,7 @@ from delayq.errors import DuplicateMessage, InvalidInput, ServerError
 from delayq.model.delivery import Outgoing
 from delayq.model.message_ids import new_ids
 from delayq.model.placement import shard_of
-from delayq.model.text import plural
+from delayq.model.show import plural, show_duration
 from delayq.queue import Queue
 
 from ..json_lines import JsonLine, parse_line, read_lines
@@ -51,7 +51,9 @@ def send_file(queue: Queue, path: Path, resume: bool, as_json: bool) -> None:
         return
     existed = f" ({sender.existed:,} already existed: kept or replaced)" if sender.existed else ""
     seconds = time.monotonic() - started
-    say(f"sent {plural(sender.sent, 'message')} from {sender.name} to {queue.name} in {seconds:.1f}s{existed}")
+    say(
+        f"sent {plural(sender.sent, 'message')} from {sender.name} to {queue.name} in {show_duration(seconds)}{existed}"
+    )
 
 
 def open_journal(queue: Queue, name: str, stream: IO[bytes], resume: bool) -> CheckpointExecutor:

@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from delayq.model.configuration import Usage
+from delayq.model.show import or_dash, show_away, show_duration, show_per_second
 from delayq.model.text import printable
-from delayq.model.units import show_away
 
-from ..formats import show_duration
 from ..output import shortened
 from ..upcoming import sparkline
 from .snapshot import QueueRow
@@ -63,14 +62,9 @@ def ordered(pulses: Iterable[QueueRow], name: str, is_reversed: bool) -> list[Qu
     return known + [each for each in by_name if column.rank(each) is None]
 
 
-def show_bound(seconds: float | None) -> str:
-    """Show an upper bound."""
-    return "-" if seconds is None else f"<{show_duration(seconds)}"
-
-
-def rate(each: float | None) -> str:
-    """Show a rate per second."""
-    return "-" if each is None else f"{each:,.0f}" if each >= 10 or not each else f"{each:.1f}"
+rate = or_dash(show_per_second, "-")
+show_bound = or_dash(lambda seconds: f"<{show_duration(seconds)}", "-")
+"""Show an upper bound of a duration."""
 
 
 def next_due(pulse: QueueRow) -> str:
@@ -107,17 +101,17 @@ def _of_rates(name: str) -> Callable[[QueueRow], float | None]:
 
 
 def _age(pulse: QueueRow) -> str:
-    return "-" if pulse.oldest_due is None else show_duration(pulse.oldest_due)
+    return or_dash(show_duration, "-")(pulse.oldest_due)
 
 
 def limits(usage: Usage) -> str:
     """Show how much of its limits a queue uses, such as ``run 3/5 rate 90/100 key waits 7``; ``-`` without limits."""
-    told = [
+    parts = [
         f"run {usage.running}/{usage.concurrency}" if usage.concurrency else "",
         f"rate {usage.handed_out}/{usage.rate}" if usage.rate else "",
         f"key waits {usage.key_waiting}" if usage.per_key else "",
     ]
-    return " ".join(filter(None, told)) or "-"
+    return " ".join(filter(None, parts)) or "-"
 
 
 def _limit(pulse: QueueRow) -> float | None:

@@ -14,12 +14,11 @@ import msgspec
 
 from delayq.errors import DelayqError, InvalidInput
 from delayq.model.queue_stats import check_buckets
-from delayq.model.text import plural
+from delayq.model.show import plural, show_duration
 from delayq.operations import manage
 from delayq.queue import Queue
 
 from ..connection import ServerOptions
-from ..formats import show_duration
 from ..options import DURATION, command, json_option, server_options
 from ..output import WIDE, note, print_json
 from ..stats import stats_record
@@ -215,12 +214,12 @@ def _print(watch: TopWatch, interval: float, as_json: bool) -> int:
 
 def _record(seen: QueueRow) -> dict[str, Any]:
     rates = seen.rates
-    told: dict[str, Any] = {"per_second": {name: getattr(rates, name, None) for name in PER_SECOND}}
-    told |= {name: getattr(rates, field, None) for name, field in QUANTILES.items()}
-    told["consumers_alive"] = seen.alive
-    told["troubles"] = [msgspec.structs.asdict(each) for each in seen.troubles]
-    told["upcoming"] = [msgspec.structs.asdict(bucket) for bucket in seen.upcoming]
-    return stats_record(seen.stats) | told
+    record: dict[str, Any] = {"per_second": {name: getattr(rates, name, None) for name in PER_SECOND}}
+    record |= {name: getattr(rates, field, None) for name, field in QUANTILES.items()}
+    record["consumers_alive"] = seen.alive
+    record["troubles"] = [msgspec.structs.asdict(each) for each in seen.troubles]
+    record["upcoming"] = [msgspec.structs.asdict(bucket) for bucket in seen.upcoming]
+    return stats_record(seen.stats) | record
 
 
 def _print_table(pulses: Sequence[QueueRow]) -> None:

@@ -10,11 +10,10 @@ from delayq.model.consumer_info import ConsumerInfo
 from delayq.model.placement import STATES
 from delayq.model.queue_stats import QueueStats, quantile
 from delayq.model.record import lag_text
-from delayq.model.text import plural, printable, printable_id
+from delayq.model.show import plural, show_duration, show_moment
+from delayq.model.text import printable, printable_id
 from delayq.model.totals import totals
-from delayq.model.units import show_moment
 
-from ..formats import show_duration
 from ..output import shortened
 from ..upcoming import sparkline
 from .columns import COLUMNS, GAP, LEAST_NAME, LEFT, STYLES, cell, limits, names, next_due, rate, show_bound, that_fit
@@ -39,8 +38,8 @@ def frame(view: TopView, above: str, errors: str, width: int, height: int) -> An
     top, last = [_line(above, "dim")], [_line(printable(errors), "dim"), _below(view, width)]
     room = height - len(top) - len(last)
     if view.page == "help":
-        told = [line for key, what in KEYS.items() for line in _wrapped(f"{key:>8}  {what}", width, 10)]
-        return Group(*top, *map(_line, told), _line("press any key to go back", "dim"))
+        help_lines = [line for key, what in KEYS.items() for line in _wrapped(f"{key:>8}  {what}", width, 10)]
+        return Group(*top, *map(_line, help_lines), _line("press any key to go back", "dim"))
     if view.page == "topics":
         lines = _of_topics(view.topics, width, max(1, room - 2))
     elif view.page == "queue" and view.pulse is not None:
@@ -52,14 +51,14 @@ def frame(view: TopView, above: str, errors: str, width: int, height: int) -> An
 
 def totals_lines(rows: Sequence[QueueRow], width: int) -> list[str]:
     """Return the totals of queues, on as many lines as they need."""
-    told = totals(each.figures for each in rows)
-    per_second = [(told.sent, "sent"), (told.acked, "acked"), (told.failed, "failed")]
+    sums = totals(each.figures for each in rows)
+    per_second = [(sums.sent, "sent"), (sums.acked, "acked"), (sums.failed, "failed")]
     parts = [
         *(f"{rate(each)} {name}/s" for each, name in per_second),
-        f"overdue {show_duration(told.overdue) if told.overdue else '-'}",
-        f"{told.dead:,} dead",
-        plural(told.consumers, "consumer"),
-        f"{told.in_trouble:,} in trouble",
+        f"overdue {show_duration(sums.overdue) if sums.overdue else '-'}",
+        f"{sums.dead:,} dead",
+        plural(sums.consumers, "consumer"),
+        f"{sums.in_trouble:,} in trouble",
     ]
     lines = [parts[0]]
     for part in parts[1:]:
@@ -85,8 +84,8 @@ def table(pulses: Sequence[QueueRow], width: int, view: TopView | None = None) -
         drawn.add_column(header, justify="left" if name in LEFT else "right", no_wrap=True, overflow="ellipsis")
     selected = view.pulse if view else None
     for pulse, queue in zip(pulses, names(pulses, columns, width, sort), strict=True):
-        told = [queue, *(cell(name, pulse, width) for name in columns[1:])]
-        cells = (Text(each, style=STYLES.get(name, "")) for name, each in zip(columns, told, strict=True))
+        values = [queue, *(cell(name, pulse, width) for name in columns[1:])]
+        cells = (Text(each, style=STYLES.get(name, "")) for name, each in zip(columns, values, strict=True))
         style = "reverse" if pulse is selected else "dim" if pulse.stats.paused_since else ""
         drawn.add_row(*cells, style=style)
     return drawn
@@ -156,7 +155,7 @@ def _of_one(pulse: QueueRow, width: int, room: int) -> list[Any]:
     fields = [
         ("messages", ", ".join(f"{getattr(stats, name):,} {name}" for name in QueueStats.PHASES)),
         ("in Redis", ", ".join(f"{getattr(stats, state):,} {state}" for state in STATES)),
-        ("per second", ", ".join(f"{told} {name}" for name, told in per_second)),
+        ("per second", ", ".join(f"{value} {name}" for name, value in per_second)),
         ("lateness", _spread(stats.lateness, rates.lateness if rates else {})),
         ("handlers", _spread(stats.handler_time, rates.handler_time if rates else {})),
         ("limits", limits(pulse.usage)),
@@ -165,10 +164,10 @@ def _of_one(pulse: QueueRow, width: int, room: int) -> list[Any]:
         ("upcoming", f"{sparkline(pulse.upcoming)}  {sum(each.count for each in pulse.upcoming):,} in total"),
         ("consumers", f"{pulse.alive} of {len(pulse.consumers)} alive"),
     ]
-    lines += [_line(line) for name, told in fields for line in _wrapped(f"{name:<10} {told}", width, 11)]
+    lines += [_line(line) for name, value in fields for line in _wrapped(f"{name:<10} {value}", width, 11)]
     for each in pulse.consumers:
-        told = _wrapped(printable(_of_consumer(each)), width, 4)
-        lines += [_line(line, "" if each.is_alive else "dim") for line in told]
+        value = _wrapped(printable(_of_consumer(each)), width, 4)
+        lines += [_line(line, "" if each.is_alive else "dim") for line in value]
     return lines[: max(1, room)]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from delayq.model.text import plural
+from delayq.model.show import plural
 from delayq.topic import Topic
 
 from ..formats import Kind, payload_of, show_moment

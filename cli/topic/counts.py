@@ -9,7 +9,7 @@ import click
 
 from delayq.errors import DelayqError, LoginRefused
 from delayq.model.record import GroupInfo, lag_text
-from delayq.model.text import plural
+from delayq.model.show import plural
 from delayq.operations.topics import explain
 
 from ..connection import ServerOptions

@@ -12,7 +12,7 @@ import msgspec
 
 from delayq import NewRecord
 from delayq.errors import InvalidInput, RecordOrder, ServerError
-from delayq.model.text import plural
+from delayq.model.show import plural, show_duration
 from delayq.model.units import parse_moment
 from delayq.topic import Topic
 
@@ -63,13 +63,14 @@ def publish_file(topic: Topic, path: Path, max_length: int | None, exact: bool, 
                 try:
                     _publish(topic, batch, max_length, exact)
                 except ServerError as error:
-                    told = f"lines 1 to {last:,} of {name} are published; some of the next {len(batch)} may be"
-                    raise type(error)(f"{error}; {told}") from error
+                    so_far = f"lines 1 to {last:,} of {name} are published; some of the next {len(batch)} may be"
+                    raise type(error)(f"{error}; {so_far}") from error
                 published, last = published + len(batch), batch[-1].line.number
                 bar.advance(batch[-1].line.end - place)
                 place = batch[-1].line.end
-    told = f"published {plural(published, 'record')} from {name} to {topic.name} in {time.monotonic() - started:.1f}s"
-    report({"topic": topic.name, "file": str(path), "published": published}, told, as_json)
+    took = show_duration(time.monotonic() - started)
+    said = f"published {plural(published, 'record')} from {name} to {topic.name} in {took}"
+    report({"topic": topic.name, "file": str(path), "published": published}, said, as_json)
 
 
 def _publish(topic: Topic, batch: Sequence[FileRecord], max_length: int | None, exact: bool) -> None:

@@ -10,7 +10,7 @@ import click
 from delayq.model.actions import DEAD_ACTIONS, GROUP_ACTIONS, Action
 from delayq.model.outcome import cause
 from delayq.model.record import DeadRecord, lag_text
-from delayq.model.text import plural
+from delayq.model.show import plural
 from delayq.model.validation import check_group_name
 from delayq.topic import Topic
 from delayq.topic_group import Group

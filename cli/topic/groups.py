@@ -5,14 +5,13 @@ from __future__ import annotations
 import click
 
 from delayq.model.record import lag_text
-from delayq.model.text import plural
+from delayq.model.show import plural, show_duration
 from delayq.model.validation import check_group_name
 from delayq.operations.topics import reclaim
 from delayq.topic import Topic
 from delayq.topic_group import Group
 
 from .. import candidates
-from ..formats import show_duration
 from ..options import DURATION, ExampledCommand, example, json_option, limit_option, long_option, yes_option
 from ..output import note, print_list, report, say
 from .group import group

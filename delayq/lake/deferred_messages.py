@@ -18,8 +18,9 @@ from delayq.lake.shown_path import shown
 from delayq.model.delivery import Outgoing, SentMessage
 from delayq.model.message_ids import new_id
 from delayq.model.message_info import MessageInfo
+from delayq.model.show import show_moment
 from delayq.model.text import printable_id
-from delayq.model.units import Seconds, due_word, from_ms, show_moment
+from delayq.model.units import Seconds, due_word, from_ms
 from delayq.operations import explain, inspect, manage, send
 from delayq.operations.bulk import actions
 from delayq.operations.encode import EncodedMessage

@@ -14,8 +14,8 @@ from delayq.lake.layout import DeferredMessage, File, Loaded, Manifest
 from delayq.lake.load import marks
 from delayq.lake.queue_folder import Hour, QueueFolder, rows_of
 from delayq.lake.shown_path import shown
-from delayq.model.text import plural
-from delayq.model.units import from_ms, show_moment
+from delayq.model.show import plural, show_moment
+from delayq.model.units import from_ms
 from delayq.operations.doctor.report import silent
 from delayq.operations.inspect import find_all
 from delayq.operations.queue_context import QueueContext, server_ms

@@ -73,8 +73,8 @@ class Metrics(Collector):
 
     def silent(self, seconds: float) -> list[str]:
         """Read, and return what has not answered within `seconds`; a server has if one of its queues has."""
-        told = self._read(seconds)
-        return _down(told.servers if self._servers else (*told.queues_up, *told.topics_up))
+        scraped = self._read(seconds)
+        return _down(scraped.servers if self._servers else (*scraped.queues_up, *scraped.topics_up))
 
     def exposition(self, accept: str = "", beside: Collector | None = None) -> Exposition:
         """Return the response to a scrape.
@@ -87,35 +87,35 @@ class Metrics(Collector):
 
     def judged(self, accept: str = "", beside: Collector | None = None) -> tuple[Exposition, list[str]]:
         """Return the same, and the names of the queues, topics and servers that it reports as down."""
-        told = self._read(self._seconds)
+        scraped = self._read(self._seconds)
         registry = CollectorRegistry()
-        registry.register(_Once(self._families(told)))
+        registry.register(_Once(self._families(scraped)))
         if beside is not None:
             registry.register(beside)
         encode, content_type = choose_encoder(accept)
-        down = _down((*told.queues_up, *told.topics_up, *told.servers))
+        down = _down((*scraped.queues_up, *scraped.topics_up, *scraped.servers))
         return Exposition(encode(registry), content_type), down
 
     def _read(self, seconds: float) -> _Scraped:
-        told = _Scraped()
+        scraped = _Scraped()
         deadline = time.monotonic() + seconds
         for source, sweep in [(source, source.reader.begin()) for source in (*self._sources, *self._found)]:
             found = sweep.wait(left(deadline))
-            told.note(source, found)
+            scraped.note(source, found)
             if source.server is not None:
                 is_up = source.server.is_searching or (sweep.is_known and _answers(found, sweep.is_done))
-                told.servers.append(({"server": source.label}, is_up))
-        return told
+                scraped.servers.append(({"server": source.label}, is_up))
+        return scraped
 
-    def _families(self, told: _Scraped) -> Iterator[Metric]:
+    def _families(self, scraped: _Scraped) -> Iterator[Metric]:
         queue, topic = [*self._labels, "queue"], [*self._labels, "topic"]
-        yield families.up(queue, told.queues_up, "queue")
-        yield from families.of_queues(told.queues, queue)
-        if told.topics_up:
-            yield families.up(topic, told.topics_up, "topic")
-            yield from families.of_topics(told.topics, topic)
+        yield families.up(queue, scraped.queues_up, "queue")
+        yield from families.of_queues(scraped.queues, queue)
+        if scraped.topics_up:
+            yield families.up(topic, scraped.topics_up, "topic")
+            yield from families.of_topics(scraped.topics, topic)
         if self._servers:
-            yield families.up(["server"], told.servers, "server")
+            yield families.up(["server"], scraped.servers, "server")
             for kind in ("queue", "topic"):
                 yield families.left_out(kind, {server.label: server.left_out[kind] for server in self._servers})
 

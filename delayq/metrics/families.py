@@ -49,21 +49,21 @@ def of_queues(samples: Samples, names: Sequence[str]) -> Iterator[Metric]:
     Args:
         names: of the labels that each queue has.
     """
-    for counter, told in COUNTERS.items():
+    for counter, description in COUNTERS.items():
         rows = [(labels, getattr(each.stats, counter)) for labels, each in samples]
-        yield _counter(f"delayq_messages_{counter}", told, names, rows)
+        yield _counter(f"delayq_messages_{counter}", description, names, rows)
     missed = [(labels, float(each.stats.slots_missed)) for labels, each in samples]
     yield _counter("delayq_schedule_slots_missed", MISSED, names, missed)
     yield _states(samples, names)
-    for gauge, told in GAUGES.items():
+    for gauge, description in GAUGES.items():
         rows = [(labels, VALUES[gauge](each)) for labels, each in samples]
-        yield _gauge(f"delayq_{gauge}", told, names, rows)
+        yield _gauge(f"delayq_{gauge}", description, names, rows)
     limits = [(labels, limits_of(each.usage)) for labels, each in samples]
-    for gauge, told in LIMITS.items():
+    for gauge, description in LIMITS.items():
         rows = [(labels, float(values[gauge])) for labels, values in limits if gauge in values]
-        yield _gauge(f"delayq_{gauge}", told, names, rows)
-    for name, (told, field) in HISTOGRAMS.items():
-        family = HistogramMetricFamily(f"delayq_{name}_seconds", f"{told} {ESTIMATED}", labels=names)
+        yield _gauge(f"delayq_{gauge}", description, names, rows)
+    for name, (description, field) in HISTOGRAMS.items():
+        family = HistogramMetricFamily(f"delayq_{name}_seconds", f"{description} {ESTIMATED}", labels=names)
         for labels, each in samples:
             buckets, total = histogram(getattr(each.stats, field))
             family.add_metric([labels[name] for name in names], buckets=buckets, sum_value=total)
@@ -76,26 +76,26 @@ def of_topics(samples: TopicSamples, names: Sequence[str]) -> Iterator[Metric]:
     Args:
         names: of the labels that each topic has.
     """
-    for name, told in GROUPS.items():
+    for name, description in GROUPS.items():
         rows = [
             ({**labels, "group": group.info.name}, GROUP_VALUES[name](group))
             for labels, each in samples
             for group in each.groups
         ]
-        yield _gauge(f"delayq_topic_{name}", told, [*names, "group"], rows)
+        yield _gauge(f"delayq_topic_{name}", description, [*names, "group"], rows)
 
 
 def up(names: Sequence[str], rows: Iterable[tuple[Labels, bool]], subject: str) -> Metric:
     """Return the family that says what could be read."""
-    told = f"1 if the {subject} could be read in time for this scrape, else 0."
-    return _gauge(f"delayq_{'' if subject == 'queue' else subject + '_'}up", told, names, rows)
+    description = f"1 if the {subject} could be read in time for this scrape, else 0."
+    return _gauge(f"delayq_{'' if subject == 'queue' else subject + '_'}up", description, names, rows)
 
 
 def left_out(kind: str, counts: Mapping[str, int]) -> Metric:
     """Return the family that counts the queues, or topics, of each server that are left out."""
-    told = f"{kind.capitalize()}s without metrics, because there are too many."
+    description = f"{kind.capitalize()}s without metrics, because there are too many."
     rows = [({"server": name}, float(each)) for name, each in counts.items()]
-    return _gauge(f"delayq_{kind}s_left_out", told, ["server"], rows)
+    return _gauge(f"delayq_{kind}s_left_out", description, ["server"], rows)
 
 
 def histogram(counts: Mapping[int, int]) -> tuple[list[tuple[str, float]], float]:
@@ -217,15 +217,15 @@ def _states(samples: Samples, names: Sequence[str]) -> Metric:
     return _gauge("delayq_messages", "Messages that are there now, by state.", [*names, "state"], rows)
 
 
-def _counter(name: str, told: str, names: Sequence[str], rows: Iterable[tuple[Labels, float]]) -> Metric:
-    family = CounterMetricFamily(name, told, labels=names)
+def _counter(name: str, description: str, names: Sequence[str], rows: Iterable[tuple[Labels, float]]) -> Metric:
+    family = CounterMetricFamily(name, description, labels=names)
     for labels, value in rows:
         family.add_metric([labels[each] for each in names], value)
     return family
 
 
-def _gauge(name: str, told: str, names: Sequence[str], rows: Iterable[tuple[Labels, float]]) -> Metric:
-    family = GaugeMetricFamily(name, told, labels=names)
+def _gauge(name: str, description: str, names: Sequence[str], rows: Iterable[tuple[Labels, float]]) -> Metric:
+    family = GaugeMetricFamily(name, description, labels=names)
     for labels, value in rows:
         family.add_metric([labels[each] for each in names], value)
     return family

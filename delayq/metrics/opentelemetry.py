@@ -76,8 +76,8 @@ class Instruments:
             yield
 
 
-def _histogram(meter: metrics.Meter, name: str, told: str, ends: Sequence[float] = SECONDS) -> metrics.Histogram:
-    return meter.create_histogram(name, "s", told, explicit_bucket_boundaries_advisory=list(ends))
+def _histogram(meter: metrics.Meter, name: str, description: str, ends: Sequence[float] = SECONDS) -> metrics.Histogram:
+    return meter.create_histogram(name, "s", description, explicit_bucket_boundaries_advisory=list(ends))
 
 
 @contextmanager
@@ -86,15 +86,15 @@ def _measured(
 ) -> Iterator[None]:
     """Record how long the block takes, and the number of messages; also if it raises."""
     began = time.perf_counter()
-    told = dict(attributes)
+    measured = dict(attributes)
     try:
         yield
     except BaseException as error:
-        told["error.type"] = error_type(error)
+        measured["error.type"] = error_type(error)
         raise
     finally:
-        duration.record(time.perf_counter() - began, told)
-        counter.add(count, told)
+        duration.record(time.perf_counter() - began, measured)
+        counter.add(count, measured)
 
 
 def _attributes(operation: str, queue: str) -> dict[str, str]:

@@ -15,7 +15,8 @@ import msgspec
 from delayq.errors import InvalidInput
 from delayq.model.envelope import MAX_PAYLOAD_BYTES
 from delayq.model.footprint import LAYOUTS, Shape, in_lake, reserved, waiting
-from delayq.model.units import MAX_TIME_MS, show_duration
+from delayq.model.show import show_duration
+from delayq.model.units import MAX_TIME_MS
 from delayq.model.validation import MAX_ID_BYTES
 
 GIB = 1024**3

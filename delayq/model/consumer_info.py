@@ -152,27 +152,27 @@ def _listed(deliveries: Iterable[Delivery]) -> list[tuple[str, int, int]]:
 def read(name: str, now_ms: int, seen_ms: int, document: bytes) -> ConsumerInfo | None:
     """Read a consumer's report; None for a document that delayq did not write."""
     try:
-        told = _DECODER.decode(document)
+        report = _DECODER.decode(document)
     except msgspec.DecodeError:
         return None
-    began = min([seen_ms - told.age, *(since for _, since, _ in told.holds)])  # the report took a while to arrive
+    began = min([seen_ms - report.age, *(since for _, since, _ in report.holds)])  # the report took a while to arrive
     return ConsumerInfo(
         name=name,
-        host=told.host,
-        pid=told.pid,
-        version=told.version,
+        host=report.host,
+        pid=report.pid,
+        version=report.version,
         at=from_ms(now_ms),
         seen_at=from_ms(seen_ms),
         started_at=from_ms(began),
-        concurrency=told.concurrency,
-        handled=told.handled,
-        failed=told.failed,
+        concurrency=report.concurrency,
+        handled=report.handled,
+        failed=report.failed,
         holds=tuple(
             Held(message_id, from_ms(since), attempt, limit / 1000 if limit else None)
-            for (message_id, since, attempt), limit in zip(told.holds, chain(told.limits, repeat(0)), strict=False)
+            for (message_id, since, attempt), limit in zip(report.holds, chain(report.limits, repeat(0)), strict=False)
         ),
-        holds_count=told.count,
-        over_limit=told.over,
+        holds_count=report.count,
+        over_limit=report.over,
     )
 
 

@@ -80,24 +80,24 @@ def read(entry: str, fields: Sequence[Any]) -> Event | None:
     names = [_text(name) for name in fields[: 2 * len(FIELDS) : 2]]
     if tuple(names) != FIELDS or len(fields) % 2:
         return None
-    told = {name: _text(value) for name, value in zip(names, fields[1::2], strict=False)}
+    values = {name: _text(value) for name, value in zip(names, fields[1::2], strict=False)}
     try:
-        at, attempt, due, late = (_number(told[name]) for name in ("at", "attempt", "due", "late"))
+        at, attempt, due, late = (_number(values[name]) for name in ("at", "attempt", "due", "late"))
     except ValueError:
         return None
-    if at is None or not 0 <= at <= MAX_TIME_MS or not told["id"] or not _WORD.fullmatch(told["event"]):
+    if at is None or not 0 <= at <= MAX_TIME_MS or not values["id"] or not _WORD.fullmatch(values["event"]):
         return None
     if any(number is not None and not math.isfinite(number) for number in (attempt, late)):
         return None
     return Event(
         id=bytes(fields[1]).decode("utf-8", "surrogateescape"),
-        event=told["event"],
+        event=values["event"],
         at=from_ms(at),
         attempt=None if attempt is None else int(attempt),
         due_at=None if due is None else from_ms(due),
         late=None if late is None else late / 1000,
-        consumer=told["consumer"] or None,
-        reason=told["reason"] or None,
+        consumer=values["consumer"] or None,
+        reason=values["reason"] or None,
         entry=entry,
     )
 

@@ -13,8 +13,9 @@ from delayq.model.event import Event
 from delayq.model.message_info import MessageInfo
 from delayq.model.outcome import cause
 from delayq.model.queue_stats import QueueStats
+from delayq.model.show import plural, show_duration, show_moment
 from delayq.model.text import printable_id
-from delayq.model.units import from_ms, show_duration, show_moment
+from delayq.model.units import from_ms
 
 MOST_ERROR = 200  # characters
 
@@ -56,8 +57,8 @@ def why(known: Known) -> str:
         return f"{subject} {_gone(known)}"
     if info.schedule is not None:
         subject += f", an occurrence of schedule {info.schedule},"
-    told = {"dead": _dead, "unack": _running}.get(info.state, _waiting)
-    return f"{subject} {told(known, info)}"
+    explain = {"dead": _dead, "unack": _running}.get(info.state, _waiting)
+    return f"{subject} {explain(known, info)}"
 
 
 def _gone(known: Known) -> str:
@@ -91,12 +92,12 @@ def _running(known: Known, info: MessageInfo) -> str:
     attempt, holder = f"attempt {info.attempts}", _holder(known, info)
     if ends > known.now:
         holder = f"consumer {holder}" if holder else "an unknown consumer"
-        told = f"is running: {attempt} is held by {holder} until {known.at(ends)}{_overlong(known, info)}"
+        text = f"is running: {attempt} is held by {holder} until {known.at(ends)}{_overlong(known, info)}"
     else:
         by = f" by consumer {holder}" if holder else ""
-        told = f"was lost{by}: the lease of {attempt} ended at {known.at(ends)}, and "
-        told += _absent(known) or "a consumer is about to take it back"
-    return f"{told}; it will not be retried because it was cancelled" if info.cancelled else told
+        text = f"was lost{by}: the lease of {attempt} ended at {known.at(ends)}, and "
+        text += _absent(known) or "a consumer is about to take it back"
+    return f"{text}; it will not be retried because it was cancelled" if info.cancelled else text
 
 
 def _overlong(known: Known, info: MessageInfo) -> str:
@@ -155,8 +156,7 @@ def _of_its_key(known: Known, until: dt.datetime) -> str:
     if most is None:
         return f", which no longer applies: a consumer looks again by {known.at(until)}"
     # How many are running is unknown until a consumer looks again: dead consumers still hold slots.
-    many = "1 message" if most == 1 else f"{most:,} messages"
-    return f": {many} with its key may run at a time; a consumer looks again by {known.at(until)}"
+    return f": {plural(most, 'message')} with its key may run at a time; a consumer looks again by {known.at(until)}"
 
 
 def _obstacle(known: Known, info: MessageInfo) -> str:
@@ -201,7 +201,7 @@ def _seen(known: Known) -> str:
 
 
 def _messages(count: int) -> str:
-    return "1 message is" if count == 1 else f"{count:,} messages are"
+    return f"{plural(count, 'message')} {'is' if count == 1 else 'are'}"
 
 
 def _times(count: int) -> str:

@@ -14,8 +14,8 @@ from delayq.model.consumer_info import ConsumerInfo, Held
 from delayq.model.queue_stats import QueueStats
 from delayq.model.rates import Rates, between
 from delayq.model.record import GroupConsumer, GroupInfo, lag_text
-from delayq.model.text import plural, printable_id
-from delayq.model.units import show_duration, show_moment
+from delayq.model.show import plural, show_duration, show_moment
+from delayq.model.text import printable_id
 
 LATE_SECONDS = 1.024  # the end of a bucket of lateness
 WINDOW = dt.timedelta(minutes=5)  # earlier events are not current trouble

@@ -34,7 +34,7 @@ class Outage:
         self._tell_outage = Interval(TELL_SECONDS, clock)
         self._tell_refusal = Interval(TELL_SECONDS, clock)
         self._pause = FIRST_PAUSE
-        self.is_away = self._is_told = self.is_cut_off = False
+        self.is_away = self._is_logged = self.is_cut_off = False
 
     @property
     def is_tried(self) -> bool:
@@ -47,7 +47,7 @@ class Outage:
             self.is_away and isinstance(error, ServerNotReady)  # it has restarted, and is loading its data
         )
         if (self._tell_outage if self.is_away else self._tell_refusal).due():
-            self._is_told = True
+            self._is_logged = True
             if self.is_away:
                 log.warning("redis unavailable, retrying", **self._labels, error=str(error))
             else:
@@ -58,7 +58,7 @@ class Outage:
 
     def served(self) -> None:
         """Note that a step succeeded."""
-        if self._is_told:
+        if self._is_logged:
             log.info("redis available again" if self.is_away else "redis accepts again", **self._labels)
-        self.is_away = self._is_told = False
+        self.is_away = self._is_logged = False
         self._pause = FIRST_PAUSE

@@ -9,11 +9,6 @@ from delayq.model.units import MAX_COUNT, MAX_TIME_MS
 _DELIVERIES = re.compile(rb"\d+(\.\d+){3}")
 
 
-def plural(count: int, noun: str) -> str:
-    """Return a count and its noun, such as ``1 message`` or ``2,000 messages``."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
 def decode_text(reply: bytes | None) -> str | None:
     """Read a string, or None."""
     return None if reply is None else reply.decode(errors="replace")

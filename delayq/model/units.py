@@ -114,38 +114,6 @@ def from_ms(ms: float) -> dt.datetime:
     return _EPOCH + dt.timedelta(milliseconds=math.floor(min(MAX_TIME_MS, max(0, ms))))  # in this order, NaN is 0
 
 
-def show_duration(seconds: float) -> str:
-    """Return a duration in its two longest units: ``1h 30m``, ``9.8s``, ``120ms``."""
-    if seconds < 1:
-        return f"{seconds * 1000:.0f}ms"
-    if seconds < 60:
-        return f"{seconds:.1f}s".replace(".0s", "s")
-    left = round(seconds)
-    parts: list[str] = []
-    for unit, length in (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1)):
-        count, left = divmod(left, length)
-        if count or parts:
-            parts.append(f"{count}{unit}")
-    return " ".join(part for part in parts[:2] if not part.startswith("0"))
-
-
-def show_moment(moment: dt.datetime, now: dt.datetime | None = None) -> str:
-    """Return a moment in local time and, if `now` is given, its distance from that."""
-    try:
-        shown = moment.astimezone().isoformat(sep=" ", timespec="milliseconds")
-    except OverflowError:  # the last hours of the year 9999, in a zone east of UTC
-        shown = moment.isoformat(sep=" ", timespec="milliseconds")
-    return shown if now is None else f"{shown} ({show_away(moment, now)})"
-
-
-def show_away(moment: dt.datetime, now: dt.datetime) -> str:
-    """Return how far a moment is from `now`: ``in 1h 30m``, ``9.8s ago``, ``in 1y 93d``."""
-    away = (moment - now).total_seconds()
-    years, days = divmod(round(abs(away) / 86_400), 365)  # not in `show_duration`: `parse_duration` knows no years
-    shown = f"{years}y {days}d".removesuffix(" 0d") if years else show_duration(abs(away))
-    return f"in {shown}" if away > 0 else f"{shown} ago"
-
-
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _PLAIN_SECONDS = 10**9  # well before the year 9999, even from now
 _EXACT_MS = 2**32 * 1000  # until 2106, a float of seconds is exact to less than half a microsecond

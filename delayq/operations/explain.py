@@ -44,7 +44,7 @@ def why(
     found, standing, limits, last_seen = map(unwrap, replies)
     info = describe(context, message_id, found)
     if ledger is None and limits.events is not None and (info is None or info.state in ("garbage", "unack")):
-        ledger = yield from _last_told(scripts, message_id)
+        ledger = yield from _last_events(scripts, message_id)
     consumers: Sequence[ConsumerInfo] = ()
     counted = None
     if info is not None and info.state == "unack":
@@ -59,7 +59,7 @@ def why(
     return sentence(Known(context.name, message_id, info, standing, limits, last_seen, ledger, consumers, counted))
 
 
-def _last_told(scripts: QueueCommands, message_id: str) -> Operation[list[Event] | None]:
+def _last_events(scripts: QueueCommands, message_id: str) -> Operation[list[Event] | None]:
     """Return a message's ledger entries, oldest first, at least the recent ones; None if they cannot be read."""
     start = "+"
     while start:
@@ -67,8 +67,8 @@ def _last_told(scripts: QueueCommands, message_id: str) -> Operation[list[Event]
         if isinstance(looked, DelayqError):  # a user who may read the queue may lack the right to read its ledger
             return None
         events = [read(entry, fields) for entry, fields in looked.entries]
-        if told := [event for event in reversed(events) if event is not None]:
-            return told
+        if known := [event for event in reversed(events) if event is not None]:
+            return known
         start = f"({looked.last}" if looked.last else ""
     return []
 

@@ -158,7 +158,7 @@ def describe(context: QueueContext, message_id: str, found: StoredMessage) -> Me
         return None
     state, score = next(iter(found.scores.items()))
     before = Deliveries.read(found.deliveries)
-    at, told = from_ms(score), _decoded(found.stored)
+    at, decoded = from_ms(score), _decoded(found.stored)
     return MessageInfo(
         id=message_id,
         queue=context.name,
@@ -167,11 +167,11 @@ def describe(context: QueueContext, message_id: str, found: StoredMessage) -> Me
         lease_until=at if state == "unack" else None,
         died_at=at if state == "dead" else None,
         attempts=before.past + (state == "unack"),
-        retries_used=before.retries_of(told.get("max_retries")),
+        retries_used=before.retries_of(decoded.get("max_retries")),
         error=found.error or None,
         reason=found.reason,
         cancelled=found.cancelled,
-        **told,
+        **decoded,
     )
 
 

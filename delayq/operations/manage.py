@@ -131,11 +131,11 @@ def requeue_all(context: QueueContext, delay: Seconds = 0, progress: Progress = 
     """Requeue all current dead letters, except those without a payload; return how many there were."""
     redrive = Redrive(Choice(), delay)
     while not redrive.done:
-        before = redrive.told.moved
-        told = yield from redrive.step(context)
+        before = redrive.progress.moved
+        now = yield from redrive.step(context)
         if progress is not None:
-            progress(told.moved - before)
-    return redrive.told.moved
+            progress(now.moved - before)
+    return redrive.progress.moved
 
 
 def purge(

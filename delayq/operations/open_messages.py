@@ -58,8 +58,8 @@ def open_messages(
         arming = [each.move.call(context) for each in following]
         replies = yield [*arming, *settlements, *graves]  # arm before settling as skipped
         yield from schedule_chain.note(context, following, replies)
-        told = zip(buried, replies[len(replies) - len(buried) :], strict=True)
-        dead = [info(died_ms) for (_, info), died_ms in told if isinstance(died_ms, int) and died_ms >= 0]
+        burials = zip(buried, replies[len(replies) - len(buried) :], strict=True)
+        dead = [info(died_ms) for (_, info), died_ms in burials if isinstance(died_ms, int) and died_ms >= 0]
     if doubtful := [message for each in opened for message in each.doubtful if message.id not in late]:
         replies = yield [scripts.extend(message.id, message.receipt, claimed.lease) for message in doubtful]
         kept = [not isinstance(reply, StaleReceipt) and unwrap(reply) for reply in replies]

@@ -193,8 +193,8 @@ def described(
         stored: dict[str, bytes] = {}
         while left:
             stored |= yield from scan.envelopes(scripts, left)
-        told = yield from _message_details(scripts, state, of_shard)
-        for position, fields in zip(positions, told, strict=True):
+        details = yield from _message_details(scripts, state, of_shard)
+        for position, fields in zip(positions, details, strict=True):
             message_id, score = rows[position]
             found = StoredMessage({state: float(score)}, *fields, stored.get(message_id))
             info = describe(context, message_id, found)

@@ -31,7 +31,7 @@ def consumers(context: QueueContext) -> Operation[list[consumer_info.ConsumerInf
         found = [each for each in (yield from gather(*map(_pages, shards[1:]))) if not context.outlives(each)]
     newest: dict[str, tuple[int, int, bytes]] = {}
     for page in chain.from_iterable(map(unwrap, found)):
-        for name, seen_ms, document in page.told:
+        for name, seen_ms, document in page.reports:
             if name not in newest or newest[name][1] < seen_ms:
                 newest[name] = page.now_ms, seen_ms, document
     read = (consumer_info.read(name, *seen) for name, seen in newest.items())
@@ -75,12 +75,12 @@ class Presence:
     def report(self, name: str) -> Operation[None]:
         """Report if it is time, in a round trip of its own: for a consumer that makes no other."""
         if self._is_served and self._context.is_recorded and self._interval.due():
-            times = self._untold()
+            times = self._unreported()
             self._note(name, times, (yield self._calls(name, times)))
 
     def leave(self, name: str) -> Operation[None]:
         """Deregister the consumer, and report the remaining run times."""
-        times = self._untold()
+        times = self._unreported()
         if self._has_appeared or (times and self._context.is_recorded):
             first, shard = self._context.shards[0], self._shard()
             calls = [shard.deregister(name, times)]
@@ -102,7 +102,7 @@ class Presence:
                 note: list[Command[Any]] = []
                 recorded = context.is_recorded
                 if self._is_served and recorded and not noted:
-                    times = self._untold()
+                    times = self._unreported()
                     note = self._calls(name, times)
                 try:
                     replies = yield [*calls, *note]
@@ -129,7 +129,7 @@ class Presence:
         samples = [shard.sample(QueueStats.COUNTERS) for shard in self._context.shards]
         return [self._shard().heartbeat(name, self._describe(), times), *samples]
 
-    def _untold(self) -> dict[int, int]:
+    def _unreported(self) -> dict[int, int]:
         """Return the run times that were not reported yet; those of a report without a reply are sent again."""
         sent = self._sent_times
         return {bucket: new for bucket, count in enumerate(self._times()) if (new := count - sent.get(bucket, 0))}

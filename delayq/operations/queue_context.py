@@ -164,16 +164,16 @@ class QueueContext(RecordedContext[QueueCommands]):
             return
         self.ignores_keys = False
         key = (self.shards[0].keys.meta, "concurrency_key")
-        if key not in _told:
-            _told.add(key)
+        if key not in _logged:
+            _logged.add(key)
             remedy = "give this program's queue the concurrency_key= of the others, or remove the limit with configure"
             log.warning("limit per key ignored", queue=self.name, remedy=remedy)
 
     def tell_difference(self, setting: str, found: object, wish: object) -> None:
         """Log that the stored setting applies, once for all clients of the queue in this process."""
         key = (self.shards[0].keys.meta, setting)
-        if key not in _told:
-            _told.add(key)
+        if key not in _logged:
+            _logged.add(key)
             said = log.bind(queue=self.name, setting=setting, stored=found, constructor=wish)
             said.warning("stored setting overrides constructor", remedy="change it with configure")
 
@@ -257,7 +257,7 @@ class QueueContext(RecordedContext[QueueCommands]):
         return found.items()
 
 
-_told: set[tuple[str, str]] = set()  # key names and settings that this process has logged
+_logged: set[tuple[str, str]] = set()  # key names and settings that this process has logged
 
 
 def _first(*values: T | None) -> T:

@@ -62,12 +62,12 @@ class Move(NamedTuple):
 
     def call(self, context: QueueContext) -> Command[int]:
         """Return the call that makes the move; its reply is 1, 0 if another slot is armed, or TAKEN."""
-        to_id, sealed = "", b""
+        to_id, envelope = "", b""
         if self.envelope is not None and isinstance(self.slot, int) and self.slot > PAUSED:
             to_id = occurrence_id(self.name, self.slot, len(context.shards))
-            sealed = with_slot(self.envelope, self.slot)
+            envelope = with_slot(self.envelope, self.slot)
         return home(context).enqueue_occurrence(
-            self.name, self.armed, self.withdrawn, self.record, self.slot, to_id, sealed, self.missed
+            self.name, self.armed, self.withdrawn, self.record, self.slot, to_id, envelope, self.missed
         )
 
 

@@ -12,7 +12,7 @@ from delayq.errors import DelayqError, DuplicateMessage, InvalidInput, NotReplic
 from delayq.model.delivery import Outgoing, SentMessage
 from delayq.model.middleware import Sending
 from delayq.model.progress import Progress
-from delayq.model.text import plural
+from delayq.model.show import plural
 from delayq.model.units import from_ms
 from delayq.model.validation import is_whole
 from delayq.operations import configure, schedule_chain
@@ -29,7 +29,7 @@ CALLS_A_TRIP = 32  # the server works on the first while the last are packed
 REPLICA_TIMEOUT_MS = 3000  # below the client's socket timeout, which would look like a lost connection
 EXISTED = -1
 MAX_REPLICAS = 1000
-SendSealed: TypeAlias = Callable[[QueueContext, Sequence[EncodedMessage], int], Operation[list[SentMessage]]]
+SendEncoded: TypeAlias = Callable[[QueueContext, Sequence[EncodedMessage], int], Operation[list[SentMessage]]]
 Sent: TypeAlias = list[SentMessage | None]  # None where the id existed
 _WeighedCall: TypeAlias = tuple[tuple[Command[Sent], Sequence[int]], int]
 """A call with the positions of its messages, and its bytes."""
@@ -40,7 +40,7 @@ def send_many(
     outgoing: Iterable[Outgoing],
     wait_replicas: int = 0,
     is_batch: bool = True,
-    send: SendSealed | None = None,
+    send: SendEncoded | None = None,
 ) -> Operation[list[SentMessage]]:
     """Send messages, within the queue's middleware; the results are in the order of the messages.
 

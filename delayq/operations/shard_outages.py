@@ -17,12 +17,12 @@ TELL_SECONDS = 60.0  # a consumer with work on other shards would meet the same 
 
 @dataclass
 class _Outage:
-    """The outage of one shard; `untold` counts how often it was met since it was last logged."""
+    """The outage of one shard; `unlogged` counts how often it was met since it was last logged."""
 
     since: float
-    is_told: bool = False
+    is_logged: bool = False
     tell: Interval = field(default_factory=lambda: Interval(TELL_SECONDS))
-    untold: int = 0
+    unlogged: int = 0
 
 
 class Outages:
@@ -42,12 +42,12 @@ class Outages:
         if outage is None:
             outage = self._outages[shard] = _Outage(time.monotonic())
         if time.monotonic() >= outage.since + TELL_AFTER_SECONDS and outage.tell.due():
-            untold, outage.untold, outage.is_told = outage.untold if outage.is_told else 0, 0, True
-            since = {"untold": untold} if untold else {}
+            unlogged, outage.unlogged, outage.is_logged = outage.unlogged if outage.is_logged else 0, 0, True
+            since = {"untold": unlogged} if unlogged else {}
             line = "shard unavailable"
             log.error(line, **self._labels, shard=shard, error=str(error), **since)
         else:
-            outage.untold += 1
+            outage.unlogged += 1
 
     def has(self, shard: str) -> bool:
         """Whether a shard did not respond to the last claim."""
@@ -63,5 +63,5 @@ class Outages:
     def over(self, shard: str) -> None:
         """Note that a shard responded."""
         outage = self._outages.pop(shard, None) if self._outages else None
-        if outage is not None and outage.is_told:
+        if outage is not None and outage.is_logged:
             log.info("shard available again", **self._labels, shard=shard)

@@ -40,7 +40,7 @@ class QueueKeys:
         self.waiting = base + "waiting"
         self.parked = base + "parked"
         self.consumers = base + "consumers"
-        self.crew = base + "crew"
+        self.reports = base + "crew"  # those of consumers; the key keeps its first name
         self.samples_minute = base + "samples:minute"
         self.samples_ten = base + "samples:ten"
         self.events = base + "events"

@@ -72,7 +72,7 @@ class ConsumersReply(NamedTuple):
     """The reports of consumers: name, when it was last seen, ms, and document of each; and what the next page skips."""
 
     now_ms: int
-    told: list[tuple[str, int, bytes]]
+    reports: list[tuple[str, int, bytes]]
     more: int
 
 

@@ -172,7 +172,7 @@ class ConsumerEngine(BaseEngine[D]):
         claimed = yield from self._exchange(None if settled and not limit else limit)
         if unsettled.large:
             yield from self._settle_large()
-        if self._deaths.untold:
+        if self._deaths.unreported:
             yield from self._deaths.tell()
         unsettled.raise_trouble()
         known = self._known
@@ -237,7 +237,7 @@ class ConsumerEngine(BaseEngine[D]):
         self._claimer.keyless += batch.failed
         self.handled += batch.failed
         self.failed += batch.failed
-        self._deaths.untold += batch.dead
+        self._deaths.unreported += batch.dead
         yield from self._take(batch.messages)
         sleep = unwrap(replies.sleep) if known.is_blocked or not batch.waits else None  # asked without the limit
         self._known = Known(batch.has_all, batch.held, batch.waits, sleep, known.recovers)
@@ -312,7 +312,7 @@ class ConsumerEngine(BaseEngine[D]):
         self._unsettled.raise_trouble()
 
     def _note(self, settled: Pairs[D], results: Sequence[bool | DelayqError], is_alone: bool = False) -> None:
-        told: BaseException | None = None  # an error of a whole batch is traced only once
+        logged: BaseException | None = None  # an error of a whole batch is traced only once
         refused = self._unsettled.refused
         for (message, outcome), ours in zip(settled, results, strict=True):
             if ours is not True and isinstance(ours, DelayqError):
@@ -326,17 +326,17 @@ class ConsumerEngine(BaseEngine[D]):
             if outcome is oc.DONE and ours:
                 self.handled += 1
             else:
-                told = self._tell(message, outcome, ours, told)
+                logged = self._tell(message, outcome, ours, logged)
         for _, outcome in settled:
             if outcome is not oc.DONE:
                 oc.clear_frames(outcome)
 
-    def _tell(self, message: D, outcome: oc.Outcome, ours: bool, told: BaseException | None) -> BaseException | None:
-        """Count and log an outcome that is no plain ack, without the trace of the error `told`; return its error."""
+    def _tell(self, message: D, outcome: oc.Outcome, ours: bool, logged: BaseException | None) -> BaseException | None:
+        """Count and log an outcome that is no plain ack, without the trace of the error `logged`; return its error."""
         if isinstance(outcome, oc.Released):
             if outcome.begun:
                 shutdown.log_interrupted(message)
-            return told
+            return logged
         self.handled += 1
         if not ours:
             log_of(message).warning("outcome refused", outcome=type(outcome).__name__)
@@ -344,9 +344,9 @@ class ConsumerEngine(BaseEngine[D]):
             self.failed += 1
             dead = isinstance(outcome, oc.Dead) or message.dies_of(outcome.counts)
             cause = outcome.cause if isinstance(outcome, oc.Failed) else None
-            log_failure(log_of(message), "dead" if dead else "retry", outcome.error, None if cause is told else cause)
+            log_failure(log_of(message), "dead" if dead else "retry", outcome.error, None if cause is logged else cause)
             return cause
-        return told
+        return logged
 
     def _try_again(self, message: D, outcome: oc.Outcome, error: DelayqError, is_alone: bool) -> None:
         """Keep an outcome that could not be settled, or leave its delivery to the end of its lease."""

@@ -67,15 +67,15 @@ class _Watcher:
 
     def __init__(self, groups: set[int]) -> None:
         alive, life = os.pipe()
-        told, self.fd = os.pipe()
+        feed, self.fd = os.pipe()
         try:
             self._process = subprocess.Popen(
                 # Without site and user settings, it starts in a hundredth of a second.
-                [sys.executable, "-I", "-S", str(Path(watch_groups.__file__)), str(alive), str(told)],
+                [sys.executable, "-I", "-S", str(Path(watch_groups.__file__)), str(alive), str(feed)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                pass_fds=[alive, told],
+                pass_fds=[alive, feed],
                 start_new_session=True,  # what ends our group or session must not end it
                 cwd="/",
                 env={},
@@ -86,7 +86,7 @@ class _Watcher:
             raise
         finally:
             os.close(alive)
-            os.close(told)
+            os.close(feed)
         self.end = weakref.finalize(self, _close, self._process, life, self.fd)
         self.end.atexit = False  # it would come before exit handlers that wait for what runs
         _RUNNING.add(self)
@@ -104,11 +104,11 @@ class _Watcher:
             os.write(self.fd, f"{word}\n".encode())
 
 
-def _close(process: subprocess.Popen[bytes], life: int, told: int) -> None:
+def _close(process: subprocess.Popen[bytes], life: int, feed: int) -> None:
     with contextlib.suppress(OSError):
-        os.write(told, b".\n")  # what programs have left running keeps the pipe open
+        os.write(feed, b".\n")  # what programs have left running keeps the pipe open
     os.close(life)
-    os.close(told)
+    os.close(feed)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(watch_groups.LATE_SECONDS)
 

@@ -75,21 +75,21 @@ class Deaths:
     """The functions to call with each message that becomes a dead letter, and the dead letters to call them with.
 
     Attributes:
-        untold: dead letters that the functions were not yet called with.
+        unreported: dead letters that the functions were not yet called with.
     """
 
     def __init__(self, functions: Sequence[Callable[[MessageInfo], object]]) -> None:
         self.functions = tuple(functions)
-        self.untold: list[MessageInfo] = []
+        self.unreported: list[MessageInfo] = []
 
     def note(self, message: Delivery) -> None:
         """Note a settled delivery whose message has died."""
         if (info := death_of(message)) is not None:
-            self.untold.append(info)
+            self.unreported.append(info)
 
     def tell(self) -> Effects[None]:
         """Call the functions with the messages that died since the last call."""
-        dead, self.untold = self.untold, []
+        dead, self.unreported = self.unreported, []
         yield from tell_dead(self.functions, dead)
 
 

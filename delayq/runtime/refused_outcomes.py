@@ -66,7 +66,7 @@ class RefusedOutcomes(Generic[D]):
         self._labels = labels
         self.waiting: dict[int, Refused[D]] = {}
         self._tell = Interval(TELL_SECONDS, clock)
-        self._is_told = False
+        self._is_logged = False
         self._accepted_at = -1.0
 
     def __len__(self) -> int:
@@ -79,8 +79,8 @@ class RefusedOutcomes(Generic[D]):
     def accepted(self, subject: D) -> None:
         """Note that the server has accepted an outcome; only needed while others wait."""
         self._accepted_at = self._clock()
-        if self.waiting.pop(id(subject), None) is not None and self._is_told and not self.waiting:
-            self._is_told = False
+        if self.waiting.pop(id(subject), None) is not None and self._is_logged and not self.waiting:
+            self._is_logged = False
             log.info("redis accepts again", **self._labels)
 
     def add(self, subject: D, outcome: oc.Outcome, error: DelayqError, is_alone: bool = False) -> oc.Outcome | None:
@@ -97,7 +97,7 @@ class RefusedOutcomes(Generic[D]):
         each.due = now + min(LONGEST_PAUSE, FIRST_PAUSE * 2**each.tries)
         each.tries += 1
         if self._tell.due():
-            self._is_told = True
+            self._is_logged = True
             log.error("redis refused, retrying", **self._labels, error=str(error))
         if not self._is_over(each, now):
             return None

@@ -1,6 +1,6 @@
-"""The process of `GroupWatcher`: ``python -I -S watch_groups.py ALIVE TOLD``.
+"""The process of `GroupWatcher`: ``python -I -S watch_groups.py ALIVE FEED``.
 
-ALIVE and TOLD are descriptors of pipes. On TOLD come lines: ``+12`` for a new process group, ``-12`` for one to forget,
+ALIVE and FEED are descriptors of pipes. On FEED come lines: ``+12`` for a new process group, ``-12`` for one to forget,
 ``.`` for the end. When ALIVE ends, because the process that holds its other end is gone, all groups are killed. It
 imports nothing that takes time or memory.
 """
@@ -11,19 +11,19 @@ import signal
 import sys
 
 LATE_SECONDS = 5.0
-"""How long to wait for commands that were being started when their starter died: they hold TOLD open until they end."""
+"""How long to wait for commands that were being started when their starter died: they hold FEED open until they end."""
 
 
-def main(alive: int, told: int) -> None:
+def main(alive: int, feed: int) -> None:
     """Watch until ALIVE ends; then kill, and wait until no command can be on its way."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # as a service manager sends to all processes
         signal.signal(number, signal.SIG_IGN)
     groups: set[int] = set()
     rest, lives, ends = b"", True, False
     while not ends:
-        ready = select.select([alive, told] if lives else [told], [], [], None if lives else LATE_SECONDS)[0]
-        if told in ready:
-            data = os.read(told, 65536)
+        ready = select.select([alive, feed] if lives else [feed], [], [], None if lives else LATE_SECONDS)[0]
+        if feed in ready:
+            data = os.read(feed, 65536)
             *lines, rest = (rest + data).split(b"\n")
             ends = not data or b"." in lines
             for line in lines:

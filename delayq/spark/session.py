@@ -25,7 +25,7 @@ _LOG = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties
 QUIET = {_OPTIONS: _LOG, "spark.ui.enabled": "false"}
 """Settings with which Spark logs only errors that it does not raise, one line each, and serves no web page."""
 
-VERBOSE = QUIET | {_OPTIONS: f"{_LOG} -Ddelayq.log=info -Ddelayq.log.told=info -Ddelayq.log.trace=full"}
+VERBOSE = QUIET | {_OPTIONS: f"{_LOG} -Ddelayq.log=info -Ddelayq.log.notices=info -Ddelayq.log.trace=full"}
 """Settings with which Spark logs what it does, and each error with its traceback, and serves no web page."""
 
 _SETTINGS = {

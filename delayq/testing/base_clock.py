@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import importlib
 import itertools
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -15,7 +16,6 @@ from delayq.model import server_guard
 from delayq.model.units import MAX_TIME_MS, Seconds, from_ms, milliseconds, timestamp_ms
 from delayq.testing.drain import Calls, Drain, Served
 from delayq.testing.face import BLOCKING, Face, Handler
-from delayq.testing.fake_server import FakeServer
 from delayq.testing.served_by import served_by
 
 LIMIT = 1000
@@ -193,3 +193,26 @@ class BaseClock:
     def _travel(self) -> None:
         if self._traveller is not None:
             self._traveller.move_to(self.now())
+
+
+class FakeServer:
+    """A server within this process: fakeredis, which runs the real scripts in its own Lua.
+
+    Raises:
+        ModuleNotFoundError: fakeredis, or lupa, is not installed.
+    """
+
+    def __init__(self) -> None:
+        try:
+            self._fakeredis = importlib.import_module("fakeredis")  # an extra
+            importlib.import_module("lupa")  # without it, fakeredis runs no scripts
+        except ModuleNotFoundError as missing:
+            raise ModuleNotFoundError(
+                f"delayq.testing needs {missing.name}, which is not installed: pip install 'delayq[testing]'",
+                name=missing.name,
+            ) from missing
+        self._server = self._fakeredis.FakeServer()
+
+    def client(self, kind: str) -> Any:
+        """Return a new client, of the given class of fakeredis."""
+        return getattr(self._fakeredis, kind)(server=self._server)

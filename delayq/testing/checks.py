@@ -10,7 +10,7 @@ from delayq.errors import InvalidInput
 from delayq.model.envelope import encode_envelope, open_body, parse
 from delayq.model.message_info import MessageInfo
 from delayq.model.queue_stats import QueueStats
-from delayq.model.text import plural
+from delayq.model.show import plural
 from delayq.model.units import Seconds, milliseconds
 from delayq.testing.sent import STATES, SentInfo, payload_of
 

@@ -113,17 +113,17 @@ def _inspect(server: redis.Redis, address: str) -> ServerInfo:
 
 def inspecting(address: str) -> Generator[tuple[str, ...], Any, ServerInfo]:
     """Ask a server for its info: yields commands, and is sent their replies or errors."""
-    told = _info_reply((yield ("INFO",)), address)
-    version = re.match(r"(\d+)\.(\d+)(?:\.(\d+))?", str(told.get("redis_version", "")))
-    append_only = bool(told["aof_enabled"]) if "aof_enabled" in told else None
+    info = _info_reply((yield ("INFO",)), address)
+    version = re.match(r"(\d+)\.(\d+)(?:\.(\d+))?", str(info.get("redis_version", "")))
+    append_only = bool(info["aof_enabled"]) if "aof_enabled" in info else None
     save_points = _info_reply((yield "CONFIG GET", "save"), address).get("save") if append_only is False else None
     return ServerInfo(
         address=address,
         version=tuple(int(part) for part in version.groups(default="0")) if version else None,
-        maxmemory_policy=told.get("maxmemory_policy"),
+        maxmemory_policy=info.get("maxmemory_policy"),
         append_only=append_only,
         save_points=save_points,
-        cluster=bool(told.get("cluster_enabled")),
+        cluster=bool(info.get("cluster_enabled")),
     )
 
 

@@ -123,9 +123,9 @@ class AccessRouter(Router):
             scheme, kind = (
                 ("Basic", "a name and a password") if self._rules.login.asks_name else ("Bearer", "the token")
             )
-            told = f"Log in: send {kind} in the Authorization header ({scheme})."
+            message = f"Log in: send {kind} in the Authorization header ({scheme})."
             challenge = {"www-authenticate": f'{scheme} realm="delayq"'}
-            return error_pages.refused(request, HTTPException(401, told, challenge))
+            return error_pages.refused(request, HTTPException(401, message, challenge))
         if request.method != "GET" or "x-requested-with" in request.headers:  # live.js: the page reloads
             return error_pages.page(request, 401, "Log in first.")
         wanted = path_of(request) + (f"?{request.url.query}" if request.url.query else "")

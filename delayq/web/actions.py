@@ -14,6 +14,7 @@ from delayq.aio import Queue
 from delayq.errors import InvalidInput
 from delayq.model.actions import ACTIONS, Action, How, Words
 from delayq.model.placement import State
+from delayq.model.show import plural
 from delayq.model.text import printable_id
 from delayq.model.units import delay_ms, milliseconds, parse_age, parse_duration, timestamp_ms
 from delayq.web import jobs, request_tasks
@@ -99,8 +100,7 @@ class ActionRequest(msgspec.Struct, frozen=True, kw_only=True):
         """Return the title of the action."""
         if self.is_sweep:
             return f"{self.words.verb} all {self.filter.words()}{' (dry run)' if self.dry else ''}"
-        many = "1 message" if len(self.ids) == 1 else f"{len(self.ids):,} messages"
-        return f"{self.words.verb} {many}"
+        return f"{self.words.verb} {plural(len(self.ids), 'message')}"
 
     def fields(self) -> list[tuple[str, str]]:
         """Return the fields that `of` reads, without those that the confirmation adds."""

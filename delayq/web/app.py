@@ -15,7 +15,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
 from delayq.errors import DelayqError
-from delayq.web import error_pages, path_params, request_path, security_headers
+from delayq.web import error_pages, path_params, request_path
 from delayq.web.access import AccessRouter
 from delayq.web.api import page
 from delayq.web.api.idempotency import KeptAnswers
@@ -31,7 +31,7 @@ from delayq.web.poller import ServerPoller
 from delayq.web.redaction import Redaction
 from delayq.web.request_context import AROUND
 from delayq.web.routes import Page
-from delayq.web.security import SecurityMiddleware, SecurityRules
+from delayq.web.security import SecurityMiddleware, SecurityRules, guarded
 from delayq.web.servers import Places, patience, servers_of
 from delayq.web.sessions import Sessions
 
@@ -49,7 +49,7 @@ class Dashboard(Starlette):
         # Routes and path parameters of an application around the dashboard must not reach its pages and audit lines.
         own: Scope = {**scope, "path_params": {}, "route": None, AROUND: scope.get("path_params", {})}
         if scope["type"] == "http":
-            send = security_headers.guarded(send)
+            send = guarded(send)
             try:
                 own = request_path.canonical(own)
             except ValueError as error:

@@ -108,7 +108,7 @@ def _bounded(value: Any) -> Any:
     return text if len(text) <= MOST else f"{text[: MOST - 1]}…"
 
 
-def back(request: Request, told: str, route: str, asked: str = "", **parameters: Any) -> RedirectResponse:
+def back(request: Request, notice: str, route: str, asked: str = "", **parameters: Any) -> RedirectResponse:
     """Return to a page, which shows what was done.
 
     Args:
@@ -116,6 +116,6 @@ def back(request: Request, told: str, route: str, asked: str = "", **parameters:
             path, and None removes one.
         asked: the query of the link.
     """
-    visit(request).session.told = told
+    visit(request).session.notice = notice
     known = {name: value for name, value in (request.path_params | parameters).items() if value is not None}
     return RedirectResponse(render.url(request, route, **known) + (f"?{asked}" if asked else ""), 303)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import datetime as dt
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
 
-from delayq.model.queue_stats import EPOCH
-from delayq.model.units import show_duration
+from delayq.model.chart import Scale, Tick, TimeAxis, linear, logarithmic
+from delayq.model.show import show_duration, show_short
 
 WIDTH, HEIGHT = 600.0, 120.0
 INSET = 1.0
@@ -24,101 +23,61 @@ ROUND_TIMES = (0.001, 0.01, 0.1, 1, 10, 60, 600, 3600, 86_400, 864_000, 8_640_00
 """The labels of an axis of durations, in seconds."""
 
 
-class Mark(NamedTuple):
-    """A label of an axis, and its position in percent, from the left or from the top."""
-
-    percent: float
-    text: str
+def x_of(time: TimeAxis, at: dt.datetime) -> float:
+    """Return the position of a time, 0 to WIDTH."""
+    return round(WIDTH * time.share(at), 1)
 
 
-class TimeAxis(NamedTuple):
-    """The time from `start` to `end`, also where there are no samples."""
-
-    start: dt.datetime
-    end: dt.datetime
-
-    def x(self, at: dt.datetime) -> float:
-        """Return the position of a time, 0 to WIDTH."""
-        return round(WIDTH * ((at - self.start) / (self.end - self.start)), 1)
-
-    def marks(self) -> list[Mark]:
-        """Return the labels: round times in UTC."""
-        step = next((each for each in STEPS if self.end - self.start <= MOST_TICKS * each), STEPS[-1])
-        text = "%H:%M:%S" if step < dt.timedelta(minutes=1) else "%H:%M"
-        at, found = EPOCH + -((EPOCH - self.start) // step) * step, list[Mark]()
-        while at <= self.end:
-            found.append(Mark(round(self.x(at) / WIDTH * 100, 2), at.astimezone(dt.UTC).strftime(text)))
-            at += step
-        return found
+def y_of(share: float) -> float:
+    """Return the position of a value's share from the top, 0 to HEIGHT."""
+    return round(HEIGHT - INSET - share * (HEIGHT - 2 * INSET), 1)
 
 
-class ValueAxis(NamedTuple):
-    """Values from 0, or from the least value on a logarithmic axis, to a round number.
-
-    Attributes:
-        share: returns the height of a value, 0 to 1.
-        labels: the labelled values, from the top, with their texts.
-        is_log: whether it is logarithmic.
-    """
-
-    share: Callable[[float], float]
-    labels: dict[float, str]
-    is_log: bool = False
-
-    def y(self, value: float) -> float:
-        """Return the position of a value from the top, 0 to HEIGHT."""
-        return round(HEIGHT - INSET - self.share(value) * (HEIGHT - 2 * INSET), 1)
-
-    def marks(self) -> list[Mark]:
-        """Return the labels."""
-        return [Mark(round(self.y(value) / HEIGHT * 100, 2), text) for value, text in self.labels.items()]
+def time_marks(time: TimeAxis) -> list[Tick]:
+    """Return the labels of an axis of times, round times in UTC, and their positions in percent from the left."""
+    step = next((each for each in STEPS if time.end - time.start <= MOST_TICKS * each), STEPS[-1])
+    text = "%H:%M:%S" if step < dt.timedelta(minutes=1) else "%H:%M"
+    return [Tick(round(x_of(time, at) / WIDTH * 100, 2), at.strftime(text)) for at in time.round_times(step)]
 
 
-def linear(top: float, shown: Callable[[float], str]) -> ValueAxis:
-    """Return an axis from 0 to the next round number."""
-    end = nice(top)
-    return ValueAxis(lambda value: value / end, {part * end: shown(part * end) for part in (1, 0.5, 0)})
+def value_marks(scale: Scale) -> list[Tick]:
+    """Return the labels of an axis of values, and their positions in percent from the top."""
+    return [tick._replace(at=round(y_of(tick.at) / HEIGHT * 100, 2)) for tick in scale.ticks]
 
 
-def counts(lines: Iterable[Iterable[float]]) -> ValueAxis:
+def to_round(top: float, shown: Callable[[float], str]) -> Scale:
+    """Return a scale from 0 to the next round number."""
+    return linear((part * nice(top) for part in (1, 0.5, 0)), shown)
+
+
+def counts(lines: Iterable[Iterable[float]]) -> Scale:
     """Return an axis for whole numbers; it is logarithmic if one line dwarfs another."""
     highest = [max(values, default=0) for values in lines]
     top = max(highest, default=0)
     if any(0 < each * DWARFED < top for each in highest):
         return _log_counts(top)
-    axis = linear(max(top, 1), compact)
+    axis = to_round(max(top, 1), show_short)
     return axis._replace(labels={value: text for value, text in axis.labels.items() if value == int(value)})
 
 
-def _log_counts(top: float) -> ValueAxis:
+def _log_counts(top: float) -> Scale:
     """Return an axis on which 1 is as far above 0 as 10 is above 1."""
     decades = math.ceil(math.log10(top))
     powers: list[float] = [10**power for power in range(decades + 1)]
-    labels = {value: compact(value) for value in [*_labelled(powers), 0]}
-    return ValueAxis(lambda value: (1 + math.log10(value)) / (1 + decades) if value >= 1 else 0, labels, is_log=True)
+    labels = {value: show_short(value) for value in [*_labelled(powers), 0]}
+    return Scale(lambda value: (1 + math.log10(value)) / (1 + decades) if value >= 1 else 0, labels, is_log=True)
 
 
-def log_times(longest: float) -> ValueAxis:
+def log_times(longest: float) -> Scale:
     """Return a logarithmic axis for seconds, from a millisecond to the next round time."""
     last = next((i for i, each in enumerate(ROUND_TIMES) if i and each >= longest), len(ROUND_TIMES) - 1)
-    labels = {seconds: show_duration(seconds) for seconds in _labelled(ROUND_TIMES[: last + 1])}
-    decades = math.log10(ROUND_TIMES[last] / ROUND_TIMES[0])
-    return ValueAxis(
-        lambda value: min(1, math.log10(max(value, 0.001) / ROUND_TIMES[0]) / decades), labels, is_log=True
-    )
+    marks = ROUND_TIMES[: last + 1]
+    return logarithmic(marks[0], marks[-1], _labelled(marks), show_duration)
 
 
 def _labelled(marks: Sequence[float]) -> Sequence[float]:
     """Return the marks that get labels, so that labels do not overlap; the highest always gets one."""
     return marks[:: -math.ceil(len(marks) / MOST_MARKS)]
-
-
-def compact(count: float) -> str:
-    """Return a short text for a count: ``20k`` for 20,000."""
-    for unit, name in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if count >= unit:
-            return f"{count / unit:g}{name}"
-    return f"{count:g}"
 
 
 def nice(top: float) -> float:

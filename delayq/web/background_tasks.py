@@ -42,7 +42,7 @@ class BackgroundTask:
         alone: whether only one such task may run on a queue or a group at a time.
         looked_at, total: its progress; a total of None is unknown.
         done: how many messages or records it has changed; None if it changes none.
-        told: its results so far, as sentences.
+        results: its results so far, as sentences.
         error: why it failed, or empty.
         again: for a dry run, the form fields that start the real action.
     """
@@ -62,7 +62,7 @@ class BackgroundTask:
         self.looked_at = 0
         self.done: int | None = None
         self.total: int | None = None
-        self.told: list[str] = []
+        self.results: list[str] = []
         self.error = ""
         self.again: dict[str, str] = {}
         self.started_at = dt.datetime.now(dt.UTC)
@@ -97,10 +97,10 @@ class BackgroundTask:
         """How long it has run."""
         return ((self.ended_at or dt.datetime.now(dt.UTC)) - self.started_at).total_seconds()
 
-    def tell(self, looked_at: int, total: int | None, *told: str, done: int | None = None) -> None:
+    def tell(self, looked_at: int, total: int | None, *results: str, done: int | None = None) -> None:
         """Update its progress and results."""
         self.looked_at, self.total, self.done = looked_at, total, done
-        self.told = [each for each in told if each]
+        self.results = [each for each in results if each]
         self._announce()
 
     def stop(self) -> None:

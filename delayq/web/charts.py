@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from delayq.model.chart import Scale, Tick, TimeAxis, Values, pieces
 from delayq.model.queue_stats import QueueStats, Upcoming
 from delayq.model.rates import Rates, between
 from delayq.model.sample import Sample
-from delayq.model.units import show_duration
+from delayq.model.show import show_count, show_duration, show_per_second, show_short
 from delayq.web import axes
-from delayq.web.axes import HEIGHT, INSET, WIDTH, TimeAxis, ValueAxis
+from delayq.web.axes import HEIGHT, INSET, WIDTH, x_of, y_of
 
 HOUR = dt.timedelta(hours=1)
 LEAST = dt.timedelta(seconds=20)
@@ -20,8 +21,6 @@ GAP = 2.5
 """If two points are more than this many samples apart, a sample is missing between them, and the line breaks."""
 
 BACKLOG = ("scheduled", "due", "running", "retrying", "dead")
-
-Values = Sequence[float | None]
 
 
 class ChartSeries(NamedTuple):
@@ -58,16 +57,26 @@ class Chart(NamedTuple):
 
     title: str
     time: TimeAxis
-    values: ValueAxis
+    values: Scale
     series: Sequence[ChartSeries]
     rows: Sequence[ChartRow]
     sum: int | None = None
 
     @property
+    def time_marks(self) -> list[Tick]:
+        """The labels of times."""
+        return axes.time_marks(self.time)
+
+    @property
+    def value_marks(self) -> list[Tick]:
+        """The labels of values."""
+        return axes.value_marks(self.values)
+
+    @property
     def grid(self) -> str:
         """The path of the grid lines."""
-        across = [f"M0 {mark.percent * HEIGHT / 100:g}H{WIDTH:g}" for mark in self.values.marks()]
-        down = [f"M{mark.percent * WIDTH / 100:g} 0V{HEIGHT:g}" for mark in self.time.marks()]
+        across = [f"M0 {mark.at * HEIGHT / 100:g}H{WIDTH:g}" for mark in self.value_marks]
+        down = [f"M{mark.at * WIDTH / 100:g} 0V{HEIGHT:g}" for mark in self.time_marks]
         return "".join(across + down)
 
 
@@ -75,7 +84,7 @@ class Sparkline(NamedTuple):
     """A line without axes, and its range in words; empty if there are no samples."""
 
     path: str = ""
-    told: str = ""
+    text: str = ""
 
 
 class LagCount(NamedTuple):
@@ -114,7 +123,7 @@ def sparkline(history: Sequence[Sample], now: dt.datetime, width: float = 120, h
     usual = sorted(b - a for a, b in pairwise(xs))
     gap = GAP * usual[len(usual) // 2] if usual else 0
     ys = [height - INSET - each / (top or 1) * (height - 2 * INSET) for each in acked]
-    return Sparkline("".join(path(xs, ys, gap)), f"between {per_second(min(acked))} and {per_second(top)}")
+    return Sparkline("".join(path(xs, ys, gap)), f"between {_per_second(min(acked))} and {_per_second(top)}")
 
 
 def _apart(counts: Sequence[QueueStats]) -> list[QueueStats]:
@@ -135,7 +144,7 @@ def backlog(counted: Sequence[QueueStats], time: TimeAxis, step: dt.timedelta) -
     counted = _apart(counted)
     lines = [Line(name, name, [getattr(each, name) for each in counted]) for name in BACKLOG]
     values = axes.counts([value or 0 for value in line.values] for line in lines)
-    return _lines("Backlog", [each.at for each in counted], lines, time, values, step, _number)
+    return _lines("Backlog", [each.at for each in counted], lines, time, values, step, show_count)
 
 
 def throughput(rates: Sequence[Rates], time: TimeAxis, step: dt.timedelta) -> Chart:
@@ -146,8 +155,8 @@ def throughput(rates: Sequence[Rates], time: TimeAxis, step: dt.timedelta) -> Ch
         Line("failed", "bad", [each.failed for each in rates]),
     ]
     top = max((value or 0 for line in lines for value in line.values), default=0)
-    values = axes.linear(top, lambda rate: f"{axes.compact(rate)}/s")
-    return _lines("Throughput", [each.until for each in rates], lines, time, values, step, per_second)
+    values = axes.to_round(top, lambda rate: f"{show_short(rate)}/s")
+    return _lines("Throughput", [each.until for each in rates], lines, time, values, step, _per_second)
 
 
 def times(title: str, rates: Sequence[Rates], half: Values, most: Values, time: TimeAxis, step: dt.timedelta) -> Chart:
@@ -167,7 +176,7 @@ def lag(counted: Sequence[LagCount], time: TimeAxis, step: dt.timedelta) -> Char
         Line(name, kind, [each.lags.get(name) for each in counted]) for name, kind in zip(names, BACKLOG, strict=False)
     ]
     values = axes.counts([value or 0 for value in line.values] for line in lines)
-    return _lines("Lag", [each.at for each in counted], lines, time, values, step, _number)
+    return _lines("Lag", [each.at for each in counted], lines, time, values, step, show_count)
 
 
 def due(title: str, upcoming: Sequence[Upcoming]) -> Chart:
@@ -179,16 +188,17 @@ def due(title: str, upcoming: Sequence[Upcoming]) -> Chart:
     retrying = [_bar(i * width, width * 0.8, values, each.pending, each.count) for i, each in enumerate(upcoming)]
     series = [ChartSeries("scheduled", "bars", "".join(scheduled)), ChartSeries("retrying", "tops", "".join(retrying))]
     rows = [
-        ChartRow(each.starts_at, round((i + 0.4) * width, 1), [_number(each.pending), _number(each.retry)])
+        ChartRow(each.starts_at, round((i + 0.4) * width, 1), [show_count(each.pending), show_count(each.retry)])
         for i, each in enumerate(upcoming)
     ]
     return Chart(title, time, values, series, rows, sum(each.count for each in upcoming))
 
 
-def _bar(x: float, width: float, values: ValueAxis, low: float, high: float) -> str:
+def _bar(x: float, width: float, values: Scale, low: float, high: float) -> str:
     if low == high:
         return ""
-    return f"M{round(x, 1):g} {values.y(low):g}V{values.y(high):g}h{width:g}V{values.y(low):g}z"
+    bottom, top = (y_of(values.share(each)) for each in (low, high))
+    return f"M{round(x, 1):g} {bottom:g}V{top:g}h{width:g}V{bottom:g}z"
 
 
 def _lines(
@@ -196,14 +206,16 @@ def _lines(
     moments: Sequence[dt.datetime],
     lines: Sequence[Line],
     time: TimeAxis,
-    values: ValueAxis,
+    values: Scale,
     step: dt.timedelta,
     shown: Callable[[float], str],
 ) -> Chart:
-    xs = [time.x(at) for at in moments]
+    xs = [x_of(time, at) for at in moments]
     gap = GAP * WIDTH * (step / (time.end - time.start))
     series = [
-        ChartSeries(name, kind, *path(xs, [None if value is None else values.y(value) for value in found], gap))
+        ChartSeries(
+            name, kind, *path(xs, [None if value is None else y_of(values.share(value)) for value in found], gap)
+        )
         for name, kind, found in lines
     ]
     columns = [line.values for line in lines]
@@ -215,28 +227,16 @@ def _lines(
 
 
 def path(xs: Sequence[float], ys: Values, gap: float) -> tuple[str, str]:
-    """Return the lines through points, and the points that no line reaches.
-
-    A line breaks where a value is missing, or where the next point is farther away than `gap`.
-    """
-    pieces: list[list[str]] = []
-    last: float | None = None
-    for x, y in zip(xs, ys, strict=True):
-        if y is None:
-            last = None
-            continue
-        if last is None or x - last > gap:
-            pieces.append([])
-        pieces[-1].append(f"{x:g} {y:.1f}")
-        last = x
-    lines = "".join("M" + "L".join(piece) for piece in pieces if len(piece) > 1)
-    return lines, "".join(f"M{piece[0]}h.1" for piece in pieces if len(piece) == 1)
+    """Return the lines through points, and the points that no line reaches; `gap` is that of `pieces`."""
+    lines, dots = "", ""
+    for piece in pieces(xs, ys, gap):
+        points = [f"{x:g} {y:.1f}" for x, y in piece]
+        if len(points) > 1:
+            lines += "M" + "L".join(points)
+        else:
+            dots += f"M{points[0]}h.1"
+    return lines, dots
 
 
-def _number(count: float) -> str:
-    return f"{count:,.0f}"
-
-
-def per_second(rate: float) -> str:
-    """Return a rate with its significant digits."""
-    return f"{rate:,.0f}/s" if rate >= 100 else f"{rate:.3g}/s"
+def _per_second(rate: float) -> str:
+    return f"{show_per_second(rate)}/s"

@@ -107,8 +107,8 @@ def _page(request: Request, refusal: Refusal) -> Response:
 
 def _refusal(error: Exception, meant: Mapping[int, str] = _MEANT) -> Refusal:
     if isinstance(error, HTTPException):
-        status, told = error.status_code, error.detail
-        text = meant.get(status, told) if told == HTTPStatus(status).phrase else told
+        status, detail = error.status_code, error.detail
+        text = meant.get(status, detail) if detail == HTTPStatus(status).phrase else detail
         return Refusal(status, text, headers=error.headers or _headers(status))
     status = status_of(error)
     return Refusal(status, str(error), error.field if isinstance(error, InvalidField) else "", _headers(status))

@@ -105,7 +105,7 @@ class MessageFilter(msgspec.Struct, frozen=True, kw_only=True):
 
     def words(self) -> str:
         """Describe the filter in words."""
-        told = [
+        conditions = [
             f"with “{self.payload}” in the payload" if self.payload else "",
             f"with the header {self.header}" if self.header else "",
             f"with “{self.error}” in the last error" if self.error else "",
@@ -118,7 +118,7 @@ class MessageFilter(msgspec.Struct, frozen=True, kw_only=True):
             f"from {self.since}" if self.since else "",
             f"until {self.until}" if self.until else "",
         ]
-        return self.redaction.text(" ".join([WORDS[self.state], *filter(None, told)]))
+        return self.redaction.text(" ".join([WORDS[self.state], *filter(None, conditions)]))
 
 
 FIELDS = tuple(name for name in MessageFilter.__struct_fields__ if name != "redaction")

@@ -11,7 +11,7 @@ from starlette.datastructures import QueryParams
 from delayq.errors import InvalidInput
 from delayq.model.actions import DEAD_ACTIONS, GROUP_ACTIONS, Action
 from delayq.model.positions import Place, Position, beginning
-from delayq.model.text import plural
+from delayq.model.show import plural
 from delayq.model.units import parse_duration
 from delayq.model.validation import check_group_name
 from delayq.operations.topics import dead_letters, group_admin, read

@@ -58,12 +58,12 @@ def swept(queue: Queue, state: State, choice: Choice, action: Action | None, how
 
     async def work(task: BackgroundTask) -> None:
         while not sweep.done and task.goes_on:
-            told = await queue.execute(sweep.step)
-            text, done = f"{told.matched:,} match.", None
+            progress = await queue.execute(sweep.step)
+            text, done = f"{progress.matched:,} match.", None
             if action is not None:
-                done = told.outcomes.get(action.done, 0)
-                text = described(action, state, told.outcomes, told.matched) if told.outcomes else text
-            task.tell(min(told.looked_at, told.total), told.total, text, done=done)
+                done = progress.outcomes.get(action.done, 0)
+                text = described(action, state, progress.outcomes, progress.matched) if progress.outcomes else text
+            task.tell(min(progress.looked_at, progress.total), progress.total, text, done=done)
             await task.rest(0)
         if action is ACTIONS["cancel"]:
             await _collect(queue, task)
@@ -78,11 +78,11 @@ def redriven(queue: Queue, choice: Choice, how: How, dry_run: bool) -> Work:
 
     async def work(task: BackgroundTask) -> None:
         while not redrive.done and task.goes_on:
-            told = await queue.execute(redrive.step)
-            moved = "" if dry_run else f"{told.moved:,} {became}."
-            left = 0 if dry_run else told.matched - told.moved
-            done = None if dry_run else told.moved
-            task.tell(told.looked_at - left, told.total, f"{told.matched:,} match.", moved, done=done)
+            progress = await queue.execute(redrive.step)
+            moved = "" if dry_run else f"{progress.moved:,} {became}."
+            left = 0 if dry_run else progress.matched - progress.moved
+            done = None if dry_run else progress.moved
+            task.tell(progress.looked_at - left, progress.total, f"{progress.matched:,} match.", moved, done=done)
             await task.rest(redrive.pause)
 
     return work

@@ -13,6 +13,7 @@ from delayq.errors import UnreadableEnvelope
 from delayq.model.envelope import JSON, decode_json
 from delayq.model.message_info import MessageInfo
 from delayq.model.record import Record
+from delayq.model.show import show_size
 from delayq.web.redaction import Redaction
 
 MOST_SHOWN = 256 * 1024  # bytes of a payload that its page shows
@@ -102,7 +103,7 @@ def preview_of_record(record: Record, redaction: Redaction, most: int = 120) -> 
     if envelope is None:
         return _beginning(str(redaction.headers(record.values)).encode(), most)
     if redaction and len(envelope.body) > LARGEST:
-        return f"({size(len(envelope.body))})"
+        return f"({show_size(len(envelope.body))})"
     return _beginning(redaction.envelope(envelope).body, most)
 
 
@@ -111,14 +112,3 @@ def _beginning(body: bytes, most: int) -> str:
     if "\ufffd" in text[:-1]:
         return body[: most // 3].hex(" ")
     return text if len(text) <= most else text[:most] + "…"
-
-
-def size(count: float | None) -> str:
-    """Return a number of bytes, such as ``512 B`` or ``1.4 MB``; a dash for None."""
-    if count is None:
-        return "–"
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000 or unit == "GB":
-            return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
-        count /= 1000
-    raise AssertionError("the last unit fits all")

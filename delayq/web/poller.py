@@ -25,10 +25,10 @@ from delayq.web.topic_snapshot import TopicSnapshot, TopicWatcher
 
 FAILED = "Internal error: see the dashboard’s log."
 
-MOST_EYES = 500
+MOST_WATCHERS = 500
 """The number of queues whose last hour is remembered."""
 
-MOST_TOLD = 5
+MOST_NAMED = 5
 """The number of queues, and of topics, in trouble that are named."""
 
 SHARE_OF_PATIENCE = 0.8
@@ -94,11 +94,11 @@ class ServerPoller:
     def __init__(self, server: DashboardServer, seconds: float) -> None:
         self.server = server
         self._seconds = seconds
-        self._eyes: dict[str, QueueWatcher] = {}
+        self._watchers: dict[str, QueueWatcher] = {}
         self.topics = TopicWatcher(server)
         self._round = HealthSweep[QueueFigures](server.queue_names, self._glance, server.ping)
         self._topic_round = HealthSweep[dict[str, list[Trouble]]](self.topics.names, self._glance_topic, server.ping)
-        self._sights: dict[Wanted, ServerSnapshot] = {}
+        self._snapshots: dict[Wanted, ServerSnapshot] = {}
         self._looking = asyncio.Lock()
         self._news = asyncio.Event()
         self._followed = Counter[Wanted]()
@@ -124,11 +124,11 @@ class ServerPoller:
             await self._round.whole(ROUND_WAIT)
         async with self._looking:  # requests that come meanwhile share this look
             since = time.monotonic() - self._seconds
-            seen = self._sights.get(wanted)
+            seen = self._snapshots.get(wanted)
             if seen is None or seen.at < since or (seen.is_partial and not self.server.is_partial):
-                kept = {each: sight for each, sight in self._sights.items() if sight.at >= since}
-                self._sights = kept | {wanted: await self._look(wanted, since)}
-            return self._sights[wanted]
+                kept = {each: snapshot for each, snapshot in self._snapshots.items() if snapshot.at >= since}
+                self._snapshots = kept | {wanted: await self._look(wanted, since)}
+            return self._snapshots[wanted]
 
     async def following(self, wanted: Wanted) -> AsyncGenerator[ServerSnapshot, None]:
         """Yield snapshots until `close`. A slow reader misses some, and holds up nobody."""
@@ -139,9 +139,9 @@ class ServerPoller:
         try:
             while not self._is_closed:
                 news = self._news
-                sight = self._sights.get(wanted)
-                if sight is not None and sight is not last:
-                    last = sight
+                snapshot = self._snapshots.get(wanted)
+                if snapshot is not None and snapshot is not last:
+                    last = snapshot
                     yield last
                 else:
                     await news.wait()
@@ -167,10 +167,10 @@ class ServerPoller:
         """Look at one queue, unless it was looked at after `since`, on the monotonic clock."""
 
         async def look(queue: Queue) -> QueueSnapshot:
-            self._eyes[name] = eye = self._eyes.pop(name, None) or QueueWatcher(queue)
-            if len(self._eyes) > MOST_EYES:
-                del self._eyes[next(iter(self._eyes))]
-            return await eye.look(since)
+            self._watchers[name] = watcher = self._watchers.pop(name, None) or QueueWatcher(queue)
+            if len(self._watchers) > MOST_WATCHERS:
+                del self._watchers[next(iter(self._watchers))]
+            return await watcher.look(since)
 
         seen = await self.safely(name, look)
         if not seen.error:  # otherwise the server itself may be silent
@@ -179,9 +179,9 @@ class ServerPoller:
 
     def outdate(self, name: str) -> None:
         """Look at a queue again after an action, so that the next page shows the change."""
-        if name in self._eyes:
-            self._eyes[name].outdate()
-        self._sights.clear()
+        if name in self._watchers:
+            self._watchers[name].outdate()
+        self._snapshots.clear()
 
     async def safely(self, name: str, look: Callable[[Queue], Awaitable[QueueSnapshot]]) -> QueueSnapshot:
         """Look at one queue; a queue that cannot be read does not hide the others."""
@@ -206,18 +206,18 @@ class ServerPoller:
     async def _rest(self) -> None:
         task, self._task = self._task, None
         await end(task, self._looking)
-        self._sights.clear()  # they would be out of date for the next reader
+        self._snapshots.clear()  # they would be out of date for the next reader
 
     async def _watch(self) -> None:
         while True:
             began = time.monotonic()
-            self._sights = {each: sight for each, sight in self._sights.items() if each in self._followed}
+            self._snapshots = {each: snapshot for each, snapshot in self._snapshots.items() if each in self._followed}
             for each in list(self._followed):
                 async with self._looking:  # taken for each: a new page waits for one look only
-                    self._sights[each] = await self._bounded(self._look(each, began))
+                    self._snapshots[each] = await self._bounded(self._look(each, began))
             news, self._news = self._news, asyncio.Event()
             news.set()
-            is_away = all(sight.error for sight in self._sights.values())
+            is_away = all(snapshot.error for snapshot in self._snapshots.values())
             took = 0.0 if is_away else time.monotonic() - began
             await asyncio.sleep(rest(took, self._seconds))
 
@@ -233,8 +233,8 @@ class ServerPoller:
         names = await self.server.queue_names()
         self._round.ask()
         page = wanted.listed(names, self._round.troubled, self._round.figures)
-        told = [name for name in self._first() if name in names and name not in page.names] if wanted.tells else []
-        seen = await in_earnest([*page.names, *told], lambda name: self.look_at(name, since), self.server.ping)
+        troubled = [name for name in self._first() if name in names and name not in page.names] if wanted.tells else []
+        seen = await in_earnest([*page.names, *troubled], lambda name: self.look_at(name, since), self.server.ping)
         for each in seen:
             self._round.note(each)
         found = {each.name: each for each in seen}
@@ -261,13 +261,13 @@ class ServerPoller:
             known = figures.get(item[0])
             return badness(item[1]), -(known.overdue or 0) if known else 0, item[0]
 
-        return dict(heapq.nsmallest(MOST_TOLD, self._round.troubled.items(), key))
+        return dict(heapq.nsmallest(MOST_NAMED, self._round.troubled.items(), key))
 
     def _together(self) -> dict[str, Any]:
         """Return the overview's data about all queues and topics of the server."""
         self._topic_round.ask()
         in_trouble = self._topic_round.troubled
-        first = heapq.nsmallest(MOST_TOLD, in_trouble, lambda name: (badness(in_trouble[name]), name))
+        first = heapq.nsmallest(MOST_NAMED, in_trouble, lambda name: (badness(in_trouble[name]), name))
         return {
             "totals": totals(self._round.figures.values()),
             "troubled_topics": len(in_trouble),

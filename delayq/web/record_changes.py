@@ -12,7 +12,7 @@ from delayq.errors import InvalidInput
 from delayq.model.actions import RECORD_ACTIONS
 from delayq.model.positions import Place
 from delayq.model.record import GroupInfo, Record, TrimPlan, lag_text
-from delayq.model.text import plural
+from delayq.model.show import plural
 from delayq.model.units import from_ms, timestamp_ms
 from delayq.operations.topics import read, trim
 from delayq.web.background_tasks import BackgroundTask

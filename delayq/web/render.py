@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
-import math
 from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
@@ -19,12 +18,12 @@ import delayq
 from delayq.model.actions import ACTIONS, DEAD_ACTIONS, GROUP_ACTIONS, RECORD_ACTIONS
 from delayq.model.outcome import cause
 from delayq.model.record import lag_text
-from delayq.model.text import plural, printable
-from delayq.model.units import show_away, show_duration
+from delayq.model.show import or_dash, plural, show_away, show_count, show_duration, show_per_second, show_size
+from delayq.model.text import printable
 from delayq.web import states
 from delayq.web.filters import quoted, unquoted
 from delayq.web.path_params import may_hold_password
-from delayq.web.payloads import preview, size, value_of
+from delayq.web.payloads import preview, value_of
 from delayq.web.redaction import Redaction
 from delayq.web.request_context import SAFE, root_of, visit
 
@@ -46,8 +45,8 @@ class NavLink(NamedTuple):
 def page(request: Request, template: str, status: int = 200, **context: Any) -> HTMLResponse:
     """Return a page, with the notice of the last action and the reason why a form was refused."""
     session, refusal = visit(request).session, visit(request).refusal
-    told, session.told = session.told, ""
-    text = render(request, template, told=told, **context)
+    notice, session.notice = session.notice, ""
+    text = render(request, template, notice=notice, **context)
     return HTMLResponse(text, refusal.status, refusal.headers) if refusal else HTMLResponse(text, status)
 
 
@@ -74,7 +73,7 @@ def render(request: Request, template: str, **context: Any) -> str:
         "topic": place.get("topic"),
         "group": place.get("group"),
         "patience": state.patience,
-        "told": "",
+        "notice": "",
         "error": None,
         "refusal": seen.refusal,
         "typed": lambda name, default="": typed(request, name, default),
@@ -120,30 +119,11 @@ def digest(file: str) -> str:
     return hashlib.sha256(files("delayq.web").joinpath("static", file).read_bytes()).hexdigest()[:12]
 
 
-def number(value: float | None, digits: int = 0) -> str:
-    """Return a count such as ``1,234,567``; a dash for None."""
-    return "–" if value is None else f"{value:,.{digits}f}"
-
-
 def short(message_id: str) -> str:
     """Return an id, without its middle if it is long."""
     return (
         message_id if len(message_id) <= MOST_ID else f"{message_id[: MOST_ID // 2 - 1]}…{message_id[-MOST_ID // 2 :]}"
     )
-
-
-def rate(value: float | None) -> str:
-    """Return a rate per second with its significant digits."""
-    if value is None or not math.isfinite(value):
-        return "–"
-    return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.1f}" if value >= 1 else f"{value:.2g}"
-
-
-def span(seconds: float | dt.timedelta | None) -> str:
-    """Return a duration such as ``1h 30m``; a dash for None."""
-    if seconds is None:
-        return "–"
-    return show_duration(seconds.total_seconds() if isinstance(seconds, dt.timedelta) else seconds)
 
 
 def moment(at: dt.datetime | None, now: dt.datetime | None = None) -> Markup:
@@ -180,10 +160,11 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         finalize=_shown,
     )
-    environment.filters |= {"number": number, "plural": plural, "rate": rate, "span": span, "lag": lag_text}
+    environment.filters |= {"number": or_dash(show_count), "plural": plural, "lag": lag_text}
+    environment.filters |= {"rate": or_dash(show_per_second), "span": or_dash(show_duration)}
     environment.filters |= {"moment": moment, "away": show_away, "clock": clock}
-    environment.filters |= {"quoted": quoted, "unquoted": unquoted, "size": size, "exact": escape, "lines": lines}
-    environment.filters |= {"short": short}
+    environment.filters |= {"quoted": quoted, "unquoted": unquoted, "exact": escape, "lines": lines}
+    environment.filters |= {"size": or_dash(show_size), "short": short}
     environment.filters |= {"state": states.state}
     environment.globals |= {
         "cause": cause,

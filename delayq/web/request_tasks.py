@@ -75,4 +75,4 @@ def task_of(request: Request) -> BackgroundTask:
 
 def _outcome(task: BackgroundTask) -> dict[str, object]:
     """Return the fields of an audit line for the end of a task."""
-    return {"outcome": f"failed: {task.error}" if task.error else task.status, "told": " ".join(task.told)}
+    return {"outcome": f"failed: {task.error}" if task.error else task.status, "told": " ".join(task.results)}

@@ -17,6 +17,21 @@ from delayq.web.forms import Refusal
 from delayq.web.request_context import RequestContext, cookie_name, enter, is_api, root_of
 from delayq.web.sessions import Sessions
 
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'"
+)
+
+HEADERS = {  # of every answer: the browser may run, show and send only what the dashboard itself serves
+    "content-security-policy": POLICY,
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+}
+
 
 @dataclass(frozen=True)
 class SecurityRules:
@@ -76,8 +91,8 @@ def _is_file(scope: Scope) -> bool:
 
 
 def _wrong_host(request: Request) -> Response:
-    told = "The dashboard does not answer to this host name."
-    return problems.answer(Refusal(421, told)) if is_api(request) else PlainTextResponse(f"{told}\n", 421)
+    message = "The dashboard does not answer to this host name."
+    return problems.answer(Refusal(421, message)) if is_api(request) else PlainTextResponse(f"{message}\n", 421)
 
 
 def _set_cookie(message: Message, request: Request, name: str, value: str, until: int) -> None:
@@ -87,3 +102,17 @@ def _set_cookie(message: Message, request: Request, name: str, value: str, until
     MutableHeaders(scope=message).append(
         "set-cookie", f"{name}={value}; Path={path}; HttpOnly; SameSite=Lax{secure}{age}"
     )
+
+
+def guarded(send: Send) -> Send:
+    """Return a `send` that adds the headers, and no-store unless it is a static file."""
+
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            for name, value in HEADERS.items():
+                headers[name] = value
+            headers.setdefault("cache-control", "no-store")
+        await send(message)
+
+    return sending

@@ -114,8 +114,8 @@ class DashboardServer(Server):
             async with asyncio.timeout(seconds or SILENCE_SECONDS):
                 await self.ping()
         except TimeoutError as error:
-            told = f"{self.name} has not answered for {SILENCE_SECONDS:g} s: check that the server runs"
-            raise ServerUnreachable(told) from error
+            message = f"{self.name} has not answered for {SILENCE_SECONDS:g} s: check that the server runs"
+            raise ServerUnreachable(message) from error
 
     async def queue(self, name: str) -> Queue:
         """Return a queue with its recorded number of shards."""

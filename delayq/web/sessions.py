@@ -25,13 +25,13 @@ class Session(msgspec.Struct, kw_only=True):
     Attributes:
         until: when it expires, in seconds since 1970.
         user: the name of the user.
-        told: the notice for the next page.
+        notice: the notice for the next page.
     """
 
     id: str
     until: int
     user: str | None = None
-    told: str = ""
+    notice: str = ""
 
 
 class Sessions:

@@ -23,7 +23,7 @@ from delayq.web.charts import HOUR, Sparkline, sparkline
 
 OF_LATE = dt.timedelta(seconds=55)  # a sample is up to a minute old, so rates cover one or two minutes
 HISTORY_SECONDS = 60.0
-CREW_SECONDS = 5.0
+CONSUMERS_SECONDS = 5.0
 
 
 class QueueSnapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,7 +119,7 @@ class QueueWatcher:
         if time.monotonic() < self._consumers_until:
             return
         self._consumers = tuple(await self._queue.consumers())
-        self._consumers_until = time.monotonic() + CREW_SECONDS
+        self._consumers_until = time.monotonic() + CONSUMERS_SECONDS
 
 
 async def glance(queue: Queue) -> QueueSnapshot:

@@ -6,9 +6,10 @@ import datetime as dt
 import time
 
 import pytest
-from delayq.cli.formats import show_duration, show_moment
+from delayq.cli.formats import show_moment
 
 from delayq.errors import InvalidTime
+from delayq.model.show import show_duration
 from delayq.model.units import parse_duration, parse_moment
 
 LAST_SECOND = 253_402_300_799

@@ -3,9 +3,10 @@ from __future__ import annotations
 import json
 
 import pytest
-from delayq.cli.formats import parse_count, parse_size, show_size
+from delayq.cli.formats import parse_count, parse_size
 
 from delayq.errors import InvalidInput
+from delayq.model.show import show_size
 from tests.cli.conftest import Invoke
 
 YEAR = ("plan", "--messages", "1e9", "--payload", "300", "--spread", "365d")

@@ -395,7 +395,7 @@ def test_debounced_message_waits_for_its_due_time_and_for_the_delivery_it_replac
 def test_client_without_a_key_function_says_once_that_it_ignores_the_limit(
     make: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, stored: bool
 ):
-    monkeypatch.setattr(queue_context, "_told", set())
+    monkeypatch.setattr(queue_context, "_logged", set())
     if stored:
         make(shards=1).configure(concurrency_per_key=1)
     queue = make(shards=1) if stored else make(shards=1, concurrency_per_key=1)

@@ -129,7 +129,7 @@ def test_configured_retries_cost_a_send_no_round_trip(make: Make, operator: Queu
 def test_stored_setting_that_overrides_the_constructor_is_logged_once(
     make: Make, operator: Queue, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
-    monkeypatch.setattr(queue_context, "_told", set())
+    monkeypatch.setattr(queue_context, "_logged", set())
     operator.configure(max_retries=0, backoff=THRICE)
     for _ in range(2):
         make(max_retries=7, backoff=backoff.fixed(1)).send("x")

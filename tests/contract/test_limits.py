@@ -168,7 +168,7 @@ def test_constructor_does_not_undo_an_earlier_configuration(make: Make, queue: Q
 def test_stored_setting_that_overrides_the_constructor_is_logged_once(
     make: Make, queue: Queue, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
-    monkeypatch.setattr(queue_context, "_told", set())
+    monkeypatch.setattr(queue_context, "_logged", set())
     queue.configure(rate="1/s", events=7)
     for _ in range(2):
         make(shards=1, rate="5/s", concurrency=3, events=True).send("x")

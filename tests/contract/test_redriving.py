@@ -155,7 +155,7 @@ def test_dead_letter_that_dies_again_meanwhile_is_left_alone(stocked: Queue, now
         for message in stocked.receive():
             message.reject("again")
             rounds += 1
-    assert (rounds, redrive.told.moved) == (4, 4)
+    assert (rounds, redrive.progress.moved) == (4, 4)
     assert ids(stocked, "dead") == ["a", "b", "c", "d"]
 
 
@@ -181,13 +181,13 @@ def test_dead_letter_that_dies_again_after_it_was_read_is_left_alone(stocked: Qu
 
 def test_interrupted_redrive_can_be_resumed(stocked: Queue, now: Now):
     redrive = Redrive(Choice(error="HTTP"), rate=1)
-    while not redrive.told.moved:
+    while not redrive.progress.moved:
         stocked.execute(redrive.step)
     now.later(10)
     for message in stocked.receive():
         message.reject("again", error="HTTP 500")
-    told = stocked.dead.redrive(error="HTTP", older_than=redrive.told.up_to)
-    assert (told.moved, redrive.told.moved) == (1, 1)
+    told = stocked.dead.redrive(error="HTTP", older_than=redrive.progress.up_to)
+    assert (told.moved, redrive.progress.moved) == (1, 1)
     assert sorted(info.reason or "" for info in stocked.dead.list()) == ["again", "exhausted", "exhausted"]
 
 
@@ -202,13 +202,13 @@ def test_rate_is_kept_in_bursts_of_a_tenth_of_a_second(
     a_second = 1 if rate == "60/m" else float(str(rate).removesuffix("/s"))
     redrive = Redrive(Choice(), rate=rate)
     while not redrive.done:
-        before = redrive.told.moved
+        before = redrive.progress.moved
         told = queue.execute(redrive.step)
         assert told.moved - before <= burst
         assert told.moved <= (clock - 100) * a_second + burst + 1e-6
         clock += redrive.pause
-    assert redrive.told.moved == redrive.told.total
-    assert clock - 100 >= (redrive.told.total - burst) / a_second - 1e-6
+    assert redrive.progress.moved == redrive.progress.total
+    assert clock - 100 >= (redrive.progress.total - burst) / a_second - 1e-6
 
 
 def test_delay_over_a_tenth_of_a_second_is_not_made_up_for(queue: Queue, monkeypatch: pytest.MonkeyPatch):
@@ -229,7 +229,7 @@ def test_time_spent_reading_is_made_up_for(queue: Queue, monkeypatch: pytest.Mon
     clock = 100.0
     monkeypatch.setattr("delayq.operations.bulk.redrive.time.monotonic", lambda: clock)
     redrive = Redrive(Choice(), rate=10)
-    while redrive.told.moved < 9:
+    while redrive.progress.moved < 9:
         queue.execute(redrive.step)
         clock += redrive.pause + 0.05
     assert clock - 100 == pytest.approx(0.9, abs=0.11)

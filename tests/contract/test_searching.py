@@ -113,7 +113,7 @@ def test_spread_gives_each_message_one_time_within_the_range(queue: Queue):
 def swept(queue: Queue, sweep: Sweep) -> Any:
     while not sweep.done:
         queue.execute(sweep.step)
-    return sweep.told
+    return sweep.progress
 
 
 def test_search_finds_exactly_the_chosen_messages(stocked: Queue, subtests: pytest.Subtests):

@@ -9,11 +9,10 @@ from collections.abc import Sequence
 import pytest
 from click.testing import CliRunner
 from delayq.cli import main
-from delayq.cli.formats import show_size
 
 from delayq.model import capacity
 from delayq.model.footprint import LAYOUTS, Shape, in_lake, reserved, waiting
-from delayq.model.units import show_duration
+from delayq.model.show import show_duration, show_size
 from tests.harness.tree import ROOT
 
 PAGE = ROOT / "docs" / "capacity.md"

@@ -254,7 +254,7 @@ def fill(client: Any, size: int) -> None:
             pipe.hset(QUEUE.attempts, mapping={f"{state}-{n}": "1.0.0.0" for state in DELIVERED for n in part})
             pipe.hset(QUEUE.schedules, mapping={f"s{n}": record for n in part})
             pipe.zadd(QUEUE.armed, {f"s{n}": now + HOUR_MS + n for n in part})
-            pipe.hset(QUEUE.crew, mapping={f"c{n}": "{}" for n in part})
+            pipe.hset(QUEUE.reports, mapping={f"c{n}": "{}" for n in part})
             pipe.zadd(QUEUE.consumers, {f"c{n}": now - n % 20_000 for n in part})
             for n in part:
                 pipe.xadd(TOPIC.stream, fields, id=f"{n + 1}-0")

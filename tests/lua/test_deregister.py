@@ -6,12 +6,12 @@ from tests.harness.lua.raw import NOW
 def test_consumer_that_leaves_is_removed_but_still_counts_as_last_seen(queue):
     queue.heartbeat("me", "{}")
     assert queue.deregister("me") == 1
-    assert queue.consumers().told == []
+    assert queue.consumers().reports == []
     assert queue.last_seen() == ("me", NOW)
 
 
 def test_other_consumers_stay(queue):
-    queue.given(crew={"me": "a", "other": "b"})
+    queue.given(reports={"me": "a", "other": "b"})
     queue.deregister("me")
     assert queue.state() == {"crew": {"other": "b"}}
 

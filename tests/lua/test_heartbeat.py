@@ -11,7 +11,7 @@ def test_consumer_is_recorded_with_the_time_and_its_details(queue):
 
 
 def test_second_heartbeat_updates_the_same_entry(queue):
-    queue.given(consumers={"me": NOW - 10, "other": NOW - 20}, crew={"me": "old", "other": "others"})
+    queue.given(consumers={"me": NOW - 10, "other": NOW - 20}, reports={"me": "old", "other": "others"})
     assert queue.heartbeat("me", "new") == 0
     assert queue.state() == {
         "consumers": {"me": NOW, "other": NOW - 20},
@@ -29,7 +29,7 @@ def test_consumers_not_seen_for_an_hour_are_removed(queue):
     queue.now = NOW + 2 * HOUR
     queue.given(
         consumers={"old": NOW, "older": NOW + HOUR, "young": NOW + HOUR + 1},
-        crew={"old": "a", "older": "b", "young": "c"},
+        reports={"old": "a", "older": "b", "young": "c"},
     )
     assert queue.heartbeat("me", "d") == 2
     assert queue.state() == {
@@ -48,7 +48,7 @@ def test_consumer_renews_its_own_old_entry(queue):
 def test_consumers_seen_before_the_clock_was_set_back_are_removed(queue):
     queue.given(
         consumers={"dead": NOW + HOUR, "gone": NOW + 1, "beside": NOW, "young": NOW - 1},
-        crew={"dead": "a", "gone": "b", "beside": "c", "young": "d"},
+        reports={"dead": "a", "gone": "b", "beside": "c", "young": "d"},
     )
     assert queue.heartbeat("me", "e") == 2
     state = queue.state()
@@ -67,7 +67,7 @@ def test_consumers_that_report_are_all_kept_however_many_they_are(queue):
 
 def test_of_silent_consumers_at_most_the_last_thousand_are_kept(queue):
     names = [f"c{n}" for n in range(1000)]
-    queue.given(consumers={name: NOW - 60_000 + n for n, name in enumerate(names)}, crew=dict.fromkeys(names, "{}"))
+    queue.given(consumers={name: NOW - 60_000 + n for n, name in enumerate(names)}, reports=dict.fromkeys(names, "{}"))
     assert queue.heartbeat("me", "{}") == 1
     state = queue.state()
     assert len(state["consumers"]) == len(state["crew"]) == 1000

@@ -21,7 +21,8 @@ from delayq.metrics import DiscoveredQueues, Metrics
 from delayq.metrics.discovery import SampledQueue
 from delayq.metrics.scrape import ReadTopic
 from delayq.model import health
-from delayq.model.units import parse_duration, show_duration
+from delayq.model.show import show_duration
+from delayq.model.units import parse_duration
 from tests.harness.scrapes import Found, Scrape
 from tests.harness.tree import ROOT
 

@@ -13,7 +13,8 @@ from delayq.model.configuration import Usage
 from delayq.model.consumer_info import Held
 from delayq.model.health import CODES, badness, group_troubles, lately, stuck
 from delayq.model.record import GroupConsumer, GroupInfo
-from delayq.model.units import from_ms, show_moment
+from delayq.model.show import show_moment
+from delayq.model.units import from_ms
 from delayq.types import ConsumerInfo, QueueStats
 
 AT = 1_000_000_000  # ms

@@ -100,7 +100,7 @@ def test_clock_of_the_server_is_compared_with_the_local_clock(
     monkeypatch.setattr("delayq.operations.doctor.server.time.time", lambda: SERVERS_TIME + offset)
     clocks = [finding for finding in examine(queue).warnings if finding.kind == "clock"]
     assert [finding.text for finding in clocks] == [
-        f"the server's clock is 1.5 s {each} this machine's" for each in found
+        f"the server's clock is 1.5s {each} this machine's" for each in found
     ]
 
 

@@ -53,8 +53,8 @@ def test_old_version_is_an_error(version: str):
 @pytest.mark.parametrize(
     ("change", "kind", "text"),
     [
-        ({"clock_offset": 1.2}, "clock", "the server's clock is 1.2 s ahead of this machine's"),
-        ({"clock_offset": -3600.0}, "clock", "the server's clock is 3600.0 s behind this machine's"),
+        ({"clock_offset": 1.2}, "clock", "the server's clock is 1.2s ahead of this machine's"),
+        ({"clock_offset": -3600.0}, "clock", "the server's clock is 1h behind this machine's"),
         ({"maxmemory_policy": "volatile-lru"}, "policy", "maxmemory-policy is volatile-lru"),
         ({"append_only": False}, "persistence", "keeps nothing on disk"),
         ({"disk_ok": False}, "disk", "last write to its disk failed"),

@@ -82,7 +82,7 @@ def test_record_of_another_program_shows_its_fields(enter: Enter, group: Group):
     group.bury(record, "one")
     (letter,) = group.dead()
     told = words(enter().get(f"{GROUP}/dead/letters/0.{letter.id}").text)
-    assert 'Payload fields of another program, 16 B { "colour": "red" }' in told
+    assert 'Payload fields of another program, 16 bytes { "colour": "red" }' in told
 
 
 def test_confirmation_of_selected_dead_letters_lists_their_records(enter: Enter, group: Group):

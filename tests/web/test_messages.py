@@ -215,7 +215,7 @@ def test_header_without_a_value_is_refused(enter: Enter, queue: Queue):
 def test_large_payload_is_not_read_for_a_list(enter: Enter, queue: Queue):
     queue.send(b"x" * 100_000, id="m", delay=60)
     client = enter()
-    assert "100 kB: open the message to see it" in words(client.get(MESSAGES).text)
+    assert "97.7 KiB: open the message to see it" in words(client.get(MESSAGES).text)
     assert "xxxx" in client.get(f"{MESSAGES}/m").text
 
 

@@ -156,7 +156,7 @@ def test_consumers_of_a_server_include_all_its_queues(
     enter: Enter, queue: Queue, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("delayq.operations.presence.SECONDS", 0.05)
-    monkeypatch.setattr("delayq.web.pages.server_consumers.MOST_HELD", 1)
+    monkeypatch.setattr("delayq.web.pages.consumers.MOST_HELD_OF_QUEUE", 1)
     queue.send_many([Outgoing(n, id=f"held/{n}") for n in range(2)])
     go = threading.Event()
     with Queue("reports/a", url=redis_server.url) as other:

@@ -267,7 +267,7 @@ def test_link_cannot_request_more_rows_than_a_page_has(asked: str, taken: int):
 def test_number_of_remembered_histories_is_limited(
     redis_server: RedisServer, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(poller, "MOST_EYES", 5)
+    monkeypatch.setattr(poller, "MOST_WATCHERS", 5)
     for name in NAMES[:9]:
         Queue(name, redis=redis_client).send("hello", delay=60)
 

@@ -169,7 +169,7 @@ def nightly(_: Any) -> None: ...
     [
         (b"\xff\x00", {}, "its payload is not text"),
         (b"a\r\nb", {}, "its payload is not text"),
-        ("x" * 300_000, {}, "its payload is 300 kB, and a form takes at most 262 kB"),
+        ("x" * 300_000, {}, "its payload is 293 KiB, and a form takes at most 256 KiB"),
         ("x", {"raw": b"\xff"}, "one of its headers contains bytes"),
     ],
 )

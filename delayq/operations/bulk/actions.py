@@ -31,19 +31,19 @@ Due: TypeAlias = Callable[[str, float], int]
 
 def cancelling(scripts: QueueCommands, ids: Sequence[str]) -> Operation[list[str]]:
     """Cancel messages: "cancelled", "in_flight" or "unknown"."""
-    return [unwrap(told) for told in (yield [scripts.cancel(message_id) for message_id in ids])]
+    return [unwrap(reply) for reply in (yield [scripts.cancel(message_id) for message_id in ids])]
 
 
 def burying(scripts: QueueCommands, ids: Sequence[str]) -> Operation[list[str]]:
     """Move waiting messages to the dead letters: "buried", "in_flight", "dead" or "unknown"."""
-    return [unwrap(told) for told in (yield [scripts.bury(message_id, BURIED) for message_id in ids])]
+    return [unwrap(reply) for reply in (yield [scripts.bury(message_id, BURIED) for message_id in ids])]
 
 
 def rescheduling(due: Raw) -> Act:
     """Give waiting messages a new due time: "rescheduled", "in_flight", "dead" or "unknown"."""
 
     def act(scripts: QueueCommands, ids: Sequence[str]) -> Operation[list[str]]:
-        return [unwrap(told) for told in (yield [scripts.reschedule(message_id, due) for message_id in ids])]
+        return [unwrap(reply) for reply in (yield [scripts.reschedule(message_id, due) for message_id in ids])]
 
     return act
 
@@ -54,13 +54,13 @@ def retiming(due: Due) -> Act:
     def act(scripts: QueueCommands, ids: Sequence[str]) -> Operation[list[str]]:
         keys = [scripts.keys.state(state) for state in WAITING]
         asked = [Command(key, ("ZSCORE", key, encode_id(each)), _score) for each in ids for key in keys]
-        scores = [unwrap(told) for told in (yield asked)]
+        scores = [unwrap(reply) for reply in (yield asked)]
         found = [
             next((at for at in scores[n : n + len(keys)] if at is not None), 0.0)
             for n in range(0, len(scores), len(keys))
         ]
         commands = [scripts.reschedule(each, due(each, at)) for each, at in zip(ids, found, strict=True)]
-        return [unwrap(told) for told in (yield commands)]
+        return [unwrap(reply) for reply in (yield commands)]
 
     return act
 
@@ -144,11 +144,11 @@ def each(context: QueueContext, act: Act, ids: Sequence[str]) -> Operation[dict[
     """Apply `act` to these messages; return the word for each."""
     yield from context.opened()
     unique = list(dict.fromkeys(ids))
-    told = dict.fromkeys(unique, "")
+    outcomes = dict.fromkeys(unique, "")
     for scripts, positions in context.by_shard(range(len(unique)), unique.__getitem__):
         for start in range(0, len(positions), MAX_MOVED):
             some = [unique[position] for position in positions[start : start + MAX_MOVED]]
             words = dict(zip(some, (yield from act(scripts, some)), strict=True))
             yield from schedule_chain.go_on(context, [one for one in some if words[one] in _TAKEN_FROM_SCHEDULES])
-            told |= words
-    return told
+            outcomes |= words
+    return outcomes

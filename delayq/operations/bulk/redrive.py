@@ -11,7 +11,7 @@ import msgspec
 from delayq.model.choice import Choice
 from delayq.model.rate_text import per_second
 from delayq.model.units import Seconds, due_word, from_ms
-from delayq.operations.bulk import selection
+from delayq.operations.bulk import search
 from delayq.operations.queue_context import QueueContext
 from delayq.operations.walk import Walk
 from delayq.protocol.command import Command
@@ -47,7 +47,7 @@ class Redrive:
     """A redrive in steps, so that the caller can wait in between, show progress, and stop.
 
         while not redrive.done:
-            told = queue.execute(redrive.step)
+            progress = queue.execute(redrive.step)
             time.sleep(redrive.pause)
 
     It stores no state: if it stops, the messages that it has not reached stay dead.
@@ -60,7 +60,7 @@ class Redrive:
     Attributes:
         done: whether there is nothing left to do.
         pause: seconds to wait before the next step.
-        told: the progress.
+        progress: how far it is.
 
     Raises:
         InvalidInput: from the constructor.
@@ -83,7 +83,7 @@ class Redrive:
         self._next = 0.0  # on the monotonic clock
         self.done = False
         self.pause = 0.0
-        self.told = Redriven(after=None, up_to=from_ms(0))
+        self.progress = Redriven(after=None, up_to=from_ms(0))
         self._begun = False
 
     def step(self, context: QueueContext) -> Operation[Redriven]:
@@ -100,13 +100,13 @@ class Redrive:
         self.done = not self._left
         if self.done:
             self.pause = 0.0
-        return self.told
+        return self.progress
 
     def _begin(self, context: QueueContext) -> Operation[None]:
         """Ask each shard for its time before the first message comes back, as that may die again."""
         shards = yield from context.opened()
-        told = [unwrap(result) for result in (yield [scripts.stats() for scripts in shards])]
-        bounds = [self._choice.bounds(now.now_ms) for now in told]
+        stats = [unwrap(result) for result in (yield [scripts.stats() for scripts in shards])]
+        bounds = [self._choice.bounds(now.now_ms) for now in stats]
         for scripts, (after, up_to) in zip(shards, bounds, strict=True):
             rank, above = 0, 0.0
             if after is not None:
@@ -115,10 +115,10 @@ class Redrive:
             self._left.append((scripts, Walk(scripts, "dead", MAX_MOVED - 1, max(0, rank - 1), (above, b"")), up_to))
         self._begun = True
         afters = [after for after, _ in bounds if after is not None]
-        self.told = Redriven(
+        self.progress = Redriven(
             after=from_ms(min(afters)) if afters else None,
             up_to=from_ms(max(up_to for _, up_to in bounds)),
-            total=sum(now.counts["dead"] for now in told),
+            total=sum(now.counts["dead"] for now in stats),
         )
 
     def _look(self) -> Operation[None]:
@@ -128,7 +128,7 @@ class Redrive:
         if len(ids) < len(rows):
             walk.ended = True
         placed = [row[0] for row in rows[: len(ids)] if self._choice.has_place(row)]
-        meant = yield from selection.meant(scripts, self._choice, placed)
+        meant = yield from search.chosen(scripts, self._choice, placed)
         self._tell(looked_at=len(ids), matched=len(meant))
         if not self._dry_run:
             self._found = meant
@@ -147,6 +147,6 @@ class Redrive:
             self.pause = max(0.0, self._next - time.monotonic())
 
     def _tell(self, **more: int) -> None:
-        self.told = msgspec.structs.replace(
-            self.told, **{name: getattr(self.told, name) + count for name, count in more.items()}
+        self.progress = msgspec.structs.replace(
+            self.progress, **{name: getattr(self.progress, name) + count for name, count in more.items()}
         )

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
 from delayq.errors import InvalidInput
 from delayq.model.choice import Choice, Found
 from delayq.model.placement import Row, State, check_state
-from delayq.model.text import encode_id
+from delayq.model.text import decode_text, encode_id
 from delayq.model.units import from_ms
-from delayq.operations.bulk import selection
 from delayq.operations.doctor import scan
 from delayq.operations.paging import LAST, cursor, described, rank_of, read_cursor, rows_in_front
 from delayq.operations.queue_context import QueueContext
@@ -76,7 +76,7 @@ class Search:
             yield from self._read_on(scripts)
         rows = self._next()
         placed = [row[0] for row in rows if self._choice.has_place(row)]
-        meant = set((yield from selection.meant(scripts, self._choice, placed)))
+        meant = set((yield from chosen(scripts, self._choice, placed)))
         self.looked_at += len(rows)
         if rows:
             self.cursor = f"{self.shard} {cursor(place(rows[-1]))}"
@@ -164,7 +164,7 @@ class BackwardSearch:
             self.shard, self._at = self.shard + 1, None
             self.done = self.shard >= len(shards)
         placed = [row[0] for row in rows if self._choice.has_place(row)]
-        meant = set((yield from selection.meant(scripts, self._choice, placed)))
+        meant = set((yield from chosen(scripts, self._choice, placed)))
         return [row for row in rows if row[0] in meant]
 
 
@@ -235,3 +235,26 @@ def _read(after: str) -> tuple[int, Place]:
     if not number.isdecimal():
         raise InvalidInput(f"{after!r} is not the cursor of a search: give `cursor` unchanged")
     return int(number), read_cursor(rest)
+
+
+def chosen(scripts: QueueCommands, choice: Choice, ids: Sequence[str]) -> Operation[list[str]]:
+    """Return those of `ids`, all in one shard, that are selected."""
+    if not ids or choice.is_of_all:
+        return list(ids)
+    errors: list[Any] = [None] * len(ids)
+    reasons: list[Any] = [None] * len(ids)
+    stored: dict[str, bytes] = {}
+    words, keys = list(map(encode_id, ids)), scripts.keys
+    if choice.error is not None or choice.bare:
+        errors = yield from execute(Command(keys.errors, ("HMGET", keys.errors, *words), list))
+    if choice.reason is not None:
+        reasons = yield from execute(Command(keys.reasons, ("HMGET", keys.reasons, *words), list))
+    if choice.is_of_envelopes:
+        left = dict.fromkeys(ids)
+        while left:
+            stored |= yield from scan.envelopes(scripts, left)
+    return [
+        message_id
+        for message_id, error, reason in zip(ids, errors, reasons, strict=True)
+        if choice.means(decode_text(error), decode_text(reason), stored.get(message_id))
+    ]

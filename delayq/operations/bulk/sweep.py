@@ -35,7 +35,7 @@ class Sweep:
     """A sweep in steps, so that the caller can show progress and stop.
 
         while not sweep.done:
-            told = queue.execute(sweep.step)
+            progress = queue.execute(sweep.step)
 
     It stores no state: if it stops, the messages that it has not reached stay unchanged. It does not touch messages
     that come after all those that were there at the start.
@@ -47,7 +47,7 @@ class Sweep:
 
     Attributes:
         done: whether there is nothing left to do.
-        told: the progress.
+        progress: how far it is.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Sweep:
         self._due = due
         self._backwards = backwards
         self._search: Search | BackwardSearch | None = None
-        self.told = Swept()
+        self.progress = Swept()
         self.done = False
 
     def step(self, context: QueueContext) -> Operation[Swept]:
@@ -70,17 +70,17 @@ class Sweep:
         shards, shard = context.shards, self._search.shard
         rows = yield from self._search.step(context)
         ids = [message_id for message_id, score in rows if not self._has_its_time(message_id, float(score))]
-        outcomes = Counter(self.told.outcomes)
+        outcomes = Counter(self.progress.outcomes)
         if self._act is not None and ids:
             outcomes.update((yield from self._act(shards[shard], ids)))
-        self.told = msgspec.structs.replace(
-            self.told,
+        self.progress = msgspec.structs.replace(
+            self.progress,
             looked_at=self._search.looked_at,
-            matched=self.told.matched + len(ids),
+            matched=self.progress.matched + len(ids),
             outcomes=dict(outcomes),
         )
         self.done = self._search.done
-        return self.told
+        return self.progress
 
     def _has_its_time(self, message_id: str, at: float) -> bool:
         return at == (self._due(message_id, at) if callable(self._due) else self._due)
@@ -89,7 +89,7 @@ class Sweep:
         shards = yield from context.opened()
         lasts = yield [scripts.last(self._state) for scripts in shards]
         up_to = [place(rows[0]) if rows else BEGINNING for rows in map(unwrap, lasts)]
-        self.told = Swept(total=(yield from count(context, [self._state])))
+        self.progress = Swept(total=(yield from count(context, [self._state])))
         if self._backwards:
             return BackwardSearch(self._state, self._choice)
         return Search(self._state, self._choice, up_to=up_to)

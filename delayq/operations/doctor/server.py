@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from delayq.model.show import show_duration
 from delayq.operations.doctor.finding import Finding
 from delayq.operations.queue_context import QueueContext
 from delayq.protocol.command import Command, identity
@@ -50,7 +51,7 @@ class ServerHealth:
             yield Finding("version", None, f"the server is Redis {self.version}", "upgrade it to 6.2 or newer")
         if self.clock_offset is not None and abs(self.clock_offset) > MAX_CLOCK_OFFSET:
             which = "ahead of" if self.clock_offset > 0 else "behind"
-            text = f"the server's clock is {abs(self.clock_offset):.1f} s {which} this machine's"
+            text = f"the server's clock is {show_duration(abs(self.clock_offset))} {which} this machine's"
             remedy = "set both with NTP: messages go by the server's clock, `at=` by this machine's"
             yield _warning("clock", text, remedy)
         if self.maxmemory_policy not in (None, "noeviction"):

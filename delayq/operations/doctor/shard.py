@@ -15,7 +15,8 @@ from delayq.errors import UnreadableEnvelope
 from delayq.model.envelope import parse
 from delayq.model.placement import STATES, WAITING, State
 from delayq.model.queue_stats import Counts, QueueStats
-from delayq.model.text import decode_id, decode_text, encode_id, is_foreign_id, plural, printable_id
+from delayq.model.show import plural, show_duration
+from delayq.model.text import decode_id, decode_text, encode_id, is_foreign_id, printable_id
 from delayq.model.units import MAX_LEASE_MS, MAX_TIME_MS
 from delayq.operations.doctor import scan
 from delayq.operations.doctor.finding import ATTEMPTS, CLOCK_STEP_MS, Finding, ailments, is_time
@@ -40,7 +41,7 @@ KNOWLEDGE: tuple[tuple[str, str, tuple[State, ...]], ...] = (
 )
 TYPES: dict[str, str] = {
     **dict.fromkeys(STATES, "zset"),
-    **dict.fromkeys(("attempts", "errors", "reasons", "stats", "schedules", "parked", "crew", "watch"), "hash"),
+    **dict.fromkeys(("attempts", "errors", "reasons", "stats", "schedules", "parked", "reports", "watch"), "hash"),
     **dict.fromkeys(("armed", "rate", "replaced", "slots", "waiting", "consumers"), "zset"),
     "cancelled": "set",
     "bell": "list",
@@ -214,13 +215,14 @@ class ShardExamination:
         found = yield from execute(self.scripts.stats())
         lost, due = (found.now_ms - found.heads_ms.get(state, found.now_ms) for state in ("unack", "pending"))
         if lost > OVERDUE_MS:
-            what = f"{self.where}a lease ended {lost / 1000:.0f} s ago, and no consumer has taken the message back"
+            ended = f"a lease ended {show_duration(lost / 1000)} ago"
+            what = f"{self.where}{ended}, and no consumer has taken the message back"
             remedy = "start a consumer"
             if self.repair:
                 remedy = f"{plural((yield from self.recover()), 'message')} taken back"
             self.report.tell(Finding("lease-overdue", None, what, remedy, "warning", self.repair))
         if due > OVERDUE_MS and found.paused_ms is None:
-            what = f"{self.where}a message has been due for {due / 1000:.0f} s, and no consumer has taken it"
+            what = f"{self.where}a message has been due for {show_duration(due / 1000)}, and no consumer has taken it"
             self.report.tell(Finding("due-overdue", None, what, "start a consumer", "warning"))
 
     def recover(self) -> Operation[int]:

@@ -88,11 +88,11 @@ def _dead_records(topic: str, shard: int, entries: Sequence[Entry]) -> list[Dead
 
 
 def _dead_record(topic: str, entry_id: str, fields: Sequence[bytes], shard: int) -> DeadRecord:
-    told = dict.fromkeys(_FIELDS, b"") | table(fields[:10])  # another program may have appended it
-    deliveries = decode_count(told["deliveries"])
-    record = Record(topic, text_of(told["of"]), fields[10:], deliveries, shard)
-    errors = text_of(told["errors"]).splitlines()
-    return DeadRecord(entry_id, record, text_of(told["consumer"]), deliveries, text_of(told["reason"]), errors)
+    reasons = dict.fromkeys(_FIELDS, b"") | table(fields[:10])  # another program may have appended it
+    deliveries = decode_count(reasons["deliveries"])
+    record = Record(topic, text_of(reasons["of"]), fields[10:], deliveries, shard)
+    errors = text_of(reasons["errors"]).splitlines()
+    return DeadRecord(entry_id, record, text_of(reasons["consumer"]), deliveries, text_of(reasons["reason"]), errors)
 
 
 def requeue(context: TopicContext, group: str, consumer: str, places: Iterable[Place]) -> Operation[int]:

@@ -8,8 +8,9 @@ from typing import Any
 from delayq.errors import InvalidInput
 from delayq.model.positions import before, known_id, order
 from delayq.model.record import table, text_of
+from delayq.model.show import show_duration, show_moment
 from delayq.model.text import encode_id, printable_id
-from delayq.model.units import from_ms, show_duration, show_moment
+from delayq.model.units import from_ms
 from delayq.model.validation import check_id
 from delayq.operations.topics.topic_context import TopicContext
 from delayq.protocol.command import Command
@@ -24,8 +25,8 @@ def why(context: TopicContext, record_id: str) -> Operation[str]:
     subject = printable_id(record_id)
     waits = yield [_score(scripts, record_id) for scripts in shards]
     if due := [score for score in map(unwrap, waits) if score is not None]:
-        told = yield from _waiting(context, due[0])
-        return f"{subject} {told}"
+        cause = yield from _waiting(context, due[0])
+        return f"{subject} {cause}"
     for scripts in shards if _is_id(record_id) else ():
         if (yield from execute(scripts.entries(record_id, record_id, 1))):
             groups = yield from _groups(scripts, record_id)

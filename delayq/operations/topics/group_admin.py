@@ -96,7 +96,7 @@ def foresee_move(context: TopicContext, group: str, position: Position) -> Opera
     again, skipped, at_least, is_known = 0, 0, False, False
     for scripts in (yield from context.opened()):
         rows, extent = map(unwrap, (yield [scripts.groups(), scripts.extent()]))
-        positions = {text_of(told["name"]): text_of(told["last-delivered-id"]) for told in map(table, rows)}
+        positions = {text_of(row["name"]): text_of(row["last-delivered-id"]) for row in map(table, rows)}
         is_known = is_known or group in positions
         at, target = order(positions.get(group, "0-0")), order(extent.last if first == "$" else first)
         count, more = yield from count_between(scripts, _id(min(at, target)), _id(max(at, target)), MAX_LAG_CALLS)
@@ -170,12 +170,12 @@ def groups(context: TopicContext, quick: bool = False) -> Operation[list[GroupIn
     for scripts in (yield from context.opened()):
         rows, extent = map(unwrap, (yield [scripts.groups(), scripts.extent()]))
         tables = [table(row) for row in rows]
-        dead = (yield [scripts.dead_length(text_of(told["name"])) for told in tables]) if tables else []
-        for told, buried in zip(tables, map(unwrap, dead), strict=True):
-            name, position = text_of(told["name"]), text_of(told["last-delivered-id"])
-            lag = told.get("lag")
-            if lag is None and told.get("entries-read") is not None:  # deletions made it lose count: a bit too high
-                lag = extent.added - told["entries-read"] if extent.added is not None else None
+        dead = (yield [scripts.dead_length(text_of(fields["name"])) for fields in tables]) if tables else []
+        for fields, buried in zip(tables, map(unwrap, dead), strict=True):
+            name, position = text_of(fields["name"]), text_of(fields["last-delivered-id"])
+            lag = fields.get("lag")
+            if lag is None and fields.get("entries-read") is not None:  # deletions made it lose count: a bit too high
+                lag = extent.added - fields["entries-read"] if extent.added is not None else None
             at_least = False
             if order(position) >= order(extent.last):
                 lag = 0
@@ -188,7 +188,7 @@ def groups(context: TopicContext, quick: bool = False) -> Operation[list[GroupIn
             ):  # Redis 7.0 counts records that were trimmed before it read them
                 count, is_more = yield from count_between(scripts, position, "+", 1)
                 lag = max(count, min(lag, extent.length)) if is_more else count
-            info = GroupInfo(name, told["consumers"], told["pending"], lag, position, at_least, buried)
+            info = GroupInfo(name, fields["consumers"], fields["pending"], lag, position, at_least, buried)
             before = found.get(name)
             found[name] = info if before is None else _merged(before, info)
     return [found[name] for name in sorted(found)]
@@ -260,9 +260,9 @@ def consumers(context: TopicContext, group: str) -> Operation[list[GroupConsumer
     found: dict[str, GroupConsumer] = {}
     for scripts in (yield from context.opened()):
         for row in (yield from execute(scripts.groups(group))):
-            told = table(row)
-            name = text_of(told["name"])
+            fields = table(row)
+            name = text_of(fields["name"])
             before = found.get(name, GroupConsumer(name, 0, float("inf")))
-            idle = min(before.idle, told["idle"] / 1000)
-            found[name] = GroupConsumer(name, before.unacked + told["pending"], idle)
+            idle = min(before.idle, fields["idle"] / 1000)
+            found[name] = GroupConsumer(name, before.unacked + fields["pending"], idle)
     return [found[name] for name in sorted(found)]

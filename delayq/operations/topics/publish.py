@@ -105,8 +105,8 @@ def publish(
                 if context.outlives(reply):
                     failed[call.key] = reply
                     continue
-                for each, told in zip(part, unwrap(reply), strict=True):
-                    results[each.position] = _published(each, told)
+                for each, answer in zip(part, unwrap(reply), strict=True):
+                    results[each.position] = _published(each, answer)
         for error in failed.values():  # the records for other shards are stored
             progress.in_doubt = True
             raise error
@@ -158,10 +158,10 @@ def _parts(encoded: Sequence[_EncodedRecord]) -> Iterator[list[_EncodedRecord]]:
     return trips(((each, len(each.words[-1])) for each in encoded), MAX_RECORDS, CALL_BYTES)  # type: ignore[arg-type]
 
 
-def _published(encoded: _EncodedRecord, told: Any) -> Published:
-    if isinstance(told, str):
-        return Published(told)
-    return Published(str(encoded.words[0]), None if told < 0 else from_ms(told), told >= 0)
+def _published(encoded: _EncodedRecord, answer: Any) -> Published:
+    if isinstance(answer, str):
+        return Published(answer)
+    return Published(str(encoded.words[0]), None if answer < 0 else from_ms(answer), answer >= 0)
 
 
 class Waiting(NamedTuple):

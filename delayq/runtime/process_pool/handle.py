@@ -101,11 +101,11 @@ class WorkerProcess:
         try:
             if not self._pipe.poll(seconds):
                 return False
-            word, *told = pickle.loads(self._pipe.recv_bytes())
+            word, *details = pickle.loads(self._pipe.recv_bytes())
         except (EOFError, ConnectionError) as error:
             raise CannotStart(f"{self._how()} before it was ready") from error
         if word == child.FAILED:
-            raise CannotStart(told[0]) from RemoteTraceback(told[1])
+            raise CannotStart(details[0]) from RemoteTraceback(details[1])
         return True
 
     def run(self, message: Delivery[Any], seconds: float | None) -> oc.Outcome:
@@ -129,10 +129,10 @@ class WorkerProcess:
         try:
             while True:
                 self._await_word(end)
-                word, *told = pickle.loads(self._pipe.recv_bytes())
+                word, *details = pickle.loads(self._pipe.recv_bytes())
                 if word == child.DONE:
-                    return _outcome(*told)
-                self._pipe.send_bytes(self._answer(message, *told))
+                    return _outcome(*details)
+                self._pipe.send_bytes(self._answer(message, *details))
         except (EOFError, OSError) as error:
             how = self._how()
             with contextlib.suppress(ProcessLookupError, PermissionError):  # what the handler has started

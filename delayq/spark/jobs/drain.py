@@ -18,7 +18,7 @@ from delayq.model.envelope import STAMP
 from delayq.model.placement import STATES
 from delayq.model.progress import Progress
 from delayq.model.queue_stats import QueueStats
-from delayq.model.text import plural
+from delayq.model.show import plural
 from delayq.model.units import timestamp_ms
 from delayq.operations import backup, partitions
 from delayq.queue import Queue

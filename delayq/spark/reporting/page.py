@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delayq.errors import InvalidInput
-from delayq.spark.reporting.charts import LineChart, Series
-from delayq.spark.reporting.scales import CountScale, DurationScale, Scale, length
+from delayq.model.show import or_dash, show_count, show_duration
+from delayq.spark.reporting.charts import LineChart, Series, count_scale, duration_scale
 
 POINTS = 200
 """The most spans in a chart; more would be finer than a screen."""
@@ -44,7 +44,7 @@ def page(tables: Mapping[str, pa.Table], spans: pa.Table, step: int, title: str 
     except ImportError as error:
         raise InvalidInput("the page needs jinja2: pip install 'delayq[spark]'") from error
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"duration": _length, "count": _count, "share": _share, "moment": _moment}
+    environment.filters |= {"duration": _duration, "count": or_dash(show_count), "share": _share, "moment": _moment}
     template = environment.from_string(files("delayq.spark.reporting").joinpath("page.html").read_text("utf-8"))
     page: str = template.render(title=title, view=ReportView(tables, spans, step))
     return page.lstrip()
@@ -122,20 +122,16 @@ class Section:
         times = times if most else []  # if all are zero, there is nothing to draw
         series = [Series(name, [found[time][name] if time in found else 0 for time in times]) for name in names]
         summary = ", ".join(f"{name} {self.totals[name]:,}" for name in names) + " in all"
-        return self._chart(title, summary, times, series, CountScale(most))
+        return LineChart(title, summary, times, self._step, series, count_scale(most), show_count)
 
     def _lengths(self, title: str, name: str) -> LineChart:
         times = [row["minute"] for row in self._spans]
         series = [Series(share, [row[f"{name}_{share}"] for row in self._spans]) for share in _SHARES]
         values = [value for each in series for value in each.values if value is not None]
         totals = [(share, self.totals[f"{name}_{share}"]) for share in _SHARES]
-        summary = ", ".join(f"{share} {_length(value)}" for share, value in totals) + " over all"
-        return self._chart(title, summary, times, series, DurationScale(min(values, default=0), max(values, default=1)))
-
-    def _chart(
-        self, title: str, summary: str, times: Sequence[dt.datetime], series: Sequence[Series], scale: Scale
-    ) -> LineChart:
-        return LineChart(title, summary, times, self._step, series, scale)
+        summary = ", ".join(f"{share} {_duration(value)}" for share, value in totals) + " over all"
+        scale = duration_scale(min(values, default=0), max(values, default=1))
+        return LineChart(title, summary, times, self._step, series, scale, show_duration)
 
 
 def step_of(minutes: pa.Table) -> int:
@@ -178,12 +174,7 @@ def _span(step: dt.timedelta) -> str:
     return f"{minutes} minutes"
 
 
-def _length(seconds: float | None) -> str:
-    return "–" if seconds is None else length(seconds)
-
-
-def _count(number: float | None) -> str:
-    return "–" if number is None else f"{number:,}"
+_duration = or_dash(show_duration)
 
 
 def _share(part: float | None) -> str:

@@ -95,8 +95,8 @@ class Store:
     def address(self) -> Address | None:
         """The address of the server that was last ready; None before that, or after an orderly shutdown."""
         try:
-            told = json.loads((self.folder / keeper.ADDRESS).read_text("utf-8"))
-            return Address(told["socket"], told["server"], told["pid"])
+            known = json.loads((self.folder / keeper.ADDRESS).read_text("utf-8"))
+            return Address(known["socket"], known["server"], known["pid"])
         except (FileNotFoundError, ValueError, KeyError, TypeError):  # a crashed machine may leave half a file
             return None
 

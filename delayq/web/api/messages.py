@@ -276,8 +276,8 @@ async def get_message(request: Request) -> Explained:
     events, after = ([], "") if info is not None else await _look(request, NEWEST)
     if info is None and not events and not after:
         raise HTTPException(404, f"Queue {queue.name} has no message {message_id}.")
-    redaction, told = render.redaction(request), events[::-1] or None
-    why = await ledger_search.why(queue, message_id, told, redaction) if info or events else None
+    redaction, ledger = render.redaction(request), events[::-1] or None
+    why = await ledger_search.why(queue, message_id, ledger, redaction) if info or events else None
     unknown = f"{message_id} is not in queue {queue.name}; the ledger is long: request the message's history."
     seen = None if info is None else _message(info, redaction)
     return Explained(message=seen, why=why or unknown)

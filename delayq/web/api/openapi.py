@@ -76,9 +76,9 @@ def components() -> dict[str, Any]:
     for schema in schemas.values():
         text, _, attributes = inspect.cleandoc(schema.pop("description", "")).partition("\n\nAttributes:\n")
         schema["description"] = _line(text)
-        for names, told in re.findall(r"^    ([\w, ]+): (.*(?:\n {8}.*)*)", attributes, re.MULTILINE):
+        for names, description in re.findall(r"^    ([\w, ]+): (.*(?:\n {8}.*)*)", attributes, re.MULTILINE):
             for name in names.split(", "):
-                schema["properties"][name]["description"] = _line(told)
+                schema["properties"][name]["description"] = _line(description)
     return schemas
 
 
@@ -112,13 +112,13 @@ def _parameters(operation: Operation, schemas: dict[str, Any]) -> list[dict[str,
         {"name": name, "in": "path", "required": True, "schema": text} for name in operation.parameters
     ]
     for name, schema in schemas[operation.query.__name__]["properties"].items():
-        told = {"description": schema["description"]} if "description" in schema else {}
+        described = {"description": schema["description"]} if "description" in schema else {}
         kind = {key: value for key, value in schema.items() if key != "description"}
-        found.append({"name": name, "in": "query", "required": False, "schema": kind} | told)
+        found.append({"name": name, "in": "query", "required": False, "schema": kind} | described)
     if operation.acts:
-        told = {"description": "A key that you choose: a request that you repeat with the same key acts once."}
+        described = {"description": "A key that you choose: a request that you repeat with the same key acts once."}
         kind = {"type": "string", "minLength": 1, "maxLength": MOST_KEY, "pattern": "^[!-~]+$"}
-        found.append({"name": "Idempotency-Key", "in": "header", "required": False, "schema": kind} | told)
+        found.append({"name": "Idempotency-Key", "in": "header", "required": False, "schema": kind} | described)
     return found
 
 

@@ -167,8 +167,8 @@ async def edit_dead_letter(request: Request, body: Edit) -> Requeued:
         if not await queue.dead.edit(message_id, *changes):
             info = await queue.get(message_id)
             again = info is not None and info.state == "dead"
-            told = "has died again since" if again else "is not a dead letter"
-            raise HTTPException(409 if again else 404, f"{message_id} {told}: nothing was changed.")
+            cause = "has died again since" if again else "is not a dead letter"
+            raise HTTPException(409 if again else 404, f"{message_id} {cause}: nothing was changed.")
     return Requeued(id=message_id)
 
 

@@ -59,15 +59,15 @@ async def get_server(request: Request) -> Server:
     found = path_params.server_of(request)
     names = await found.all_names("queue")
     queue = await found.queue(names[0] if names else ASKED_AS)
-    told = await server_health(queue)
+    health = await server_health(queue)
     return of(
         Server,
-        told,
+        health,
         name=found.name,
-        clock_offset_seconds=told.clock_offset,
-        used_memory_bytes=told.used_memory,
-        maxmemory_bytes=told.maxmemory,
-        dangers=[str(each) for each in told.dangers()],
+        clock_offset_seconds=health.clock_offset,
+        used_memory_bytes=health.used_memory,
+        maxmemory_bytes=health.maxmemory,
+        dangers=[str(each) for each in health.dangers()],
         queues=len(names),
     )
 

@@ -80,7 +80,7 @@ async def begun(seen: BackgroundTask) -> Task:
 
 def task(seen: BackgroundTask) -> Task:
     """Return a task as an answer has it."""
-    return of(Task, seen, error=seen.error or None)
+    return of(Task, seen, told=seen.results, error=seen.error or None)
 
 
 OPERATIONS = [

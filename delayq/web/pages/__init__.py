@@ -23,8 +23,6 @@ from delayq.web.pages import (
     schedules,
     send_message,
     server,
-    server_consumers,
-    server_schedules,
     static,
     tasks,
     topic,
@@ -51,6 +49,5 @@ PAGES: tuple[ModuleType, ...] = (
         add_schedule,
         consumers,
     ),
-    *(server_schedules, server_consumers),
     *(topics, topic, group, dead_records, change_topics, tasks, server),
 )

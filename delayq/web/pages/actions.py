@@ -56,13 +56,13 @@ async def run(request: Request) -> Response:
 
 def _back(request: Request, task: BackgroundTask, asked: ActionRequest) -> Response:
     """Return to the page where the action began, with a notice of its outcome."""
-    told = f"{asked.title()}: {' '.join(task.told)}"
+    notice = f"{asked.title()}: {' '.join(task.results)}"
     if asked.page == "message" and asked.ids and asked.action.name != "cancel":
-        return audit.back(request, told, "message", id=asked.ids[0])
+        return audit.back(request, notice, "message", id=asked.ids[0])
     if asked.page == "dead":
-        return audit.back(request, told, "dead")
+        return audit.back(request, notice, "dead")
     query = request.url.query or render.query(**asked.filter.fields() | {"state": asked.filter.state})
-    return audit.back(request, told, "messages", query)
+    return audit.back(request, notice, "messages", query)
 
 
 ROUTES = [

@@ -92,7 +92,7 @@ async def _form(request: Request, queue: Queue, values: Mapping[str, str]) -> Re
 async def _store(request: Request, queue: Queue, draft: Draft) -> Response:
     form = visit(request).form
     tasks: BackgroundTasks = request.app.state.tasks
-    told = f"{draft.name} is already stored."
+    notice = f"{draft.name} is already stored."
     with tasks.once(word_of(form)) as is_new:
         if is_new:
             existing = await _existing(queue, draft)
@@ -102,16 +102,18 @@ async def _store(request: Request, queue: Queue, draft: Draft) -> Response:
             about = {"schedule": draft.name, "when": draft.plan.when, "timezone": draft.plan.timezone}
             async with audit.audited(request, "add-schedule", queue=queue.name, **about) as line:
                 stored = await _stored(queue, draft)
-                told = line["told"] = f"{draft.name} is {'stored' if existing is None else 'changed'}: {_next(stored)}."
-    return audit.back(request, told, "schedules")
+                notice = line["told"] = (
+                    f"{draft.name} is {'stored' if existing is None else 'changed'}: {_next(stored)}."
+                )
+    return audit.back(request, notice, "schedules")
 
 
 async def _existing(queue: Queue, draft: Draft) -> Schedule | None:
     """Return the schedule with this name; raises InvalidField if only a program may change it."""
     existing = await queue.schedules.get(draft.name)
     if existing is not None and existing.own:
-        told = f"a program declares schedule {draft.name} in its code: change it there, or choose another name"
-        raise InvalidField("name", told)
+        message = f"a program declares schedule {draft.name} in its code: change it there, or choose another name"
+        raise InvalidField("name", message)
     return existing
 
 

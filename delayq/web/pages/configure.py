@@ -71,15 +71,15 @@ async def _form(request: Request, queue: Queue, values: Mapping[str, str]) -> Re
 
 
 async def _apply(request: Request, queue: Queue, wanted: Configuration, changes: list[Change]) -> Response:
-    told = "No changes."
+    notice = "No changes."
     if changes:
         if visit(request).form.get("before") != _fingerprint(await queue.configuration()):
             raise HTTPException(409, "Somebody else has configured the queue: check the preview again.")
         texts = [each.text for each in changes]
         async with audit.audited(request, "configure", queue=queue.name, changes=texts):
             await queue.configure(**{each.name: getattr(wanted, each.name) for each in changes})
-        told = f"{queue.name} is configured: {'; '.join(texts)}."
-    return audit.back(request, told, "queue")
+        notice = f"{queue.name} is configured: {'; '.join(texts)}."
+    return audit.back(request, notice, "queue")
 
 
 def _wanted(form: Mapping[str, str]) -> Configuration:

@@ -1,4 +1,4 @@
-"""The consumers of a queue, and the messages that each holds."""
+"""The consumers of a queue, or of all queues of a server, and the messages that each holds."""
 
 from __future__ import annotations
 
@@ -7,13 +7,17 @@ import asyncio
 from starlette.requests import Request
 from starlette.responses import Response
 
+from delayq.aio import Queue
 from delayq.web import path_params, render, tab_counts
-from delayq.web.consumer_rows import consumer_rows
+from delayq.web.consumer_rows import ConsumerRows, consumer_rows
+from delayq.web.queue_walk import walk
 from delayq.web.render import NavLink
 from delayq.web.routes import VIEW, Page
 
 MOST_LISTED = 100
 MOST_HELD = 20
+MOST_OF_QUEUE = 50  # in the list of a server
+MOST_HELD_OF_QUEUE = 5
 
 
 async def consumers(request: Request) -> Response:
@@ -25,5 +29,20 @@ async def consumers(request: Request) -> Response:
     return render.page(request, "consumers.html", found=found, stats=stats, now=stats.at, counts=counts)
 
 
+async def server_consumers(request: Request) -> Response:
+    """List the consumers of a server, a page of queues at a time."""
+    server, after = path_params.server_of(request), request.query_params.get("after", "")
+    page = await walk(server, after, _look, lambda each: len(each.rows))
+    return render.page(request, "server_consumers.html", page=page)
+
+
+async def _look(queue: Queue) -> ConsumerRows:
+    return await consumer_rows(queue, MOST_OF_QUEUE, MOST_HELD_OF_QUEUE)
+
+
+NAV = NavLink("Consumers", "server-consumers")
 TAB = NavLink("Consumers", "consumers")
-ROUTES = [Page(VIEW, "/{server:name}/queues/{queue:name}/consumers", consumers, name="consumers")]
+ROUTES = [
+    Page(VIEW, "/{server:name}/queues/{queue:name}/consumers", consumers, name="consumers"),
+    Page(VIEW, "/{server:name}/consumers", server_consumers, name="server-consumers"),
+]

@@ -53,13 +53,13 @@ async def edit(request: Request) -> Response:
             lease_ms(timeout or 1, "timeout")  # checks it
     async with audit.audited(request, "edit", queue=queue.name, id=message_id) as line:
         if await queue.dead.edit(message_id, payload, headers, delay, died_at, timeout):
-            told = f"{message_id} is scheduled again with your changes."
+            notice = f"{message_id} is scheduled again with your changes."
         elif await _is_dead(queue, message_id):
-            told = "Reload this page to see its current content; what you have written here is not sent."
-            raise HTTPException(409, f"{message_id} has died again since you opened it: nothing was changed. {told}")
+            notice = "Reload this page to see its current content; what you have written here is not sent."
+            raise HTTPException(409, f"{message_id} has died again since you opened it: nothing was changed. {notice}")
         else:
-            line["outcome"] = told = f"{message_id} is no longer dead: nothing was changed."
-    return audit.back(request, told, "message")
+            line["outcome"] = notice = f"{message_id} is no longer dead: nothing was changed."
+    return audit.back(request, notice, "message")
 
 
 async def _dead(request: Request) -> MessageInfo:

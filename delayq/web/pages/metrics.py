@@ -36,9 +36,9 @@ async def metrics(request: Request) -> Response:
     except ImportError as error:
         raise HTTPException(501, "Metrics need prometheus_client: pip install 'delayq[metrics]'.") from error
     watches: Mapping[str, ServerPoller] = request.app.state.watches
-    told = await asyncio.gather(*map(_told, watches.values()))
+    of_servers = await asyncio.gather(*map(_metrics_of, watches.values()))
     registry = CollectorRegistry()
-    registry.register(ServersCollector(dict(zip(watches, told, strict=True))))
+    registry.register(ServersCollector(dict(zip(watches, of_servers, strict=True))))
     encode, content_type = choose_encoder(request.headers.get("accept", ""))
     text = await asyncio.to_thread(encode, registry)  # a thousand queues take a second
     return Response(text, headers={"content-type": content_type})
@@ -59,7 +59,7 @@ class ServerMetrics(NamedTuple):
     error: str = ""
 
 
-async def _told(watch: ServerPoller) -> ServerMetrics:
+async def _metrics_of(watch: ServerPoller) -> ServerMetrics:
     """Read a server; a server that does not answer does not hold up the others."""
     try:
         async with asyncio.timeout(SECONDS):
@@ -84,8 +84,8 @@ async def _groups(server: DashboardServer, name: str) -> Sequence[GroupReading] 
 class ServersCollector:
     """The metrics of all servers, for a registry. With several servers, each sample has the label `server`."""
 
-    def __init__(self, told: Mapping[str, ServerMetrics]) -> None:
-        self._told = dict(zip(told if len(told) > 1 else [""], told.values(), strict=True))
+    def __init__(self, of_servers: Mapping[str, ServerMetrics]) -> None:
+        self._servers = dict(zip(of_servers if len(of_servers) > 1 else [""], of_servers.values(), strict=True))
 
     def describe(self) -> list[Any]:
         """Return nothing, as `delayq.metrics.Metrics` does."""
@@ -96,11 +96,11 @@ class ServersCollector:
         from delayq.metrics import families  # noqa: PLC0415  # an extra
         from delayq.metrics.scrape import QueueReading  # noqa: PLC0415
 
-        labels_of = ["server"] if len(self._told) > 1 else []
+        labels_of = ["server"] if len(self._servers) > 1 else []
         rows = [
             ({"server": server, "queue": seen.name}, seen)
-            for server, told in self._told.items()
-            for seen in told.queues
+            for server, found in self._servers.items()
+            for seen in found.queues
         ]
         yield families.up([*labels_of, "queue"], [(labels, not seen.error) for labels, seen in rows], "queue")
         readings = [
@@ -110,10 +110,10 @@ class ServersCollector:
         ]
         yield from families.of_queues(readings, [*labels_of, "queue"])
         yield from self._topics([*labels_of, "topic"])
-        ups = [({"server": server}, not told.error) for server, told in self._told.items()]
+        ups = [({"server": server}, not found.error) for server, found in self._servers.items()]
         yield families.up(["server"], ups, "server")
         for place, kind in enumerate(("queue", "topic")):
-            yield families.left_out(kind, {server: told.left_out[place] for server, told in self._told.items()})
+            yield families.left_out(kind, {server: found.left_out[place] for server, found in self._servers.items()})
 
     def _topics(self, names: Sequence[str]) -> Iterator[Any]:
         from delayq.metrics import families  # noqa: PLC0415  # an extra
@@ -121,8 +121,8 @@ class ServersCollector:
 
         rows = [
             ({"server": server, "topic": name}, groups)
-            for server, told in self._told.items()
-            for name, groups in told.topics.items()
+            for server, found in self._servers.items()
+            for name, groups in found.topics.items()
         ]
         if rows:
             yield families.up(names, [(labels, groups is not None) for labels, groups in rows], "topic")

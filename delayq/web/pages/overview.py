@@ -50,14 +50,14 @@ async def follow(request: Request) -> Response | sse.EventStream:
 
 async def _page(request: Request, watches: Mapping[str, ServerPoller], rows: int) -> Response:
     view = QueueListView.of(request.query_params, rows)
-    sights = await _sights(watches, view)
-    status = 503 if all(sight.error for sight in sights.values()) else 200
-    has_filter = not view.is_of_all or any(sight.total > MOST_UNFILTERED for sight in sights.values())
+    snapshots = await _snapshots(watches, view)
+    status = 503 if all(snapshot.error for snapshot in snapshots.values()) else 200
+    has_filter = not view.is_of_all or any(snapshot.total > MOST_UNFILTERED for snapshot in snapshots.values())
     of_one = {name: request.path_params[name] for name in ("server",) if name in request.path_params}
     stream = render.url(request, "queues-live" if of_one else "live", **of_one)
     asked = render.query(start=view.start, rows=view.rows, **view.fields())
     known = {
-        "sights": sights,
+        "snapshots": snapshots,
         "view": view,
         "has_filter": has_filter,
         "page": "queues" if of_one else "overview",
@@ -67,7 +67,7 @@ async def _page(request: Request, watches: Mapping[str, ServerPoller], rows: int
     return render.page(request, "overview.html", status, **known)
 
 
-async def _sights(watches: Mapping[str, ServerPoller], view: QueueListView) -> dict[str, ServerSnapshot]:
+async def _snapshots(watches: Mapping[str, ServerPoller], view: QueueListView) -> dict[str, ServerSnapshot]:
     """Look at all servers. Once one has answered, the others have a moment; later answers come in the stream."""
     looks = {name: watch.begin(view) for name, watch in watches.items()}
     waiting = set(looks.values())
@@ -83,17 +83,17 @@ def _unseen(watch: ServerPoller) -> ServerSnapshot:
 
 
 async def _parts(request: Request, watch: ServerPoller, view: QueueListView) -> AsyncGenerator[LivePart, None]:
-    async for sight in watch.following(view):
-        yield _part(request, watch.server.name, sight, view)
+    async for snapshot in watch.following(view):
+        yield _part(request, watch.server.name, snapshot, view)
 
 
-def _part(request: Request, server: str, sight: ServerSnapshot, view: QueueListView) -> LivePart:
+def _part(request: Request, server: str, snapshot: ServerSnapshot, view: QueueListView) -> LivePart:
     """Return the part; it is rendered once for all browsers with the same prefix and rights."""
     seen_by = request.scope.get("root_path", ""), visit(request).may_act
-    if seen_by not in sight.parts:
-        html = render.render(request, "_queues.html", server=server, sight=sight, view=view)
-        sight.parts[seen_by] = LivePart.of(f"queues#{quoted(server)}", html, not sight.error)
-    return sight.parts[seen_by]
+    if seen_by not in snapshot.parts:
+        html = render.render(request, "_queues.html", server=server, snapshot=snapshot, view=view)
+        snapshot.parts[seen_by] = LivePart.of(f"queues#{quoted(server)}", html, not snapshot.error)
+    return snapshot.parts[seen_by]
 
 
 def returning(request: Request) -> Callable[[str], RedirectResponse]:
@@ -106,10 +106,10 @@ def returning(request: Request) -> Callable[[str], RedirectResponse]:
     view = QueueListView.of(dict(parse_qsl(form.get("view", ""))))
     asked = render.query(start=view.start, **view.fields())
     if form.get("page") == "overview":
-        return lambda told: audit.back(request, told, "overview", asked, server=None, queue=None)
+        return lambda notice: audit.back(request, notice, "overview", asked, server=None, queue=None)
     if form.get("page") == "queues":
-        return lambda told: audit.back(request, told, "queues", asked, queue=None)
-    return lambda told: audit.back(request, told, "queue")
+        return lambda notice: audit.back(request, notice, "queues", asked, queue=None)
+    return lambda notice: audit.back(request, notice, "queue")
 
 
 NAV = NavLink("Queues", "queues")

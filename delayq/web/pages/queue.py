@@ -79,8 +79,8 @@ def _watch(request: Request) -> ServerPoller:
 
 
 async def _parts(request: Request, name: str) -> AsyncGenerator[LivePart, None]:
-    async for sight in _watch(request).following(SingleQueue(name)):
-        for seen in sight.queues or [unreadable(name, sight.error)]:
+    async for snapshot in _watch(request).following(SingleQueue(name)):
+        for seen in snapshot.queues or [unreadable(name, snapshot.error)]:
             now = render.render(request, "_queue.html", seen=seen)
             counts = {} if seen.error else tab_counts.known(seen.stats, seen.alive)
             yield LivePart.of("now", now + render.render(request, "_counts.html", counts=counts), not seen.error)

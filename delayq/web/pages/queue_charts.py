@@ -10,10 +10,11 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from delayq.aio import Queue
+from delayq.model.chart import TimeAxis
 from delayq.model.queue_stats import EPOCH
 from delayq.model.sample import Sample
-from delayq.web import axes, path_params, render
 from delayq.web import charts as drawing
+from delayq.web import path_params, render
 from delayq.web.routes import VIEW, Page
 
 
@@ -55,7 +56,7 @@ async def drawn(request: Request, queue: Queue) -> dict[str, Any]:
     span, due = span if span in SPANS else "hour", due if due in DUE_RANGES else "hour"
     stats, samples, upcoming = await asyncio.gather(queue.stats(), queue.samples(), queue.upcoming(*DUE_RANGES[due]))
     length, step = SPANS[span]
-    time = axes.TimeAxis(stats.at - length, stats.at)
+    time = TimeAxis(stats.at - length, stats.at)
     history = _thinned(samples, time.start, step)
     rates = drawing.rates_of(history, stats)
     lateness = [each.lateness_p50 for each in rates], [each.lateness_p99 for each in rates]

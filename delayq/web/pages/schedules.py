@@ -1,4 +1,4 @@
-"""The schedules of a queue: when they fire, their last outcomes, and pausing, running or removing them."""
+"""The schedules of a queue, or of all queues of a server: their times and outcomes; pausing, running, removing them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from delayq.errors import InvalidInput
 from delayq.web import audit, path_params, render, tab_counts
 from delayq.web.background_tasks import BackgroundTasks, word_of
 from delayq.web.error_pages import back_on
+from delayq.web.queue_walk import walk
 from delayq.web.render import NavLink
 from delayq.web.request_context import visit
 from delayq.web.routes import ACT, VIEW, Page
-from delayq.web.schedule_rows import ScheduleRow, late_names, next_times, schedule_rows
+from delayq.web.schedule_rows import ScheduleRow, ScheduleRows, late_names, next_times, schedule_rows
 
 TIMES = 3
 MOST_LISTED = 200
+MOST_OF_QUEUE = 50  # in the list of a server
 
 
 async def schedules(request: Request) -> Response:
@@ -35,6 +37,18 @@ async def schedules(request: Request) -> Response:
         counts=counts | {"schedules": found.total},
         once=secrets.token_urlsafe(12),
     )
+
+
+async def server_schedules(request: Request) -> Response:
+    """List the schedules of a server, a page of queues at a time."""
+    server, after = path_params.server_of(request), request.query_params.get("after", "")
+    redaction = render.redaction(request)
+
+    async def look(queue: Queue) -> ScheduleRows:
+        return await schedule_rows(queue, MOST_OF_QUEUE, times=1, redaction=redaction)
+
+    page = await walk(server, after, look, lambda each: len(each.rows))
+    return render.page(request, "server_schedules.html", page=page)
 
 
 async def removal(request: Request) -> Response:
@@ -56,38 +70,40 @@ async def act(request: Request) -> Response:
     queue, name = await path_params.queue_of(request), request.path_params["schedule"]
     form = visit(request).form
     verb = form.get("act", "")
-    if verb not in _TOLD:
-        raise InvalidInput(f"unknown action {verb!r}; expected one of {', '.join(_TOLD)}")
+    if verb not in _NOTICES:
+        raise InvalidInput(f"unknown action {verb!r}; expected one of {', '.join(_NOTICES)}")
     tasks: BackgroundTasks = request.app.state.tasks
-    told = "Already done."
+    notice = "Already done."
     with tasks.once(f"{word_of(form)} {verb} {name}") as is_new:
         if is_new:
             async with audit.audited(request, f"schedule {verb}", queue=queue.name, schedule=name):
-                told = await _done(queue, verb, name)
-    return audit.back(request, told, "schedules", schedule=None)
+                notice = await _done(queue, verb, name)
+    return audit.back(request, notice, "schedules", schedule=None)
 
 
 async def _done(queue: Queue, verb: str, name: str) -> str:
     """Act, and return a notice of what was done."""
-    told = _TOLD[verb].format(name=name)
+    notice = _NOTICES[verb].format(name=name)
     if verb == "run":
-        return f"{told}, as message {(await queue.schedules.run_now(name)).id}."
+        return f"{notice}, as message {(await queue.schedules.run_now(name)).id}."
     acts = {"pause": queue.schedules.pause, "resume": queue.schedules.resume, "remove": queue.schedules.remove}
     if not await acts[verb](name):
         raise HTTPException(404, f"Queue {queue.name} no longer has a schedule {name}.")
-    return told
+    return notice
 
 
-_TOLD: dict[str, str] = {
+_NOTICES: dict[str, str] = {
     "pause": "{name} is paused: it fires only with Run now.",
     "resume": "{name} is resumed and fires at its next time.",
     "remove": "{name} and its waiting message are removed. A running message finishes.",
     "run": "{name} was sent now",
 }
 
+NAV = NavLink("Schedules", "server-schedules")
 TAB = NavLink("Schedules", "schedules")
 ROUTES: list[Any] = [
     Page(VIEW, "/{server:name}/queues/{queue:name}/schedules", schedules, name="schedules"),
     Page(VIEW, "/{server:name}/queues/{queue:name}/schedules/{schedule:name}/remove", removal, name="schedule-removal"),
     Page(ACT, "/{server:name}/queues/{queue:name}/schedules/{schedule:name}", act, name="schedule"),
+    Page(VIEW, "/{server:name}/schedules", server_schedules, name="server-schedules"),
 ]

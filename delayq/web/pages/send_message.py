@@ -16,7 +16,8 @@ from delayq.model.delivery import OnConflict, SentMessage
 from delayq.model.envelope import JSON
 from delayq.model.message_ids import new_id
 from delayq.model.message_info import MessageInfo
-from delayq.model.units import delay_ms, parse_age, show_away, timestamp_ms
+from delayq.model.show import show_away, show_size
+from delayq.model.units import delay_ms, parse_age, timestamp_ms
 from delayq.model.validation import check_id
 from delayq.web import audit, path_params, render, tab_counts
 from delayq.web.background_tasks import BackgroundTasks, word_of
@@ -24,7 +25,7 @@ from delayq.web.error_pages import back_on
 from delayq.web.filters import quoted, unquoted
 from delayq.web.forms import InvalidField, field
 from delayq.web.message_fields import KINDS, delay_of, headers_of, headers_text, payload_of, retries_of, timeout_of
-from delayq.web.payloads import MOST_SHOWN, pretty, size
+from delayq.web.payloads import MOST_SHOWN, pretty
 from delayq.web.request_context import visit
 from delayq.web.routes import ACT, VIEW, Page
 
@@ -75,14 +76,14 @@ async def send(request: Request) -> Response:
     options = _options(form, once)
     message_id = options["id"]
     tasks: BackgroundTasks = request.app.state.tasks
-    told = f"{message_id} was already sent."
+    notice = f"{message_id} was already sent."
     with tasks.once(once) as is_new:
         if is_new:
             about = {"id": message_id, "copy_of": unquoted(form.get("copy", "")) or None}
             async with audit.audited(request, "send", queue=queue.name, **about) as line:
                 sent = await _sent(queue, options)
-                told = line["told"] = _told(sent, options["on_conflict"], (await queue.stats()).at)
-    visit(request).session.told = told
+                notice = line["told"] = _notice_of(sent, options["on_conflict"], (await queue.stats()).at)
+    visit(request).session.notice = notice
     path = {name: request.path_params[name] for name in ("server", "queue")}
     return RedirectResponse(render.url(request, "message", **path, id=message_id), 303)
 
@@ -92,15 +93,15 @@ def draft_of(info: MessageInfo | None, message_id: str) -> Draft:
     if info is None or info.envelope is None:
         raise HTTPException(404, f"{message_id} cannot be copied: the message or its payload is gone.")
     if info.occurrence is not None and info.occurrence.plan.own:
-        told = f"only the function of schedule {info.schedule} handles it. Run the schedule instead"
-        raise HTTPException(409, f"{message_id} cannot be copied: {told}.")
+        cause = f"only the function of schedule {info.schedule} handles it. Run the schedule instead"
+        raise HTTPException(409, f"{message_id} cannot be copied: {cause}.")
     headers = info.headers or {}
     if any(isinstance(value, bytes) for value in headers.values()):
         raise HTTPException(409, f"{message_id} cannot be copied into a form: one of its headers contains bytes.")
     body, kind = info.envelope.body, "json" if info.envelope.kind == JSON else "bytes"
     if len(body) > MOST_SHOWN:
-        told = f"its payload is {size(len(body))}, and a form takes at most {size(MOST_SHOWN)}"
-        raise HTTPException(409, f"{message_id} cannot be copied into a form: {told}.")
+        cause = f"its payload is {show_size(len(body))}, and a form takes at most {show_size(MOST_SHOWN)}"
+        raise HTTPException(409, f"{message_id} cannot be copied into a form: {cause}.")
     text = pretty(body) if kind == "json" else _text(body)
     if text is None:
         raise HTTPException(409, f"{message_id} cannot be copied into a form: its payload is not text.")
@@ -158,11 +159,11 @@ async def _sent(queue: Queue, options: dict[str, Any]) -> SentMessage:
     except (PayloadTooLarge, PayloadNotSerializable) as error:
         raise InvalidField("payload", str(error)) from error
     except DuplicateMessage as error:
-        told = f"message {options['id']} already exists: choose another id, or keep or replace that message"
-        raise InvalidField("id", told) from error
+        message = f"message {options['id']} already exists: choose another id, or keep or replace that message"
+        raise InvalidField("id", message) from error
 
 
-def _told(sent: SentMessage, on_conflict: str, now: dt.datetime) -> str:
+def _notice_of(sent: SentMessage, on_conflict: str, now: dt.datetime) -> str:
     if sent.created:
         due = show_away(sent.due_at, now) if sent.due_at > now else "now"
         return f"Sent as {sent.id}, due {due}. The message is gone once it has been handled."

@@ -21,12 +21,12 @@ async def server(request: Request) -> Response:
     found = path_params.server_of(request)
     names = await found.queue_names()
     queue = await found.queue(names[0] if names else ASKED_AS)
-    told = await server_health(queue)
+    health = await server_health(queue)
     return render.page(
         request,
         "server.html",
-        found=told,
-        dangers=list(told.dangers()),
+        found=health,
+        dangers=list(health.dangers()),
         names=names[:MOST_LISTED],
         total=len(names),
         is_partial=found.is_partial,

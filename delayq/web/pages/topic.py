@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from starlette.requests import Request
 from starlette.responses import Response
 
+from delayq.model.chart import TimeAxis
 from delayq.operations.topics import read
 from delayq.web import charts, path_params, render
-from delayq.web.axes import TimeAxis
 from delayq.web.charts import Chart, LagCount
 from delayq.web.group_changes import BEGINNINGS
 from delayq.web.payloads import preview_of_record

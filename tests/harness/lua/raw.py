@@ -96,7 +96,7 @@ class RawQueue:
                 pipe.mset({self.keys.message(each): envelope for each, envelope in value.items()})
                 continue
             key = getattr(self.keys, name)
-            if name in {"attempts", "errors", "reasons", "stats", "meta", "schedules", "parked", "crew", "watch"}:
+            if name in {"attempts", "errors", "reasons", "stats", "meta", "schedules", "parked", "reports", "watch"}:
                 pipe.hset(key, mapping=value)
             elif isinstance(value, dict):
                 pipe.zadd(key, value)
