@@ -86,7 +86,7 @@ class FairDispatcher:
         self._end = end
         self._started = self._handled = 0
         self._running = self._asked = self._contending = 0  # permits in use, permits promised, and weights of rivals
-        self._refused = 0  # lanes that had no room and hold no message, as a set of bits
+        self._refused = 0  # lanes that wait for room, as a set of bits
         self._after_woken = 0  # where the next look at them begins
         self._resting = 0  # lanes that have found nothing since the last change
         self._called = -1  # the change after which all others were called to look again
@@ -132,11 +132,14 @@ class FairDispatcher:
     def refuse(self, lane: QueueLane[Any], is_refused: bool) -> None:
         """Note whether a lane must be woken when it has room; the caller holds the lock.
 
-        One with waiting messages needs no place in the queue: it has room once some of them have begun.
+        Without strict priority, one with waiting messages needs no place in the queue: it has room once some of them
+        have begun.
         """
         lane.is_refused = is_refused
         bit = 1 << lane.number
-        self._refused = self._refused | bit if is_refused and not lane.waiting else self._refused & ~bit
+        self._refused = (
+            self._refused | bit if is_refused and (self._strict or not lane.waiting) else self._refused & ~bit
+        )
 
     def grant(self) -> None:
         """Start the messages that may start, and wake lanes that have room now; the caller holds the lock."""

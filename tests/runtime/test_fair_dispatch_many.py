@@ -10,7 +10,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from delayq.runtime import fair_dispatch, fair_share
@@ -140,6 +140,7 @@ def test_work_for_a_message_does_not_grow_with_the_number_of_queues(
 
 @pytest.mark.parametrize("strict", [False, True], ids=["weights", "strict"])
 @given(due=st.lists(st.integers(0, 4), min_size=2, max_size=9), steps=st.lists(st.tuples(*[st.integers(0, 9)] * 2)))
+@example(due=[0, 0, 1, 4, 4], steps=[(0, 6), (4, 6), (0, 0)])
 def test_no_queue_waits_for_room_that_there_is(strict: bool, due: list[int], steps: list[tuple[int, int]]):
     """Whatever comes and ends: when all woken lanes have looked, none sleeps that has room, and the sums are right."""
     for seconds in (None, 1.0, 0.001):
