@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from delayq.model.delivery import Delivery
 from delayq.protocol.queue_commands import MAX_IDS
 from delayq.runtime import prefetch
-from delayq.runtime.fair_share import WeightedFairScheduler
+from delayq.runtime.fair_share import WeightedFairScheduler, lowest
 
 UNLIMITED = 10**12
 
@@ -54,6 +54,9 @@ class FairDispatcher:
     Claimed messages wait here for a permit. A returned permit goes to the lane that the scheduler chooses among those
     with waiting messages.
 
+    Nothing that happens for each message looks at all lanes: sums are kept up to date, and lanes that had no room wait
+    in a queue, of which each change looks at the first.
+
     Args:
         concurrency: the number of permits.
         weights: of the lanes, in the order of the queues.
@@ -82,7 +85,14 @@ class FairDispatcher:
         self._most = most
         self._end = end
         self._started = self._handled = 0
+        self._running = self._asked = self._contending = 0  # permits in use, permits promised, and weights of rivals
+        self._refused = 0  # lanes that wait for room, as a set of bits
+        self._after_woken = 0  # where the next look at them begins
+        self._resting = 0  # lanes that have found nothing since the last change
+        self._called = -1  # the change after which all others were called to look again
         self.changes = 0  # messages that came, ended or were settled: each may have sent others
+        for lane in self.lanes:
+            self.count(lane)
 
     def room(self, lane: QueueLane[Any]) -> tuple[int, int]:
         """Return how many messages a lane should claim, and how many of them get permits at once.
@@ -91,13 +101,14 @@ class FairDispatcher:
         message ahead, since the next permit may be its own. With strict priority, a lane behind a backlogged one has
         none.
         """
-        rivals = [each for each in self.lanes if each is not lane and (each.is_backlogged or self._counts_on(each))]
-        if self._strict and any(each.number < lane.number for each in rivals):
+        counted = lane.counted
+        rivals = self._contending - counted.contending  # their weight
+        if self._strict and self._backlogged & ((1 << lane.number) - 1):
             return 0, 0
-        free = self._concurrency - sum(each.running for each in self.lanes) - sum(map(self._counts_on, rivals))
+        free = self._concurrency - self._running - (self._asked - counted.asked)
         own = everybody = 1
         if rivals and not self._strict:
-            own, everybody = lane.weight, lane.weight + sum(each.weight for each in rivals)
+            own, everybody = lane.weight, lane.weight + rivals
             free = min(free, -(-self._concurrency * own // everybody) - lane.running)
         ahead = prefetch.ahead(self._concurrency, lane.seconds) * own // everybody
         ahead = max(ahead, 1 if rivals else 0)
@@ -108,28 +119,64 @@ class FairDispatcher:
         room = max(0, min(free + ahead - waiting, most, self._left() - waiting))
         return room, min(free, room)
 
-    def _counts_on(self, lane: QueueLane[Any]) -> int:
-        """Return how many permits are kept for a claim under way; none with strict priority, as it may take long."""
-        return 0 if self._strict else lane.asked
+    def count(self, lane: QueueLane[Any]) -> None:
+        """Bring the sums up to date with a lane that has changed; the caller holds the lock."""
+        before = lane.counted
+        asked = 0 if self._strict else lane.asked  # with strict priority, a claim may take long
+        lane.counted = now = Counted(lane.running, asked, lane.weight if lane.is_backlogged or asked else 0)
+        self._running += now.running - before.running
+        self._asked += now.asked - before.asked
+        self._contending += now.contending - before.contending
+        self._scheduler.note(lane.number, bool(lane.waiting), lane.is_full)
+
+    def refuse(self, lane: QueueLane[Any], is_refused: bool) -> None:
+        """Note whether a lane must be woken when it has room; the caller holds the lock.
+
+        Without strict priority, one with waiting messages needs no place in the queue: it has room once some of them
+        have begun.
+        """
+        lane.is_refused = is_refused
+        bit = 1 << lane.number
+        self._refused = (
+            self._refused | bit if is_refused and (self._strict or not lane.waiting) else self._refused & ~bit
+        )
 
     def grant(self) -> None:
         """Start the messages that may start, and wake lanes that have room now; the caller holds the lock."""
-        running = sum(lane.running for lane in self.lanes)
-        while running < self._concurrency and self._left() and not self.is_closed:
-            ready = [lane.number for lane in self.lanes if lane.waiting]
-            if not ready:
-                break
-            absent = [lane.number for lane in self.lanes if lane.is_full and not lane.waiting]
-            lane = self.lanes[self._scheduler.next(ready, absent)]
+        begun = set()
+        while self._running < self._concurrency and self._scheduler.ready and self._left() and not self.is_closed:
+            lane = self.lanes[self._scheduler.next()]
             self._started += 1
-            running += 1
             lane.begin()
+            begun.add(lane)
         if self._strict:
             self._give_way()
-        for lane in self.lanes:
-            if lane.is_refused and self.room(lane)[0]:
-                lane.is_refused = False
-                lane.wake()
+        for lane in begun:
+            if lane.is_refused and not self._woken(lane):
+                self.refuse(lane, True)
+        self._wake_refused()
+
+    def _wake_refused(self) -> None:
+        """Wake the next lanes that have room: by priority, or in turn.
+
+        Two at a time, as each lets others be woken when it has its answer; and since a lane that is the only one with a
+        backlog may have less room than all others.
+        """
+        if self._strict:
+            self._after_woken = 0
+        for _ in range(min(2, self._refused.bit_count())):
+            after = self._after_woken
+            number = lowest(self._refused >> after << after or self._refused)
+            self._after_woken = number + 1
+            self._woken(self.lanes[number])
+
+    def _woken(self, lane: QueueLane[Any]) -> bool:
+        """Wake a lane that was refused if it has room now; return whether it has."""
+        has_room = self.room(lane)[0] > 0
+        if has_room:
+            self.refuse(lane, False)
+            lane.wake()
+        return has_room
 
     def changed(self, handled: int = 0, unstarted: int = 0) -> None:
         """Count messages that came, were settled or handed back; the caller holds the lock.
@@ -139,31 +186,58 @@ class FairDispatcher:
             unstarted: how many had a permit that they did not use.
         """
         self.changes += 1
+        self._resting = 0
         self._handled += handled
         self._started -= unstarted
         if self._most is not None and self._handled >= self._most:
             self._end()
 
     def rests(self, lane: QueueLane[Any]) -> None:
-        """Note that a lane found nothing; a burst ends when no lane has, and nothing has changed meanwhile."""
+        """Note that a lane found nothing; a burst ends when no lane has, and nothing has changed meanwhile.
+
+        While other lanes hold messages, there will be changes, so it is too early to let all look again.
+        """
+        if not self.burst:
+            return
+        if lane.looked == self.changes != lane.found_nothing:
+            self._resting += 1
         lane.found_nothing = lane.looked
-        again = [each for each in self.lanes if self.burst and each.found_nothing != self.changes]
-        if self.burst and not again:
+        if self._resting == len(self.lanes):
             self._end()
-        for each in again:
-            if not each.held:  # it sleeps, and messages that others sent may not have woken it yet
-                each.wake()
+        elif self._called != self.changes and not any(each.held for each in self.lanes):
+            self._called = self.changes
+            for each in self.lanes:
+                if each.found_nothing != self.changes:  # messages that others sent may not have woken it yet
+                    each.wake()
 
     def _left(self) -> int:
         return UNLIMITED if self._most is None else max(0, self._most - self._started)
 
+    @property
+    def _backlogged(self) -> int:
+        return self._scheduler.ready | self._scheduler.expected
+
     def _give_way(self) -> None:
         """Hand back messages that wait behind a backlog: another consumer may be free for them."""
-        for number, lane in enumerate(self.lanes):
-            if lane.waiting and lane.is_full:
-                for behind in self.lanes[number + 1 :]:
-                    behind.hand_back()
-                return
+        backlogs = self._scheduler.ready & self._scheduler.expected
+        if backlogs:
+            behind = lowest(backlogs) + 1
+            while waiting := self._scheduler.ready >> behind:
+                self.lanes[behind + lowest(waiting)].hand_back()
+
+
+class Counted(NamedTuple):
+    """A lane's part of the dispatcher's sums.
+
+    Attributes:
+        running: permits in use.
+        asked: permits that are kept for a claim under way.
+        contending: the lane's weight, if it competes for permits; otherwise 0.
+    """
+
+    running: int = 0
+    asked: int = 0
+    contending: int = 0
 
 
 class QueueLane(Generic[D]):
@@ -175,6 +249,7 @@ class QueueLane(Generic[D]):
         asked: permits that a claim under way counts on.
         is_full: the last claim filled all its room, so there may be more messages.
         is_refused: it had no room when it asked.
+        counted: what of it is in the dispatcher's sums.
         handed_back: messages to hand back unstarted.
         start: starts a message; called on any thread, and must not wait.
         wake: lets the lane's loop look for messages and outcomes; also called on any thread.
@@ -187,6 +262,7 @@ class QueueLane(Generic[D]):
         self.running = self.asked = 0
         self.is_full = True  # until the first claim
         self.is_refused = False
+        self.counted = Counted()
         self.seconds: float | None = None
         self.looked, self.found_nothing = 0, -1
         self._dispatcher = dispatcher
@@ -219,7 +295,8 @@ class QueueLane(Generic[D]):
             self.seconds = seconds
             self.looked = self._dispatcher.changes
             self._room, self.asked = self._dispatcher.room(self)
-            self.is_refused = not self._room
+            self._dispatcher.count(self)
+            self._dispatcher.refuse(self, not self._room)
             return self._room
 
     def answered(self, claimed: int, handled: int, settled: bool, failed: bool = False, keyless: int = 0) -> None:
@@ -235,6 +312,9 @@ class QueueLane(Generic[D]):
             self.asked = 0
             if self._room or failed:  # a lane without room has learned nothing
                 self.is_full = self._room <= claimed and not failed
+            self._dispatcher.count(self)
+            if failed:
+                self._dispatcher.refuse(self, False)  # it will ask again after a pause, and others must not wait for it
             if settled or keyless:
                 self._dispatcher.changed(handled, unstarted=-keyless)
             self._dispatcher.grant()
@@ -244,13 +324,16 @@ class QueueLane(Generic[D]):
         with self._dispatcher.lock:
             self.asked = 0
             self.waiting.extend(messages)
+            self._dispatcher.count(self)
             self._dispatcher.changed()
             self._dispatcher.grant()
 
     def begin(self) -> None:
         """Start the next message; the caller holds the lock."""
         self.running += 1
-        self.start(self.waiting.popleft())
+        message = self.waiting.popleft()
+        self._dispatcher.count(self)
+        self.start(message)
 
     def ending(self, on_outcome: Callable[[], None]) -> Callable[[], None]:
         """Return the function to call after each outcome: it first gives the permit back."""
@@ -265,6 +348,7 @@ class QueueLane(Generic[D]):
         """Give a permit back."""
         with self._dispatcher.lock:
             self.running -= 1
+            self._dispatcher.count(self)
             self._dispatcher.changed()
             self._dispatcher.grant()
 
@@ -273,6 +357,7 @@ class QueueLane(Generic[D]):
         if self.waiting:
             self.handed_back += self.waiting
             self.waiting.clear()
+            self._dispatcher.count(self)
             self.wake()
 
     def returned(self, unstarted: int) -> list[D]:
@@ -290,6 +375,7 @@ class QueueLane(Generic[D]):
             taken = [*self.waiting, *self.handed_back]
             self.waiting.clear()
             self.handed_back.clear()
+            self._dispatcher.count(self)
             return taken
 
     def rests(self) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import heapq
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from delayq.errors import InvalidInput
@@ -57,37 +59,89 @@ class WeightedFairScheduler:
     """Decides whose turn it is: by weight, evenly spread, or by order.
 
     While the participants stay the same, one with a share s of the weights has had s of the turns at any time, to
-    within less than one turn, and exactly s of every W turns from the first on, where W is the sum of the weights. At
-    each turn, each participant is credited its weight, and the one whose turn it is pays W. Of those that the turn
-    would not put a whole turn ahead, it goes to the one that would otherwise be the first to fall a whole turn behind.
+    within less than one turn, and exactly s of every W turns from the first on, where W is the sum of the weights.
     This is a fair schedule as defined by Baruah, Cohen, Plaxton and Varvel, Proportionate progress (1996), on one
-    resource.
+    resource. It is kept in virtual time, as in Bennett and Zhang, WF2Q: worst-case fair weighted fair queueing (1996),
+    so that a turn costs O(log n): a turn lasts 1/W, and a participant may have one in each 1/w. Of those whose time
+    has begun, the turn goes to the one whose time ends first; if there are none, to the one whose time begins first.
 
     Args:
         weights: of the participants, which are identified by their position in it.
         strict: the first in the order always comes first; weights are ignored.
+
+    Attributes:
+        ready: the participants that can take a turn, as a set of bits.
+        expected: those that will be ready soon, as they have a backlog. Without being ready, they miss their turns, and
+            get them back later, up to a whole round. One that is neither is idle, and its credit or debt lapses.
     """
 
     def __init__(self, weights: Sequence[int], strict: bool = False) -> None:
+        self.ready = self.expected = 0
         self._weights = weights
         self._strict = strict
-        self._credits = [0] * len(weights)
+        self._round = math.lcm(*weights) << 32  # of virtual time: all shares of it are exact
+        self._total = 0  # of the weights of those that are not idle
+        self._since = self._turns = 0  # when that changed, and turns since
+        self._starts = [0] * len(weights)  # when the next turn of each may come
+        self._queued: list[int | None] = [None] * len(weights)  # that time, if it is in a heap; other entries are old
+        self._later: list[tuple[int, int]] = []  # a heap of starts, each with its participant
+        self._begun: list[tuple[int, int, int]] = []  # a heap of deadlines, each with its participant and its start
 
-    def next(self, ready: Collection[int], absent: Collection[int] = ()) -> int:
-        """Return whose turn it is.
-
-        Args:
-            ready: the participants that can take it, one or more.
-            absent: participants that must miss this turn; they get it back later, up to a whole round.
-        """
+    def note(self, number: int, is_ready: bool, is_expected: bool) -> None:
+        """Note the state of a participant."""
+        bit = 1 << number
+        was_ready, was_present = self.ready & bit, (self.ready | self.expected) & bit
+        self.ready = self.ready | bit if is_ready else self.ready & ~bit
+        self.expected = self.expected | bit if is_expected else self.expected & ~bit
         if self._strict:
-            return min(ready)
-        present = {*ready, *absent}
-        total = sum(self._weights[each] for each in present)
-        for each, credit in enumerate(self._credits):  # idle ones get no credit for it
-            most = total * self._weights[each] if each in absent else credit + total
-            self._credits[each] = min(credit + self._weights[each], most) if each in present else 0
-        owed, weights = self._credits, self._weights
-        chosen = min(ready, key=lambda each: (owed[each] <= 0, (total - owed[each]) / weights[each], each))
-        owed[chosen] = max(owed[chosen] - total, -total * weights[chosen])
-        return chosen
+            return
+        is_present = is_ready or is_expected
+        if is_present != bool(was_present):
+            self._since, self._turns = self._now(), 0
+            self._total += self._weights[number] if is_present else -self._weights[number]
+            self._starts[number] = self._since
+        if is_ready and not was_ready:
+            self._starts[number] = max(self._starts[number], self._now() - self._round)
+            self._enter(number)
+
+    def next(self) -> int:
+        """Return whose turn it is; at least one participant is ready."""
+        if self._strict:
+            return lowest(self.ready)
+        self._turns += 1
+        now, later, begun = self._now(), self._later, self._begun
+        while later and (later[0][0] < now or not self._holds(later[0][1], later[0][0])):
+            start, number = heapq.heappop(later)
+            if self._holds(number, start):
+                heapq.heappush(begun, (start + self._round // self._weights[number], number, start))
+        while begun and not self._holds(begun[0][1], begun[0][2]):
+            heapq.heappop(begun)
+        number = heapq.heappop(begun)[1] if begun else heapq.heappop(later)[1]
+        self._starts[number] += self._round // self._weights[number]
+        self._starts[number] = min(self._starts[number], now + self._round)
+        self._enter(number)
+        return number
+
+    def _now(self) -> int:
+        """Return the virtual time, rounded up: what is before it is before the exact time."""
+        return self._since - (-self._turns * self._round // self._total if self._total else 0)
+
+    def _enter(self, number: int) -> None:
+        start = self._starts[number]
+        if self._queued[number] != start:
+            self._queued[number] = start
+            heapq.heappush(self._later, (start, number))
+
+    def _holds(self, number: int, start: int) -> bool:
+        """Return whether the entry of a heap still holds; drop the participant's place if it is not ready."""
+        if self._queued[number] != start:
+            return False
+        if not self.ready >> number & 1:
+            self._queued[number] = None
+            return False
+        return True
+
+
+def lowest(bits: int) -> int:
+    """Return the lowest number in a set of bits, which is not empty."""
+    return (bits & -bits).bit_length() - 1
