@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -27,7 +28,7 @@ def warm(queue: Any) -> None:
 
 def claim(queue: Any, **options: Any) -> list[Any]:
     """Claim as a consumer does; return the payloads."""
-    batch: claim_module.Batch = queue.execute(claim_module.claim, Message, 10, 60_000, **options)
+    batch: claim_module.Batch = queue.execute(claim_module.claim, partial(Message, queue), 10, 60_000, **options)
     return [message.payload for message in batch.messages]
 
 

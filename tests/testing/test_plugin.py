@@ -68,7 +68,7 @@ def test_fixtures_are_available_wherever_delayq_is_installed(tmp_path: Path):
 IMPORTS = """
 import sys
 
-PACKAGES = {"delayq", "redis", "fakeredis", "lupa", "structlog", "msgspec", "hiredis"}
+PACKAGES = {"delayq", "redis", "fakeredis", "lupa", "msgspec", "hiredis"}
 
 def test_that_asks_for_nothing():
     assert "_delayq_pytest" in sys.modules

@@ -258,6 +258,7 @@ OPERATIONS: dict[str, Operation] = {
     "peek": Operation(lambda q, _: sorted(map(known, q.peek("unack"))), ("Queue.peek",)),
     "page": Operation(lambda q, _: [known(info) for info in q.page("dead", limit=2).messages], ("Queue.page",)),
     "stats": Operation(lambda q, _: counts(q), ("Queue.stats",)),
+    "usage": Operation(lambda q, _: q.usage().running, ("Queue.usage",)),
     "upcoming": Operation(
         lambda q, _: [bucket.count for bucket in q.upcoming(2 * HOUR, 2 * HOUR)], ("Queue.upcoming",)
     ),
