@@ -133,8 +133,8 @@ def add(
         headers=dict(headers),
         timeout=timeout,
     )
-    told = f"{schedule_name} in {queue.name}, {'' if schedule.finished else 'next '}{_next(schedule, long=True)}"
-    report(_record(schedule), told, as_json)
+    line = f"{schedule_name} in {queue.name}, {'' if schedule.finished else 'next '}{_next(schedule, long=True)}"
+    report(_record(schedule), line, as_json)
 
 
 @cron.command(

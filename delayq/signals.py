@@ -183,7 +183,7 @@ class _LoopWatch:
 
     def __init__(self, events: asyncio.AbstractEventLoop) -> None:
         self.consumers: list[_Consumer] = []
-        self.told: set[_Consumer] = set()  # by an earlier signal, perhaps a moment ago
+        self.notified: set[_Consumer] = set()  # by an earlier signal, perhaps a moment ago
         self.error: BaseException | None = None
         self._events = events
         self.replaced = Replaced(self._tell)
@@ -200,8 +200,8 @@ class _LoopWatch:
     def _stop_all(self, running: Collection[_Consumer]) -> None:
         """Tell the consumers, except those that ran when the signal came and were told by the program's own handler."""
         for each in list(self.consumers):
-            if each.is_running or each not in running or each in self.told:
-                self.told.add(each)
+            if each.is_running or each not in running or each in self.notified:
+                self.notified.add(each)
                 each.take_signal()
 
 
@@ -223,7 +223,7 @@ def watched(consumer: _Consumer) -> Generator[None]:
         yield
     finally:
         watch.consumers.remove(consumer)
-        watch.told.discard(consumer)
+        watch.notified.discard(consumer)
         if not watch.consumers:
             del _loops[events]
             watch.replaced.restore()

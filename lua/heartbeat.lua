@@ -1,8 +1,9 @@
 -- heartbeat: note that a consumer lives, what it is and what it holds, and how long its handlers have run.
 --
 -- It keeps every consumer that was seen within the last 30 seconds, and of the others the latest that were seen within
--- the last hour, up to a thousand in all. The very last one stays, to show since when there is none. A time later than now is from before the server's clock was set back: it is
--- removed, and a consumer that lives is back with its next heartbeat.
+-- the last hour, up to a thousand in all. The very last one stays, to show since when there is none. A time later than
+-- now is from before the server's clock was set back: it is removed, and a consumer that lives is back with its next
+-- heartbeat.
 --
 -- State    (the queue itself; no message moves)
 -- KEYS[1]  consumers  zset  name -> when it was last seen, ms

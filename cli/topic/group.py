@@ -51,8 +51,8 @@ def create(topic: Topic, group_name: str, start: Any, as_json: bool) -> None:
     check_group_name(group_name)
     created = topic.group(group_name, start).is_new
     made = f"{GROUP_ACTIONS['make'].words.became} group {group_name} of topic {topic.name}"
-    told = made if created else f"{group_name} already exists: not moved"
-    report({"group": group_name, "created": created}, told, as_json)
+    line = made if created else f"{group_name} already exists: not moved"
+    report({"group": group_name, "created": created}, line, as_json)
 
 
 @group.command(

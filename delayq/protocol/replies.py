@@ -173,8 +173,8 @@ def _read_last_seen(reply: list[Any]) -> tuple[str, int] | None:
 def _read_consumers(reply: list[Any]) -> ConsumersReply:
     now_ms, flat, more = reply
     rows = zip(flat[::3], flat[1::3], flat[2::3], strict=True)
-    told = [(decode_id(name), decode_ms(seen), document) for name, seen, document in rows]
-    return ConsumersReply(now_ms, told, more)
+    reports = [(decode_id(name), decode_ms(seen), document) for name, seen, document in rows]
+    return ConsumersReply(now_ms, reports, more)
 
 
 def _read_samples(reply: list[Any]) -> list[tuple[int, str]]:

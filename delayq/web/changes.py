@@ -92,15 +92,15 @@ class Change(abc.ABC):
     async def run(self, request: Request) -> Response:
         """Act; a form that is sent twice acts once."""
         tasks: BackgroundTasks = request.app.state.tasks
-        told = "Already done."
+        notice = "Already done."
         with tasks.once(word_of(visit(request).form)) as is_new:
             if is_new:
                 async with audit.audited(request, self.action.audited, **self.about) as line:
-                    told = await self.act()
+                    notice = await self.act()
                     if self.has_result:
-                        line["told"] = told
+                        line["told"] = notice
         group = self.about["group"] if self.next_page == "group" else None
-        return audit.back(request, told, self.next_page, group=group)
+        return audit.back(request, notice, self.next_page, group=group)
 
     async def act(self) -> str:
         """Do it, and say what was done."""

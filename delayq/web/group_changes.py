@@ -100,12 +100,12 @@ class Move(GroupChange):
 
 def _effects(move: group_admin.Move) -> list[str]:
     least = "at least " if move.at_least else ""
-    told = []
+    effects = []
     if move.again:
-        told.append(f"It receives {least}{plural(move.again, 'record')} again, acked or not.")
+        effects.append(f"It receives {least}{plural(move.again, 'record')} again, acked or not.")
     if move.skipped:
-        told.append(f"It skips {least}{plural(move.skipped, 'record')} that it has not received yet.")
-    return told or ["It is already there: it neither skips records nor receives any again."]
+        effects.append(f"It skips {least}{plural(move.skipped, 'record')} that it has not received yet.")
+    return effects or ["It is already there: it neither skips records nor receives any again."]
 
 
 class Destroy(GroupChange):
@@ -199,15 +199,15 @@ class DeadLetters(TaskChange, GroupChange):
         return f"{self.action.words.verb} {many}"
 
     async def foresee(self) -> Foreseen:
-        count, told = len(self.places), f"{len(self.places):,} selected."
+        count, selection = len(self.places), f"{len(self.places):,} selected."
         if self.is_all:
             if not self.total:
                 raise InvalidInput(f"group {self.group.name} has no dead letters")
-            count, told = self.total, f"{plural(self.total, 'dead letter')}. Records that die later stay."
+            count, selection = self.total, f"{plural(self.total, 'dead letter')}. Records that die later stay."
         return Foreseen(
             self.title(),
             f"of group {self.group.name} of topic {self.topic.name}",
-            [told, self.action.words.warning],
+            [selection, self.action.words.warning],
             f"{self.action.words.verb} {plural(count, 'dead letter')}",
             await self._record_ids(),
         )

@@ -33,13 +33,13 @@ async def make_group(request: Request) -> Response:
     at = Beginning.of(form, await found.execute(read.server_time))
     async with audit.audited(request, action.audited, topic=found.name, group=name, position=str(at.position)) as line:
         made = await found.group(name, at.position)
-        told = (
+        notice = (
             f"{action.words.became.capitalize()} group {name}. It starts from {at.words()}."
             if made.is_new
             else f"Group {name} already exists and keeps its position."
         )
-        line["told"] = told
-    return audit.back(request, told, "group", group=name)
+        line["told"] = notice
+    return audit.back(request, notice, "group", group=name)
 
 
 def _confirm(kind: type[Change], run: str) -> Endpoint:
