@@ -52,6 +52,8 @@ def show_duration(seconds: float | dt.timedelta) -> str:
     """Return a duration in its two longest units: ``1h 30m``, ``9.8s``, ``120ms``."""
     if isinstance(seconds, dt.timedelta):
         seconds = seconds.total_seconds()
+    if seconds == math.inf:  # another program may have stored any score
+        return "more than a century"
     if seconds < 1:
         return f"{seconds * 1000:.0f}ms"
     if seconds < 60:

@@ -22,6 +22,10 @@ def test_axis_labels_of_counts_are_short(count: float, shown: str):
     assert show_short(count) == shown
 
 
+def test_duration_from_a_score_of_infinity_is_words():
+    assert show_duration(math.inf) == "more than a century"
+
+
 def test_what_is_unknown_is_a_dash():
     assert [or_dash(show_count)(each) for each in (None, math.inf, math.nan, 0, 1234)] == ["–", "–", "–", "0", "1,234"]
     assert or_dash(show_count)(1.25, 1) == "1.2"

@@ -106,7 +106,7 @@ def test_each_chart_has_a_title_a_summary_and_a_table(html: str):
 
 def test_page_shows_the_figures(html: str):
     text = Elements(html).text
-    assert {"2026-11-21 12:00", "2 ms", "1 s", "Retried and dead, per minute"} <= set(text)
+    assert {"2026-11-21 12:00", "2ms", "1s", "Retried and dead, per minute"} <= set(text)
     assert "retried 1, died 1 in all. The same figures follow as a table." in text
     assert text.count("None in this time.") == 5
 
