@@ -49,7 +49,7 @@ def _probed(paragraphs: Sequence[str], text: str, header: str, keys: Sequence[tu
 
     It fails if a key in its header has another type, or if the user may not run one of its commands. The check is where
     the script calls `probe()`, or else at its beginning. A "Probes" line in the header limits the check to
-    the key of that name; with "none", there is no check.
+    the key of that name; with "none", nothing is checked.
     """
     if not re.search(r"^-- State .*->", header, re.MULTILINE):
         return text

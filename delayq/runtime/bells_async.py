@@ -50,7 +50,7 @@ class Bells:
         """Start listening; a source that cannot be listened on is tried again the next time, and polls make up for it.
 
         Raises:
-            ServerError: there is no source that can.
+            ServerError: none of the sources can.
         """
         client = await self._executor.connected()
         if client is not self._client or len(self.listeners) != len(sources):

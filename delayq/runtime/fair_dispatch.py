@@ -55,7 +55,7 @@ class FairDispatcher:
     with waiting messages.
 
     Nothing that happens for each message looks at all lanes: sums are kept up to date, and lanes that had no room wait
-    in a queue, of which each change looks at the first.
+    in a queue; each change looks at the first.
 
     Args:
         concurrency: the number of permits.

@@ -21,7 +21,7 @@ def extents(context: TopicContext) -> Operation[list[Extent]]:
 
 
 def divide(context: TopicContext, shard: int, low: str, high: str, most: int) -> Operation[list[tuple[str, str, str]]]:
-    """Divide the entries of a shard between two bounds into at most `most` ranges; none if there are no entries.
+    """Divide the entries of a shard between two bounds into at most `most` ranges; an empty list without entries.
 
     A stream cannot return its middle entry. So the range that spans the longest time is halved repeatedly. Each range
     ends at its last entry, so none is spent on times in which nothing was written.
