@@ -30,7 +30,7 @@ It is not listed among the consumers of a group.
 
 
 ANY_MARK = "*"
-"""The mark of a record that no group has handed out, or whose id alone is known: it fits every mark."""
+"""The mark of a record that no group has handed out, or whose id alone is known: it fits all."""
 
 
 class DueRecords(NamedTuple):

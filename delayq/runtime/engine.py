@@ -332,7 +332,7 @@ class ConsumerEngine(BaseEngine[D]):
                 oc.clear_frames(outcome)
 
     def _tell(self, message: D, outcome: oc.Outcome, ours: bool, logged: BaseException | None) -> BaseException | None:
-        """Count and log an outcome other than a plain ack, without the trace of the error `logged`; return its error."""
+        """Count and log an outcome that is not an ack, without the trace of the error `logged`; return its error."""
         if isinstance(outcome, oc.Released):
             if outcome.begun:
                 shutdown.log_interrupted(message)
