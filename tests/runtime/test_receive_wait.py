@@ -207,6 +207,7 @@ def test_messages_left_to_holders_for_a_grace_are_received_in_the_same_call(redi
     with Queue("pull", url=redis_server.url) as queue, redis.Redis.from_url(redis_server.url) as client:
         queue.send("x")
         queue.receive(lease=0.001)
+        time.sleep(0.002)  # until the lease has ended
         now = int(client.time()[0]) * 1000
         client.hset("delayq:{pull}:watch", "looked", f"0 {now - 60_000} {now + 2000}")
         (message,) = queue.receive()
