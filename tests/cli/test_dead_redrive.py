@@ -10,12 +10,14 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
 from delayq import Queue
+from delayq.errors import ServerUnreachable
 from delayq.model.delivery import Outgoing
+from delayq.operations.bulk.redrive import Redrive
 from tests.cli.conftest import Invoke, Start, read_all
 from tests.harness.waiting import eventually
 
@@ -95,6 +97,21 @@ def test_interrupted_redrive_prints_how_to_continue(start: Start, invoke: Invoke
     kill(queue)
     assert invoke("dead", "requeue", "emails", *bounds.split()).stdout == "requeued 4 messages\n"
     assert (queue.stats().dead, queue.stats().missing) == (2, 0)
+
+
+def test_redrive_whose_first_step_fails_prints_how_to_continue(
+    invoke: Invoke, stocked: Queue, monkeypatch: pytest.MonkeyPatch
+):
+    def fail(_: Redrive) -> NoReturn:
+        raise ServerUnreachable("gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Redrive, "_look", fail)
+        failed = invoke("dead", "requeue", "emails", "--newer-than", "1d")
+    assert (failed.exit_code, pending(stocked)) == (1, "")
+    said, bounds = failed.stderr.splitlines()[0].split("continue with ")
+    assert said == "requeued 0 messages so far; "
+    assert invoke("dead", "requeue", "emails", *bounds.split()).stdout == "requeued 3 messages\n"
 
 
 @pytest.mark.full

@@ -87,10 +87,11 @@ class Redrive:
         self._begun = False
 
     def step(self, context: QueueContext) -> Operation[Redriven]:
-        """Do one step, over a page or less, and return the progress."""
+        """Do one step, over a page or less, and return the progress; the first step only finds the bounds."""
         self.pause = 0.0
         if not self._begun:
             yield from self._begin(context)
+            return self.progress
         if self._left and not self._found:
             yield from self._look()
         if self._found:
