@@ -17,7 +17,7 @@ from tests.harness.waiting import eventually
 from tests.topics.conftest import Make
 from tests.topics.test_lost_groups import beside
 
-SOON = 5.0  # seconds: much less than the ack timeouts here
+SOON = 120.0  # seconds: much less than the ack timeouts here
 
 
 @pytest.mark.parametrize("shards", [1, 3])
