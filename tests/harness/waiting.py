@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from typing import Self
 
 LONGEST_STEP = 0.05  # seconds
 
@@ -33,7 +34,7 @@ class Stopwatch:
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._count, daemon=True)
 
-    def __enter__(self) -> Stopwatch:
+    def __enter__(self) -> Self:
         self._last = time.monotonic()
         self._thread.start()
         return self
