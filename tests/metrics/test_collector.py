@@ -461,7 +461,7 @@ def test_closing_waits_for_the_running_sample_and_takes_no_other():
             server.may_end.set()
 
         assert len(found()) == 2
-        assert server.begun.wait(30)
+        assert server.begun.wait(120)
         threading.Thread(target=end_once_closing).start()
     assert server.sampled == ["a"]
     assert no_search_is_running()
