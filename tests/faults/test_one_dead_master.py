@@ -401,9 +401,8 @@ def test_receive_does_not_say_that_there_is_nothing_while_a_frozen_master_may_ha
 ) -> None:
     """The program might end then, and the message would lose an attempt."""
     scene = Scene(cluster, first=False)
-    with Queue(NAME, url=scene.url, shards=SHARDS) as queue:
-        queue.send("x", id=scene.ids(1, dead=True)[0], delay=0.5)
-    with asyncio.Runner() as runner:
+    with Queue(NAME, url=scene.url, shards=SHARDS) as queue, asyncio.Runner() as runner:
+        queue.send("warm up", delay=3600)
         other: Any = (aio.Queue if face == "async" else Queue)(NAME, url=scene.url, shards=SHARDS)
 
         def do(call: Callable[..., Any], *args: Any) -> Any:
@@ -414,6 +413,7 @@ def test_receive_does_not_say_that_there_is_nothing_while_a_frozen_master_may_ha
 
         try:
             assert do(other.receive, 1) == []
+            queue.send("x", id=scene.ids(1, dead=True)[0], delay=0.5)
             with scene.away("frozen"):
                 time.sleep(0.5)
                 with pytest.raises(ServerUnreachable, match="has not answered yet"):
