@@ -82,7 +82,7 @@ def test_plain_handler_over_its_time_limit_is_logged_and_continues(run: Run, url
         may_end = threading.Event()
         async with Queue("jobs", url=url) as queue:
             await queue.send("slow")
-            consumer = Consumer(queue, lambda _: may_end.wait(20), timeout=0.05)
+            consumer = Consumer(queue, lambda _: may_end.wait(120), timeout=0.05)
             with capture_logs() as lines:
                 await consumer.start()
                 try:
@@ -137,7 +137,7 @@ def test_plain_handler_beside_an_async_function_works_as_usual(run: Run, url: st
             if message.payload == "stops":
                 raise StopIteration
             if message.payload == "slow":
-                may_end.wait(20)
+                may_end.wait(120)
             return bool(message.payload != "false")
 
         async with Queue("jobs", url=url, max_retries=0) as queue:
@@ -171,7 +171,7 @@ def test_plain_handler_that_does_not_end_does_not_delay_the_stop(run: Run, url: 
 
         def handle(_: Message) -> None:
             started.set()
-            may_end.wait(20)
+            may_end.wait(120)
 
         async with Queue("jobs", url=url) as queue:
 

@@ -15,7 +15,7 @@ import pytest
 from delayq.cli.consume.program import environment as environment_of
 
 from delayq import Queue
-from tests.cli.conftest import Invoke, Start, ended
+from tests.cli.conftest import Invoke, Start, ended, followed
 from tests.harness.waiting import eventually
 
 WHOLE_ENVIRONMENT = f"{sys.executable} -c 'import os, json; print(json.dumps(dict(os.environ)))'"
@@ -178,7 +178,9 @@ def test_sigterm_lets_programs_finish_and_hands_back_the_rest(start: Start, queu
     program = f"echo $DELAYQ_ID >> {tmp_path}/started; {until_told}; echo $DELAYQ_ID >> {tmp_path}/done"
     consumer = start("consume", "emails", "--exec", program, "--concurrency", "2")
     assert eventually(lambda: (tmp_path / "started").exists() and len((tmp_path / "started").read_text().split()) == 2)
+    lines = followed(consumer)
     consumer.send_signal(signal.SIGTERM)
+    assert eventually(lambda: any("waiting for running handlers" in line for line in lines))
     (tmp_path / "go").touch()
     assert consumer.wait(120) == 0
     done = (tmp_path / "done").read_text().split()

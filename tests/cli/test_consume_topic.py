@@ -147,7 +147,9 @@ def test_sigterm_lets_a_handler_finish(start: Start, topic: Topic, tmp_path: Pat
     process = start("consume", "--topic", "orders", "--group", "billing", "-c", "1", "bills:slow")
     publish(topic, 2)
     assert eventually((tmp_path / "started-0").exists)
+    log = followed(process)
     process.terminate()
+    assert eventually(lambda: any("waiting for running handlers" in line for line in log))
     (tmp_path / "go").touch()
     assert process.wait(120) == 0
     assert not (tmp_path / "started-1").exists()

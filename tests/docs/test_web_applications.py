@@ -97,7 +97,7 @@ class WebServer:
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         self._process.send_signal(number)
-        return self._process.wait(15)
+        return self._process.wait(120)
 
     def kill(self) -> None:
         if self._process.poll() is None:

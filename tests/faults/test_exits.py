@@ -53,7 +53,7 @@ class Gate:
 
     def handle(self, _: Any) -> None:
         self.began += 1
-        assert self.opens.wait(30)
+        assert self.opens.wait(120)
 
     async def handle_async(self, _: Any) -> None:
         self.began += 1
@@ -115,7 +115,7 @@ def ended(run: Callable[[], object], gate: Gate, fault: Callable[[], object], sa
         assert thread.is_alive()
     finally:
         gate.opens.set()
-        thread.join(30)
+        thread.join(120)
     return errors[0]
 
 
@@ -220,7 +220,7 @@ def test_work_of_processes_is_settled_before_an_error_ends_the_consumer(
     thread.start()
     assert eventually((tmp_path / "began").exists)
     gate.is_broken = True
-    thread.join(30)
+    thread.join(120)
     stats = queue.stats()
     assert isinstance(raised[0], type(ERRORS[error]()))
     assert stats.acked >= 1

@@ -21,7 +21,7 @@ from delayq.protocol.topic_commands import ANY_MARK, TopicCommands
 from tests.harness.servers import RedisServer
 
 WAYS = {
-    "receive": "[q.receive(10, wait=0), print(flush=True), time.sleep(1.5), q.receive(10, wait=5)]",
+    "receive": "[q.receive(10, wait=0), print(flush=True), time.sleep(2.5), q.receive(10, wait=5)]",
     "consumer": "[Consumer(q, lambda m: None).start(), time.sleep(1.2), print(flush=True), time.sleep(99)]",
 }
 PROGRAM = """
@@ -47,11 +47,11 @@ def test_claim_that_a_frozen_server_runs_late_costs_no_attempt(
             assert program.stdout is not None
             program.stdout.readline()
             before = queue.stats().delivered
-            queue.send_many([Outgoing(number, delay=1) for number in range(MESSAGES)])
+            queue.send_many([Outgoing(number, delay=3) for number in range(MESSAGES)])
             time.sleep(0.5)
             os.kill(server.pid, signal.SIGSTOP)
             try:
-                time.sleep(1.5)  # it claims meanwhile
+                time.sleep(3.5)  # it claims meanwhile
                 program.send_signal(end)
                 time.sleep(3.5)
                 program.kill()
@@ -69,7 +69,7 @@ from delayq import Topic, TopicConsumer
 
 def handle(record):
     print(flush=True)
-    time.sleep(4)  # its heartbeats learn the server's time
+    time.sleep(5)  # its heartbeats learn the server's time
 
 TopicConsumer(Topic("news", url=sys.argv[1]).group("readers", start="0"), handle, name="reader", concurrency=1).run()
 """
@@ -88,7 +88,7 @@ def test_records_that_a_frozen_server_would_hand_to_a_dead_consumer_stay_new(sta
             publishing = threading.Thread(target=topic.publish_many, args=[[NewRecord(n) for n in range(MESSAGES)]])
             publishing.start()
             try:
-                time.sleep(2.5)  # it acks and polls meanwhile
+                time.sleep(3.5)  # it acks and polls meanwhile
                 program.kill()
                 program.wait(60)
                 time.sleep(3.5)
@@ -109,7 +109,7 @@ def handle(record):
     raise ValueError("not yet")
 
 group = Topic("news", url=sys.argv[1]).group("readers", start="0")
-TopicConsumer(group, handle, name="reader", backoff=backoff.fixed(0.8)).run()
+TopicConsumer(group, handle, name="reader", backoff=backoff.fixed(3)).run()
 """
 
 
@@ -122,10 +122,10 @@ def test_retry_that_a_frozen_server_runs_for_a_dead_consumer_costs_no_delivery(s
             assert program.stdout is not None
             for _ in range(2):  # from then on, the server knows the script
                 program.stdout.readline()
-            time.sleep(0.4)
+            time.sleep(1)
             os.kill(server.pid, signal.SIGSTOP)
             try:
-                time.sleep(1.2)  # it asks for the record again meanwhile
+                time.sleep(3)  # it asks for the record again meanwhile
                 program.kill()
                 program.wait(60)
                 time.sleep(3.5)

@@ -30,7 +30,7 @@ from delayq.runtime.engine import ConsumerEngine
 from tests.harness.dead_master import NAME, OWN_SLOTS, Scene, consuming
 from tests.harness.servers import RedisServer
 from tests.harness.topologies import Cluster, tell
-from tests.harness.waiting import eventually
+from tests.harness.waiting import Stopwatch, eventually
 
 pytestmark = pytest.mark.full
 
@@ -63,9 +63,9 @@ def test_healthy_shards_are_served_as_before_while_a_master_is_away(
             waiting = scene.ids(5, dead=True)
             for each in waiting:
                 assert eventually(partial(is_sent, queue, each))
-            back = time.monotonic()
-            assert eventually(lambda: scene.handled.keys() >= set(waiting))
-            assert time.monotonic() - back <= max(5.0, FACTOR * seconds)
+            with Stopwatch() as back:
+                assert eventually(lambda: scene.handled.keys() >= set(waiting))
+            assert back.running <= max(5.0, FACTOR * seconds)
     told = [line["shard"] for line in lines if line["event"] == "shard unavailable"]
     assert len(told) == len(set(told)), "an outage is logged once a minute"
     assert not [line for line in lines if line["event"] in {"recovery failed", "upkeep failed"}]
@@ -88,11 +88,12 @@ def test_sends_to_a_dead_master_fail_at_once_after_the_first(cluster: Cluster, h
             (first,) = scene.ids(1, dead=True)
             with pytest.raises((ServerNotReady, ServerUnreachable), match=f":{scene.dead.port}|Timeout"):
                 queue.send("x", id=first)
-            began, healthy = time.monotonic(), scene.ids(200)
-            for each in scene.ids(20, dead=True):
-                with pytest.raises(ServerNotReady, match=f":{scene.dead.port}"):
-                    queue.send("x", id=each)
-            assert time.monotonic() - began < 20 * 0.6, "each once took 1.3 s"
+            healthy = scene.ids(200)
+            with Stopwatch() as watch:
+                for each in scene.ids(20, dead=True):
+                    with pytest.raises(ServerNotReady, match=f":{scene.dead.port}"):
+                        queue.send("x", id=each)
+            assert watch.running < 20 * 0.6, "each once took 1.3 s"
             mixed = [*scene.ids(1, dead=True), *healthy]
             with pytest.raises(ServerNotReady):
                 queue.send_many([Outgoing("x", id=each) for each in mixed])
@@ -215,7 +216,7 @@ def test_message_whose_master_is_away_before_it_is_fetched_keeps_nobody_busy_and
         queue.send("warm up", id=scene.ids(1)[0])
         with away_in_fetch(scene, "frozen", monkeypatch) as gone:
             queue.send("x", id=waiting, delay=0.5)
-            assert gone.wait(10)
+            assert gone.wait(120)
             time.sleep(1.5)
             assert turns_in(3, monkeypatch) <= 15, "there were 200 a second"
             time.sleep(1.5)  # the lease is over
@@ -231,10 +232,10 @@ def test_receive_does_not_wait_for_a_message_whose_master_is_away(
     with Queue(NAME, url=scene.url, shards=SHARDS) as queue:
         queue.send("x", id=waiting)
         with away_in_fetch(scene, "frozen", monkeypatch) as gone:
-            began = time.monotonic()
-            assert queue.receive(10) == []
+            with Stopwatch() as watch:
+                assert queue.receive(10) == []
             assert gone.is_set()
-            assert time.monotonic() - began < 4, "it took a quarter of the lease"
+            assert watch.running < 4, "it took a quarter of the lease"
         assert receive_all(queue, [waiting])[waiting].attempt == 1
 
 
@@ -386,9 +387,9 @@ def test_receive_takes_messages_of_healthy_shards_while_a_master_is_frozen(clust
         assert queue.receive(1) == []
         queue.send_many([Outgoing("x", id=each) for each in [*dead, *healthy]])
         with scene.away("frozen"):
-            began = time.monotonic()
-            found = receive_all(queue, healthy)
-            assert time.monotonic() - began < 4, "it once waited 5 s for each shard"
+            with Stopwatch() as watch:
+                found = receive_all(queue, healthy)
+            assert watch.running < 4, "it once waited 5 s for each shard"
         found |= receive_all(queue, dead)
         assert {message.attempt for message in found.values()} == {1}
         assert queue.ack(list(found.values())) == [True] * 13
@@ -400,9 +401,8 @@ def test_receive_does_not_say_that_there_is_nothing_while_a_frozen_master_may_ha
 ) -> None:
     """The program might end then, and the message would lose an attempt."""
     scene = Scene(cluster, first=False)
-    with Queue(NAME, url=scene.url, shards=SHARDS) as queue:
-        queue.send("x", id=scene.ids(1, dead=True)[0], delay=0.5)
-    with asyncio.Runner() as runner:
+    with Queue(NAME, url=scene.url, shards=SHARDS) as queue, asyncio.Runner() as runner:
+        queue.send("warm up", delay=3600)
         other: Any = (aio.Queue if face == "async" else Queue)(NAME, url=scene.url, shards=SHARDS)
 
         def do(call: Callable[..., Any], *args: Any) -> Any:
@@ -413,6 +413,7 @@ def test_receive_does_not_say_that_there_is_nothing_while_a_frozen_master_may_ha
 
         try:
             assert do(other.receive, 1) == []
+            queue.send("x", id=scene.ids(1, dead=True)[0], delay=0.5)
             with scene.away("frozen"):
                 time.sleep(0.5)
                 with pytest.raises(ServerUnreachable, match="has not answered yet"):

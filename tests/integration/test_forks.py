@@ -42,7 +42,7 @@ while thread.is_alive() and not importing.wait(0.01):
     pass
 child = os.fork()
 if child == 0:
-    signal.alarm(10)
+    signal.alarm(120)
     send()
     os._exit(0)
 forked.set()
@@ -58,7 +58,7 @@ def test_child_forked_during_the_first_connection_can_send(face: str, path: str 
     url = f"redis://localhost:{start_server(port=True).port}"
     command = [sys.executable, "-c", FORKING, url, face]
     environment = os.environ | ({} if path is None else {"PYTHONPATH": path})
-    done = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=60, check=False, env=environment)
+    done = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=240, check=False, env=environment)
     assert done.returncode == 0, done.stderr
 
 
@@ -92,7 +92,7 @@ def handle_batch(messages):
         if child:
             codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
             return
-        signal.alarm(10)
+        signal.alarm(120)
         if how == "raise":
             raise ValueError("of the child")
         if how == "exit":
@@ -255,6 +255,6 @@ def test_forked_process_settles_nothing(redis_server: RedisServer, tmp_path: Pat
     program = tmp_path / "settling.py"
     program.write_text(SETTLING)
     command = [sys.executable, "-W", "ignore", program.name, redis_server.url, kind, *WAYS]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False)
     acked = 0 if kind.endswith("receive") else 1
     assert done.stdout == f"{acked} 0 0 0 1\n", done.stderr

@@ -28,7 +28,7 @@ def test_heartbeats_continue_after_failures_until_stopped():
 
     heartbeat = Heartbeat(beat, 0.001)
     heartbeat.start()
-    assert is_through.wait(30)
+    assert is_through.wait(120)
     heartbeat.stop()
     is_through.clear()
     assert not heartbeat._thread.is_alive()
@@ -40,12 +40,12 @@ def test_stop_waits_for_the_running_heartbeat():
 
     def beat() -> None:
         has_begun.set()
-        may_end.wait(30)
+        may_end.wait(120)
         ended.append("beat")
 
     heartbeat = Heartbeat(beat, 0.001)
     heartbeat.start()
-    assert has_begun.wait(30)
+    assert has_begun.wait(120)
     threading.Timer(0.05, may_end.set).start()
     heartbeat.stop()
     assert ended == ["beat"]

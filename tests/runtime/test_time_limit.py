@@ -207,7 +207,7 @@ def test_handlers_beyond_their_limit_are_counted_while_they_run(queue: Queue) ->
     queue.send("x")
     (message,) = queue.receive(1)
     with time_limit.watching():
-        thread = threading.Thread(target=time_limit.wrap(lambda _: ends.wait(30)), args=(message,))
+        thread = threading.Thread(target=time_limit.wrap(lambda _: ends.wait(120)), args=(message,))
         thread.start()
         assert eventually(lambda: time_limit.over(queue.name) == 1)
         assert time_limit.over("another") == 0

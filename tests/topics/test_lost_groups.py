@@ -122,7 +122,7 @@ def test_outcome_of_a_record_of_a_lost_topic_does_not_settle_a_later_one_with_it
     def handle(record: Record) -> None:
         begin(record)
         if record.payload == 3:
-            assert is_handed_out.wait(20)
+            assert is_handed_out.wait(120)
             end()
 
     async def handle_async(record: Record) -> None:

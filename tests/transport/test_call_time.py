@@ -20,11 +20,13 @@ from delayq import Outgoing, Queue, ServerUnreachable, aio
 from tests.conftest import StartServer
 from tests.harness.servers import RedisServer
 from tests.harness.topologies import Cluster
+from tests.harness.waiting import Stopwatch
 
 pytestmark = pytest.mark.same_on_all_servers
 
 DEFAULT = "socket_timeout=5"  # other tests have a longer one
 QUICK = "socket_timeout=0.5&retry_timeout=0.6"
+EARLY = 4  # clients that connect before their server freezes
 
 
 @contextmanager
@@ -36,53 +38,65 @@ def frozen(server: RedisServer) -> Iterator[None]:
         os.kill(server.pid, signal.SIGCONT)
 
 
-def seconds(call: Callable[[], Any]) -> float:
-    """Return how long a call takes until it raises ServerUnreachable."""
-    began = time.monotonic()
-    with pytest.raises(ServerUnreachable):
+def timed(call: Callable[[], Any]) -> Stopwatch:
+    """Measure a call until it raises ServerUnreachable."""
+    with Stopwatch() as watch, pytest.raises(ServerUnreachable):
         call()
-    return time.monotonic() - began
+    return watch
 
 
-def failing_calls(url: str, freeze: threading.Event) -> list[Callable[[], float]]:
-    """Return functions that connect, wait for `freeze`, and say how long their call took; and two that connect late."""
+class Calls:
+    """Calls of clients that are connected before `freeze` is set, and of two that connect after it."""
 
-    def connected(call: Callable[[Queue], object]) -> float:
-        with Queue("jobs", url=url) as queue:
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self.freeze = threading.Event()
+        self._connected = threading.Semaphore(0)
+
+    def all(self) -> list[Callable[[], Stopwatch]]:
+        """Return functions that make a call and measure it."""
+        return [
+            lambda: self._early(lambda queue: queue.send("x")),
+            lambda: self._early(lambda queue: queue.send_many([Outgoing("x")])),
+            lambda: self._early(lambda queue: queue.stats()),
+            lambda: asyncio.run(self._early_async()),
+            lambda: asyncio.run(self._late_async()),
+            self._late,
+        ]
+
+    def wait_connected(self) -> None:
+        """Wait until all clients that connect early have done so."""
+        for _ in range(EARLY):
+            assert self._connected.acquire(timeout=120)
+
+    def _early(self, call: Callable[[Queue], object]) -> Stopwatch:
+        with Queue("jobs", url=self._url) as queue:
             queue.stats()
-            freeze.wait()
-            return seconds(lambda: call(queue))
+            self._connected.release()
+            self.freeze.wait()
+            return timed(lambda: call(queue))
 
-    async def connected_async() -> float:
-        async with aio.Queue("jobs", url=url) as queue:
+    async def _early_async(self) -> Stopwatch:
+        async with aio.Queue("jobs", url=self._url) as queue:
             await queue.stats()
-            await asyncio.to_thread(freeze.wait)
-            began = time.monotonic()
-            with pytest.raises(ServerUnreachable):
+            self._connected.release()
+            await asyncio.to_thread(self.freeze.wait)
+            with Stopwatch() as watch, pytest.raises(ServerUnreachable):
                 await queue.send("x")
-            return time.monotonic() - began
+            return watch
 
-    async def late_async() -> float:
-        await asyncio.to_thread(freeze.wait)
-        began = time.monotonic()
-        async with aio.Queue("jobs", url=url) as queue:
-            with pytest.raises(ServerUnreachable):
-                await queue.send("x")
-        return time.monotonic() - began
+    async def _late_async(self) -> Stopwatch:
+        await asyncio.to_thread(self.freeze.wait)
+        with Stopwatch() as watch:
+            async with aio.Queue("jobs", url=self._url) as queue:
+                with pytest.raises(ServerUnreachable):
+                    await queue.send("x")
+        return watch
 
-    def late() -> float:
-        freeze.wait()
-        with Queue("jobs", url=url) as queue:
-            return seconds(lambda: queue.send("x"))
-
-    return [
-        lambda: connected(lambda queue: queue.send("x")),
-        lambda: connected(lambda queue: queue.send_many([Outgoing("x")])),
-        lambda: connected(lambda queue: queue.stats()),
-        lambda: asyncio.run(connected_async()),
-        lambda: asyncio.run(late_async()),
-        late,
-    ]
+    def _late(self) -> Stopwatch:
+        self.freeze.wait()
+        with Queue("jobs", url=self._url) as queue:
+            return timed(lambda: queue.send("x"))
 
 
 @pytest.mark.parametrize(
@@ -91,16 +105,15 @@ def failing_calls(url: str, freeze: threading.Event) -> list[Callable[[], float]
     ids=["quick", "defaults"],
 )
 def test_call_to_a_frozen_server_ends_in_time(own_server: RedisServer, settings: str, least: float, most: float):
-    freeze = threading.Event()
-    calls = failing_calls(f"{own_server.url}?{settings}", freeze)
-    with ThreadPoolExecutor(len(calls)) as pool:
-        running = [pool.submit(each) for each in calls]
-        time.sleep(0.5)  # they connect
+    calls = Calls(f"{own_server.url}?{settings}")
+    with ThreadPoolExecutor(len(calls.all())) as pool:
+        running = [pool.submit(each) for each in calls.all()]
+        calls.wait_connected()
         with frozen(own_server):
-            freeze.set()
+            calls.freeze.set()
             took = [each.result() for each in running]
-    assert min(took) > least
-    assert max(took) < most
+    assert min(each.elapsed for each in took) > least
+    assert max(each.running for each in took) < most
 
 
 @pytest.mark.parametrize(
@@ -122,10 +135,10 @@ def test_idle_connections_add_one_check_to_a_call(
         leave_idle(once, 8)
         with frozen(own_server):
             calls = [
-                pool.submit(seconds, lambda: repeated.send("x")),
-                pool.submit(seconds, lambda: once.send("x", id="a", on_conflict="error")),
+                pool.submit(timed, lambda: repeated.send("x")),
+                pool.submit(timed, lambda: once.send("x", id="a", on_conflict="error")),
             ]
-            took = [each.result() for each in calls]
+            took = [each.result().running for each in calls]
         assert max(took) < most
 
 
@@ -142,17 +155,16 @@ def leave_idle(queue: Queue, count: int) -> None:
 def test_call_to_a_frozen_cluster_ends_in_time(start_server: StartServer):
     """Its slots could be read from any other node, each of which may be silent, too."""
     cluster = Cluster(start_server, masters=3)
-    freeze = threading.Event()
-    calls = failing_calls(f"{cluster.url}?{QUICK}", freeze)[:4]  # opening takes an attempt for each node
-    with ThreadPoolExecutor(len(calls)) as pool, ExitStack() as all_frozen:
-        running = [pool.submit(each) for each in calls]
-        time.sleep(1)  # they connect
+    calls = Calls(f"{cluster.url}?{QUICK}")
+    with ThreadPoolExecutor(EARLY) as pool, ExitStack() as all_frozen:
+        running = [pool.submit(each) for each in calls.all()[:EARLY]]  # opening takes an attempt for each node
+        calls.wait_connected()
         for node in cluster.masters:
             all_frozen.enter_context(frozen(node))
-        freeze.set()
+        calls.freeze.set()
         took = [each.result() for each in running]
-    assert min(took) > 0.4
-    assert max(took) < 1.6
+    assert min(each.elapsed for each in took) > 0.4
+    assert max(each.running for each in took) < 1.6
 
 
 def test_call_is_sent_again_after_one_silent_attempt(own_server: RedisServer):
@@ -175,7 +187,9 @@ def test_call_ends_in_time_if_packets_are_dropped():
                 each.setblocking(False)
                 each.connect_ex(full.getsockname())
             url = f"redis://127.0.0.1:{full.getsockname()[1]}/0"
-            assert 12 < seconds(lambda: Queue("jobs", url=url).send("x")) < 15
+            took = timed(lambda: Queue("jobs", url=url).send("x"))
+            assert took.elapsed > 12
+            assert took.running < 15
         finally:
             for each in waiting:
                 each.close()

@@ -26,7 +26,7 @@ def tab_to(page: Page, name: str) -> None:
 
 
 def test_queue_is_paused_and_message_cancelled_with_the_keyboard_only(serve: Serve, queue: Queue, screen: Screen):
-    queue.send("hello", id="one", delay=60)
+    queue.send("hello", id="one", delay=3600)
     page = screen.page
     page.goto(serve())
     tab_to(page, "emails")
@@ -53,7 +53,7 @@ def test_queue_is_paused_and_message_cancelled_with_the_keyboard_only(serve: Ser
 
 
 def test_first_tab_stop_skips_to_the_content(serve: Serve, queue: Queue, screen: Screen):
-    queue.send("hello", delay=60)
+    queue.send("hello", delay=3600)
     page = screen.page
     page.goto(f"{serve()}/main/queues/emails/messages")
     skip = page.get_by_role("link", name="Skip to content")
@@ -69,7 +69,7 @@ def test_first_tab_stop_skips_to_the_content(serve: Serve, queue: Queue, screen:
 
 
 def test_messages_are_rescheduled_with_the_keyboard_only(serve: Serve, queue: Queue, screen: Screen):
-    queue.send_many([Outgoing(n, delay=60 + n, id=f"m{n}") for n in range(3)])
+    queue.send_many([Outgoing(n, delay=3600 + n, id=f"m{n}") for n in range(3)])
     page = screen.page
     page.goto(f"{serve()}/main/queues/emails/messages")
     page.get_by_label("Select m0").focus()
@@ -91,7 +91,7 @@ def test_messages_are_rescheduled_with_the_keyboard_only(serve: Serve, queue: Qu
 
 
 def test_invalid_field_has_the_focus_and_keeps_its_text(serve: Serve, queue: Queue, screen: Screen):
-    queue.send("x", delay=60)
+    queue.send("x", delay=3600)
     page = screen.page
     page.goto(f"{serve()}/main/queues/emails")
     page.get_by_label("for").fill("soon")

@@ -55,7 +55,7 @@ def unhurried() -> None:
 @pytest.fixture
 def seven(redis_server: RedisServer, queue: Queue) -> Iterator[tuple[str, Dashboard]]:
     """A dashboard of seven servers, and its address."""
-    queue.send("hello", delay=60)
+    queue.send("hello", delay=3600)
     dashboard = app(dict.fromkeys(SERVERS, redis_server.url), interval=0.05)
     with served(dashboard) as url:
         yield url, dashboard
@@ -73,7 +73,7 @@ def test_page_of_seven_servers_has_one_stream_that_blocks_no_click(
     page.goto(url)
     expect(page.locator(CELLS)).to_have_text(["1"] * 7)
     page.get_by_role("link", name="emails").last.focus()
-    queue.send("hello", delay=60)
+    queue.send("hello", delay=3600)
     expect(page.locator(CELLS)).to_have_text(["2"] * 7)  # each of them is live
     assert len(dashboard.state.streams) == 1
     expect(page.get_by_role("link", name="emails").last).to_be_focused()
@@ -87,7 +87,7 @@ def test_fifty_dense_rows_fit_on_two_screens_and_a_moved_row_keeps_the_focus(
 ):
     for number in range(50):
         with Queue(f"queue-{number:02}", url=redis_server.url) as queue:
-            queue.send("hello", delay=60)
+            queue.send("hello", delay=3600)
     page = screen.page
     page.set_viewport_size({"width": 1280, "height": 800})
     page.goto(f"{serve()}/?dense=1&sort=scheduled")
@@ -96,7 +96,7 @@ def test_fifty_dense_rows_fit_on_two_screens_and_a_moved_row_keeps_the_focus(
     assert page.evaluate("document.documentElement.scrollHeight") <= 2 * 800
     links.last.focus()
     with Queue("queue-49", url=redis_server.url) as queue:
-        queue.send("hello", delay=60)
+        queue.send("hello", delay=3600)
     expect(links.first).to_have_text("queue-49")
     expect(links.first).to_be_focused()
     assert screen.complaints == []
@@ -118,7 +118,7 @@ def test_hidden_tab_closes_its_stream_and_reopens_it_when_shown(
     tabs[-1].get_by_role("link", name="emails").first.click()
     expect(tabs[-1].get_by_role("heading", level=1)).to_have_text("emails")
     assert eventually(lambda: len(dashboard.state.streams) == 1)
-    queue.send("hello", delay=60)
+    queue.send("hello", delay=3600)
     expect(tabs[0].locator(CELLS).first).to_have_text("1")
     sees(tabs[0], True)
     expect(tabs[0].locator(CELLS).first).to_have_text("2")
@@ -131,7 +131,7 @@ def test_silent_server_is_reported_beside_those_that_answer(
     monkeypatch.setattr("delayq.web.servers.SILENCE_SECONDS", 4.0)
     for server in (redis_server, own_server):
         with Queue("emails", url=server.url) as queue:
-            queue.send("hello", delay=60)
+            queue.send("hello", delay=3600)
     page = screen.page
     with ExitStack() as stack:
         page.goto(stack.enter_context(served(app({"east": redis_server.url, "west": own_server.url}, interval=0.1))))
@@ -157,7 +157,7 @@ def test_silent_server_is_reported_beside_those_that_answer(
 
 
 def test_user_input_in_a_live_part_survives_updates(serve: Serve, queue: Queue, screen: Screen):
-    queue.send("hello", delay=60)
+    queue.send("hello", delay=3600)
     page, parts = screen.page, iter([PART.format(1, ""), PART.format(2, "<p>A new line</p>")])
 
     def answer(route: Route) -> None:
@@ -215,7 +215,7 @@ def test_stopped_search_continues_where_it_was_and_keeps_the_focus(
     serve: Serve, queue: Queue, screen: Screen, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("delayq.web.pages.messages.SEARCH_SECONDS", 1e-9)  # one step per request
-    queue.send_many([Outgoing(n, delay=60 + n, id=f"m{n:03}") for n in range(600)])
+    queue.send_many([Outgoing(n, delay=3600 + n, id=f"m{n:03}") for n in range(600)])
     page = screen.page
     page.clock.install(time=0)
     page.clock.pause_at(1000)  # so that nothing continues by itself
@@ -237,7 +237,7 @@ def test_failed_stop_of_a_search_is_retried_and_the_search_stops(
     serve: Serve, queue: Queue, screen: Screen, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("delayq.web.pages.messages.SEARCH_SECONDS", 1e-9)
-    queue.send_many([Outgoing(n, delay=60 + n, id=f"m{n:03}") for n in range(600)])
+    queue.send_many([Outgoing(n, delay=3600 + n, id=f"m{n:03}") for n in range(600)])
     page, asked = screen.page, list[str]()
     page.clock.install(time=0)
     page.clock.pause_at(1000)
@@ -256,13 +256,13 @@ def test_failed_stop_of_a_search_is_retried_and_the_search_stops(
 def test_page_is_live_without_group_by_and_a_script_error_is_not_a_lost_connection(
     serve: Serve, queue: Queue, screen: Screen, is_old: bool
 ):
-    queue.send("hello", delay=60)
+    queue.send("hello", delay=3600)
     page = screen.page
     bug = "document.createElement = () => { throw new TypeError('a bug'); };"
     page.add_init_script("delete Object.groupBy" if is_old else bug)
     page.goto(serve())
     if is_old:
-        queue.send("hello", delay=60)
+        queue.send("hello", delay=3600)
         expect(page.locator(CELLS)).to_have_text("2")
     else:
         assert eventually(lambda: page.evaluate("1") == 1 and any("a bug" in each for each in screen.complaints), 60)
@@ -294,7 +294,7 @@ def test_reading_of_a_chart_is_not_repeated_when_other_parts_change(
 
 
 def test_expired_session_redirects_a_live_page_to_login(serve: Serve, queue: Queue, screen: Screen):
-    queue.send("hello", delay=60)
+    queue.send("hello", delay=3600)
     page = screen.page
     page.goto(serve(login=Token(SECRET)))
     page.get_by_label("Token").fill(SECRET)
@@ -307,7 +307,7 @@ def test_expired_session_redirects_a_live_page_to_login(serve: Serve, queue: Que
 
 
 def test_page_retries_a_lost_dashboard_after_growing_pauses(serve: Serve, queue: Queue, screen: Screen):
-    queue.send("hello", delay=60)
+    queue.send("hello", delay=3600)
     page, asked = screen.page, list[str]()
 
     def refuse(route: Route) -> None:
@@ -362,12 +362,12 @@ def test_page_without_a_stream_polls_until_it_gets_one(
 ):
     monkeypatch.setattr(sse, "MOST_EACH", 0)
     monkeypatch.setattr(sse, "RETRY_SECONDS", 5)
-    queue.send("hello", delay=60)
+    queue.send("hello", delay=3600)
     page = screen.page
     with page.expect_response(lambda answer: "/live?" in answer.url) as answered:
         page.goto(serve())
     assert answered.value.status == 429
-    queue.send("hello", delay=60)
+    queue.send("hello", delay=3600)
     expect(page.locator(CELLS)).to_have_text("2")
     expect(page.locator(".seen")).not_to_contain_text(ANSWER)
     monkeypatch.setattr(sse, "MOST_EACH", 1)

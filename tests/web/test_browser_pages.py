@@ -114,7 +114,7 @@ def test_every_page_is_complete_and_loads_nothing_external(serve: Serve, redis_s
 
 
 def test_logout_redirects_to_login(serve: Serve, queue: Queue, screen: Screen):
-    queue.send("hello", delay=60)
+    queue.send("hello", delay=3600)
     page = screen.page
     page.goto(serve(login=Token(SECRET)))
     page.get_by_label("Token").fill(SECRET)

@@ -33,7 +33,7 @@ def evil(redis_server: RedisServer) -> Iterator[Queue]:
         for id in (EVIL, f"{EVIL} again"):
             queue.send({EVIL: EVIL}, id=id, headers={EVIL: EVIL})
         queue.receive(1)[0].reject(EVIL, error=EVIL)
-        queue.receive(1)[0].nack(delay=60, error=EVIL)
+        queue.receive(1)[0].nack(delay=3600, error=EVIL)
         queue.schedules.add(EVIL, "every 1h", {EVIL: EVIL})
         topic.publish({EVIL: EVIL})
         topic.group(EVIL, start="0").poll(EVIL)
@@ -73,7 +73,7 @@ def links(page: Page) -> set[str]:
 
 
 def test_forms_on_another_site_change_nothing(serve: Serve, queue: Queue, screen: Screen):
-    queue.send("hello", id="one", delay=60)
+    queue.send("hello", id="one", delay=3600)
     base, page = serve(), screen.page
     page.goto(f"{base}/main/queues/emails")  # the victim has a session here
     token = page.locator("input[name=csrf]").first.input_value()

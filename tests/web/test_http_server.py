@@ -54,14 +54,6 @@ def answer(client: socket.socket) -> int:
     return int(head.split()[1])
 
 
-@pytest.fixture
-def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give clients hardly any time."""
-    monkeypatch.setattr(http_connections, "LOOK_SECONDS", 0.01)
-    for turn in SECONDS:
-        monkeypatch.setitem(SECONDS, turn, 0.2)
-
-
 def test_connection_can_be_used_again_also_after_a_body_that_nobody_wanted(connect: Connect):
     client = connect()
     for _ in range(3):
@@ -77,8 +69,8 @@ def test_body_that_nobody_wants_is_not_read_for_long(connect: Connect, monkeypat
     client = connect()
     client.sendall(POST % 4_000_000)
     assert answer(client) == 401
-    client.sendall(b"x" * 1_000_000)
-    with contextlib.suppress(ConnectionResetError):
+    with contextlib.suppress(ConnectionError):  # the time may be over before all is sent
+        client.sendall(b"x" * 1_000_000)
         assert client.recv(1) == b""
 
 
@@ -165,12 +157,14 @@ def test_body_that_arrives_slowly_is_cut_off_unless_it_makes_progress(
     assert answer(steady) == 403
 
 
-@pytest.mark.usefixtures("hurried")
-def test_stream_is_not_cut_off(serve: Serve, follow: Follow, queue: Queue):
+def test_stream_is_not_cut_off(serve: Serve, follow: Follow, queue: Queue, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(http_connections, "LOOK_SECONDS", 0.01)
     queue.send("first", delay=60)
     url = serve()
     page = follow(f"{url}/main/queues/emails/live")
     assert page.has_seen('?state=pending">1<')
+    for turn in SECONDS:
+        monkeypatch.setitem(SECONDS, turn, 0.2)
     address = urlsplit(url)
     with socket.create_connection((str(address.hostname), int(address.port or 0)), timeout=60) as doomed:
         assert doomed.recv(1) == b""
