@@ -2,7 +2,8 @@
 
 The HTTP API's operations, the dashboard's buttons and confirmations, audit lines, and the ids that a shell completes
 are made from these rows; commands take their words from them. `delayq.operations.bulk.actions.PREPARE` says how each
-action on messages does its work; the others are classes of `delayq.web.group_changes` and `delayq.web.record_changes`.
+action on messages does its work; those on schedules are methods of `Schedules`, and the others classes of
+`delayq.web.group_changes` and `delayq.web.record_changes`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
@@ -72,7 +73,7 @@ class Words(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Action:
-    """An action on messages, on a topic, or on its records, groups or their dead letters.
+    """An action on messages, on a schedule, on a topic, or on its records, groups or their dead letters.
 
     Attributes:
         name: of the command, in paths of the HTTP API, and in audit lines.
@@ -124,7 +125,27 @@ class Action:
         return self.counted.get(outcome) or UNCHANGED[outcome].counted
 
 
-def _by_name(*actions: Action) -> dict[str, Action]:
+@dataclass(frozen=True, kw_only=True)
+class ScheduleAction(Action):
+    """An action on a schedule, which is a method of `Schedules`.
+
+    Attributes:
+        method: its name there, if that differs.
+        notice: what the dashboard says once it is done, after the schedule's name.
+    """
+
+    method: str = ""
+    notice: str
+
+    @property
+    def audited(self) -> str:
+        return f"schedule {self.name}"
+
+
+_Kind = TypeVar("_Kind", bound=Action)
+
+
+def _by_name(*actions: _Kind) -> dict[str, _Kind]:
     return {each.name: each for each in actions}
 
 
@@ -240,6 +261,40 @@ RECORD_ACTIONS: Final = _by_name(
     Action(name="trim", words=Words("Trim", "deleted"), is_danger=True, confirmed_by="topic"),
 )
 """The actions on the records of a topic by name."""
+
+SCHEDULE_ACTIONS: Final = _by_name(
+    ScheduleAction(
+        name="run",
+        method="run_now",
+        words=Words("Run now", "sent"),
+        about="Send an occurrence of a schedule now. Add an Idempotency-Key to repeat the request safely.",
+        notice="was sent now",
+    ),
+    ScheduleAction(
+        name="resume",
+        words=Words("Resume", "resumed"),
+        about="Resume a schedule with its next slot.",
+        notice="is resumed and fires at its next time.",
+    ),
+    ScheduleAction(
+        name="pause",
+        words=Words("Pause", "paused"),
+        about="Pause a schedule: it fires only on request.",
+        notice="is paused: it fires only with Run now.",
+    ),
+    ScheduleAction(
+        name="remove",
+        words=Words(
+            "Remove",
+            "removed",
+            "This deletes the schedule and its waiting message for good. A running message finishes.",
+        ),
+        about="Remove a schedule and its waiting occurrence. A running occurrence finishes.",
+        notice="and its waiting message are removed. A running message finishes.",
+        is_danger=True,
+    ),
+)
+"""The actions on a schedule by name, in the order of their buttons."""
 
 
 class How(msgspec.Struct, frozen=True, kw_only=True):
