@@ -96,7 +96,7 @@ class Field:
     """A setting of an action, as its form asks for it.
 
     Attributes:
-        name: of its input.
+        name: of its input; not one that a filter has.
         label, placeholder, size: what the input shows, and its width.
         hint: what stands below it.
         read: returns the fields of `How` for its text; raises InvalidInput.

@@ -12,6 +12,8 @@ import pytest
 
 from delayq import Outgoing, Queue
 from delayq.model.actions import ACTIONS, Action
+from delayq.web.api.actions import BODIES
+from delayq.web.filters import FIELDS
 from tests.harness.waiting import eventually
 from tests.web.conftest import OWN, Client, Enter, token_on
 from tests.web.test_messages import rows, words
@@ -338,6 +340,17 @@ def test_redrive_counts_requeued_and_checked_letters_separately(
     bury(queue, "a", "b", "c")
     told = run(enter(), {"act": "requeue", "all": "1", "state": "dead", "error": "503: b"})
     assert "done 1 message changed, 3 of 3 checked" in told
+
+
+def test_settings_of_actions_have_bodies_and_names_that_no_filter_has():
+    assert {each.name for each in ACTIONS.values() if each.fields} == set(BODIES)
+    assert not {field.name for each in ACTIONS.values() for field in each.fields} & {
+        *FIELDS,
+        "act",
+        "ids",
+        "all",
+        "page",
+    }
 
 
 @pytest.mark.parametrize("action", [each for each in ACTIONS.values() if each.fields], ids=lambda each: each.name)
