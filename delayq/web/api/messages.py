@@ -202,12 +202,21 @@ class Filter(Given):
 
     def meant(self, redaction: Redaction) -> MessageFilter:
         """Return it as the pages use it; raises InvalidInput if it would reveal hidden values."""
-        names = ("state", "payload", "header", "error", "reason", "older", "newer")
-        known = {name: getattr(self, name) for name in names}
-        known |= {"kind": self.cause, "bare": "1" if self.bare else "", "prefix": self.id_prefix}
-        known |= {"since": self.since.isoformat() if self.since else ""}
-        known |= {"until": self.until.isoformat() if self.until else ""}
-        return MessageFilter.of(known, redaction)
+        return MessageFilter(
+            state=self.state,
+            payload=self.payload,
+            header=self.header,
+            error=self.error,
+            reason=self.reason,
+            kind=self.cause,
+            bare=self.bare,
+            older=self.older,
+            newer=self.newer,
+            prefix=self.id_prefix,
+            since=self.since or "",
+            until=self.until or "",
+            redaction=redaction,
+        ).redacted()
 
 
 class SearchQuery(Filter):
