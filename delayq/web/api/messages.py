@@ -202,21 +202,10 @@ class Filter(Given):
 
     def meant(self, redaction: Redaction) -> MessageFilter:
         """Return it as the pages use it; raises InvalidInput if it would reveal hidden values."""
-        return MessageFilter(
-            state=self.state,
-            payload=self.payload,
-            header=self.header,
-            error=self.error,
-            reason=self.reason,
-            kind=self.cause,
-            bare=self.bare,
-            older=self.older,
-            newer=self.newer,
-            prefix=self.id_prefix,
-            since=self.since or "",
-            until=self.until or "",
-            redaction=redaction,
-        ).redacted()
+        names = ("state", "payload", "header", "error", "reason", "bare", "older", "newer")
+        known = {name: getattr(self, name) for name in names}
+        known |= {"kind": self.cause, "prefix": self.id_prefix, "since": self.since or "", "until": self.until or ""}
+        return MessageFilter(**known, redaction=redaction).redacted()
 
 
 class SearchQuery(Filter):
