@@ -22,7 +22,8 @@ from tests.harness.spark.killing import Killing
 from tests.harness.spark.recorded import entries, event
 
 STEPS = [
-    *((folders, name) for name in ("move", "remove", "remove_folder", "sync")),
+    *((folders, name) for name in ("move", "remove_folder", "sync")),
+    (object_store, "remove"),
     *((compaction, name) for name in ("write_bytes", "write_json")),
 ]
 DAYS = ("2026-11-20", "2026-11-21")
