@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from delayq.model.actions import SCHEDULE_ACTIONS
 from delayq.model.occurrence import Missed
 from delayq.model.schedule import Schedule
 from delayq.model.show import show_duration
@@ -231,7 +232,8 @@ def run(queue: Queue, schedule_name: str, as_json: bool) -> None:
     """
     _check_there(queue.schedules.get(schedule_name) is not None, queue, schedule_name)
     sent = queue.schedules.run_now(schedule_name)
-    report(sent._asdict(), f"sent {sent.id} of {schedule_name} to {queue.name}", as_json)
+    became = SCHEDULE_ACTIONS["run"].words.became
+    report(sent._asdict(), f"{became} {sent.id} of {schedule_name} to {queue.name}", as_json)
 
 
 @cron.command(epilog=example(ADDS + "delayq cron pause cron nightly"), short_help="Pause a schedule.")
@@ -242,7 +244,7 @@ def pause(queue: Queue, schedule_name: str) -> None:
 
     Exit code 1 if there is no such schedule.
     """
-    _done(queue.schedules.pause(schedule_name), "paused", queue, schedule_name)
+    _done("pause", queue.schedules.pause(schedule_name), queue, schedule_name)
 
 
 @cron.command(epilog=example(ADDS + "delayq cron resume cron nightly"), short_help="Resume a schedule.")
@@ -250,7 +252,7 @@ def pause(queue: Queue, schedule_name: str) -> None:
 @name_argument
 def resume(queue: Queue, schedule_name: str) -> None:
     """Resume the schedule NAME of QUEUE at its next slot. Exit code 1 if there is no such schedule."""
-    _done(queue.schedules.resume(schedule_name), "resumed", queue, schedule_name)
+    _done("resume", queue.schedules.resume(schedule_name), queue, schedule_name)
 
 
 @cron.command(epilog=example(ADDS + "delayq cron remove cron nightly"), short_help="Remove a schedule.")
@@ -258,12 +260,12 @@ def resume(queue: Queue, schedule_name: str) -> None:
 @name_argument
 def remove(queue: Queue, schedule_name: str) -> None:
     """Remove the schedule NAME of QUEUE and its waiting occurrence. Exit code 1 if there is no such schedule."""
-    _done(queue.schedules.remove(schedule_name), "removed", queue, schedule_name)
+    _done("remove", queue.schedules.remove(schedule_name), queue, schedule_name)
 
 
-def _done(there: bool, what: str, queue: Queue, name: str) -> None:
+def _done(act: str, there: bool, queue: Queue, name: str) -> None:
     _check_there(there, queue, name)
-    say(f"{what} {name}")
+    say(f"{SCHEDULE_ACTIONS[act].words.became} {name}")
 
 
 def _check_there(there: bool, queue: Queue, name: str) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from urllib.parse import unquote
 
 from delayq.errors import InvalidInput
+from delayq.lake import object_store
 from delayq.lake.shown_path import shown
 from delayq.spark.archiving import folders
 from delayq.spark.archiving.append_table import PARTITION, WORK, queues_of
@@ -14,7 +15,7 @@ from delayq.spark.jobs.archive import TABLE
 
 def check_archive(path: str, queues: Sequence[str] = ()) -> None:
     """Refuse a folder that is not an archive, and a queue that is not in it."""
-    if not (folders.exists(f"{path}/{TABLE}") or folders.exists(f"{path}/{WORK}")):
+    if not (object_store.exists(f"{path}/{TABLE}") or object_store.exists(f"{path}/{WORK}")):
         raise InvalidInput(
             f"the archive {shown(path)!r} does not exist: give the --to folder of delayq pipeline archive"
         )

@@ -207,6 +207,12 @@ def names(folder: str) -> list[str]:
     return [info.base_name for info in system.get_file_info(fs.FileSelector(inner, allow_not_found=True))]
 
 
+def exists(path: str) -> bool:
+    """Whether there is such a file or folder."""
+    system, inner = place(path)
+    return bool(system.get_file_info(inner).type != fs.FileType.NotFound)
+
+
 def remove(path: str) -> None:
     """Remove a file, if it still exists."""
     system, inner = place(path)

@@ -14,7 +14,18 @@ from pyarrow import fs
 from delayq.errors import LakeMismatch
 from delayq.lake import layout
 from delayq.lake.layout import DeferredMessage, DeferredRow, DeferRun, File, Manifest, MessageChange
-from delayq.lake.object_store import LEVEL, names, place, read_bytes, read_json, remove, whole, write_json, write_once
+from delayq.lake.object_store import (
+    LEVEL,
+    exists,
+    names,
+    place,
+    read_bytes,
+    read_json,
+    remove,
+    whole,
+    write_json,
+    write_once,
+)
 from delayq.lake.shown_path import shown
 from delayq.lake.versioned_json import VersionedJson, name_of, read_all
 
@@ -243,12 +254,6 @@ def _of_ids(parquet: pq.ParquetFile, number: int, ids: pa.Array) -> Iterator[Def
 def rows_of(table: pa.Table | pa.RecordBatch) -> Iterator[DeferredRow]:
     """Yield the rows of a table of messages."""
     yield from map(DeferredRow, *(column.to_pylist() for column in table.columns))
-
-
-def exists(path: str) -> bool:
-    """Whether there is such a file or folder."""
-    system, inner = place(path)
-    return bool(system.get_file_info(inner).type != fs.FileType.NotFound)
 
 
 def queues(lake: str) -> list[str]:

@@ -2,19 +2,22 @@
 
 The HTTP API's operations, the dashboard's buttons and confirmations, audit lines, and the ids that a shell completes
 are made from these rows; commands take their words from them. `delayq.operations.bulk.actions.PREPARE` says how each
-action on messages does its work; the others are classes of `delayq.web.group_changes` and `delayq.web.record_changes`.
+action on messages does its work; those on schedules are methods of `Schedules`, and the others classes of
+`delayq.web.group_changes` and `delayq.web.record_changes`.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
 from delayq.model.placement import PURGEABLE, WAITING, State
+from delayq.model.rate_text import per_second
+from delayq.model.units import delay_ms, milliseconds, parse_age, parse_duration, timestamp_ms
 
 Cancelled: TypeAlias = Literal["cancelled", "in_flight", "unknown"]
 Buried: TypeAlias = Literal["buried", "in_flight", "dead", "unknown"]
@@ -70,9 +73,76 @@ class Words(NamedTuple):
     warning: str = ""
 
 
+class How(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings of an action.
+
+    Attributes:
+        due: to reschedule: the new due time, or seconds from now.
+        shift: to reschedule, instead of `due`: seconds by which each message's own time changes.
+        spread: to reschedule: seconds after `due` over which the new times are spread.
+        delay: to requeue: seconds until they are due.
+        rate: to requeue matches: the maximum rate, messages a second.
+    """
+
+    due: float | dt.datetime | None = None
+    shift: float | None = None
+    spread: float = 0
+    delay: float = 0
+    rate: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Field:
+    """A setting of an action, as its form asks for it.
+
+    Attributes:
+        name: of its input; not one that a filter has.
+        label, placeholder, size: what the input shows, and its width.
+        hint: what stands below it.
+        read: returns the fields of `How` for its text; raises InvalidInput.
+        is_required: whether it must not be empty.
+        of_matching: whether it is only for all messages that match.
+    """
+
+    name: str
+    label: str
+    placeholder: str
+    size: int
+    hint: str = ""
+    read: Callable[[str], Mapping[str, Any]]
+    is_required: bool = False
+    of_matching: bool = False
+
+
+def _read_time(text: str) -> dict[str, Any]:
+    if text[:1] in ("+", "-"):
+        shift = parse_duration(text[1:])
+        milliseconds(shift, "when")  # checks it
+        return {"shift": -shift if text[0] == "-" else shift}
+    due = parse_age(text)
+    timestamp_ms(due, "when") if isinstance(due, dt.datetime) else delay_ms(due, "when")  # checks it
+    return {"due": due}
+
+
+def _read_spread(text: str) -> dict[str, Any]:
+    spread = parse_duration(text) if text else 0
+    milliseconds(spread, "spread")  # checks it
+    return {"spread": spread}
+
+
+def _read_delay(text: str) -> dict[str, Any]:
+    delay = parse_duration(text) if text else 0
+    delay_ms(delay)  # checks it
+    return {"delay": delay}
+
+
+def _read_rate(text: str) -> dict[str, Any]:
+    return {"rate": per_second(text) if text else None}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Action:
-    """An action on messages, on a topic, or on its records, groups or their dead letters.
+    """An action on messages, on a schedule, on a topic, or on its records, groups or their dead letters.
 
     Attributes:
         name: of the command, in paths of the HTTP API, and in audit lines.
@@ -87,6 +157,7 @@ class Action:
         is_danger: whether it cannot be undone.
         takes_ids: whether it acts on named messages and on matches; if not, on all messages of a state.
         confirmed_by: what a user has to name to confirm it, if it acts on all: "queue", "topic" or "group".
+        fields: its settings.
     """
 
     name: str
@@ -102,6 +173,7 @@ class Action:
     is_danger: bool = False
     takes_ids: bool = True
     confirmed_by: str = ""
+    fields: tuple[Field, ...] = ()
 
     @property
     def audited(self) -> str:
@@ -124,7 +196,27 @@ class Action:
         return self.counted.get(outcome) or UNCHANGED[outcome].counted
 
 
-def _by_name(*actions: Action) -> dict[str, Action]:
+@dataclass(frozen=True, kw_only=True)
+class ScheduleAction(Action):
+    """An action on a schedule, which is a method of `Schedules`.
+
+    Attributes:
+        method: its name there, if that differs.
+        notice: what the dashboard says once it is done, after the schedule's name.
+    """
+
+    method: str = ""
+    notice: str
+
+    @property
+    def audited(self) -> str:
+        return f"schedule {self.name}"
+
+
+_Kind = TypeVar("_Kind", bound=Action)
+
+
+def _by_name(*actions: _Kind) -> dict[str, _Kind]:
     return {each.name: each for each in actions}
 
 
@@ -148,6 +240,24 @@ ACTIONS: Final = _by_name(
         about="Give waiting messages another due time. Their attempts still count.",
         about_matching="Give all messages in a state that match another due time, as a task.",
         remarks=_UNMOVED,
+        fields=(
+            Field(
+                name="when",
+                label="New time",
+                placeholder="10m, 2026-12-24T18:00+01:00, +10m or -1h",
+                size=42,
+                hint="A sign shifts each message’s own time: +10m makes it later, -1h earlier.",
+                read=_read_time,
+                is_required=True,
+            ),
+            Field(
+                name="spread",
+                label="Spread at random over",
+                placeholder="empty for no spread, or 1h",
+                size=24,
+                read=_read_spread,
+            ),
+        ),
     ),
     Action(
         name="requeue",
@@ -156,6 +266,17 @@ ACTIONS: Final = _by_name(
         words=Words("Requeue", "scheduled again", "They are scheduled again with all their retries."),
         about="Schedule dead letters again, with all their retries.",
         about_matching="Schedule all matching dead letters again, as a task, optionally at a maximum rate.",
+        fields=(
+            Field(name="delay", label="Delay", placeholder="0, 10m, 1h30m", size=12, read=_read_delay),
+            Field(
+                name="rate",
+                label="Maximum rate",
+                placeholder="100/s, 5/10s, 30/min",
+                size=18,
+                read=_read_rate,
+                of_matching=True,
+            ),
+        ),
     ),
     Action(
         name="bury",
@@ -241,20 +362,36 @@ RECORD_ACTIONS: Final = _by_name(
 )
 """The actions on the records of a topic by name."""
 
-
-class How(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of an action.
-
-    Attributes:
-        due: to reschedule: the new due time, or seconds from now.
-        shift: to reschedule, instead of `due`: seconds by which each message's own time changes.
-        spread: to reschedule: seconds after `due` over which the new times are spread.
-        delay: to requeue: seconds until they are due.
-        rate: to requeue matches: the maximum rate.
-    """
-
-    due: float | dt.datetime | None = None
-    shift: float | None = None
-    spread: float = 0
-    delay: float = 0
-    rate: float | str | None = None
+SCHEDULE_ACTIONS: Final = _by_name(
+    ScheduleAction(
+        name="run",
+        method="run_now",
+        words=Words("Run now", "sent"),
+        about="Send an occurrence of a schedule now. Add an Idempotency-Key to repeat the request safely.",
+        notice="was sent now",
+    ),
+    ScheduleAction(
+        name="resume",
+        words=Words("Resume", "resumed"),
+        about="Resume a schedule with its next slot.",
+        notice="is resumed and fires at its next time.",
+    ),
+    ScheduleAction(
+        name="pause",
+        words=Words("Pause", "paused"),
+        about="Pause a schedule: it fires only on request.",
+        notice="is paused: it fires only with Run now.",
+    ),
+    ScheduleAction(
+        name="remove",
+        words=Words(
+            "Remove",
+            "removed",
+            "This deletes the schedule and its waiting message for good. A running message finishes.",
+        ),
+        about="Remove a schedule and its waiting occurrence. A running occurrence finishes.",
+        notice="and its waiting message are removed. A running message finishes.",
+        is_danger=True,
+    ),
+)
+"""The actions on a schedule by name, in the order of their buttons."""

@@ -35,16 +35,6 @@ def execute(call: Command[T]) -> Operation[T]:
     return result
 
 
-def round_trip(_: object, commands: list[Command[Any]]) -> Operation[list[Any]]:
-    """Run commands in one round trip, for `Queue.execute`; return their results, or the errors in place of them."""
-    return (yield commands)
-
-
-def run_one(_: object, command: Command[T]) -> Operation[T]:
-    """Run one command, for `Queue.execute`; return its result or raise its error."""
-    return (yield from execute(command))
-
-
 def unwrap(result: T | Exception) -> T:
     """Return a result, or raise it if it is an error."""
     if isinstance(result, Exception):

@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from delayq.errors import DelayqError, UnknownGroup
 from delayq.log import log_failure
 from delayq.model import outcome as oc
-from delayq.model.interval import FALLBACK_MS, Interval
+from delayq.model.interval import FALLBACK_MS
 from delayq.model.lease_clock import lease_now
 from delayq.model.record import Record
-from delayq.operations.topics import group_admin, group_read, publish, reclaim, settle
+from delayq.operations.topics import group_admin, group_read, publish, settle
 from delayq.operations.topics.topic_context import TopicContext
 from delayq.operations.watch import Watch
 from delayq.protocol.operation import gather, noop, unwrap
@@ -24,14 +24,15 @@ from delayq.runtime import shutdown
 from delayq.runtime.base_engine import BaseEngine
 from delayq.runtime.effects import Effects, Listen, WaitForWork
 from delayq.runtime.group_member import EXHAUSTED, GroupMember
+from delayq.runtime.group_recovery import GroupRecovery
 from delayq.runtime.handler_pool import HandlerPool
+from delayq.runtime.others_records import OthersRecords
 from delayq.runtime.own_records import OwnRecords
 from delayq.runtime.record_leases import RecordLeases
 from delayq.runtime.refused_outcomes import Pairs
 from delayq.runtime.unsettled_outcomes import UnsettledOutcomes
 from delayq.transport.bell_source import StreamSource
 
-DROP_SECONDS = 600.0  # between two searches for consumers of the group that are gone
 AWAY_SECONDS = 0.5  # between two tries of a shard that is unavailable
 MOST_WAITING = 1000  # records that wait to be retried; with more, nothing new is taken, except in a burst
 
@@ -71,15 +72,10 @@ class TopicEngine(BaseEngine[Record]):
         self._me = (context, member.group, member.name)
         self._keeper = keeper
         self._burst = burst
-        self._on_recreated = on_recreated
-        self._places: dict[int, str] = {}  # shards where records that others hold are still to be searched
-        self._reclaiming = Interval(member.ack_timeout / 2)
-        self._woken: list[str] = []  # by shard, the last announcement of records to append, or to take over
         self._watch = Watch(int(member.ack_timeout * 1000), is_virtual=False)
-        self._dropping = Interval(DROP_SECONDS)
         self._own = OwnRecords(*self._me)
-        self._handed: dict[int, str] = {}  # by shard, the id up to which the group is known to have received records
-        self._is_group_lost = False  # a heartbeat has found that
+        self._others = OthersRecords(context, member, self._watch)
+        self._recovery = GroupRecovery(context, member, on_recreated)
 
     @property
     def is_burst(self) -> bool:
@@ -98,7 +94,7 @@ class TopicEngine(BaseEngine[Record]):
         self._own.list_all()  # from an earlier run under this name
 
     def _turn(self) -> Effects[None]:
-        if self._is_group_lost:
+        if self._recovery.is_due:
             yield from self._recreate_group()
         yield from self._in_group(self._take_turn)
 
@@ -111,13 +107,7 @@ class TopicEngine(BaseEngine[Record]):
             yield from step()
 
     def _recreate_group(self) -> Effects[None]:
-        member = self._member
-        made = yield from group_admin.recreate(self._context, member.group, self._handed, member.ack_timeout)
-        self._is_group_lost = False
-        for each in made:
-            self._on_recreated()
-            if each.after == "0":
-                self._handed.clear()  # the topic may be another one
+        for each in (yield from self._recovery.recreate()):
             start = {"records": each.records} if each.after == "0" else {"after": each.after}
             self._log.error("lost group created again", **start)
         yield from self._renew_available()
@@ -128,13 +118,12 @@ class TopicEngine(BaseEngine[Record]):
             yield from self._look_back()
         room = self._room()
         taken = (yield from self._take_due(room)) if room else 0
-        if room > taken and not self._own.come_first and (self._places or self._reclaiming.due()):
+        if room > taken and not self._own.come_first and self._others.due():
             taken += yield from self._reclaim(room - taken)
-        if self._dropping.due():
-            yield from settle.drop_idle_consumers(self._context, self._member.group)
+        yield from self._others.drop_gone()
         limit = room - taken if self._takes_more and not self._own.come_first else 0
         handed = yield from self._exchange(limit)
-        is_busy = taken or self._unsettled.ready or self._looks_back or (room and self._places)
+        is_busy = taken or self._unsettled.ready or self._looks_back or (room and self._others.are_left)
         if self._has_all:
             self.shutdown.is_requested = True
         elif not (is_busy or (handed and (handed.records or handed.more))):
@@ -203,11 +192,8 @@ class TopicEngine(BaseEngine[Record]):
 
     def _reclaim(self, limit: int) -> Effects[int]:
         """Take over a page of records that nobody has renewed; return their number."""
-        since, done = lease_now(), reclaim.Reclaimed()
-        timeout, most = self._member.ack_timeout, self._member.max_deliveries
-        yield from reclaim.reclaim_page(*self._me, timeout, limit, most, self._places, done, self._watch)
-        if self._watch.grace:  # otherwise records of dead consumers would wait for another interval
-            self._reclaiming.within(self._watch.grace)
+        since = lease_now()
+        done = yield from self._others.page(limit)
         if done.records or done.buried:
             self._log.info("records taken over", count=len(done.records), dead=done.buried)
         fresh = self._hold(done.records, since)
@@ -234,8 +220,7 @@ class TopicEngine(BaseEngine[Record]):
         if again:
             self._note(again, unwrap(repeated))
         if isinstance(handed, group_read.PolledRecords):
-            self._handed |= {number: last for number, last in enumerate(handed.lasts) if "-" in last}
-            self._handed |= {record.shard: record.id for record in handed.records}
+            self._recovery.note(handed)
             if fresh := self._hold(handed.records, since):
                 self._submit(fresh)
             if handed.lost:
@@ -253,7 +238,7 @@ class TopicEngine(BaseEngine[Record]):
         for record in lost:
             if id(record) not in self._leases.settling:  # otherwise it was settled meanwhile
                 self._lose(record)
-        self._is_group_lost = isinstance(trouble, UnknownGroup)
+        self._recovery.is_due = isinstance(trouble, UnknownGroup)
         unwrap(trouble)
 
     def _renew_available(self) -> Effects[None]:
@@ -329,12 +314,10 @@ class TopicEngine(BaseEngine[Record]):
         seconds = min(FALLBACK_MS / 1000, self._unsettled.left(), self._own.left())
         if room:
             waits = self._leases.left()
-            seconds = min(seconds, self._reclaiming.left(), seconds if waits is None else waits)
+            seconds = min(seconds, self._others.left(), seconds if waits is None else waits)
         if lasts is not None:
             waiting = yield from publish.append_due(self._context)
-            if self._woken != waiting.seen and room:
-                self._woken = waiting.seen
-                self._reclaiming.now()
+            if room and self._others.hear(waiting.seen):
                 return
             if len(lasts) != len(waiting.seen):  # the topic was created again meanwhile, with more shards
                 return
@@ -350,7 +333,7 @@ class TopicEngine(BaseEngine[Record]):
         """List and renew this consumer's records once Redis is available again: a reply may have been lost."""
         if self.outage.is_away:
             self._watch.missed(*(shard.keys.stream for shard in self._context.shards))
-            self._reclaiming.now()
+            self._others.now()
         self._own.list_all()
 
     def _hand_back(self, unstarted: list[Record]) -> None:

@@ -12,8 +12,6 @@ from typing import Any
 
 from delayq.transport.node_troubles import NodeTroubles
 
-SLOTS = 16_384
-
 
 def to_ask(manager: Any, troubles: NodeTroubles) -> list[Any]:
     """Return the known nodes that are not in trouble, in a random order."""
@@ -42,8 +40,3 @@ def apply(manager: Any, known: Callable[[str, int], Any], asked: Any, reply: Any
                 table[slot] = [master]
     for slot in set(table) - covered:
         table.pop(slot, None)
-
-
-def is_covered(manager: Any) -> bool:
-    """Whether each slot has a master, as far as is known."""
-    return len(manager.slots_cache) == SLOTS

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 from starlette.datastructures import QueryParams
@@ -12,11 +13,10 @@ from starlette.requests import Request
 
 from delayq.aio import Queue
 from delayq.errors import InvalidInput
-from delayq.model.actions import ACTIONS, Action, How, Words
+from delayq.model.actions import ACTIONS, Action, Field, How, Words
 from delayq.model.placement import State
 from delayq.model.show import plural
 from delayq.model.text import printable_id
-from delayq.model.units import delay_ms, milliseconds, parse_age, parse_duration, timestamp_ms
 from delayq.web import jobs, request_tasks
 from delayq.web.background_tasks import BackgroundTask, Work
 from delayq.web.filters import MessageFilter, quoted, unquoted
@@ -27,7 +27,6 @@ from delayq.web.states import WORDS
 
 MOST_IDS = 500
 PAGES = ("dead", "message")
-SHOWN_AGAIN = ("delay", "rate")
 
 
 class ActionRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +40,7 @@ class ActionRequest(msgspec.Struct, frozen=True, kw_only=True):
         dry: whether to count only.
         most: to purge: the number of messages that were counted.
         up_to: to purge: the highest score of these, ms.
-        typed: what forms show again in the fields of `SHOWN_AGAIN`.
+        typed: what its form shows again, by the names of its fields.
     """
 
     action: Action
@@ -68,7 +67,7 @@ class ActionRequest(msgspec.Struct, frozen=True, kw_only=True):
             page=form.get("page", "") if form.get("page") in PAGES else "",
             ids=ids,
             dry=form.get("dry") == "1",
-            typed={name: form.get(name, "").strip() for name in SHOWN_AGAIN},
+            typed={each.name: form.get(each.name, "").strip() for each in ACTIONS[act].fields},
         )
         if asked.is_sweep:
             check_state(asked.action, asked.filter.state)
@@ -82,9 +81,9 @@ class ActionRequest(msgspec.Struct, frozen=True, kw_only=True):
             if asked.ids or not asked.filter.is_empty:
                 raise InvalidInput("a purge deletes all messages of a state: cancel the ones that you mean instead")
             return msgspec.structs.replace(asked, most=_whole(form, "most"), up_to=_whole(form, "up_to"))
-        if asked.dry and asked.is_sweep and asked.action.name == "reschedule":  # only counts them, without a new time
+        if asked.dry and asked.is_sweep and any(each.is_required for each in asked.settings):  # only counts them
             return asked
-        return msgspec.structs.replace(asked, how=_how(asked.action, form))
+        return msgspec.structs.replace(asked, how=_how(asked))
 
     @property
     def words(self) -> Words:
@@ -95,6 +94,11 @@ class ActionRequest(msgspec.Struct, frozen=True, kw_only=True):
     def is_sweep(self) -> bool:
         """Whether it acts on all messages that match, and not on selected ones."""
         return not self.ids
+
+    @property
+    def settings(self) -> list[Field]:
+        """The settings of the action for these messages."""
+        return [each for each in self.action.fields if self.is_sweep or not each.of_matching]
 
     def title(self) -> str:
         """Return the title of the action."""
@@ -118,8 +122,7 @@ class ActionRequest(msgspec.Struct, frozen=True, kw_only=True):
             return jobs.purged(queue, state, self.most, self.up_to)
         choice = self.filter.choice()
         if self.action.name == "requeue" and self.is_sweep:
-            with field("rate"):
-                return jobs.redriven(queue, choice, self.how, self.dry)
+            return jobs.redriven(queue, choice, self.how, self.dry)
         if self.ids:
             return jobs.selected(queue, self.ids, self.action, self.how, now, state)
         return jobs.swept(queue, state, choice, None if self.dry else self.action, self.how, now)
@@ -136,36 +139,20 @@ def start(request: Request, queue: str, asked: ActionRequest, work: Work, once: 
     alone = asked.is_sweep and not asked.dry
     task = BackgroundTask(request.path_params["server"], queue, asked.title(), who(request), alone)
     if asked.dry:
-        task.again = dict(asked.fields()) | dict.fromkeys(SHOWN_AGAIN, "") | dict(asked.typed)
+        task.again = dict(asked.fields()) | {each.name: asked.typed.get(each.name, "") for each in asked.settings}
     about: dict[str, object] = {"ids": [*map(printable_id, asked.ids)]} if asked.ids else {"all": asked.filter.words()}
     return request_tasks.start(request, task, work, once, asked.action.audited, about, is_announced=asked.is_sweep)
 
 
-def _how(action: Action, form: QueryParams) -> How:
-    """Read the settings of an action that a form has; raises InvalidInput."""
-    text = {name: form.get(name, "").strip() for name in ("when", "spread", "delay", "rate")}
-    if action.name == "requeue":
-        with field("delay"):
-            delay = parse_duration(text["delay"]) if text["delay"] else 0
-            delay_ms(delay)  # checks it
-        return How(delay=delay, rate=_rate(text["rate"]))
-    if action.name != "reschedule":
-        return How()
-    with field("spread"):
-        spread = parse_duration(text["spread"]) if text["spread"] else 0
-        milliseconds(spread, "spread")  # checks it
-    when = text["when"]
-    if when[:1] in ("+", "-"):
-        if spread:
-            raise InvalidField("spread", f"{text['spread']!r} cannot be combined with a shift: give a new time")
-        with field("when"):
-            shift = parse_duration(when[1:])
-            milliseconds(shift, "when")  # checks it
-        return How(shift=-shift if when[0] == "-" else shift)
-    with field("when"):
-        due = parse_age(when)
-        timestamp_ms(due, "when") if isinstance(due, dt.datetime) else delay_ms(due, "when")  # checks it
-    return How(due=due, spread=spread)
+def _how(asked: ActionRequest) -> How:
+    """Read the settings that its form has; raises InvalidInput."""
+    found: dict[str, Any] = {}
+    for each in asked.settings:
+        with field(each.name):
+            found |= each.read(asked.typed[each.name])
+    if "shift" in found and found["spread"]:
+        raise InvalidField("spread", f"{asked.typed['spread']!r} cannot be combined with a shift: give a new time")
+    return How(**found)
 
 
 def _whole(form: QueryParams, name: str) -> int:
@@ -173,9 +160,3 @@ def _whole(form: QueryParams, name: str) -> int:
     if not re.fullmatch(r"-?\d{1,16}", text, re.ASCII):
         raise InvalidInput("the form lacks the number of messages: reload its page")
     return int(text)
-
-
-def _rate(text: str) -> float | str | None:
-    if not text:
-        return None
-    return text if "/" in text else float(text) if text.replace(".", "", 1).isdecimal() else text

@@ -31,11 +31,12 @@ class MessageFilter(msgspec.Struct, frozen=True, kw_only=True):
         header: a name and a value, such as ``tenant=acme``.
         error: text in the last error.
         reason: why they died.
-        bare: "1" for messages without an error.
+        bare: messages without an error.
         kind: an error with its numbers as ``#``, as in `Cause.error`.
         older, newer: for dead letters: how long ago they died, such as ``1h30m``, or when.
         prefix: the start of the id.
-        since, until: the range of the time in lists: a time, or a shift from now such as ``+2h`` or ``-10m``.
+        since, until: the range of the time in lists: a time, or its text, which may be a shift from now such as
+            ``+2h`` or ``-10m``; empty for no bound.
         redaction: the values that are hidden from the user.
     """
 
@@ -45,12 +46,12 @@ class MessageFilter(msgspec.Struct, frozen=True, kw_only=True):
     error: str = ""
     reason: str = ""
     kind: str = ""
-    bare: str = ""
+    bare: bool = False
     older: str = ""
     newer: str = ""
     prefix: str = ""
-    since: str = ""
-    until: str = ""
+    since: str | dt.datetime = ""
+    until: str | dt.datetime = ""
     redaction: Redaction = Redaction()
 
     @classmethod
@@ -59,12 +60,18 @@ class MessageFilter(msgspec.Struct, frozen=True, kw_only=True):
         known: dict[str, Any] = {name: fields[name] for name in FIELDS if fields.get(name)}
         if fields.get("where") in WHERE and fields.get("text"):
             known[fields["where"]] = fields["text"]
+        known["bare"] = "bare" in known
         if known.get("state", "pending") not in STATES:
             raise InvalidInput(f"unknown state {known['state']!r}; expected one of {', '.join(STATES)}")
-        known |= {name: redaction.text(known[name]) for name in ("error", "reason", "kind") if name in known}
-        redaction.check_payload(known.get("payload", ""))
-        redaction.check_header(known.get("header", "").partition("=")[0])
-        return cls(**known, redaction=redaction)
+        return cls(**known, redaction=redaction).redacted()
+
+    def redacted(self) -> MessageFilter:
+        """Return it without hidden values in its texts; raises InvalidInput if it would reveal hidden values."""
+        redaction = self.redaction
+        redaction.check_payload(self.payload)
+        redaction.check_header(self.header.partition("=")[0])
+        texts = {name: redaction.text(getattr(self, name)) for name in ("error", "reason", "kind")}
+        return msgspec.structs.replace(self, **texts)
 
     @property
     def is_empty(self) -> bool:
@@ -73,7 +80,7 @@ class MessageFilter(msgspec.Struct, frozen=True, kw_only=True):
 
     def fields(self) -> dict[str, str]:
         """Return the fields that `of` reads."""
-        return {name: value for name in FIELDS if (value := getattr(self, name))}
+        return {name: _text(value) for name in FIELDS if (value := getattr(self, name))}
 
     def choice(self) -> Choice:
         """Return the filter as the library takes it; raises InvalidInput."""
@@ -87,7 +94,7 @@ class MessageFilter(msgspec.Struct, frozen=True, kw_only=True):
             reason=self.reason or None,
             headers={name: value} if self.header else None,
             payload=self.payload or None,
-            bare=bool(self.bare),
+            bare=self.bare,
             id_prefix=self.prefix or None,
             since=_moment("since", self.since),
             until=_moment("until", self.until),
@@ -115,8 +122,8 @@ class MessageFilter(msgspec.Struct, frozen=True, kw_only=True):
             f"dead for at least {self.older}" if self.older else "",
             f"dead for less than {self.newer}" if self.newer else "",
             f"whose id begins with “{self.prefix}”" if self.prefix else "",
-            f"from {self.since}" if self.since else "",
-            f"until {self.until}" if self.until else "",
+            f"from {_text(self.since)}" if self.since else "",
+            f"until {_text(self.until)}" if self.until else "",
         ]
         return self.redaction.text(" ".join([WORDS[self.state], *filter(None, conditions)]))
 
@@ -130,9 +137,16 @@ def _age(name: str, text: str) -> float | dt.datetime | None:
         return parse_age(text) if text else None
 
 
-def _moment(name: str, text: str) -> dt.datetime | None:
-    if not text:
-        return None
+def _text(value: str | bool | dt.datetime) -> str:
+    """Return a field as `MessageFilter.of` reads it."""
+    if isinstance(value, bool):
+        return "1" if value else ""
+    return value.isoformat() if isinstance(value, dt.datetime) else value
+
+
+def _moment(name: str, text: str | dt.datetime) -> dt.datetime | None:
+    if not text or isinstance(text, dt.datetime):
+        return text or None
     with field(name):
         given = shift_or_moment(text)
         try:

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 import delayq
-from delayq.model.actions import ACTIONS, DEAD_ACTIONS, GROUP_ACTIONS, RECORD_ACTIONS
+from delayq.model.actions import ACTIONS, DEAD_ACTIONS, GROUP_ACTIONS, RECORD_ACTIONS, SCHEDULE_ACTIONS
 from delayq.model.outcome import cause
 from delayq.model.record import lag_text
 from delayq.model.show import or_dash, plural, show_away, show_count, show_duration, show_per_second, show_size
@@ -172,6 +172,7 @@ def _environment() -> Environment:
         "group_actions": GROUP_ACTIONS,
         "dead_actions": DEAD_ACTIONS,
         "record_actions": RECORD_ACTIONS,
+        "schedule_actions": SCHEDULE_ACTIONS,
         "preview": preview,
         "value_of": value_of,
         "state_words": states.WORDS,

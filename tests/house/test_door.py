@@ -168,7 +168,7 @@ ROOMS = ("delayq.cli", "delayq.web", "delayq.spark", "delayq.metrics", "delayq.t
 MOST = 60
 """How many import statements of all rooms together may go around the door."""
 
-INSIDE = {"delayq.protocol.operation.round_trip", "delayq.protocol.operation.run_one", "opened", "reopened"}
+INSIDE = {"opened", "reopened"}
 """Parts of operations: a room that needs them lacks an operation."""
 
 REMEDY = (

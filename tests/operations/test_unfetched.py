@@ -18,9 +18,9 @@ from delayq.model.lease_clock import lease_now
 from delayq.operations import unfetched
 from delayq.operations.claim import claim, claim_all
 from delayq.operations.queue_context import QueueContext, Settings
-from delayq.protocol.operation import run_one
 from delayq.protocol.replies import Claimed
 from delayq.transport import trampoline
+from tests.harness.calls import run_one
 from tests.harness.servers import RedisServer
 
 

@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from delayq.errors import DataLost, InvalidInput, LakeMismatch, PipelineError
+from delayq.lake import object_store
 from delayq.lake.object_store import write_table
 from delayq.spark.archiving import folders
 from delayq.spark.archiving.append_table import AppendTable, StoredBatch
@@ -18,7 +19,10 @@ from delayq.spark.jobs.archive import SCHEMA, table_of
 from tests.harness.spark.killing import Killing
 from tests.harness.spark.recorded import LEDGER, NOON, entries, event, frame, named, seen
 
-STEPS = [(folders, name) for name in ("move", "remove", "remove_folder", "settle", "sync")]
+STEPS = [
+    *((folders, name) for name in ("move", "remove_folder", "settle", "sync")),
+    (object_store, "remove"),
+]
 TWO_DAYS = [event("sent", seconds, f"m{seconds}") for seconds in (0, 1, 50_000, 50_001)]
 LATER = [event("acked", seconds, f"m{seconds}") for seconds in (60_000, 60_001)]
 

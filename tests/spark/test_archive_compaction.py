@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from delayq.errors import LakeMismatch
+from delayq.lake import object_store
 from delayq.lake.object_store import write_table
 from delayq.spark.archiving import compaction, folders
 from delayq.spark.archiving.append_table import AppendTable
@@ -21,7 +22,8 @@ from tests.harness.spark.killing import Killing
 from tests.harness.spark.recorded import entries, event
 
 STEPS = [
-    *((folders, name) for name in ("move", "remove", "remove_folder", "sync")),
+    *((folders, name) for name in ("move", "remove_folder", "sync")),
+    (object_store, "remove"),
     *((compaction, name) for name in ("write_bytes", "write_json")),
 ]
 DAYS = ("2026-11-20", "2026-11-21")
@@ -129,7 +131,7 @@ def test_repairing_reader_keeps_what_a_compaction_has_just_written(tmp_path: Pat
     table = filled(tmp_path)
     whole = entries(tmp_path)
     first, second = compaction._plan(table, TODAY.isoformat(), compaction.TARGET_BYTES)
-    finish, remove = compaction._finish, folders.remove
+    finish, remove = compaction._finish, object_store.remove
 
     def decide_on(merge: compaction.Merge) -> None:
         with monkeypatch.context() as patch:
@@ -143,7 +145,7 @@ def test_repairing_reader_keeps_what_a_compaction_has_just_written(tmp_path: Pat
 
     decide_on(first)
     with monkeypatch.context() as patch:
-        patch.setattr(folders, "remove", decide_meanwhile)
+        patch.setattr(object_store, "remove", decide_meanwhile)
         recover(table)
     finish(table, second)
     assert entries(tmp_path) == whole

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from delayq import Queue
 from delayq.errors import InvalidInput
-from delayq.spark.archiving import folders
+from delayq.lake import object_store
 from delayq.spark.jobs.archive import table_of
 from delayq.spark.session import QUIET, VERBOSE
 from tests.harness.servers import RedisServer
@@ -73,7 +73,7 @@ def test_mistyped_arguments_are_reported_in_one_line(invoke: Invoke, tmp_path: P
 
 def test_archive_without_events_can_be_compacted(invoke: Invoke):
     make_archive("jobs")
-    assert not folders.exists("archive/events")
+    assert not object_store.exists("archive/events")
     assert invoke("archive", "--compact", "--to", "archive").stdout == "merged 0 files into 0\n"
 
 

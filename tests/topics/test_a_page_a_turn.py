@@ -12,9 +12,9 @@ from delayq import NewRecord, Record, Topic, TopicConsumer, backoff
 from delayq.model.lease_clock import lease_now
 from delayq.operations.topics import group_read, publish
 from delayq.operations.watch import Watch
-from delayq.protocol.operation import round_trip, run_one
 from delayq.protocol.topic_commands import MAX_RECORDS, TopicCommands
 from delayq.runtime.topic_engine import TopicEngine
+from tests.harness.calls import round_trip, run_one
 from tests.harness.servers import RedisServer
 
 LARGE = 256 * 1024

@@ -9,7 +9,8 @@ import pytest
 
 from delayq import NewRecord, Record, Topic
 from delayq.operations.topics import dead_letters, group_read, read
-from delayq.protocol.operation import Operation, round_trip, run_one
+from delayq.protocol.operation import Operation
+from tests.harness.calls import round_trip, run_one
 from tests.harness.servers import RedisServer
 
 LARGE = 256 * 1024

@@ -11,6 +11,9 @@ from typing import Any
 import pytest
 
 from delayq import Outgoing, Queue
+from delayq.model.actions import ACTIONS, Action
+from delayq.web.api.actions import BODIES
+from delayq.web.filters import FIELDS
 from tests.harness.waiting import eventually
 from tests.web.conftest import OWN, Client, Enter, token_on
 from tests.web.test_messages import rows, words
@@ -337,6 +340,33 @@ def test_redrive_counts_requeued_and_checked_letters_separately(
     bury(queue, "a", "b", "c")
     told = run(enter(), {"act": "requeue", "all": "1", "state": "dead", "error": "503: b"})
     assert "done 1 message changed, 3 of 3 checked" in told
+
+
+def test_settings_of_actions_have_bodies_and_names_that_no_filter_has():
+    assert {each.name for each in ACTIONS.values() if each.fields} == set(BODIES)
+    assert not {field.name for each in ACTIONS.values() for field in each.fields} & {
+        *FIELDS,
+        "act",
+        "ids",
+        "all",
+        "page",
+    }
+
+
+@pytest.mark.parametrize("action", [each for each in ACTIONS.values() if each.fields], ids=lambda each: each.name)
+def test_form_of_an_action_asks_for_its_settings_and_a_dry_run_keeps_them(enter: Enter, queue: Queue, action: Action):
+    bury(queue, "a")
+    queue.send("x", id="b", delay=600)
+    client, state = enter(), action.states[0]
+    selected = send(client, f"{QUEUE}/confirm", act=action.name, ids="a", state=state).text
+    matching = send(client, f"{QUEUE}/confirm", act=action.name, all="1", state=state).text
+    for each in action.fields:
+        assert (f'name="{each.name}"' in selected) == (not each.of_matching)
+        assert f'name="{each.name}"' in matching
+    kept = {each.name: "5" if each.of_matching else "30m" for each in action.fields}
+    moved = client.post(f"{QUEUE}/run", data=fields_of(matching) | kept | {"dry": "1"}, headers=OWN)
+    again = fields_of(f'<form class="editor"{client.get(moved.headers["location"]).text}')
+    assert {name: again[name] for name in kept} == {name: [text] for name, text in kept.items()}
 
 
 def test_dry_run_does_not_wait_for_other_tasks(enter: Enter, queue: Queue):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import datetime as dt
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,9 +14,11 @@ from starlette.routing import Mount
 from delayq import Outgoing, Queue, Topic
 from delayq.errors import InvalidInput
 from delayq.web import Token, User, Users, app, user_line
-from delayq.web.api.messages import SearchQuery
+from delayq.web.api.messages import Filter, SearchQuery
 from delayq.web.api.operation import Operation, _query
 from delayq.web.api.table import OPERATIONS
+from delayq.web.filters import MessageFilter
+from delayq.web.redaction import Redaction
 from tests.harness.servers import RedisServer
 from tests.harness.web.api import BEARER, BILLING, EMAILS, MAIN, ORDERS, TOKEN, is_problem, path_of, stocked_with
 from tests.web.conftest import OWN, Enter, log_in
@@ -133,6 +136,15 @@ def test_large_payload_is_read_alone_but_not_in_a_list(enter: Enter, queue: Queu
     assert (listed["payload_kind"], "payload" in listed) == ("unread", False)
     assert listed["payload_bytes"] > 20_000
     assert len(client.get(f"{EMAILS}/messages/m").json()["message"]["payload"]) == 20_000
+
+
+def test_filter_of_a_request_is_the_one_that_its_link_on_a_page_holds():
+    at = dt.datetime(2026, 12, 24, 18, 0, 0, 1, tzinfo=dt.timezone(dt.timedelta(hours=5, minutes=30)))
+    wanted = Filter(state="dead", header="tenant=acme", bare=True, older="1h", id_prefix="a", since=at, until=at)
+    typed = wanted.meant(Redaction())
+    assert (typed.since, typed.until, typed.bare) == (at, at, True)
+    read = MessageFilter.of(typed.fields(), Redaction())
+    assert (read.choice(), read.words(), read.fields()) == (typed.choice(), typed.words(), typed.fields())
 
 
 def test_search_returns_matches_and_where_to_continue(enter: Enter, stocked: Queue, monkeypatch: Any):

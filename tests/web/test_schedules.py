@@ -10,9 +10,12 @@ from html import unescape
 from typing import Any
 
 import pytest
+from delayq.cli.cron import cron
 
 from delayq import Outgoing, Queue
+from delayq.model.actions import SCHEDULE_ACTIONS, ScheduleAction
 from delayq.operations.schedules import add_all
+from delayq.web.api.schedules import OPERATIONS
 from tests.harness.servers import RedisServer
 from tests.web.conftest import OWN, Client, Enter
 from tests.web.test_actions import QUEUE, send
@@ -301,6 +304,29 @@ def test_schedule_is_removed_after_confirmation(enter: Enter, queue: Queue):
         ("schedule remove", "every/hour", "done")
     ]
     assert client.get(f"{path}/remove").status_code == 404
+
+
+def test_each_action_on_schedules_has_a_command_and_an_operation():
+    operations = {each.action: each for each in OPERATIONS if each.acts and "/schedules/" in each.path}
+    assert set(operations) == {each.audited for each in SCHEDULE_ACTIONS.values()}
+    assert set(SCHEDULE_ACTIONS) <= set(cron.commands)
+
+
+@pytest.mark.parametrize("action", SCHEDULE_ACTIONS.values(), ids=lambda action: action.name)
+def test_action_on_a_schedule_has_a_button_a_notice_and_an_audit_line(
+    enter: Enter, queue: Queue, action: ScheduleAction
+):
+    queue.schedules.add("hourly", "every 1h")
+    if action.name == "resume":
+        queue.schedules.pause("hourly")
+    lines: list[Any] = []
+    client = enter(audit=lines.append)
+    assert action.words.verb in words(client.get(f"{QUEUE}/schedules").text)
+    moved = send(client, f"{QUEUE}/schedules/hourly", act=action.name, once="o")
+    assert f"hourly {action.notice}" in words(client.get(moved.headers["location"]).text)
+    assert [(line["action"], line["outcome"]) for line in lines] == [(action.audited, "done")]
+    gone = send(client, f"{QUEUE}/schedules/none", act=action.name, once="p")
+    assert gone.status_code == (400 if action.name == "run" else 404)
 
 
 def test_viewer_gets_no_form(enter: Enter, queue: Queue):

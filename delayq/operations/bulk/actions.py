@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import zlib
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from delayq.model.actions import BURIED, How
 from delayq.model.placement import WAITING
@@ -29,23 +29,25 @@ Due: TypeAlias = Callable[[str, float], int]
 """Returns the new due time of a message, ms, from its id and its present due time."""
 
 
-def cancelling(scripts: QueueCommands, ids: Sequence[str]) -> Operation[list[str]]:
-    """Cancel messages: "cancelled", "in_flight" or "unknown"."""
-    return [unwrap(reply) for reply in (yield [scripts.cancel(message_id) for message_id in ids])]
+def calling(call: Callable[[QueueCommands, str], Command[str]]) -> Act:
+    """Call a script for each message; its replies are the words."""
+
+    def act(scripts: QueueCommands, ids: Sequence[str]) -> Operation[list[str]]:
+        return [unwrap(reply) for reply in (yield [call(scripts, message_id) for message_id in ids])]
+
+    return act
 
 
-def burying(scripts: QueueCommands, ids: Sequence[str]) -> Operation[list[str]]:
-    """Move waiting messages to the dead letters: "buried", "in_flight", "dead" or "unknown"."""
-    return [unwrap(reply) for reply in (yield [scripts.bury(message_id, BURIED) for message_id in ids])]
+cancelling: Final = calling(QueueCommands.cancel)
+"""Cancel messages: "cancelled", "in_flight" or "unknown"."""
+
+burying: Final = calling(lambda scripts, message_id: scripts.bury(message_id, BURIED))
+"""Move waiting messages to the dead letters: "buried", "in_flight", "dead" or "unknown"."""
 
 
 def rescheduling(due: Raw) -> Act:
     """Give waiting messages a new due time: "rescheduled", "in_flight", "dead" or "unknown"."""
-
-    def act(scripts: QueueCommands, ids: Sequence[str]) -> Operation[list[str]]:
-        return [unwrap(reply) for reply in (yield [scripts.reschedule(message_id, due) for message_id in ids])]
-
-    return act
+    return calling(lambda scripts, message_id: scripts.reschedule(message_id, due))
 
 
 def retiming(due: Due) -> Act:

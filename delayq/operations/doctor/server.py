@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from delayq.model.record import text_of
 from delayq.model.show import show_duration
 from delayq.operations.doctor.finding import Finding
 from delayq.operations.queue_context import QueueContext
@@ -114,11 +115,7 @@ def _words(reply: Any) -> dict[str, str]:
     if isinstance(reply, list):
         reply = dict(zip(reply[::2], reply[1::2], strict=False))
     pairs = reply.items() if isinstance(reply, dict) else ()
-    return {_word(name): _word(value) for name, value in pairs}
-
-
-def _word(value: Any) -> str:
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+    return {text_of(name): text_of(value) for name, value in pairs}
 
 
 def _number(word: str | None) -> int | None:

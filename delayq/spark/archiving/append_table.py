@@ -26,6 +26,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from delayq.errors import InvalidInput, LakeMismatch
+from delayq.lake import object_store
 from delayq.lake.object_store import write_bytes
 from delayq.lake.shown_path import shown
 from delayq.spark.archiving import folders
@@ -100,15 +101,15 @@ class AppendTable:
         Raises:
             LakeMismatch: the checkpoint is gone, or belongs to another table.
         """
-        if folders.files(self.folder) and not folders.exists(self.checkpoint):
+        if folders.files(self.folder) and not object_store.exists(self.checkpoint):
             raise LakeMismatch(
                 f"{shown(self.folder)} has files, but its {shown(self.checkpoint)} is gone: restore it, or begin in "
                 "another folder"
             )
         noted = f"{self.work}/table"
-        if not folders.exists(noted):
+        if not object_store.exists(noted):
             write_bytes(noted, self.table.encode())
-        elif (other := folders.read(noted).decode()) != self.table:
+        elif (other := object_store.read_bytes(noted).decode()) != self.table:
             raise LakeMismatch(
                 f"{shown(self.path)} has the {other} of queue {self.queue}, and {shown(self.checkpoint)} belongs to "
                 f"those: keep its {self.table} in another folder"

@@ -24,6 +24,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from delayq.errors import LakeMismatch
+from delayq.lake import object_store
 from delayq.lake.object_store import LEVEL, place, write_bytes, write_json
 from delayq.lake.shown_path import shown
 from delayq.spark.archiving import folders
@@ -154,7 +155,7 @@ def _read(table: AppendTable, files: list[str]) -> tuple[pa.Buffer, int]:
 def _finish_all(table: AppendTable) -> None:
     """Complete each planned merge."""
     for name in folders.names(_intents(table)):
-        _finish(table, msgspec.json.decode(folders.read(f"{_intents(table)}/{name}"), type=Merge))
+        _finish(table, msgspec.json.decode(object_store.read_bytes(f"{_intents(table)}/{name}"), type=Merge))
 
 
 def _finish(table: AppendTable, merge: Merge) -> None:
@@ -163,15 +164,17 @@ def _finish(table: AppendTable, merge: Merge) -> None:
     Raises:
         LakeMismatch: the merged file is missing, and the small ones may hold the only copy.
     """
-    if not folders.exists(f"{_merged(table)}/{merge.name}") and not folders.exists(f"{table.folder}/{merge.into}"):
+    if not object_store.exists(f"{_merged(table)}/{merge.name}") and not object_store.exists(
+        f"{table.folder}/{merge.into}"
+    ):
         raise LakeMismatch(
             f"{_merged(table)}/{merge.name} is gone, which was to replace {len(merge.files)} files: remove "
             f"{_intents(table)}/{merge.name}.json if these still exist, or else restore it from a backup"
         )
     for name in merge.files:
-        folders.remove(f"{table.folder}/{name}")
+        object_store.remove(f"{table.folder}/{name}")
     folders.sync(f"{table.folder}/{merge.into.partition('/')[0]}")  # or a power failure could bring them back
     merged = f"{_merged(table)}/{merge.name}"
-    if folders.exists(merged):
+    if object_store.exists(merged):
         folders.move(merged, f"{table.folder}/{merge.into}")
-    folders.remove(f"{_intents(table)}/{merge.name}.json")
+    object_store.remove(f"{_intents(table)}/{merge.name}.json")

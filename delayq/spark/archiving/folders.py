@@ -1,4 +1,4 @@
-"""Folders of a lake: list, move and remove files.
+"""Folders of a lake: list files, move them, and remove folders.
 
 Paths are those of `delayq.lake.object_store`. On a local disk, a change is durable against power failures when the
 function returns.
@@ -39,19 +39,6 @@ def names(folder: str) -> list[str]:
     return sorted(name for name in found if not name.startswith("."))
 
 
-def exists(path: str) -> bool:
-    """Whether there is a file or a folder with this path."""
-    system, inner = place(path)
-    return bool(system.get_file_info(inner).type != fs.FileType.NotFound)
-
-
-def read(path: str) -> bytes:
-    """Return the contents of a file."""
-    system, inner = place(path)
-    with system.open_input_file(inner) as file:
-        return bytes(file.read())
-
-
 def rows(path: str) -> int:
     """Return how many rows a Parquet file has."""
     system, inner = place(path)
@@ -86,15 +73,6 @@ def move(source: str, target: str) -> None:
     system.create_dir(inner.rpartition("/")[0], recursive=True)
     system.move(place(source)[1], inner)
     sync(target.rpartition("/")[0])
-
-
-def remove(path: str) -> None:
-    """Remove a file if it exists."""
-    system, inner = place(path)
-    try:
-        system.delete_file(inner)
-    except FileNotFoundError:
-        return
 
 
 def remove_folder(path: str) -> None:

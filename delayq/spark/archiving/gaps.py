@@ -18,11 +18,11 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from delayq.errors import DataLost
+from delayq.lake import object_store
 from delayq.lake.object_store import place, write_table
 from delayq.lake.shown_path import shown
 from delayq.model.positions import number_of
 from delayq.model.record import Extent
-from delayq.spark.archiving import folders
 from delayq.spark.archiving.append_table import AppendTable, StoredBatch
 from delayq.spark.archiving.streaming import OnBatch
 from delayq.spark.reading import offsets as at
@@ -145,7 +145,9 @@ def _missing(start: Offset, end: Offset, found: int, extent: Extent) -> int | No
 
 def _noted(table: AppendTable, batch: int) -> dict[str, Any]:
     """Return Spark's record of a batch, whose last line says how far it goes."""
-    noted: dict[str, Any] = msgspec.json.decode(folders.read(f"{table.checkpoint}/offsets/{batch}").splitlines()[-1])
+    noted: dict[str, Any] = msgspec.json.decode(
+        object_store.read_bytes(f"{table.checkpoint}/offsets/{batch}").splitlines()[-1]
+    )
     return noted
 
 

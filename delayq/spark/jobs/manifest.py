@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # Spark's usual name
 
 from delayq.errors import InvalidInput, LakeMismatch
+from delayq.lake import object_store
 from delayq.lake.object_store import place, whole, write_json, write_table
 from delayq.lake.shown_path import shown
 from delayq.model.backup import KeptSchedule
@@ -104,7 +105,7 @@ def begin(path: str) -> None:
     Raises:
         InvalidInput: there are `messages` that do not belong to a drained queue.
     """
-    if folders.files(messages_of(path)) and not folders.exists(f"{whole(path)}/{_BEGUN}"):
+    if folders.files(messages_of(path)) and not object_store.exists(f"{whole(path)}/{_BEGUN}"):
         raise InvalidInput(f"{messages_of(path)} holds files of something else: choose another folder")
     write_json(f"{whole(path)}/{_BEGUN}", {})
 
@@ -126,7 +127,7 @@ def is_written(path: str) -> bool:
 def write(path: str, manifest: DrainManifest) -> None:
     """Write the manifest, which completes the drained queue."""
     write_json(_manifest_of(path), manifest)
-    folders.remove(f"{whole(path)}/{_BEGUN}")
+    object_store.remove(f"{whole(path)}/{_BEGUN}")
 
 
 def read(path: str) -> DrainManifest:

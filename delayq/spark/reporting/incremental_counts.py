@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from delayq.errors import LakeMismatch
+from delayq.lake import object_store
 from delayq.lake.object_store import place, write_table
 from delayq.lake.shown_path import shown
 from delayq.log import log
@@ -89,7 +90,7 @@ class IncrementalCounts:
         if number == 0:
             return BEGINNING
         path = self._path(number - 1, _WAITING)
-        if not folders.exists(path):
+        if not object_store.exists(path):
             raise LakeMismatch(
                 f"{shown(path)} is gone, with which batch {number} begins: restore it, or begin in another folder"
             )

@@ -15,6 +15,7 @@ from delayq.aio import Queue
 from delayq.errors import InvalidInput
 from delayq.model.actions import ACTIONS, UNCHANGED, Action, How, Outcome
 from delayq.model.placement import Purgeable
+from delayq.model.rate_text import per_second
 from delayq.model.text import printable_id
 from delayq.web import audit, jobs, path_params, render
 from delayq.web.actions import MOST_IDS, ActionRequest, check_state, start
@@ -112,7 +113,8 @@ class MatchingLater(Matching):
 
     def how(self) -> How:
         check_times(delay_seconds=self.delay_seconds)
-        return How(delay=self.delay_seconds, rate=self.rate or None)
+        with field("rate"):
+            return How(delay=self.delay_seconds, rate=per_second(self.rate) if self.rate else None)
 
     def typed(self) -> dict[str, str]:
         return {"delay": f"{self.delay_seconds:.6f}", "rate": self.rate or ""}

@@ -202,12 +202,10 @@ class Filter(Given):
 
     def meant(self, redaction: Redaction) -> MessageFilter:
         """Return it as the pages use it; raises InvalidInput if it would reveal hidden values."""
-        names = ("state", "payload", "header", "error", "reason", "older", "newer")
+        names = ("state", "payload", "header", "error", "reason", "bare", "older", "newer")
         known = {name: getattr(self, name) for name in names}
-        known |= {"kind": self.cause, "bare": "1" if self.bare else "", "prefix": self.id_prefix}
-        known |= {"since": self.since.isoformat() if self.since else ""}
-        known |= {"until": self.until.isoformat() if self.until else ""}
-        return MessageFilter.of(known, redaction)
+        known |= {"kind": self.cause, "prefix": self.id_prefix, "since": self.since or "", "until": self.until or ""}
+        return MessageFilter(**known, redaction=redaction).redacted()
 
 
 class SearchQuery(Filter):

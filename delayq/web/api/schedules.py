@@ -7,11 +7,10 @@ from typing import Annotated
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from delayq.aio import Queue
 from delayq.model import schedule as model
+from delayq.model.actions import SCHEDULE_ACTIONS, ScheduleAction
 from delayq.model.cron_expression import recurrence
 from delayq.model.occurrence import Missed
 from delayq.model.time_zones import check_zone
@@ -41,6 +40,7 @@ from delayq.web.api.values import (
 from delayq.web.forms import InvalidField, field
 from delayq.web.redaction import Redaction, in_turns
 from delayq.web.routes import ACT, VIEW
+from delayq.web.schedules import act, known, schedule_of
 
 MOST_LISTED = 200
 SCHEDULE = f"{QUEUE}/schedules/{{schedule}}"
@@ -167,7 +167,7 @@ async def list_schedules(request: Request, query: SchedulesQuery) -> Schedules:
 
 async def get_schedule(request: Request) -> Schedule:
     """Return a schedule."""
-    found = await known(await path_params.queue_of(request), request.path_params["schedule"])
+    _, found = await schedule_of(request)
     return schedule(found, render.redaction(request))
 
 
@@ -204,50 +204,25 @@ async def add_schedule(request: Request, body: NewSchedule) -> Schedule:
     return schedule(added, render.redaction(request))
 
 
-async def pause_schedule(request: Request) -> Schedule:
-    """Pause a schedule: it fires only on request."""
-    queue, name = await _named(request)
-    async with audit.audited(request, "schedule pause", queue=queue.name, schedule=name):
-        await queue.schedules.pause(name)
-    return schedule(await known(queue, name), render.redaction(request))
+ANSWERS: dict[str, type[Answer]] = {"run": Sent, "remove": Removed}
+"""What the actions on a schedule answer; the others answer with the schedule."""
 
 
-async def resume_schedule(request: Request) -> Schedule:
-    """Resume a schedule with its next slot."""
-    queue, name = await _named(request)
-    async with audit.audited(request, "schedule resume", queue=queue.name, schedule=name):
-        await queue.schedules.resume(name)
-    return schedule(await known(queue, name), render.redaction(request))
+def _acting(action: ScheduleAction) -> Operation:
+    """Return the operation that acts on a schedule."""
 
+    async def run(request: Request) -> Answer:
+        queue, found = await schedule_of(request)
+        done = await act(request, queue, action, found.name)
+        if done is not None:
+            return sent(done)
+        if action.name == "remove":
+            return Removed(name=found.name)
+        return schedule(await known(queue, found.name), render.redaction(request))
 
-async def run_schedule(request: Request) -> Sent:
-    """Send an occurrence of a schedule now. Add an Idempotency-Key to repeat the request safely."""
-    queue, name = await _named(request)
-    async with audit.audited(request, "schedule run", queue=queue.name, schedule=name):
-        return sent(await queue.schedules.run_now(name))
-
-
-async def remove_schedule(request: Request) -> Removed:
-    """Remove a schedule and its waiting occurrence. A running occurrence finishes."""
-    queue, name = await _named(request)
-    async with audit.audited(request, "schedule remove", queue=queue.name, schedule=name):
-        await queue.schedules.remove(name)
-    return Removed(name=name)
-
-
-async def _named(request: Request) -> tuple[Queue, str]:
-    """Return the queue and the name of the schedule in the path; raises a 404."""
-    queue, name = await path_params.queue_of(request), request.path_params["schedule"]
-    await known(queue, name)
-    return queue, name
-
-
-async def known(queue: Queue, name: str) -> model.Schedule:
-    """Return a schedule of a queue; raises a 404 if it does not exist."""
-    found = await queue.schedules.get(name)
-    if found is None:
-        raise HTTPException(404, f"Queue {queue.name} has no schedule {name}.")
-    return found
+    run.__annotations__["return"] = ANSWERS.get(action.name, Schedule)
+    path, name = f"{SCHEDULE}/{action.name}", f"{action.name}_schedule"
+    return Operation(ACT, path, run, name=name, text=action.about, action=action.audited)
 
 
 def schedule(seen: model.Schedule, redaction: Redaction) -> Schedule:
@@ -267,8 +242,5 @@ OPERATIONS = [
     Operation(VIEW, f"{QUEUE}/schedules", list_schedules),
     Operation(VIEW, SCHEDULE, get_schedule),
     Operation(ACT, f"{QUEUE}/schedules", add_schedule, action="add-schedule"),
-    Operation(ACT, f"{SCHEDULE}/pause", pause_schedule, action="schedule pause"),
-    Operation(ACT, f"{SCHEDULE}/resume", resume_schedule, action="schedule resume"),
-    Operation(ACT, f"{SCHEDULE}/run", run_schedule, action="schedule run"),
-    Operation(ACT, f"{SCHEDULE}/remove", remove_schedule, action="schedule remove"),
+    *map(_acting, SCHEDULE_ACTIONS.values()),
 ]

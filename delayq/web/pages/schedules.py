@@ -5,20 +5,21 @@ from __future__ import annotations
 import secrets
 from typing import Any
 
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
 from delayq.aio import Queue
 from delayq.errors import InvalidInput
+from delayq.model.actions import SCHEDULE_ACTIONS
 from delayq.web import audit, path_params, render, tab_counts
-from delayq.web.background_tasks import BackgroundTasks, word_of
+from delayq.web.background_tasks import word_of
 from delayq.web.error_pages import back_on
 from delayq.web.queue_walk import walk
 from delayq.web.render import NavLink
 from delayq.web.request_context import visit
 from delayq.web.routes import ACT, VIEW, Page
 from delayq.web.schedule_rows import ScheduleRow, ScheduleRows, late_names, next_times, schedule_rows
+from delayq.web.schedules import act, schedule_of
 
 TIMES = 3
 MOST_LISTED = 200
@@ -53,10 +54,7 @@ async def server_schedules(request: Request) -> Response:
 
 async def removal(request: Request) -> Response:
     """Ask for confirmation before a schedule is removed."""
-    queue, name = await path_params.queue_of(request), request.path_params["schedule"]
-    schedule = await queue.schedules.get(name)
-    if schedule is None:
-        raise HTTPException(404, f"Queue {queue.name} has no schedule {name}.")
+    queue, schedule = await schedule_of(request)
     stats, counts = await tab_counts.count(queue)
     late = await late_names(queue, [schedule], stats.at)
     row = ScheduleRow(schedule, next_times(schedule, TIMES), (), bool(late))
@@ -65,45 +63,27 @@ async def removal(request: Request) -> Response:
 
 
 @back_on(schedules)
-async def act(request: Request) -> Response:
-    """Pause, resume, remove or run a schedule; a form that is sent twice runs it once."""
+async def run(request: Request) -> Response:
+    """Act on a schedule; a form that is sent twice acts once."""
     queue, name = await path_params.queue_of(request), request.path_params["schedule"]
     form = visit(request).form
-    verb = form.get("act", "")
-    if verb not in _NOTICES:
-        raise InvalidInput(f"unknown action {verb!r}; expected one of {', '.join(_NOTICES)}")
-    tasks: BackgroundTasks = request.app.state.tasks
+    asked = form.get("act", "")
+    if asked not in SCHEDULE_ACTIONS:
+        raise InvalidInput(f"unknown action {asked!r}; expected one of {', '.join(SCHEDULE_ACTIONS)}")
+    action, tasks = SCHEDULE_ACTIONS[asked], request.app.state.tasks
     notice = "Already done."
-    with tasks.once(f"{word_of(form)} {verb} {name}") as is_new:
+    with tasks.once(f"{word_of(form)} {asked} {name}") as is_new:
         if is_new:
-            async with audit.audited(request, f"schedule {verb}", queue=queue.name, schedule=name):
-                notice = await _done(queue, verb, name)
+            sent = await act(request, queue, action, name)
+            notice = f"{name} {action.notice}" + (f", as message {sent.id}." if sent else "")
     return audit.back(request, notice, "schedules", schedule=None)
 
-
-async def _done(queue: Queue, verb: str, name: str) -> str:
-    """Act, and return a notice of what was done."""
-    notice = _NOTICES[verb].format(name=name)
-    if verb == "run":
-        return f"{notice}, as message {(await queue.schedules.run_now(name)).id}."
-    acts = {"pause": queue.schedules.pause, "resume": queue.schedules.resume, "remove": queue.schedules.remove}
-    if not await acts[verb](name):
-        raise HTTPException(404, f"Queue {queue.name} no longer has a schedule {name}.")
-    return notice
-
-
-_NOTICES: dict[str, str] = {
-    "pause": "{name} is paused: it fires only with Run now.",
-    "resume": "{name} is resumed and fires at its next time.",
-    "remove": "{name} and its waiting message are removed. A running message finishes.",
-    "run": "{name} was sent now",
-}
 
 NAV = NavLink("Schedules", "server-schedules")
 TAB = NavLink("Schedules", "schedules")
 ROUTES: list[Any] = [
     Page(VIEW, "/{server:name}/queues/{queue:name}/schedules", schedules, name="schedules"),
     Page(VIEW, "/{server:name}/queues/{queue:name}/schedules/{schedule:name}/remove", removal, name="schedule-removal"),
-    Page(ACT, "/{server:name}/queues/{queue:name}/schedules/{schedule:name}", act, name="schedule"),
+    Page(ACT, "/{server:name}/queues/{queue:name}/schedules/{schedule:name}", run, name="schedule"),
     Page(VIEW, "/{server:name}/schedules", server_schedules, name="server-schedules"),
 ]
