@@ -17,7 +17,8 @@
 -- KEYS[11..]        strings, the payload keys of the messages, in the same order
 -- ARGV[1]  now_ms   '' for the server's time
 -- ARGV[2]  named    '1' when callers have chosen the ids, '' when they are random
--- ARGV[3..]         three per message: id, due ('+delay_ms' or ms), envelope; all ids different, 1..1000 of them
+-- ARGV[3..]         three per message: id, due ('+delay_ms' or ms), envelope; all ids different, 1..1000 of them. An
+--                   envelope of more than 8,192 bytes has 13 more in front, over which the time is written
 -- Returns  the due times, ms, in the messages' order; -1 for an id that existed
 -- Probes   none  the first write is to stats, pending is read before, and checking makes a single send a tenth slower
 -- Cost     O(n log m)
@@ -37,7 +38,7 @@ for i = 3, #ARGV, 3 do
       given, due = ARGV[i + 1], due_time(ARGV[i + 1], now, micros)
       score, first = digits(due), math.min(first, due)
     end
-    values[#values + 1], values[#values + 2] = KEYS[10 + i / 3], stamped .. ARGV[i + 2]
+    values[#values + 1], values[#values + 2] = KEYS[10 + i / 3], dated(ARGV[i + 2], stamped)
     members[n + 1], members[n + 2] = score, ARGV[i]
     if #ARGV[i + 2] > largest then largest = #ARGV[i + 2] end
     dues[i / 3], n = due, n + 2
@@ -46,6 +47,9 @@ end
 if n == 0 then return dues end
 count_stored(KEYS[3], 'sent', n / 2, largest) -- first: at maxmemory it is refused, and nothing changes
 local done = redis.pcall('MSET', unpack(values))
+for i = 1, largest > LARGE and #dues or 0 do
+  if done.ok and dues[i] >= 0 and #ARGV[3 * i + 2] > LARGE then done = date(KEYS[10 + i], ARGV[3 * i + 2], stamped) end
+end
 if done.ok then done = redis.pcall('ZADD', KEYS[1], unpack(members)) end
 if type(done) == 'table' then -- an error
   count(KEYS[3], 'sent', -n / 2)

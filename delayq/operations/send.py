@@ -28,6 +28,7 @@ MAX_SENT = 100  # messages in a call: with ten million waiting, a new key and a 
 CALLS_A_TRIP = 32  # the server works on the first while the last are packed
 REPLICA_TIMEOUT_MS = 3000  # below the client's socket timeout, which would look like a lost connection
 EXISTED = -1
+_NO_TIME = from_ms(0)
 MAX_REPLICAS = 1000
 SendEncoded: TypeAlias = Callable[[QueueContext, Sequence[EncodedMessage], int], Operation[list[SentMessage]]]
 Sent: TypeAlias = list[SentMessage | None]  # None where the id existed
@@ -281,7 +282,7 @@ def _replaced(message_id: str, reply: list[int]) -> Sent:
 
 def _created(messages: Sequence[EncodedMessage], dues: list[int]) -> Sent:
     sent: Sent = []
-    last, due_at = EXISTED, from_ms(0)
+    last, due_at = EXISTED, _NO_TIME
     for message, due in zip(messages, dues, strict=True):
         if due == EXISTED:
             sent.append(None)

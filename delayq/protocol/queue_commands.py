@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from delayq.model.backup import ExpectedMessage, KeptMessage
 from delayq.model.configuration import Configuration, Usage, configured
+from delayq.model.envelope import STAMP
 from delayq.model.explanation import Standing
 from delayq.model.placement import State
 from delayq.model.queue_stats import Counts
@@ -51,6 +52,11 @@ MAX_IDS = 500
 MAX_MOVED = MAX_IDS // 2
 """The most for a call that changes five structures for each message, which takes twice as long as others."""
 
+LARGE = 8192
+"""The most bytes of an envelope that is not large: ``lua/prelude.lua`` has the same number."""
+
+_ROOM = b"0" * STAMP  # into which the send script writes the time
+
 RUN_CHARS = 16  # of a claim's name: the run of the consumer; a rising number follows
 LAST_CLAIM = "f" * 16  # the highest number
 CLAIM_KEPT_MS = 60_000  # as long as the script keeps an empty reply
@@ -78,8 +84,8 @@ class QueueCommands(RecordCommands[QueueKeys]):
         """Take messages as triples: id, due time ('+delay_ms' or ms), envelope."""
         prefix = self.keys.message_prefix
         args: list[Raw] = [str(self._clock()), "1" if named else ""]
-        for message in messages:
-            args += message
+        for message_id, due, envelope in messages:
+            args += message_id, due, envelope if len(envelope) <= LARGE else _ROOM + envelope
         payloads = [prefix + message[0] for message in messages]
         return self._call("send", args, read, payloads, whole, repeats, are_texts=True)
 

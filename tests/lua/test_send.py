@@ -5,6 +5,7 @@ import time
 import pytest
 
 from delayq.errors import LoginRefused
+from delayq.protocol.queue_commands import LARGE
 from tests.harness.lua.raw import NOW, RUNG, SERVER_TIME, USER, stamped
 from tests.harness.waiting import eventually
 
@@ -70,6 +71,47 @@ def test_envelope_is_stored_byte_for_byte(queue):
     assert queue.envelopes(["a"]) == [stamped("").encode() + envelope]
 
 
+@each_kind_of_id
+@pytest.mark.parametrize("setrange", ["+", "-"])
+def test_large_envelopes_are_stored_byte_for_byte(queue, named, setrange):
+    """The time is written into a large envelope, or, without the right to do that, put in front of it."""
+    sizes = [LARGE + 1, 1, LARGE - 12, LARGE, LARGE + 13, LARGE + 14, 3 * LARGE]
+    sent = {f"{size}": size * b"0" for size in sizes}
+    queue.redis.execute_command("ACL SETUSER", USER, f"{setrange}setrange")
+    try:
+        queue.send([(each, "+0", envelope) for each, envelope in sent.items()], named)
+        queue.send([("lone", "+0", sent[f"{LARGE + 1}"])], named)
+    finally:
+        queue.redis.execute_command("ACL SETUSER", USER, "+@all")
+    assert queue.envelopes(list(sent)) == [stamped("").encode() + envelope for envelope in sent.values()]
+    assert queue.envelopes(["lone"]) == [stamped("").encode() + sent[f"{LARGE + 1}"]]
+    assert queue.state()["stats"] == {"sent": 8, "large": 2}
+
+
+@each_kind_of_id
+@pytest.mark.parametrize("sizes", [[LARGE + 1], [LARGE + 1, 1], [1, LARGE + 1, LARGE + 1]])
+def test_large_envelope_into_which_the_time_cannot_be_written_is_not_sent(queue, named, sizes):
+    queue.given(pending={"p": NOW}, messages={"p": "{}"}, stats={"sent": 1, "large": 1})
+    before = queue.state()
+    queue.redis.execute_command("ACL SETUSER", USER, "-setrange", "-set")
+    try:
+        with pytest.raises(LoginRefused):
+            queue.send([(f"m{i}", "+0", size * b"0") for i, size in enumerate(sizes)], named)
+    finally:
+        queue.redis.execute_command("ACL SETUSER", USER, "+@all")
+    after = queue.state()
+    assert (after["pending"], after["stats"].keys()) == (before["pending"], before["stats"].keys())
+    assert after["stats"]["sent"] == 1
+
+
+@pytest.mark.same_on_all_servers
+def test_server_counts_the_same_envelopes_as_large(queue):
+    queue.send([("a", "+0", LARGE * b"0")])
+    assert queue.state()["stats"] == {"sent": 1}
+    queue.send([("b", "+0", (LARGE + 1) * b"0")])
+    assert queue.state()["stats"] == {"sent": 2, "large": 1}
+
+
 def test_payload_key_never_expires(queue):
     queue.send([("a", "+0", b"{}")])
     assert queue.redis.pttl(queue.keys.message("a")) == -1
@@ -100,17 +142,23 @@ def test_payload_without_a_message_is_overwritten(queue, named):
     assert queue.state()["messages"] == {"a": stamped("new"), "b": stamped("{}")}
 
 
-@pytest.mark.parametrize("command", ["hincrby", "mset", "zadd"])
-def test_send_without_a_right_leaves_nothing(queue, command):
+@pytest.mark.parametrize("ids", ["apb", "a"])
+@pytest.mark.parametrize("command", ["exists", "hincrby", "hmget", "mset", "zadd", "time"])
+@each_kind_of_id
+def test_send_without_a_right_leaves_nothing(queue, command, ids, named):
     queue.given(pending={"p": NOW}, messages={"p": "{}"}, stats={"sent": 1})
     before = queue.state()
+    queue.now = SERVER_TIME if command == "time" else NOW
     queue.redis.execute_command("ACL SETUSER", USER, f"-{command}")
     try:
-        with pytest.raises(LoginRefused):
-            queue.send([("a", "+0", b"{}"), ("p", "+0", b"{}"), ("b", "+0", b"{}")])
+        if named and command == "exists":  # needed for a random id only
+            queue.send([("p", "+0", b"{}")], named)
+        else:
+            with pytest.raises(LoginRefused):
+                queue.send([(each, "+0", b"{}") for each in ids], named)
     finally:
         queue.redis.execute_command("ACL SETUSER", USER, "+@all")
-    assert eventually(lambda: queue.state() == before), queue.state()
+    assert eventually(lambda: queue.state() == before, seconds=30), queue.state()
 
 
 @pytest.mark.same_on_all_servers
@@ -161,6 +209,7 @@ def test_new_and_existing_ids_share_a_call(queue, named):
 
 
 @pytest.mark.same_on_all_servers
+@each_kind_of_id
 @pytest.mark.parametrize(
     ("head", "dues", "bell"),
     [
@@ -172,10 +221,12 @@ def test_new_and_existing_ids_share_a_call(queue, named):
         (NOW - 1, ["+0"], None),
     ],
 )
-def test_bell_rings_for_a_new_earliest_message(queue, head, dues, bell):
+@pytest.mark.parametrize("name", ["a", "m"])
+def test_bell_rings_for_a_new_earliest_message(queue, head, dues, bell, named, name):
+    """Ids come before and after that of the head: Redis sorts equal scores by them."""
     if head is not None:
         queue.given(pending={"head": head}, messages={"head": "{}"})
-    queue.send([(f"m{i}", due, b"{}") for i, due in enumerate(dues)])
+    queue.send([(f"{name}{i}", due, b"{}") for i, due in enumerate(dues)], named)
     assert queue.state().get("bell") == bell
 
 
