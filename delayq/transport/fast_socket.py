@@ -29,8 +29,6 @@ _PACKET_BYTES = 2048  # short commands are sent together, as each packet wakes t
 _REFUSALS = (exceptions.ReadOnlyError, exceptions.ConnectionError)
 _CHECK_AFTER_SECONDS = 30.0  # a firewall may drop a connection that is idle for longer: a PING detects that first
 
-_give_way: Callable[[], object] = getattr(os, "sched_yield", lambda: None)
-
 
 class FastSocket:
     """One connection; for one thread at a time.
@@ -174,7 +172,7 @@ class FastSocket:
             try:  # read the number each time: if another thread closes the file, another one may get its number
                 return os.read(self._socket.fileno(), _CHUNK_BYTES)
             except BlockingIOError:
-                _give_way()
+                polling.give_way()
         data: bytes = self._socket.recv(_CHUNK_BYTES)
         return data
 

@@ -7,7 +7,6 @@ and replies straight to hiredis. See `fast_socket`.
 from __future__ import annotations
 
 import asyncio
-import os
 import select
 import time
 from collections.abc import Callable, Sequence
@@ -22,8 +21,6 @@ from delayq.transport.polling import PollBudget
 
 _CHUNK_BYTES = 64 * 1024
 _PACKET_BYTES = 2048  # replies to longer commands are not polled for
-
-_give_way: Callable[[], object] = getattr(os, "sched_yield", lambda: None)
 
 
 class FastStream:
@@ -105,7 +102,7 @@ class FastStream:
         It first polls, as `FastSocket` does. Other tasks have their turn between two polls.
         """
         while time.perf_counter() < polls_until and not self._has_unread:
-            _give_way()
+            polling.give_way()
             await asyncio.sleep(0)
         try:
             data = await self._stream.read(_CHUNK_BYTES)

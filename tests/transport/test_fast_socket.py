@@ -305,7 +305,7 @@ def test_socket_closed_during_a_wait_is_not_mistaken_for_the_next_file(
                 each.setblocking(False)
                 each.sendall(b"+another's\r\n")
 
-    monkeypatch.setattr("delayq.transport.fast_socket._give_way", close)
+    monkeypatch.setattr("delayq.transport.polling.give_way", close)
     try:
         with pytest.raises(redis.ConnectionError):
             wire.exchange([b"BLPOP nothing 0\r\n"], [identity])
@@ -335,7 +335,7 @@ def test_call_polls_unless_too_many_replies_came_late(
         looks.append(None)
         redis_client.rpush("something", "x")
 
-    monkeypatch.setattr("delayq.transport.fast_socket._give_way", look)
+    monkeypatch.setattr("delayq.transport.polling.give_way", look)
     monkeypatch.setattr("delayq.transport.polling._SHARE", 0.0)  # so that only replies earn
     monkeypatch.setattr("delayq.transport.polling.SECONDS", 30.0)
     assert exchange("BLPOP", "something", 20) > 0  # it lasts until it polls
@@ -351,7 +351,7 @@ def test_call_with_much_to_send_does_not_poll(redis_server: RedisServer, monkeyp
     """Its scripts take longer, so that it would use up what short calls have earned."""
     wire = FastSocket(redis.ConnectionPool.from_url(redis_server.url), PollBudget())
     looks: list[None] = []
-    monkeypatch.setattr("delayq.transport.fast_socket._give_way", lambda: looks.append(None))
+    monkeypatch.setattr("delayq.transport.polling.give_way", lambda: looks.append(None))
     monkeypatch.setattr("delayq.transport.polling.SECONDS", 30.0)
     wire.exchange([b"PING\r\n"] * 400 + [b"BLPOP nothing 0.01\r\n"], [identity] * 401)
     wire.close(broken=True)
