@@ -809,3 +809,23 @@ def test_call_that_finds_the_pool_empty_fails_instead_of_waiting(redis_server: R
         (error,) = [result for result in results if isinstance(result, DelayqError)]
         assert "max_connections" in str(error)
         assert queue.send(2).created
+
+
+def test_commands_of_a_few_kilobytes_are_sent_together(
+    redis_server: RedisServer, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While handlers run, each send waits for the interpreter's lock, and the server for the rest of the trip."""
+    packets: list[int] = []
+    write = FastSocket._write
+
+    def counted(self: FastSocket, packet: bytes) -> None:
+        packets.append(len(packet))
+        write(self, packet)
+
+    live(queue)
+    monkeypatch.setattr(FastSocket, "_write", counted)
+    keys = [f"{number}" * 1000 for number in range(5)]
+    assert queue._executor.run([mget(key) for key in keys]) == [[None]] * 5
+    assert len(packets) == 1
+    assert queue._executor.run([mget(key * 20) for key in keys]) == [[None]] * 5
+    assert len(packets) == 6
