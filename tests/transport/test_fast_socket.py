@@ -811,9 +811,7 @@ def test_call_that_finds_the_pool_empty_fails_instead_of_waiting(redis_server: R
         assert queue.send(2).created
 
 
-def test_commands_of_a_few_kilobytes_are_sent_together(
-    redis_server: RedisServer, queue: Queue, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_commands_of_a_few_kilobytes_are_sent_together(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     """While handlers run, each send waits for the interpreter's lock, and the server for the rest of the trip."""
     packets: list[int] = []
     write = FastSocket._write
