@@ -8,6 +8,7 @@ from redis import asyncio as redis
 from redis.asyncio.cluster import RedisCluster
 from redis.asyncio.sentinel import SentinelConnectionPool
 
+from delayq.transport import redis_py
 from delayq.transport.clients import REPEATS
 from delayq.transport.fast_stream import stream_of
 from delayq.transport.pool import WholePool, is_interrupted, note_lent
@@ -46,7 +47,7 @@ class Pool(WholePool, redis.ConnectionPool):
         is_at_hand, connection.is_at_hand = getattr(connection, "is_at_hand", False), False
         if is_interrupted(connection):
             await connection.disconnect(nowait=True)
-        if is_at_hand and connection.is_connected and not connection.should_reconnect():
+        if is_at_hand and connection.is_connected and not redis_py.should_reconnect(connection):
             self._in_use_connections.remove(connection)
             self._available_connections.append(connection)
         else:
