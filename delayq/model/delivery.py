@@ -358,7 +358,8 @@ class Delivery(MayOccur, Handed, Generic[P], eq=False, gc=False):
     @property
     def is_suspect(self) -> bool:
         """Whether earlier deliveries seem to have crashed their consumers, so that this one should run alone."""
-        return self.before.lost >= 2 or (self.before.lost == 1 and self.is_last)
+        lost = self.before.lost if self._earlier else 0
+        return lost >= 2 or (lost == 1 and self.is_last)
 
     @property
     def is_expired(self) -> bool:

@@ -23,7 +23,7 @@ class BatchPool(ThreadPool[D]):
     Args:
         batching: how messages are handled together.
         burst: whether a batch stops waiting once nothing else is due.
-        alone: called with each message that is handled by itself.
+        choose: returns the function for a message that is handled by itself.
         count: of threads, and so of batches at the same time.
         may_start: whether a message's lease is still valid.
         on_outcome: called, on the handler's thread, after each batch.
@@ -33,12 +33,12 @@ class BatchPool(ThreadPool[D]):
         self,
         batching: Batching[D],
         burst: bool,
-        alone: Callable[[D], Any],
+        choose: Callable[[D], Callable[[D], Any]],
         count: int,
         may_start: Callable[[D], bool],
         on_outcome: Callable[[], None],
     ) -> None:
-        super().__init__(alone, count, may_start, on_outcome)
+        super().__init__(choose, count, may_start, on_outcome)
         self._batching = batching
         self._burst = burst
         self._collector = BatchBuffer(batching)

@@ -25,7 +25,7 @@ class BatchPool(TaskPool[D]):
     Args:
         batching: how messages are handled together; its function is awaited.
         burst: whether a batch stops waiting once nothing else is due.
-        alone: awaited with each message that is handled by itself.
+        choose: returns the function for a message that is handled by itself.
         count: of batches at the same time.
         may_start: whether a message's lease is still valid.
         on_outcome: called after each batch.
@@ -35,12 +35,12 @@ class BatchPool(TaskPool[D]):
         self,
         batching: Batching[D],
         burst: bool,
-        alone: Callable[[D], Any],
+        choose: Callable[[D], Callable[[D], Any]],
         count: int,
         may_start: Callable[[D], bool],
         on_outcome: Callable[[], None],
     ) -> None:
-        super().__init__(alone, count, may_start, on_outcome)
+        super().__init__(choose, count, may_start, on_outcome)
         self._batching = batching
         self._burst = burst
         self._collector = BatchBuffer(batching)
@@ -97,7 +97,7 @@ class BatchPool(TaskPool[D]):
 
     async def _work_on(self, batch: list[D]) -> None:
         if self._batching.is_alone(batch[0]):
-            await self._work(batch[0])
+            await self._handle(batch[0])
             return
         ready, outcomes = parted(batch, self._may_start)
         if ready:
@@ -113,10 +113,13 @@ class BatchPool(TaskPool[D]):
         async def call(given: Any) -> Any:
             nonlocal interrupted
             try:
-                return await self._returned(self._batching.function(given))
+                returned = await self._batching.function(given)
+                if self._is_interrupted:  # the handler swallowed the cancel, and its work may not be done
+                    raise asyncio.CancelledError  # noqa: TRY301
             except BaseException as error:  # drivers may turn a cancel into another error
                 interrupted = error if self._is_interrupted else None
                 raise
+            return returned
 
         outcomes = await trampoline.run_async(self._batching.steps(messages), call)
         return [

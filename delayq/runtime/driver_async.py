@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -41,7 +42,7 @@ class WakeSignal:
     """
 
     def __init__(self) -> None:
-        self._events = asyncio.get_running_loop()
+        self._events, self._thread = asyncio.get_running_loop(), threading.get_ident()
         self.is_awaited = False
         self.woken: asyncio.Future[None] = self._events.create_future()
 
@@ -59,7 +60,10 @@ class WakeSignal:
         """End the wait if there is one, because of an outcome: a driver at work finds outcomes by itself."""
         if self.is_awaited:
             self.is_awaited = False  # once is enough
-            self.wake_from_anywhere()
+            if threading.get_ident() == self._thread:
+                self.wake()
+            else:
+                self.wake_from_anywhere()
 
     def clear(self) -> bool:
         """Return whether the wait was ended, and reset that."""

@@ -220,7 +220,7 @@ class ConsumerEngine(BaseEngine[D]):
             exchange = exchange._replace(settled=self._presence.beside(exchange.settled, self._name))
         else:
             exchange = self._claiming(exchange, limit)
-        self._leases.settling = frozenset(id(message) for message, _ in (*settled, *repeated))
+        self._leases.settling = frozenset([id(message) for message, _ in (*settled, *repeated)])
         try:
             replies: Exchange = yield from gather_named(exchange)
         finally:

@@ -6,19 +6,19 @@ import contextlib
 import os
 import sys
 import traceback
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Callable, Generator
 from functools import partial
 from types import coroutine
 from typing import Any, NoReturn
 
 from delayq.model.outcome import is_coroutine_function
 
-_forks = 0  # from the first process to this one: faster to read for each message than the process id
+forks = 0  # from the first process to this one: faster to read for each message than the process id
 
 
 def _note_fork() -> None:
-    global _forks  # noqa: PLW0603
-    _forks += 1
+    global forks  # noqa: PLW0603
+    forks += 1
 
 
 os.register_at_fork(after_in_child=_note_fork)
@@ -34,55 +34,80 @@ def guarded(handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
     if is_coroutine_function(handler):
 
         async def handle_async(message: Any) -> Any:
-            return await _stepped(handler(message))
+            return await _stepped(handler, message)
 
         return handle_async
 
     def handle(message: Any) -> Any:
-        before = _forks
+        before = forks
         try:
             returned = handler(message)
         except BaseException as error:
-            if _forks != before:
-                _end(error)
+            if forks != before:
+                end_fork(error)
             raise
-        if _forks != before:
-            _end()
+        if forks != before:
+            end_fork()
         return returned
 
     return handle
 
 
-@coroutine
-def _stepped(awaitable: Awaitable[Any]) -> Generator[Any, Any, Any]:
-    """Await something, and check after each step whether it has forked this process."""
-    before, throw = _forks, None
-    steps = awaitable.__await__()
+def _call(function: Callable[..., Any], *arguments: Any) -> Any:
+    return function(*arguments)
+
+
+def _nothing() -> None:
+    pass
+
+
+def steps(
+    handler: Callable[[Any], Any],
+    message: Any,
+    run: Callable[..., Any] = _call,
+    on_wait: Callable[[], object] = _nothing,
+) -> Generator[Any, Any, Any]:
+    """Await an async handler, and check after each step whether it has forked this process.
+
+    Args:
+        run: takes each step, such as the `run` of a context.
+        on_wait: called once the handler waits for something.
+    """
+    before, throw = forks, None
+    awaited = run(handler, message).__await__()
     try:
-        effect = next(steps)
+        effect, waits = run(next, awaited), False
         while True:
-            if _forks != before:
-                _end(RuntimeError("a process forked by an async handler cannot await: the event loop is its parent's"))
+            if forks != before:
+                end_fork(
+                    RuntimeError("a process forked by an async handler cannot await: the event loop is its parent's")
+                )
+            if not waits:
+                waits = True
+                on_wait()
             try:
                 answer = yield effect
             except BaseException as error:  # noqa: BLE001  # it is the handler's
-                throw = partial(steps.throw, error)
+                throw = partial(run, awaited.throw, error)
             else:
-                effect = steps.send(answer)
+                effect = run(awaited.send, answer)
                 continue
             effect, throw = throw(), None
-    except StopIteration as end:
-        if _forks != before:
-            _end()
-        return end.value
+    except StopIteration as stop:
+        if forks != before:
+            end_fork()
+        return stop.value
     except BaseException as error:
         throw = None  # it may be this error, whose traceback holds this frame
-        if _forks != before:
-            _end(error)
+        if forks != before:
+            end_fork(error)
         raise
 
 
-def _end(error: BaseException | None = None) -> NoReturn:
+_stepped = coroutine(steps)
+
+
+def end_fork(error: BaseException | None = None) -> NoReturn:
     """End this process as Python does, but without its parent's exit handlers."""
     code = error.code if isinstance(error, SystemExit) else error is not None
     try:

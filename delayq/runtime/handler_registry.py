@@ -189,6 +189,9 @@ class ConsumerHandlers:
         # For messages without a limit of their own, which most are: quicker where the consumer has no limit, either.
         has_limit = limit is not None and limit.seconds is not None
         self._plain = self.main if has_limit else surrounded(found, middleware, None, awaits)
+        is_bare = not (isinstance(found, BatchHandler) or has_limit or middleware.count)
+        runs_here = not awaits or oc.is_coroutine_function(found)
+        self._bare = found if is_bare and runs_here else self._plain
 
     def choose(self, message: Delivery[Any]) -> Handler:
         """Return the function that handles a message: the one that its headers name, or else the main one.
@@ -207,6 +210,14 @@ class ConsumerHandlers:
     def is_alone(self, message: Delivery[Any]) -> bool:
         """Whether another function than the main one handles a message, which so joins no batch."""
         return not is_plain(message) and self.choose(message) is not self.main
+
+    def function_for(self, message: Delivery[Any]) -> Handler:
+        """Return the function that a pool calls with a message: without anything around it, where nothing is asked for.
+
+        The pool must check whether it has forked the process, as `guarded` does.
+        """
+        envelope = message._envelope  # noqa: SLF001  # as `is_plain`, without its call for each message
+        return self._bare if not envelope.headers and envelope.timeout_ms is None else self.choose(message)
 
     def handle(self, message: Delivery[Any]) -> Any:
         """Call the function that handles a message."""

@@ -50,6 +50,7 @@ class HandlerStack:
     Attributes:
         queue: whose messages are handled.
         handler: called, or awaited if it is async, with each message that is handled by itself.
+        choose: returns what a pool calls instead, for a message.
         batching: how the others are handled together; None without a batch handler.
 
     Raises:
@@ -76,6 +77,7 @@ class HandlerStack:
         self._is_async = any(map(is_coroutine_function, queue.handlers.functions(main)))
         handlers = ConsumerHandlers(queue.handlers, main, queue.middleware, time_limit, self._is_async)
         self.handler: Callable[[Any], Any] = handlers.handle_async if self._is_async else handlers.handle
+        self.choose = handlers.function_for
         self.batching: Batching[Any] | None = None
         if isinstance(batch := handlers.main, BatchHandler):
             self.batching = Batching(batch, queue.middleware, handlers.is_alone)
@@ -94,15 +96,19 @@ class HandlerStack:
             return ProcessPool(self._job, self._concurrency, self._time_limit, ask, may_start, on_outcome)
         if self.batching is not None:
             kind = batch_pool_async.BatchPool if self._is_async else BatchPool
-            return kind(self.batching, burst, self.handler, self._concurrency, may_start, on_outcome)
-        return make_single_pool(self.handler, self._concurrency, may_start, on_outcome)
+            return kind(self.batching, burst, self.choose, self._concurrency, may_start, on_outcome)
+        return self._single_pool(may_start, on_outcome)
 
     def make_dispatched(
         self, lane: QueueLane[Any], may_start: Callable[[Any], bool], on_outcome: Callable[[], None]
     ) -> tuple[Any, DispatchedPool[Any]]:
         """Return the pool that runs the handler beside those of other queues, and the same behind the dispatcher."""
-        pool = make_single_pool(self.handler, self._concurrency, may_start, lane.ending(on_outcome))
+        pool = self._single_pool(may_start, lane.ending(on_outcome))
         return pool, DispatchedPool(lane, pool)
+
+    def _single_pool(self, may_start: Callable[[Any], bool], on_outcome: Callable[[], None]) -> Any:
+        kind = TaskPool if self._is_async else ThreadPool
+        return kind(self.choose, self._concurrency, may_start, on_outcome)
 
     def _ask(self, request: Request, message: Any, argument: Any) -> Any:
         return self.queue.settle(message, argument) if request == "settle" else self.queue.extend(message, argument)
@@ -118,7 +124,7 @@ def make_single_pool(
 ) -> Any:
     """Return a pool that runs a handler on one message or record at a time, on the event loop if it is async."""
     kind = TaskPool if is_coroutine_function(handler) else ThreadPool
-    return kind(handler, concurrency, may_start, on_outcome)
+    return kind(lambda _: handler, concurrency, may_start, on_outcome)
 
 
 def check_alone(queues: list[str], pool: Pool, batched: list[str]) -> None:

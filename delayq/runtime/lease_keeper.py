@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Sequence
 from typing import Generic, TypeVar
 
 from delayq.log import log_of
@@ -37,9 +37,9 @@ class LeaseKeeper(Generic[D]):
         self.heartbeat_seconds = self.lease_ms / 1000 / HEARTBEATS_PER_LEASE
         self.settling: frozenset[int] = frozenset()
 
-    def hold(self, messages: Iterable[D]) -> None:
+    def hold(self, messages: Sequence[D]) -> None:
         """Renew the leases of these deliveries from now on."""
-        self._held.update((id(message), message) for message in messages)
+        self._held.update(zip(map(id, messages), messages, strict=True))
 
     def drop(self, message: D) -> None:
         """Stop renewing the lease of a delivery."""

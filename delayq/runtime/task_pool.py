@@ -7,14 +7,15 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
-from functools import partial
+from collections.abc import Callable, Generator
+from contextvars import copy_context
+from types import coroutine
 from typing import Any, Generic, Protocol, TypeVar
 
 from delayq.log import log
 from delayq.model import outcome as oc
 from delayq.model.histogram import HandlerTimes
-from delayq.runtime import prefetch
+from delayq.runtime import fork_guard, prefetch
 from delayq.runtime.shutdown import INTERRUPTED_SECONDS
 
 
@@ -26,12 +27,17 @@ class Named(Protocol):
 
 D = TypeVar("D", bound=Named)
 
+BURST_SECONDS = 0.0005  # a task handles messages one after the other for so long before others have their turn
+
 
 class TaskPool(Generic[D]):
-    """Runs an async handler on messages, each in its own task, and keeps the outcomes until they are fetched.
+    """Runs an async handler on messages, in tasks, and keeps the outcomes until they are fetched.
+
+    A new task for each message would cost more than many handlers. So a task handles one message after the other until
+    a handler waits for something: then the task is this handler's alone, and ends with it. Each has its own context.
 
     Args:
-        handler: awaited with a message.
+        choose: returns the function whose result is awaited, for a message.
         count: how many handlers run at the same time.
         may_start: whether a message's lease is still valid.
         on_outcome: called after each outcome.
@@ -43,12 +49,12 @@ class TaskPool(Generic[D]):
 
     def __init__(
         self,
-        handler: Callable[[D], Any],
+        choose: Callable[[D], Callable[[D], Any]],
         count: int,
         may_start: Callable[[D], bool],
         on_outcome: Callable[[], None],
     ) -> None:
-        self._handler = handler
+        self._choose = choose
         self.count = count
         self._may_start = may_start
         self._on_outcome = on_outcome
@@ -57,6 +63,8 @@ class TaskPool(Generic[D]):
         self._is_interrupted = False
         self._events, self._thread = asyncio.get_running_loop(), threading.get_ident()
         self.tasks: set[asyncio.Task[None]] = set()
+        self._looking: set[asyncio.Task[None] | None] = set()  # those whose handler does not wait
+        self._waits = True  # the last handler waited, so that one task is not enough for several messages
         self.times = HandlerTimes()
         self._own_times = self.times.own()
 
@@ -70,8 +78,7 @@ class TaskPool(Generic[D]):
     def submit(self, messages: list[D]) -> None:
         """Run the handler on messages, in order."""
         self._inbox.extend(messages)
-        while self._inbox and len(self.tasks) < self.count:
-            self._begin()
+        self._begin()
 
     def submit_one(self, message: D) -> None:
         """Run the handler on a message; called on any thread."""
@@ -128,28 +135,53 @@ class TaskPool(Generic[D]):
         return task in self.tasks
 
     def _begin(self) -> None:
-        message = self._inbox.popleft()
-        task = asyncio.create_task(self._work(message), name=f"delayq-{message.id}")
-        self.tasks.add(task)
-        task.add_done_callback(partial(self._end, message))
+        """Begin as many tasks as the waiting messages need."""
+        wanted = len(self._inbox) if self._waits else min(1, len(self._inbox))
+        for _ in range(min(wanted - len(self._looking), self.count - len(self.tasks))):
+            task = asyncio.create_task(self._work(), name="delayq-handler")
+            self.tasks.add(task)
+            self._looking.add(task)
+            task.add_done_callback(self._end)
 
-    def _end(self, message: D, task: asyncio.Task[None]) -> None:
+    def _end(self, task: asyncio.Task[None]) -> None:
         self.tasks.discard(task)
-        if task.cancelled():  # before it began: otherwise it has an outcome
-            self._outcomes.append((message, oc.RELEASED))
-        if self._inbox and not self._is_interrupted:
-            self._begin()
-        self._on_outcome()
+        self._looking.discard(task)
+        self._begin()
 
-    async def _work(self, message: D) -> None:
-        if not self._may_start(message):
+    def _on_wait(self) -> None:
+        """Let other tasks handle the next messages."""
+        self._looking.discard(asyncio.current_task())
+        self._waits = True
+        self._begin()
+
+    async def _work(self) -> None:
+        """Handle messages until a handler has waited, or none is left, or another task can handle them."""
+        task = asyncio.current_task()
+        assert task is not None
+        until = time.perf_counter() + BURST_SECONDS
+        while self._inbox and (self._waits or len(self._looking) == 1):
+            message = self._inbox.popleft()
+            task.set_name(f"delayq-{message.id}")
+            await self._handle(message)
+            self._on_outcome()
+            if task not in self._looking or task.cancelling():
+                return
+            self._waits = False
+            if time.perf_counter() > until:
+                await asyncio.sleep(0)
+                until = time.perf_counter() + BURST_SECONDS
+
+    @coroutine
+    def _handle(self, message: D) -> Generator[Any, Any, None]:
+        if self._is_interrupted or not self._may_start(message):
             self._outcomes.append((message, oc.RELEASED))
             return
         outcome: oc.Outcome = oc.INTERRUPTED
         started = time.perf_counter()
         try:
-            returned = await self._returned(self._handler(message))
-            outcome = oc.DONE if returned is None else oc.of_return(returned)
+            returned = yield from fork_guard.steps(self._choose(message), message, copy_context().run, self._on_wait)
+            if not self._is_interrupted:  # otherwise it may have swallowed the cancel, and its work may not be done
+                outcome = oc.DONE if returned is None else oc.of_return(returned)
         except asyncio.CancelledError as error:
             if not self._is_interrupted:  # it comes from within the handler
                 outcome = oc.of_error(error, message)
@@ -159,14 +191,3 @@ class TaskPool(Generic[D]):
                 outcome = failed
         self.times.note(time.perf_counter() - started, self._own_times)
         self._outcomes.append((message, outcome))
-
-    async def _returned(self, awaitable: Awaitable[Any]) -> Any:
-        """Await a handler's result.
-
-        Raises:
-            CancelledError: even if the handler swallowed it, since its work may not be done.
-        """
-        returned = await awaitable
-        if self._is_interrupted:
-            raise asyncio.CancelledError
-        return returned

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 from delayq.model import outcome as oc
 from delayq.model.histogram import HandlerTimes
-from delayq.runtime import prefetch
+from delayq.runtime import fork_guard, prefetch
 
 D = TypeVar("D")  # a message of either face, or a record
 
@@ -24,7 +24,7 @@ class ThreadPool(Generic[D]):
     Only as many are awake as the handler's measured time requires; `hasten` wakes the others if handlers take longer.
 
     Args:
-        handler: called with a `Message`.
+        choose: returns the function to call with a message.
         count: the number of threads.
         may_start: whether a message's lease is still valid.
         on_outcome: called, on the worker's thread, after each outcome.
@@ -36,12 +36,12 @@ class ThreadPool(Generic[D]):
 
     def __init__(
         self,
-        handler: Callable[[D], Any],
+        choose: Callable[[D], Callable[[D], Any]],
         count: int,
         may_start: Callable[[D], bool],
         on_outcome: Callable[[], None],
     ) -> None:
-        self._handler = handler
+        self._choose = choose
         self.count = count
         self._may_start = may_start
         self._on_outcome = on_outcome
@@ -152,11 +152,15 @@ class ThreadPool(Generic[D]):
     def _run(self, message: D, times: list[int]) -> oc.Outcome:
         if not self._may_start(message):
             return oc.RELEASED
-        started = time.perf_counter()
+        before, started = fork_guard.forks, time.perf_counter()
         try:
-            returned = self._handler(message)
+            returned = self._choose(message)(message)
+            if fork_guard.forks != before:
+                fork_guard.end_fork()
             outcome = oc.DONE if returned is None else oc.of_return(returned)
         except BaseException as error:  # noqa: BLE001  # SystemExit, too: a handler must not end its worker
+            if fork_guard.forks != before:
+                fork_guard.end_fork(error)
             outcome = oc.of_error(error, message)
         self.times.note(time.perf_counter() - started, times)
         return outcome

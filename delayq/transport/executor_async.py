@@ -20,13 +20,16 @@ from delayq.transport import clients_async, trampoline
 from delayq.transport.clients import REPEATS
 from delayq.transport.cluster_async import Cluster
 from delayq.transport.executor_base import ExecutorBase
+from delayq.transport.fast_stream import stream_of
 from delayq.transport.loop_bound import LoopBound
+from delayq.transport.polling import PollBudget
 from delayq.transport.script_cache import ScriptCache
 from delayq.transport.server_check import translate
 
 T = TypeVar("T")
 Client: TypeAlias = clients_async.Client
 
+FAST_BYTES = 64 * 1024  # what asyncio takes at once, without waiting for the server to read
 MOST_TRIPS = 32  # at once: a thousand tasks share this many connections
 
 
@@ -50,6 +53,7 @@ class Executor(ExecutorBase[Client, Cluster], LoopBound):
     def _forget(self) -> None:
         self._client = self._cluster = None
         self._script_cache = ScriptCache()
+        self._poll_budget = PollBudget()
         self._lock = asyncio.Lock()
         self._trips = asyncio.Semaphore(MOST_TRIPS)
 
@@ -197,15 +201,32 @@ class Executor(ExecutorBase[Client, Cluster], LoopBound):
 
         try:
             if repeat:  # as often as the client's settings allow
-                results = await connection.retry.call_with_retry(lambda: _talk(client, connection, sent, whole), lost)
+                results = await connection.retry.call_with_retry(
+                    lambda: self._talk(client, connection, sent, whole), lost
+                )
             else:
-                results = await _talk(client, connection, sent, whole)
+                results = await self._talk(client, connection, sent, whole)
             is_whole = True
         finally:
             if not is_whole:
                 await connection.disconnect(nowait=True)  # half a reply may be on its way
             await pool.release(connection)
         script_cache.note(sent, results)
+        return results
+
+    async def _talk(self, client: Any, connection: Any, calls: Sequence[Command[Any]], whole: bool) -> list[Any]:
+        """Send calls on a connection and read their replies; an error of the server takes its reply's place."""
+        if not connection.is_connected:
+            await connection.connect()  # behind sentinels, to the current master
+        words: list[Any] = [call.words(whole) for call in calls]
+        packet = b"".join(map(hiredis.pack_command, words))
+        fast = stream_of(connection) if len(packet) <= FAST_BYTES and all(call.is_plain for call in calls) else None
+        if fast is not None:
+            results = await fast.exchange(packet, [call.read for call in calls], self._poll_budget)
+        else:
+            results = await _talk(client, connection, calls, words, packet)
+        if any(isinstance(result, ReadOnlyError) for result in results):  # no longer the master: find the new one
+            await connection.disconnect(nowait=True)
         return results
 
 
@@ -224,12 +245,11 @@ def heed_cancels(asked: int) -> None:
         raise asyncio.CancelledError
 
 
-async def _talk(client: Any, connection: Any, calls: Sequence[Command[Any]], whole: bool) -> list[Any]:
-    """Send calls on a connection and read their replies; an error of the server takes its reply's place."""
-    if not connection.is_connected:
-        await connection.connect()  # behind sentinels, to the current master
-    words: list[Any] = [call.words(whole) for call in calls]
-    await connection.send_packed_command(b"".join(map(hiredis.pack_command, words)))
+async def _talk(
+    client: Any, connection: Any, calls: Sequence[Command[Any]], words: list[Any], packet: bytes
+) -> list[Any]:
+    """Send calls on a connection and read their replies by redis-py."""
+    await connection.send_packed_command(packet)
     results: list[Any] = []
     for call, (name, *_) in zip(calls, words, strict=True):
         try:
@@ -241,6 +261,4 @@ async def _talk(client: Any, connection: Any, calls: Sequence[Command[Any]], who
             results.append(error)
         else:
             results.append(call.read(reply))
-    if any(isinstance(result, ReadOnlyError) for result in results):  # no longer the master: find the new one
-        await connection.disconnect(nowait=True)
     return results

@@ -25,11 +25,10 @@ Read: TypeAlias = Callable[[Any], Any]
 
 _CHUNK_BYTES = 64 * 1024
 _SLOWEST = 100_000  # bytes a second of an uplink: written data may be on its way for long
-_PACKET_BYTES = 2048  # short commands are sent together, as each packet wakes the server
+_TOGETHER_BYTES = 16 * 1024  # sent at once: each send wakes the server, and then waits for the GIL while handlers run
+_PACKET_BYTES = 2048  # replies to longer commands are not polled for
 _REFUSALS = (exceptions.ReadOnlyError, exceptions.ConnectionError)
 _CHECK_AFTER_SECONDS = 30.0  # a firewall may drop a connection that is idle for longer: a PING detects that first
-
-_give_way: Callable[[], object] = getattr(os, "sched_yield", lambda: None)
 
 
 class FastSocket:
@@ -137,7 +136,7 @@ class FastSocket:
         sent, packet = 0, b""
         for command in commands:
             packet = packet + command if packet else command
-            if len(packet) >= _PACKET_BYTES:
+            if len(packet) >= _TOGETHER_BYTES:
                 self._write(packet)
                 sent, packet = sent + len(packet), b""
         if packet:
@@ -174,7 +173,7 @@ class FastSocket:
             try:  # read the number each time: if another thread closes the file, another one may get its number
                 return os.read(self._socket.fileno(), _CHUNK_BYTES)
             except BlockingIOError:
-                _give_way()
+                polling.give_way()
         data: bytes = self._socket.recv(_CHUNK_BYTES)
         return data
 

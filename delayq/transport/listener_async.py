@@ -15,8 +15,11 @@ from delayq.model.interval import FALLBACK_MS
 from delayq.transport.bell_source import BLOCK_SECONDS, CROSSED_SECONDS, POLL_SECONDS, Listener, Source
 from delayq.transport.clients_async import close_idle
 from delayq.transport.executor_async import Client, heed_cancels, times_cancelled
+from delayq.transport.polling import give_way
 from delayq.transport.redis_py import can_read, give_back
 from delayq.transport.server_check import translate
+
+TICK_SECONDS = 0.001  # of an event loop's timers
 
 
 class BellListener(Listener):
@@ -163,13 +166,22 @@ async def _release(node: Any, connection: Any) -> None:
 
 
 async def wait(bells: Sequence[BellListener], seconds: float, wake: asyncio.Future[None] | None = None) -> None:
-    """Return when a bell may have rung, when `wake` is done, or after `seconds`."""
+    """Return when a bell may have rung, when `wake` is done, or after `seconds`.
+
+    The timers of event loops count in milliseconds and end late. So this one ends early, and the rest of the time
+    passes in turns of the event loop, in which others have theirs.
+    """
     if any(bell.cannot_block for bell in bells):
         seconds = min(seconds, POLL_SECONDS)
+    until = time.monotonic() + seconds
     sources: set[asyncio.Future[Any]] = {bell.reading for bell in bells if bell.reading is not None}
     if wake is not None:
         sources.add(wake)
+    coarse = max(0.0, seconds - TICK_SECONDS)
     if sources:
-        await asyncio.wait(sources, timeout=max(0.0, seconds), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(sources, timeout=coarse, return_when=asyncio.FIRST_COMPLETED)
     else:
-        await asyncio.sleep(max(0.0, seconds))
+        await asyncio.sleep(coarse)
+    while time.monotonic() < until and not any(each.done() for each in sources):
+        give_way()
+        await asyncio.sleep(0)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
+
 SECONDS = 0.0002
 """How long a call polls. A server on this machine answers within it, one across a network rarely does."""
 
 _EARNED = SECONDS / 20  # by a reply that came while its call polled: one in twenty calls may poll in vain
 _SHARE = 1 / 256  # of all time, in which calls poll in vain at most if none earns more
 _MOST = 4 * SECONDS
+
+give_way: Callable[[], object] = getattr(os, "sched_yield", lambda: None)
+"""Let others, such as the server, use the processor between two polls."""
 
 
 class PollBudget:

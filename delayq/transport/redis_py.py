@@ -50,6 +50,11 @@ def close_idle_of(pool: Any) -> None:
             connection.disconnect()
 
 
+def should_reconnect(connection: Any) -> bool:
+    """Return whether redis-py wants to close an async connection once it is given back; redis-py 5 never does."""
+    return bool(hasattr(connection, "should_reconnect") and connection.should_reconnect())
+
+
 def has_unread(connection: Any) -> bool:
     """Return whether an async connection has received a part of a reply."""
     reader = getattr(getattr(connection, "_parser", None), "_reader", None)

@@ -17,6 +17,7 @@ from delayq.aio import Queue
 from delayq.runtime.receive_wait_async import ReceiveWait
 from delayq.transport import clients_async
 from delayq.transport.bell_source import BellSource
+from delayq.transport.fast_stream import FastStream
 from delayq.transport.listener_async import BellListener
 from tests.aio.conftest import Run, on_both_loops
 from tests.aio.test_consumer import becomes
@@ -58,6 +59,7 @@ def test_cancellation_swallowed_by_a_send_takes_effect(
     async def main() -> None:
         async with Queue("jobs", url=url) as queue:
             await queue.stats()
+            monkeypatch.setattr(FastStream, "is_usable", False)  # as of a connection that redis-py must check first
             monkeypatch.setattr(AbstractConnection, "send_packed_command", forgetful)
             task = asyncio.create_task(call(queue))
             victims.append(task)
@@ -118,6 +120,7 @@ def test_cancellation_swallowed_while_another_task_closes_the_connection_takes_e
                     await forget_a_cancel_and_fail()
                 raise AttributeError("of a connection that is no more")
 
+            monkeypatch.setattr(FastStream, "is_usable", False)
             monkeypatch.setattr(AbstractConnection, "send_packed_command", closed)
             task = asyncio.create_task(queue.stats())
             await asyncio.wait({task})

@@ -190,19 +190,19 @@ def test_claim_on_a_broken_connection_is_not_sent_again(run: Run, redis_server: 
             connection = queue._executor
             client: Any = await connection.connected()
             idle: Any = await client.connection_pool.get_connection()
-            reads, tries = idle.read_response, []
+            exchange, tries = idle.fast_stream.exchange, []
 
-            async def broken(**options: Any) -> Any:
+            async def broken(*call: Any) -> Any:
                 tries.append(1)
-                await reads(**options)
+                await exchange(*call)
                 raise redis.ConnectionError("cut")
 
-            idle.read_response = broken
+            idle.fast_stream.exchange = broken
             await client.connection_pool.release(idle)
             with pytest.raises(errors.ServerUnreachable):
                 await queue.receive(3)
             assert len(tries) == 1
-            del idle.read_response
+            del idle.fast_stream.exchange
             assert (await queue.stats()).unack <= 3
         with SyncQueue("work", url=redis_server.url) as other:
             assert other.stats().inside == 10

@@ -31,7 +31,8 @@ ROOMS = {
 SANS_IO = {"model", "protocol", "operations"}
 IO = {"asyncio", "hiredis", "multiprocessing", "redis", "selectors", "signal", "socket", "subprocess", "threading"}
 SERVER = {
-    f"delayq.transport.{name}" for name in ("embedded", "clients", "pool", "redis_py", "retry_async", "server_check")
+    f"delayq.transport.{name}"
+    for name in ("embedded", "clients", "fast_stream", "polling", "pool", "redis_py", "retry_async", "server_check")
 }
 TEXTS = {"delayq.model.text", "delayq.model.credentials", "delayq.model.server_url"}
 """Modules about texts of any kind."""

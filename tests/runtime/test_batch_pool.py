@@ -189,7 +189,9 @@ def test_message_with_an_expired_lease_is_left_out_of_its_batch() -> None:
     done = threading.Event()
     handler = BatchHandler.of(given.extend, 3, AN_HOUR)
     batching: Batching[Any] = Batching(handler, Middleware(), lambda _: False)
-    batches: BatchPool[Any] = BatchPool(batching, False, print, 1, lambda message: message.id != "lost", done.set)
+    batches: BatchPool[Any] = BatchPool(
+        batching, False, lambda _: print, 1, lambda message: message.id != "lost", done.set
+    )
     batches.start()
     try:
         messages = [Fake(name) for name in ("a", "lost", "c")]

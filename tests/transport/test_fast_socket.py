@@ -305,7 +305,7 @@ def test_socket_closed_during_a_wait_is_not_mistaken_for_the_next_file(
                 each.setblocking(False)
                 each.sendall(b"+another's\r\n")
 
-    monkeypatch.setattr("delayq.transport.fast_socket._give_way", close)
+    monkeypatch.setattr("delayq.transport.polling.give_way", close)
     try:
         with pytest.raises(redis.ConnectionError):
             wire.exchange([b"BLPOP nothing 0\r\n"], [identity])
@@ -335,7 +335,7 @@ def test_call_polls_unless_too_many_replies_came_late(
         looks.append(None)
         redis_client.rpush("something", "x")
 
-    monkeypatch.setattr("delayq.transport.fast_socket._give_way", look)
+    monkeypatch.setattr("delayq.transport.polling.give_way", look)
     monkeypatch.setattr("delayq.transport.polling._SHARE", 0.0)  # so that only replies earn
     monkeypatch.setattr("delayq.transport.polling.SECONDS", 30.0)
     assert exchange("BLPOP", "something", 20) > 0  # it lasts until it polls
@@ -351,7 +351,7 @@ def test_call_with_much_to_send_does_not_poll(redis_server: RedisServer, monkeyp
     """Its scripts take longer, so that it would use up what short calls have earned."""
     wire = FastSocket(redis.ConnectionPool.from_url(redis_server.url), PollBudget())
     looks: list[None] = []
-    monkeypatch.setattr("delayq.transport.fast_socket._give_way", lambda: looks.append(None))
+    monkeypatch.setattr("delayq.transport.polling.give_way", lambda: looks.append(None))
     monkeypatch.setattr("delayq.transport.polling.SECONDS", 30.0)
     wire.exchange([b"PING\r\n"] * 400 + [b"BLPOP nothing 0.01\r\n"], [identity] * 401)
     wire.close(broken=True)
@@ -809,3 +809,21 @@ def test_call_that_finds_the_pool_empty_fails_instead_of_waiting(redis_server: R
         (error,) = [result for result in results if isinstance(result, DelayqError)]
         assert "max_connections" in str(error)
         assert queue.send(2).created
+
+
+def test_commands_of_a_few_kilobytes_are_sent_together(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While handlers run, each send waits for the interpreter's lock, and the server for the rest of the trip."""
+    packets: list[int] = []
+    write = FastSocket._write
+
+    def counted(self: FastSocket, packet: bytes) -> None:
+        packets.append(len(packet))
+        write(self, packet)
+
+    live(queue)
+    monkeypatch.setattr(FastSocket, "_write", counted)
+    keys = [f"{number}" * 1000 for number in range(5)]
+    assert queue._executor.run([mget(key) for key in keys]) == [[None]] * 5
+    assert len(packets) == 1
+    assert queue._executor.run([mget(key * 20) for key in keys]) == [[None]] * 5
+    assert len(packets) == 6

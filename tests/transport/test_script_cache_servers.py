@@ -48,7 +48,7 @@ def test_texts_are_sent_on_the_connection_after_a_closed_one(
 def test_texts_are_sent_on_the_async_connection_after_a_lost_one(
     redis_server: RedisServer, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    talk = executor_async._talk
+    talk = executor_async.Executor._talk
     losses = [redis.ConnectionError("Connection closed by server.")]
 
     async def lossy(*args: Any) -> list[Any]:
@@ -63,7 +63,7 @@ def test_texts_are_sent_on_the_async_connection_after_a_lost_one(
                 texts(redis_client)
                 await queue._executor.run(trip())
                 assert texts(redis_client) == expected
-            monkeypatch.setattr(executor_async, "_talk", lossy)
+            monkeypatch.setattr(executor_async.Executor, "_talk", lossy)
             await queue._executor.run(trip())
             assert (texts(redis_client), losses) == (2, [])
 

@@ -1,0 +1,143 @@
+"""The streams of redis.asyncio's connections, used without its call path, which costs more time than the server.
+
+redis.asyncio connects, logs in and checks idle connections. In between, packed commands go straight to the transport,
+and replies straight to hiredis. See `fast_socket`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import select
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import hiredis
+from redis import exceptions
+from redis.connection import DefaultParser
+
+from delayq.transport import polling
+from delayq.transport.polling import PollBudget
+
+_CHUNK_BYTES = 64 * 1024
+_PACKET_BYTES = 2048  # replies to longer commands are not polled for
+
+
+class FastStream:
+    """The stream of an open connection; for one exchange at a time.
+
+    Args:
+        connection: of redis.asyncio.
+    """
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+        self._stream: asyncio.StreamReader = connection._reader  # noqa: SLF001
+        self._transport: asyncio.WriteTransport = connection._writer.transport  # noqa: SLF001
+        self._events = asyncio.get_running_loop()
+        self._reader = hiredis.Reader(protocolError=exceptions.InvalidResponse, replyError=DefaultParser.parse_error)
+        self._seconds: float | None = connection.socket_timeout
+        self._waits_since: float | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_late = False
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether it is open as far as this process has heard, and its connection needs no PING before it is used."""
+        connection, seconds = self._connection, self._connection.health_check_interval
+        return (
+            connection._reader is self._stream  # noqa: SLF001
+            and not (self._transport.is_closing() or self._has_unread)
+            and not (seconds and self._events.time() > connection.next_health_check)
+        )
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing has arrived, not even the connection's end, which asyncio may not have read yet."""
+        poll = select.poll()
+        poll.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
+        return not poll.poll(0)
+
+    @property
+    def _has_unread(self) -> bool:
+        return self._stream.at_eof() or bool(getattr(self._stream, "_buffer", b"")) or self._reader.has_data()
+
+    async def exchange(self, packet: bytes, reads: Sequence[Callable[[Any], Any]], budget: PollBudget) -> list[Any]:
+        """Send packed commands, at most 64 KiB, and return the values read from the replies.
+
+        An error of the server is returned in its place. After an exception the connection must be closed.
+
+        Raises:
+            redis.exceptions.ConnectionError, redis.exceptions.TimeoutError: commands may or may not have run.
+            redis.exceptions.BusyLoadingError: the server is loading its data and may be ready in a moment.
+        """
+        results: list[Any] = []
+        began = time.perf_counter()
+        polls = len(packet) < _PACKET_BYTES and budget.allows(began)
+        polls_until = began + polling.SECONDS if polls else 0.0
+        self._transport.write(packet)
+        self._waits_since = self._events.time()
+        if self._timer is None and self._seconds is not None:
+            self._timer = self._events.call_later(self._seconds, self._look)
+        try:
+            for read in reads:
+                reply = self._reader.gets()
+                while reply is False or isinstance(reply, hiredis.PushNotification):
+                    if reply is False:
+                        self._reader.feed(await self._receive(polls_until))
+                    reply = self._reader.gets()
+                if isinstance(reply, exceptions.ConnectionError):
+                    raise reply
+                results.append(reply if isinstance(reply, exceptions.RedisError) else read(reply))
+        finally:
+            self._waits_since = None
+        if polls:
+            budget.note(time.perf_counter() < polls_until)
+        self._connection.next_health_check = self._events.time() + self._connection.health_check_interval
+        return results
+
+    async def _receive(self, polls_until: float) -> bytes:
+        """Wait for the next part of the replies.
+
+        It first polls, as `FastSocket` does. Other tasks have their turn between two polls.
+        """
+        while time.perf_counter() < polls_until and not self._has_unread:
+            polling.give_way()
+            await asyncio.sleep(0)
+        try:
+            data = await self._stream.read(_CHUNK_BYTES)
+        except OSError as error:
+            raise exceptions.ConnectionError(f"Error while talking to the server: {error}") from error
+        if not data:
+            if self._is_late:
+                raise exceptions.TimeoutError("Timeout reading from socket")
+            raise exceptions.ConnectionError("Connection closed by server.")
+        self._waits_since = self._events.time()
+        return data
+
+    def _look(self) -> None:
+        """End the connection if its server was silent for the socket's timeout; one timer serves many exchanges."""
+        self._timer, seconds = None, self._seconds or 0.0
+        if self._waits_since is None or self._transport.is_closing():
+            return
+        left = self._waits_since + seconds - self._events.time()
+        if left > 0:
+            self._timer = self._events.call_later(left, self._look)
+        else:
+            self._is_late = True
+            self._transport.abort()
+
+
+def stream_of(connection: Any) -> FastStream | None:
+    """Return the fast stream of a connection, if it can be used now; None if redis-py must do the next exchange."""
+    fast: FastStream | None = getattr(connection, "fast_stream", None)
+    if fast is not None and fast.is_usable:
+        return fast
+    is_streamed = isinstance(getattr(connection, "_writer", None), asyncio.StreamWriter)
+    if not is_streamed or hasattr(connection, "connection_pool"):  # fakeredis; sentinels' connections look at replies
+        return None
+    fast = FastStream(connection)
+    if not fast.is_usable:
+        return None
+    connection.fast_stream = fast
+    return fast
