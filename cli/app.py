@@ -149,7 +149,7 @@ class Commands(click.Group):
             fail(str(error) or type(error).__name__, FAILED)
         except OSError as error:
             _fail_to_write(error)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  # raised again unless it is redis-py's
             fail(_translate(error), FAILED)
 
 
