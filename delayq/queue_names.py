@@ -13,6 +13,8 @@ from redis.exceptions import NoPermissionError, RedisClusterException, RedisErro
 
 from delayq.errors import DelayqError, ServerError
 from delayq.model import server_url
+from delayq.model.configuration import Usage
+from delayq.model.consumer_info import ConsumerInfo
 from delayq.model.queue_stats import QueueStats, Upcoming
 from delayq.model.schedule import Schedule
 from delayq.model.server_guard import labelled
@@ -116,6 +118,10 @@ class Server:
     def schedules_of(self, names: Sequence[str]) -> list[list[Schedule]]:
         """Return the schedules of queues, as `Queue.schedules.list` does; they share round trips."""
         return list(map(unwrap, self._of_queues(names, schedules.list_all)))
+
+    def readings_of(self, names: Sequence[str]) -> list[tuple[QueueStats, list[ConsumerInfo], Usage] | DelayqError]:
+        """Return what `Queue.stats`, `consumers` and `usage` return for queues; they share round trips."""
+        return self._of_queues(names, inspect.reading)
 
     def examine(self, names: Sequence[str], repair: bool, on_step: Callable[[str, Step], None]) -> list[Report]:
         """Examine queues, as `doctor.examine` does; the server's keys are scanned once for all of them.
