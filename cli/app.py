@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import difflib
 import errno
 import gc
 import importlib
@@ -18,7 +17,6 @@ from operator import eq
 from typing import Any, NoReturn
 
 import click
-from redis.exceptions import RedisError
 
 import delayq
 from delayq.errors import (
@@ -32,8 +30,9 @@ from delayq.errors import (
 )
 from delayq.model.credentials import may_hold_password
 from delayq.model.server_url import redact
+from delayq.model.show import nearest
 
-from . import logging
+from .late_logging import configure_late
 from .options import example, refuse_empty
 from .output import note
 
@@ -108,8 +107,8 @@ class Commands(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            if close := difflib.get_close_matches(name, MODULES, 1):
-                raise click.UsageError(f"{error.message} Did you mean {close[0]!r}?", ctx) from error
+            if close := nearest(name, MODULES):
+                raise click.UsageError(f"{error.message} Did you mean {close!r}?", ctx) from error
             raise
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -148,12 +147,21 @@ class Commands(click.Group):
             fail(str(error), USAGE)
         except DelayqError as error:
             fail(str(error) or type(error).__name__, FAILED)
-        except RedisError as error:
-            from delayq.transport.server_check import translate  # noqa: PLC0415  # needed only on an error
-
-            fail(str(translate(error)), FAILED)
         except OSError as error:
             _fail_to_write(error)
+        except Exception as error:  # noqa: BLE001  # raised again unless it is redis-py's
+            fail(_translate(error), FAILED)
+
+
+def _translate(error: Exception) -> str:
+    """Return the text for an error of redis-py; raise any other one."""
+    from redis.exceptions import RedisError  # noqa: PLC0415  # both are needed only on an error
+
+    from delayq.transport.server_check import translate  # noqa: PLC0415
+
+    if not isinstance(error, RedisError):
+        raise error
+    return str(translate(error))
 
 
 def _escape_what_cannot_be_shown() -> None:
@@ -251,4 +259,4 @@ def main(url: str | None, prefix: str | None) -> None:  # noqa: ARG001  # the co
     store in ./.delayq. Commands that send, consume, configure or pause create the store; the others need an existing
     one. Exit codes: 0 done, 1 failed, 2 bad usage or input.
     """  # noqa: D301  # click wants the character
-    logging.configure()
+    configure_late()

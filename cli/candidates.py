@@ -14,15 +14,15 @@ import shlex
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
-import structlog
 
 from delayq.model.actions import ACTIONS
 from delayq.model.placement import State
 
-from .connection import ServerOptions
-from .consume.reload import own
+if TYPE_CHECKING:
+    from .connection import ServerOptions
 
 SECONDS = 1.0
 MOST_IDS = 100  # per state, those due first
@@ -91,6 +91,8 @@ def _offered(words: Iterable[str], incomplete: str) -> list[str]:
 def _asked(ctx: click.Context, question: Callable[[ServerOptions], Iterable[str]]) -> list[str]:
     """Return what the server answers in time; nothing if it does not."""
     url, prefix = ctx.params.get("url"), ctx.params.get("prefix") or "delayq"
+    from .connection import ServerOptions  # noqa: PLC0415  # imports redis-py, which a command's --help does not need
+
     answers: list[str] = []
 
     def ask() -> None:
@@ -98,7 +100,6 @@ def _asked(ctx: click.Context, question: Callable[[ServerOptions], Iterable[str]
             for answer in question(server):
                 answers.append(answer)  # noqa: PERF402  # keeps those that come in time
 
-    structlog.configure(logger_factory=structlog.ReturnLoggerFactory())  # prints nothing
     logging.disable()
     asking = threading.Thread(target=ask, daemon=True)
     asking.start()
@@ -108,6 +109,8 @@ def _asked(ctx: click.Context, question: Callable[[ServerOptions], Iterable[str]
 
 def _queues_in(folder: Path) -> Iterator[str]:
     """Yield the queues of the modules below a folder as TARGETs; the modules are parsed, not imported."""
+    from .consume.reload import own  # noqa: PLC0415  # imports delayq's consumer
+
     paths = itertools.chain.from_iterable(folder.glob(depth) for depth in DEPTHS)
     for path in itertools.islice((path for path in paths if own(path, folder)), MOST_FILES):
         parts = path.relative_to(folder).with_suffix("").parts

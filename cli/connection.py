@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Self
 
+import delayq
 from delayq.errors import LoginRefused, StoreError
 from delayq.model.server_url import embedded_folder
+from delayq.model.show import nearest
 from delayq.model.validation import Kind, check_queue_name
 from delayq.queue import Queue
 from delayq.queue_names import Server
-from delayq.topic import Topic
 from delayq.transport.embedded.binaries import read_version
 
 from .output import note
@@ -56,7 +56,7 @@ class ServerOptions(Server):
         """Return a queue with its recorded number of shards; refuse a bad name first."""
         return Queue(check_queue_name(name), redis=self.client(), prefix=self.prefix, shards=None, **settings)
 
-    def topic(self, name: str, ledger: bool = False, **settings: Any) -> Topic:
+    def topic(self, name: str, ledger: bool = False, **settings: Any) -> delayq.Topic:
         """Return a topic with its recorded number of shards; refuse a bad name first.
 
         Args:
@@ -65,7 +65,7 @@ class ServerOptions(Server):
         """
         if ledger:
             return self.queue(name, **settings).events
-        return Topic(
+        return delayq.Topic(
             check_queue_name(name, "topic name"), redis=self.client(), prefix=self.prefix, shards=None, **settings
         )
 
@@ -90,7 +90,7 @@ class ServerOptions(Server):
         if self.has("queue", name):
             return None
         try:
-            return next(iter(difflib.get_close_matches(name, self.queue_names(), 1)), None)
+            return nearest(name, self.queue_names())
         except LoginRefused:  # a user who may not list keys
             return None
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import click
 
-from delayq.doctor import Report, Step, examine
+from delayq.doctor import Report, Step
 from delayq.lake.shown_path import shown
 from delayq.model.show import plural
 
@@ -42,16 +43,18 @@ def doctor(server: ServerOptions, names: Sequence[str], lake: str | None, repair
     if lake is not None and not in_lake:
         note(f"the lake {shown(lake)} holds no messages")
     known_names = sorted({*server.queue_names(), *in_lake})
-    chosen = names or known_names
+    chosen = list(dict.fromkeys(names)) or known_names
     if not chosen:
         note("no queues")
     for name in chosen:
-        if names and name not in known_names:
+        if name not in known_names:
             note(f"queue {name} does not exist: nothing was ever sent to it, or the server has lost its data")
-        with progress(f"examining {name}", None) as bar:
-            report = examine(server.queue(name), repair=repair, on_step=_teller(name, bar))
-            if lake is not None and name in in_lake:
-                lakes.examine(server.queue(name), lake, report, _teller(name, bar))
+    with progress(f"examining {chosen[0] if len(chosen) == 1 else plural(len(chosen), 'queue')}", None) as bar:
+        reports = server.examine(chosen, repair, _teller(bar))
+    for name, report in zip(chosen, reports, strict=True):
+        if lake is not None and name in in_lake:
+            with progress(f"examining {name}", None) as bar:
+                lakes.examine(server.queue(name), lake, report, partial(_teller(bar), name))
         healthy = healthy and report.healthy
         if as_json:
             known = {"queue": name, "healthy": report.healthy, "shards": report.shards, "messages": report.messages}
@@ -61,11 +64,17 @@ def doctor(server: ServerOptions, names: Sequence[str], lake: str | None, repair
     return 0 if healthy else 1
 
 
-def _teller(name: str, bar: ProgressBar) -> Callable[[Step], None]:
+def _teller(bar: ProgressBar) -> Callable[[str, Step], None]:
     """Return the function that reports steps: it moves the bar, and prints a line for each repair."""
+    last: dict[str, Step] = {}
+    done = total = 0
 
-    def tell(step: Step) -> None:
-        bar.reach(step.done, step.total)
+    def tell(name: str, step: Step) -> None:
+        nonlocal done, total
+        before = last.get(name, Step("", 0, 0))
+        last[name] = step
+        done, total = done + step.done - before.done, total + step.total - before.total
+        bar.reach(done, total)
         if step.finding is not None and step.finding.repaired:
             note(f"{name}: {step.text}")
 

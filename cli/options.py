@@ -9,7 +9,7 @@ import re
 import sys
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -25,8 +25,10 @@ from delayq.model.server_url import chosen_url
 from delayq.model.units import MAX_LEASE_MS, parse_age, parse_duration, parse_moment, timestamp_ms
 
 from . import candidates
-from .connection import ServerOptions
 from .formats import parse_position
+
+if TYPE_CHECKING:
+    from .connection import ServerOptions
 
 COMMON = ("as_json", "url", "prefix", "help")
 
@@ -177,6 +179,8 @@ def server_options(function: Function) -> Function:
     @prefix_option
     @functools.wraps(function)
     def with_server(*args: Any, url: str | None, prefix: str, **kwargs: Any) -> Any:
+        from .connection import ServerOptions  # noqa: PLC0415  # as in `candidates`
+
         words = click.get_current_context().command_path.split()[1:]
         with ServerOptions(url, prefix, makes_store=" ".join(words) in MAKE_A_STORE) as server:
             return function(*args, server=server, **kwargs)

@@ -4,14 +4,11 @@ Names that programs use are here, types that only signatures mention are in `del
 `delayq.errors`. `delayq.aio` has the same, awaited.
 """
 
-import email.parser  # noqa: F401
-import encodings.idna  # noqa: F401
 import sys
-from importlib.resources import files
 from importlib.util import spec_from_file_location
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from delayq.consumer import Consumer
 from delayq.errors import (
     DelayqError,
     DuplicateMessage,
@@ -27,20 +24,24 @@ from delayq.errors import (
     ServerUnreachable,
     StaleReceipt,
 )
-from delayq.model import backoff, rates
-from delayq.model.delivery import Outgoing, SentMessage
-from delayq.model.event import Event
-from delayq.model.health import troubles
-from delayq.model.message import Message
-from delayq.model.message_ids import content_id
-from delayq.model.middleware import Middleware, Sending
-from delayq.model.outcome import Ack
-from delayq.model.record import Record
-from delayq.operations.topics.publish import NewRecord
-from delayq.queue import Queue
-from delayq.queue_names import queues
-from delayq.topic import Topic
-from delayq.topic_consumer import TopicConsumer
+from delayq.late_import import late_names
+
+if TYPE_CHECKING:
+    from delayq.consumer import Consumer
+    from delayq.model import backoff, rates
+    from delayq.model.delivery import Outgoing, SentMessage
+    from delayq.model.event import Event
+    from delayq.model.health import troubles
+    from delayq.model.message import Message
+    from delayq.model.message_ids import content_id
+    from delayq.model.middleware import Middleware, Sending
+    from delayq.model.outcome import Ack
+    from delayq.model.record import Record
+    from delayq.operations.topics.publish import NewRecord
+    from delayq.queue import Queue
+    from delayq.queue_names import queues
+    from delayq.topic import Topic
+    from delayq.topic_consumer import TopicConsumer
 
 __version__ = "0.1.0"
 
@@ -61,10 +62,27 @@ class _Checkout:
 if (_Checkout.root / "pyproject.toml").is_file() and (_Checkout.root / "lua").is_dir():
     sys.meta_path.append(_Checkout)
 
-# If a process forks while another thread imports a module, the child inherits that module's lock, and nobody frees it.
-# So everything that the first call needs is imported here: the scripts' folder, and above, what sockets need, and what
-# redis-py needs for a client that the program has made.
-files("delayq.lua")
+__getattr__ = late_names(
+    __name__,
+    Ack="delayq.model.outcome",
+    Consumer="delayq.consumer",
+    Event="delayq.model.event",
+    Message="delayq.model.message",
+    Middleware="delayq.model.middleware",
+    NewRecord="delayq.operations.topics.publish",
+    Outgoing="delayq.model.delivery",
+    Queue="delayq.queue",
+    Record="delayq.model.record",
+    Sending="delayq.model.middleware",
+    SentMessage="delayq.model.delivery",
+    Topic="delayq.topic",
+    TopicConsumer="delayq.topic_consumer",
+    backoff="delayq.model.backoff",
+    content_id="delayq.model.message_ids",
+    queues="delayq.queue_names",
+    rates="delayq.model.rates",
+    troubles="delayq.model.health",
+)
 
 
 def __dir__() -> list[str]:

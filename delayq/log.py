@@ -10,14 +10,19 @@ import contextlib
 import logging
 import re
 import sys
+from collections.abc import Callable
 from functools import cached_property, partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from delayq import signals
+from delayq.late_import import late_import
 
 if TYPE_CHECKING:
     from structlog.typing import EventDict
+
+before_first_line: Callable[[], None] | None = None
+"""Configures logging, if it is not yet configured; it then sets this to None."""
 
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
@@ -30,7 +35,7 @@ class _Log:
 
     @cached_property
     def _standard(self) -> Any:
-        import structlog  # noqa: PLC0415  # see the module's docstring
+        import structlog  # noqa: PLC0415  # `write` has imported it
 
         return structlog.wrap_logger(
             logging.getLogger(self._name),
@@ -52,8 +57,10 @@ class _Log:
             if not logging.getLogger(self._name).isEnabledFor(level):
                 return
         try:
-            import structlog  # noqa: PLC0415  # as above
-
+            if before_first_line is not None:
+                before_first_line()
+            with late_import:
+                import structlog  # noqa: PLC0415  # see the module's docstring
             logger = structlog.get_logger(self._name) if structlog.is_configured() else self._standard
             getattr(logger.bind(**fields), method)(event, **more)
         except BaseException as error:

@@ -8,13 +8,12 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Any, Concatenate, Never, ParamSpec, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Never, ParamSpec, Self, TypeVar, overload
 
 from msgspec import UNSET
 
-from delayq.dead_letters import DeadLetters
 from delayq.errors import DelayqError
-from delayq.ledger import Ledger
+from delayq.late_import import late_import
 from delayq.model import validation
 from delayq.model.actions import Cancelled, Rescheduled
 from delayq.model.backoff import Backoff
@@ -55,11 +54,15 @@ from delayq.operations.queue_context import QueueContext, Settings
 from delayq.protocol.operation import Operation, Program
 from delayq.runtime.handler_registry import HandlerRegistry
 from delayq.runtime.made_once import made_once
-from delayq.runtime.receiver import Receiver
 from delayq.runtime.send_coalescer import SendCoalescer
 from delayq.schedules import Schedules
 from delayq.transport.executor import Client, Executor
 from delayq.transport.open_client import check_client, connect
+
+if TYPE_CHECKING:
+    from delayq.dead_letters import DeadLetters
+    from delayq.ledger import Ledger
+    from delayq.runtime.receiver import Receiver
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -147,6 +150,8 @@ class Queue:
     @made_once
     def dead(self) -> DeadLetters:
         """The dead letters: list, requeue, redrive, edit or purge them, and count their causes."""
+        with late_import:
+            from delayq.dead_letters import DeadLetters  # noqa: PLC0415
         return DeadLetters(self._context, self._executor)
 
     @made_once
@@ -162,10 +167,14 @@ class Queue:
     @made_once
     def events(self) -> Ledger:
         """The ledger as a topic, with a record for each transition of a message, once `configure(events=…)` is on."""
+        with late_import:
+            from delayq.ledger import Ledger  # noqa: PLC0415
         return Ledger(self._context, self._executor)
 
     @made_once
     def _receiver(self) -> Receiver[Message]:
+        with late_import:
+            from delayq.runtime.receiver import Receiver  # noqa: PLC0415
         return Receiver(self._context, self._executor, partial(Message, self))
 
     def __enter__(self) -> Self:

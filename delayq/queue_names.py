@@ -13,12 +13,17 @@ from redis.exceptions import NoPermissionError, RedisClusterException, RedisErro
 
 from delayq.errors import DelayqError, ServerError
 from delayq.model import server_url
+from delayq.model.configuration import Usage
+from delayq.model.consumer_info import ConsumerInfo
 from delayq.model.queue_stats import QueueStats, Upcoming
 from delayq.model.schedule import Schedule
 from delayq.model.server_guard import labelled
 from delayq.model.units import Seconds
 from delayq.model.validation import KINDS, Kind, check_prefix, check_queue_name
 from delayq.operations import counts, inspect, registry, schedules
+from delayq.operations.doctor import examine
+from delayq.operations.doctor.finding import Step
+from delayq.operations.doctor.report import Report
 from delayq.operations.queue_context import QueueContext, Settings
 from delayq.operations.registry import Entries
 from delayq.protocol.discovery import name_in, pattern
@@ -113,6 +118,20 @@ class Server:
     def schedules_of(self, names: Sequence[str]) -> list[list[Schedule]]:
         """Return the schedules of queues, as `Queue.schedules.list` does; they share round trips."""
         return list(map(unwrap, self._of_queues(names, schedules.list_all)))
+
+    def readings_of(self, names: Sequence[str]) -> list[tuple[QueueStats, list[ConsumerInfo], Usage] | DelayqError]:
+        """Return what `Queue.stats`, `consumers` and `usage` return for queues; they share round trips."""
+        return self._of_queues(names, inspect.reading)
+
+    def examine(self, names: Sequence[str], repair: bool, on_step: Callable[[str, Step], None]) -> list[Report]:
+        """Examine queues, as `doctor.examine` does; the server's keys are scanned once for all of them.
+
+        Args:
+            on_step: called with the name of the queue and the step.
+        """
+        self._executor.connected()
+        contexts = map(self._context_of, names)
+        return self._executor.execute(examine.examine_all(contexts, repair, on_step))
 
     def _of_queues(
         self, names: Sequence[str], operation: Callable[[QueueContext], Operation[T]]

@@ -4,13 +4,25 @@ What is not awaited is shared: `Outgoing`, `SentMessage`, `backoff` and `content
 `QueueStats` of `delayq.types`, and the errors of `delayq.errors`.
 """
 
-import concurrent.futures.thread  # noqa: F401  # for name lookups; imported early for the reason in `delayq`
+import concurrent.futures.thread  # noqa: F401  # for name lookups; imported early for the reason in `delayq.transport`
+from typing import TYPE_CHECKING
 
-from delayq.aio.consumer import Consumer
 from delayq.aio.message import Message
 from delayq.aio.queue import Queue
-from delayq.aio.queue_names import queues
-from delayq.aio.topic import Topic
-from delayq.aio.topic_consumer import TopicConsumer
+from delayq.late_import import late_names
+
+if TYPE_CHECKING:
+    from delayq.aio.consumer import Consumer
+    from delayq.aio.queue_names import queues
+    from delayq.aio.topic import Topic
+    from delayq.aio.topic_consumer import TopicConsumer
+
+__getattr__ = late_names(
+    __name__,
+    Consumer="delayq.aio.consumer",
+    Topic="delayq.aio.topic",
+    TopicConsumer="delayq.aio.topic_consumer",
+    queues="delayq.aio.queue_names",
+)
 
 __all__ = ["Consumer", "Message", "Queue", "Topic", "TopicConsumer", "queues"]

@@ -7,15 +7,14 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Any, Concatenate, Never, ParamSpec, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Never, ParamSpec, Self, TypeVar, overload
 
 from msgspec import UNSET
 
-from delayq.aio.dead_letters import DeadLetters
-from delayq.aio.ledger import Ledger
 from delayq.aio.message import Message
 from delayq.aio.schedules import Schedules
 from delayq.errors import DelayqError
+from delayq.late_import import late_import
 from delayq.model import validation
 from delayq.model.actions import Cancelled, Rescheduled
 from delayq.model.backoff import Backoff
@@ -55,10 +54,14 @@ from delayq.operations.queue_context import QueueContext, Settings
 from delayq.protocol.operation import Operation, Program
 from delayq.runtime.handler_registry import HandlerRegistry
 from delayq.runtime.made_once import made_once
-from delayq.runtime.receiver_async import Receiver
 from delayq.runtime.send_coalescer_async import SendCoalescer
 from delayq.transport.executor_async import Client, Executor
 from delayq.transport.open_client_async import check_client, connect
+
+if TYPE_CHECKING:
+    from delayq.aio.dead_letters import DeadLetters
+    from delayq.aio.ledger import Ledger
+    from delayq.runtime.receiver_async import Receiver
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -146,6 +149,8 @@ class Queue:
     @made_once
     def dead(self) -> DeadLetters:
         """The dead letters: list, requeue, redrive, edit or purge them, and count their causes."""
+        with late_import:
+            from delayq.aio.dead_letters import DeadLetters  # noqa: PLC0415
         return DeadLetters(self._context, self._executor)
 
     @made_once
@@ -161,10 +166,14 @@ class Queue:
     @made_once
     def events(self) -> Ledger:
         """The ledger as a topic, with a record for each transition of a message, once `configure(events=…)` is on."""
+        with late_import:
+            from delayq.aio.ledger import Ledger  # noqa: PLC0415
         return Ledger(self._context, self._executor)
 
     @made_once
     def _receiver(self) -> Receiver[Message]:
+        with late_import:
+            from delayq.runtime.receiver_async import Receiver  # noqa: PLC0415
         return Receiver(self._context, self._executor, partial(Message, self))
 
     async def __aenter__(self) -> Self:

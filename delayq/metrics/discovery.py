@@ -9,7 +9,7 @@ from typing import NoReturn, Protocol, Self
 
 from delayq.errors import DelayqError, InvalidInput
 from delayq.log import log
-from delayq.metrics.scrape import ReadQueue, ReadTopic, Subject
+from delayq.metrics.scrape import ReadQueue, ReadsTogether, ReadTopic, Subject
 from delayq.model.validation import Kind
 
 SEARCH_SECONDS = 60.0
@@ -89,6 +89,8 @@ class DiscoveredQueues:
         self.label = label
         self.left_out: dict[Kind, int] = {"queue": 0, "topic": 0}
         self._server = server
+        if isinstance(server, ReadsTogether):
+            self.readings_of = server.readings_of
         self._most = most
         self._wanted = topics
         self._clock = clock

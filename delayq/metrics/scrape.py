@@ -15,6 +15,9 @@ from delayq.model.consumer_info import ConsumerInfo
 from delayq.model.queue_stats import QueueStats
 from delayq.model.record import GroupReading
 
+TOGETHER = 100
+"""The most queues that are read at a time."""
+
 
 class QueueReading(NamedTuple):
     """What was read of a queue; `consumers` are the live ones, and `stuck` the deliveries whose handlers are stuck."""
@@ -50,6 +53,19 @@ class ReadTopic(Protocol):
     def group_readings(self) -> Sequence[GroupReading]: ...
 
 
+ReadingsOf: TypeAlias = Callable[
+    [Sequence[str]], Sequence[tuple[QueueStats, Sequence[ConsumerInfo], Usage] | DelayqError]
+]
+
+
+@runtime_checkable
+class ReadsTogether(Protocol):
+    """What reads queues by their names, in shared round trips; an error is in the place of its queue."""
+
+    @property
+    def readings_of(self) -> ReadingsOf: ...
+
+
 Subject: TypeAlias = ReadQueue | ReadTopic
 Reading: TypeAlias = QueueReading | TopicReading
 
@@ -57,10 +73,13 @@ Reading: TypeAlias = QueueReading | TopicReading
 def read(subject: Subject) -> Reading:
     """Read a queue, or a topic."""
     if isinstance(subject, ReadQueue):
-        stats, consumers = subject.stats(), subject.consumers()
-        alive, stuck = sum(each.is_alive for each in consumers), health.stuck(stats, consumers).total
-        return QueueReading(stats, alive, subject.usage(), stuck)
+        return _of_queue(subject.stats(), subject.consumers(), subject.usage())
     return TopicReading(subject.group_readings())
+
+
+def _of_queue(stats: QueueStats, consumers: Sequence[ConsumerInfo], usage: Usage) -> QueueReading:
+    alive, stuck = sum(each.is_alive for each in consumers), health.stuck(stats, consumers).total
+    return QueueReading(stats, alive, usage, stuck)
 
 
 class ScrapePass:
@@ -76,15 +95,32 @@ class ScrapePass:
         return self._done.is_set()
 
     def run(self, subjects: Callable[[], Iterable[Subject]]) -> None:
-        """Read one after the other."""
+        """Read one after the other, after the queues that can be read together."""
         try:
-            for subject in subjects():
-                self.found[subject] = _tried(subject)
+            known = list(subjects())
+            if isinstance(subjects, ReadsTogether):
+                self._read_together([each for each in known if isinstance(each, ReadQueue)], subjects.readings_of)
+            for subject in known:
+                if subject not in self.found:
+                    self.found[subject] = _tried(subject)
         except DelayqError as error:
             self.is_known = False
             log.debug("metrics discovery failed", error=str(error))
         finally:
             self._done.set()
+
+    def _read_together(self, queues: Sequence[ReadQueue], readings_of: ReadingsOf) -> None:
+        for start in range(0, len(queues), TOGETHER):
+            part = queues[start : start + TOGETHER]
+            try:
+                readings = readings_of([queue.name for queue in part])
+            except Exception as error:  # noqa: BLE001  # each is read by itself: one may have a count that is no number
+                log.debug("queues not read together", error=str(error))
+                return
+            for queue, reading in zip(part, readings, strict=True):
+                if isinstance(reading, DelayqError):
+                    log.debug("metrics not read", name=queue.name, error=str(reading))
+                self.found[queue] = None if isinstance(reading, DelayqError) else _of_queue(*reading)
 
     def wait(self, seconds: float) -> dict[Subject, Reading | None]:
         """Return what was read, once all is read or the time is over."""

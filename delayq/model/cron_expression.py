@@ -10,15 +10,16 @@ from __future__ import annotations
 import copy
 import datetime as dt
 import re
-import zoneinfo
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Protocol
-
-from cronsim import CronSim, CronSimError
+from typing import TYPE_CHECKING, Protocol
 
 from delayq.errors import InvalidInput
+from delayq.late_import import late_import
 from delayq.model.time_zones import load_zone
+
+if TYPE_CHECKING:
+    import zoneinfo
 
 MAX_CHARS = 256
 MAX_INTERVAL_S = 366 * 86400
@@ -98,6 +99,8 @@ class _Cron:
     """Cron fields. The library parses them and finds wall-clock times; this class turns those into instants."""
 
     def __init__(self, text: str, zone: zoneinfo.ZoneInfo) -> None:
+        with late_import:
+            from cronsim import CronSim, CronSimError  # noqa: PLC0415
         fields = text.split()
         try:
             self._cron = CronSim(text, _START)  # without a time zone, so that its own rules for clock changes are off

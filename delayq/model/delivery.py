@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import difflib
 import os
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple
@@ -13,6 +12,7 @@ import msgspec
 from delayq.errors import InvalidInput, PayloadMismatch, UnreadableEnvelope
 from delayq.model.envelope import Envelope, Headers, open_body
 from delayq.model.occurrence import MayOccur, Occurrence, occurrence
+from delayq.model.show import nearest
 from delayq.model.units import MAX_COUNT, Seconds, from_ms
 
 if TYPE_CHECKING:
@@ -90,8 +90,7 @@ OPTIONS_ELSEWHERE = {
 
 def unknown_option(name: str, *_others: str) -> TypeError:
     """Return the error for an option that `Queue.send` does not have, with a suggestion if a similar one exists."""
-    close = difflib.get_close_matches(name, [*Outgoing.__struct_fields__, "wait_replicas"], 1)
-    meant = OPTIONS_ELSEWHERE.get(name) or next(iter(close), None)
+    meant = OPTIONS_ELSEWHERE.get(name) or nearest(name, [*Outgoing.__struct_fields__, "wait_replicas"])
     remedy = f": did you mean {meant}=?" if meant else ""
     return TypeError(f"send() got an unexpected keyword argument {name!r}{remedy}")
 

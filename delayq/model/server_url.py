@@ -18,13 +18,13 @@ import os
 import re
 import unicodedata
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from delayq.errors import InvalidURL
 from delayq.model.credentials import may_hold_password
+from delayq.model.show import nearest
 from delayq.model.url_remedy import CONNECTION_STRING, ENCODED, LONGEST, PLAIN, remedy
 
 HIDDEN = "***"
@@ -159,7 +159,7 @@ def _redact_setting(item: str) -> str:
 def _is_slip(name: str) -> bool:
     """Whether this is the name of a setting with a typing error, or in another program."""
     return name in _ELSEWHERE or (
-        re.fullmatch("[a-z_]{1,40}", name) is not None and bool(get_close_matches(name, SETTINGS, 1, 0.8))
+        re.fullmatch("[a-z_]{1,40}", name) is not None and nearest(name, SETTINGS, 0.8) is not None
     )
 
 

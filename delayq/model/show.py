@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+
+from delayq.late_import import late_import
 
 _SHORT = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 _SIZES = ("bytes", "KiB", "MiB", "GiB", "TiB")
@@ -18,6 +20,14 @@ def or_dash(show: Callable[..., str], dash: str = "–") -> Callable[..., str]:
         return show(value, *options) if is_known else dash
 
     return shown
+
+
+def nearest(name: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """Return the name that is most like `name`, at least by `cutoff` (0 to 1); None if there is none."""
+    with late_import:
+        import difflib  # noqa: PLC0415
+
+    return next(iter(difflib.get_close_matches(name, list(names), 1, cutoff)), None)
 
 
 def plural(count: int, noun: str) -> str:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import re
-import zoneinfo
+from typing import TYPE_CHECKING
 
 from delayq.errors import InvalidInput
+from delayq.late_import import late_import
+from delayq.model.show import nearest
+
+if TYPE_CHECKING:
+    import zoneinfo
 
 _NOT_EVERYWHERE = {"localtime", "Factory", "posixrules"}  # the machine's own zone, none, and a file for old programs
 _PLACE = re.compile(r"(?:Africa|America|Antarctica|Arctic|Asia|Atlantic|Australia|Canada|Europe|Indian|Pacific|US)/.+")
@@ -58,6 +62,8 @@ _WINDOWS = {
 
 def load_zone(name: str) -> zoneinfo.ZoneInfo:
     """Return the time zone with this name, as this machine knows it; raises InvalidInput."""
+    with late_import:
+        import zoneinfo  # noqa: PLC0415
     try:
         return zoneinfo.ZoneInfo(name)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, TypeError, OSError, AttributeError) as error:
@@ -74,6 +80,9 @@ def check_zone(name: str) -> None:
 @functools.cache
 def _known_zones() -> frozenset[str]:
     """Return the names of this machine's zones, which takes 30 ms the first time: each zone's file is opened."""
+    with late_import:
+        import zoneinfo  # noqa: PLC0415
+
     return frozenset(zoneinfo.available_timezones())
 
 
@@ -110,6 +119,6 @@ def _remedy(name: str, known: frozenset[str]) -> str:
     cities = {each.rpartition("/")[2]: each for each in places}
     lower = name.lower().replace(" ", "_")
     for names, full in ((places, str), (cities, cities.get)):
-        if near := difflib.get_close_matches(lower, names, n=1, cutoff=0.75):
-            return f"did you mean {places[str(full(near[0]))]!r}?"
+        if near := nearest(lower, names, 0.75):
+            return f"did you mean {places[str(full(near))]!r}?"
     return "use a name such as 'Europe/Berlin'"

@@ -17,7 +17,7 @@ def remedy(text: str) -> str | None:
     No part of the text is in what is returned, since any part of it may be a password.
     """
     text = text[:LONGEST]
-    what = next((what for pattern, what in _KINDS if pattern.search(text)), None)
+    what = next((what for pattern, what in _KINDS if re.search(pattern, text, _FLAGS)), None)
     return what and what.format(form=TLS if _TLS.search(text) else PLAIN)
 
 
@@ -31,56 +31,54 @@ CONNECTION_STRING = re.compile(
 )
 """A pair of a name and a value, as other clients have them."""
 
+_FLAGS = re.IGNORECASE | re.DOTALL
 _KINDS = [
-    (re.compile(pattern, re.IGNORECASE | re.DOTALL), what)
-    for pattern, what in (
-        (
-            r"\b(?:redis|valkey|keydb)-cli\b|(?:^|\s)(?:-a|-u|--pass|--uri)\s",
-            f"is a command line: give only the URL after its -u, or write {{form}} from its -h, -p and -a, {ENCODED}",
-        ),
-        (r"^\s*jdbc:", f"is a JDBC URL: write {{form}}, {ENCODED}"),
-        (
-            r"^\s*\$\{?\w+\}?\s*$|\$\{\w+\}|^\s*%\w+%\s*$",
-            "has the name of a variable, not its value: in a shell, put it between double quotes or no quotes",
-        ),
-        (
-            r"^\s*[\"'`<\u2018-\u201d](?![^:]*[\"']\s*:)|^[^\"'{\[]*[\"'`>\u2018-\u201d]\s*$",
-            "has quotes around it: leave them out, as in {form}",
-        ),
-        (
-            r"^[\s\ufeff\u200b-\u200f\u2060]",
-            "begins with a space or an invisible character: leave it out, as in {form}",
-        ),
-        (
-            r"^(?![a-z][a-z0-9+.-]*://).*?[a-z][a-z0-9+.-]*://",
-            "has other text before it, such as the name of a variable: give only the URL, as in {form}",
-        ),
-        (
-            r"^(?!rediss?\+)[a-z+.-]*sentinels?://",
-            "has an unknown scheme: write redis+sentinel://:KEY@host:26379/service, or rediss+sentinel:// with TLS",
-        ),
-        (
-            r"^(?!rediss?\+)[a-z+.-]*cluster://",
-            "has an unknown scheme: write redis+cluster://:KEY@host:6379, or rediss+cluster:// with TLS",
-        ),
-        (r"^[a-z+.-]+(?:unix|socket)://|^socket://", "has an unknown scheme: write unix:///path/of/socket"),
-        (
-            r"^(?:keydb|tcp|tls|ssl|redis[+.-](?:tls|ssl|tcp))://",
-            "has an unknown scheme: write {form}, or without a password redis://host:6379",
-        ),
-        (
-            r"^[a-z0-9+.-]*%(?:25)*3a%(?:25)*2f|://[^/@]*%(?:25)*(?:3a|40)[^@]*$",
-            f"is percent-encoded as a whole: write {{form}}, {ENCODED}",
-        ),
-        (
-            CONNECTION_STRING.pattern,
-            f"is the connection string of another client, as Azure's portal shows it: write {{form}}, {ENCODED}",
-        ),
-        (
-            r"^[a-z0-9+.-]+://.*\s",
-            "contains a space or a line break: leave it out, or write %20 or %0A if it is part of a password",
-        ),
-        (r"^(?!.*[a-z0-9]://)", f"has no scheme: write {{form}}, or without a password redis://host:6379, {ENCODED}"),
-    )
+    (
+        r"\b(?:redis|valkey|keydb)-cli\b|(?:^|\s)(?:-a|-u|--pass|--uri)\s",
+        f"is a command line: give only the URL after its -u, or write {{form}} from its -h, -p and -a, {ENCODED}",
+    ),
+    (r"^\s*jdbc:", f"is a JDBC URL: write {{form}}, {ENCODED}"),
+    (
+        r"^\s*\$\{?\w+\}?\s*$|\$\{\w+\}|^\s*%\w+%\s*$",
+        "has the name of a variable, not its value: in a shell, put it between double quotes or no quotes",
+    ),
+    (
+        r"^\s*[\"'`<\u2018-\u201d](?![^:]*[\"']\s*:)|^[^\"'{\[]*[\"'`>\u2018-\u201d]\s*$",
+        "has quotes around it: leave them out, as in {form}",
+    ),
+    (
+        r"^[\s\ufeff\u200b-\u200f\u2060]",
+        "begins with a space or an invisible character: leave it out, as in {form}",
+    ),
+    (
+        r"^(?![a-z][a-z0-9+.-]*://).*?[a-z][a-z0-9+.-]*://",
+        "has other text before it, such as the name of a variable: give only the URL, as in {form}",
+    ),
+    (
+        r"^(?!rediss?\+)[a-z+.-]*sentinels?://",
+        "has an unknown scheme: write redis+sentinel://:KEY@host:26379/service, or rediss+sentinel:// with TLS",
+    ),
+    (
+        r"^(?!rediss?\+)[a-z+.-]*cluster://",
+        "has an unknown scheme: write redis+cluster://:KEY@host:6379, or rediss+cluster:// with TLS",
+    ),
+    (r"^[a-z+.-]+(?:unix|socket)://|^socket://", "has an unknown scheme: write unix:///path/of/socket"),
+    (
+        r"^(?:keydb|tcp|tls|ssl|redis[+.-](?:tls|ssl|tcp))://",
+        "has an unknown scheme: write {form}, or without a password redis://host:6379",
+    ),
+    (
+        r"^[a-z0-9+.-]*%(?:25)*3a%(?:25)*2f|://[^/@]*%(?:25)*(?:3a|40)[^@]*$",
+        f"is percent-encoded as a whole: write {{form}}, {ENCODED}",
+    ),
+    (
+        CONNECTION_STRING.pattern,
+        f"is the connection string of another client, as Azure's portal shows it: write {{form}}, {ENCODED}",
+    ),
+    (
+        r"^[a-z0-9+.-]+://.*\s",
+        "contains a space or a line break: leave it out, or write %20 or %0A if it is part of a password",
+    ),
+    (r"^(?!.*[a-z0-9]://)", f"has no scheme: write {{form}}, or without a password redis://host:6379, {ENCODED}"),
 ]
 """The first that fits; each text says what is wrong and what to do."""

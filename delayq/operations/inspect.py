@@ -9,6 +9,7 @@ from typing import Any
 from delayq.errors import LoginRefused, UnreadableEnvelope
 from delayq.model import health
 from delayq.model.configuration import Usage
+from delayq.model.consumer_info import ConsumerInfo
 from delayq.model.delivery import Deliveries
 from delayq.model.envelope import parse
 from delayq.model.message_info import MessageInfo, content
@@ -18,11 +19,12 @@ from delayq.model.queue_stats import Counts, QueueStats, buckets
 from delayq.model.schedule import LATE_MS
 from delayq.model.units import from_ms
 from delayq.model.validation import check_id, check_limit
+from delayq.operations import presence
 from delayq.operations.fetch import find
 from delayq.operations.queue_context import QueueContext, server_ms
 from delayq.operations.walk import Walk
 from delayq.protocol.command import Command, identity
-from delayq.protocol.operation import Operation, execute, unwrap
+from delayq.protocol.operation import Operation, execute, gather, unwrap
 from delayq.protocol.queue_commands import MAX_IDS, QueueCommands
 from delayq.protocol.replies import StoredMessage
 
@@ -39,6 +41,13 @@ def stats(context: QueueContext) -> Operation[QueueStats]:
     """Count everything."""
     shards = yield from context.opened()
     return summed(context.name, [unwrap(result) for result in (yield [scripts.stats() for scripts in shards])])
+
+
+def reading(context: QueueContext) -> Operation[tuple[QueueStats, list[ConsumerInfo], Usage]]:
+    """Read in shared round trips what `stats`, `presence.consumers` and `usage` return."""
+    yield from context.opened()
+    counts, consumers, used = yield from gather(stats(context), presence.consumers(context), usage(context))
+    return unwrap(counts), unwrap(consumers), unwrap(used)
 
 
 def lease_ends(context: QueueContext, ids: Sequence[str]) -> Operation[list[dt.datetime | None]]:

@@ -81,5 +81,6 @@ def _with_needed(paragraphs: Sequence[str], text: str) -> str:
     return text
 
 
+files("delayq.lua")  # imports the folder here: the first call must not, see `delayq.late_import`
 script = cache(Script)
 """Return the script with a name; each is read once."""

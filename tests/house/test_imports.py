@@ -41,9 +41,9 @@ THROUGH_THE_DOOR = {"cli", "web", "spark", "metrics", "testing"}
 
 
 def room(module: str) -> str:
-    """Return the room of a module. Top-level modules are the face, except for errors, log, signals and the command."""
+    """Return the room of a module. Top-level modules are the face, except for the command and those of `errors`."""
     first = module.removeprefix("delayq").removeprefix(".").partition(".")[0]
-    if first in {"errors", "log", "signals"}:
+    if first in {"errors", "late_import", "log", "signals"}:
         return "errors"
     if first == "__main__":
         return "cli"

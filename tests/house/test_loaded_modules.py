@@ -1,22 +1,81 @@
-"""`import delayq` loads few modules beside those of redis, so that programs and commands start quickly.
+"""Programs and commands start quickly: they import few modules before they need them.
 
-A new one needs a row here: measure it with `python -X importtime`, and import what is seldom used where it is used.
+A new module needs a row here: measure it with `python -X importtime`, and import what is seldom used where it is used.
 """
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
-OTHERS = {"cronsim", "msgspec", "typing_extensions"}
-STANDARD = {
-    *("decimal", "difflib", "email", "encodings", "hmac", "importlib", "multiprocessing", "numbers", "pickle"),
-    *("secrets", "shlex", "stringprep", "sysconfig", "unicodedata", "zoneinfo"),
+import pytest
+
+from delayq import Queue
+from tests.conftest import StartServer
+
+LIGHT = {"delayq", "delayq.errors", "delayq.late_import"}
+SENDS = {
+    *("decimal", "email", "encodings", "hmac", "importlib", "msgspec", "numbers", "secrets", "shlex", "stringprep"),
+    *("typing_extensions", "unicodedata"),
 }
-SCRIPT = "import sys, redis; before = set(sys.modules); import delayq; print(*sorted(set(sys.modules) - before))"
+CONSUMES = {*SENDS, "multiprocessing", "pickle"}
+COMMANDS = {*SENDS, "click", "gc", "gettext"}
+HEAVY = {"cronsim", "difflib", "multiprocessing", "pickle", "redis", "rich", "structlog", "zoneinfo"}
+COMMAND = """
+from delayq.cli import main
+try:
+    main({words})
+except SystemExit as error:
+    assert not error.code
+"""
 
 
-def test_import_loads_only_these_packages_beside_redis():
-    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True)
-    loaded = {name.partition(".")[0] for name in done.stdout.split()} - {"delayq", "redis"}
-    assert {name for name in loaded if not name.startswith("_")} - OTHERS - STANDARD == set()
+def loaded(code: str, before: str = "") -> set[str]:
+    """Return the modules that `code` imports, beside those that Python and `before` have imported."""
+    script = f"""
+import json, sys
+{before}
+first = set(sys.modules)
+{code}
+print(json.dumps(sorted(sys.modules.keys() - first)), file=sys.stderr)"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return set(json.loads(done.stderr.splitlines()[-1]))
+
+
+def packages(modules: set[str]) -> set[str]:
+    """Return the packages of modules, except for delayq, redis and private ones."""
+    found = {module.partition(".")[0] for module in modules} - {"delayq", "redis"}
+    return {name for name in found if not name.startswith("_")}
+
+
+def test_import_of_delayq_alone_imports_no_client():
+    modules = loaded("import delayq")
+    assert {name for name in modules if name.startswith("delayq")} == LIGHT
+    assert packages(modules) <= {"collections", "datetime", "math", "threading", "typing"}
+
+
+@pytest.mark.parametrize(
+    ("code", "before", "allowed"),
+    [
+        ("from delayq import Outgoing, Queue", "import redis", SENDS),
+        ("from delayq.aio import Queue", "import redis.asyncio", SENDS),
+        ("from delayq import *", "import redis", CONSUMES),
+        ("from delayq.aio import *", "import redis.asyncio", CONSUMES),
+    ],
+)
+def test_names_import_only_these_packages_beside_redis(code: str, before: str, allowed: set[str]):
+    assert packages(loaded(code, before)) - allowed == set()
+
+
+def test_version_imports_nothing_heavy():
+    modules = loaded(COMMAND.format(words=["--version"]))
+    assert {module.partition(".")[0] for module in modules} & HEAVY == set()
+
+
+def test_command_that_sends_imports_only_these_packages_beside_redis(start_server: StartServer):
+    url = start_server().url
+    with Queue("jobs", url=url) as queue:  # so its name is not compared with others
+        queue.send("x")
+    words = ["send", "jobs", "x", "--url", url]
+    assert packages(loaded(COMMAND.format(words=words), "import redis")) - COMMANDS == set()

@@ -16,14 +16,22 @@ from tests.harness.servers import RedisServer
 FORKING = """
 import asyncio, os, signal, sys, threading
 import delayq, delayq.aio, redis
+from delayq.late_import import late_import
 
 url, face = sys.argv[1:]
 importing, forked = threading.Event(), threading.Event()
+is_late = face.startswith("late")
+if face != "late name":
+    delayq.Queue, delayq.aio.Queue  # as "from delayq import Queue" does
 
 def watch(event, args):
-    if event == "exec" and threading.current_thread() is thread:  # the body of a module: its lock is held
+    if event != "exec" or threading.current_thread() is not thread:
+        return
+    if bool(late_import._running) == is_late:  # the body of a module: its lock is held
+        first = not importing.is_set()
         importing.set()
-        forked.wait()
+        if first or not is_late:
+            forked.wait(1 if is_late else None)  # the fork waits for a late import, so this ends first
 
 client = redis.Redis(connection_pool=redis.ConnectionPool.from_url(url))
 
@@ -32,6 +40,8 @@ def send():
         asyncio.run(delayq.aio.Queue("jobs", url=url).send("x"))
     elif face == "client":
         delayq.Queue("jobs", redis=client).send("x")
+    elif face == "late part":
+        delayq.Queue("jobs", url=url).receive()
     else:
         delayq.Queue("jobs", url=url).send("x")
 
@@ -53,7 +63,11 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 # With an empty path, redis-py imports OpenTelemetry's SDK (tests/harness/python_start).
 @pytest.mark.parametrize("path", [None, pytest.param("", marks=pytest.mark.full)], ids=["usual", "SDK"])
-@pytest.mark.parametrize("face", ["sync", pytest.param("aio", marks=pytest.mark.full), "client"])
+@pytest.mark.parametrize(
+    "face",
+    ["sync", pytest.param("aio", marks=pytest.mark.full), "client"]
+    + [pytest.param(face, marks=pytest.mark.full) for face in ("late name", "late part")],
+)
 def test_child_forked_during_the_first_connection_can_send(face: str, path: str | None, start_server: StartServer):
     url = f"redis://localhost:{start_server(port=True).port}"
     command = [sys.executable, "-c", FORKING, url, face]

@@ -556,3 +556,24 @@ def test_server_that_takes_longer_than_a_scrape_for_all_its_queues_is_up(queue: 
 
 def test_server_is_silent_if_none_of_its_queues_is_read(still: Still):
     assert Metrics(servers=[DiscoveredQueues(Slow(still, still), "west")]).silent(0.2) == ["west"]  # type: ignore[arg-type]
+
+
+def test_queues_of_a_scrape_share_round_trips(own_server: RedisServer):
+    assert reads_of_a_scrape(own_server, 50) <= 50  # of 16 KiB at most; a round trip for each call would take 150
+
+
+def reads_of_a_scrape(server: RedisServer, count: int) -> int:
+    """Return how often the server read from a connection during a scrape of this many queues."""
+    with server.client() as client:
+        for number in range(count):
+            with Queue(f"q{number}", redis=client) as queue:
+                queue.send("x")
+        with ServerOptions(server.url, "delayq") as options, DiscoveredQueues(options) as found:
+            metrics = Metrics(servers=[found], seconds=60)
+            metrics.exposition()
+            assert found._search is not None
+            found._search.join()  # it samples, too
+            before = client.info("stats")["total_reads_processed"]
+            page = metrics.exposition().body
+            assert page.count(b"delayq_up{") == count
+            return int(client.info("stats")["total_reads_processed"] - before)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from delayq.errors import QueueMismatch, ServerError, ServerNotReady, ServerUnreachable
 from delayq.model.envelope import QUEUE_FORMAT
 from delayq.model.placement import MAX_SHARDS
+from delayq.operations.doctor import scan
 from delayq.operations.doctor.finding import Finding, Step
 from delayq.operations.doctor.report import Report
 from delayq.operations.doctor.server import ask
@@ -22,7 +24,35 @@ _AWAY = (ServerNotReady, ServerUnreachable)
 
 def examine(context: QueueContext, repair: bool, on_step: Callable[[Step], None]) -> Operation[Report]:
     """Check everything that a queue holds, and its servers; with `repair`, repair what can be repaired."""
-    report = Report(context.name, on_step)
+    [report] = yield from examine_all([context], repair, lambda _, step: on_step(step))
+    return report
+
+
+def examine_all(
+    contexts: Iterable[QueueContext], repair: bool, on_step: Callable[[str, Step], None]
+) -> Operation[list[Report]]:
+    """Examine several queues of a server or a cluster; the keys of each server are scanned once for all of them.
+
+    Args:
+        on_step: called with each step and the name of its queue.
+    """
+    reports: list[Report] = []
+    examinations: list[ShardExamination] = []
+    for context in contexts:
+        reports.append(Report(context.name, partial(on_step, context.name)))
+        examinations += yield from _begin(context, reports[-1], repair)
+    looks: dict[str, dict[str, scan.Look]] = {}
+    for each in examinations:
+        looks.setdefault(each.server, {}).update(each.looks())
+    for each_server in looks.values():
+        yield from scan.keys_of_ids(each_server)
+    for each in examinations:
+        yield from each.finish()
+    return reports
+
+
+def _begin(context: QueueContext, report: Report, repair: bool) -> Operation[list[ShardExamination]]:
+    """Begin the examination of each shard; return those to go on with."""
     (meta,) = yield [_meta(context)]
     if isinstance(meta, _AWAY):  # copies of it may be on other shards
         meta = {}
@@ -34,10 +64,11 @@ def examine(context: QueueContext, repair: bool, on_step: Callable[[Step], None]
             trouble = Finding("meta", None, str(error), "open it with the number it was made with")
     if trouble is not None:
         report.tell(trouble)
-        return report
+        return []
     if LOST in meta:
         yield from _tell_loss(context, report, repair)
-    yield from _look_at_servers(shards, report)
+    servers = yield from _look_at_servers(context, shards, report)
+    begun = []
     counts = yield [scripts.stats() for scripts in shards]
     report.total = sum(sum(each.counts.values()) for each in counts if not isinstance(each, ServerError))
     (meta,) = yield [_meta(context)]  # once more: it is recorded before a first send
@@ -49,9 +80,11 @@ def examine(context: QueueContext, repair: bool, on_step: Callable[[Step], None]
             text = f"{where}it cannot be examined, and its messages wait: {counts[number]}"
             report.tell(Finding("unavailable", None, text, "bring its server back, or let a replica take over"))
         else:
-            yield from ShardExamination(context, scripts, report, repair, where).run()
+            examination = ShardExamination(context, scripts, report, repair, where, servers[number])
+            if (yield from examination.begin()):
+                begun.append(examination)
         report.shards += 1
-    return report
+    return begun
 
 
 def _tell_loss(context: QueueContext, report: Report, repair: bool) -> Operation[None]:
@@ -63,16 +96,20 @@ def _tell_loss(context: QueueContext, report: Report, repair: bool) -> Operation
     report.tell(Finding(LOST, None, text, remedy, repaired=repair))
 
 
-def _look_at_servers(shards: list[QueueCommands], report: Report) -> Operation[None]:
+def _look_at_servers(context: QueueContext, shards: list[QueueCommands], report: Report) -> Operation[list[str]]:
+    """Return for each shard what tells its server from others."""
     report.say("looking at the server")
     run_ids = set()
+    servers = []
     for scripts in shards:
         server = yield from ask(scripts)
+        servers.append((server.run_id or scripts.keys.meta) if context.spans_nodes() else "")
         if server.run_id is None or server.run_id not in run_ids:
             run_ids.add(server.run_id)
             report.servers.append(server)
             for danger in server.dangers():
                 report.tell(danger)
+    return servers
 
 
 def _look_at_missing_record(shards: list[QueueCommands], report: Report, repair: bool) -> Operation[None]:

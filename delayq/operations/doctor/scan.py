@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from os.path import commonprefix
 from typing import Any, NamedTuple, TypeAlias
 
 from delayq.errors import KeyOverwritten
@@ -10,7 +11,7 @@ from delayq.model.placement import State
 from delayq.model.text import encode_id
 from delayq.operations.fetch import fetch
 from delayq.protocol.command import Command, Raw
-from delayq.protocol.operation import Operation, execute, unwrap
+from delayq.protocol.operation import Operation, execute, gather, unwrap
 from delayq.protocol.queue_commands import MAX_IDS, QueueCommands
 
 
@@ -29,15 +30,26 @@ def structure(command: str, key: str, look: Look) -> Operation[None]:
     yield from _pages(key, lambda cursor: (command, key, cursor, "COUNT", MAX_IDS), look)
 
 
-def keys_of_ids(prefix: str, look: Look) -> Operation[None]:
-    """Pass each page of the ids that have a key beginning with `prefix` to `look`."""
-    literal = "".join(f"\\{char}" if char in "\\*?[]" else char for char in prefix)
-    start = len(prefix.encode())
+def keys_of_ids(looks: Mapping[str, Look]) -> Operation[None]:
+    """Scan the keys of one server once, and pass each page of ids to the function for what their keys begin with.
 
-    def look_at_ids(keys: dict[bytes, Any]) -> Operation[None]:
-        yield from look({key[start:]: None for key in keys})
+    Args:
+        looks: by what keys on this server begin with: ``delayq:{emails}:msg:``.
+    """
+    route, common = next(iter(looks)), commonprefix(list(looks))  # noqa: RUF071  # these are not paths
+    literal = "".join(f"\\{char}" if char in "\\*?[]" else char for char in common)
+    beginnings = {beginning.encode(): beginning for beginning in looks}
 
-    yield from _pages(prefix, lambda cursor: ("SCAN", cursor, "MATCH", f"{literal}*", "COUNT", MAX_IDS), look_at_ids)
+    def look_at_keys(keys: dict[bytes, Any]) -> Operation[None]:
+        pages: dict[str, dict[bytes, Any]] = {}
+        for key in keys:
+            start = key.find(b":", key.find(b"}:") + 2) + 1
+            if beginning := beginnings.get(key[:start]):
+                pages.setdefault(beginning, {})[key[start:]] = None
+        for looked in (yield from gather(*(looks[beginning](page) for beginning, page in pages.items()))):
+            unwrap(looked)
+
+    yield from _pages(route, lambda cursor: ("SCAN", cursor, "MATCH", f"{literal}*", "COUNT", MAX_IDS), look_at_keys)
 
 
 def _pages(key: str, words: Callable[[int], tuple[Raw, ...]], look: Look) -> Operation[None]:

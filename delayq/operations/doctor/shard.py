@@ -53,23 +53,30 @@ TYPES: dict[str, str] = {
 class ShardExamination:
     """Checks one shard and adds to the report.
 
+    It has three parts: `begin`, then a scan of the server's keys for `looks`, which several examinations share, and
+    `finish`.
+
     Args:
         where: the prefix of its steps.
+        server: what tells the server of this shard from others.
     """
 
-    def __init__(self, context: QueueContext, scripts: QueueCommands, report: Report, repair: bool, where: str) -> None:
+    def __init__(
+        self, context: QueueContext, scripts: QueueCommands, report: Report, repair: bool, where: str, server: str
+    ) -> None:
         self.context = context
         self.scripts = scripts
         self.report = report
         self.repair = repair
         self.where = where
+        self.server = server
         self.now_ms = 0
         self.judged: set[object] = set()
 
-    def run(self) -> Operation[None]:
-        """Check everything."""
+    def begin(self) -> Operation[bool]:
+        """Check the structures; return False if they cannot be checked."""
         if not (yield from self.types_fit()):
-            return
+            return False
         self.now_ms = (yield from execute(self.scripts.stats())).now_ms
         for state in STATES:
             self.report.say(f"{self.where}looking at {state}")
@@ -79,10 +86,16 @@ class ShardExamination:
             self.report.say(f"{self.where}looking at {name}")
             key = getattr(self.scripts.keys, name)
             yield from scan.structure(command, key, partial(self.look_at_knowledge, name, states))
-        self.report.say(f"{self.where}looking for payloads without a message")
-        yield from scan.keys_of_ids(self.scripts.keys.message_prefix, self.look_at_payloads)
-        self.report.say(f"{self.where}looking at reserved ids")
-        yield from scan.keys_of_ids(self.scripts.keys.unique_prefix, self.look_at_reservations)
+        self.report.say(f"{self.where}looking at reserved ids, and for payloads without a message")
+        return True
+
+    def looks(self) -> dict[str, scan.Look]:
+        """Return what checks the ids in keys, by what the keys begin with."""
+        keys = self.scripts.keys
+        return {keys.message_prefix: self.look_at_payloads, keys.unique_prefix: self.look_at_reservations}
+
+    def finish(self) -> Operation[None]:
+        """Check times, counts and schedules."""
         self.report.say(f"{self.where}looking at times and counts")
         yield from self.look_at_times()
         yield from self.look_at_books()

@@ -1,0 +1,71 @@
+"""Imports of what a program may never need, at its first use.
+
+If a process forks while another thread imports a module, the child inherits that module's lock, and nobody frees it.
+So a fork waits until the imports that run within `late_import` have ended.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+
+class _LateImport:
+    """A context in which any number of threads import, and during which no other thread forks."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._running: dict[int, int] = {}  # thread -> contexts that it is in
+
+    def __enter__(self) -> None:
+        with self._changed:
+            thread = threading.get_ident()
+            self._running[thread] = self._running.get(thread, 0) + 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._changed:
+            thread = threading.get_ident()
+            self._running[thread] -= 1
+            if not self._running[thread]:
+                del self._running[thread]
+            self._changed.notify_all()
+
+    def before_fork(self) -> None:
+        """Wait for the other threads' imports, and keep new ones from starting."""
+        self._changed.acquire()
+        self._changed.wait_for(lambda: self._running.keys() <= {threading.get_ident()})
+
+    def after_fork(self) -> None:
+        """Let imports start again, in the parent and in the child."""
+        self._changed.release()
+
+
+def late_names(package: str, **modules: str) -> Callable[[str], Any]:
+    """Return the ``__getattr__`` of a package that imports each of these names at its first use.
+
+    A name that ends its module's is the module itself.
+    """
+
+    def imported(name: str) -> Any:
+        if name not in modules:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        with late_import:
+            module = import_module(modules[name])
+        value = module if module.__name__.endswith(f".{name}") else getattr(module, name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return imported
+
+
+late_import = _LateImport()
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(
+        before=late_import.before_fork,
+        after_in_parent=late_import.after_fork,
+        after_in_child=late_import.after_fork,
+    )
