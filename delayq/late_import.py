@@ -14,6 +14,9 @@ from importlib import import_module
 from typing import Any
 
 
+LONGEST_WAIT = 5.0  # seconds: an import may wait for a module that the forking thread is importing
+
+
 class _LateImport:
     """A context in which any number of threads import, and during which no other thread forks."""
 
@@ -37,11 +40,17 @@ class _LateImport:
     def before_fork(self) -> None:
         """Wait for the other threads' imports, and keep new ones from starting."""
         self._changed.acquire()
-        self._changed.wait_for(lambda: self._running.keys() <= {threading.get_ident()})
+        self._changed.wait_for(lambda: self._running.keys() <= {threading.get_ident()}, LONGEST_WAIT)
 
     def after_fork(self) -> None:
-        """Let imports start again, in the parent and in the child."""
+        """Let imports start again."""
         self._changed.release()
+
+    def in_child(self) -> None:
+        """Let imports start again in the child, which has only the thread that forked."""
+        own = threading.get_ident()
+        self._running = {own: self._running[own]} if own in self._running else {}
+        self.after_fork()
 
 
 def late_names(package: str, **modules: str) -> Callable[[str], Any]:
@@ -67,5 +76,5 @@ if hasattr(os, "register_at_fork"):  # not on Windows
     os.register_at_fork(
         before=late_import.before_fork,
         after_in_parent=late_import.after_fork,
-        after_in_child=late_import.after_fork,
+        after_in_child=late_import.in_child,
     )

@@ -76,6 +76,40 @@ def test_child_forked_during_the_first_connection_can_send(face: str, path: str 
     assert done.returncode == 0, done.stderr
 
 
+WAITING_FOR_EACH_OTHER = """
+import os, signal, sys, threading
+import delayq.late_import as late
+
+late.LONGEST_WAIT = 0.1
+begun, forked = threading.Event(), threading.Event()
+
+def load():  # what the forking thread is importing, so that this cannot end before the fork
+    with late.late_import:
+        begun.set()
+        forked.wait()
+
+thread = threading.Thread(target=load)
+thread.start()
+begun.wait()
+signal.alarm(60)
+child = os.fork()
+if child == 0:
+    late.LONGEST_WAIT = 600  # the parent's thread is not here: nobody waits for it
+    signal.alarm(60)
+    import delayq
+    delayq.Queue
+    os._exit(os.waitstatus_to_exitcode(os.waitpid(os.fork() or os._exit(0), 0)[1]))
+forked.set()
+thread.join()
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_fork_waits_only_for_a_while_for_an_import_that_waits_for_it():
+    done = subprocess.run([sys.executable, "-c", WAITING_FOR_EACH_OTHER], capture_output=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 FORKING_HANDLERS = """
 import asyncio, os, signal, sys
 import delayq
