@@ -13,7 +13,6 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-
 LONGEST_WAIT = 5.0  # seconds: an import may wait for a module that the forking thread is importing
 
 
