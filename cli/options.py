@@ -26,7 +26,7 @@ from delayq.model.units import MAX_LEASE_MS, parse_age, parse_duration, parse_mo
 
 from . import candidates
 from .connection import ServerOptions
-from .formats import parse_position
+from .formats import parse_position, parse_size
 
 COMMON = ("as_json", "url", "prefix", "help")
 
@@ -79,6 +79,13 @@ def _longest_run(text: str) -> float:
     return seconds
 
 
+def _memory(text: str) -> int:
+    size = parse_size(text)
+    if not size:
+        raise InvalidInput(f"{text!r} leaves a process no memory: leave the option out for no limit")
+    return size
+
+
 def _jitter(text: str) -> float:
     seconds = parse_duration(text)
     if seconds > MAX_INTERVAL_S:
@@ -106,6 +113,7 @@ def _pattern(text: str) -> re.Pattern[str]:
 
 DURATION = Parsed("duration", parse_duration)
 LONGEST_RUN = Parsed("duration", _longest_run)
+MEMORY = Parsed("size", _memory)
 JITTER = Parsed("duration", _jitter)
 AGE = Parsed("age", parse_age)
 RATE = Parsed("rate", per_second)

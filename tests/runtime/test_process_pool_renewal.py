@@ -60,7 +60,7 @@ Running = Callable[..., Any]
 
 @pytest.fixture(params=["sync", pytest.param("aio", marks=pytest.mark.full)])
 def running(request: pytest.FixtureRequest, queue: Queue, redis_server: RedisServer) -> Running:
-    """``with running(handler, …)``: a sync or async consumer runs, in one process."""
+    """A sync or async consumer that runs a handler in one process, for as long as a `with` block."""
 
     @contextmanager
     def sync(handler: Any, **options: Any) -> Iterator[None]:
@@ -297,9 +297,10 @@ REFUSED: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("wrong", REFUSED)
 def test_impossible_limits_are_refused(queue: Queue, wrong: str) -> None:
     options = {"pool": "process"} | REFUSED[wrong]
-    for kind, given in ((Consumer, queue), (aio.Consumer, aio.Queue("jobs", url="redis://127.0.0.1:1/0"))):
-        with pytest.raises(InvalidInput, match=wrong):
-            kind(given, pooled.fine, **options)  # type: ignore[operator]
+    with pytest.raises(InvalidInput, match=wrong):
+        Consumer(queue, pooled.fine, **options)
+    with pytest.raises(InvalidInput, match=wrong):
+        aio.Consumer(aio.Queue("jobs", url="redis://127.0.0.1:1/0"), pooled.fine, **options)
 
 
 def test_memory_is_refused_where_the_system_does_not_tell_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -311,7 +312,9 @@ def test_memory_is_refused_where_the_system_does_not_tell_it(monkeypatch: pytest
 
 def test_limits_of_processes_differ_by_a_tenth_at_most() -> None:
     drawn = [Recycling(1000, 10**9).drawn() for _ in range(200)]
-    assert all(900 <= each.after <= 1100 and 9e8 <= each.memory <= 1.1e9 for each in drawn if each.after and each.memory)
+    assert all(
+        900 <= each.after <= 1100 and 9e8 <= each.memory <= 1.1e9 for each in drawn if each.after and each.memory
+    )
     assert len({each.after for each in drawn}) > 50
     assert len({each.memory for each in drawn}) > 50
     assert {Recycling(1, None).drawn() for _ in range(200)} == {(1, None)}

@@ -202,7 +202,6 @@ class WorkerProcess:
         return True
 
 
-
 def _outcome(packed: bytes, trace: str | None, packed_cause: bytes | None) -> oc.Outcome:
     try:
         outcome: oc.Outcome = pickle.loads(packed)

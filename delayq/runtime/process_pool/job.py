@@ -36,7 +36,7 @@ def check_pool(pool: object, initializer: object, recycling: Recycling) -> None:
     for name, limit in zip(("recycle_after", "recycle_memory"), recycling, strict=True):
         if limit is not None and pool != "process":
             raise InvalidInput(
-                f'{name} {limit!r} renews pool processes, and this process runs the handlers itself: also give '
+                f"{name} {limit!r} renews pool processes, and this process runs the handlers itself: also give "
                 'pool="process", or run `delayq consume`, which can renew the whole consumer'
             )
 
