@@ -233,6 +233,13 @@ def begin_slowly() -> None:
         assert eventually((folder() / "begin").exists)
 
 
+def begin_larger() -> None:
+    """Let successors of the first process have 300 MiB more from the start, unless the test has ended that."""
+    note("begin")
+    if len(notes("begin")) > 1 and not (folder() / "small").exists():
+        KEPT.append(b"x" * (300 << 20))
+
+
 def grow(message: Message) -> None:
     """Keep as many MiB as the payload says."""
     note("grow", message)

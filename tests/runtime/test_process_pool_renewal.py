@@ -232,6 +232,24 @@ def test_process_goes_on_while_no_successor_can_start(
     assert len({pid for _, pid in pooled.notes("fine")}) == 1
 
 
+@pytest.mark.full
+@needs_proc
+def test_process_goes_on_while_successors_are_too_large_from_the_start(
+    queue: Queue, running: Running, lines: Lines, folder: Path
+) -> None:
+    options = {"recycle_after": 1, "recycle_memory": 250 << 20, "initializer": pooled.begin_larger}
+    with running(pooled.fine, **options):
+        queue.send("x")
+        assert eventually(lambda: count(lines, "pool process not started, retrying") >= 1)
+        queue.send("x")
+        assert handled(queue, 2)
+        assert count(lines, "pool process renewed") == 0
+        (folder / "small").touch()
+        assert renewed(lines, 1)
+    (error,) = {line["error"] for line in lines if line["event"] == "pool process not started, retrying"}
+    assert "recycle_memory 250 MiB is too low" in error
+
+
 @needs_proc
 def test_stop_while_a_successor_starts_leaves_no_process(queue: Queue, running: Running, folder: Path) -> None:
     before = set(children(os.getpid()))
@@ -252,7 +270,6 @@ def watchers(before: set[int]) -> Iterator[int]:
             yield pid
 
 
-@pytest.mark.full
 @needs_proc
 def test_stop_while_a_successor_waits_for_a_handler_leaves_no_process(
     queue: Queue, running: Running, folder: Path
