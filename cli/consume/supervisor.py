@@ -263,7 +263,10 @@ class Child:
         _, state = successor.heard()
         if (code := successor.ended()) is not None:
             self._successor = None
-            self._renew_later(_how(code))
+            if code:
+                self._renew_later(_how(code))
+            else:  # a burst, which found nothing to do: the process ends soon, too
+                self._renew_at = time.monotonic() + LONGEST_WAIT
         elif state != STARTING:
             process.retire()
             self._process, self._successor, self._retired = successor, None, process

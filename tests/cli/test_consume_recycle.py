@@ -350,6 +350,7 @@ def test_burst_ends_although_processes_are_replaced(delayq: Run, queue: Queue, f
     assert done.returncode == 0
     lines = (folder / "handled").read_text().splitlines()
     assert sorted(int(line.split()[0]) for line in lines) == list(range(200))
+    assert "retrying" not in done.stderr
 
 
 @pytest.mark.full

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from structlog.testing import capture_logs
 from delayq import Consumer, Outgoing, Queue, aio, backoff
 from delayq.errors import InvalidInput
 from delayq.runtime import recycling
+from delayq.runtime.process_pool.slot import Slot
 from delayq.runtime.recycling import Recycling, resident_bytes
 from tests.harness import pooled
 from tests.harness.proc import children, needs_proc
@@ -298,6 +300,25 @@ def test_messages_run_once_while_processes_are_replaced_all_the_time(
     pids = {pid for _, pid in pooled.notes("fine")}
     assert not any(map(is_alive, pids))
     assert {line["event"] for line in lines} == {"consumer started", "pool process renewed", "consumer stopped"}
+
+
+def test_process_goes_on_while_the_system_has_no_thread_for_its_renewal(
+    monkeypatch: pytest.MonkeyPatch, lines: Lines
+) -> None:
+    slot = Slot(SimpleNamespace(pid=1), Recycling(1, None))  # type: ignore[arg-type]
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        slot.renew(lambda _: None, "renewal")
+    assert [(line["event"], line["error"]) for line in lines] == [
+        ("pool process not started, retrying", "can't start new thread")
+    ]
+    slot.renew(Slot.renewed, "renewal")
+    slot.close()
+    assert not slot.is_renewing
 
 
 REFUSED: dict[str, dict[str, Any]] = {

@@ -63,12 +63,18 @@ class Slot:
 
     def renew(self, renew: Callable[[Slot], None], name: str) -> None:
         """Let a function replace the process, on a thread of its own, unless one does so already."""
-        if not self.is_renewing:
-            self.is_renewing = True
-            self._renewals = [each for each in self._renewals if each.is_alive()]
-            thread = threading.Thread(target=renew, args=(self,), name=name, daemon=True)
+        if self.is_renewing:
+            return
+        self._renewals = [each for each in self._renewals if each.is_alive()]
+        thread = threading.Thread(target=renew, args=(self,), name=name, daemon=True)
+        self.is_renewing = True
+        try:
             thread.start()
-            self._renewals.append(thread)
+        except RuntimeError as error:  # out of threads: the process goes on, and the next message tries again
+            self.is_renewing = False
+            log.error("pool process not started, retrying", error=str(error), wait=0.0)
+            return
+        self._renewals.append(thread)
 
     def is_replaced(self, dead: WorkerProcess) -> bool:
         """Return whether a process that has died has a successor; wait for one that is being started."""
