@@ -25,7 +25,7 @@ from delayq.model.server_url import chosen_url
 from delayq.model.units import MAX_LEASE_MS, parse_age, parse_duration, parse_moment, timestamp_ms
 
 from . import candidates
-from .formats import parse_position
+from .formats import parse_position, parse_size
 
 if TYPE_CHECKING:
     from .connection import ServerOptions
@@ -81,6 +81,13 @@ def _longest_run(text: str) -> float:
     return seconds
 
 
+def _memory(text: str) -> int:
+    size = parse_size(text)
+    if not size:
+        raise InvalidInput(f"{text!r} leaves a process no memory: leave the option out for no limit")
+    return size
+
+
 def _jitter(text: str) -> float:
     seconds = parse_duration(text)
     if seconds > MAX_INTERVAL_S:
@@ -108,6 +115,7 @@ def _pattern(text: str) -> re.Pattern[str]:
 
 DURATION = Parsed("duration", parse_duration)
 LONGEST_RUN = Parsed("duration", _longest_run)
+MEMORY = Parsed("size", _memory)
 JITTER = Parsed("duration", _jitter)
 AGE = Parsed("age", parse_age)
 RATE = Parsed("rate", per_second)

@@ -14,19 +14,22 @@ import structlog
 
 from delayq import signals
 from delayq.queue import Queue
+from delayq.runtime.recycling import Recycling
 from delayq.topic import Topic
 from delayq.types import Pool
 
 from .. import candidates
 from ..connection import ServerOptions
 from ..logging import LogFormat, LogLevel, configure
-from ..options import DURATION, LONGEST_RUN, command, log_options, server_options
+from ..options import DURATION, LONGEST_RUN, MEMORY, command, log_options, server_options
 from ..targets import load_queue, split, weighed
+from . import liveness_pipe
 from .consumers import consumers_of
 from .monitor import OWN as MONITORED
 from .monitor import Monitor, MonitoredTargets, monitor_options
 from .program import ProgramHandler
 from .reload import Reloader
+from .renewal import Renewal
 from .startup import ask, when_served
 from .supervisor import Supervisor, watch_supervisor
 from .threads import ConsumerThreads
@@ -85,6 +88,19 @@ log = structlog.get_logger("delayq")
     type=click.IntRange(1, 1000),
     help="Number of consumer processes; they are restarted if they die.",
 )
+@click.option(
+    "--recycle-after",
+    type=click.IntRange(1, 10**12),
+    metavar="N",
+    help="Replace a process by a new one after N messages, give or take a tenth: with --pool process, a process that "
+    "runs handlers, otherwise the whole consumer process.",
+)
+@click.option(
+    "--recycle-memory",
+    type=MEMORY,
+    metavar="SIZE",
+    help="The same once a process has this much resident memory, such as 500MB.",
+)
 @click.option("--burst", is_flag=True, help="Stop once no message is due.")
 @click.option(
     "--no-wait",
@@ -132,7 +148,8 @@ def consume(
     targets: Sequence[str],
     events: bool, program: str | None, exec_with_url: bool, strict: bool, concurrency: int | None, pool: Pool,
     timeout: float | None,
-    processes: int, burst: bool, no_wait: bool, reload: bool, max_messages: int | None, shutdown_timeout: float,
+    processes: int, recycle_after: int | None, recycle_memory: int | None,
+    burst: bool, no_wait: bool, reload: bool, max_messages: int | None, shutdown_timeout: float,
     lease: float, log_format: LogFormat, log_level: LogLevel,
 ) -> int:  # fmt: skip
     """Handle messages as they fall due, until SIGTERM or Ctrl-C. Then finish running messages and hand back the rest.
@@ -164,20 +181,22 @@ def consume(
     configure(log_format, log_level, of_servers=True)
     weights = weighed(targets, strict) if subscription is None else {targets[0]: None}
     _check(ctx, program, subscription)
+    recycling = Recycling.of(recycle_after, recycle_memory)
     if server.url:
         os.environ["DELAYQ_URL"] = (
             server.url
         )  # for queues in modules; not in the arguments of child processes, which others can see
     if reload:
         return _reloader(ctx, weights, program, processes, shutdown_timeout).run()
-    if processes > 1:
+    if processes > 1 or (_renews_itself(ctx) and liveness_pipe.ENV not in os.environ):
         supervisor = Supervisor(
             _alone(ctx), processes, shutdown_timeout, ends=no_wait or burst or max_messages is not None
         )
         monitor.watch(supervisor)
         with monitor.serving(lambda: _monitored(server, subscription, weights, program), apart=True):
             return supervisor.run()
-    watch_supervisor(lambda: monitor.stalled)
+    renewal = Renewal(Recycling() if pool == "process" else recycling)
+    watch_supervisor(lambda: monitor.stalled, renewal)
     waits = not (no_wait or burst)
     if program or subscription is not None:
         when_served(server.client, server.client, waits)
@@ -199,12 +218,17 @@ def consume(
     options |= {"pool": pool, "timeout": None if programs else timeout}
     if pool == "process":
         options["initializer"] = partial(configure, log_format, log_level)
+        options |= {"recycle_after": recycle_after, "recycle_memory": recycle_memory}
+    renewal.note_fresh([*queues][-1].middleware)
     consumers = consumers_of(queues, programs, options)
     monitor.watch(*consumers)
+    renewal.watch(consumers)
     try:
         with monitor.serving(lambda: MonitoredTargets(queues)):
             run = ConsumerThreads(consumers, burst, max_messages).run
-            return when_served(run, lambda: list(map(ask, queues)), waits)
+            code = when_served(run, lambda: list(map(ask, queues)), waits)
+            renewal.check()
+            return code
     finally:
         if programs:
             with signals.ignored():  # another signal must not leave running programs behind
@@ -230,6 +254,17 @@ def _check(ctx: click.Context, program: str | None, subscription: Subscription |
         raise click.UsageError("--exec-with-url needs --exec: handlers in a module run with the consumer's environment")
     if program is not None and ctx.params["pool"] == "process":
         raise click.UsageError("--pool process needs MODULE:QUEUE: with --exec, each program is already a process")
+    for name in ("recycle_after", "recycle_memory"):
+        option = f"--{name.replace('_', '-')}"
+        if program is not None and _is_given(ctx, name):
+            raise click.UsageError(
+                f"{option} needs MODULE:QUEUE: with --exec, each message already has a process of its own"
+            )
+        if ctx.params["pool"] == "thread" and ctx.params["max_messages"] is not None and _is_given(ctx, name):
+            raise click.UsageError(
+                f"{option} with --max-messages needs --pool process: a new consumer process would count its messages "
+                "from 0 again"
+            )
     if len(ctx.params["targets"]) > 1 and ctx.params["pool"] == "process":
         raise click.UsageError("--pool process takes only one TARGET: run one delayq consume for each")
 
@@ -241,8 +276,14 @@ def _reloader(
         raise click.UsageError(
             "--reload needs MODULE:QUEUE: with --exec, the program is started for each message anyway"
         )
-    if processes > 1 and ctx.params["metrics_port"] is not None:
-        raise click.UsageError("--metrics-port with --reload works with only one process: leave out --processes")
+    if ctx.params["metrics_port"] is not None:
+        if processes > 1:
+            raise click.UsageError("--metrics-port with --reload works with only one process: leave out --processes")
+        if _renews_itself(ctx):
+            raise click.UsageError(
+                "--metrics-port with --reload works with only one process at a time: leave out --recycle-after and "
+                "--recycle-memory"
+            )
     for target in targets:
         split(target)  # refuse at once what no change of a file can fix
     python, *words = _alone(ctx)
@@ -253,13 +294,19 @@ def _reloader(
 def _alone(ctx: click.Context) -> list[str]:
     """Return the command line of one of several processes, or of the process that is reloaded."""
     words = [sys.executable, "-P", "-m", "delayq.cli", "consume"]  # -P: modules of this folder must not hide Python's
-    left_out = {"processes", "reload", "url", *(MONITORED if ctx.params["processes"] > 1 else ())}
+    is_monitored = ctx.params["processes"] > 1 or _renews_itself(ctx)
+    left_out = {"processes", "reload", "url", *(MONITORED if is_monitored else ())}
     for option in ctx.command.params:
         name = option.name or ""
         if isinstance(option, click.Option) and _is_given(ctx, name) and name not in left_out:
             words.append(max(option.opts, key=len))
             words += [] if option.is_flag else [str(ctx.params[name])]
     return [*words, "--", *ctx.params["targets"]]
+
+
+def _renews_itself(ctx: click.Context) -> bool:
+    """Whether the consumer's own process is replaced, and needs a supervisor, and not only processes of its pool."""
+    return ctx.params["pool"] == "thread" and (_is_given(ctx, "recycle_after") or _is_given(ctx, "recycle_memory"))
 
 
 def _is_given(ctx: click.Context, name: str) -> bool:

@@ -98,6 +98,14 @@ class AsyncConsumerRunner:
         return self._consumer.stalled
 
     @property
+    def is_retiring(self) -> bool:
+        return self._consumer.is_retiring
+
+    @property
+    def handled(self) -> int:
+        return self._consumer.handled
+
+    @property
     def abandoned(self) -> int:
         return self._consumer.abandoned
 
@@ -105,6 +113,11 @@ class AsyncConsumerRunner:
         """End `run` soon, or at once on the second call; any thread may call it."""
         if self.loop is not None:
             self.loop.call_soon_threadsafe(self._consumer.take_signal)
+
+    def retire(self) -> None:
+        """End `run` soon, but let handlers take their time; any thread may call it."""
+        if self.loop is not None:
+            self.loop.call_soon_threadsafe(self._consumer.retire)
 
     async def _run(self, limits: dict[str, Any]) -> None:
         self._loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""Several consumer processes under one supervisor, which restarts those that die."""
+"""Several consumer processes under one supervisor, which restarts those that die and replaces those that are worn."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 
 from delayq import signals
@@ -16,7 +16,8 @@ from delayq.errors import InvalidInput
 from delayq.log import log
 
 from . import liveness_pipe
-from .liveness_pipe import HeartbeatSender, LivenessPipe
+from .liveness_pipe import STARTING, WORN, HeartbeatSender, LivenessPipe
+from .renewal import Renewal
 
 USAGE_ERROR = 2  # the exit code for a wrong command line: a restart would not help
 FIRST_WAIT, LONGEST_WAIT = 0.2, 10.0  # seconds before a restart; longer each time for a child that dies early
@@ -85,10 +86,10 @@ class Supervisor:
     def _look(self) -> int | None:
         """Start children that are due; return an exit code once all have ended."""
         for child in self._children:
-            child.look()
+            child.look(may_renew=not any(each.is_starting for each in self._children))
         if any(child.code == USAGE_ERROR for child in self._children):
             return USAGE_ERROR
-        codes = [child.code for child in self._children if child.code is not None]
+        codes = [child.code for child in self._children if child.has_ended and child.code is not None]
         return max(codes) if len(codes) == len(self._children) else None
 
     def _end(self) -> int:
@@ -105,19 +106,88 @@ class Supervisor:
         self._stopping = True
 
 
+class ConsumerProcess:
+    """One process, from its start to its end.
+
+    Raises:
+        OSError: out of memory, processes or files.
+    """
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self.started = time.monotonic()
+        self._liveness = LivenessPipe()
+        variables = {SUPERVISOR_ENV: str(os.getpid()), liveness_pipe.ENV: str(self._liveness.child)}
+        try:
+            # A separate process group: Ctrl-C in a terminal reaches only the supervisor, which passes it on once.
+            self._process = subprocess.Popen(
+                command, env={**os.environ, **variables}, process_group=0, pass_fds=[self._liveness.child]
+            )
+        except BaseException:
+            self._liveness.close()
+            raise
+        finally:
+            os.close(self._liveness.child)
+        self.pid = self._process.pid
+
+    def ended(self) -> int | None:
+        """Return its exit code; None while it runs."""
+        code = self._process.poll()
+        if code is None:
+            return None
+        self._liveness.close()
+        if code < 0:  # what its handlers have started would run beside the next delivery of their messages
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)
+        return code
+
+    def heard(self) -> tuple[float, bytes]:
+        """Return how many seconds ago its last sign of life came, and how it was then."""
+        return self._liveness.silence(), self._liveness.state
+
+    def retire(self) -> None:
+        """Tell it to end once its handlers have."""
+        self._liveness.retire()
+
+    def terminate(self) -> None:
+        """Ask it to end; a second time, it ends at once."""
+        if self._process.poll() is None:
+            self._process.terminate()
+
+    def end(self, deadline: float) -> bool:
+        """Wait for its end until `deadline` (monotonic), then kill it; return whether it ended in good order."""
+        try:
+            self._process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            log.warning("consumer process killed", pid=self.pid)
+            self._process.kill()
+            self._process.wait()
+            return False
+        finally:
+            self._liveness.close()
+        return self._process.returncode <= 0
+
+
 class Child:
-    """One process, and when to restart it. `code` is its last exit code, None while it should run."""
+    """One of the processes, which is restarted if it dies, and replaced if it says that it has reached its limits.
+
+    Its successor runs before it ends: it takes nothing new then, and its handlers may take their time.
+
+    Attributes:
+        code: its last exit code; None while it should run.
+        silence: seconds since its last sign of life.
+        is_starting: its successor does not run yet.
+    """
 
     def __init__(self, command: Sequence[str], number: int, tries: int | None) -> None:
         self._command = command
         self._tries = tries
         self._early = 0
         self._number = number
-        self._process: subprocess.Popen[bytes] | None = None
-        self._started = 0.0
-        self._start_at = 0.0
-        self._wait = FIRST_WAIT
-        self._heartbeat: LivenessPipe | None = None
+        self._process: ConsumerProcess | None = None
+        self._successor: ConsumerProcess | None = None
+        self._retired: ConsumerProcess | None = None
+        self._start_at = self._renew_at = 0.0
+        self._wait = self._renewal_wait = FIRST_WAIT
         self.silence = 0.0
         self.code: int | None = None
 
@@ -125,75 +195,96 @@ class Child:
     def is_running(self) -> bool:
         return self._process is not None
 
-    def look(self) -> None:
-        """Start the process if it is time, and note its end."""
+    @property
+    def is_starting(self) -> bool:
+        return self._successor is not None
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing of it runs, and nothing should."""
+        return self.code is not None and self._retired is None
+
+    def look(self, may_renew: bool) -> None:
+        """Start the process if it is time, note its end, and let a successor replace it.
+
+        Args:
+            may_renew: no other process is being replaced.
+        """
+        if self._retired is not None and (code := self._retired.ended()) is not None:
+            if code:
+                log.warning("renewed consumer process died", number=self._number, how=_how(code), pid=self._retired.pid)
+            self._retired = None
         if self._process is None:
             if self.code is None and time.monotonic() >= self._start_at:
                 self._start()
             return
-        code = self._process.poll()
-        if code is not None:
-            if code < 0:  # what its handlers have started would run beside the next delivery of their messages
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.killpg(self._process.pid, signal.SIGKILL)
-            self._process = None
-            self._listen_no_more()
-            self._note(code)
-        elif self._heartbeat is not None:
-            self.silence = self._heartbeat.silence()
+        self.silence, state = self._process.heard()
+        if self._successor is not None:
+            self._look_at_successor(self._process, self._successor)
+        elif state == WORN and may_renew and self._retired is None and time.monotonic() >= self._renew_at:
+            self._start_successor()
+        if (code := self._process.ended()) is not None:
+            lived = time.monotonic() - self._process.started
+            self._process, self._successor, self.silence = self._successor, None, 0.0
+            if self._process is None or code == USAGE_ERROR:
+                self._note(code, lived)
+            elif code:
+                log.warning("consumer process died, restarting", number=self._number, how=_how(code), wait=0.0)
 
     def terminate(self) -> None:
-        """Ask the process to end; a second time, it ends at once."""
-        if self._process is not None and self._process.poll() is None:
-            self._process.terminate()
+        """Ask its processes to end; a second time, they end at once."""
+        for process in self._processes():
+            process.terminate()
 
     def end(self, deadline: float) -> bool:
         """Wait for its end until `deadline` (monotonic), then kill it; return whether it ended in good order."""
-        if self._process is None:
-            return True
-        try:
-            self._process.wait(max(0.0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            log.warning("consumer process killed", pid=self._process.pid)
-            self._process.kill()
-            self._process.wait()
-            return False
-        finally:
-            self._listen_no_more()
-        return self._process.returncode <= 0
+        ended = [process.end(deadline) for process in self._processes()]
+        return all(ended)
+
+    def _processes(self) -> Iterator[ConsumerProcess]:
+        return (each for each in (self._process, self._successor, self._retired) if each is not None)
 
     def _start(self) -> None:
-        self._started = time.monotonic()
         try:
-            self._process = self._popen()
+            self._process = ConsumerProcess(self._command)
         except OSError as error:  # out of memory or processes, which may also be why children die
-            self._listen_no_more()
             self._wait_after(0.0, f"not started: {error}")
             return
         log.info("consumer process started", number=self._number, pid=self._process.pid)
 
-    def _popen(self) -> subprocess.Popen[bytes]:
-        beating = self._heartbeat = LivenessPipe()
-        variables = {SUPERVISOR_ENV: str(os.getpid()), liveness_pipe.ENV: str(beating.child)}
+    def _start_successor(self) -> None:
         try:
-            # A separate process group: Ctrl-C in a terminal reaches only the supervisor, which passes it on once.
-            return subprocess.Popen(
-                self._command, env={**os.environ, **variables}, process_group=0, pass_fds=[beating.child]
-            )
-        finally:
-            os.close(beating.child)
+            self._successor = ConsumerProcess(self._command)
+        except OSError as error:
+            self._renew_later(f"not started: {error}")
 
-    def _listen_no_more(self) -> None:
-        if self._heartbeat is not None:
-            self._heartbeat.close()
-        self._heartbeat, self.silence = None, 0.0
+    def _look_at_successor(self, process: ConsumerProcess, successor: ConsumerProcess) -> None:
+        """Let it take over once it consumes."""
+        _, state = successor.heard()
+        if (code := successor.ended()) is not None:
+            self._successor = None
+            if code:
+                self._renew_later(_how(code))
+            else:  # a burst, which found nothing to do: the process ends soon, too
+                self._renew_at = time.monotonic() + LONGEST_WAIT
+        elif state != STARTING:
+            process.retire()
+            self._process, self._successor, self._retired = successor, None, process
+            self._renewal_wait = FIRST_WAIT
+            log.info("consumer process renewed", number=self._number, pid=process.pid, successor=successor.pid)
 
-    def _note(self, code: int) -> None:
-        lived = time.monotonic() - self._started
+    def _renew_later(self, how: str) -> None:
+        """Let the process go on, as its successor has not started."""
+        self._renewal_wait = min(LONGEST_WAIT, self._renewal_wait * 2)
+        self._renew_at = time.monotonic() + self._renewal_wait
+        wait = round(self._renewal_wait, 1)
+        log.warning("consumer process not renewed, retrying", number=self._number, how=how, wait=wait)
+
+    def _note(self, code: int, lived: float) -> None:
         if code in (0, USAGE_ERROR):
             self.code = code
             return
-        self._wait_after(lived, f"signal {signals.name(-code) or -code}" if code < 0 else f"exit code {code}")
+        self._wait_after(lived, _how(code))
 
     def _wait_after(self, lived: float, how: str) -> None:
         self._early = 0 if lived >= LONG_LIFE else self._early + 1
@@ -206,17 +297,23 @@ class Child:
         log.warning("consumer process died, restarting", number=self._number, how=how, wait=round(self._wait, 1))
 
 
+def _how(code: int) -> str:
+    """Describe how a process ended."""
+    return f"signal {signals.name(-code) or -code}" if code < 0 else f"exit code {code}"
+
+
 def is_orphan() -> bool:
     """Whether this process was started by a supervisor that is gone."""
     supervisor = os.environ.get(SUPERVISOR_ENV)
     return supervisor is not None and supervisor.isdigit() and os.getppid() != int(supervisor)
 
 
-def watch_supervisor(stalled: Callable[[], float]) -> None:
+def watch_supervisor(stalled: Callable[[], float], renewal: Renewal) -> None:
     """Send heartbeats to the supervisor while the consumers' loops run; shut down if the supervisor was killed.
 
     Args:
         stalled: returns for how many seconds a loop has not run.
+        renewal: says when this process should be replaced, and ends it then.
     """
     if SUPERVISOR_ENV not in os.environ:
         return
@@ -225,8 +322,9 @@ def watch_supervisor(stalled: Callable[[], float]) -> None:
     def watch() -> None:
         while not is_orphan():
             if stalled() < LOOK_SECONDS:
-                heartbeat.beat()
-            time.sleep(LOOK_SECONDS)
+                heartbeat.beat(renewal.state())
+            if heartbeat.is_retired(LOOK_SECONDS):
+                renewal.retire()
         log.warning("supervisor gone, stopping")
         os.kill(os.getpid(), signal.SIGTERM)
 

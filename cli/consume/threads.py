@@ -61,7 +61,7 @@ class ConsumerThreads:
                 end = min(end, time.monotonic() + ABANDON_SECONDS)
             if self._signals or self._errors:  # repeatedly: a consumer that was just starting may have missed the first
                 for consumer in self._consumers:
-                    if consumer.is_running or self._signals >= 2:
+                    if consumer.is_running or consumer.is_retiring or self._signals >= 2:
                         consumer.take_signal()
             for thread in threads:
                 thread.join(0.05)

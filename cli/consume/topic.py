@@ -20,7 +20,7 @@ from ..options import DURATION, POSITION, Function
 from ..targets import load_function
 
 OWN = ("ledger", "group", "start", "max_deliveries", "ack_timeout")
-NOT_FOR_TOPICS = ("program", "exec_with_url", "strict", "pool", "lease", "events")
+NOT_FOR_TOPICS = ("program", "exec_with_url", "strict", "pool", "lease", "events", "recycle_after", "recycle_memory")
 
 
 class Subscription(NamedTuple):

@@ -23,6 +23,7 @@ from delayq.runtime.lease_keeper import LeaseKeeper
 from delayq.runtime.lifecycle_async import Lifecycle
 from delayq.runtime.multi_queue_async import MultiQueueRun
 from delayq.runtime.process_pool.job import Pool, check_pool, cores
+from delayq.runtime.recycling import Recycling
 from delayq.runtime.time_limit import TimeLimit
 
 
@@ -51,6 +52,11 @@ class Consumer(Lifecycle):
             be a plain top-level function of a module, as must the middleware and the functions of schedules, since
             each process imports them. Its messages are then those of the sync API.
         initializer: with pool="process": a top-level function that is called first in each process.
+        recycle_after: with pool="process": messages, 1 to 10^12, after which a process is replaced by a new one, give
+            or take a tenth; None for no limit. It handles messages until the new one is ready.
+        recycle_memory: with pool="process": resident memory of a process, in bytes (1 to 10^18), from which on it is
+            replaced in the same way; looked at after each message. It needs /proc, as on Linux. A run fails if a new
+            process has this much before its first message.
         name: of this consumer, 1 to 256 bytes, printable; None for host, process and a random part.
 
     Attributes:
@@ -76,16 +82,19 @@ class Consumer(Lifecycle):
         timeout: Seconds | None = None,
         pool: Pool = "thread",
         initializer: Callable[[], object] | None = None,
+        recycle_after: int | None = None,
+        recycle_memory: int | None = None,
         name: str | None = None,
     ) -> None:
         weights = weighed(queue, strict, Queue)
         self.queues = tuple(each for each, _ in weights)
-        check_pool(pool, initializer)
+        recycling = Recycling.of(recycle_after, recycle_memory)
+        check_pool(pool, initializer, recycling)
         if concurrency is None:
             concurrency = cores() if pool == "process" else 8
         check_limit(concurrency, "concurrency", most=10_000)
         self._time_limit = TimeLimit(None if timeout is None else lease_ms(timeout, "timeout") / 1000)
-        parts = (handler, concurrency, self._time_limit, pool, initializer)
+        parts = (handler, concurrency, self._time_limit, pool, initializer, recycling)
         self._weights = [weight for _, weight in weights]
         self._stacks = [HandlerStack(each, *parts, awaits=True) for each in self.queues]
         batched = [each.queue.name for each in self._stacks if each.batching]

@@ -140,7 +140,7 @@ class BaseEngine(Generic[D]):
             ended_by = error
             stopping.is_requested = True
             self._log.error("consumer stops after an error", error=error_text(error), running=self.unfinished)
-        stopping.deadline = time.monotonic() + grace()
+        stopping.begin(grace)
         try:
             yield from self._finish()
         except Exception as error:
@@ -203,6 +203,7 @@ class BaseEngine(Generic[D]):
             hint = "press Ctrl-C again to abandon them"
             self._log.info("waiting for running handlers", running=self.unfinished, hint=hint)
         while True:
+            stopping.heed()
             self._collect_outcomes()
             if unsettled.are_due:
                 yield from self._ride_out(self.settle())

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 import socket
+import threading
 import time
 from contextlib import AbstractContextManager, nullcontext
 from typing import Generic, TypeVar
@@ -40,6 +42,8 @@ class ConsumerState(Generic[R]):
         self._grace = milliseconds(shutdown_timeout, "shutdown_timeout") / 1000
         self._this_grace: float | None = None  # of `stop`, for the current run
         self._current: R | None = None
+        self._retired_at: float | None = None  # when `retire` was called
+        self._ends = threading.RLock()  # a signal may come during `retire`, on another thread
         self._handled = self._failed = 0  # in earlier runs
         self.abandoned = 0
 
@@ -74,7 +78,26 @@ class ConsumerState(Generic[R]):
         """
         run = self._current
         if run is not None:
-            run.stop(at_once=run.is_stopping, by_signal=True)
+            with self._ends:
+                is_second = run.is_stopping and not self.is_retiring
+                if self._retired_at is not None:
+                    self._this_grace, self._retired_at = time.monotonic() - self._retired_at + self._grace, None
+            run.stop(at_once=is_second, by_signal=True)
+
+    def retire(self) -> None:
+        """End `run` soon, but let running handlers take their time, until `take_signal`; call it as that."""
+        run = self._current
+        if run is not None:
+            with self._ends:
+                if run.is_stopping:
+                    return
+                self._this_grace, self._retired_at = math.inf, time.monotonic()
+                run.stop()
+
+    @property
+    def is_retiring(self) -> bool:
+        """Whether `retire` ends its run, and no signal has come since."""
+        return self._retired_at is not None
 
     @property
     def _labels(self) -> dict[str, str]:
@@ -93,7 +116,7 @@ class ConsumerState(Generic[R]):
 
     def _note_end(self, run: R) -> None:
         self._handled, self._failed, self.abandoned = self.handled, self.failed, run.abandoned
-        self._current = None
+        self._current = self._retired_at = None
         log.info("consumer stopped", **self._labels, handled=run.handled)
 
     def _end(self, run: R, timeout: Seconds | None) -> None:

@@ -18,6 +18,7 @@ from delayq.runtime.multi_queue import DispatchedPool
 from delayq.runtime.process_pool.handle import Request
 from delayq.runtime.process_pool.job import Pool, pack
 from delayq.runtime.process_pool.pool import ProcessPool
+from delayq.runtime.recycling import Recycling
 from delayq.runtime.task_pool import TaskPool
 from delayq.runtime.thread_pool import ThreadPool
 from delayq.runtime.time_limit import TimeLimit
@@ -45,6 +46,7 @@ class HandlerStack:
         time_limit: how long each may run.
         pool: "thread" or "process".
         initializer: called first in each process, or None.
+        recycling: when a process is replaced by a new one.
         awaits: the queue is one of the async API, where handlers may be async.
 
     Attributes:
@@ -65,6 +67,7 @@ class HandlerStack:
         time_limit: TimeLimit,
         pool: Pool,
         initializer: Callable[[], object] | None,
+        recycling: Recycling,
         awaits: bool,
     ) -> None:
         main = queue.handlers.main_of(handler, check_async_handler if awaits else check_handler)
@@ -72,6 +75,7 @@ class HandlerStack:
             raise InvalidInput(f'the batch handler of queue {queue.name} runs in threads: leave out pool="process"')
         self.queue = queue
         self._concurrency = concurrency
+        self._recycling = recycling
         self._time_limit = time_limit
         self._awaits = awaits
         self._is_async = any(map(is_coroutine_function, queue.handlers.functions(main)))
@@ -93,7 +97,8 @@ class HandlerStack:
         """
         if self._job is not None:
             ask = self._asking_from_threads() if self._awaits else self._ask
-            return ProcessPool(self._job, self._concurrency, self._time_limit, ask, may_start, on_outcome)
+            parts = (self._job, self._concurrency, self._recycling, self._time_limit)
+            return ProcessPool(*parts, ask, may_start, on_outcome)
         if self.batching is not None:
             kind = batch_pool_async.BatchPool if self._is_async else BatchPool
             return kind(self.batching, burst, self.choose, self._concurrency, may_start, on_outcome)

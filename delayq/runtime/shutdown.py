@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from delayq.log import log_of
 from delayq.model.delivery import Handed
@@ -26,6 +27,17 @@ class Shutdown:
     def __init__(self) -> None:
         self.is_requested = self.at_once = self.by_signal = False
         self.deadline = 0.0
+        self._began = 0.0
+        self._grace: Callable[[], float] = float
+
+    def begin(self, grace: Callable[[], float]) -> None:
+        """Begin to wait for running handlers; `grace` returns how many seconds they get, which may become fewer."""
+        self._began, self._grace = time.monotonic(), grace
+        self.deadline = self._began + grace()
+
+    def heed(self) -> None:
+        """Move the deadline forward if handlers get less time than they had."""
+        self.deadline = min(self.deadline, self._began + self._grace())
 
     def request(self, at_once: bool = False, by_signal: bool = False) -> None:
         """End the run soon."""

@@ -67,3 +67,21 @@ def test_heartbeat_without_a_supervisor_does_nothing(monkeypatch: pytest.MonkeyP
     monkeypatch.delenv(liveness_pipe.ENV, raising=False)
     HeartbeatSender().beat()
     assert liveness_pipe.ENV not in os.environ
+
+
+def test_supervisor_hears_how_its_process_is_and_can_retire_it(
+    monkeypatch: pytest.MonkeyPatch, listening: LivenessPipe
+):
+    monkeypatch.setenv(liveness_pipe.ENV, str(listening.child))
+    child = HeartbeatSender()
+    for state in (liveness_pipe.STARTING, liveness_pipe.RUNNING, liveness_pipe.WORN):
+        child.beat(state)
+        listening.silence()
+        assert listening.state == state
+    assert not child.is_retired(0)
+    listening.retire()
+    assert child.is_retired(60)
+    listening.close()
+    assert not child.is_retired(0)
+    assert not child.is_retired(0)
+    os.close(listening.child)

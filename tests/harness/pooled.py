@@ -226,6 +226,29 @@ def begin_if_allowed() -> None:
         raise RuntimeError("refused")
 
 
+def begin_slowly() -> None:
+    """Let the first process begin at once, and its successors when the test allows it."""
+    note("begin")
+    if len(notes("begin")) > 1:
+        assert eventually((folder() / "begin").exists)
+
+
+def begin_larger() -> None:
+    """Let successors of the first process have 300 MiB more from the start, unless the test has ended that."""
+    note("begin")
+    if len(notes("begin")) > 1 and not (folder() / "small").exists():
+        KEPT.append(b"x" * (300 << 20))
+
+
+def grow(message: Message) -> None:
+    """Keep as many MiB as the payload says."""
+    note("grow", message)
+    KEPT.append(b"x" * (message.payload << 20))
+
+
+KEPT: list[bytes] = []
+
+
 def slow(message: Message) -> None:
     note("started", message)
     assert eventually((folder() / "go").exists)

@@ -24,8 +24,15 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
     "delayq.cli.connection": {
         "delayq.transport.embedded.binaries.read_version": "a command that only reads must not create a store",
     },
+    "delayq.cli.consume.command": {
+        "delayq.runtime.recycling.Recycling": "consumer processes are replaced as those of process pools are",
+    },
     "delayq.cli.consume.program": {
         "delayq.runtime.group_watcher.GroupWatcher": "programs of --exec end as those of process pools do",
+    },
+    "delayq.cli.consume.renewal": {
+        "delayq.runtime.recycling.Recycling": "consumer processes are replaced as those of process pools are",
+        "delayq.runtime.recycling.resident_bytes": "the same",
     },
     "delayq.cli.convert": {
         "delayq.transport.embedded.convert.convert_store": "changes the files of a store that no queue can open",

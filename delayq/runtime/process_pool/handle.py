@@ -139,6 +139,11 @@ class WorkerProcess:
                 os.killpg(self.pid, signal.SIGKILL)
             raise ProcessDied(how) from error
 
+    def has_ended(self) -> bool:
+        """Return whether it has ended."""
+        with _ONE_AT_A_TIME:
+            return self._process.exitcode is not None
+
     def kill(self) -> None:
         """Kill it and its subprocesses now; do nothing if it has ended."""
         with _ONE_AT_A_TIME:
@@ -163,7 +168,7 @@ class WorkerProcess:
     def _await_word(self, end: float | None) -> None:
         """Wait until it sends something or ends; raise TookTooLong at `end`."""
         while not self._pipe.poll(LOOK_SECONDS if end is None else max(0.0, min(end - time.monotonic(), LOOK_SECONDS))):
-            if self._has_ended():
+            if self.has_ended():
                 raise EOFError
             if end is not None and time.monotonic() >= end:
                 raise TookTooLong
@@ -190,15 +195,11 @@ class WorkerProcess:
     def _reaped(self, seconds: float) -> bool:
         end = time.monotonic() + seconds
         wait([self._process.sentinel], seconds)  # it may return a moment before the process has ended
-        while not self._has_ended():
+        while not self.has_ended():
             if time.monotonic() >= end:
                 return False
             time.sleep(0.001)
         return True
-
-    def _has_ended(self) -> bool:
-        with _ONE_AT_A_TIME:
-            return self._process.exitcode is not None
 
 
 def _outcome(packed: bytes, trace: str | None, packed_cause: bytes | None) -> oc.Outcome:

@@ -15,6 +15,7 @@ from delayq.model.middleware import Middleware
 from delayq.model.outcome import is_coroutine_function
 from delayq.model.typed_payload import adapt, original
 from delayq.runtime.handler_registry import ConsumerHandlers, Handler, HandlerRegistry
+from delayq.runtime.recycling import Recycling
 
 Pool: TypeAlias = Literal["thread", "process"]
 
@@ -24,14 +25,20 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def check_pool(pool: object, initializer: object) -> None:
-    """Raise InvalidInput for an unknown pool, or an initializer that nothing would call."""
+def check_pool(pool: object, initializer: object, recycling: Recycling) -> None:
+    """Raise InvalidInput for an unknown pool, or for options of processes that there would not be."""
     if pool not in ("thread", "process"):
         raise InvalidInput(f'unknown pool {pool!r}: give "thread" or "process"')
     if initializer is not None and pool != "process":
         raise InvalidInput(f'initializer {initializer!r} runs in pool processes only: also give pool="process"')
     if initializer is not None and not callable(initializer):
         raise InvalidInput(f"initializer {initializer!r} is not callable")
+    for name, limit in zip(("recycle_after", "recycle_memory"), recycling, strict=True):
+        if limit is not None and pool != "process":
+            raise InvalidInput(
+                f"{name} {limit!r} renews pool processes, and this process runs the handlers itself: also give "
+                'pool="process", or run `delayq consume`, which can renew the whole consumer'
+            )
 
 
 class ProcessJob(NamedTuple):

@@ -26,6 +26,8 @@ from delayq.runtime.process_pool.handle import (
     check_program,
 )
 from delayq.runtime.process_pool.job import ProcessJob
+from delayq.runtime.process_pool.slot import Slot
+from delayq.runtime.recycling import Recycling, resident_bytes
 from delayq.runtime.time_limit import TimeLimit
 
 D = TypeVar("D", bound=Delivery)
@@ -48,11 +50,12 @@ class ProcessPool(Generic[D]):
     """Processes that run a handler on messages, and threads that pass them messages and keep the outcomes.
 
     If a process dies, or its handler exceeds the time limit, only the delivery that it runs fails; another process is
-    started in its place.
+    started in its place. A process that has reached a limit of `recycling` goes on until its successor is ready.
 
     Args:
         job: the handler and what it needs.
         count: the number of processes.
+        recycling: when a process is replaced by a new one.
         time_limit: how long a handler may run, and how many have run longer.
         ask: called, on any thread, with what a handler asks for its message.
         may_start: whether a message's lease is still valid.
@@ -72,6 +75,7 @@ class ProcessPool(Generic[D]):
         self,
         job: ProcessJob,
         count: int,
+        recycling: Recycling,
         time_limit: TimeLimit,
         ask: Callable[[Request, Any, Any], object],
         may_start: Callable[[D], bool],
@@ -80,6 +84,7 @@ class ProcessPool(Generic[D]):
         check_program()
         self._job = job
         self.count = count
+        self._recycling = recycling
         self._time_limit = time_limit
         self._ask = ask
         self._may_start = may_start
@@ -87,7 +92,8 @@ class ProcessPool(Generic[D]):
         self._inbox: queue.SimpleQueue[D | None] = queue.SimpleQueue()
         self._outcomes: deque[tuple[D, oc.Outcome]] = deque()
         self._lock = threading.Lock()
-        self._ready: set[WorkerProcess] = set()
+        self._renewing = threading.Lock()  # successors start one after the other, so that handlers keep their cores
+        self._ready: set[Slot] = set()
         self._running: set[WorkerProcess] = set()
         self._alive: set[WorkerProcess] = set()
         self._over = threading.Event()
@@ -180,17 +186,12 @@ class ProcessPool(Generic[D]):
     def _work(self) -> None:
         wait, times = FIRST_WAIT, self.times.own()
         while not self._over.is_set():
-            process = None
             try:
-                process = WorkerProcess(self._job, self._ask)
-                with self._lock:
-                    self._alive.add(process)
-                while not process.is_ready(LOOK_SECONDS):
-                    if self._over.is_set():
-                        process.kill()
-                        return
+                process = self._started(is_checked=not self._has_begun)
+                if process is None:
+                    return
                 wait = FIRST_WAIT
-                self._serve(process, times)
+                self._serve(Slot(process, self._recycling), times)
             except (CannotStart, OSError) as error:
                 self._tell(error, wait)
                 self._over.wait(wait)
@@ -198,25 +199,90 @@ class ProcessPool(Generic[D]):
             except BaseException as error:  # noqa: BLE001  # any error: without this thread, the run would never end
                 self._end_run(oc.error_text(error), error)
                 return
-            finally:
-                if process is not None:
-                    process.end()
-                    with self._lock:
-                        self._alive.discard(process)
 
-    def _serve(self, process: WorkerProcess, times: list[int]) -> None:
-        """Pass messages to a process for as long as it lives."""
-        self._ready.add(process)
+    def _started(self, is_checked: bool) -> WorkerProcess | None:
+        """Return a new process that is ready; None if the pool has ended.
+
+        Args:
+            is_checked: refuse a process that has too much memory from the start: it would be replaced again and again.
+
+        Raises:
+            CannotStart, OSError
+        """
+        process, is_ready = WorkerProcess(self._job, self._ask), False
+        with self._lock:
+            self._alive.add(process)
+        try:
+            while not process.is_ready(LOOK_SECONDS):
+                if self._over.is_set():
+                    process.kill()
+                    return None
+            if is_checked and (refusal := self._recycling.refusal(resident_bytes(process.pid))):
+                raise CannotStart(refusal)
+            is_ready = True
+            return process
+        finally:
+            if not is_ready:
+                self._end(process)
+
+    def _end(self, process: WorkerProcess) -> None:
+        process.end()
+        with self._lock:
+            self._alive.discard(process)
+
+    def _serve(self, slot: Slot, times: list[int]) -> None:
+        """Pass messages to the process of a slot and its successors, for as long as they live."""
+        renewal = f"{threading.current_thread().name}-renewal"
+        try:
+            self._note_ready(slot)
+            while (message := self._inbox.get()) is not None:
+                process = slot.begin()
+                if slot.is_worn:
+                    slot.renew(self._renew, renewal)
+                outcome, lives = self._run(process, message, times)
+                if not lives:
+                    self._ready.discard(slot)
+                self._outcomes.append((message, outcome))
+                self._on_outcome()
+                slot.end()
+                if not lives:
+                    if not slot.is_replaced(process):
+                        break
+                    self._note_ready(slot)
+                elif slot.is_large:
+                    slot.renew(self._renew, renewal)
+        finally:
+            self._ready.discard(slot)
+            slot.close()
+            self._end(slot.process)
+
+    def _note_ready(self, slot: Slot) -> None:
+        self._ready.add(slot)
         self._has_begun = self._has_news = True
         self._on_outcome()
-        lives = True
-        while lives and (message := self._inbox.get()) is not None:
-            outcome, lives = self._run(process, message, times)
-            if not lives:
-                self._ready.discard(process)
-            self._outcomes.append((message, outcome))
-            self._on_outcome()
-        self._ready.discard(process)
+
+    def _renew(self, slot: Slot) -> None:
+        """Start a successor, let it take over, and end the process that it replaces."""
+        wait, left = FIRST_WAIT, None
+        while left is None and slot.is_open and not self._over.is_set():
+            if not self._renewing.acquire(timeout=LOOK_SECONDS):
+                continue
+            try:
+                successor = self._started(is_checked=True)
+            except Exception as error:  # noqa: BLE001  # any error: the process goes on without a successor
+                log.error("pool process not started, retrying", error=str(error), wait=wait)
+                successor = None
+            finally:
+                self._renewing.release()
+            if successor is not None and (left := slot.offer(successor)) is successor:
+                self._end(successor)
+                left = None
+            if left is None:
+                slot.pause(wait)
+                wait = min(LONGEST_WAIT, wait * 2)
+        slot.renewed()
+        if left is not None:
+            self._end(left)
 
     def _run(self, process: WorkerProcess, message: D, times: list[int]) -> tuple[oc.Outcome, bool]:
         """Return the outcome of a message, and whether the process is still alive."""
