@@ -25,7 +25,6 @@ def configure_late() -> None:
 def _configure() -> None:
     from .logging import configure  # noqa: PLC0415  # imports structlog
 
-    log.before_first_line = None
     configure()
 
 

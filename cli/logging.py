@@ -12,6 +12,7 @@ from typing import Any, Literal, TextIO
 import structlog
 from structlog.typing import EventDict, ExcInfo, Processor
 
+from delayq import log
 from delayq.log import quoted
 from delayq.model.text import printable
 
@@ -35,6 +36,7 @@ def configure(log_format: LogFormat = "console", level: LogLevel = "info", *, of
         structlog.processors.TimeStamper("iso") if log_format == "json" else _stamp,
         structlog.stdlib.PositionalArgumentsFormatter(),
     ]
+    log.before_first_line = None
     handler = logging.StreamHandler(sys.stderr)
     rendering = _rendering(log_format)
     handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=rendering))
