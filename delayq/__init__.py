@@ -31,7 +31,7 @@ from delayq.model import backoff, rates
 from delayq.model.delivery import Outgoing, SentMessage
 from delayq.model.event import Event
 from delayq.model.health import troubles
-from delayq.model.message import Message
+from delayq.model.message import Message, current_message
 from delayq.model.message_ids import content_id
 from delayq.model.middleware import Middleware, Sending
 from delayq.model.outcome import Ack
@@ -39,6 +39,7 @@ from delayq.model.record import Record
 from delayq.operations.topics.publish import NewRecord
 from delayq.queue import Queue
 from delayq.queue_names import queues
+from delayq.task import SentTask, Task
 from delayq.topic import Topic
 from delayq.topic_consumer import TopicConsumer
 
@@ -90,16 +91,19 @@ __all__ = [
     "RetryAfter",
     "Sending",
     "SentMessage",
+    "SentTask",
     "ServerError",
     "ServerNotReady",
     "ServerOutOfMemory",
     "ServerTooOld",
     "ServerUnreachable",
     "StaleReceipt",
+    "Task",
     "Topic",
     "TopicConsumer",
     "backoff",
     "content_id",
+    "current_message",
     "queues",
     "rates",
     "troubles",

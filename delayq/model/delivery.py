@@ -6,6 +6,7 @@ import datetime as dt
 import difflib
 import os
 from collections.abc import Callable, Iterable
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple
 
 import msgspec
@@ -13,6 +14,7 @@ import msgspec
 from delayq.errors import InvalidInput, PayloadMismatch, UnreadableEnvelope
 from delayq.model.envelope import Envelope, Headers, open_body
 from delayq.model.occurrence import MayOccur, Occurrence, occurrence
+from delayq.model.task_name import task_of
 from delayq.model.units import MAX_COUNT, Seconds, from_ms
 
 if TYPE_CHECKING:
@@ -56,6 +58,8 @@ class Outgoing(_Payload, frozen=True, kw_only=True):
             "ignore" or "error".
         timeout: seconds (0.001 to 86,400) or a timedelta that each run of its handler may take; None for the consumer's
             `timeout`. A batch of messages always uses its consumer's.
+        task: the name of the task that is to run; the payload is then an object of its arguments. The task's own
+            `message` sets both.
     """
 
     delay: Seconds | None = None
@@ -67,6 +71,7 @@ class Outgoing(_Payload, frozen=True, kw_only=True):
     headers: Headers | None = None
     unique_for: Seconds | None = None
     timeout: Seconds | None = None
+    task: str | None = None
 
 
 OPTIONS_ELSEWHERE = {
@@ -88,12 +93,12 @@ OPTIONS_ELSEWHERE = {
 """Names that other queue libraries give to send options, and their names here."""
 
 
-def unknown_option(name: str, *_others: str) -> TypeError:
+def unknown_option(name: str, *_others: str, call: str = "send") -> TypeError:
     """Return the error for an option that `Queue.send` does not have, with a suggestion if a similar one exists."""
     close = difflib.get_close_matches(name, [*Outgoing.__struct_fields__, "wait_replicas"], 1)
     meant = OPTIONS_ELSEWHERE.get(name) or next(iter(close), None)
     remedy = f": did you mean {meant}=?" if meant else ""
-    return TypeError(f"send() got an unexpected keyword argument {name!r}{remedy}")
+    return TypeError(f"{call}() got an unexpected keyword argument {name!r}{remedy}")
 
 
 class SentMessage(NamedTuple):
@@ -206,6 +211,8 @@ class Delivery(MayOccur, Handed, Generic[P], eq=False, gc=False):
             its concurrency slot until its handler ends.
         death: how this delivery, settled through this object, made it a dead letter; else None.
         is_unreadable: True once its payload was read and could not be, or had another type.
+        is_final: True once its task has raised an error for which the task is not retried.
+        task: the name of the task that it is for; None for any other message.
     """
 
     _owner: Any
@@ -225,6 +232,7 @@ class Delivery(MayOccur, Handed, Generic[P], eq=False, gc=False):
     is_replaced: bool = False
     death: Death | None = None
     is_unreadable: bool = False
+    is_final: bool = False
     _payload: Any = msgspec.UNSET
 
     @property
@@ -273,6 +281,10 @@ class Delivery(MayOccur, Handed, Generic[P], eq=False, gc=False):
     @property
     def occurrence(self) -> Occurrence | None:
         return occurrence(self.id, self._envelope.headers) if self._envelope.headers else None
+
+    @property
+    def task(self) -> str | None:
+        return task_of(self._envelope.headers)
 
     @property
     def queue(self) -> str:
@@ -376,6 +388,10 @@ class Delivery(MayOccur, Handed, Generic[P], eq=False, gc=False):
     def __repr__(self) -> str:
         face = "aio." if type(self).__module__.startswith("delayq.aio.") else ""
         return f"<{face}{type(self).__name__} {self.id} of {self.queue}, attempt {self.attempt}>"
+
+
+running: ContextVar[object] = ContextVar("running", default=None)
+"""The message whose handler runs here; None, and perhaps the last one, where none does."""
 
 
 def check_process(deliveries: Iterable[Delivery[Any]]) -> None:

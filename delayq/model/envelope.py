@@ -41,6 +41,7 @@ _LARGE = 16 * 1024  # bytes
 
 Headers = Mapping[str, str | bytes | int | float | bool | None]
 RESERVED = "delayq-"  # names of headers that begin with it, in any case, are delayq's own
+TASK = "delayq-task"  # the header that names the task which a message is for
 _HEADER_TYPES = (str, bytes, int, float, bool, type(None))
 _EXACT: dict[type[Any], Callable[[Any], Any]] = {
     bool: bool,
@@ -149,6 +150,11 @@ def encode_envelope(
     checked = _checked(headers)
     fields = FORMAT, kind, body, max_retries, expires_ms, {**(checked or {}), **own} if own else checked
     return _encode(fields if timeout_ms is None else (*fields, timeout_ms))
+
+
+def encode_json(payload: Any) -> bytes:
+    """Return a payload as JSON, as `encode_envelope` stores it; raises PayloadNotSerializable."""
+    return _json(payload)[0]
 
 
 def check_header_names(names: Collection[str]) -> None:

@@ -18,7 +18,7 @@ from delayq import signals
 from delayq.errors import InvalidInput, StaleReceipt
 from delayq.log import own_frames
 from delayq.model import outcome as oc
-from delayq.model.delivery import Delivery, check_process
+from delayq.model.delivery import Delivery, check_process, running
 from delayq.model.message import Message
 from delayq.model.units import Seconds
 from delayq.runtime.fork_guard import flush
@@ -47,6 +47,7 @@ def main(job: ProcessJob, pipe: Connection) -> None:
             name, *fields = pickle.loads(pipe.recv_bytes())
             owner = Owner(name, pipe)
             answer = _run(handle, Message(owner, os.getpid(), *fields))
+            running.set(None)
             flush()
             owner.end(answer)
     except (EOFError, ConnectionError):  # the pool has ended, or is gone
@@ -107,7 +108,9 @@ def _run(handle: Callable[[Any], Any], message: Message) -> bytes:
         except BaseException as error:  # noqa: BLE001  # SystemExit, too: a handler must not end its process
             outcome = oc.of_error(error, message)
     trace = cause = None
-    if isinstance(outcome, oc.Failed) and outcome.cause is not None:
+    if isinstance(outcome, oc.Done):
+        outcome = oc.DONE  # nobody needs the value, which may be one that cannot be pickled
+    elif isinstance(outcome, oc.Failed | oc.Dead) and outcome.cause is not None:
         trace, cause, outcome = _trace(outcome.cause), _packed(outcome.cause), replace(outcome, cause=None)
     try:
         return pickle.dumps((DONE, pickle.dumps(outcome), trace, cause))
