@@ -405,9 +405,10 @@ def check_process(deliveries: Iterable[Delivery[Any]]) -> None:
             )
 
 
-def all_headers(delivery: Delivery[Any]) -> dict[str, Any] | None:
-    """Return the headers with those that delayq adds, which handlers do not see; None or an empty dict without any."""
-    return delivery._envelope.headers  # noqa: SLF001
+def headers_and_limit(delivery: Delivery[Any]) -> tuple[dict[str, Any], int | None]:
+    """Return the headers with those that delayq adds, which handlers do not see, and the message's own limit, ms."""
+    envelope = delivery._envelope  # noqa: SLF001
+    return envelope.headers or {}, envelope.timeout_ms
 
 
 def is_plain(delivery: Delivery[Any]) -> bool:

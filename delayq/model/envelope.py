@@ -43,6 +43,7 @@ Headers = Mapping[str, str | bytes | int | float | bool | None]
 RESERVED = "delayq-"  # names of headers that begin with it, in any case, are delayq's own
 TASK = "delayq-task"  # the header that names the task which a message is for
 _HEADER_TYPES = (str, bytes, int, float, bool, type(None))
+_DECODED_TYPES = frozenset(_HEADER_TYPES)
 _EXACT: dict[type[Any], Callable[[Any], Any]] = {
     bool: bool,
     str: str.__str__,
@@ -207,7 +208,7 @@ def parse(stored: bytes) -> tuple[int, Envelope]:
         raise UnreadableEnvelope(f"the envelope has version {envelope.version}, but this delayq reads version {FORMAT}")
     if envelope.kind not in _KINDS:
         raise UnreadableEnvelope(f"the envelope has a payload of unknown kind {envelope.kind}: not {RAW} or {JSON}")
-    if envelope.headers and not all(isinstance(value, _HEADER_TYPES) for value in envelope.headers.values()):
+    if envelope.headers and not _DECODED_TYPES.issuperset(map(type, envelope.headers.values())):
         raise UnreadableEnvelope("the envelope has a header that is not text, bytes, a number, a boolean or None")
     return created_ms, envelope
 

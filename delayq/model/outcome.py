@@ -240,13 +240,15 @@ def returning_value(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Return a function whose return value is not read as a verdict: False acks, too, and `Done` carries the value."""
     if is_coroutine_function(function):
 
-        async def handle_async(message: Any) -> Done:
-            return Done(await function(message))
+        async def handle_async(message: Any) -> Done | None:
+            value = await function(message)
+            return None if value is None else Done(value)
 
         return handle_async
 
-    def handle(message: Any) -> Done:
-        return Done(function(message))
+    def handle(message: Any) -> Done | None:
+        value = function(message)
+        return None if value is None else Done(value)
 
     return handle
 

@@ -21,6 +21,7 @@ from delayq.model.units import Seconds
 from delayq.model.validation import check_task_name
 
 RetryFor: TypeAlias = type[Exception] | tuple[type[Exception], ...]
+_VALUES = frozenset({bool, int, float, str, bytes, list, tuple, dict})  # nobody needs them, so nothing looks at them
 _FIELD = re.compile(r"Object (?:missing required|contains unknown) field `(\w+)`")
 
 
@@ -47,7 +48,7 @@ class Arguments:
         self._positional: Final = [name for name, each in taken.parameters.items() if each.kind != each.KEYWORD_ONLY]
         kind = msgspec.defstruct(task, fields, kw_only=True, forbid_unknown_fields=True)
         self._decode, _ = json_decoder(kind, f"task {task!r} takes what a message cannot hold")
-        self._fields: Final = kind.__struct_fields__
+        self._has_defaults: Final = self._required != self._names
 
     def payload(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Return the payload of a call; raises WrongArguments, or PayloadNotSerializable."""
@@ -70,7 +71,8 @@ class Arguments:
             found = decode_json(envelope.body, self._decode, typed=True)
         except msgspec.ValidationError as error:
             raise PayloadMismatch(self._wrong(error)) from error
-        return {name: value for name in self._fields if (value := getattr(found, name)) is not UNSET}
+        given = msgspec.structs.asdict(found)
+        return {name: value for name, value in given.items() if value is not UNSET} if self._has_defaults else given
 
     def _unbound(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> WrongArguments:
         """Return the error for arguments that the function does not take, or for missing ones."""
@@ -156,20 +158,22 @@ class TaskDefinition:
             async def handle_async(message: Delivery[Any]) -> Any:
                 arguments = message.read(read)
                 try:
-                    return await function(**arguments)
+                    value = await function(**arguments)
                 except Exception as error:
                     message.is_final = retry_for is not None and not isinstance(error, retry_for)
                     raise
+                return None if type(value) in _VALUES else value
 
             return handle_async
 
         def handle(message: Delivery[Any]) -> Any:
             arguments = message.read(read)
             try:
-                return function(**arguments)
+                value = function(**arguments)
             except Exception as error:
                 message.is_final = retry_for is not None and not isinstance(error, retry_for)
                 raise
+            return None if type(value) in _VALUES else value
 
         return handle
 

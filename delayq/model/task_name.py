@@ -35,11 +35,12 @@ def _is_object(payload: object) -> bool:
 
 def task_of(headers: Mapping[str, Any] | None) -> str | None:
     """Return the task that a message names; None if there is none, or not as delayq writes it."""
-    return _valid(headers[TASK]) if headers and TASK in headers else None
+    name = headers.get(TASK) if headers else None
+    return _valid(name) if isinstance(name, str) else None
 
 
 @lru_cache(1000)
-def _valid(name: Any) -> str | None:
+def _valid(name: str) -> str | None:
     try:
         return check_task_name(name)
     except InvalidName:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 from delayq.errors import HandlerMissing, InvalidInput, UnknownTask
 from delayq.model import outcome as oc
 from delayq.model.batch_handler import BatchHandler
-from delayq.model.delivery import Delivery, Outgoing, all_headers, is_plain, running
+from delayq.model.delivery import Delivery, Outgoing, headers_and_limit, is_plain, running
 from delayq.model.envelope import TASK, Headers
 from delayq.model.middleware import Middleware
 from delayq.model.occurrence import NAME, Plan
@@ -34,14 +34,14 @@ class Kind(NamedTuple):
     Attributes:
         header: what the messages of this kind have.
         name_of: returns the name of a message's function; None if its header is not as delayq writes it. It never
-            raises, although another program may have written the header.
+            raises, although another program may have written the header. None if the header is the name itself.
         missing: called with the queue's name and a message whose function is not here. It returns the error that fails
             the delivery, as if a handler had raised it; None lets the queue's main function handle the message.
         returns_values: what the functions return is a value, and the message is acked whatever it is.
     """
 
     header: str
-    name_of: Callable[[Delivery[Any]], str | None]
+    name_of: Callable[[Delivery[Any]], str | None] | None
     missing: Callable[[str, Delivery[Any]], Exception | None]
     returns_values: bool = False
 
@@ -57,14 +57,15 @@ def _no_cron(queue: str, message: Delivery[Any]) -> HandlerMissing | None:
     )
 
 
-def _no_task(queue: str, message: Delivery[Any]) -> UnknownTask:
-    task = message.task or ""
+def _no_task(queue: str, message: Delivery[Any]) -> UnknownTask | None:
+    if (task := message.task) is None:  # delayq does not write such a name
+        return None
     text = f"this consumer of queue {queue} has no task {task!r}: register its function with @queue.task, or name="
     return UnknownTask(text, task)
 
 
 CRON = Kind(NAME, lambda message: message.schedule, _no_cron)
-TASKS = Kind(TASK, lambda message: message.task, _no_task, returns_values=True)
+TASKS = Kind(TASK, None, _no_task, returns_values=True)
 KINDS = (TASKS, CRON)
 
 
@@ -225,26 +226,32 @@ class ConsumerHandlers:
         found = refuse if main is None else main
         self.main = self._around(found)
         # For messages without a limit of their own, which most are: quicker where the consumer has no limit, either.
-        has_limit = limit is not None and limit.seconds is not None
-        self._plain = self.main if has_limit else surrounded(found, middleware, None, awaits)
+        self._plain, self._plain_named = self.main, self._named
+        if limit is None or limit.seconds is None:
+            around = partial(surrounded, middleware=middleware, limit=None, awaits=awaits)
+            self._plain_named = {name: around(handler) for name, handler in registry.named.items()}
+            if not isinstance(found, BatchHandler):  # batches have the consumer's limit
+                self._plain = around(found)
 
     def choose(self, message: Delivery[Any]) -> Handler:
         """Return the function that handles a message: the one that its headers name, or else the main one.
 
         If that function is not here, `Kind.missing` decides between the main one and one that raises an error.
         """
-        headers = all_headers(message) or {}
-        for kind in KINDS:
-            if kind.header in headers and (name := kind.name_of(message)) is not None:
-                if (handler := self._named.get((kind.header, name))) is not None:
+        headers, timeout_ms = headers_and_limit(message)
+        for header, name_of, missing, _ in KINDS if headers else ():
+            if header in headers:
+                name: Any = headers[header] if name_of is None else name_of(message)
+                named = self._plain_named if timeout_ms is None else self._named
+                if (handler := named.get((header, name))) is not None:
                     return handler
-                if (error := kind.missing(self._queue, message)) is not None:
+                if name is not None and (error := missing(self._queue, message)) is not None:
                     return self._around(partial(_raise, error))
-        return self.main
+        return self._plain if timeout_ms is None else self.main
 
     def is_alone(self, message: Delivery[Any]) -> bool:
         """Whether another function than the main one handles a message, which so joins no batch."""
-        return not is_plain(message) and self.choose(message) is not self.main
+        return not is_plain(message) and self.choose(message) not in (self.main, self._plain)
 
     def handle(self, message: Delivery[Any]) -> Any:
         """Call the function that handles a message."""
