@@ -38,6 +38,14 @@ def test_task_is_sent_by_its_name(invoke: Invoke, queue: Queue):
     assert "a, for task welcome, " in invoke("why", "emails", "a").output
 
 
+def test_schedule_runs_a_task(invoke: Invoke, queue: Queue):
+    for name, words in (("one", ['{"user_id": 42}']), ("two", [])):
+        result = invoke("cron", "add", "emails", name, "@daily", *words, "--task", "welcome", "--max-retries", "7")
+        assert result.exit_code == 0, result.output
+    found = [(each.task, each.schedule, each.payload, each.max_retries) for each in queue.peek()]
+    assert sorted(found, key=str) == [("welcome", "one", {"user_id": 42}, 7), ("welcome", "two", {}, 7)]
+
+
 @pytest.mark.parametrize("payload", ["hello", "42", "[1]", "null"])
 def test_payload_of_a_task_must_be_an_object(payload: str, invoke: Invoke, queue: Queue):
     result = invoke("send", "emails", payload, "--task", "welcome")
