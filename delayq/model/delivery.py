@@ -391,7 +391,7 @@ class Delivery(MayOccur, Handed, Generic[P], eq=False, gc=False):
 
 
 running: ContextVar[object] = ContextVar("running", default=None)
-"""The message whose handler runs here; None, and perhaps the last one, where none does."""
+"""The message whose handler runs here; None where none does."""
 
 
 def check_process(deliveries: Iterable[Delivery[Any]]) -> None:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from delayq.model import outcome as oc
 from delayq.model.batch_handler import Batching, Outcomes
-from delayq.model.delivery import Delivery, running
+from delayq.model.delivery import Delivery
 from delayq.runtime.batch_buffer import BatchBuffer, room
 from delayq.runtime.thread_pool import ThreadPool
 from delayq.transport import trampoline
@@ -105,7 +105,6 @@ class BatchPool(ThreadPool[D]):
         """Handle a batch. No variable here holds its outcomes: their errors hold this frame, which would be a cycle."""
         if self._batching.is_alone(batch[0]):
             self._outcomes.extend((message, self._run(message, times)) for message in batch)
-            running.set(None)
             return
         ready, lost = parted(batch, self._may_start)
         self._outcomes.extend(lost)

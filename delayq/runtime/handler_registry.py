@@ -255,12 +255,15 @@ class ConsumerHandlers:
 
     def handle(self, message: Delivery[Any]) -> Any:
         """Call the function that handles a message."""
-        running.set(message)
-        return (self._plain if is_plain(message) else self.choose(message))(message)
+        before = running.set(message)
+        try:
+            return (self._plain if is_plain(message) else self.choose(message))(message)
+        finally:
+            running.reset(before)
 
     async def handle_async(self, message: Delivery[Any]) -> Any:
         """Await the function that handles a message."""
-        running.set(message)
+        running.set(message)  # for this task only; a coroutine that is thrown away could not reset it
         return await (self._plain if is_plain(message) else self.choose(message))(message)
 
 

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from delayq.model import outcome as oc
-from delayq.model.delivery import running
 from delayq.model.histogram import HandlerTimes
 from delayq.runtime import prefetch
 
@@ -132,7 +131,6 @@ class ThreadPool(Generic[D]):
             try:
                 message = self._inbox.popleft()
             except IndexError:
-                running.set(None)
                 self._parked.append(parking)
                 # A sender adds to the inbox first, and then looks for parked threads: one of the two sees the other.
                 if (self._inbox or self._stopped) and self._unparked(parking):

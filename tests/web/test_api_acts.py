@@ -70,7 +70,7 @@ def test_message_names_the_task_that_it_is_for(enter: Enter, stocked: Queue):
     assert client.get(f"{EMAILS}/messages/m").json()["message"]["task"] is None
     for payload, task in ((5, "welcome"), ({}, "")):
         refused = act(client, f"{EMAILS}/messages", {"payload": payload, "task": task})
-        assert is_problem(refused, 422)
+        assert is_problem(refused, 400)
         assert "task" in refused.text
     assert stocked.get("for a task") is not None
 

@@ -18,7 +18,7 @@ from delayq import signals
 from delayq.errors import InvalidInput, StaleReceipt
 from delayq.log import own_frames
 from delayq.model import outcome as oc
-from delayq.model.delivery import Delivery, check_process, running
+from delayq.model.delivery import Delivery, check_process
 from delayq.model.message import Message
 from delayq.model.units import Seconds
 from delayq.runtime.fork_guard import flush
@@ -47,7 +47,6 @@ def main(job: ProcessJob, pipe: Connection) -> None:
             name, *fields = pickle.loads(pipe.recv_bytes())
             owner = Owner(name, pipe)
             answer = _run(handle, Message(owner, os.getpid(), *fields))
-            running.set(None)
             flush()
             owner.end(answer)
     except (EOFError, ConnectionError):  # the pool has ended, or is gone
