@@ -443,6 +443,6 @@ def test_middleware_missing_in_a_process_ends_the_consumer(redis_client: redis.R
     with served_by(pooled.routed, lambda: redis_client):
         pooled.routed.middleware.before_delivery(print)
         pooled.routed.send("x")
-        with pytest.raises(InvalidInput, match=r"pooled:routed has other middleware .* register all of them in"):
+        with pytest.raises(InvalidInput, match=r"pooled:routed has other middleware, .* register all of them in"):
             Consumer(pooled.routed, pool="process", concurrency=1).drain()
         assert pooled.routed.stats().delivered == 0
