@@ -14,7 +14,7 @@ from msgspec import UNSET
 from delayq.errors import InvalidInput, PayloadMismatch, WrongArguments
 from delayq.model.backoff import Backoff, WaitAfterError, seeing_errors
 from delayq.model.delivery import Delivery, OnConflict, Outgoing, unknown_option
-from delayq.model.envelope import RAW, Envelope, Headers, decode_json, encode_json
+from delayq.model.envelope import MAX_DEPTH, RAW, Envelope, Headers, decode_json, encode_json
 from delayq.model.outcome import is_coroutine_function, signature
 from delayq.model.typed_payload import holds_message, json_decoder, resolved, said
 from delayq.model.units import Seconds
@@ -67,10 +67,13 @@ class Arguments:
         """Return the arguments that a message holds; raises PayloadMismatch, or UnreadableEnvelope."""
         if envelope.kind == RAW:
             raise PayloadMismatch(f"the payload of task {self._task!r} is bytes, not an object of its arguments")
-        try:
-            found = decode_json(envelope.body, self._decode, typed=True)
+        body, decode = envelope.body, self._decode
+        try:  # the short way for nearly all, which cannot nest too deep
+            found = decode(body) if len(body) <= MAX_DEPTH else decode_json(body, decode, typed=True)
         except msgspec.ValidationError as error:
             raise PayloadMismatch(self._wrong(error)) from error
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            found = decode_json(body, decode)  # which says what is wrong
         given = msgspec.structs.asdict(found)
         return {name: value for name, value in given.items() if value is not UNSET} if self._has_defaults else given
 
