@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from delayq.model.actions import SCHEDULE_ACTIONS
+from delayq.model.delivery import Outgoing
 from delayq.model.occurrence import Missed
 from delayq.model.schedule import Schedule
 from delayq.model.show import show_duration
@@ -88,6 +89,7 @@ name_argument = click.argument("schedule_name", metavar="NAME")
 @retries_option
 @timeout_option
 @header_option
+@click.option("--task", metavar="NAME", help="Run this task of the queue; PAYLOAD is a JSON object of its arguments.")
 @click.option(
     "--as",
     "kind",
@@ -99,7 +101,8 @@ name_argument = click.argument("schedule_name", metavar="NAME")
 def add(
     queue: Queue, schedule_name: str, when: str, payload: str | None, program: str | None, timezone: str,
     missed: Missed, grace: float | None, start: dt.datetime | None, end: dt.datetime | None, jitter: float,
-    max_retries: int | None, timeout: float | None, headers: Sequence[tuple[str, str]], kind: Kind, as_json: bool,
+    max_retries: int | None, timeout: float | None, headers: Sequence[tuple[str, str]], task: str | None, kind: Kind,
+    as_json: bool,
 ) -> None:  # fmt: skip
     """Create or change the schedule NAME of QUEUE. Repeating the command changes nothing.
 
@@ -120,19 +123,19 @@ def add(
     chosen: Any = None if payload is None else payload_of(payload.encode(errors="surrogateescape"), kind)
     if program is not None:
         chosen = program.encode(errors="surrogateescape")
+    if task is not None and chosen is None:
+        chosen = {}
+    message = Outgoing(chosen, max_retries=max_retries, headers=dict(headers), timeout=timeout, task=task)
     schedule = queue.schedules.add(
         schedule_name,
         when,
-        chosen,
+        message=message,
         timezone=timezone,
         missed=missed,
         grace=grace,
         start=start,
         end=end,
         jitter=jitter,
-        max_retries=max_retries,
-        headers=dict(headers),
-        timeout=timeout,
     )
     line = f"{schedule_name} in {queue.name}, {'' if schedule.finished else 'next '}{_next(schedule, long=True)}"
     report(_record(schedule), line, as_json)

@@ -54,6 +54,7 @@ class MessageFields(msgspec.Struct, forbid_unknown_fields=True):
     headers: dict[str, str | int | float | bool | None] | None = None
     unique_for: float | str | None = None
     timeout: float | str | None = None
+    task: str | None = None
 
 
 _decode = msgspec.json.Decoder(MessageFields).decode
@@ -105,6 +106,7 @@ def _outgoing(fields: MessageFields) -> Outgoing:
         headers=fields.headers,
         unique_for=seconds_of(fields.unique_for),
         timeout=seconds_of(fields.timeout),
+        task=fields.task,
     )
 
 

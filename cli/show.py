@@ -234,6 +234,8 @@ def _fields(queue: Queue, info: MessageInfo) -> list[tuple[str, object]]:
     timeout = None if info.timeout is None else show_duration(info.timeout)
     further = (("max retries", info.max_retries), ("timeout", timeout), ("reason", info.reason), ("error", info.error))
     known += [(name, value) for name, value in further if value is not None]
+    if info.task is not None:
+        known.append(("task", info.task))
     if info.schedule is not None:
         known.append(("schedule", info.schedule))
     if info.slot is not None:

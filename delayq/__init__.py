@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from delayq.model.delivery import Outgoing, SentMessage
     from delayq.model.event import Event
     from delayq.model.health import troubles
-    from delayq.model.message import Message
+    from delayq.model.message import Message, current_message
     from delayq.model.message_ids import content_id
     from delayq.model.middleware import Middleware, Sending
     from delayq.model.outcome import Ack
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from delayq.operations.topics.publish import NewRecord
     from delayq.queue import Queue
     from delayq.queue_names import queues
+    from delayq.task import SentTask, Task
     from delayq.topic import Topic
     from delayq.topic_consumer import TopicConsumer
 
@@ -75,10 +76,13 @@ __getattr__ = late_names(
     Record="delayq.model.record",
     Sending="delayq.model.middleware",
     SentMessage="delayq.model.delivery",
+    SentTask="delayq.task",
+    Task="delayq.task",
     Topic="delayq.topic",
     TopicConsumer="delayq.topic_consumer",
     backoff="delayq.model.backoff",
     content_id="delayq.model.message_ids",
+    current_message="delayq.model.message",
     queues="delayq.queue_names",
     rates="delayq.model.rates",
     troubles="delayq.model.health",
@@ -108,16 +112,19 @@ __all__ = [
     "RetryAfter",
     "Sending",
     "SentMessage",
+    "SentTask",
     "ServerError",
     "ServerNotReady",
     "ServerOutOfMemory",
     "ServerTooOld",
     "ServerUnreachable",
     "StaleReceipt",
+    "Task",
     "Topic",
     "TopicConsumer",
     "backoff",
     "content_id",
+    "current_message",
     "queues",
     "rates",
     "troubles",

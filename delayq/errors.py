@@ -16,6 +16,7 @@
     ├── StaleReceipt                       the delivery is no longer the caller's            code STALE
     ├── UnreadableEnvelope                 the stored bytes are not an envelope that this version reads
     ├── PayloadMismatch                    the payload does not match its handler's annotation
+    │   └── WrongArguments (TypeError)     a call of a task has arguments that its function does not take
     ├── QueueMismatch                      the stored queue, or topic, is not the one that was opened
     │   ├── FormatTooNew                   written by a newer delayq                         code FORMAT
     │   ├── ClientTooOld                   uses what this delayq would misread               code NEEDS
@@ -41,6 +42,7 @@
     │   ├── DataLost                       records were trimmed before they were read
     │   └── LakeMismatch                   the lake, its manifest and Redis do not agree
     ├── HandlerMissing                     a consumer without a handler
+    │   └── UnknownTask                    a message names a task that the consumer does not have
     ├── StartFailed                        an on_start function failed: the consumer did not start
     └── Verdict                            raised by a handler to decide
         ├── Reject                         → dead
@@ -121,6 +123,10 @@ class UnreadableEnvelope(DelayqError):
 
 class PayloadMismatch(DelayqError):
     """The payload does not match its handler's annotation: a field is missing, or has another type."""
+
+
+class WrongArguments(PayloadMismatch, TypeError):
+    """A task cannot be called with these arguments; nothing was sent."""
 
 
 class NotReplicated(SendError):
@@ -257,6 +263,14 @@ class LakeMismatch(PipelineError):
 
 class HandlerMissing(DelayqError):
     """A consumer was started for a queue that has no handler."""
+
+
+class UnknownTask(HandlerMissing):
+    """A message names a task that this consumer does not have; another one may have it."""
+
+    def __init__(self, text: str, task: str = "") -> None:
+        super().__init__(text)
+        self.task = task
 
 
 class StartFailed(DelayqError):

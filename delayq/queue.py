@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Never, ParamSpec, Self, TypeVar, overload
@@ -33,6 +33,7 @@ from delayq.model.placement import PURGEABLE, State
 from delayq.model.queue_stats import QueueStats, Upcoming
 from delayq.model.sample import Sample
 from delayq.model.server_guard import labelled
+from delayq.model.task import RetryFor, TaskDefinition
 from delayq.model.typed_payload import adapt
 from delayq.model.units import Seconds, lease_ms, milliseconds
 from delayq.operations import (
@@ -56,6 +57,7 @@ from delayq.runtime.handler_registry import HandlerRegistry
 from delayq.runtime.made_once import made_once
 from delayq.runtime.send_coalescer import SendCoalescer
 from delayq.schedules import Schedules
+from delayq.task import Task, TaskDecorator
 from delayq.transport.executor import Client, Executor
 from delayq.transport.open_client import check_client, connect
 
@@ -67,6 +69,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 Handler = TypeVar("Handler", bound=Callable[[Any], Any])
+Scheduled = TypeVar("Scheduled", bound=Callable[[Any], Any] | Task[..., Any, Any])
 
 
 class Queue:
@@ -221,6 +224,7 @@ class Queue:
         headers: Headers | None = None,
         unique_for: Seconds | None = None,
         timeout: Seconds | None = None,
+        task: str | None = None,
         wait_replicas: int = 0,
         **unknown: Never,
     ) -> SentMessage:
@@ -247,6 +251,7 @@ class Queue:
             headers=headers,
             unique_for=unique_for,
             timeout=timeout,
+            task=task,
         )
         send.check_replicas(wait_replicas)
         if (  # the short way needs an open queue and a plain send
@@ -392,6 +397,70 @@ class Queue:
 
         return register if function is None else register(function)
 
+    @overload
+    def task(self, function: Callable[P, Coroutine[Any, Any, T]], /) -> Task[P, T, Coroutine[Any, Any, T]]: ...
+
+    @overload
+    def task(self, function: Callable[P, T], /) -> Task[P, T, T]: ...
+
+    @overload
+    def task(
+        self,
+        function: None = None,
+        /,
+        *,
+        name: str | None = None,
+        max_retries: int | None = None,
+        backoff: Backoff | None = None,
+        timeout: Seconds | None = None,
+        expires_in: Seconds | None = None,
+        retry_for: RetryFor | None = None,
+    ) -> TaskDecorator: ...
+
+    def task(
+        self,
+        function: Any = None,
+        /,
+        *,
+        name: str | None = None,
+        max_retries: int | None = None,
+        backoff: Backoff | None = None,
+        timeout: Seconds | None = None,
+        expires_in: Seconds | None = None,
+        retry_for: RetryFor | None = None,
+    ) -> Any:
+        """Register a function that a `Consumer` of this queue calls for each message that names it (a decorator).
+
+        The function becomes a `Task`: call it as before, or send messages with `Task.send`. Their payload is an object
+        of its arguments, which may have any type that msgspec knows. Arguments that do not match its annotations make a
+        message a dead letter. Whatever the function returns acks the message, even False; returning `Ack` and raising
+        mean the same as in `handler`.
+
+        A consumer without the task leaves its messages to others for 15 minutes. Then they become dead letters.
+
+        Args:
+            name: of the task, 1 to 256 bytes; the function's own when None.
+            max_retries, timeout, expires_in: of its messages; as `send` takes them.
+            backoff: the waits before retries of this task, where it runs, even if `configure` has stored others; None
+                for the queue's.
+            retry_for: a class of exceptions, or a tuple of them: after any other exception the message is a dead letter
+                at once. None for all exceptions.
+
+        Raises:
+            InvalidInput: the queue has a task with this name; it is a coroutine or generator function; it has
+                ``*args``, ``**kwargs``, positional-only parameters, or annotations that cannot be resolved; or an
+                option is out of range.
+        """
+
+        def register(function: Callable[..., Any]) -> Any:
+            check_handler(function, is_task=True)
+            options = {"max_retries": max_retries, "timeout": timeout, "expires_in": expires_in}
+            definition = TaskDefinition(function, name, backoff, retry_for, **options)
+            self.handlers.task(self._context, definition)
+            return Task(definition, self.send)
+
+        return register if function is None else register(function)
+
     def cron(
         self,
         when: str,
@@ -407,14 +476,15 @@ class Queue:
         max_retries: int | None = None,
         headers: Headers | None = None,
         timeout: Seconds | None = None,
-    ) -> Callable[[Handler], Handler]:
+    ) -> Callable[[Scheduled], Scheduled]:
         """Register a function that a `Consumer` of this queue calls at the slots of a schedule (a decorator).
 
         A consumer stores the schedule when it starts; the options are those of `Schedules.add`. Its result or error
-        means the same as in `handler`.
+        means the same as in `handler`. It may be a task of this queue: write ``@queue.cron(…)`` above ``@queue.task``.
 
         Args:
             name: of the schedule; the function's own when None.
+            payload: of each occurrence; for a task, a dict of its arguments.
 
         Raises:
             InvalidInput: naming what is wrong.

@@ -100,7 +100,9 @@ class Telemetry:
         child = self._is_child and origin.is_valid and not ambient.get_span_context().is_valid
         token = context.attach(trace.set_span_in_context(sender if child else ambient, known))
         source, number = _delivered(message)
-        attributes = {MESSAGE_ID: message.id, "messaging.delayq.message.delivery_attempt": number}
+        attributes: dict[str, Any] = {MESSAGE_ID: message.id, "messaging.delayq.message.delivery_attempt": number}
+        if isinstance(message, Delivery) and message.task is not None:
+            attributes["messaging.delayq.message.task"] = message.task
         links = [Link(origin)] if origin.is_valid else []
         try:
             with self._span("process", source, SpanKind.CONSUMER, attributes, links):

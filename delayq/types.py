@@ -29,12 +29,14 @@ from delayq.model.record import (
 )
 from delayq.model.sample import Sample
 from delayq.model.schedule import Schedule, Slot
+from delayq.model.task import RetryFor, SendOptions
 from delayq.model.units import Seconds
 from delayq.operations.bulk.redrive import Redriven
 from delayq.operations.doctor.finding import Finding, Step
 from delayq.operations.doctor.report import Report
 from delayq.operations.paging import Page
 from delayq.runtime.process_pool.job import Pool
+from delayq.task import TaskSender
 from delayq.topic_group import Group
 
 __all__ = [
@@ -69,14 +71,17 @@ __all__ = [
     "Redriven",
     "Report",
     "Rescheduled",
+    "RetryFor",
     "Sample",
     "Schedule",
     "Seconds",
+    "SendOptions",
     "Sending",
     "SentMessage",
     "Slot",
     "State",
     "Step",
+    "TaskSender",
     "Trimmed",
     "Trouble",
     "Unacked",

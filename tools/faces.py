@@ -27,6 +27,7 @@ MADE = {
     "aio/queue": "queue",
     "aio/queue_names": "queue_names",
     "aio/schedules": "schedules",
+    "aio/task": "task",
     "aio/topic": "topic",
     "aio/topic_consumer": "topic_consumer",
     "aio/topic_group": "topic_group",

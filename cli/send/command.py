@@ -36,6 +36,7 @@ MAX_STDIN_BYTES = 64 * 1024**2  # far above any queue's limit; an endless pipe m
     """
     delayq send emails '{"to": "a@example.org"}' --delay 10s
     delayq send emails alarm --id alarm-7 --unique-for 5m
+    delayq send emails '{"user_id": 42}' --task welcome
     echo '{"payload": "hello", "delay": "1h30m", "id": "order-9"}' > mails.jsonl
     delayq send emails --file mails.jsonl
     """,
@@ -62,6 +63,7 @@ MAX_STDIN_BYTES = 64 * 1024**2  # far above any queue's limit; an endless pipe m
 @retries_option
 @timeout_option
 @header_option
+@click.option("--task", metavar="NAME", help="Run this task of the queue; PAYLOAD is a JSON object of its arguments.")
 @click.option(
     "--as",
     "kind",
@@ -88,10 +90,10 @@ def send(
       hello and a@example.org are strings; with --as text, 42 is one too
 
     Each line of a --file is a JSON object: {"payload": …} and, optionally, "delay" (seconds, or as in --delay), "at",
-    "id", "headers", "max_retries", "expires_in", "on_conflict", "unique_for", "timeout". If a line is malformed, the
-    lines before it are sent and the exit code is 2: correct the line, then run again with --resume. The queue remembers
-    for 30 days how far a file was sent, in the same transaction as the messages, so --resume sends each line once, even
-    after a kill -9.
+    "id", "headers", "max_retries", "expires_in", "on_conflict", "unique_for", "timeout", "task". If a line is
+    malformed, the lines before it are sent and the exit code is 2: correct the line, then run again with --resume. The
+    queue remembers for 30 days how far a file was sent, in the same transaction as the messages, so --resume sends each
+    line once, even after a kill -9.
     """  # noqa: D301  # click wants the character
     given = {"id": id_, "headers": dict(headers) or None} | options
     given = {name: value for name, value in given.items() if value is not None}

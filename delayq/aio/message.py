@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any, cast
 
-from delayq.model.delivery import Delivery, Outgoing, P
+from delayq.model.delivery import Delivery, Outgoing, P, running
 from delayq.model.outcome import DONE, RELEASED, AckAndSend, dead, failed
 from delayq.model.units import Seconds
+
+
+def current_message() -> Message[Any] | None:
+    """Return the message whose handler or task runs here; None outside of one, and in a batch handler."""
+    found = running.get()
+    return cast("Message[Any]", found) if isinstance(found, Delivery) else None
 
 
 class Message(Delivery[P], eq=False, gc=False):

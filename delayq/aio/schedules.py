@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
-from delayq.model.delivery import SentMessage
+from delayq.model.delivery import Outgoing, SentMessage
 from delayq.model.envelope import Headers
 from delayq.model.occurrence import Missed, make_plan
 from delayq.model.schedule import Schedule, Slot
@@ -41,6 +41,7 @@ class Schedules:
         max_retries: int | None = None,
         headers: Headers | None = None,
         timeout: Seconds | None = None,
+        message: Outgoing | None = None,
     ) -> Schedule:
         """Create a schedule, or change the one with this name; an identical one is left as it is.
 
@@ -61,12 +62,13 @@ class Schedules:
             jitter: delay each slot by less than this, seconds or a timedelta (at most 366 days), and never up to
                 the next slot. The delay is computed from queue, name and slot.
             max_retries, headers, timeout: of each occurrence; as `Queue.send` takes them.
+            message: of each occurrence, instead of `payload` and these options: as `Task.message` returns it.
 
         Raises:
             InvalidInput: naming what is wrong; nothing was changed.
         """
         plan = make_plan(when, timezone, missed, grace, start, end, jitter, own=False)
-        prepared = schedules.prepare(self._context, name, plan, payload, max_retries, headers, timeout)
+        prepared = schedules.prepare(self._context, name, plan, payload, max_retries, headers, timeout, message)
         return await self._executor.execute(schedules.add(self._context, prepared))
 
     async def get(self, name: str) -> Schedule | None:

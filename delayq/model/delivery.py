@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 from collections.abc import Callable, Iterable
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple
 
 import msgspec
@@ -13,6 +14,7 @@ from delayq.errors import InvalidInput, PayloadMismatch, UnreadableEnvelope
 from delayq.model.envelope import Envelope, Headers, open_body
 from delayq.model.occurrence import MayOccur, Occurrence, occurrence
 from delayq.model.show import nearest
+from delayq.model.task_name import task_of
 from delayq.model.units import MAX_COUNT, Seconds, from_ms
 
 if TYPE_CHECKING:
@@ -56,6 +58,8 @@ class Outgoing(_Payload, frozen=True, kw_only=True):
             "ignore" or "error".
         timeout: seconds (0.001 to 86,400) or a timedelta that each run of its handler may take; None for the consumer's
             `timeout`. A batch of messages always uses its consumer's.
+        task: the name of the task that is to run; the payload is then an object of its arguments. The task's own
+            `message` sets both.
     """
 
     delay: Seconds | None = None
@@ -67,6 +71,7 @@ class Outgoing(_Payload, frozen=True, kw_only=True):
     headers: Headers | None = None
     unique_for: Seconds | None = None
     timeout: Seconds | None = None
+    task: str | None = None
 
 
 OPTIONS_ELSEWHERE = {
@@ -88,11 +93,11 @@ OPTIONS_ELSEWHERE = {
 """Names that other queue libraries give to send options, and their names here."""
 
 
-def unknown_option(name: str, *_others: str) -> TypeError:
+def unknown_option(name: str, *_others: str, call: str = "send") -> TypeError:
     """Return the error for an option that `Queue.send` does not have, with a suggestion if a similar one exists."""
     meant = OPTIONS_ELSEWHERE.get(name) or nearest(name, [*Outgoing.__struct_fields__, "wait_replicas"])
     remedy = f": did you mean {meant}=?" if meant else ""
-    return TypeError(f"send() got an unexpected keyword argument {name!r}{remedy}")
+    return TypeError(f"{call}() got an unexpected keyword argument {name!r}{remedy}")
 
 
 class SentMessage(NamedTuple):
@@ -205,6 +210,8 @@ class Delivery(MayOccur, Handed, Generic[P], eq=False, gc=False):
             its concurrency slot until its handler ends.
         death: how this delivery, settled through this object, made it a dead letter; else None.
         is_unreadable: True once its payload was read and could not be, or had another type.
+        is_final: True once its task has raised an error for which the task is not retried.
+        task: the name of the task that it is for; None for any other message.
     """
 
     _owner: Any
@@ -224,6 +231,7 @@ class Delivery(MayOccur, Handed, Generic[P], eq=False, gc=False):
     is_replaced: bool = False
     death: Death | None = None
     is_unreadable: bool = False
+    is_final: bool = False
     _payload: Any = msgspec.UNSET
 
     @property
@@ -272,6 +280,10 @@ class Delivery(MayOccur, Handed, Generic[P], eq=False, gc=False):
     @property
     def occurrence(self) -> Occurrence | None:
         return occurrence(self.id, self._envelope.headers) if self._envelope.headers else None
+
+    @property
+    def task(self) -> str | None:
+        return task_of(self._envelope.headers)
 
     @property
     def queue(self) -> str:
@@ -378,6 +390,10 @@ class Delivery(MayOccur, Handed, Generic[P], eq=False, gc=False):
         return f"<{face}{type(self).__name__} {self.id} of {self.queue}, attempt {self.attempt}>"
 
 
+running: ContextVar[object] = ContextVar("running", default=None)
+"""The message whose handler runs here; None where none does."""
+
+
 def check_process(deliveries: Iterable[Delivery[Any]]) -> None:
     """Raise InvalidInput in a process that was forked after the hand-out: its parent handles the messages."""
     process = os.getpid()  # once: asking takes longer than all else that is done here for a message
@@ -389,9 +405,10 @@ def check_process(deliveries: Iterable[Delivery[Any]]) -> None:
             )
 
 
-def all_headers(delivery: Delivery[Any]) -> dict[str, Any] | None:
-    """Return the headers with those that delayq adds, which handlers do not see; None or an empty dict without any."""
-    return delivery._envelope.headers  # noqa: SLF001
+def headers_and_limit(delivery: Delivery[Any]) -> tuple[dict[str, Any], int | None]:
+    """Return the headers with those that delayq adds, which handlers do not see, and the message's own limit, ms."""
+    envelope = delivery._envelope  # noqa: SLF001
+    return envelope.headers or {}, envelope.timeout_ms
 
 
 def is_plain(delivery: Delivery[Any]) -> bool:

@@ -41,7 +41,9 @@ _LARGE = 16 * 1024  # bytes
 
 Headers = Mapping[str, str | bytes | int | float | bool | None]
 RESERVED = "delayq-"  # names of headers that begin with it, in any case, are delayq's own
+TASK = "delayq-task"  # the header that names the task which a message is for
 _HEADER_TYPES = (str, bytes, int, float, bool, type(None))
+_DECODED_TYPES = frozenset(_HEADER_TYPES)
 _EXACT: dict[type[Any], Callable[[Any], Any]] = {
     bool: bool,
     str: str.__str__,
@@ -151,6 +153,11 @@ def encode_envelope(
     return _encode(fields if timeout_ms is None else (*fields, timeout_ms))
 
 
+def encode_json(payload: Any) -> bytes:
+    """Return a payload as JSON, as `encode_envelope` stores it; raises PayloadNotSerializable."""
+    return _json(payload)[0]
+
+
 def check_header_names(names: Collection[str]) -> None:
     """Raise InvalidInput unless a sender may give headers these names."""
     for name in names:
@@ -201,7 +208,7 @@ def parse(stored: bytes) -> tuple[int, Envelope]:
         raise UnreadableEnvelope(f"the envelope has version {envelope.version}, but this delayq reads version {FORMAT}")
     if envelope.kind not in _KINDS:
         raise UnreadableEnvelope(f"the envelope has a payload of unknown kind {envelope.kind}: not {RAW} or {JSON}")
-    if envelope.headers and not all(isinstance(value, _HEADER_TYPES) for value in envelope.headers.values()):
+    if envelope.headers and not _DECODED_TYPES.issuperset(map(type, envelope.headers.values())):
         raise UnreadableEnvelope("the envelope has a header that is not text, bytes, a number, a boolean or None")
     return created_ms, envelope
 

@@ -55,6 +55,8 @@ def why(known: Known) -> str:
     info, subject = known.info, printable_id(known.id)
     if info is None or info.state == "garbage":
         return f"{subject} {_gone(known)}"
+    if info.task is not None:
+        subject += f", for task {info.task},"
     if info.schedule is not None:
         subject += f", an occurrence of schedule {info.schedule},"
     explain = {"dead": _dead, "unack": _running}.get(info.state, _waiting)

@@ -11,6 +11,7 @@ from delayq.model.delivery import Deliveries, Delivery
 from delayq.model.envelope import Envelope, open_body
 from delayq.model.occurrence import MayOccur, Occurrence, occurrence
 from delayq.model.placement import State
+from delayq.model.task_name import task_of
 from delayq.model.units import from_ms
 
 
@@ -29,6 +30,7 @@ class MessageInfo(MayOccur, msgspec.Struct, frozen=True, kw_only=True):
         cancelled: True for a message in flight that will not be retried.
         timeout: seconds that a run of its handler may take; None also if its sender did not set it.
         headers: what the sender added.
+        task: the name of the task that it is for; None for any other message.
         created_at, expires_at, max_retries, headers, body: None if the payload is gone or unreadable.
     """
 
@@ -58,6 +60,10 @@ class MessageInfo(MayOccur, msgspec.Struct, frozen=True, kw_only=True):
     @property
     def occurrence(self) -> Occurrence | None:
         return occurrence(self.id, self.envelope.headers) if self.envelope else None
+
+    @property
+    def task(self) -> str | None:
+        return task_of(self.envelope.headers) if self.envelope else None
 
     @property
     def payload(self) -> Any:

@@ -148,10 +148,21 @@ def make_plan(
 
 
 def seal_record(
-    name: str, plan: Plan, payload: Any, max_retries: int, headers: Headers | None, limit: int, timeout_ms: int | None
+    name: str,
+    plan: Plan,
+    payload: Any,
+    max_retries: int,
+    headers: Headers | None,
+    limit: int,
+    timeout_ms: int | None,
+    task: Mapping[str, str] | None,
 ) -> bytes:
-    """Return a schedule as it is stored: the envelope of its occurrences, without a slot."""
-    own = {NAME: exact(name), PLAN: _encode(plan).decode()}
+    """Return a schedule as it is stored: the envelope of its occurrences, without a slot.
+
+    Args:
+        task: the header that names a task, or None.
+    """
+    own = {**(task or {}), NAME: exact(name), PLAN: _encode(plan).decode()}
     return encode_envelope(payload, max_retries, None, headers, limit, timeout_ms, own)
 
 

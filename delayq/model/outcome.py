@@ -20,6 +20,7 @@ from delayq.errors import (
     PayloadMismatch,
     Reject,
     RetryAfter,
+    UnknownTask,
     UnreadableEnvelope,
     Verdict,
 )
@@ -35,6 +36,8 @@ REASON_PAYLOAD_MISSING = "payload-missing"
 REASON_UNREADABLE = "unreadable-envelope"
 REASON_UNFETCHED = "fetch-failed"
 REASON_MISMATCH = "payload-mismatch"
+REASON_FINAL = "not-retried"
+REASON_UNKNOWN_TASK = "unknown-task"
 
 LEASE_LOST = "LeaseLost: the consumer did not settle the message before its lease ended"
 """The last error of a lost delivery, as `unack_to_retry` stores it."""
@@ -92,11 +95,29 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Dead:
-    """→ dead; `counted` says whether the delivery was an attempt."""
+    """→ dead.
+
+    Attributes:
+        counted: whether the delivery was an attempt.
+        cause: what the handler raised, or None. The log shows its traceback.
+    """
 
     reason: str
     error: str = ""
     counted: bool = True
+    cause: BaseException | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """→ retry without using a retry, as long as another consumer may know its task; then → dead.
+
+    Attributes:
+        task: its name.
+    """
+
+    task: str
+    error: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +138,7 @@ class Expired:
     """→ garbage, counted as expired."""
 
 
-Outcome: TypeAlias = Done | AckAndSend | Failed | Dead | Released | Expired
+Outcome: TypeAlias = Done | AckAndSend | Failed | Dead | Unknown | Released | Expired
 
 DONE = Done()
 RELEASED = Released()
@@ -136,24 +157,28 @@ def dead(reason: str, error: BaseException | str | None) -> Dead:
     return Dead(error_text(reason) or "rejected", error_text(error))
 
 
-def check_handler(handler: object) -> None:
-    """Raise InvalidInput if calling `handler` would not do its work."""
+def check_handler(handler: object, *, is_task: bool = False) -> None:
+    """Raise InvalidInput if calling `handler` would not do its work; a task takes other arguments than a message."""
+    who = f"{'task' if is_task else 'handler'} {handler!r}"
     if not callable(handler):
-        raise InvalidInput(f"handler {handler!r} is not callable")
+        raise InvalidInput(f"{who} is not callable")
     if is_coroutine_function(handler):
-        raise InvalidInput(f"handler {handler!r} is async: use a plain function, or the Queue of delayq.aio")
+        raise InvalidInput(f"{who} is async: use a plain function, or the Queue of delayq.aio")
     if _is_generator_function(handler):
-        raise InvalidInput(f"handler {handler!r} is a generator function: use a plain function")
-    check_takes(handler, f"handler {handler!r}", "the message")
+        raise InvalidInput(f"{who} is a generator function: use a plain function")
+    if not is_task:
+        check_takes(handler, who, "the message")
 
 
-def check_async_handler(handler: object) -> None:
-    """Raise InvalidInput if neither calling nor awaiting `handler` would do its work."""
+def check_async_handler(handler: object, *, is_task: bool = False) -> None:
+    """Raise InvalidInput if neither calling nor awaiting `handler` would do its work; as `check_handler`."""
+    who = f"{'task' if is_task else 'handler'} {handler!r}"
     if not callable(handler):
-        raise InvalidInput(f"handler {handler!r} is not callable")
+        raise InvalidInput(f"{who} is not callable")
     if _is_generator_function(handler):
-        raise InvalidInput(f"handler {handler!r} is a generator function: use a plain or an async function")
-    check_takes(handler, f"handler {handler!r}", "the message")
+        raise InvalidInput(f"{who} is a generator function: use a plain or an async function")
+    if not is_task:
+        check_takes(handler, who, "the message")
 
 
 def check_takes(function: Callable[..., Any], who: str, *arguments: str) -> None:
@@ -208,20 +233,22 @@ def of_return(value: Any) -> Outcome:
         return Failed(error=f"the handler returned an object of type {type(returned).__name__}, which would never run")
     if value is False:
         return Failed(error="the handler returned False")
-    return AckAndSend(_listed(value.then)) if isinstance(value, Ack) else done
+    return AckAndSend(_listed(returned.then)) if isinstance(returned, Ack) else done
 
 
 def returning_value(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Return a function whose return value is not read as a verdict: False acks, too, and `Done` carries the value."""
     if is_coroutine_function(function):
 
-        async def handle_async(message: Any) -> Done:
-            return Done(await function(message))
+        async def handle_async(message: Any) -> Done | None:
+            value = await function(message)
+            return None if value is None else Done(value)
 
         return handle_async
 
-    def handle(message: Any) -> Done:
-        return Done(function(message))
+    def handle(message: Any) -> Done | None:
+        value = function(message)
+        return None if value is None else Done(value)
 
     return handle
 
@@ -250,7 +277,12 @@ def _of_error(error: BaseException, message: Any) -> Outcome:
         return Dead(REASON_MISMATCH if mismatch else REASON_UNREADABLE, error_text(error))
     if isinstance(error, RetryAfter):
         return _retry_after(error)
-    return Failed(error=error_text(error), cause=None if isinstance(error, Verdict) else error)
+    if isinstance(error, UnknownTask):
+        return Unknown(error.task, error_text(error))
+    cause = None if isinstance(error, Verdict) else error
+    if cause is not None and getattr(message, "is_final", False):  # a message of a task
+        return Dead(REASON_FINAL, error_text(error), cause=cause)
+    return Failed(error=error_text(error), cause=cause)
 
 
 def clear_frames(outcome: Outcome) -> None:
@@ -258,7 +290,7 @@ def clear_frames(outcome: Outcome) -> None:
 
     They hold the payload. One of them holds the outcome, a cycle that would last until the garbage collector runs.
     """
-    if isinstance(outcome, Failed) and outcome.cause is not None:
+    if isinstance(outcome, Failed | Dead) and outcome.cause is not None:
         with contextlib.suppress(Exception):  # `__traceback__` may be anything
             traceback.clear_frames(outcome.cause.__traceback__)
 

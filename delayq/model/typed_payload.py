@@ -35,12 +35,17 @@ def adapt(handler: Callable[..., Any]) -> Callable[[Any], Any]:
     Raises:
         InvalidInput: the annotation cannot be resolved, or payloads cannot have its type.
     """
-    takes_message, read = _wanted(handler, _resolved(handler, _annotation(handler)))
+    takes_message, read = _wanted(handler, resolved(handler, _annotation(handler), f"{_name(handler)} takes"))
     if read is None:
         return handler
 
     def given(message: Delivery[Any]) -> Any:
-        payload = message.read(read)
+        try:
+            payload = message.read(read)
+        except PayloadMismatch as error:
+            if takes_message or not str(error).endswith("got `object`") or not isinstance(message, Delivery):
+                raise
+            raise PayloadMismatch(f"{error}; {_spread(handler)}") from error
         return message if takes_message else payload
 
     if is_coroutine_function(handler):
@@ -72,13 +77,13 @@ def adapt_batch(
     Raises:
         InvalidInput: as for `adapt`; or the annotation is for a single message or payload.
     """
-    annotation = _resolved(handler, _annotation(handler))
+    annotation = resolved(handler, _annotation(handler), f"{_name(handler)} takes")
     origin = typing.get_origin(annotation) or annotation
     if any(annotation is anything for anything in _ANYTHING):
         return handler, None
     if origin not in _MANY:
         raise InvalidInput(
-            f"{_name(handler)} takes {_said(annotation)}, but a batch is a list: annotate it with list[Message], "
+            f"{_name(handler)} takes {said(annotation)}, but a batch is a list: annotate it with list[Message], "
             "list[Message[Order]] or list[Order]"
         )
     takes_messages, read = _wanted(handler, (typing.get_args(annotation) or (Any,))[0])
@@ -108,23 +113,31 @@ def _wanted(handler: Callable[..., Any], annotation: Any) -> tuple[bool, Callabl
     wanted = (typing.get_args(annotation) or (Any,))[0] if takes_message else annotation
     if isinstance(wanted, typing.TypeVar) or any(wanted is anything for anything in _ANYTHING):
         return True, None
-    if _holds_message(wanted):
+    if holds_message(wanted):
         raise InvalidInput(
-            f"{_name(handler)} takes {_said(annotation)}, which a payload cannot be: annotate it with Message for a "
+            f"{_name(handler)} takes {said(annotation)}, which a payload cannot be: annotate it with Message for a "
             "single message; for several at a time, use @queue.batch_handler() and list[Message]"
         )
     return takes_message, reader(wanted, f"{_name(handler)} takes")
 
 
-def _holds_message(wanted: Any) -> bool:
+def holds_message(wanted: Any) -> bool:
     """Whether a type is that of a message, or contains one."""
     kind = typing.get_origin(wanted) or wanted
-    return (isinstance(kind, type) and issubclass(kind, Handed)) or any(map(_holds_message, typing.get_args(wanted)))
+    return (isinstance(kind, type) and issubclass(kind, Handed)) or any(map(holds_message, typing.get_args(wanted)))
 
 
-def _said(wanted: Any) -> str:
+def said(wanted: Any) -> str:
     """Return a type as it was written in the source."""
     return _MODULES.sub("", wanted.__name__ if isinstance(wanted, type) else str(wanted))
+
+
+def _spread(handler: Callable[..., Any]) -> str:
+    """Say what a function needs to be called with the fields of an object."""
+    taken = signature(handler)
+    names = ", ".join(taken.parameters) if taken else ""
+    name = getattr(handler, "__name__", "handler")
+    return f"the first argument is the whole payload: to call {name}({names}) with an object's fields, use @queue.task"
 
 
 def reader(wanted: Any, who: str = "this is") -> Callable[[Envelope], Any]:
@@ -138,19 +151,8 @@ def reader(wanted: Any, who: str = "this is") -> Callable[[Envelope], Any]:
     Raises:
         InvalidInput: payloads cannot have the type.
     """
-    name = _said(wanted)
-    try:
-        decode = msgspec.json.Decoder(wanted, dec_hook=_model).decode
-        info = msgspec.inspect.type_info(wanted)
-        known = not isinstance(info, msgspec.inspect.CustomType) or _is_model(info.cls)
-    except (TypeError, ValueError, NameError, AttributeError) as error:
-        raise InvalidInput(f"{who} {name}, which a payload cannot be: {error}") from error
-    if not known:
-        raise InvalidInput(
-            f"{who} {name}, which a payload cannot be: annotate it with Message, Record, a dataclass, a msgspec "
-            "Struct, a Pydantic model or a JSON type"
-        )
-
+    name = said(wanted)
+    decode, info = json_decoder(wanted, f"{who} {name}, which a payload cannot be", "Message, Record, ")
     takes_bytes = _takes_bytes(info)
 
     def read(envelope: Envelope) -> Any:
@@ -165,6 +167,29 @@ def reader(wanted: Any, who: str = "this is") -> Callable[[Envelope], Any]:
             raise PayloadMismatch(f"the payload is not a valid {name}: {error}") from error
 
     return read
+
+
+def json_decoder(wanted: Any, wrong: str, others: str = "") -> tuple[Callable[[bytes], Any], msgspec.inspect.Type]:
+    """Return the function that decodes JSON as a type, and what msgspec knows of the type.
+
+    Args:
+        wrong: the beginning of the error message.
+        others: further annotations that are possible, for that message.
+
+    Raises:
+        InvalidInput: JSON cannot be decoded as the type.
+    """
+    try:
+        decode = msgspec.json.Decoder(wanted, dec_hook=_model).decode
+        info = msgspec.inspect.type_info(wanted)
+        known = not isinstance(info, msgspec.inspect.CustomType) or _is_model(info.cls)
+    except (TypeError, ValueError, NameError, AttributeError) as error:
+        raise InvalidInput(f"{wrong}: {error}") from error
+    if not known:
+        raise InvalidInput(
+            f"{wrong}: annotate it with {others}a dataclass, a msgspec Struct, a Pydantic model or a JSON type"
+        )
+    return decode, info
 
 
 def _is_model(kind: Any) -> bool:
@@ -208,8 +233,15 @@ def _annotation(handler: Callable[..., Any]) -> Any:
     return parameters[0].annotation
 
 
-def _resolved(handler: Callable[..., Any], annotation: Any) -> Any:
-    """Resolve an annotation that is a string or contains one."""
+def resolved(handler: Callable[..., Any], annotation: Any, who: str) -> Any:
+    """Resolve an annotation of a function that is a string or contains one.
+
+    Args:
+        who: the beginning of the error message.
+
+    Raises:
+        InvalidInput: it names what does not exist.
+    """
     function = _function(handler)
     names = {"Message": Delivery, **getattr(function, "__globals__", {}), **_locals_around(function)}
     holder = type("Holder", (), {"__annotations__": {"payload": annotation}})
@@ -220,8 +252,7 @@ def _resolved(handler: Callable[..., Any], annotation: Any) -> Any:
         if _PLAIN_MESSAGE.fullmatch(text):  # imported only for the type checker, and not needed here
             return Any
         raise InvalidInput(
-            f"{_name(handler)} takes {text!r}, which cannot be resolved ({error}): import or define it so that it "
-            "exists at run time"
+            f"{who} {text!r}, which cannot be resolved ({error}): import or define it so that it exists at run time"
         ) from error
 
 

@@ -63,6 +63,15 @@ def check_schedule_name(name: str) -> str:
     return _check("schedule name", name, MAX_ID_BYTES - 32, is_unfit_name)
 
 
+def check_task_name(name: str) -> str:
+    """Return `name` if it is valid for a task: 1 to 256 bytes of UTF-8, printable.
+
+    Raises:
+        InvalidName: names the task and says what is wrong, as for a queue.
+    """
+    return _check("task name", name, MAX_ID_BYTES, is_unfit_name)
+
+
 def check_group_name(name: str, what: str = "group name") -> str:
     """Return `name` if it is valid for a group of a topic or one of its consumers: 1 to 256 bytes, printable.
 

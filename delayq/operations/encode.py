@@ -14,6 +14,7 @@ from delayq.model.delivery import OnConflict, Outgoing
 from delayq.model.envelope import MAX_PAYLOAD_BYTES, encode_envelope
 from delayq.model.message_ids import new_id, new_ids
 from delayq.model.outcome import MAX_THEN
+from delayq.model.task_name import header_of
 from delayq.model.units import Seconds, delay_ms, due_word, lease_ms
 from delayq.model.validation import check_id
 from delayq.operations.queue_context import QueueContext
@@ -133,7 +134,8 @@ def encode_message(
     retries = max_retries if message.max_retries is None else check_retries(message.max_retries)
     expires = None if message.expires_in is None else _expiry(message)
     timeout = None if message.timeout is None else lease_ms(message.timeout, "timeout")
-    envelope = encode_envelope(message.payload, retries, expires, message.headers, max_payload, timeout)
+    own = header_of(message.task, message.payload)
+    envelope = encode_envelope(message.payload, retries, expires, message.headers, max_payload, timeout, own)
     if message.unique_for is not None:
         return EncodedMessage(
             _unique_id(message), due, envelope, message.on_conflict, True, _unique_ms(message.unique_for)

@@ -198,7 +198,7 @@ class _Opening(Generic[D]):
             return result
         said = log.bind(queue=self._context.name, id=printable_id(message_id), attempt=before.past + 1)
         said.warning("delivery failed", next="retry", error=text)
-        wait = settle.backoff_ms(self._context, retries + 1, None, said)
+        wait = settle.backoff_ms(self._context.backoff, retries + 1, None, said)
         receipt = receipt_of(deliveries, self._found.micros)
         result.settlements.append(self._scripts.nack(message_id, receipt, wait, text))
         return result

@@ -11,7 +11,15 @@ from typing import Any, TypeVar
 from delayq.errors import InvalidInput
 from delayq.log import log
 from delayq.model import backoff as backoffs
-from delayq.model.backoff import DEFAULT_BACKOFF, DEFAULT_RETRIES, Backoff, WrittenBackoff, check_retries, seeing_errors
+from delayq.model.backoff import (
+    DEFAULT_BACKOFF,
+    DEFAULT_RETRIES,
+    Backoff,
+    WaitAfterError,
+    WrittenBackoff,
+    check_retries,
+    seeing_errors,
+)
 from delayq.model.configuration import Configuration, changes, check_shards
 from delayq.model.envelope import MAX_PAYLOAD_BYTES
 from delayq.model.middleware import Middleware
@@ -84,6 +92,8 @@ class QueueContext(RecordedContext[QueueCommands]):
 
     Attributes:
         middleware: the layers around its sends.
+        task_backoffs: the waits before retries of the tasks that have their own, by name.
+        unknown_tasks: tasks that consumers of this client do not know, and when the first message was met, ms.
         id_factory: makes the ids of messages sent without one, instead of random ones; for tests.
         max_retries: for messages sent without a number: the stored value, or else the one of the client's settings.
         backoff: the waits before retries, by attempt and error: the stored one, or else the client's.
@@ -109,6 +119,7 @@ class QueueContext(RecordedContext[QueueCommands]):
         self._check_shards(shards or 1, settings)
         super().__init__(shards)
         self.middleware = Middleware()
+        self.task_backoffs: dict[str, WaitAfterError] = {}
         self.begin(clock)
 
     def begin(self, clock: Callable[[], float | str]) -> None:
@@ -119,6 +130,7 @@ class QueueContext(RecordedContext[QueueCommands]):
         self.losses = 0
         self.claims = ClaimState()
         self.sweeps = SweepState()
+        self.unknown_tasks: dict[str, float] = {}
         self.late_outcomes: dict[Any, Any] = {}
         self.outages = Outages(queue=self.name)
         self.watch = Watch(lease_ms(self.settings.lease), clock() != "")

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from delayq.errors import InvalidInput, ServerError, ServerOutOfMemory, UnreadableEnvelope
 from delayq.log import log
 from delayq.model.backoff import check_retries
-from delayq.model.delivery import SentMessage
+from delayq.model.delivery import Outgoing, SentMessage
 from delayq.model.envelope import Headers, encode, open_body
 from delayq.model.message_ids import new_id
 from delayq.model.occurrence import (
@@ -24,6 +24,7 @@ from delayq.model.occurrence import (
     with_slot,
 )
 from delayq.model.schedule import Schedule, Slot
+from delayq.model.task_name import header_of
 from delayq.model.text import decode_id, is_foreign_id
 from delayq.model.units import MAX_TIME_MS, Seconds, from_ms, lease_ms, timestamp_ms
 from delayq.model.validation import check_limit, check_schedule_name
@@ -74,13 +75,37 @@ def prepare(
     max_retries: int | None = None,
     headers: Headers | None = None,
     timeout: Seconds | None = None,
+    message: Outgoing | None = None,
 ) -> Prepared:
-    """Check and encode a schedule; raises InvalidInput."""
+    """Check and encode a schedule; raises InvalidInput.
+
+    Args:
+        message: of each occurrence, instead of the payload and its options.
+    """
     check_schedule_name(name)
+    task = None
+    if message is not None:
+        _check_message(message, payload=payload, max_retries=max_retries, headers=headers, timeout=timeout)
+        payload, max_retries, headers = message.payload, message.max_retries, message.headers
+        timeout, task = message.timeout, header_of(message.task, message.payload)
     retries = context.max_retries if max_retries is None else check_retries(max_retries)
     timeout_ms = None if timeout is None else lease_ms(timeout, "timeout")
-    record = seal_record(name, plan, payload, retries, headers, context.settings.max_payload, timeout_ms)
+    record = seal_record(name, plan, payload, retries, headers, context.settings.max_payload, timeout_ms, task)
     return Prepared(name, plan, record, follows=max_retries is None)
+
+
+def _check_message(message: object, **beside: Any) -> None:
+    if not isinstance(message, Outgoing):
+        raise InvalidInput(f"message={message!r} is not an Outgoing: give a task's message(…), or Outgoing(payload, …)")
+    for option, value in beside.items():
+        if value is not None:
+            raise InvalidInput(f"{option}={value!r} and message= exclude each other: give it to the message")
+    for option in ("delay", "at", "id", "expires_in", "unique_for"):
+        if (value := getattr(message, option)) is not None:
+            remedy = 'use missed="skip" and grace=' if option == "expires_in" else "leave it out"
+            raise InvalidInput(f"the message of a schedule has {option}={value!r}, which its slots cannot: {remedy}")
+    if message.on_conflict != "ignore":
+        raise InvalidInput(f"the message of a schedule has on_conflict={message.on_conflict!r}: leave it out")
 
 
 def check(context: QueueContext, /, name: str, plan: Plan, **sent: Any) -> Operation[tuple[Prepared, Schedule | None]]:

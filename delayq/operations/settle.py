@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 from delayq.errors import DelayqError, InvalidInput, ServerError, StaleReceipt
 from delayq.log import is_interrupt, log_of
 from delayq.model import outcome as oc
-from delayq.model.backoff import DEFAULT_BACKOFF
+from delayq.model.backoff import DEFAULT_BACKOFF, WaitAfterError
 from delayq.model.delivery import Death, Delivery, check_process
 from delayq.model.lease_clock import lease_now
 from delayq.model.units import Seconds, delay_ms, lease_ms
-from delayq.operations import key_slots, late_outcomes, schedule_chain
+from delayq.operations import key_slots, late_outcomes, schedule_chain, unknown_tasks
 from delayq.operations.encode import encode_then
 from delayq.operations.queue_context import QueueContext
 from delayq.protocol.command import Command
@@ -42,9 +42,12 @@ def settle(context: QueueContext, settled: Sequence[tuple[D, oc.Outcome]]) -> Op
 
 def _settle(context: QueueContext, settled: Sequence[tuple[D, oc.Outcome]]) -> Operation[list[bool | DelayqError]]:
     results: list[bool | DelayqError] = [False] * len(settled)
+    done = [position for position, (_, outcome) in enumerate(settled) if isinstance(outcome, oc.Done)]
+    if len(done) < len(settled):
+        settled = yield from unknown_tasks.judged(context, settled, results)
     calls: list[Command[Any]] = []
     targets: list[Sequence[int]] = []
-    for call, positions in _settlements(context, settled, results):
+    for call, positions in _settlements(context, settled, done, results):
         calls.append(call)
         targets.append(positions)
     replies = (yield [*calls, *key_slots.freed(context, settled, chained=False)]) if calls else []
@@ -108,7 +111,7 @@ def is_large(context: QueueContext, message: Delivery, outcome: oc.AckAndSend) -
 def _note(message: Delivery, outcome: oc.Outcome, reply: Any) -> None:
     """Record the outcome in the message."""
     message.settled = True
-    message.failed = isinstance(outcome, oc.Failed | oc.Dead)
+    message.failed = isinstance(outcome, oc.Failed | oc.Dead | oc.Unknown)
     dead = _dead(message, outcome)
     if dead is not None and reply >= 0:  # otherwise it was cancelled meanwhile
         message.death = Death(reply, dead.reason, dead.error, dead.counted)
@@ -135,13 +138,20 @@ def ack(context: QueueContext, messages: D | Sequence[D], kind: type[D]) -> Oper
 
 
 def _settlements(
-    context: QueueContext, settled: Sequence[tuple[D, oc.Outcome]], results: list[bool | DelayqError]
+    context: QueueContext,
+    settled: Sequence[tuple[D, oc.Outcome]],
+    done: Sequence[int],
+    results: list[bool | DelayqError],
 ) -> Iterator[tuple[Command[Any], Sequence[int]]]:
-    """Yield calls, each with the positions that it settles; put errors of other positions into `results`."""
-    done = [position for position, (_, outcome) in enumerate(settled) if isinstance(outcome, oc.Done)]
+    """Yield calls, each with the positions that it settles; put errors of other positions into `results`.
+
+    Args:
+        done: the positions of those that are done.
+        results: an error for each that is not settled now.
+    """
     if len(done) < len(settled):
         for position, (message, outcome) in enumerate(settled):
-            if not isinstance(outcome, oc.Done):
+            if not (isinstance(outcome, oc.Done) or results[position]):
                 try:
                     call = _settlement(context, context.shard(message.id), message, outcome)
                 except InvalidInput as error:
@@ -166,7 +176,8 @@ def _settlement(context: QueueContext, scripts: QueueCommands, message: Delivery
         case oc.Failed(delay_ms, error, cause, counts):
             wait = delay_ms
             if wait is None:
-                wait = backoff_ms(context, message.retries_used + 1, cause, log_of(message))
+                own = context.task_backoffs.get(message.task or "") if context.task_backoffs else None
+                wait = backoff_ms(own or context.backoff, message.retries_used + 1, cause, log_of(message))
             return scripts.nack(message.id, message.receipt, wait, error, message.fails_free(counts))
         case oc.AckAndSend():
             return _chain(context, scripts, message, outcome)
@@ -196,10 +207,10 @@ def _chain(context: QueueContext, scripts: QueueCommands, message: Delivery, out
     return scripts.ack_then(message.id, message.receipt, follow)
 
 
-def backoff_ms(context: QueueContext, attempt: int, cause: BaseException | None, said: Any) -> int:
+def backoff_ms(backoff: WaitAfterError, attempt: int, cause: BaseException | None, said: Any) -> int:
     """Return the wait before the retry after an attempt, ms; `said` is the message's log."""
     try:
-        return delay_ms(context.backoff(attempt, cause), "backoff")
+        return delay_ms(backoff(attempt, cause), "backoff")
     except BaseException as error:  # it is the user's function, which must not block the message
         if is_interrupt(error):
             raise

@@ -343,9 +343,13 @@ class ConsumerEngine(BaseEngine[D]):
         elif isinstance(outcome, oc.Failed | oc.Dead):
             self.failed += 1
             dead = isinstance(outcome, oc.Dead) or message.dies_of(outcome.counts)
-            cause = outcome.cause if isinstance(outcome, oc.Failed) else None
+            cause = outcome.cause
             log_failure(log_of(message), "dead" if dead else "retry", outcome.error, None if cause is logged else cause)
             return cause
+        elif isinstance(outcome, oc.Unknown):
+            self.failed += 1
+            if message.death is not None:  # else one line for the task is enough
+                log_failure(log_of(message), "dead", message.death.error, None)
         return logged
 
     def _try_again(self, message: D, outcome: oc.Outcome, error: DelayqError, is_alone: bool) -> None:

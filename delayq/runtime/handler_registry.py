@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from delayq.errors import HandlerMissing, InvalidInput
+from delayq.errors import HandlerMissing, InvalidInput, UnknownTask
 from delayq.model import outcome as oc
 from delayq.model.batch_handler import BatchHandler
-from delayq.model.delivery import Delivery, all_headers, is_plain
-from delayq.model.envelope import Headers
+from delayq.model.delivery import Delivery, Outgoing, headers_and_limit, is_plain, running
+from delayq.model.envelope import TASK, Headers
 from delayq.model.middleware import Middleware
 from delayq.model.occurrence import NAME, Plan
+from delayq.model.task import IsTask, TaskDefinition
 from delayq.model.typed_payload import adapt
 from delayq.model.units import Seconds
 from delayq.operations import schedules
+from delayq.operations.encode import encode_message
 from delayq.operations.queue_context import QueueContext
 from delayq.runtime.fork_guard import guarded
 from delayq.runtime.handler_thread import awaited
 from delayq.runtime.time_limit import TimeLimit
 
 Handler: TypeAlias = Callable[[Any], Any]
-Given = TypeVar("Given", bound=Handler)
+Given = TypeVar("Given", bound=Handler | IsTask)
 
 
 class Kind(NamedTuple):
@@ -32,14 +34,14 @@ class Kind(NamedTuple):
     Attributes:
         header: what the messages of this kind have.
         name_of: returns the name of a message's function; None if its header is not as delayq writes it. It never
-            raises, although another program may have written the header.
+            raises, although another program may have written the header. None if the header is the name itself.
         missing: called with the queue's name and a message whose function is not here. It returns the error that fails
             the delivery, as if a handler had raised it; None lets the queue's main function handle the message.
         returns_values: what the functions return is a value, and the message is acked whatever it is.
     """
 
     header: str
-    name_of: Callable[[Delivery[Any]], str | None]
+    name_of: Callable[[Delivery[Any]], str | None] | None
     missing: Callable[[str, Delivery[Any]], Exception | None]
     returns_values: bool = False
 
@@ -55,24 +57,34 @@ def _no_cron(queue: str, message: Delivery[Any]) -> HandlerMissing | None:
     )
 
 
+def _no_task(queue: str, message: Delivery[Any]) -> UnknownTask | None:
+    if (task := message.task) is None:  # delayq does not write such a name
+        return None
+    text = f"this consumer of queue {queue} has no task {task!r}: register its function with @queue.task, or name="
+    return UnknownTask(text, task)
+
+
 CRON = Kind(NAME, lambda message: message.schedule, _no_cron)
-KINDS = (CRON,)
+TASKS = Kind(TASK, None, _no_task, returns_values=True)
+KINDS = (TASKS, CRON)
 
 
 class HandlerRegistry:
-    """The functions registered by `Queue.handler`, `Queue.batch_handler` and `Queue.cron`.
+    """The functions registered by `Queue.handler`, `Queue.batch_handler`, `Queue.task` and `Queue.cron`.
 
     Attributes:
         queue: the queue's name.
         main: the function for messages that are for no other, or a BatchHandler; None without one.
         named: the functions of the kinds in `KINDS`, by the header of the kind and their own name.
-        prepared: the schedules of those of `Queue.cron`.
+        tasks: those of `Queue.task`, by their names.
+        prepared: the schedules of `Queue.cron`.
         is_replaceable: another function may replace `main`, as in a test.
     """
 
     def __init__(self, queue: str) -> None:
         self.main: Handler | None = None
         self.named: dict[tuple[str, str], Handler] = {}
+        self.tasks: dict[str, TaskDefinition] = {}
         self.prepared: list[schedules.Prepared] = []
         self.is_replaceable = False
         self.queue = queue
@@ -96,6 +108,16 @@ class HandlerRegistry:
         handler = adapt(function)
         self.named[kind.header, name] = oc.returning_value(handler) if kind.returns_values else handler
 
+    def task(self, context: QueueContext, task: TaskDefinition) -> None:
+        """Register a task; raise InvalidInput for another one with its name, or a bad option of its messages."""
+        if (TASKS.header, task.name) in self.named:
+            raise InvalidInput(f"queue {self.queue} already has a task {task.name!r}: give one of them another name=")
+        encode_message(Outgoing({}, task=task.name, **task.options))
+        self.register_named(TASKS, task.name, task.handler())
+        self.tasks[task.name] = task
+        if task.backoff is not None:
+            context.task_backoffs[task.name] = task.backoff
+
     def cron(
         self,
         context: QueueContext,
@@ -112,18 +134,34 @@ class HandlerRegistry:
         Args:
             check: raises InvalidInput for a function that the queue's consumers could not run.
         """
+        options: dict[str, Any] = {"max_retries": max_retries, "headers": headers, "timeout": timeout}
 
         def register(function: Given) -> Given:
-            check(function)
             chosen = getattr(function, "__name__", "") if name is None else name
-            prepared = schedules.prepare(context, chosen, plan, payload, max_retries, headers, timeout)
-            if (CRON.header, prepared.name) in self.named:
+            if isinstance(function, IsTask):
+                chosen = function.definition.name if name is None else name
+                prepared = schedules.prepare(context, chosen, plan, message=self._call(function, payload, options))
+            else:
+                check(function)
+                prepared = schedules.prepare(context, chosen, plan, payload, **options)
+            if any(each.name == prepared.name for each in self.prepared):
                 raise InvalidInput(f"schedule {prepared.name!r} already has a handler: give one of them another name=")
-            self.register_named(CRON, prepared.name, function)
+            if not isinstance(function, IsTask):
+                self.register_named(CRON, prepared.name, function)
             self.prepared.append(prepared)
             return function
 
         return register
+
+    def _call(self, task: IsTask, arguments: Any, options: Mapping[str, Any]) -> Outgoing:
+        """Return the message that calls a task with these arguments; raises InvalidInput or WrongArguments."""
+        name = task.definition.name
+        if self.tasks.get(name) is not task.definition:
+            raise InvalidInput(f"task {name!r} is not one of queue {self.queue}: use the queue of its @queue.task")
+        if not isinstance(arguments, dict | None):
+            raise InvalidInput(f"payload={arguments!r} is not a dict of the arguments of task {name!r}")
+        given = {option: value for option, value in options.items() if value is not None}
+        return task.definition.outgoing((), arguments or {}, {**task.settings, **given})
 
     def main_of(self, given: Handler | None, check: Callable[[object], None]) -> Handler | None:
         """Return a consumer's main function: the given one, or else the registered one; None if it has only named ones.
@@ -135,7 +173,8 @@ class HandlerRegistry:
         main = self.main if given is None else given
         if main is None and not self.named:
             raise HandlerMissing(
-                f"queue {self.queue} has no handler: decorate a function with @queue.handler, or pass one"
+                f"queue {self.queue} has no handler: decorate a function with @queue.handler or @queue.task, or pass "
+                "one"
             )
         if main is None:
             return None
@@ -179,7 +218,7 @@ class ConsumerHandlers:
 
         def refuse(_: Delivery[Any]) -> None:
             raise HandlerMissing(
-                f"queue {registry.queue} has no handler here, only handlers of schedules: see @queue.handler"
+                f"queue {registry.queue} has no handler here, only tasks or handlers of schedules: see @queue.handler"
             )
 
         self._around = partial(surrounded, middleware=middleware, limit=limit, awaits=awaits)
@@ -188,7 +227,12 @@ class ConsumerHandlers:
         self.main = self._around(found)
         # For messages without a limit of their own, which most are: quicker where the consumer has no limit, either.
         has_limit = limit is not None and limit.seconds is not None
-        self._plain = self.main if has_limit else surrounded(found, middleware, None, awaits)
+        self._plain, self._plain_named = self.main, self._named
+        if not has_limit:
+            around = partial(surrounded, middleware=middleware, limit=None, awaits=awaits)
+            self._plain_named = {name: around(handler) for name, handler in registry.named.items()}
+            if not isinstance(found, BatchHandler):  # batches have the consumer's limit
+                self._plain = around(found)
         is_bare = not (isinstance(found, BatchHandler) or has_limit or middleware.count)
         runs_here = not awaits or oc.is_coroutine_function(found)
         self._bare = found if is_bare and runs_here else self._plain
@@ -198,18 +242,20 @@ class ConsumerHandlers:
 
         If that function is not here, `Kind.missing` decides between the main one and one that raises an error.
         """
-        headers = all_headers(message) or {}
-        for kind in KINDS:
-            if kind.header in headers and (name := kind.name_of(message)) is not None:
-                if (handler := self._named.get((kind.header, name))) is not None:
+        headers, timeout_ms = headers_and_limit(message)
+        for header, name_of, missing, _ in KINDS if headers else ():
+            if header in headers:
+                name: Any = headers[header] if name_of is None else name_of(message)
+                named = self._plain_named if timeout_ms is None else self._named
+                if (handler := named.get((header, name))) is not None:
                     return handler
-                if (error := kind.missing(self._queue, message)) is not None:
+                if name is not None and (error := missing(self._queue, message)) is not None:
                     return self._around(partial(_raise, error))
-        return self.main
+        return self._plain if timeout_ms is None else self.main
 
     def is_alone(self, message: Delivery[Any]) -> bool:
         """Whether another function than the main one handles a message, which so joins no batch."""
-        return not is_plain(message) and self.choose(message) is not self.main
+        return not is_plain(message) and self.choose(message) not in (self.main, self._plain)
 
     def function_for(self, message: Delivery[Any]) -> Handler:
         """Return the function that a pool calls with a message: without anything around it, where nothing is asked for.
@@ -221,10 +267,15 @@ class ConsumerHandlers:
 
     def handle(self, message: Delivery[Any]) -> Any:
         """Call the function that handles a message."""
-        return (self._plain if is_plain(message) else self.choose(message))(message)
+        before = running.set(message)
+        try:
+            return (self._plain if is_plain(message) else self.choose(message))(message)
+        finally:
+            running.reset(before)
 
     async def handle_async(self, message: Delivery[Any]) -> Any:
         """Await the function that handles a message."""
+        running.set(message)  # for this task only; a coroutine that is thrown away could not reset it
         return await (self._plain if is_plain(message) else self.choose(message))(message)
 
 

@@ -14,6 +14,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from delayq.log import log
 from delayq.model import outcome as oc
+from delayq.model.delivery import running
 from delayq.model.histogram import HandlerTimes
 from delayq.runtime import fork_guard, prefetch
 from delayq.runtime.shutdown import INTERRUPTED_SECONDS
@@ -179,7 +180,9 @@ class TaskPool(Generic[D]):
         outcome: oc.Outcome = oc.INTERRUPTED
         started = time.perf_counter()
         try:
-            returned = yield from fork_guard.steps(self._choose(message), message, copy_context().run, self._on_wait)
+            own = copy_context()
+            own.run(running.set, message)
+            returned = yield from fork_guard.steps(self._choose(message), message, own.run, self._on_wait)
             if not self._is_interrupted:  # otherwise it may have swallowed the cancel, and its work may not be done
                 outcome = oc.DONE if returned is None else oc.of_return(returned)
         except asyncio.CancelledError as error:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from delayq.model import outcome as oc
+from delayq.model.delivery import running
 from delayq.model.histogram import HandlerTimes
 from delayq.runtime import fork_guard, prefetch
 
@@ -152,7 +153,7 @@ class ThreadPool(Generic[D]):
     def _run(self, message: D, times: list[int]) -> oc.Outcome:
         if not self._may_start(message):
             return oc.RELEASED
-        before, started = fork_guard.forks, time.perf_counter()
+        before, started, outside = fork_guard.forks, time.perf_counter(), running.set(message)
         try:
             returned = self._choose(message)(message)
             if fork_guard.forks != before:
@@ -162,5 +163,6 @@ class ThreadPool(Generic[D]):
             if fork_guard.forks != before:
                 fork_guard.end_fork(error)
             outcome = oc.of_error(error, message)
+        running.reset(outside)
         self.times.note(time.perf_counter() - started, times)
         return outcome

@@ -12,6 +12,7 @@ from delayq.errors import DuplicateMessage, InvalidInput, StaleReceipt
 from delayq.log import log_of
 from delayq.model import outcome as oc
 from delayq.model.batch_handler import Batching, Outcomes
+from delayq.model.delivery import running
 from delayq.model.message_info import death_of
 from delayq.model.validation import MAX_RECEIVED, is_whole
 from delayq.operations import idle, schedules
@@ -99,7 +100,7 @@ class Drain:
         errors: list[BaseException] = []
         batched = {each.queue.name for each in self._served if each.batching is not None}
         for error, message in self._errors.values():
-            then = "it is dead" if message.is_last else "it waits for its next attempt"
+            then = "it is dead" if message.is_last or message.death is not None else "it waits for its next attempt"
             attempt = f"attempt {message.attempt} at {message.id}"
             error.add_note(f"raised by the handler of {message.queue} in {attempt}: {then}")
             if message.queue not in batched or not any(error is other for other in errors):
@@ -134,7 +135,7 @@ class Drain:
         if (info := death_of(message)) is not None:
             yield from tell_dead(queue.middleware.deaths, [info])
         self._errors.pop((queue.name, message.id), None)
-        cause = outcome.cause if isinstance(outcome, oc.Failed) else None
+        cause = outcome.cause if isinstance(outcome, oc.Failed | oc.Dead) else None
         if cause is not None and _ends_the_test(cause):
             raise cause
         if message.settled and not message.failed and isinstance(outcome, oc.Failed | oc.Dead):  # it has acked itself
@@ -158,10 +159,13 @@ def _received(served: Served, limit: int) -> Calls[list[Any]]:
 
 def _handled(served: Served, message: Any) -> Calls[oc.Outcome]:
     """Run the handler on a message, as a worker does."""
+    before = running.get()
     try:
         return oc.of_return((yield partial(served.handler, message)))
     except BaseException as error:  # noqa: BLE001  # SystemExit, too, as in a worker
         return oc.of_error(error, message)
+    finally:
+        running.set(before)
 
 
 def _handled_together(served: Served, messages: Sequence[Any]) -> Calls[Outcomes[Any]]:

@@ -93,6 +93,8 @@ ELSEWHERE: dict[type[DelayqError], str] = {
     errors.Reject: "runtime/test_engine.py",
     errors.RetryAfter: "runtime/test_engine.py",
     errors.PayloadMismatch: "model/test_typed_payload.py",
+    errors.WrongArguments: "contract/test_tasks.py",
+    errors.UnknownTask: "runtime/test_handler_registry.py",
     errors.ReturnedFalse: "model/test_middleware.py",
     errors.PipelineError: "spark/test_drain_restore.py",
     errors.NoJava: "spark/test_java.py",

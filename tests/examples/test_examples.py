@@ -112,6 +112,18 @@ def test_answer_of_the_receiver_decides_about_each_webhook(run: Run):
     assert second("/busy    request 2: 200", printed) - asked >= 1 - ROUNDING  # as its Retry-After said
 
 
+def test_task_is_retried_chained_or_refused_as_it_says(run: Run):
+    lines = run("tasks.py").splitlines()
+    assert sorted(lines[1:-1]) == [
+        "order 1: 12.10 paid in attempt 2",
+        "order 1: packed in 1 box",
+        "order 2: packed in 3 boxes",
+        "order 3: shipped to Berlin on Thursday",
+    ]
+    assert lines[0].startswith("refused: ")
+    assert lines[-1] == "dead: not-retried: ValueError: order 4 has no address"
+
+
 def test_no_tenant_has_more_than_its_share_and_the_small_ones_are_served_first(run: Run):
     lines = re.findall(r"^(\w+) +(\d+) jobs, at most (\d) at a time; .* number (\d+)$", run("tenants.py"), re.MULTILINE)
     assert [(tenant, count) for tenant, count, _, _ in lines] == [("big", "100"), ("middle", "10"), ("small", "1")]

@@ -155,6 +155,18 @@ def test_mismatching_payload_is_an_error_of_its_delivery(traced: Queue, spans: S
     assert dict(process.attributes or {})["error.type"] == "delayq.errors.PayloadMismatch"
 
 
+def test_span_names_the_task_that_ran(traced: Queue, spans: Spans):
+    @traced.task
+    def welcome(user_id: int) -> None: ...
+
+    welcome.send(42)
+    traced.send({"user_id": "x"}, task="welcome")
+    Consumer(traced, concurrency=1).drain()
+    found = [dict(span.attributes or {}) for span in spans()["process orders"]]
+    assert [each["messaging.delayq.message.task"] for each in found] == ["welcome", "welcome"]
+    assert [each.get("error.type") for each in found] == [None, "delayq.errors.PayloadMismatch"]
+
+
 def test_batch_has_a_span_for_each_message_and_one_for_all(traced: Queue, spans: Spans):
     sents = traced.send_many([Outgoing(1), Outgoing(2, headers={"tenant": "a"}), Outgoing(3, headers=FOREIGN)])
     Consumer(traced, handle, concurrency=1).drain()

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from delayq import Consumer, Message, Queue, aio, backoff
 from delayq.model.delivery import Delivery
+from delayq.model.task_name import task_of
 from tests.harness import pooled
 from tests.harness.foreign_headers import CORPUS, Foreign, messages, write
 from tests.harness.hostile import examples
@@ -137,18 +138,26 @@ def fires(queue: Queue) -> dict[str, object]:
     return {each.name: (each.next_at, each.next_id in there) for each in queue.schedules.list()}
 
 
-def check(queue: Queue, handled: Sequence[str], foreign: Sequence[Foreign]) -> None:
-    """Check that neighbours were handled, and that each other message was, or is dead with the reason."""
+def check(queue: Queue, handled: Sequence[str], foreign: Sequence[Foreign], is_received: bool) -> None:
+    """Check that neighbours were handled, and that each other message was, or is dead with the reason.
+
+    Those of a task that no consumer knows wait, unless they were received.
+    """
     assert sorted(each for each in handled if each.startswith("neighbour")) == [
         f"neighbour {number}" for number in range(NEIGHBOURS)
     ]
-    stats = queue.stats()
-    assert (stats.ready, stats.unack, stats.retry) == (0, 0, 0)
+    stats, waiting = queue.stats(), queue.peek("retry", 1000)
+    assert (stats.ready, stats.unack, stats.retry) == (0, 0, len(waiting))
+    assert {(each.error or "").partition(":")[0] for each in waiting} <= {"UnknownTask"}
+    tasks = {id for id, headers in dict(foreign).items() if task_of(headers)}
+    assert {each.id for each in waiting} <= tasks
+    if not is_received:
+        assert not tasks & set(handled)
     dead = queue.dead.list(limit=1000)
     unreadable = {each.id for each in dead if each.reason == "unreadable-envelope"}
     assert unreadable == {id for id, headers in dict(foreign).items() if any(map(is_nested, headers.values()))}
     errors = {(each.reason, (each.error or "").partition(":")[0]) for each in dead if each.id not in unreadable}
-    assert errors <= {("retries-exhausted", "HandlerMissing")}
+    assert errors <= {("retries-exhausted", "HandlerMissing"), ("payload-mismatch", "PayloadMismatch")}
 
 
 def is_nested(value: object) -> bool:
@@ -167,9 +176,10 @@ def take_all(taker: str, foreign: Sequence[Foreign]) -> None:
     handled: list[str] = []
     with Queue(f"jobs-{next(NUMBERS)}", backoff=backoff.fixed(3600)) as queue:
         queue.cron("0 0 1 1 *", name="alice")(lambda message: handle(message, queue, handled))
+        queue.task(name="alice")(lambda user_id: handle(user_id, queue, handled))
         before = filled(queue, foreign)
         TAKERS[taker](queue, handled)
-        check(queue, handled, foreign)
+        check(queue, handled, foreign, "receive" in taker)
         assert fires(queue) == before
 
 

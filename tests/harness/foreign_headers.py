@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 import msgspec
 from hypothesis import strategies as st
 
-from delayq.model.envelope import FORMAT, RAW, Envelope, encode
+from delayq.model.envelope import FORMAT, RAW, TASK, Envelope, encode
 from delayq.model.units import MAX_TIME_MS
 from delayq.operations.encode import EncodedMessage
 from delayq.operations.send import send_encoded
 
 NAME, SLOT, PLAN = "delayq-schedule", "delayq-slot", "delayq-plan"
+OWN = (NAME, SLOT, PLAN, TASK)
 
 
 class Foreign(NamedTuple):
@@ -102,10 +103,13 @@ def messages(draw: Any) -> Foreign:
     """A message with any of delayq's headers; often with the id that belongs to them."""
     name, slot = draw(st.sampled_from(NAMES) | values), draw(st.sampled_from(SLOTS) | values)
     headers = {NAME: name, SLOT: slot, PLAN: draw(st.sampled_from(PLANS) | values), "tenant": "acme"}
-    for left_out in draw(st.sets(st.sampled_from([NAME, SLOT, PLAN]), max_size=2)):
+    headers[TASK] = draw(st.sampled_from(NAMES) | values)
+    for left_out in draw(st.sets(st.sampled_from([NAME, SLOT, PLAN, TASK, TASK]), max_size=3)):
         del headers[left_out]
     reserved = st.sampled_from(OTHERS) | st.text(max_size=9).map("delayq-{}".format)
-    headers |= draw(st.dictionaries(reserved.filter(lambda each: each not in (NAME, SLOT, PLAN)), values, max_size=3))
+    headers |= draw(
+        st.dictionaries(reserved.filter(lambda each: each not in (NAME, SLOT, PLAN, TASK)), values, max_size=3)
+    )
     own = f"{name}@{slot}" if SLOT in headers else f"{name}@run-1"
     ids = st.sampled_from([own, own, own, own + "~1", own + "~", "bob@123", f"@{slot}", "bob@run-", "@", "a"])
     return Foreign(draw(ids.filter(_can_be_sent)), headers)
@@ -125,6 +129,8 @@ CORPUS = [
         for name in OTHERS
         for value in (2**63, b"\xff", None, [1])
     ),
+    *(Foreign(f"task {number}", {TASK: name}) for number, name in enumerate(NAMES)),
+    Foreign("bob@124", {NAME: "bob", SLOT: 124, PLAN: plan(own=True), TASK: "alice"}),
     *(Foreign(f"bob@{slot}", {}) for slot in (0, 1, 123, -1, 2**53, "x", "run-1", "1~1")),
     Foreign("variants", dict(zip(OTHERS, [1, b"\xff", None, 2**63, True, 0.1, "", *"abcdefgh"], strict=True))),
 ]

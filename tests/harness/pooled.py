@@ -15,7 +15,7 @@ from multiprocessing import parent_process
 from pathlib import Path
 from typing import Any
 
-from delayq import Ack, InvalidInput, Message, Outgoing, Queue, Reject, RetryAfter, StaleReceipt
+from delayq import Ack, InvalidInput, Message, Outgoing, Queue, Reject, RetryAfter, StaleReceipt, current_message
 from tests.harness.waiting import eventually
 
 IS_CHILD = parent_process() is not None
@@ -41,6 +41,33 @@ def every_year(message: Message) -> None:
 @routed.handler
 def route(message: Message) -> None:
     note("handler", message)
+
+
+tasks = Queue("tasks", url="redis://127.0.0.1:1/0")
+"""A queue with tasks."""
+
+
+@tasks.task
+def add(number: int, by: int = 1) -> Any:
+    """Return what cannot be pickled."""
+    message = current_message()
+    note(f"add-{number + by}", message)
+    return lambda: number + by
+
+
+@tasks.task
+def start_chain(number: int) -> Ack:
+    return Ack(then=[add.message(number)])
+
+
+class Unpicklable(Exception):
+    def __reduce__(self) -> Any:
+        raise TypeError("no")
+
+
+@tasks.task(retry_for=OSError)
+def fail(how: str) -> None:
+    raise {"final": Unpicklable, "again": BlockingIOError}[how](how)
 
 
 def folder() -> Path:

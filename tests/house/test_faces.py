@@ -29,7 +29,7 @@ PAIRS: list[tuple[Any, Any]] = [
     (delayq.TopicConsumer, aio.TopicConsumer),
 ]
 AWAITED_OTHERWISE = {"__enter__": "__aenter__", "__exit__": "__aexit__"}
-NOT_AWAITED = {"__init__", "__repr__", "handler", "batch_handler", "cron", "tail", "wish"}  # they do no I/O
+NOT_AWAITED = {"__init__", "__repr__", "handler", "batch_handler", "cron", "task", "tail", "wish"}  # they do no I/O
 
 
 def dotted(cls: type) -> str:

@@ -16,12 +16,18 @@ from delayq.dead_letters import DeadLetters
 from delayq.schedules import Schedules
 from delayq.topic_group import Group
 
-CLASSES = (delayq.Queue, delayq.Topic, delayq.Consumer, delayq.TopicConsumer, DeadLetters, Schedules, Group)
+CLASSES = (
+    *(delayq.Queue, delayq.Topic, delayq.Consumer, delayq.TopicConsumer, delayq.Task),
+    *(DeadLetters, Schedules, Group),
+)
 # Made by delayq itself, or for its own use: internals, redis-py's client, and the types that decorators take.
 OTHERS = {"Any", "BaseException", "Client", "Count", "Events", "Handler", "Never", "None", "Outcome", "PathLike"}
-OTHERS |= {"Pattern", "Queue", "Rate", "Waits"}
-INSIDE = {"__init__": {"Executor", "QueueContext", "TopicContext"}, "execute": {"QueueContext", "TopicContext"}}
-GENERIC = {"Callable", "Concatenate", "Iterable", "Iterator", "Mapping", "Operation", "Program", "Sequence"}
+OTHERS |= {"Pattern", "Queue", "Rate", "Scheduled", "TaskDecorator", "Waits"}
+INSIDE = {
+    "__init__": {"Executor", "QueueContext", "TaskDefinition", "TopicContext"},
+    "execute": {"QueueContext", "TopicContext"},
+}
+GENERIC = {"Callable", "Concatenate", "Iterable", "Iterator", "Mapping", "Operation", "Program", "Sequence", "Unpack"}
 
 
 def test_every_type_in_a_signature_has_a_public_name():

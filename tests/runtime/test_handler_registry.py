@@ -12,7 +12,7 @@ import fakeredis
 import pytest
 
 from delayq import Consumer, Message, Middleware, Queue, RetryAfter, aio
-from delayq.errors import HandlerMissing, InvalidInput
+from delayq.errors import HandlerMissing, InvalidInput, UnknownTask
 from delayq.model import outcome as oc
 from delayq.model.batch_handler import BatchHandler
 from delayq.model.envelope import encode_envelope, parse
@@ -249,6 +249,13 @@ def test_batch_handler_is_chosen_like_any_other(registry: HandlerRegistry):
     assert handlers.choose(message_of()) is handlers.choose(message_of({"tenant": "a"})) is handlers.main
     assert handlers.choose(message_of({"call": "add"})) is not handlers.main
     assert handlers.choose(message_of({"call": "gone"})) is not handlers.main
+
+
+def test_message_of_an_unknown_task_raises_an_error_that_names_it():
+    handlers = handlers_of(HandlerRegistry("jobs"), lambda _: "main")
+    with pytest.raises(UnknownTask, match="this consumer of queue jobs has no task 'add'") as raised:
+        handlers.handle(message_of(own={"delayq-task": "add"}))
+    assert oc.of_error(raised.value, None) == oc.Unknown("add", f"UnknownTask: {raised.value}")
 
 
 def generate() -> Iterator[int]:

@@ -265,6 +265,28 @@ def test_middleware_and_schedule_functions_run_in_the_process(redis_client: redi
     assert os.getpid() not in [pid for _, pid in pooled.notes("middleware")]
 
 
+def test_tasks_run_in_the_process_whatever_they_return(
+    redis_client: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    with served_by(pooled.tasks, lambda: redis_client):
+        pooled.add.options(id="a").send(1)
+        pooled.add.options(id="b").send(1, by=2)
+        pooled.start_chain.send(9)
+        pooled.fail.options(id="final").send("final")
+        pooled.fail.options(id="again").send("again")
+        pooled.tasks.send({"number": "x"}, task="add", id="wrong")
+        pooled.tasks.send({}, task="gone", id="gone")
+        Consumer(pooled.tasks, pool="process", concurrency=1).drain()
+        dead = {each.id: each.reason for each in pooled.tasks.dead.list()}
+        waiting = {each.id: (each.error or "").partition(":")[0] for each in pooled.tasks.peek("retry")}
+        acked = pooled.tasks.stats().acked
+    assert [pooled.notes(f"add-{total}")[0][0] for total in (2, 3)] == ["a", "b"]
+    assert (len(pooled.notes("add-10")), acked) == (1, 4)
+    assert dead == {"final": "not-retried", "wrong": "payload-mismatch"}
+    assert waiting == {"again": "BlockingIOError", "gone": "UnknownTask"}
+    assert "raise {" in caplog.text  # the traceback of the process
+
+
 @pytest.mark.full
 def test_thousand_messages_leave_no_process_and_no_open_file(queue: Queue, drain: Drain) -> None:
     queue.send("x")
@@ -421,6 +443,6 @@ def test_middleware_missing_in_a_process_ends_the_consumer(redis_client: redis.R
     with served_by(pooled.routed, lambda: redis_client):
         pooled.routed.middleware.before_delivery(print)
         pooled.routed.send("x")
-        with pytest.raises(InvalidInput, match=r"pooled:routed has other middleware .* register all of them in"):
+        with pytest.raises(InvalidInput, match=r"pooled:routed has other middleware, .* register all of them in"):
             Consumer(pooled.routed, pool="process", concurrency=1).drain()
         assert pooled.routed.stats().delivered == 0

@@ -54,12 +54,16 @@ def connections(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], int]]:
         yield count
 
 
+OTHERS = {"close", "handler", "batch_handler", "task", "cron", "execute", "group", "feed"}
+"""Methods that do not call the server, or that `entries` calls."""
+
+
 def calls_of(subject: Any) -> dict[str, Callable[[], Any]]:
     """Return every public method of a queue or topic that needs no argument, or that one example suffices for."""
     examples: dict[str, Any] = {"payload": "x", "payloads": ["x"], "messages": ["x"], "id": "a", "name": "a"}
     found: dict[str, Callable[[], Any]] = {}
     for name, method in inspect.getmembers(subject, callable):
-        if name.startswith("_") or name in {"close", "handler", "batch_handler", "cron", "execute", "group", "feed"}:
+        if name.startswith("_") or name in OTHERS:
             continue
         required = [
             each.name

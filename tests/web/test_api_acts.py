@@ -62,6 +62,19 @@ def ended(client: Client, begun: Any) -> Any:
     return task
 
 
+def test_message_names_the_task_that_it_is_for(enter: Enter, stocked: Queue):
+    client = enter()
+    sent = act(client, f"{EMAILS}/messages", {"payload": {"user_id": 42}, "task": "welcome", "id": "for a task"})
+    assert sent.status_code == 200, sent.text
+    assert client.get(f"{EMAILS}/messages/for a task").json()["message"]["task"] == "welcome"
+    assert client.get(f"{EMAILS}/messages/m").json()["message"]["task"] is None
+    for payload, task in ((5, "welcome"), ({}, "")):
+        refused = act(client, f"{EMAILS}/messages", {"payload": payload, "task": task})
+        assert is_problem(refused, 400)
+        assert "task" in refused.text
+    assert stocked.get("for a task") is not None
+
+
 @pytest.mark.parametrize("operation", ACTING, ids=lambda each: each.name)
 def test_viewer_changes_nothing(enter: Enter, stocked: Queue, operation: Operation):
     before, body = snapshot(stocked), BODIES.get(operation.name, {})

@@ -107,7 +107,9 @@ def _run(handle: Callable[[Any], Any], message: Message) -> bytes:
         except BaseException as error:  # noqa: BLE001  # SystemExit, too: a handler must not end its process
             outcome = oc.of_error(error, message)
     trace = cause = None
-    if isinstance(outcome, oc.Failed) and outcome.cause is not None:
+    if isinstance(outcome, oc.Done):
+        outcome = oc.DONE  # nobody needs the value, which may be one that cannot be pickled
+    elif isinstance(outcome, oc.Failed | oc.Dead) and outcome.cause is not None:
         trace, cause, outcome = _trace(outcome.cause), _packed(outcome.cause), replace(outcome, cause=None)
     try:
         return pickle.dumps((DONE, pickle.dumps(outcome), trace, cause))

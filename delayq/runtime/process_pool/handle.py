@@ -207,7 +207,7 @@ def _outcome(packed: bytes, trace: str | None, packed_cause: bytes | None) -> oc
         outcome: oc.Outcome = pickle.loads(packed)
     except BaseException as error:  # noqa: BLE001  # such as a class of the handler that cannot be imported here
         return oc.Failed(error=f"what the handler returned cannot be read outside its process: {oc.error_text(error)}")
-    if isinstance(outcome, oc.Failed) and trace is not None:
+    if isinstance(outcome, oc.Failed | oc.Dead) and trace is not None:
         return replace(outcome, cause=_cause(RemoteTraceback(trace), packed_cause))
     return outcome
 

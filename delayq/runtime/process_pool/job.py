@@ -46,7 +46,7 @@ class ProcessJob(NamedTuple):
 
     Attributes:
         queue: its name.
-        handler: pickled; None if the queue has only functions with names, such as those of schedules.
+        handler: pickled; None if the queue has only functions with names, as tasks and those of schedules.
         initializer: called first; pickled, or None.
         variable: the module and name of the queue, to take its middleware and these functions from; None if it has
             neither.
@@ -75,9 +75,9 @@ class ProcessJob(NamedTuple):
             queue = getattr(importlib.import_module(module), name)
             if _around(queue) != self.around:
                 raise InvalidInput(
-                    f"{module}:{name} has other middleware or schedule functions in the pool process than in your "
-                    f"program ({_around(queue)}, not {self.around}): register all of them in {module}, or in a module "
-                    "it imports"
+                    f"{module}:{name} has other middleware, tasks or schedule functions in the pool process than in "
+                    f"your program ({_around(queue)}, not {self.around}): register all of them in {module}, or in a "
+                    "module it imports"
                 )
             handlers, middleware = queue.handlers, queue.middleware
         return ConsumerHandlers(handlers, main, middleware, None).handle
@@ -105,8 +105,8 @@ def pack(queue: Any, handler: Handler | None, initializer: Callable[[], object] 
         variable = _variable(queue)
         if variable is None:
             raise InvalidInput(
-                f"{queue!r} has middleware or schedule functions, which a pool process would not find: make the queue "
-                "a variable of a module that can be imported"
+                f"{queue!r} has middleware, tasks or schedule functions, which a pool process would not find: make the "
+                "queue a variable of a module that can be imported"
             )
     packed = None if handler is None else _packed(original(handler), "handler")
     begin = None if initializer is None else _packed(initializer, "initializer")

@@ -45,6 +45,7 @@ class Message(Answer):
         error: its last error, or null.
         reason: why it died, or null.
         cancelled: true if it is running and will not be retried.
+        task: the task that it is for, or null.
         schedule: the schedule that it is an occurrence of, or null.
         slot: the time in its schedule, or null.
         timeout_seconds: the time limit of each run; null if its sender set none.
@@ -70,6 +71,7 @@ class Message(Answer):
     expires_at: dt.datetime | None
     max_retries: int | None
     timeout_seconds: float | None
+    task: str | None
     schedule: str | None
     slot: dt.datetime | None
     headers: HeaderValues
@@ -310,7 +312,7 @@ def _message(info: MessageInfo, redaction: Redaction, sizes: Mapping[str, int] |
     """
     fields = payload_fields(info.envelope, redaction, (sizes or {}).get(info.id))
     shown = redaction.info(msgspec.structs.replace(info, envelope=None))
-    fields |= {"schedule": info.schedule, "slot": info.slot, "timeout_seconds": info.timeout}
+    fields |= {"task": info.task, "schedule": info.schedule, "slot": info.slot, "timeout_seconds": info.timeout}
     return of(Message, shown, headers=header_values(shown.headers), **fields)
 
 

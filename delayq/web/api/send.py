@@ -13,6 +13,7 @@ from starlette.requests import Request
 from delayq.aio import Queue
 from delayq.errors import PayloadNotSerializable, PayloadTooLarge
 from delayq.model.delivery import OnConflict, Outgoing, SentMessage
+from delayq.model.task_name import header_of
 from delayq.model.validation import check_id
 from delayq.web import audit, path_params
 from delayq.web.api.operation import Operation
@@ -56,6 +57,7 @@ class NewMessage(Given):
         headers: bytes are {"base64": "…"}.
         unique_for_seconds: how long no other send with this field may use the same `id`.
         timeout_seconds: the time limit of each run; null for the consumer's limit.
+        task: the task to run; the payload is then an object of its arguments.
     """
 
     payload: msgspec.Raw | UnsetType = UNSET
@@ -69,6 +71,7 @@ class NewMessage(Given):
     headers: HeaderValues = msgspec.field(default_factory=dict)
     unique_for_seconds: Seconds | None = None
     timeout_seconds: Timeout | None = None
+    task: str | None = None
 
 
 class NewMessages(Given):
@@ -202,8 +205,11 @@ def _outgoing(given: NewMessage, place: str = "") -> Outgoing:
         if given.id is not None:
             with field("id"):
                 check_id(given.id)
+        payload = required_payload(given.payload, given.payload_base64)
+        with field("task"):
+            header_of(given.task, payload)
         return Outgoing(
-            required_payload(given.payload, given.payload_base64),
+            payload,
             delay=given.delay_seconds,
             at=given.at,
             id=given.id,
@@ -213,6 +219,7 @@ def _outgoing(given: NewMessage, place: str = "") -> Outgoing:
             headers=headers_of(given.headers) or None,
             unique_for=given.unique_for_seconds,
             timeout=given.timeout_seconds,
+            task=given.task,
         )
 
 

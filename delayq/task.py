@@ -1,0 +1,89 @@
+# Made from delayq/aio/task.py by `make faces`: change that file.
+"""Tasks: functions that messages call by their names."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar, Unpack, overload
+
+from delayq.model.delivery import Outgoing, SentMessage
+from delayq.model.task import IsTask, SendOptions, TaskDefinition, check_options
+
+P = ParamSpec("P")
+R = TypeVar("R")  # what the function returns, awaited
+C = TypeVar("C")  # what a call of the function returns: R, or a coroutine
+
+
+class SentTask(SentMessage, Generic[R]):
+    """The result of sending a task: as `SentMessage`; R is what its function returns."""
+
+
+class TaskSender(IsTask, Generic[P, R]):
+    """A task with options for its messages: see `Task.options`.
+
+    Attributes:
+        name: of the task.
+    """
+
+    def __init__(self, task: TaskDefinition, send: Callable[..., Any], options: Mapping[str, Any]) -> None:
+        self.name = task.name
+        self.definition = task
+        self.settings = options
+        self._send = send
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}>"
+
+    def options(self, **options: Unpack[SendOptions]) -> TaskSender[P, R]:
+        """Return the same task with other options for its messages: those of `Queue.send`.
+
+        They take precedence over those that the task was registered with; None stands for the queue's own.
+        """
+        check_options(options)
+        return TaskSender(self.definition, self._send, {**self.settings, **options})
+
+    def send(self, /, *args: P.args, **kwargs: P.kwargs) -> SentTask[R]:
+        """Send a message that calls the function with these arguments.
+
+        Raises:
+            WrongArguments: the function does not take them, or one of them has another type; nothing was sent.
+            PayloadNotSerializable: JSON cannot hold one of them; nothing was sent.
+            DelayqError: as `Queue.send`.
+        """
+        payload = self.definition.arguments.payload(args, kwargs)
+        return SentTask(*(self._send(payload, task=self.name, **self.settings)))
+
+    def message(self, /, *args: P.args, **kwargs: P.kwargs) -> Outgoing:
+        """Return a message that calls the function with these arguments, for `send_many`, `Ack` or `Schedules.add`.
+
+        Raises:
+            WrongArguments, PayloadNotSerializable: as for `send`.
+            InvalidInput: the options have `wait_replicas`.
+        """
+        return self.definition.outgoing(args, kwargs, self.settings)
+
+
+class Task(TaskSender[P, R], Generic[P, R, C]):
+    """A function that messages call by its name: made by `Queue.task`. A call of it is a plain call of the function."""
+
+    __name__: str
+
+    def __init__(self, task: TaskDefinition, send: Callable[..., Any]) -> None:
+        super().__init__(task, send, task.options)
+        functools.update_wrapper(self, task.function)
+
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> C:
+        """Call the function here and now, without a message."""
+        result: C = self.definition.function(*args, **kwargs)
+        return result
+
+
+class TaskDecorator(Protocol):
+    """Registers a function as a task: what ``@queue.task(…)`` returns."""
+
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, R, Coroutine[Any, Any, R]]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Task[P, R, R]: ...
