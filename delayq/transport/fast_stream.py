@@ -47,7 +47,7 @@ class FastStream:
         connection, seconds = self._connection, self._connection.health_check_interval
         return (
             connection._reader is self._stream  # noqa: SLF001
-            and not (self._transport.is_closing() or self._has_unread)
+            and not (self._transport.is_closing() or self._has_unread or self.has_rest)
             and not (seconds and self._events.time() > connection.next_health_check)
         )
 
@@ -65,7 +65,7 @@ class FastStream:
 
     @property
     def _has_unread(self) -> bool:
-        return self._stream.at_eof() or bool(getattr(self._stream, "_buffer", b"")) or self.has_rest
+        return self._stream.at_eof() or bool(getattr(self._stream, "_buffer", b""))
 
     async def exchange(self, packet: bytes, reads: Sequence[Callable[[Any], Any]], budget: PollBudget) -> list[Any]:
         """Send packed commands, at most 64 KiB, and return the values read from the replies.

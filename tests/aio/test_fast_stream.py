@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -240,18 +241,38 @@ def test_reply_that_came_while_something_blocked_the_event_loop_is_not_late(
     run(main())
 
 
-@on_one_loop
-def test_half_a_push_message_is_not_mistaken_for_a_reply(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+@pytest.fixture
+def odd_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[redis.asyncio.Redis]:
+    """A client of the server of `half_pushes`."""
+
     async def check(_: Any) -> None:
         """Accept this server, which knows two commands."""
 
     monkeypatch.setattr(clients_async, "check_server", check)
+    with half_pushes(tmp_path / "socket"):
+        yield redis.asyncio.Redis(unix_socket_path=str(tmp_path / "socket"), protocol=3, socket_timeout=0.3)
 
+
+@on_one_loop
+def test_half_a_push_message_is_not_mistaken_for_a_reply(run: Run, odd_server: redis.asyncio.Redis):
     async def main() -> None:
-        async with redis.asyncio.Redis(unix_socket_path=str(tmp_path / "socket"), protocol=3) as client:
+        async with odd_server as client:
             executor = Executor(lambda: client, shared=True, label=None)
             for key in "abc":
                 assert await executor.run([Command(key, ("MGET", key), identity)]) == [[key.encode()]]
 
-    with half_pushes(tmp_path / "socket"):
-        run(main())
+    run(main())
+
+
+@on_one_loop
+def test_server_that_falls_silent_within_a_reply_is_given_up_after_the_sockets_timeout(
+    run: Run, odd_server: redis.asyncio.Redis
+):
+    async def main() -> None:
+        async with odd_server as client:
+            executor = Executor(lambda: client, shared=True, label=None)
+            async with asyncio.timeout(30):
+                with pytest.raises(errors.ServerUnreachable):
+                    await executor.run([Command("half", ("MGET", "half"), identity)], repeat=False)
+
+    run(main())

@@ -1,4 +1,7 @@
-"""A server whose first reply comes with half a push message; the rest of it comes before the second reply."""
+"""A server whose first reply comes with half a push message; the rest of it comes before the second reply.
+
+It sends only half of the reply about the key ``half``, and then nothing.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,9 @@ class _Handler(socketserver.BaseRequestHandler):
         while data := self.request.recv(65536):
             commands.feed(data)
             while (words := commands.gets()) is not False:
-                if words[0] == b"MGET":
+                if words[:2] == [b"MGET", b"half"]:
+                    self.request.sendall(b"*1\r\n$4\r\nha")
+                elif words[0] == b"MGET":
                     reply, half = rest + b"*1\r\n$1\r\n%b\r\n" % words[1], b">2\r\n$10\r\ninvalidate\r\n"
                     self.request.sendall(reply if rest else reply + half)
                     rest = b"" if rest else b"*1\r\n$3\r\nkey\r\n"
