@@ -107,8 +107,8 @@ class DeadLetters:
             delay: from their return until they are due.
             rate: maximum rate: 100 or "100/s", "5/10s", "9/h"; None for no limit. The call returns when all are back.
             dry_run: change nothing; only count.
-            progress: called with the progress after each page or, with a rate, about ten times a second. It is a
-                plain function.
+            progress: called with the progress at the start, and after each page or, with a rate, about ten times a
+                second. It is a plain function.
 
         Raises:
             InvalidInput: an argument is out of range; nothing was changed.

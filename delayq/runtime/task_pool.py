@@ -139,7 +139,8 @@ class TaskPool(Generic[D]):
         """Begin as many tasks as the waiting messages need."""
         wanted = len(self._inbox) if self._waits else min(1, len(self._inbox))
         for _ in range(min(wanted - len(self._looking), self.count - len(self.tasks))):
-            task = asyncio.create_task(self._work(), name="delayq-handler")
+            # By no factory of the program: an eager one would begin it before the next two lines.
+            task = asyncio.Task(self._work(), loop=self._events, name="delayq-handler")
             self.tasks.add(task)
             self._looking.add(task)
             task.add_done_callback(self._end)
@@ -165,7 +166,8 @@ class TaskPool(Generic[D]):
             task.set_name(f"delayq-{message.id}")
             await self._handle(message)
             self._on_outcome()
-            if task not in self._looking or task.cancelling():
+            must_cancel = getattr(task, "_must_cancel", False)  # despite `uncancel`, up to Python 3.12
+            if task not in self._looking or task.cancelling() or must_cancel:
                 return
             self._waits = False
             if time.perf_counter() > until:

@@ -185,7 +185,7 @@ class FastSocket:
         """
         if self._connection is None or not self.is_ours:
             return
-        if broken:
+        if broken or self._reader.has_data():  # such as half a push message: redis-py would misread the rest
             self._connection.disconnect()
         connection, self._connection = self._connection, None
         self._pool.release(connection)

@@ -47,9 +47,14 @@ class FastStream:
         connection, seconds = self._connection, self._connection.health_check_interval
         return (
             connection._reader is self._stream  # noqa: SLF001
-            and not (self._transport.is_closing() or self._has_unread)
+            and not (self._transport.is_closing() or self._has_unread or self.has_rest)
             and not (seconds and self._events.time() > connection.next_health_check)
         )
+
+    @property
+    def has_rest(self) -> bool:
+        """Whether more than the replies was received, such as half a push message: redis-py would misread the rest."""
+        return bool(self._reader.has_data())
 
     @property
     def is_quiet(self) -> bool:
@@ -60,7 +65,7 @@ class FastStream:
 
     @property
     def _has_unread(self) -> bool:
-        return self._stream.at_eof() or bool(getattr(self._stream, "_buffer", b"")) or self._reader.has_data()
+        return self._stream.at_eof() or bool(getattr(self._stream, "_buffer", b""))
 
     async def exchange(self, packet: bytes, reads: Sequence[Callable[[Any], Any]], budget: PollBudget) -> list[Any]:
         """Send packed commands, at most 64 KiB, and return the values read from the replies.
@@ -76,7 +81,7 @@ class FastStream:
         polls = len(packet) < _PACKET_BYTES and budget.allows(began)
         polls_until = began + polling.SECONDS if polls else 0.0
         self._transport.write(packet)
-        self._waits_since = self._events.time()
+        self._waits_since = time.monotonic()  # the time of other event loops stands still while something blocks them
         if self._timer is None and self._seconds is not None:
             self._timer = self._events.call_later(self._seconds, self._look)
         try:
@@ -112,7 +117,7 @@ class FastStream:
             if self._is_late:
                 raise exceptions.TimeoutError("Timeout reading from socket")
             raise exceptions.ConnectionError("Connection closed by server.")
-        self._waits_since = self._events.time()
+        self._waits_since = time.monotonic()
         return data
 
     def _look(self) -> None:
@@ -120,7 +125,9 @@ class FastStream:
         self._timer, seconds = None, self._seconds or 0.0
         if self._waits_since is None or self._transport.is_closing():
             return
-        left = self._waits_since + seconds - self._events.time()
+        left = self._waits_since + seconds - time.monotonic()
+        if left <= 0 and (self._has_unread or not self.is_quiet):  # something has blocked the event loop meanwhile
+            left = seconds
         if left > 0:
             self._timer = self._events.call_later(left, self._look)
         else:

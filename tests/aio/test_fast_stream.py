@@ -6,19 +6,23 @@ import asyncio
 import os
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
+import redis.asyncio
 
 from delayq import Outgoing, errors
 from delayq.aio import Queue
 from delayq.protocol.command import Command, identity
-from delayq.transport import polling
+from delayq.transport import clients_async, polling
+from delayq.transport.executor_async import Executor
 from delayq.transport.fast_stream import FastStream, stream_of
 from tests.aio.conftest import Run, on_both_loops, on_one_loop
 from tests.conftest import StartServer
+from tests.harness.half_push import half_pushes
 from tests.harness.servers import RedisServer
 from tests.harness.tls import behind_tls, certify
 
@@ -214,3 +218,61 @@ def test_others_have_their_turn_while_a_call_polls(
 
     run(main())
     assert len(turns) == 50
+
+
+@on_both_loops
+def test_reply_that_came_while_something_blocked_the_event_loop_is_not_late(
+    run: Run, redis_server: RedisServer, redis_client: redis.Redis
+):
+    """It is so long that asyncio receives it in several parts."""
+    redis_client.set("long", b"x" * 3_000_000)
+    separator = "&" if "?" in redis_server.url else "?"
+
+    async def main() -> None:
+        url = f"{redis_server.url}{separator}socket_timeout=0.3&retry_timeout=0"
+        async with Queue("jobs", url=url) as queue:
+            await live(queue)
+            task = asyncio.create_task(queue._executor.run([Command("long", ("MGET", "long"), identity)], repeat=False))
+            for _ in range(10):
+                await asyncio.sleep(0)
+            time.sleep(0.5)  # noqa: ASYNC251
+            assert await task == [[b"x" * 3_000_000]]
+
+    run(main())
+
+
+@pytest.fixture
+def odd_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[redis.asyncio.Redis]:
+    """A client of the server of `half_pushes`."""
+
+    async def check(_: Any) -> None:
+        """Accept this server, which knows two commands."""
+
+    monkeypatch.setattr(clients_async, "check_server", check)
+    with half_pushes(tmp_path / "socket"):
+        yield redis.asyncio.Redis(unix_socket_path=str(tmp_path / "socket"), protocol=3, socket_timeout=0.3)
+
+
+@on_one_loop
+def test_half_a_push_message_is_not_mistaken_for_a_reply(run: Run, odd_server: redis.asyncio.Redis):
+    async def main() -> None:
+        async with odd_server as client:
+            executor = Executor(lambda: client, shared=True, label=None)
+            for key in "abc":
+                assert await executor.run([Command(key, ("MGET", key), identity)]) == [[key.encode()]]
+
+    run(main())
+
+
+@on_one_loop
+def test_server_that_falls_silent_within_a_reply_is_given_up_after_the_sockets_timeout(
+    run: Run, odd_server: redis.asyncio.Redis
+):
+    async def main() -> None:
+        async with odd_server as client:
+            executor = Executor(lambda: client, shared=True, label=None)
+            async with asyncio.timeout(30):
+                with pytest.raises(errors.ServerUnreachable):
+                    await executor.run([Command("half", ("MGET", "half"), identity)], repeat=False)
+
+    run(main())

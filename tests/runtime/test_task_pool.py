@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import types
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from types import SimpleNamespace
@@ -122,13 +123,18 @@ def test_others_have_their_turn_while_messages_are_handled() -> None:
     assert turns >= 10
 
 
-def test_a_handler_that_cancels_its_own_task_concerns_no_other_message() -> None:
+@pytest.mark.parametrize("uncancels", [False, True])
+def test_a_handler_that_cancels_its_own_task_concerns_no_other_message(uncancels: bool) -> None:
     async def handle(message: Any) -> None:
         task = asyncio.current_task()
+        if message.id == "4":
+            await asyncio.sleep(0)
         if message.id == "3" and task is not None:
             task.cancel()
+            if uncancels:
+                task.uncancel()
 
-    assert set(handled(handle, 10).values()) == {DONE}
+    assert set(handled(handle, 10, concurrency=1).values()) == {DONE}
 
 
 def test_an_error_fails_its_own_message_alone() -> None:
@@ -153,3 +159,37 @@ def test_an_interrupt_ends_handlers_and_hands_back_what_has_not_begun() -> None:
         return await ended(pool, 3)
 
     assert asyncio.run(interrupted()) == {"0": INTERRUPTED, "1": INTERRUPTED, "2": RELEASED}
+
+
+def _eager(events: asyncio.AbstractEventLoop, coroutine: Any, **options: Any) -> asyncio.Task[Any]:
+    """As `asyncio.eager_task_factory` of Python 3.12: a task's first step runs at once."""
+
+    @types.coroutine
+    def rest(effect: Any) -> Any:
+        yield effect
+        return (yield from coroutine)
+
+    try:
+        effect = coroutine.send(None)
+    except StopIteration:
+        return asyncio.Task(asyncio.sleep(0), loop=events, **options)
+    return asyncio.Task(rest(effect), loop=events, **options)
+
+
+def test_no_more_handlers_run_than_may_if_the_programs_tasks_begin_at_once() -> None:
+    running = most = 0
+
+    async def handle(_: Any) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.001)
+        running -= 1
+
+    async def main() -> None:
+        factory: Any = getattr(asyncio, "eager_task_factory", _eager)
+        asyncio.get_running_loop().set_task_factory(factory)
+        assert set((await _handled(handle, 40, 4)).values()) == {DONE}
+
+    asyncio.run(main())
+    assert most == 4

@@ -24,9 +24,11 @@ import redis
 from delayq import Outgoing, Queue
 from delayq.errors import DelayqError, LoginRefused, ServerError, ServerNotReady, ServerUnreachable
 from delayq.protocol.command import Command, identity
+from delayq.transport.clients import unmark
 from delayq.transport.fast_socket import FastSocket, FastSocketPool
 from delayq.transport.polling import PollBudget
 from tests.conftest import StartServer
+from tests.harness.half_push import half_pushes
 from tests.harness.servers import RedisServer, free_port
 from tests.harness.tls import certify
 from tests.harness.topologies import SETTLED_SECONDS, follow, is_master, watch
@@ -527,6 +529,25 @@ def test_push_messages_are_not_mistaken_for_replies(redis_server: RedisServer) -
             assert queue.send(number, id=f"m{number}").id == f"m{number}"
             assert queue._executor.run([mget("k0")]) == [[b"0"]]
             assert client.ping()
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_half_a_push_message_is_not_mistaken_for_a_reply(tmp_path: Path, keep: bool) -> None:
+    pool = redis.ConnectionPool(
+        connection_class=redis.UnixDomainSocketConnection, path=str(tmp_path / "socket"), protocol=3, max_connections=1
+    )
+    sockets = FastSocketPool(pool, keep, lambda: None)
+    with half_pushes(tmp_path / "socket"):
+        for key in "abc":
+            assert sockets.use(sockets.take(True, time.perf_counter()), [("MGET", key)], [identity]) == [[key.encode()]]
+        connection = pool.get_connection() if not keep else None
+        if connection is not None:
+            connection.send_command("MGET", "d")
+            assert connection.read_response() == [b"d"]
+            pool.release(connection)
+        sockets.end()
+        pool.disconnect()
+    unmark()
 
 
 def test_in_process_server_serves_many_threads() -> None:
