@@ -12,6 +12,7 @@
     │   └── OtherShard                     a message to send with an ack belongs to another shard
     ├── SendError                          the send went through, but not as requested; see `sent`
     │   ├── DuplicateMessage               on_conflict="error", and the id exists        code DUPLICATE
+    │   ├── QueueFull                      the queue holds its max_length: these messages were not stored
     │   └── NotReplicated                  too few replicas confirmed in time
     ├── StaleReceipt                       the delivery is no longer the caller's            code STALE
     ├── UnreadableEnvelope                 the stored bytes are not an envelope that this version reads
@@ -109,6 +110,29 @@ class DuplicateMessage(SendError):
     """A message with this id exists, and ``on_conflict="error"`` was asked for."""
 
     code = "DUPLICATE"
+
+
+class QueueFull(SendError):
+    """The queue holds its `max_length`: some messages were not stored. All others of the call were.
+
+    Attributes:
+        unsent: positions, from 0, of the messages given to `send_many` that are not stored; [0] for `send`.
+        ids: of these messages.
+        max_length: of the queue.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        sent: Sequence[Any] = (),
+        unsent: Sequence[int] = (),
+        ids: Sequence[str] = (),
+        max_length: int = 0,
+    ) -> None:
+        super().__init__(text, sent)
+        self.unsent = list(unsent)
+        self.ids = list(ids)
+        self.max_length = max_length
 
 
 class StaleReceipt(DelayqError):

@@ -235,6 +235,7 @@ class Queue:
 
         Raises:
             InvalidInput: an argument is out of range; nothing was stored.
+            QueueFull: the queue holds its `max_length`; nothing was stored, nor reserved with `unique_for`.
             DuplicateMessage: on_conflict="error", and the id exists.
             NotReplicated: the message is stored, but on fewer replicas.
         """
@@ -278,6 +279,8 @@ class Queue:
 
         Raises:
             InvalidInput: one of them is out of range; nothing was stored.
+            QueueFull: some of them exceed the queue's `max_length`; all others are stored. The error says which are
+                not, in `unsent`. It comes before DuplicateMessage: existing messages are in `sent`, not created.
             DuplicateMessage: on_conflict="error", and an id exists; all others are stored.
             NotReplicated: too few replicas confirmed a batch, and later batches are not stored. The error says
                 which messages are stored, which are not, and what to send again.
@@ -592,6 +595,7 @@ class Queue:
         max_retries: Count = UNSET,
         backoff: Waits = UNSET,
         max_dead: Count = UNSET,
+        max_length: Count = UNSET,
     ) -> None:
         """Set limits, retries and the ledger for all programs that use the queue.
 
@@ -612,6 +616,8 @@ class Queue:
                 "exponential:base=10s,factor=3". Running programs notice a change within a minute.
             max_dead: maximum dead letters to keep, 1 to 1,000,000 (each shard keeps an equal part, at least one).
                 Consumers and programs that call `receive` purge older ones within a minute.
+            max_length: maximum messages that wait or run, 1 to 10,000,000; dead letters do not count. A send beyond it
+                raises QueueFull. Retries, requeues, `Ack(then=…)` and schedules are not refused.
 
         Raises:
             InvalidInput: naming the argument, or limits on a queue with shards; nothing was changed.
@@ -624,6 +630,7 @@ class Queue:
             max_retries=max_retries,
             backoff=backoff,
             max_dead=max_dead,
+            max_length=max_length,
         )
         self._executor.execute(configure.configure(self._context, given))
 

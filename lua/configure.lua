@@ -4,7 +4,7 @@
 --
 -- State    (the queue itself; no message moves)
 -- KEYS[1]  meta    hash  rate: messages in period_ms; concurrency; per_key; events, the length of the ledger;
---                        max_dead; removed:FIELD if it was removed
+--                        max_dead; max_length; removed:FIELD if it was removed
 -- KEYS[2]  bell    list
 -- ARGV[1]  wishes  '1' for what a client was made with, '' for what an operator says
 -- ARGV[2..] field and value, for each change; the value '' removes it, and 'N?' sets N only if there is none
@@ -21,6 +21,7 @@ for i = 2, #ARGV, 2 do
     redis.call('HSET', KEYS[1], 'removed:' .. field, 1)
   elseif not stays then
     redis.call('HDEL', KEYS[1], field, 'removed:' .. field) -- a server at its maxmemory refuses a script that begins with an HSET
+    if field == 'max_length' then need(KEYS[1], 2) end
     redis.call('HSET', KEYS[1], field, value)
     changed = 1
   end

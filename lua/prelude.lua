@@ -304,7 +304,8 @@ end
 
 -- What the data of a queue may need that an older delayq would misread, in the order in which it came: the first version
 -- that knows it. Its number and version are noted in meta's `needs` when it is first used. 1: a pause that ends by itself.
-local NEEDS = {'0.1.0'}
+-- 2: a limit on the queue's length.
+local NEEDS = {'0.1.0', '0.1.0'}
 
 -- Fail if the queue needs something that this client lacks.
 local function understood(meta, needs)
@@ -326,22 +327,31 @@ local function need(meta, number)
   if number > 1 then redis.call('HSET', meta, 'format', 2) end
 end
 
--- Return a function that notes a transition in the queue's ledger; nil if the queue keeps none. `given` is a time, as for
--- `clock`. This fails, before anything is changed, if the key is not a stream or (Redis 7.0 and newer) if the user may
--- not append to it, or if what `sends` messages lacks what the queue needs: a delivery can still be settled. Later, an
--- entry that fails must not stop the script.
+-- How many more messages the queue takes, given the sorted sets that count, with a max_length as stored in meta: 1 to
+-- 999,999,999. Infinity if another program has put anything else there.
+local function room(max_length, ...)
+  if #max_length > 9 or not string.match(max_length, '^[1-9]%d*$') then return math.huge end
+  local free = tonumber(max_length)
+  for _, zset in ipairs({...}) do free = free - redis.call('ZCARD', zset) end
+  return free
+end
+
+-- Return a function that notes a transition in the queue's ledger; nil if the queue keeps none. For what `sends`, also
+-- return the queue's max_length, as stored. `given` is a time, as for `clock`. This fails, before anything is changed, if
+-- the key is not a stream or (Redis 7.0 and newer) if the user may not append to it, or if what `sends` messages lacks
+-- what the queue needs: a delivery can still be settled. Later, an entry that fails must not stop the script.
 --
 -- Each entry has the same fields, even empty ones, so that the stream stores their names once.
 local function ledger(meta, events, given, sends)
-  local kept
+  local kept, max_length
   if sends then
-    local found = redis.call('HMGET', meta, 'events', 'needs')
-    kept = found[1]
+    local found = redis.call('HMGET', meta, 'events', 'needs', 'max_length')
+    kept, max_length = found[1], found[3]
     if found[2] then understood(meta, found[2]) end
   else
     kept = redis.call('HGET', meta, 'events')
   end
-  if not kept then return nil end
+  if not kept then return nil, max_length end
   redis.call('XLEN', events)
   if redis.acl_check_cmd and not redis.acl_check_cmd('XADD', events) then
     error({err = "NOPERM User has no permissions to run the 'xadd' command"})
@@ -356,7 +366,7 @@ local function ledger(meta, events, given, sends)
   return function(id, event, attempt, due, late, reason, consumer)
     redis.pcall('XADD', events, 'MAXLEN', '~', kept, '*', 'id', id, 'event', event, 'at', at, 'attempt', text(attempt),
       'due', text(due), 'late', text(late), 'consumer', consumer or '', 'reason', reason or '')
-  end
+  end, max_length
 end
 
 -- Messages that were cancelled in flight become garbage when they leave unack.

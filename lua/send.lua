@@ -2,6 +2,7 @@
 --
 -- An id exists while any structure holds it, except garbage. A random one is looked up only if it has a payload. If the
 -- server refuses one of the writes, all are taken back: no right to do that is needed, and Redis 6.2 can do it, too.
+-- If the queue has a max_length, pending, ready, unack and retry count towards it.
 --
 -- State    (none), garbage -> pending
 -- KEYS[1]  pending  zset  id -> due, ms
@@ -12,27 +13,27 @@
 -- KEYS[6]  unack    zset
 -- KEYS[7]  retry    zset
 -- KEYS[8]  dead     zset
--- KEYS[9]  meta     hash  events: how many entries the ledger keeps
+-- KEYS[9]  meta     hash  events: how many entries the ledger keeps; max_length
 -- KEYS[10] events   stream
 -- KEYS[11..]        strings, the payload keys of the messages, in the same order
 -- ARGV[1]  now_ms   '' for the server's time
 -- ARGV[2]  named    '1' when callers have chosen the ids, '' when they are random
 -- ARGV[3..]         three per message: id, due ('+delay_ms' or ms), envelope; all ids different, 1..1000 of them. An
 --                   envelope of more than 8,192 bytes has 13 more in front, over which the time is written
--- Returns  the due times, ms, in the messages' order; -1 for an id that existed
+-- Returns  the due times, ms, in the messages' order; -1 for an id that existed, -1 - max_length if the queue was full
 -- Probes   none  the first write is to stats, pending is read before, and checking makes a single send a tenth slower
 -- Cost     O(n log m)
 local now, micros = clock(ARGV[1])
-local stamped, before = stamp(now), head(KEYS[1])
-local note, look = ledger(KEYS[9], KEYS[10], now, true), ARGV[2] == '1' or redis.call('EXISTS', unpack(KEYS, 11)) > 0
-local ids, taken, garbage = {}, {}, {}
+local stamped, before, note, max_length = stamp(now), head(KEYS[1]), ledger(KEYS[9], KEYS[10], now, true)
+local free = max_length and room(max_length, KEYS[1], KEYS[5], KEYS[6], KEYS[7]) or math.huge
+local ids, taken, garbage, look = {}, {}, {}, ARGV[2] == '1' or redis.call('EXISTS', unpack(KEYS, 11)) > 0
 for i = 3, look and #ARGV or 0, 3 do ids[i / 3] = ARGV[i] end
 if look then taken, garbage = existing(ids, KEYS[2], {KEYS[1], KEYS[5], KEYS[6], KEYS[7], KEYS[8]}) end
 local values, members, dues, first, n, largest = {}, {}, {}, math.huge, 0, 0
 local given, due, score -- most messages of a call are due at the same time: read and write it once
 for i = 3, #ARGV, 3 do
-  if taken[i / 3] then
-    dues[i / 3] = -1
+  if taken[i / 3] or n / 2 >= free then
+    dues[i / 3] = taken[i / 3] and -1 or -1 - max_length
   else
     if ARGV[i + 1] ~= given then
       given, due = ARGV[i + 1], due_time(ARGV[i + 1], now, micros)
@@ -60,5 +61,5 @@ if type(done) == 'table' then -- an error
 end
 for i = 1, note and n or 0, 2 do note(members[i + 1], 'sent', nil, members[i]) end
 if first < before then ring(KEYS[4]) end
-for i in pairs(garbage) do if garbage[i] then redis.pcall('ZREM', KEYS[2], ARGV[3 * i]) end end
+for i in pairs(garbage) do if garbage[i] and dues[i] >= 0 then redis.pcall('ZREM', KEYS[2], ARGV[3 * i]) end end
 return dues

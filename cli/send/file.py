@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -12,8 +12,8 @@ import click
 from msgspec.structs import replace
 
 from delayq.checkpoint import MAX_BYTES, MAX_SENT, CheckpointExecutor, Note
-from delayq.errors import DuplicateMessage, InvalidInput, ServerError
-from delayq.model.delivery import Outgoing
+from delayq.errors import DuplicateMessage, InvalidInput, QueueFull, ServerError
+from delayq.model.delivery import Outgoing, SentMessage
 from delayq.model.message_ids import new_ids
 from delayq.model.placement import shard_of
 from delayq.model.show import plural, show_duration
@@ -36,6 +36,7 @@ def send_file(queue: Queue, path: Path, resume: bool, as_json: bool) -> None:
 
     Raises:
         InvalidInput: a line is malformed; the error names it, and the lines before it were sent.
+        QueueFull: the queue has no room for a line; the lines before it were sent.
         DuplicateMessage: the id of a line with "on_conflict": "error" exists; the lines before it were sent.
     """
     started = time.monotonic()
@@ -131,7 +132,7 @@ class FileSender:
                     self.send_batch(batch)
                     bar.advance(batch[-1].line.end - place)
                     place = batch[-1].line.end
-        except (InvalidInput, DuplicateMessage, ServerError) as error:
+        except (InvalidInput, DuplicateMessage, QueueFull, ServerError) as error:
             raise type(error)(f"{error}; {self._so_far(isinstance(error, ServerError))}") from error
         if self._journal is not None:
             self._journal.finish()
@@ -161,6 +162,7 @@ class FileSender:
     def send_batch(self, batch: list[FileMessage]) -> None:
         """Send messages, and record it in the same transaction."""
         messages, last = [entry.message for entry in batch], batch[-1].line
+        before = [] if self._journal is None else list(self._journal.notes)
         if self._journal is not None:
             self._journal.upcoming = Note(self._journal.known_run or "", last.number, last.digest)
         try:
@@ -172,10 +174,27 @@ class FileSender:
                 self.send_batch([entry])
         except DuplicateMessage as error:
             raise DuplicateMessage(f"{last.file}, line {last.number}: {error}") from error
+        except QueueFull as error:
+            stored = batch[: error.unsent[0]]
+            self._count(stored, error.sent)
+            if self._journal is not None:
+                if stored:
+                    note = self._journal.upcoming._replace(line=self.line, digest=stored[-1].line.digest)
+                    before = [note] * len(before)
+                self._journal.rewind(before)
+            line = batch[len(stored)].line
+            raise QueueFull(
+                f"{line.file}, line {line.number} was not sent: queue {self._queue.name} is full, with max_length "
+                f"{error.max_length:,}: wait until messages have been handled, or configure a higher max_length"
+            ) from error
         else:
-            created = sum(result.created for result in results)
-            self.sent, self.existed = self.sent + created, self.existed + len(results) - created
-            self.line = last.number
+            self._count(batch, results)
+
+    def _count(self, stored: list[FileMessage], results: Sequence[SentMessage]) -> None:
+        created = sum(result.created for result in results[: len(stored)])
+        self.sent, self.existed = self.sent + created, self.existed + len(stored) - created
+        if stored:
+            self.line = stored[-1].line.number
 
 
 def batches(entries: Iterator[FileMessage]) -> Iterator[list[FileMessage]]:

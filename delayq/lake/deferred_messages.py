@@ -113,16 +113,15 @@ class DeferredMessages:
             yield from context.opened(create=True)  # record its shards before anything is written
         now = yield from self._now()
         far = [i for i, each in enumerate(encoded) if not each.unique_ms and self._is_far(each.due, now)]
-        results: list[SentMessage | None] = [None] * len(encoded)
+        results: list[SentMessage | int | None] = [None] * len(encoded)
         if far and not wait_replicas:
             for i, sent in zip(far, (yield from self._defer([encoded[i] for i in far], now)), strict=True):
                 results[i] = sent
         near = [i for i, sent in enumerate(results) if sent is None]
-        sents = yield from send.send_encoded(context, [encoded[i] for i in near], wait_replicas)
-        for i, sent in zip(near, sents, strict=True):
-            results[i] = sent
-        send.raise_duplicates(encoded, results)
-        return results  # type: ignore[return-value]  # none is None now
+        sents = yield from send.send_each(context, [encoded[i] for i in near], wait_replicas)
+        for i, result in zip(near, sents, strict=True):
+            results[i] = result
+        return send.all_sent(context, encoded, results)  # type: ignore[arg-type]  # none is None now
 
     def _defer(self, encoded: Sequence[EncodedMessage], now: int) -> Program[list[SentMessage | None]]:
         """Write messages into the lake; None for those that must replace a message in Redis."""

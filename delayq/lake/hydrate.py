@@ -19,7 +19,15 @@ from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from delayq.errors import DelayqError, InvalidInput, KeyOverwritten, LakeMismatch, LoginRefused, QueueMismatch
+from delayq.errors import (
+    DelayqError,
+    InvalidInput,
+    KeyOverwritten,
+    LakeMismatch,
+    LoginRefused,
+    QueueFull,
+    QueueMismatch,
+)
 from delayq.lake import layout
 from delayq.lake.deferred_messages import RESERVE_MS
 from delayq.lake.layout import HOUR_MS, Loaded, Loading, Manifest
@@ -32,7 +40,7 @@ from delayq.protocol.operation import computed
 from delayq.queue import Queue
 
 KEEP = dt.timedelta(days=30)
-QUEUE_TROUBLES = (LakeMismatch, LoginRefused, KeyOverwritten, QueueMismatch)  # of one queue: others can be loaded
+QUEUE_TROUBLES = (LakeMismatch, LoginRefused, KeyOverwritten, QueueMismatch, QueueFull)  # others can be loaded
 FILES_AT_ONCE = 64  # between two writes of manifests; from several hours, so that a cluster has enough to do
 
 T = TypeVar("T")
@@ -90,8 +98,8 @@ def hydrate_each(queues: Iterable[str], hydrate: Callable[[str], list[HourLoaded
     """Hydrate queues one by one; return what was loaded.
 
     Raises:
-        LakeMismatch, LoginRefused, KeyOverwritten, QueueMismatch: the first error, with the texts of all errors; the
-            other queues were loaded.
+        LakeMismatch, LoginRefused, KeyOverwritten, QueueMismatch, QueueFull: the first error, with the texts of all
+            errors; the other queues were loaded.
     """
     done: list[HourLoaded] = []
     troubles: list[DelayqError] = []

@@ -30,6 +30,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
         backoff: the waits before retries, such as "exponential:base=10s,factor=3,maximum=3600s,jitter=0.1".
         max_dead: the most dead letters that are kept; the oldest are dropped first. Each shard keeps an equal part, and
             at least one.
+        max_length: the most messages that wait or run, dead letters not counted; sends beyond it are refused.
     """
 
     rate: str | None = None
@@ -39,6 +40,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     max_retries: int | None = None
     backoff: str | None = None
     max_dead: int | None = None
+    max_length: int | None = None
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,8 +103,8 @@ def check_shards(shards: int | None, wanted: Changes, queue: str = "a queue") ->
     """Raise InvalidInput for limits on a queue with several shards, each of which would count on its own."""
     if wanted.keys() & LIMITS and shards is not None and shards > 1:
         raise InvalidInput(
-            f"{queue} with shards={shards} takes no rate or concurrency limit, as each shard would count separately: "
-            "use shards=1"
+            f"{queue} with shards={shards} takes no rate, concurrency or length limit, as each shard would count "
+            "separately: use shards=1"
         )
 
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from delayq import errors
-from delayq.errors import DelayqError, ServerError, ServerNotReady, ServerUnreachable
+from delayq.errors import DelayqError, QueueFull, ServerError, ServerNotReady, ServerUnreachable
 
 
 class Progress:
@@ -39,9 +39,9 @@ class Progress:
 
     @contextmanager
     def explained(self, more: str = "") -> Iterator[None]:
-        """Add the count and `more` to the text of a server's error."""
+        """Add the count and `more` to the text of a server's error, or of one about a full queue."""
         try:
             yield
-        except ServerError as error:
+        except (ServerError, QueueFull) as error:
             kind = next(each for each in type(error).__mro__ if each.__module__ == errors.__name__)
             raise kind(f"{error}; {self}{more}") from error

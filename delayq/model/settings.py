@@ -22,6 +22,7 @@ Changes: TypeAlias = dict[str, int | str | None]
 
 MOST_AT_ONCE = 1_000_000
 MOST_EVENTS = 10_000_000
+MOST_LENGTH = 10_000_000
 DEFAULT_EVENTS = 100_000
 MAX_BACKOFF = 1000  # characters: clients read it each minute
 
@@ -220,6 +221,17 @@ SETTINGS: Final[dict[str, Setting]] = {
             about="the maximum number of dead letters; the oldest are purged.",
             none="no limit",
             fields=("max_dead",),
+        ),
+        NumberSetting(
+            name="max_length",
+            label="max length",
+            title="Maximum messages in the queue",
+            help="Refuse sends while the queue holds N messages that wait or run. Dead letters do not count.",
+            about="the maximum number of messages that wait or run; sends beyond it are refused.",
+            none="no limit",
+            most=MOST_LENGTH,
+            fields=("max_length",),
+            is_limit=True,
         ),
     )
 }

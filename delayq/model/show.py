@@ -35,6 +35,17 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
+def show_ranges(numbers: Iterable[int], most: int = 5) -> str:
+    """Return rising numbers as ranges, such as "0, 4–7"; after `most` ranges, "…"."""
+    ranges: list[list[int]] = []
+    for number in numbers:
+        if ranges and ranges[-1][-1] == number - 1:
+            ranges[-1][1:] = [number]
+        else:
+            ranges.append([number])
+    return ", ".join("–".join(map(str, each)) for each in ranges[:most]) + ("…" if len(ranges) > most else "")
+
+
 def show_count(count: float, digits: int = 0) -> str:
     """Return a number in full: ``1,234,567``."""
     return f"{count:,.{digits}f}"

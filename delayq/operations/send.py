@@ -8,11 +8,11 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Any, TypeAlias
 
-from delayq.errors import DelayqError, DuplicateMessage, InvalidInput, NotReplicated
+from delayq.errors import DelayqError, DuplicateMessage, InvalidInput, NotReplicated, QueueFull
 from delayq.model.delivery import Outgoing, SentMessage
 from delayq.model.middleware import Sending
 from delayq.model.progress import Progress
-from delayq.model.show import plural
+from delayq.model.show import plural, show_ranges
 from delayq.model.units import from_ms
 from delayq.model.validation import is_whole
 from delayq.operations import configure, schedule_chain
@@ -31,7 +31,7 @@ EXISTED = -1
 _NO_TIME = from_ms(0)
 MAX_REPLICAS = 1000
 SendEncoded: TypeAlias = Callable[[QueueContext, Sequence[EncodedMessage], int], Operation[list[SentMessage]]]
-Sent: TypeAlias = list[SentMessage | None]  # None where the id existed
+Sent: TypeAlias = list[SentMessage | int | None]  # None where the id existed, max_length where the queue was full
 _WeighedCall: TypeAlias = tuple[tuple[Command[Sent], Sequence[int]], int]
 """A call with the positions of its messages, and its bytes."""
 
@@ -54,6 +54,7 @@ def send_many(
 
     Raises:
         InvalidInput: for any of the messages; none was sent.
+        QueueFull: some of them exceed `max_length`; all others were sent.
         DuplicateMessage: on_conflict="error" and an id existed; all others were sent.
         NotReplicated
     """
@@ -91,6 +92,14 @@ def send_encoded(
     context: QueueContext, encoded: Sequence[EncodedMessage], wait_replicas: int = 0
 ) -> Operation[list[SentMessage]]:
     """Send messages that have been checked; otherwise as `send_many`."""
+    results = yield from send_each(context, encoded, wait_replicas)
+    return all_sent(context, encoded, results)
+
+
+def send_each(
+    context: QueueContext, encoded: Sequence[EncodedMessage], wait_replicas: int = 0
+) -> Operation[list[SentMessage | int]]:
+    """Send messages that have been checked; return `max_length` for those that the queue had no room for."""
     if not encoded:
         return []
     yield from _prepared(context)
@@ -108,11 +117,8 @@ def send_encoded(
                 yield from _send_confirmed(context, encoded, calls, wait_replicas, results, progress)
             else:
                 yield from _send_in_trips(context, calls, results, progress)
-    if wait_replicas:
-        raise_duplicates(encoded, results)
     if None in results:
         yield from _find_existing(context, encoded, range(len(encoded)), results)
-        raise_duplicates(encoded, results)
     if replaced := [each.id for each in encoded if each.on_conflict == "replace"]:
         yield from schedule_chain.go_on(context, replaced)
     return results  # type: ignore[return-value]  # none of them is None any more
@@ -121,11 +127,12 @@ def send_encoded(
 def send_new(
     context: QueueContext, encoded: Sequence[EncodedMessage], progress: Progress | None = None
 ) -> Operation[list[bool]]:
-    """Send messages that have been checked; return which were new. Existing ones are not read."""
+    """Send messages that have been checked; return which were new. Existing ones are not read. Raises QueueFull."""
     results: Sent = [None] * len(encoded)
     if encoded:
         yield from _prepared(context)
         yield from _send_in_trips(context, _calls(context, encoded, whole=False), results, progress or Progress(""))
+        _raise_full(context, encoded, results)
     return [result is not None for result in results]
 
 
@@ -152,22 +159,26 @@ def _send_in_trips(
             if context.outlives(reply):
                 failed[call.key] = reply
             else:
-                _note(positions, unwrap(reply), results)
+                _note(positions, unwrap(reply), results, progress)
     _raise_first(failed, progress)
 
 
 def send_shared(
     context: QueueContext, encoded: Sequence[EncodedMessage]
 ) -> Operation[Sequence[SentMessage | DelayqError]]:
-    """Send messages of several senders; an error in one call does not affect senders with messages in another."""
+    """Send messages of several senders; for each, return its result or the error that concerns it.
+
+    An error in one call does not affect senders with messages in another.
+    """
     if len(encoded) == 1:
         return (yield from send_encoded(context, encoded))
     groups = [group for _, group, _ in _groups(context, encoded)]
-    sents = yield from gather(*[send_encoded(context, [encoded[i] for i in group]) for group in groups])
+    sents = yield from gather(*[send_each(context, [encoded[i] for i in group]) for group in groups])
     results: list[Any] = [None] * len(encoded)
     for group, sent in zip(groups, sents, strict=True):
         for i, position in enumerate(group):
-            results[position] = sent if isinstance(sent, DelayqError) else sent[i]
+            result = sent if isinstance(sent, DelayqError) else sent[i]
+            results[position] = _full(context, [encoded[position]], [result]) if isinstance(result, int) else result
     return results
 
 
@@ -210,11 +221,11 @@ def _send_call_confirmed(
     reply, _, confirmed = yield [call, confirm, Command(call.key, ("WAIT", replicas, REPLICA_TIMEOUT_MS), identity)]
     progress.note([positions], [reply])
     progress.in_doubt |= isinstance(confirmed, DelayqError)
-    _note(positions, unwrap(reply), results)
+    _note(positions, unwrap(reply), results, progress)
     count = unwrap(confirmed)
     yield from _find_existing(context, encoded, positions, results)
-    if count < replicas:
-        ids = [encoded[position].id for position in positions]
+    ids = [encoded[position].id for position in positions if not isinstance(results[position], int)]
+    if ids and count < replicas:
         raise _not_replicated(f"{count} of {replicas}", ids, results)
 
 
@@ -226,8 +237,8 @@ def _raise_first(failed: Mapping[str, DelayqError], progress: Progress) -> None:
 
 
 def _not_replicated(confirmed: str, ids: list[str], results: Sent) -> NotReplicated:
-    sent = [result for result in results if result is not None]
-    unsent = [position for position, result in enumerate(results) if result is None]
+    sent = [result for result in results if isinstance(result, SentMessage)]
+    unsent = [position for position, result in enumerate(results) if not isinstance(result, SentMessage)]
     names = f"{', '.join(ids[:3])}{'…' if len(ids) > 3 else ''}"
     said = "the message is stored on the master: send again with the same id (see `sent`) once replicas are back"
     if len(results) > 1:
@@ -241,9 +252,11 @@ def _not_replicated(confirmed: str, ids: list[str], results: Sent) -> NotReplica
     return NotReplicated(text, sent, ids, unsent)
 
 
-def _note(positions: Sequence[int], sent: Sent, results: Sent) -> None:
+def _note(positions: Sequence[int], sent: Sent, results: Sent, progress: Progress) -> None:
     for position, result in zip(positions, sent, strict=True):
         results[position] = result
+        if isinstance(result, int):
+            progress.stored -= 1
 
 
 def check_replicas(wait_replicas: int) -> None:
@@ -277,6 +290,8 @@ def _call(scripts: QueueCommands, messages: Sequence[EncodedMessage], whole: boo
 
 def _replaced(message_id: str, reply: list[int]) -> Sent:
     due, created = reply
+    if due < 0:
+        return [EXISTED - due]
     return [SentMessage(message_id, from_ms(due), bool(created))]
 
 
@@ -284,8 +299,8 @@ def _created(messages: Sequence[EncodedMessage], dues: list[int]) -> Sent:
     sent: Sent = []
     last, due_at = EXISTED, _NO_TIME
     for message, due in zip(messages, dues, strict=True):
-        if due == EXISTED:
-            sent.append(None)
+        if due < 0:
+            sent.append(None if due == EXISTED else EXISTED - due)
             continue
         if due != last:  # most often it is the same for all
             last, due_at = due, from_ms(due)
@@ -335,17 +350,63 @@ def _asked(context: QueueContext, due: Raw) -> float:
     return float(now) + int(due) if isinstance(due, str) else float(due)
 
 
-def raise_duplicates(encoded: Sequence[EncodedMessage], results: Sent) -> None:
-    """Raise DuplicateMessage if a message with on_conflict="error" existed."""
+def all_sent(
+    context: QueueContext, encoded: Sequence[EncodedMessage], results: Sequence[SentMessage | int]
+) -> list[SentMessage]:
+    """Return the results of `send_each`.
+
+    Raises:
+        QueueFull: the queue had no room for some of the messages.
+        DuplicateMessage: a message with on_conflict="error" existed.
+    """
+    for result in results:
+        if isinstance(result, int) or not result.created:
+            _raise_full(context, encoded, results, are_all=True)
+            _raise_duplicates(encoded, results)  # type: ignore[arg-type]  # all were sent
+            break
+    return results  # type: ignore[return-value]
+
+
+def _raise_full(
+    context: QueueContext,
+    encoded: Sequence[EncodedMessage],
+    results: Sequence[SentMessage | int | None],
+    are_all: bool = False,
+) -> None:
+    if any(isinstance(result, int) for result in results):
+        raise _full(context, encoded, results, are_all)
+
+
+def _full(
+    context: QueueContext,
+    encoded: Sequence[EncodedMessage],
+    results: Sequence[SentMessage | int | None],
+    are_all: bool = False,
+) -> QueueFull:
+    """Return the error; if the messages are all that a caller has given, its text names their positions."""
+    unsent = [position for position, result in enumerate(results) if isinstance(result, int)]
+    ids = [encoded[position].id for position in unsent]
+    max_length: Any = results[unsent[0]]
+    said = "the message was not stored"
+    if len(results) > 1:
+        names = f"{', '.join(map(repr, ids[:3]))}{'…' if len(ids) > 3 else ''}"
+        where = f"; positions from 0: {show_ranges(unsent)}" if are_all else ""
+        said = f"{len(unsent):,} of {plural(len(results), 'message')} were not stored ({names}{where}), all others were"
+    remedy = "send again once messages have been handled, or configure a higher max_length"
+    text = f"queue {context.name} is full, with max_length {max_length:,}: {said}; {remedy}"
+    return QueueFull(text, [each for each in results if isinstance(each, SentMessage)], unsent, ids, max_length)
+
+
+def _raise_duplicates(encoded: Sequence[EncodedMessage], results: Sequence[SentMessage]) -> None:
     duplicates = [
         message.id
         for message, result in zip(encoded, results, strict=True)
-        if message.on_conflict == "error" and result is not None and not result.created
+        if message.on_conflict == "error" and not result.created
     ]
     if duplicates:
         names = f"{', '.join(map(repr, duplicates[:5]))}{'…' if len(duplicates) > 5 else ''}"
         others = "nothing was changed" if len(encoded) == 1 else "it was left unchanged, and all others were sent"
         raise DuplicateMessage(
             f'message id {names} exists already: {others}; use on_conflict="ignore" or "replace", or another id',
-            [result for result in results if result is not None],
+            results,
         )

@@ -36,7 +36,7 @@ def test_without_options_limits_are_shown_and_not_changed(invoke: Invoke, queue:
     queue.configure(rate="5/10s")
     assert invoke("configure", "emails").stdout.split() == ["rate", "5/10s"]
     shown = json.loads(invoke("configure", "emails", "--json").stdout)
-    others = ("concurrency", "concurrency_per_key", "events", "max_retries", "backoff", "max_dead")
+    others = ("concurrency", "concurrency_per_key", "events", "max_retries", "backoff", "max_dead", "max_length")
     assert shown == {"rate": "5/10s"} | dict.fromkeys(others)
 
 
@@ -53,6 +53,8 @@ def test_without_options_limits_are_shown_and_not_changed(invoke: Invoke, queue:
         (["--backoff", "soon"], "'--backoff': unknown backoff 'soon'; write it as \"fixed:10s\""),
         (["--backoff", "fixed:1s", "--no-backoff"], "give either --backoff or --no-backoff, not both"),
         (["--max-dead", "0"], "'0' is not a whole number from 1 to 1000000: --no-max-dead removes the setting"),
+        (["--max-length", "0"], "'0' is not a whole number from 1 to 10000000: --no-max-length removes the setting"),
+        (["--max-length", "1000000000"], "'1000000000' is not a whole number from 1 to 10000000"),
         (["--rate", "1/s", "--no-rate"], "give either --rate or --no-rate, not both"),
         (["--per-key", "1", "--no-per-key"], "give either --per-key or --no-per-key, not both"),
     ],

@@ -192,3 +192,37 @@ def test_slow_file_gets_a_progress_bar_on_a_terminal_only(terminal: bool, start:
     shown = read_all(control)
     assert sender.wait(SECONDS) == 0
     assert ("sending stdin" in (shown if sender.stderr is None else sender.stderr.read())) == terminal
+
+
+@pytest.mark.parametrize("room", [1, 100, 149])
+def test_file_that_a_full_queue_refuses_is_continued_where_it_stopped(
+    invoke: Invoke, queue: Queue, write: Write, room: int
+):
+    write([{"payload": number} for number in range(250)])
+    queue.configure(max_length=room)
+    result = invoke("send", "emails", "--file", "emails.jsonl")
+    assert result.exit_code == 1
+    count = "1 message" if room == 1 else f"{room} messages"
+    assert (
+        f"emails.jsonl, line {room + 1} was not sent: queue emails is full, with max_length {room}: wait until "
+        f"messages have been handled, or configure a higher max_length; {count} sent before that; "
+        "continue with --resume, which sends nothing twice"
+    ) in " ".join(result.stderr.split())
+    assert invoke("send", "emails", "--file", "emails.jsonl", "--resume").exit_code == 1  # there is no room yet
+    handled = [message.payload for message in queue.receive(500)]
+    assert queue.ack(queue.receive(500)) == []
+    queue.configure(max_length=None)
+    assert invoke("send", "emails", "--file", "emails.jsonl", "--resume").exit_code == 0
+    handled += [message.payload for message in queue.receive(500)]
+    assert sorted(handled) == list(range(250))
+
+
+def test_stream_that_a_full_queue_refuses_says_with_which_line_to_continue(invoke: Invoke, queue: Queue):
+    queue.configure(max_length=3)
+    text = "".join(f'{{"payload": {number}}}\n' for number in range(5))
+    result = invoke("send", "emails", "--file", "-", input=text)
+    assert result.exit_code == 1
+    assert "stdin, line 4 was not sent" in result.stderr
+    assert "3 messages sent before that; continue with line 4" in " ".join(result.stderr.split())
+    result = invoke("send", "emails", "one more")
+    assert (result.exit_code, "queue emails is full, with max_length 3" in result.stderr) == (1, True)

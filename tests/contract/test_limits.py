@@ -184,7 +184,7 @@ def test_queue_with_shards_refuses_limits(make: Make, client: redis.Redis, subte
     spread = make("spread", shards=3)
     spread.send("x")
     before = {key: client.hgetall(key) for key in client.keys("*meta")}
-    refusal = "shards=3 takes no rate or concurrency limit, as each shard would count separately: use shards=1"
+    refusal = "shards=3 takes no rate, concurrency or length limit, as each shard would count separately: use shards=1"
     given: list[dict[str, Any]] = [{"rate": "5/s"}, {"concurrency": 5}, {"concurrency_per_key": 5}]
     for limits in given:
         with subtests.test(limits=limits):

@@ -63,6 +63,7 @@ def writes(mine: Options, server: RedisServer) -> None:
         write(mine)
         assert root.cancel("b") == "cancelled"
         root.receive()[0].ack()
+        root.configure(max_length=1000)
         forget_scripts(root)
         write(mine)
         assert root.stats().sent == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -187,13 +188,13 @@ def test_schedule_of_either_version_fires_in_the_other(previous: Previous, queue
 
 @pytest.fixture
 def older(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Queue]:
-    """A client whose scripts do not know pauses that end by themselves."""
+    """A client whose scripts know no such feature."""
     with Queue("jobs", url=redis_server.url) as queue:
         assemble = Script.__init__
 
         def lacking(self: Script, name: str) -> None:
             assemble(self, name)
-            self.text = self.text.replace("local NEEDS = {'0.1.0'}", "local NEEDS = {}")
+            self.text = re.sub("local NEEDS = {.*}", "local NEEDS = {}", self.text)
             self.sha = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 
         monkeypatch.setattr(Script, "__init__", lacking)
@@ -214,6 +215,15 @@ def test_client_that_lacks_a_used_feature_names_the_version_at_its_next_call(old
         with pytest.raises(ClientTooOld, match=r"use delayq 0\.1\.0 or newer"):
             call()
     message.ack()
+
+
+@pytest.mark.full
+def test_limit_on_the_length_stops_the_previous_version(previous: Previous, queue: Queue):
+    queue.configure(max_length=5)
+    with previous.start("Queue('jobs').send('y')") as process:
+        _, err = process.communicate(timeout=120)
+    assert "FormatTooNew" in err or "ClientTooOld" in err
+    assert queue.stats().sent == 0
 
 
 @pytest.mark.full

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from delayq import DuplicateMessage, InvalidInput, Outgoing, Queue
+from delayq import DuplicateMessage, InvalidInput, Outgoing, Queue, QueueFull
 from delayq.aio import Queue as AioQueue
 from delayq.errors import NotReplicated
 from delayq.lake.layout import DeferredRow, hour_of
@@ -297,3 +297,19 @@ def test_async_api_does_the_same(redis_server: RedisServer, lake: Path, clock: C
                 await queue.reschedule("two")
 
     asyncio.run(run())
+
+
+def test_full_queue_refuses_near_messages_and_the_lake_takes_far_ones(queue: Queue):
+    queue.configure(max_length=1)
+    messages = [Outgoing(n, id=f"{n}", delay=DAY if n % 2 else 0) for n in range(5)]
+    with pytest.raises(QueueFull) as caught:
+        queue.send_many(messages)
+    assert (caught.value.unsent, caught.value.ids) == ([2, 4], ["2", "4"])
+    assert [each.id for each in caught.value.sent] == ["0", "1", "3"]
+    infos = [queue.get(each) for each in "01234"]
+    assert [info and info.state for info in infos] == ["pending", "deferred", None, "deferred", None]
+    with pytest.raises(QueueFull):
+        queue.reschedule("1", delay=0)
+    info = queue.get("1")
+    assert info is not None
+    assert info.state == "deferred"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from delayq import InvalidInput, Outgoing, Queue
+from delayq import InvalidInput, Outgoing, Queue, QueueFull
 from delayq.errors import LakeMismatch, ServerOutOfMemory
 from delayq.lake import layout
 from delayq.lake import load as loading
@@ -330,3 +330,18 @@ def test_load_that_fills_the_memory_says_how_many_messages_are_stored(
         assert 0 < int(found[1].replace(",", "")) == queue.stats().inside < 5000
         load(queue, lake)
         assert queue.stats().sent == 5000
+
+
+def test_load_into_a_full_queue_says_so_and_the_next_run_loads_the_others(queue: Queue, lake: Path, clock: Clock):
+    ids = fill(queue)
+    queue.configure(max_length=7)
+    clock.later(DAY + HOURS * HOUR)
+    with pytest.raises(QueueFull, match=r"queue jobs is full, with max_length 7: .*: the next run loads the others"):
+        load(queue, lake)
+    came = Counter(each.id for each in delivered(queue))
+    assert sum(came.values()) == 7
+    queue.configure(max_length=None)
+    load(queue, lake)
+    came.update(each.id for each in delivered(queue))
+    assert came == Counter(ids)
+    assert (queue.stats().sent, queue.stats().missing) == (len(ids), 0)

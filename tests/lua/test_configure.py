@@ -13,6 +13,16 @@ def test_limits_are_stored_beside_other_settings(queue):
     assert queue.state() == {"meta": {"format": "1", "per_key": "9"} | stored, "bell": RUNG}
 
 
+def test_limit_on_the_length_is_noted_as_a_feature_that_clients_must_know(queue):
+    queue.given(meta={"format": "1"})
+    assert queue.configure({"max_length": 5}) == 1
+    stored = {"max_length": "5", "needs": "2 0.1.0", "format": "2"}
+    assert queue.state() == {"meta": stored, "bell": RUNG}
+    assert queue.configure({"max_length": None}) == 1
+    del stored["max_length"]
+    assert queue.state() == {"meta": stored | {"removed:max_length": "1"}, "bell": RUNG}
+
+
 def test_removing_one_limit_keeps_the_others(queue):
     queue.given(meta={"rate": "100", "period_ms": "1000", "concurrency": "20"})
     assert queue.configure({"rate": None, "period_ms": None}) == 1

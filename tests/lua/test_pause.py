@@ -99,7 +99,7 @@ def test_pause_if_running_does_not_change_an_existing_pause(queue):
 # -- what the data need ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [2, 99])
+@pytest.mark.parametrize("number", [3, 99])
 def test_queue_that_needs_a_newer_client_hands_out_nothing_and_lets_deliveries_be_settled(queue, number):
     receipts = {}
     for each in "abc":
@@ -112,7 +112,9 @@ def test_queue_that_needs_a_newer_client_hands_out_nothing_and_lets_deliveries_b
         lambda: queue.send([("d", "+0", b"{}")]),
         lambda: queue.send_unique([("d", "+0", b"{}", 1000)]),
         lambda: queue.open_queue(None, create=False),
+        lambda: queue.replace("d", "+0", b"{}"),
         lambda: queue.pause(1000),
+        lambda: queue.configure({"max_length": 5}),
     ]
     before = queue.state()
     for call in refused:

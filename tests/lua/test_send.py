@@ -341,3 +341,23 @@ def test_random_ids_are_not_looked_up_in_the_structures(queue):
     queue.given(dead={"a": NOW - 1})
     assert queue.send([("b", "+1", b"{}")], named=False) == [NOW + 1]
     assert queue.send([("a", "+1", b"{}"), ("c", "+1", b"{}")], named=True) == [-1, NOW + 1]
+
+
+@pytest.mark.parametrize("state", ["pending", "ready", "unack", "retry"])
+def test_message_that_a_full_queue_has_no_room_for_is_refused_with_the_limit(queue, state):
+    queue.given(meta={"max_length": "2"}, dead={"dead": NOW}, **{state: {"a": NOW}})
+    assert queue.send([(id_, "+5", b"{}") for id_ in "abc"]) == [-1, NOW + 5, -3]
+    before = queue.state()
+    assert queue.send([(id_, "+5", b"{}") for id_ in "cad"]) == [-3, -1, -3]
+    assert queue.send_unique([(id_, "+5", b"{}", 1000) for id_ in "cad"]) == [-3, -1, -3]
+    assert queue.replace("c", "+5", b"{}") == [-3, 0]
+    assert queue.state() == before
+
+
+@pytest.mark.same_on_all_servers
+@pytest.mark.parametrize("stored", ["", "many", "0", "-5", "1.5", "1e0", "0x1", "01", " 1", "1000000000", b"\xff"])
+def test_overwritten_max_length_is_ignored(queue, stored):
+    queue.given(meta={"max_length": stored})
+    assert queue.send([(id_, "+5", b"{}") for id_ in "abc"]) == [NOW + 5] * 3
+    assert queue.send_unique([("d", "+5", b"{}", 1000)]) == [NOW + 5]
+    assert queue.replace("e", "+5", b"{}") == [NOW + 5, 1]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+from collections.abc import Iterable
 
 import pytest
 
-from delayq.model.show import or_dash, show_count, show_duration, show_per_second, show_short
+from delayq.model.show import or_dash, show_count, show_duration, show_per_second, show_ranges, show_short
 
 
 @pytest.mark.parametrize(
@@ -31,3 +32,17 @@ def test_what_is_unknown_is_a_dash():
     assert or_dash(show_count)(1.25, 1) == "1.2"
     assert or_dash(show_duration, "-")(None) == "-"
     assert or_dash(show_duration)(dt.timedelta(minutes=90)) == "1h 30m"
+
+
+@pytest.mark.parametrize(
+    ("numbers", "shown"),
+    [
+        ([], ""),
+        ([3], "3"),
+        ([0, 2, 3, 4, 9], "0, 2–4, 9"),
+        ([0, 2, 4, 6, 8], "0, 2, 4, 6, 8"),
+        (range(0, 12, 2), "0, 2, 4, 6, 8…"),
+    ],
+)
+def test_rising_numbers_are_shown_as_ranges(numbers: Iterable[int], shown: str):
+    assert show_ranges(numbers) == shown

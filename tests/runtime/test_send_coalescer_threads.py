@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import signal
@@ -13,7 +14,8 @@ from typing import Any
 import pytest
 import redis
 
-from delayq import DuplicateMessage, Queue, SentMessage
+from delayq import DuplicateMessage, Queue, QueueFull, SentMessage
+from delayq.aio import Queue as AioQueue
 from delayq.errors import NotReplicated, ServerError, ServerNotReady, ServerOutOfMemory, ServerUnreachable
 from delayq.model.placement import shard_of
 from tests.conftest import StartServer
@@ -357,3 +359,54 @@ def test_children_forked_while_many_send_can_send(plain: Queue, threads: ThreadP
         each.result(120)
     assert codes == [0] * 14
     assert plain.stats().sent == sum(counts) + 14 * 5
+
+
+def test_thread_whose_send_shared_a_call_sees_only_its_own_refusal(
+    plain: Queue, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain.configure(max_length=8)
+    gate = Gate(plain, monkeypatch)
+    first = threads.submit(plain.send, 0, id="first")
+    assert gate.held.wait(120)
+    rest = {f"m{n}": threads.submit(plain.send, n, id=f"m{n}") for n in range(20)}
+    assert eventually(lambda: len(plain._coalescer._waiting) == 20, seconds=60)
+    gate.open()
+    assert first.result(120).created
+    outcomes = {message_id: outcome(send) for message_id, send in rest.items()}
+    assert len(gate.trips) <= 3
+    refused = {message_id: told for message_id, told in outcomes.items() if isinstance(told, QueueFull)}
+    assert len({id(each) for each in refused.values()}) == len(refused) == 13
+    for message_id, told in refused.items():
+        assert (told.ids, told.unsent, told.sent, told.max_length) == ([message_id], [0], [], 8)
+        assert "the message was not stored" in str(told)
+    stored = {message_id: told for message_id, told in outcomes.items() if message_id not in refused}
+    assert all(isinstance(told, SentMessage) and told.id == message_id for message_id, told in stored.items())
+    assert {info.id for info in plain.peek("pending")} == {"first", *stored}
+
+
+def test_threads_of_several_clients_fill_a_queue_exactly(any_server: RedisServer) -> None:
+    with contextlib.ExitStack() as stack:
+        queues = [stack.enter_context(Queue("jobs", url=any_server.url)) for _ in range(3)]
+        queues[0].configure(max_length=100)
+        with ThreadPoolExecutor(64) as pool:
+            sends = {f"m{n}": pool.submit(queues[n % 3].send, n, id=f"m{n}") for n in range(256)}
+            outcomes = {message_id: outcome(send) for message_id, send in sends.items()}
+        refused = {message_id for message_id, told in outcomes.items() if isinstance(told, QueueFull)}
+        stored = {message_id for message_id, told in outcomes.items() if isinstance(told, SentMessage)}
+        assert (len(stored), len(refused)) == (100, 156)
+        assert {info.id for info in queues[0].peek("pending", limit=256)} == stored
+        assert (queues[0].stats().sent, queues[0].stats().missing) == (100, 0)
+
+
+def test_tasks_fill_a_queue_exactly(redis_server: RedisServer) -> None:
+    async def send_all() -> list[SentMessage | BaseException]:
+        async with AioQueue("jobs", url=redis_server.url) as queue:
+            await queue.configure(max_length=50)
+            sends = [queue.send(n, id=f"m{n}") for n in range(200)]
+            return await asyncio.gather(*sends, return_exceptions=True)
+
+    told = asyncio.run(send_all())
+    assert sum(isinstance(each, SentMessage) for each in told) == 50
+    assert [each.ids for each in told if isinstance(each, QueueFull)] == [
+        [f"m{n}"] for n, each in enumerate(told) if not isinstance(each, SentMessage)
+    ]

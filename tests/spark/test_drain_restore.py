@@ -120,7 +120,7 @@ def test_schedules_and_limits_are_restored_too(
         assert same.configuration() == told.manifest.configuration
         assert same.schedules.list() == [msgspec.structs.replace(each, queue="same") for each in before]
         assert_whole(same)
-    with pytest.raises(InvalidInput, match="takes no rate or concurrency"):
+    with pytest.raises(InvalidInput, match="takes no rate, concurrency or length"):
         restore(spark, folder, server, "spread", shards=3)
     assert restore(spark, folder, server, "spread").schedules == 8
 

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from delayq import Outgoing, Queue
+from delayq import Outgoing, Queue, QueueFull
 from delayq.errors import LoginRefused, ServerError, ServerNotReady, ServerOutOfMemory, ServerUnreachable
 from delayq.spark.jobs.dead_letter_edits import DeadLetterEditor
 from delayq.spark.jobs.drain import Discarder
@@ -179,3 +179,20 @@ def test_error_in_the_middle_of_a_job_says_what_is_done(
         list(make(RedisOptions(address(server)))(rows()))
     assert told in str(failed.value)
     assert PASSWORD not in str(failed.value)
+
+
+def test_job_that_fills_a_bounded_queue_says_what_is_stored_and_a_rerun_completes_it(
+    spark: SparkSession, server: RedisServer
+) -> None:
+    rows = spark.range(1000, numPartitions=1).selectExpr("CAST(id AS STRING) id", "'x' payload", "60 delay")
+    to = RedisOptions(address(server))
+    with Queue("jobs", url=address(server)) as queue:
+        queue.configure(max_length=300)
+        with pytest.raises(QueueFull, match="queue jobs is full, with max_length 300: ") as failed:
+            schedule(spark, rows, to, "jobs")
+        assert "a rerun with run " in str(failed.value)
+        assert "configure a higher max_length" in str(failed.value)
+        assert stored_rows(str(failed.value)) == queue.stats().sent == 300
+        queue.configure(max_length=None)
+        assert schedule(spark, rows, to, "jobs").existing == 300
+        assert queue.stats().sent == 1000

@@ -496,3 +496,15 @@ def test_this_file_knows_every_operation_that_acts():
         f"{verb}_schedule" for verb in ("pause", "resume", "run", "remove")
     }
     assert {each.name for each in ACTING} == BODIES.keys() | takes_nothing
+
+
+def test_batch_beyond_the_limit_of_a_queue_says_which_messages_are_not_stored(enter: Enter, stocked: Queue):
+    client = enter()
+    stats = stocked.stats()
+    full = stats.pending + stats.ready + stats.retry + stats.unack
+    assert act(client, f"{EMAILS}/configure", {"max_length": full + 2}).json()["max_length"] == full + 2
+    refused = act(client, f"{EMAILS}/messages/batch", {"messages": [{"payload": n, "id": f"x{n}"} for n in range(5)]})
+    assert is_problem(refused, 409)
+    assert "3 of 5 messages were not stored ('x2', 'x3', 'x4'; positions from 0: 2–4)" in refused.json()["detail"]
+    assert [stocked.get(f"x{n}") is not None for n in range(5)] == [True, True, False, False, False]
+    assert is_problem(act(client, f"{EMAILS}/messages", {"payload": 1}), 409)

@@ -17,7 +17,7 @@ from tests.web.test_messages import words
 
 PATH = f"{QUEUE}/configure"
 EMPTY = dict.fromkeys(
-    ["rate", "concurrency", "concurrency_per_key", "max_retries", "backoff", "max_dead", "events"], ""
+    ["rate", "concurrency", "concurrency_per_key", "max_retries", "backoff", "max_dead", "max_length", "events"], ""
 )
 
 
@@ -133,7 +133,7 @@ def test_limit_of_a_queue_with_shards_is_refused_before_the_preview(enter: Enter
         queue.configure(max_retries=3)
         client = enter()
         answer = preview(client, rate="100/s")
-        assert (answer.status_code, "takes no rate or concurrency" in words(answer.text)) == (400, True)
+        assert (answer.status_code, "takes no rate, concurrency or length" in words(answer.text)) == (400, True)
         assert preview(client, max_retries="4").status_code == 200
 
 

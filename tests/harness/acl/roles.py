@@ -18,7 +18,7 @@ from unittest.mock import patch
 from delayq.cli.send.file import send_file
 
 from delayq import Outgoing, Queue, doctor
-from delayq.errors import DuplicateMessage, NotReplicated
+from delayq.errors import DuplicateMessage, NotReplicated, QueueFull
 from delayq.operations import garbage, key_slots, schedule_chain
 from delayq.transport import fast_socket
 from delayq.transport.bell_source import BellSource
@@ -46,6 +46,24 @@ def sends(mine: Queue, root: Queue) -> None:
     assert_whole(root)
     root.cancel("a")
     assert mine.send("x", id="a").created
+    assert_whole(root)
+    sends_within_a_limit(mine, root)
+
+
+def sends_within_a_limit(mine: Queue, root: Queue) -> None:
+    """Send to a queue with a `max_length`, and be refused."""
+    if len(root._context.shards) > 1:
+        return
+    root.purge()
+    root.configure(max_length=3)
+    mine.send("x", delay=60)
+    mine.send("x", id="v", delay=60, unique_for=60)
+    mine.send("y", id="r", delay=60, on_conflict="replace")
+    for on_conflict in ("ignore", "replace"):
+        with contextlib.suppress(QueueFull):
+            mine.send("x", id="b", on_conflict=on_conflict)
+    assert root.get("b") is None
+    root.configure(max_length=None)
     assert_whole(root)
 
 
@@ -296,6 +314,8 @@ def schedules(mine: Queue, root: Queue) -> None:
     assert mine.schedules.resume("tick")
     assert [each.name for each in mine.schedules.list()] == ["tick"]
     assert len(mine.schedules.next(2)) == 2
+    if len(root._context.shards) == 1:
+        root.configure(max_length=1000)
     mine.schedules.run_now("tick")
     mine.send("x", id="named")  # looks like a run_now that is repeated after its reply was lost
     assert mine.schedules.remove("tick")
