@@ -134,7 +134,7 @@ METHODS: dict[str, Callable[[Face], object]] = {
 GROWING = {"Group.destroy"}  # as its docstring says
 ELSEWHERE = {  # without a command of their own, or the same commands as one above
     *("Queue." + name for name in ("ack", "extend", "settle", "execute", "close", "wish", "handler", "batch_handler")),
-    *("Queue." + name for name in ("cron", "send_delay_msg", "send_schedule_msg")),
+    *("Queue." + name for name in ("task", "cron", "send_delay_msg", "send_schedule_msg")),
     *("Topic." + name for name in ("close", "execute", "tail")),
     *("Group." + name for name in ("bury", "get_dead", "requeue_dead", "delete_dead")),
 }
