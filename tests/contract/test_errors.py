@@ -49,6 +49,12 @@ def full(queue: Queue, client: redis.Redis) -> None:
         client.config_set("maxmemory", 0)
 
 
+def bounded(queue: Queue, _: redis.Redis) -> None:
+    queue.configure(max_length=1)
+    queue.send("x")
+    queue.send("y")
+
+
 def recorded(name: str, value: str) -> Raise:
     def call(queue: Queue, client: redis.Redis) -> None:
         client.hset(queue._context.shards[0].keys.meta, mapping={"format": "1", "shards": "1", name: value})
@@ -71,6 +77,7 @@ HERE: dict[type[DelayqError], Raise] = {
     errors.ClientTooOld: recorded("needs", "99 9.0.0"),
     errors.ShardsMismatch: recorded("shards", "7"),
     errors.ServerOutOfMemory: full,
+    errors.QueueFull: bounded,
     errors.HandlerMissing: lambda queue, _: Consumer(queue),
 }
 # The errors that Queue cannot be made to raise here, and the test of each.

@@ -51,11 +51,16 @@ def parts(api: ModuleType, client: Any, run: Callable[[Any], Any]) -> dict[str, 
         **made,
         "Group.bury": lambda consumer: group.bury(record, consumer),
         "Queue.cron": lambda name: cron(queue, name),
+        "Queue.task": lambda name: task(queue, name),
     }
 
 
 def cron(queue: Any, name: object) -> None:
     queue.cron("* * * * *", name=name)(lambda _message: None)
+
+
+def task(queue: Any, name: object) -> None:
+    queue.task(name=name)(lambda: None)
 
 
 def cases(api: ModuleType, client: Any, run: Callable[[Any], Any]) -> Iterator[tuple[str, str, Callable[..., Any]]]:

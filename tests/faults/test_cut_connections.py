@@ -24,7 +24,9 @@ from tests.harness.waiting import eventually
 TRIES = 10  # of a case whose command was not sent: the wait of an operation may be over before
 NOT_REACHED = "was not reached"
 # settle: called by the methods of a message; execute: called by all other methods
-WITHOUT_TRIP = {f"Queue.{name}" for name in ("batch_handler", "close", "cron", "execute", "handler", "settle", "wish")}
+WITHOUT_TRIP = {
+    f"Queue.{name}" for name in ("batch_handler", "close", "cron", "execute", "handler", "settle", "task", "wish")
+}
 # The ways from a queue to the server, and the cuts to try on each. If a connection is cut for good behind the first of
 # several commands of a round trip, the client knows as much as if all had run.
 ROADS: dict[str, tuple[Road, list[Cut]]] = {

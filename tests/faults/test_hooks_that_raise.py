@@ -113,6 +113,7 @@ ELSEWHERE = {
     "Queue.handler": "handler",
     "Queue.batch_handler": "test_batch_handler_that_raises",
     "Queue.cron": "test_schedule_function_that_raises",
+    "Queue.task": "test_task_and_its_backoff_that_raise",
     "Consumer.initializer": "tests/runtime/test_process_pool.py",
     "TopicConsumer.backoff": "test_topic_consumer",
     "TopicConsumer.handler": "test_topic_consumer",
@@ -280,6 +281,21 @@ def test_schedule_function_that_raises(queue: Queue, redis_server: RedisServer, 
 
     assert drain(redis_server, is_async, prepare, None, {}) == len(KINDS)
     assert queue.stats().dead == len(KINDS)
+
+
+@pytest.mark.parametrize("max_retries", [0, 1])
+def test_task_and_its_backoff_that_raise(queue: Queue, redis_server: RedisServer, is_async: bool, max_retries: int):
+    for kind in KINDS:
+        queue.send({"kind": kind}, id=kind, task="raises", max_retries=max_retries)
+
+    def raises(kind: str) -> None:
+        fail(kind)
+
+    def prepare(each: Any) -> None:
+        each.task(backoff=Cycle())(raises)
+
+    assert drain(redis_server, is_async, prepare, None, {}) == len(KINDS)
+    assert counts(queue) == (RETRY if max_retries else DEAD)
 
 
 class Broken(SpanProcessor):
