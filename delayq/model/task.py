@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 import inspect
 import re
@@ -155,7 +156,7 @@ class TaskDefinition:
 
     def handler(self) -> Callable[[Delivery[Any]], Any]:
         """Return the function that calls it for a message."""
-        function, read, retry_for = self.function, self.arguments.read, self.retry_for
+        function, read, is_final = self.function, self.arguments.read, self._is_final
         if is_coroutine_function(function):
 
             async def handle_async(message: Delivery[Any]) -> Any:
@@ -163,7 +164,8 @@ class TaskDefinition:
                 try:
                     value = await function(**arguments)
                 except Exception as error:
-                    message.is_final = retry_for is not None and not isinstance(error, retry_for)
+                    # Drivers may turn the cancel of a shutdown or a time limit into an error of their own.
+                    message.is_final = is_final(error) and not _is_cancelled()
                     raise
                 return None if type(value) in _VALUES else value
 
@@ -174,11 +176,19 @@ class TaskDefinition:
             try:
                 value = function(**arguments)
             except Exception as error:
-                message.is_final = retry_for is not None and not isinstance(error, retry_for)
+                message.is_final = is_final(error)
                 raise
             return None if type(value) in _VALUES else value
 
         return handle
+
+    def _is_final(self, error: Exception) -> bool:
+        return self.retry_for is not None and not isinstance(error, self.retry_for)
+
+
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 class IsTask:
