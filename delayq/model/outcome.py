@@ -110,14 +110,16 @@ class Dead:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """→ retry without using a retry, as long as another consumer may know its task; then → dead.
+    """→ retry, without an attempt, as long as another consumer may know its task; then → dead.
 
     Attributes:
         task: its name.
+        delay_ms: until another consumer may try, as `unknown_tasks.judged` decides.
     """
 
     task: str
     error: str
+    delay_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

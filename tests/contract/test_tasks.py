@@ -102,7 +102,8 @@ def test_payload_is_an_object_of_the_given_arguments(queue: Queue):
     welcomes = task(queue, welcome)
     sent = welcomes.send(42, language="de")
     welcomes.send(user_id=43)
-    assert [(each.payload, each.task, each.headers) for each in queue.peek()] == [
+    waiting = sorted(queue.peek(), key=lambda each: each.payload["user_id"])
+    assert [(each.payload, each.task, each.headers) for each in waiting] == [
         ({"user_id": 42, "language": "de"}, "welcome", {}),
         ({"user_id": 43}, "welcome", {}),
     ]
@@ -476,6 +477,40 @@ def test_unknown_task_waits_longer_each_time_and_is_dead_after_a_quarter_of_an_h
     queue.dead.requeue("a")
     drain(queue, lambda _: None)
     assert (queue.stats().retry, queue.stats().dead) == (1, 0)  # and it is given the same time again
+
+
+@pytest.mark.parametrize("max_retries", [0, 2])
+@pytest.mark.parametrize("is_known_at_last", [False, True])
+def test_message_of_an_unknown_task_expires(
+    make: Make, drain: Drain, now: Now, max_retries: int, is_known_at_last: bool
+):
+    seen: list[int] = []
+    old, new = make(), make()
+    tasks = task(new, noting(seen), name="add")
+    having(new, tasks, expires_in=15, max_retries=max_retries).send(1)
+    assert waits_of(old, drain, now, 1) == [10]
+    (info,) = old.peek("retry")
+    assert (info.attempts, info.retries_used) == (0, 0)
+    now.later(6)
+    drain(new if is_known_at_last else old, None if is_known_at_last else lambda _: None)
+    assert (seen, new.stats().expired, new.stats().dead) == ([], 1, 0)
+
+
+@pytest.mark.parametrize("max_retries", [0, 2])
+def test_started_message_of_an_unknown_task_does_not_expire_and_dies_only_as_such(
+    make: Make, drain: Drain, now: Now, max_retries: int
+):
+    def wait() -> None:
+        raise RetryAfter(1, counts=False)
+
+    old, new = make(), make()
+    having(new, task(new, wait), expires_in=15, max_retries=max_retries).send()
+    drain(new, None)
+    while not old.dead.list():
+        drain(old, lambda _: None)
+        now.later(10)
+    (dead,) = old.dead.list()
+    assert (dead.reason, dead.attempts, dead.retries_used, old.stats().expired) == ("unknown-task", 1, 0, 0)
 
 
 def test_backlog_of_an_unknown_task_is_moved_once_a_minute(queue: Queue, drain: Drain, now: Now):
