@@ -16,7 +16,7 @@ from delayq.errors import InvalidInput, PayloadMismatch, WrongArguments
 from delayq.model.backoff import Backoff, WaitAfterError, seeing_errors
 from delayq.model.delivery import Delivery, OnConflict, Outgoing, unknown_option
 from delayq.model.envelope import MAX_DEPTH, RAW, Envelope, Headers, decode_json, encode_json
-from delayq.model.outcome import is_coroutine_function, signature
+from delayq.model.outcome import IsNamedTask, is_coroutine_function, signature
 from delayq.model.typed_payload import holds_message, json_decoder, resolved, said
 from delayq.model.units import Seconds
 from delayq.model.validation import check_task_name
@@ -105,6 +105,11 @@ def _field(function: Callable[..., Any], parameter: inspect.Parameter, task: str
     wanted = Any
     if parameter.annotation is not parameter.empty:
         wanted = resolved(function, parameter.annotation, f"{who} as")
+    elif parameter.name in ("self", "cls"):
+        raise InvalidInput(
+            f"{who}, and a message has no object to call a method of: register the method of an object, as in "
+            "queue.task(mailer.send)"
+        )
     if holds_message(wanted):
         raise InvalidInput(f"{who} as {said(wanted)}: call delayq.current_message() for the message")
     if wanted is not Any:  # said here, as msgspec does not name the argument
@@ -191,7 +196,7 @@ def _is_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-class IsTask:
+class IsTask(IsNamedTask):
     """What `Queue.task` returns, in either API.
 
     Attributes:

@@ -60,8 +60,11 @@ def _no_cron(queue: str, message: Delivery[Any]) -> HandlerMissing | None:
 def _no_task(queue: str, message: Delivery[Any]) -> UnknownTask | None:
     if (task := message.task) is None:  # delayq does not write such a name
         return None
-    text = f"this consumer of queue {queue} has no task {task!r}: register its function with @queue.task, or name="
-    return UnknownTask(text, task)
+    return UnknownTask(
+        f"this consumer of queue {queue} has no task {task!r}: register its function with @queue.task, or with "
+        f"name={task!r} if the function has another name",
+        task,
+    )
 
 
 CRON = Kind(NAME, lambda message: message.schedule, _no_cron)
