@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import datetime as dt
 import inspect
 import re
@@ -159,8 +158,12 @@ class TaskDefinition:
         options = {name: value for name, value in options.items() if name != "wait_replicas"}
         return Outgoing(self.arguments.payload(args, kwargs), task=self.name, **options)
 
-    def handler(self) -> Callable[[Delivery[Any]], Any]:
-        """Return the function that calls it for a message."""
+    def handler(self, is_cancelled: Callable[[], bool]) -> Callable[[Delivery[Any]], Any]:
+        """Return the function that calls it for a message.
+
+        Args:
+            is_cancelled: whether the asyncio task that calls it is being cancelled.
+        """
         function, read, is_final = self.function, self.arguments.read, self._is_final
         if is_coroutine_function(function):
 
@@ -170,7 +173,7 @@ class TaskDefinition:
                     value = await function(**arguments)
                 except Exception as error:
                     # Drivers may turn the cancel of a shutdown or a time limit into an error of their own.
-                    message.is_final = is_final(error) and not _is_cancelled()
+                    message.is_final = is_final(error) and not is_cancelled()
                     raise
                 return None if type(value) in _VALUES else value
 
@@ -189,11 +192,6 @@ class TaskDefinition:
 
     def _is_final(self, error: Exception) -> bool:
         return self.retry_for is not None and not isinstance(error, self.retry_for)
-
-
-def _is_cancelled() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 class IsTask(IsNamedTask):

@@ -108,7 +108,7 @@ REFUSED = {
     "invalid expiry": ({"expires": "-1s"}, "expires", "is not a duration"),
     "invalid retries": ({"retries": "many"}, "retries", "'many' is not a number of retries"),
     "too long a name of a task": ({"task": "x" * 300}, "task", "at most 256"),
-    "arguments of a task that are no object": ({"task": "a", "payload": "[1]"}, "task", "is not an object: give a dict"),
+    "arguments that are no object": ({"task": "a", "payload": "[1]"}, "task", "is not an object: give a dict"),
     "text as arguments of a task": ({"task": "a", "kind": "text"}, "task", "is not an object: give a dict"),
     "bytes as arguments of a task": ({"task": "a", "kind": "bytes"}, "task", "is not an object: give a dict"),
     "too long a time limit": ({"timeout": "2d"}, "timeout", "is not between 0.001 and 86400 seconds"),
