@@ -450,9 +450,9 @@ class Queue:
                 at once. None for all exceptions.
 
         Raises:
-            InvalidInput: the queue has a task with this name; it is a coroutine or generator function; it has
-                ``*args``, ``**kwargs``, positional-only parameters, or annotations that cannot be resolved; or an
-                option is out of range.
+            InvalidInput: the queue has a task with this name; it is a task, or a generator function; it has ``*args``,
+                ``**kwargs``, positional-only parameters, or annotations that cannot be resolved; or an option is out
+                of range.
         """
 
         def register(function: Callable[..., Any]) -> Any:

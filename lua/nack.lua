@@ -17,11 +17,12 @@
 -- ARGV[4]  delay      '+delay_ms', 0 or more
 -- ARGV[5]  error      text, '' to keep the stored one
 -- ARGV[6]  free       1 when it uses up no retry, 0 when it does
+-- ARGV[7]  begun      1 when its handler had begun, 0 when not: then it is no attempt
 -- Returns  the time of the next attempt, ms; -1 when the message was cancelled and is gone
 -- Errors   STALE      the receipt does not match the running delivery
 -- Cost     O(log n)
 local now, micros = clock(ARGV[1])
-local id, free = ARGV[2], tonumber(ARGV[6])
+local id, free, begun = ARGV[2], tonumber(ARGV[6]), tonumber(ARGV[7])
 local ours, stored = held(KEYS[1], KEYS[4], id, ARGV[3])
 if not ours then return redis.error_reply('STALE message ' .. id .. NO_LONGER_OURS) end
 local before, due, note = head(KEYS[2]), due_time(ARGV[4], now, micros), ledger(KEYS[9], KEYS[10], now)
@@ -32,7 +33,7 @@ move({KEYS[1]}, cancelled and KEYS[3] or KEYS[2], {cancelled and now or due, id}
   if not cancelled and ARGV[5] ~= '' then redis.call('HSET', KEYS[5], id, ARGV[5]) end
   count(KEYS[7], 'nacked', 1)
   if cancelled then return forget_cancelled({id}, KEYS[6], KEYS[4], KEYS[5], KEYS[7], note) end
-  keep_deliveries(KEYS[4], id, past + 1, released, attempts_reset + free, lost)
+  keep_deliveries(KEYS[4], id, past + begun, released + 1 - begun, attempts_reset + free * begun, lost)
 end)
 if cancelled then return -1 end
 if due < before then ring(KEYS[8]) end

@@ -450,7 +450,7 @@ class Queue:
                 at once. None for all exceptions.
 
         Raises:
-            InvalidInput: the queue has a task with this name; it is a generator function; it has ``*args``,
+            InvalidInput: the queue has a task with this name; it is a task, or a generator function; it has ``*args``,
                 ``**kwargs``, positional-only parameters, or annotations that cannot be resolved; or an option is out
                 of range.
         """

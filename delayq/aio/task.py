@@ -70,7 +70,7 @@ class Task(TaskSender[P, R], Generic[P, R, C]):
 
     def __init__(self, task: TaskDefinition, send: Callable[..., Any]) -> None:
         super().__init__(task, send, task.options)
-        functools.update_wrapper(self, task.function)
+        functools.update_wrapper(self, task.function, updated=())  # its own attributes might replace those of the task
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> C:
         """Call the function here and now, without a message."""

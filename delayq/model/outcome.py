@@ -110,14 +110,16 @@ class Dead:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """→ retry without using a retry, as long as another consumer may know its task; then → dead.
+    """→ retry, without an attempt, as long as another consumer may know its task; then → dead.
 
     Attributes:
         task: its name.
+        delay_ms: until another consumer may try, as `unknown_tasks.judged` decides.
     """
 
     task: str
     error: str
+    delay_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,9 +159,19 @@ def dead(reason: str, error: BaseException | str | None) -> Dead:
     return Dead(error_text(reason) or "rejected", error_text(error))
 
 
+class IsNamedTask:
+    """What `Queue.task` and `Task.options` return: it takes the arguments of its function, and not a message.
+
+    Attributes:
+        name: of the task.
+    """
+
+    name: str
+
+
 def check_handler(handler: object, *, is_task: bool = False) -> None:
     """Raise InvalidInput if calling `handler` would not do its work; a task takes other arguments than a message."""
-    who = f"{'task' if is_task else 'handler'} {handler!r}"
+    who = _who(handler, is_task)
     if not callable(handler):
         raise InvalidInput(f"{who} is not callable")
     if is_coroutine_function(handler):
@@ -172,13 +184,22 @@ def check_handler(handler: object, *, is_task: bool = False) -> None:
 
 def check_async_handler(handler: object, *, is_task: bool = False) -> None:
     """Raise InvalidInput if neither calling nor awaiting `handler` would do its work; as `check_handler`."""
-    who = f"{'task' if is_task else 'handler'} {handler!r}"
+    who = _who(handler, is_task)
     if not callable(handler):
         raise InvalidInput(f"{who} is not callable")
     if _is_generator_function(handler):
         raise InvalidInput(f"{who} is a generator function: use a plain or an async function")
     if not is_task:
         check_takes(handler, who, "the message")
+
+
+def _who(handler: object, is_task: bool) -> str:
+    """Return the beginning of the error messages about a function; raises InvalidInput for a task."""
+    who = f"{'task' if is_task else 'handler'} {handler!r}"
+    if isinstance(handler, IsNamedTask):
+        name = handler.name
+        raise InvalidInput(f"{who} is the task {name!r}: use the function itself, {name}.__wrapped__")
+    return who
 
 
 def check_takes(function: Callable[..., Any], who: str, *arguments: str) -> None:
@@ -230,7 +251,8 @@ def of_return(value: Any) -> Outcome:
     """Return the outcome of a handler that returned `value`: DONE for None, which pools need not ask for."""
     done, returned = (value, value.value) if isinstance(value, Done) else (DONE, value)
     if inspect.isawaitable(returned) or inspect.isgenerator(returned) or inspect.isasyncgen(returned):
-        return Failed(error=f"the handler returned an object of type {type(returned).__name__}, which would never run")
+        who = "handler" if done is DONE else "task"
+        return Failed(error=f"the {who} returned an object of type {type(returned).__name__}, which would never run")
     if value is False:
         return Failed(error="the handler returned False")
     return AckAndSend(_listed(returned.then)) if isinstance(returned, Ack) else done

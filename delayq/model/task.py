@@ -15,7 +15,7 @@ from delayq.errors import InvalidInput, PayloadMismatch, WrongArguments
 from delayq.model.backoff import Backoff, WaitAfterError, seeing_errors
 from delayq.model.delivery import Delivery, OnConflict, Outgoing, unknown_option
 from delayq.model.envelope import MAX_DEPTH, RAW, Envelope, Headers, decode_json, encode_json
-from delayq.model.outcome import is_coroutine_function, signature
+from delayq.model.outcome import IsNamedTask, is_coroutine_function, signature
 from delayq.model.typed_payload import holds_message, json_decoder, resolved, said
 from delayq.model.units import Seconds
 from delayq.model.validation import check_task_name
@@ -104,6 +104,11 @@ def _field(function: Callable[..., Any], parameter: inspect.Parameter, task: str
     wanted = Any
     if parameter.annotation is not parameter.empty:
         wanted = resolved(function, parameter.annotation, f"{who} as")
+    elif parameter.name in ("self", "cls"):
+        raise InvalidInput(
+            f"{who}, and a message has no object to call a method of: register the method of an object, as in "
+            "queue.task(mailer.send)"
+        )
     if holds_message(wanted):
         raise InvalidInput(f"{who} as {said(wanted)}: call delayq.current_message() for the message")
     if wanted is not Any:  # said here, as msgspec does not name the argument
@@ -153,9 +158,13 @@ class TaskDefinition:
         options = {name: value for name, value in options.items() if name != "wait_replicas"}
         return Outgoing(self.arguments.payload(args, kwargs), task=self.name, **options)
 
-    def handler(self) -> Callable[[Delivery[Any]], Any]:
-        """Return the function that calls it for a message."""
-        function, read, retry_for = self.function, self.arguments.read, self.retry_for
+    def handler(self, is_cancelled: Callable[[], bool]) -> Callable[[Delivery[Any]], Any]:
+        """Return the function that calls it for a message.
+
+        Args:
+            is_cancelled: whether the asyncio task that calls it is being cancelled.
+        """
+        function, read, is_final = self.function, self.arguments.read, self._is_final
         if is_coroutine_function(function):
 
             async def handle_async(message: Delivery[Any]) -> Any:
@@ -163,7 +172,8 @@ class TaskDefinition:
                 try:
                     value = await function(**arguments)
                 except Exception as error:
-                    message.is_final = retry_for is not None and not isinstance(error, retry_for)
+                    # Drivers may turn the cancel of a shutdown or a time limit into an error of their own.
+                    message.is_final = is_final(error) and not is_cancelled()
                     raise
                 return None if type(value) in _VALUES else value
 
@@ -174,14 +184,17 @@ class TaskDefinition:
             try:
                 value = function(**arguments)
             except Exception as error:
-                message.is_final = retry_for is not None and not isinstance(error, retry_for)
+                message.is_final = is_final(error)
                 raise
             return None if type(value) in _VALUES else value
 
         return handle
 
+    def _is_final(self, error: Exception) -> bool:
+        return self.retry_for is not None and not isinstance(error, self.retry_for)
 
-class IsTask:
+
+class IsTask(IsNamedTask):
     """What `Queue.task` returns, in either API.
 
     Attributes:

@@ -182,7 +182,7 @@ def json_decoder(wanted: Any, wrong: str, others: str = "") -> tuple[Callable[[b
     try:
         decode = msgspec.json.Decoder(wanted, dec_hook=_model).decode
         info = msgspec.inspect.type_info(wanted)
-        known = not isinstance(info, msgspec.inspect.CustomType) or _is_model(info.cls)
+        known = not isinstance(info, msgspec.inspect.CustomType) or info.cls is object or _is_model(info.cls)
     except (TypeError, ValueError, NameError, AttributeError) as error:
         raise InvalidInput(f"{wrong}: {error}") from error
     if not known:
@@ -198,7 +198,9 @@ def _is_model(kind: Any) -> bool:
 
 
 def _model(kind: type[Any], value: Any) -> Any:
-    """Read a Pydantic model; what is wrong is said without the value, as msgspec says it."""
+    """Read a Pydantic model, or any object; what is wrong is said without the value, as msgspec says it."""
+    if kind is object:
+        return value
     if not _is_model(kind) or isinstance(value, bytes):
         raise TypeError(f"Expected `{kind.__name__}`, got `{type(value).__name__}`")
     try:

@@ -179,6 +179,8 @@ def _settlement(context: QueueContext, scripts: QueueCommands, message: Delivery
                 own = context.task_backoffs.get(message.task or "") if context.task_backoffs else None
                 wait = backoff_ms(own or context.backoff, message.retries_used + 1, cause, log_of(message))
             return scripts.nack(message.id, message.receipt, wait, error, message.fails_free(counts))
+        case oc.Unknown(_, error, delay_ms):
+            return scripts.nack(message.id, message.receipt, delay_ms, error, begun=False)
         case oc.AckAndSend():
             return _chain(context, scripts, message, outcome)
         case oc.Released(behind, begun):

@@ -32,7 +32,7 @@ D = TypeVar("D", bound=Delivery)
 def judged(
     context: QueueContext, settled: Sequence[tuple[D, oc.Outcome]], results: list[bool | DelayqError]
 ) -> Operation[Sequence[tuple[D, oc.Outcome]]]:
-    """Return the outcomes with a decision in place of each `Unknown`: wait, or die.
+    """Return the outcomes with a decision in place of each `Unknown`: wait for how long, or die.
 
     When a message was first met is kept with its last error, so all consumers know it.
 
@@ -73,7 +73,7 @@ def _decision(
         log.warning("task unknown, retrying", queue=context.name, task=outcome.task, minutes=PATIENCE_MS // 60_000)
     wait = min(LONGEST_WAIT_MS, FIRST_WAIT_MS + max(0, now - met, now - since))
     error = f"{outcome.error}{_MET}{from_ms(int(met)).isoformat(timespec='milliseconds')}"
-    return oc.Failed(round(wait), error, counts=False)
+    return oc.Unknown(outcome.task, error, round(wait))
 
 
 def _first_met(stored: bytes | str | None) -> float | None:

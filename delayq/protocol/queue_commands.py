@@ -157,8 +157,11 @@ class QueueCommands(RecordCommands[QueueKeys]):
         payloads = [self.keys.message(message[0]) for message in messages]
         return self._call("ack_then", args, int, payloads, payload=self.keys.message(message_id))
 
-    def nack(self, message_id: str, receipt: str, delay_ms: int, error: str = "", free: bool = False) -> Command[int]:
-        return self._call("nack", [self._clock(), message_id, receipt, f"+{delay_ms}", error, int(free)], int)
+    def nack(
+        self, message_id: str, receipt: str, delay_ms: int, error: str = "", free: bool = False, begun: bool = True
+    ) -> Command[int]:
+        args = [self._clock(), message_id, receipt, f"+{delay_ms}", error, int(free), int(begun)]
+        return self._call("nack", args, int)
 
     def extend(self, message_id: str, receipt: str, lease_ms: int) -> Command[int]:
         return self._call("extend", [self._clock(), encode_id(message_id), receipt, lease_ms], int)

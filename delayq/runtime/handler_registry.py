@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shlex
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -60,8 +61,17 @@ def _no_cron(queue: str, message: Delivery[Any]) -> HandlerMissing | None:
 def _no_task(queue: str, message: Delivery[Any]) -> UnknownTask | None:
     if (task := message.task) is None:  # delayq does not write such a name
         return None
-    text = f"this consumer of queue {queue} has no task {task!r}: register its function with @queue.task, or name="
-    return UnknownTask(text, task)
+    return UnknownTask(
+        f"this consumer of queue {queue} has no task {task!r}: register its function with @queue.task, or with "
+        f"name={task!r} if the function has another name",
+        task,
+    )
+
+
+def _is_cancelled() -> bool:
+    """Whether the running asyncio task is being cancelled."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 CRON = Kind(NAME, lambda message: message.schedule, _no_cron)
@@ -113,7 +123,7 @@ class HandlerRegistry:
         if (TASKS.header, task.name) in self.named:
             raise InvalidInput(f"queue {self.queue} already has a task {task.name!r}: give one of them another name=")
         encode_message(Outgoing({}, task=task.name, **task.options))
-        self.register_named(TASKS, task.name, task.handler())
+        self.register_named(TASKS, task.name, task.handler(_is_cancelled))
         self.tasks[task.name] = task
         if task.backoff is not None:
             context.task_backoffs[task.name] = task.backoff

@@ -281,6 +281,39 @@ def test_handler_that_swallows_the_cancellation_at_shutdown_is_handed_back(run: 
     run(main())
 
 
+@pytest.mark.parametrize("ends", ["shutdown", "time limit"])
+@pytest.mark.parametrize("kind", ["single", "batch"])
+def test_task_whose_driver_turns_a_cancel_into_its_own_error_is_not_dead(run: Run, url: str, kind: str, ends: str):
+    async def main() -> None:
+        started = asyncio.Event()
+
+        async def work() -> None:
+            started.set()
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                raise RuntimeError("the connection was closed") from None
+
+        async def batch(_: list[Message]) -> None:
+            """Do nothing."""
+
+        async with Queue("jobs", url=url, backoff=backoff.fixed(30)) as queue:
+            if kind == "batch":
+                queue.batch_handler(batch)
+            sent = await queue.task(retry_for=(ConnectionError, TimeoutError))(work).send()
+            consumer = Consumer(queue, timeout=0.05 if ends == "time limit" else None)
+            await consumer.start()
+            await started.wait()
+            if ends == "time limit":
+                assert await becomes(lambda: consumer.failed == 1)
+            await consumer.stop(timeout=0)
+            info = await queue.get(sent.id)
+            assert info is not None
+            assert (info.state, info.attempts) == ("ready" if ends == "shutdown" else "retry", 1)
+
+    run(main())
+
+
 @pytest.mark.parametrize("handler", ["async", "plain"])
 def test_run_cancelled_anywhere_keeps_no_lease_and_no_task(run: Run, url: str, handler: str):
     async def slow(_: Message) -> None:

@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 import delayq
-from delayq import Ack, Message, Outgoing, Queue, Reject, RetryAfter, backoff
+from delayq import Ack, Consumer, Message, Outgoing, Queue, Reject, RetryAfter, backoff
 from delayq.errors import InvalidInput, InvalidName, PayloadNotSerializable, WrongArguments
 from delayq.operations.unknown_tasks import MOST_NAMES
 from tests.contract.conftest import Drain, Make, Now
@@ -102,7 +102,8 @@ def test_payload_is_an_object_of_the_given_arguments(queue: Queue):
     welcomes = task(queue, welcome)
     sent = welcomes.send(42, language="de")
     welcomes.send(user_id=43)
-    assert [(each.payload, each.task, each.headers) for each in queue.peek()] == [
+    waiting = sorted(queue.peek(), key=lambda each: each.payload["user_id"])
+    assert [(each.payload, each.task, each.headers) for each in waiting] == [
         ({"user_id": 42, "language": "de"}, "welcome", {}),
         ({"user_id": 43}, "welcome", {}),
     ]
@@ -212,6 +213,13 @@ def by_position(id: int, /) -> None: ...
 def of_message(message: Message) -> None: ...
 def of_messages(messages: list[Message[int]]) -> None: ...
 def of_queue(queue: Queue) -> None: ...
+
+
+class Mailer:
+    def send(self, to: str) -> None: ...
+    def make(cls) -> None: ...  # noqa: N805  # on purpose
+
+
 def of_nothing(x: Unheard) -> None: ...  # type: ignore[name-defined]  # noqa: F821  # on purpose
 
 
@@ -223,6 +231,8 @@ REFUSED: list[tuple[Any, str]] = [
     (of_messages, r"call delayq.current_message\(\)"),
     (of_queue, "task 'of_queue' takes 'queue' as Queue, which a message cannot hold"),
     (of_nothing, "task 'of_nothing' takes 'x' as 'Unheard', which cannot be resolved"),
+    (Mailer.send, r"task 'send' takes 'self', .*: register the method of an object, as in queue.task\(mailer.send\)"),
+    (Mailer.make, "task 'make' takes 'cls'"),
     (generate, "generator function"),
     (lambda: None, "has no name of its own: give name="),
     (5, "task 5 is not callable"),
@@ -262,6 +272,39 @@ def of_nothing_at_all() -> None: ...
 
 
 @pytest.mark.same_on_all_clients
+def test_method_of_an_object_can_be_a_task(queue: Queue):
+    queue.task(Mailer().send).send("ann")
+    assert [(each.task, each.payload) for each in queue.peek()] == [("send", {"to": "ann"})]
+
+
+@pytest.mark.same_on_all_clients
+@pytest.mark.parametrize("use", ["task", "handler", "batch_handler", "Consumer"])
+@pytest.mark.parametrize("has_options", [False, True])
+def test_task_is_refused_as_another_function(queue: Queue, make: Make, use: str, has_options: bool):
+    tasks = queue.task(name="welcome")(by_name)
+    given, other = tasks.options(delay=5) if has_options else tasks, make()
+    calls: dict[str, Callable[[Any], Any]] = {
+        "task": other.task(name="again"),
+        "handler": other.handler,
+        "batch_handler": other.batch_handler(),
+        "Consumer": lambda function: Consumer(other, function).drain(),
+    }
+    with pytest.raises(InvalidInput, match=r"is the task 'welcome': use the function itself, welcome.__wrapped__"):
+        calls[use](given)
+    assert not other.handlers
+
+
+@pytest.mark.same_on_all_clients
+def test_attributes_of_the_function_are_not_those_of_the_task(queue: Queue):
+    def work() -> None: ...
+
+    work.name, work.settings, work._send = "other", {"delay": 60}, None  # type: ignore[attr-defined]
+    tasks = queue.task(work)
+    tasks.send()
+    assert (tasks.name, tasks.settings, [each.task for each in queue.peek()]) == ("work", {}, ["work"])
+
+
+@pytest.mark.same_on_all_clients
 def test_second_task_with_a_name_is_refused(queue: Queue):
     queue.task(name="welcome")(of_nothing_at_all)
     with pytest.raises(InvalidInput, match="already has a task 'welcome': give one of them another name="):
@@ -289,6 +332,32 @@ def test_each_message_goes_to_the_function_that_it_names(queue: Queue, drain: Dr
     queue.send({"n": 3})
     drain(queue, lambda message: seen.append(("handler", message.payload)), concurrency=1)
     assert sorted(seen, key=str) == [("add", 1), ("drop", 2), ("handler", {"n": 3})]
+
+
+def test_object_is_any_value(queue: Queue, drain: Drain):
+    seen: list[Any] = []
+
+    def note(value: object, more: dict[str, object], last: list[object] | None = None) -> None:
+        seen.append((value, more, last))
+
+    notes = task(queue, note)
+    values = (5, {"a": [1, {"b": None}]}, ["x", 1.5])
+    notes.send(*values)
+    notes.send({"a": 1}, {})
+    drain(queue, None, concurrency=1)
+    assert sorted(seen, key=repr) == sorted([values, ({"a": 1}, {}, None)], key=repr)
+    assert queue.stats().acked == 2
+
+
+def test_task_that_returns_unfinished_work_fails(queue: Queue, drain: Drain):
+    task(queue, generate_later, name="add").send()
+    drain(queue, None)
+    (info,) = queue.peek("retry")
+    assert info.error == "the task returned an object of type generator, which would never run"
+
+
+def generate_later() -> Any:
+    return generate()
 
 
 @pytest.mark.parametrize("returned", [False, None, 0, "x", {1, 2}], ids=repr)
@@ -447,7 +516,8 @@ def test_unknown_task_waits_for_a_consumer_that_knows_it_without_using_a_retry(
         drain(old, lambda _: None)
         (info,) = old.peek("retry")
         assert info.error is not None
-        assert info.error.startswith("UnknownTask: this consumer of queue jobs has no task 'add': register")
+        assert info.error.startswith("UnknownTask: this consumer of queue jobs has no task 'add': ")
+        assert "with @queue.task, or with name='add' if the function has another name" in info.error
         assert (info.retries_used, old.stats().dead) == (0, 0)
         now.later(10)
         drain(old, lambda _: None)
@@ -476,6 +546,40 @@ def test_unknown_task_waits_longer_each_time_and_is_dead_after_a_quarter_of_an_h
     queue.dead.requeue("a")
     drain(queue, lambda _: None)
     assert (queue.stats().retry, queue.stats().dead) == (1, 0)  # and it is given the same time again
+
+
+@pytest.mark.parametrize("max_retries", [0, 2])
+@pytest.mark.parametrize("is_known_at_last", [False, True])
+def test_message_of_an_unknown_task_expires(
+    make: Make, drain: Drain, now: Now, max_retries: int, is_known_at_last: bool
+):
+    seen: list[int] = []
+    old, new = make(), make()
+    tasks = task(new, noting(seen), name="add")
+    having(new, tasks, expires_in=15, max_retries=max_retries).send(1)
+    assert waits_of(old, drain, now, 1) == [10]
+    (info,) = old.peek("retry")
+    assert (info.attempts, info.retries_used) == (0, 0)
+    now.later(6)
+    drain(new if is_known_at_last else old, None if is_known_at_last else lambda _: None)
+    assert (seen, new.stats().expired, new.stats().dead) == ([], 1, 0)
+
+
+@pytest.mark.parametrize("max_retries", [0, 2])
+def test_started_message_of_an_unknown_task_does_not_expire_and_dies_only_as_such(
+    make: Make, drain: Drain, now: Now, max_retries: int
+):
+    def wait() -> None:
+        raise RetryAfter(1, counts=False)
+
+    old, new = make(), make()
+    having(new, task(new, wait), expires_in=15, max_retries=max_retries).send()
+    drain(new, None)
+    while not old.dead.list():
+        drain(old, lambda _: None)
+        now.later(10)
+    (dead,) = old.dead.list()
+    assert (dead.reason, dead.attempts, dead.retries_used, old.stats().expired) == ("unknown-task", 1, 0, 0)
 
 
 def test_backlog_of_an_unknown_task_is_moved_once_a_minute(queue: Queue, drain: Drain, now: Now):

@@ -31,6 +31,13 @@ def test_free_delivery_is_counted_but_uses_no_retry(queue):
     assert queue.state()["attempts"] == {"a": "10.3.3.1"}
 
 
+@pytest.mark.parametrize("free", [False, True])
+def test_delivery_that_had_not_begun_counts_as_released(queue, free):
+    queue.given(unack={"a": NOW + LEASE}, attempts={"a": "9.3.2.1"})
+    queue.nack("a", "9.3.2.1-0", 0, free=free, begun=False)
+    assert queue.state()["attempts"] == {"a": "9.4.2.1"}
+
+
 @pytest.mark.same_on_all_servers
 @pytest.mark.parametrize(("error", "kept"), [("", "old"), ("new", "new"), ("ünï\n☃", "ünï\n☃")])
 def test_last_error_is_kept(queue, error, kept):

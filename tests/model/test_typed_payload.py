@@ -156,6 +156,8 @@ def test_payload_read_before_is_decoded_again_as_the_type():
         (Name, {"name": "x"}),
         (dict[str, int], {"a": 1}),
         (dict, {"a": [1]}),
+        (dict[str, object], {"a": [1, None], "b": {"c": 1.5}}),
+        (list[object] | None, ["x", {"a": 1}]),
         (str, "text"),
         (Order | None, None),
         (bytes, b"\x00raw"),

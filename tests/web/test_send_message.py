@@ -107,6 +107,10 @@ REFUSED = {
     "an id that exists": ({"id": "m", "on_conflict": "error"}, "id", "message m already exists"),
     "invalid expiry": ({"expires": "-1s"}, "expires", "is not a duration"),
     "invalid retries": ({"retries": "many"}, "retries", "'many' is not a number of retries"),
+    "too long a name of a task": ({"task": "x" * 300}, "task", "at most 256"),
+    "arguments that are no object": ({"task": "a", "payload": "[1]"}, "task", "is not an object: give a dict"),
+    "text as arguments of a task": ({"task": "a", "kind": "text"}, "task", "is not an object: give a dict"),
+    "bytes as arguments of a task": ({"task": "a", "kind": "bytes"}, "task", "is not an object: give a dict"),
     "too long a time limit": ({"timeout": "2d"}, "timeout", "is not between 0.001 and 86400 seconds"),
 }
 
@@ -139,6 +143,16 @@ def test_copy_has_the_payload_headers_and_limits_of_its_message(client: Client, 
     assert (copied.max_retries, copied.timeout) == (3, 90.0)
 
 
+def test_copy_of_a_message_of_a_task_is_for_the_same_task(client: Client, queue: Queue):
+    queue.send({"user_id": 42}, id="m", delay=60, task="welcome", headers={"tenant": "acme"})
+    fields = filled(client, f"{SEND}?copy=m")
+    assert fields["task"] == "welcome"
+    client.post(f"{SEND}?copy=m", data=fields, headers=OWN)
+    copied = queue.get(fields["once"])
+    assert copied is not None
+    assert (copied.payload, copied.headers, copied.task) == ({"user_id": 42}, {"tenant": "acme"}, "welcome")
+
+
 def test_copy_of_an_occurrence_is_an_ordinary_message(client: Client, queue: Queue):
     queue.schedules.add("hourly", "every 1h", {"a": 1}, headers={"tenant": "acme"})
     schedule = queue.schedules.get("hourly")
@@ -159,6 +173,17 @@ def test_occurrence_that_only_its_function_handles_is_not_copied(client: Client,
     answer = client.get(f"{SEND}?copy={waiting.id}")
     assert answer.status_code == 409
     assert "only the function of schedule nightly handles it. Run the schedule instead" in words(answer.text)
+
+
+def test_occurrence_of_a_task_is_copied_for_the_task(client: Client, queue: Queue):
+    queue.cron("every 1h", payload={"days": 2})(queue.task(clean_up))
+    queue.execute(add_all, queue.handlers.prepared)
+    (waiting,) = queue.peek("pending")
+    fields = filled(client, f"{SEND}?copy={waiting.id}")
+    assert (fields["task"], fields["payload"]) == ("clean_up", '{\n  "days": 2\n}')
+
+
+def clean_up(days: int) -> None: ...
 
 
 def nightly(_: Any) -> None: ...

@@ -17,6 +17,7 @@ from delayq.model.envelope import JSON
 from delayq.model.message_ids import new_id
 from delayq.model.message_info import MessageInfo
 from delayq.model.show import show_away, show_size
+from delayq.model.task_name import header_of
 from delayq.model.units import delay_ms, parse_age, timestamp_ms
 from delayq.model.validation import check_id
 from delayq.web import audit, path_params, render, tab_counts
@@ -40,6 +41,7 @@ CONFLICTS = {
 class Draft(NamedTuple):
     """The initial content of the form."""
 
+    task: str = ""
     kind: str = "json"
     payload: str = ""
     headers: str = ""
@@ -92,7 +94,7 @@ def draft_of(info: MessageInfo | None, message_id: str) -> Draft:
     """Return the form's content for a copy of a message; raises HTTPException if a form cannot hold it."""
     if info is None or info.envelope is None:
         raise HTTPException(404, f"{message_id} cannot be copied: the message or its payload is gone.")
-    if info.occurrence is not None and info.occurrence.plan.own:
+    if info.task is None and info.occurrence is not None and info.occurrence.plan.own:
         cause = f"only the function of schedule {info.schedule} handles it. Run the schedule instead"
         raise HTTPException(409, f"{message_id} cannot be copied: {cause}.")
     headers = info.headers or {}
@@ -106,7 +108,7 @@ def draft_of(info: MessageInfo | None, message_id: str) -> Draft:
     if text is None:
         raise HTTPException(409, f"{message_id} cannot be copied into a form: its payload is not text.")
     timeout = "" if info.timeout is None else f"{info.timeout:.10g}s"
-    return Draft(kind, text, headers_text(headers), str(info.max_retries), timeout)
+    return Draft(info.task or "", kind, text, headers_text(headers), str(info.max_retries), timeout)
 
 
 def _text(body: bytes) -> str | None:
@@ -129,8 +131,12 @@ def _options(form: QueryParams, once: str) -> dict[str, Any]:
         raise InvalidField("on_conflict", f"unknown choice {on_conflict!r}; expected one of {', '.join(CONFLICTS)}")
     with field("id"):
         message_id = check_id(form.get("id", "").strip() or once)
+    payload, task = payload_of(form), form.get("task") or None
+    with field("task"):
+        header_of(task, payload)
     return {
-        "payload": payload_of(form),
+        "payload": payload,
+        "task": task,
         **_due(form.get("when", "").strip()),
         "id": message_id,
         "on_conflict": on_conflict,
