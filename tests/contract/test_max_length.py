@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import redis
 
-from delayq import Ack, DuplicateMessage, InvalidInput, Outgoing, Queue, QueueFull
+from delayq import Ack, Consumer, DuplicateMessage, InvalidInput, Outgoing, Queue, QueueFull
 from tests.contract.conftest import Drain, Make, Now, Take
 
 
@@ -195,6 +196,17 @@ def test_chain_of_a_handler_is_not_refused(queue: Queue, drain: Drain):
 
     assert drain(queue, handle) == 3
     assert handled == [0, 1, 1]
+
+
+def test_handler_that_sends_to_its_own_full_queue_fails(redis_client: redis.Redis):
+    with Queue("bounded", redis=redis_client) as queue:
+        queue.configure(max_length=1)
+        queue.send(0, id="a")
+        Consumer(queue, lambda _: queue.send(1) and None).drain()
+        info = queue.get("a")
+    assert info is not None
+    assert (info.state, info.attempts) == ("retry", 1)
+    assert "queue bounded is full" in f"{info.error}"
 
 
 def test_replacing_a_dead_letter_is_an_addition(queue: Queue, take: Take):
