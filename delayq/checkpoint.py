@@ -1,8 +1,8 @@
 """Checkpoints of `delayq send --file`: how far a file was sent, recorded in the queue itself.
 
-A checkpoint is written in the same transaction as its messages, so it is always right: if the sender is killed, a rerun
-from the checkpoint sends nothing twice, however soon the messages were handled. Ids made from line numbers could not
-guarantee this, since an id is free again once its message is acked.
+A checkpoint is written by the same script as its messages, so it is always right, even if the queue had no room for all
+of them: if the sender is killed, a rerun from the checkpoint sends every line once, however soon the messages were
+handled. Ids made from line numbers could not guarantee this, since an id is free again once its message is acked.
 
 <prefix>:{<queue>}:file:<digest>    hash: run, line, digest, done; one per shard; expires after KEPT_SECONDS
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import msgspec
 from redis import Redis
 from redis.client import NEVER_DECODE, Pipeline
 from redis.cluster import RedisCluster
@@ -29,6 +30,25 @@ from delayq.transport.server_check import translate
 KEPT_SECONDS = 30 * 86400
 MAX_SENT, MAX_BYTES = send.MAX_SENT, UP_BYTES  # of messages with distinct ids: one call a shard
 SENDING = ("send", "send_unique", "replace")
+
+# Around a send script, from which it hides the last key and the last two arguments: the checkpoint, its run, and the
+# line and digest of each message, as JSON. The checkpoint becomes that of the last line before the first message that
+# the queue had no room for. It stays as it is if there is no such line, or the send failed.
+_WITH_CHECKPOINT = """\
+local key, run, lines = table.remove(KEYS), table.remove(ARGV, #ARGV - 1), cjson.decode(table.remove(ARGV))
+if redis.acl_check_cmd and not redis.acl_check_cmd('HSET', key) then
+  return redis.error_reply("NOPERM User has no permissions to run the 'hset' command")
+end
+local sent, n = (function()
+%s
+end)(), #lines
+if sent.err then return sent end
+for i = #sent, 1, -1 do
+  if sent[i] < -1 then n = i - 1 end
+end
+if n > 0 then redis.call('HSET', key, 'run', run, 'line', lines[n][1], 'digest', lines[n][2], 'done', '') end
+return sent
+"""
 
 
 class Note(NamedTuple):
@@ -79,7 +99,8 @@ class CheckpointExecutor(Executor):
     Attributes:
         notes: the stored checkpoints, one per shard.
         known_run: their run, or None if there are none.
-        upcoming: the checkpoint to write with the next send to each shard.
+        upcoming: the checkpoints to write with the next send to each shard: one per message, each for the case that the
+            queue has no room for the next one. A queue with shards always has room, and all get the last one.
     """
 
     def __init__(self, queue: Queue, digest: str) -> None:
@@ -89,7 +110,7 @@ class CheckpointExecutor(Executor):
         self._keys = [_base(scripts.keys.pending) + f"file:{digest}" for scripts in shards]
         self.notes: list[Note | None] = [self._read(key) for key in self._keys]
         self.known_run = self.notes[0].run if self.notes[0] else None
-        self.upcoming = Note("")
+        self.upcoming: Sequence[Note] = ()
 
     @property
     def current(self) -> list[Note]:
@@ -114,11 +135,6 @@ class CheckpointExecutor(Executor):
             if note is not None:
                 self._write(shard, note._replace(done=True))
 
-    def rewind(self, notes: Sequence[Note | None]) -> None:
-        """Replace the checkpoints, one per shard, since not all that the last ones cover was sent."""
-        for shard, note in enumerate(notes):
-            self._write(shard, note)
-
     def run(self, calls: Any, repeat: bool = True) -> list[Any]:
         """Run calls; each send is in its own transaction with the checkpoint."""
         results = []
@@ -127,29 +143,35 @@ class CheckpointExecutor(Executor):
         return results
 
     def commit(self, call: Command[Any]) -> Any:
-        """Run a send, and write the checkpoint of its shard in the same transaction."""
+        """Run a send, which also writes the checkpoint of its shard."""
         shard = self._keys.index(next(key for key in self._keys if _base(key) == _base(call.key)))
         key, before = self._keys[shard], self.notes[shard]
-        assert before != self.upcoming, "a second send with the same checkpoint: the first would already cover it"
+        assert before != self.upcoming[-1], "a second send with the same checkpoint: the first would already cover it"
         try:
             with _Transaction(self._node(key)) as pipe:
                 pipe.watch(key)  # also keeps redis-py from repeating the transaction if the connection breaks
                 if _parsed(pipe.hgetall(key)) != before:
                     raise DelayqError("another process is sending this file to this queue: wait until it is done")
                 pipe.multi()
-                pipe.execute_command(*call.words(whole=True), **{NEVER_DECODE: True})
-                pipe.hset(key, mapping=self.upcoming.fields())
+                pipe.execute_command(*self._words(call, key), **{NEVER_DECODE: True})
                 pipe.expire(key, KEPT_SECONDS)
                 reply, *_ = pipe.execute(raise_on_error=False)
         except WatchError as error:
             raise ServerUnreachable("the connection broke, or another process is sending the same file") from error
         except RedisError as error:
             raise translate(error) from error
-        if isinstance(reply, RedisError):  # the script stored nothing, but the transaction continued
-            self._write(shard, before)
+        if isinstance(reply, RedisError):  # the script stored nothing
             return translate(reply)
-        self.notes[shard] = self.upcoming
-        return call.read(reply)
+        results = call.read(reply)
+        refused = next((i for i, result in enumerate(results) if isinstance(result, int)), len(self.upcoming))
+        self.notes[shard] = self.upcoming[refused - 1] if refused else before
+        return results
+
+    def _words(self, call: Command[Any], key: str) -> tuple[Any, ...]:
+        name, text, count, *words = call.words(whole=True)
+        keys, args = words[: int(count)], words[int(count) :]
+        lines = msgspec.json.encode([(f"{each.line}", each.digest) for each in self.upcoming])
+        return name, _WITH_CHECKPOINT % text, str(len(keys) + 1), *keys, key, *args, self.upcoming[-1].run, lines
 
     def _node(self, key: str) -> Any:
         client = self.client
@@ -163,14 +185,11 @@ class CheckpointExecutor(Executor):
         except RedisError as error:
             raise translate(error) from error
 
-    def _write(self, shard: int, note: Note | None) -> None:
+    def _write(self, shard: int, note: Note) -> None:
         key = self._keys[shard]
         try:
-            if note is None:
-                self.client.delete(key)
-            else:
-                self.client.hset(key, mapping=note.fields())
-                self.client.expire(key, KEPT_SECONDS)
+            self.client.hset(key, mapping=note.fields())
+            self.client.expire(key, KEPT_SECONDS)
         except RedisError as error:
             raise translate(error) from error
         self.notes[shard] = note

@@ -1,7 +1,7 @@
 -- replace: send a message again under its id, in any state; its retries start again.
 --
 -- A running delivery loses its lease: its receipt becomes stale. It still counts against the queue's limits until it ends.
--- A new id is refused if the queue is full, as send does.
+-- If the queue is full, a new id is refused, as send does, and so is a dead letter's, since dead letters do not count.
 --
 -- State    pending, ready, unack, retry, dead -> pending (a new id: as send does)
 -- KEYS[1]  pending   zset
@@ -24,14 +24,16 @@
 -- ARGV[2]  id
 -- ARGV[3]  due       '+delay_ms' or ms
 -- ARGV[4]  envelope
--- Returns  {due, ms; 1 when the id was new, else 0}; {-1 - max_length, 0} if it was new and the queue was full
+-- Returns  {due, ms; 1 when the id was new, else 0}; {-1 - max_length, 0} if the queue had no room for it
 -- Cost     O(log n)
 local now, micros = clock(ARGV[1])
 local id, due, before = ARGV[2], due_time(ARGV[3], now, micros), head(KEYS[1])
 local places, note, max_length =
   where(id, {KEYS[6], KEYS[1], KEYS[5], KEYS[7], KEYS[8]}), ledger(KEYS[14], KEYS[15], now, true)
-local is_full = #places == 0 and max_length and room(max_length, KEYS[1], KEYS[5], KEYS[6], KEYS[7]) <= 0
-if is_full then return {-1 - max_length, 0} end
+local is_added = (places[1] or KEYS[8]) == KEYS[8]
+if is_added and max_length and room(max_length, KEYS[1], KEYS[5], KEYS[6], KEYS[7]) <= 0 then
+  return {-1 - max_length, 0}
+end
 local running, event = places[1] == KEYS[6] and 1 or 0, #places > 0 and 'replaced' or 'sent'
 if running == 1 then keep_place(KEYS[16], KEYS[14], KEYS[6], KEYS[9], id, now) end
 -- First: at maxmemory it is refused, and nothing changes. A consumer that was handed the old message in this very

@@ -162,9 +162,9 @@ class FileSender:
     def send_batch(self, batch: list[FileMessage]) -> None:
         """Send messages, and record it in the same transaction."""
         messages, last = [entry.message for entry in batch], batch[-1].line
-        before = [] if self._journal is None else list(self._journal.notes)
         if self._journal is not None:
-            self._journal.upcoming = Note(self._journal.known_run or "", last.number, last.digest)
+            run = self._journal.known_run or ""
+            self._journal.upcoming = [Note(run, entry.line.number, entry.line.digest) for entry in batch]
         try:
             results = (self._journal or self._queue).send_many(messages)
         except InvalidInput as error:  # one is bad, so nothing was sent: find it, and send those before it
@@ -177,11 +177,6 @@ class FileSender:
         except QueueFull as error:
             stored = batch[: error.unsent[0]]
             self._count(stored, error.sent)
-            if self._journal is not None:
-                if stored:
-                    note = self._journal.upcoming._replace(line=self.line, digest=stored[-1].line.digest)
-                    before = [note] * len(before)
-                self._journal.rewind(before)
             line = batch[len(stored)].line
             raise QueueFull(
                 f"{line.file}, line {line.number} was not sent: queue {self._queue.name} is full, with max_length "

@@ -56,6 +56,8 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
         key_waiting: messages that wait for others with their key to end.
         late_schedules: schedules whose slot has passed, and whose occurrence no consumer has taken.
         latest_ms: how late the latest of them is; 0 if there is none.
+        max_length: the most messages that may wait or run, or None.
+        length: how many wait or run; 0 without a `max_length`.
     """
 
     concurrency: int | None = None
@@ -68,6 +70,8 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     key_waiting: int = 0
     late_schedules: int = 0
     latest_ms: int = 0
+    max_length: int | None = None
+    length: int = 0
 
 
 def changes(**given: Any) -> Changes:

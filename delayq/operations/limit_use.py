@@ -47,6 +47,7 @@ class LimitUse(NamedTuple):
         handed_out: hand-outs in the last period of the rate.
         opens_at: when the rate allows another hand-out after those it allows now; None if unknown.
         waiting: messages that wait for others with their key.
+        length: messages that count towards `max_length`; 0 without one.
         keys: the use of each key, those that hold back most messages first; None if the Redis user may not read them.
         has_more: whether there are keys that were not counted.
     """
@@ -59,6 +60,7 @@ class LimitUse(NamedTuple):
     handed_out: int
     opens_at: dt.datetime | None
     waiting: int
+    length: int
     keys: tuple[KeyUse, ...] | None
     has_more: bool
 
@@ -87,7 +89,7 @@ def limit_use(context: QueueContext) -> Operation[LimitUse | None]:
     """Return the use of the limits; None for a queue without limits. The cost does not grow with the queue."""
     scripts = (yield from context.opened())[0]  # a queue with limits has one shard
     limits = yield from execute(scripts.configuration())
-    if not (limits.rate or limits.concurrency or limits.concurrency_per_key):
+    if not (limits.rate or limits.concurrency or limits.concurrency_per_key or limits.max_length):
         return None
     replies: list[Any] = yield [scripts.why(NO_MESSAGE), scripts.stats(), scripts.usage(LATE_MS)]
     standing, counted, usage = map(unwrap, replies)
@@ -101,6 +103,7 @@ def limit_use(context: QueueContext) -> Operation[LimitUse | None]:
         handed_out=usage.handed_out,
         opens_at=None if standing.opens_ms is None else from_ms(standing.opens_ms),
         waiting=usage.key_waiting,
+        length=usage.length,
         keys=keys,
         has_more=has_more,
     )

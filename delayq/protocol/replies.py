@@ -151,7 +151,8 @@ def _read_standing(reply: list[Any]) -> Standing:
 
 
 def _read_usage(reply: list[Any]) -> Usage:
-    (concurrency, running), (rate, period_ms, handed_out), (per_key, slots, waiting), (late, latest_ms) = reply
+    (concurrency, running), (rate, period_ms, handed_out), (per_key, slots, waiting), *others = reply
+    (late, latest_ms), (max_length, length) = others
     return Usage(
         concurrency=concurrency,
         running=running,
@@ -163,6 +164,8 @@ def _read_usage(reply: list[Any]) -> Usage:
         key_waiting=waiting,
         late_schedules=late,
         latest_ms=latest_ms,
+        max_length=max_length,
+        length=length,
     )
 
 

@@ -9,12 +9,13 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import redis
 from delayq.cli.send import file
 
-from delayq import Queue, checkpoint
+from delayq import Outgoing, Queue, checkpoint
 from delayq.errors import DelayqError, ServerUnreachable
 from delayq.operations import send
 from tests.cli.conftest import Invoke, Start
@@ -146,7 +147,7 @@ def test_lost_reply_is_reported_and_nothing_is_sent_twice(queue: Queue, write: W
 
     def read_response(self: Any, *args: Any, **kwargs: Any) -> Any:
         reply = read(self, *args, **kwargs)
-        if isinstance(reply, list) and len(reply) == 3 and next(broken, False):  # of EXEC: send, HSET, EXPIRE
+        if isinstance(reply, list) and len(reply) == 2 and next(broken, False):  # of EXEC: send, EXPIRE
             raise redis.ConnectionError("cut")
         return reply
 
@@ -163,6 +164,79 @@ def test_lost_reply_is_reported_and_nothing_is_sent_twice(queue: Queue, write: W
         again = file.FileSender(queue, path.name, file.open_journal(queue, path.name, stream, resume=True))
         again.send(stream, None)
     assert (again.sent, queue.stats().sent) == (0, 10)
+
+
+@pytest.mark.parametrize(
+    ("ids", "options", "max_length"),
+    [
+        (["a", "b", "c", "d", "e"], {}, 4),
+        (["a", "b", "c"], {}, 2),
+        (["a", "waits", "c", "d"], {}, 3),
+        (["a", "cancelled", "c"], {}, 3),
+        (["a", "b", "c", "d"], {"unique_for": 60}, 4),
+        (["a", "waits", "c", "dead", "e"], {"on_conflict": "replace"}, 4),
+    ],
+    ids=["some", "none", "existing", "cancelled", "reserved", "replaced"],
+)
+def test_kill_at_a_full_queue_loses_no_line_and_sends_none_twice(
+    ids: list[str],
+    options: dict[str, Any],
+    max_length: int,
+    queue: Queue,
+    write: Write,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """The sender ends after the server has run a transaction of which the queue had no room for all."""
+    queue.send("x", id="dead")
+    queue.receive()[0].reject("why")
+    queue.send_many([Outgoing("old", id=id_) for id_ in ("waits", "waits, too", "cancelled")])
+    queue.cancel("cancelled")
+    queue.configure(max_length=max_length)
+    path = write([{"payload": id_, "id": id_, **options} for id_ in ids])
+    commit = checkpoint.CheckpointExecutor.commit
+
+    def kill(self: checkpoint.CheckpointExecutor, call: Any) -> Any:
+        results = commit(self, call)
+        if any(isinstance(each, int) for each in results):
+            raise KeyboardInterrupt
+        return results
+
+    with monkeypatch.context() as patch, path.open("rb") as stream:
+        sender = file.FileSender(queue, path.name, file.open_journal(queue, path.name, stream, resume=False))
+        patch.setattr(checkpoint.CheckpointExecutor, "commit", kill)
+        with pytest.raises(KeyboardInterrupt):
+            sender.send(stream, None)
+    queue.configure(max_length=None)
+    handled: list[Any] = []
+    for _ in range(2):
+        handled += [message.payload for message, _ in _acked(queue)]
+        with path.open("rb") as stream:
+            journal = file.open_journal(queue, path.name, stream, resume=True)
+            file.FileSender(queue, path.name, journal).send(stream, None)
+    there = [] if "on_conflict" in options else ["waits"]
+    assert sorted(each for each in handled if each != "old") == sorted({*ids} - {*there})
+    assert queue.receive() == []
+
+
+def test_kill_at_a_failed_send_loses_no_line(
+    queue: Queue, write: Write, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+):
+    path = write(numbered(10))
+    queue.pause()  # records the queue
+    queue.resume()
+    redis_client.set("delayq:{emails}:pending", "of the wrong type")
+
+    killed = Mock(side_effect=KeyboardInterrupt)
+    with monkeypatch.context() as patch, path.open("rb") as stream:
+        sender = file.FileSender(queue, path.name, file.open_journal(queue, path.name, stream, resume=False))
+        patch.setattr(checkpoint.CheckpointExecutor, "_write", killed)
+        with pytest.raises((KeyboardInterrupt, DelayqError)):
+            sender.send(stream, None)
+    redis_client.delete("delayq:{emails}:pending")
+    with path.open("rb") as stream:
+        journal = file.open_journal(queue, path.name, stream, resume=True)
+        file.FileSender(queue, path.name, journal).send(stream, None)
+    assert numbers(queue) == list(range(10))
 
 
 def test_sending_a_file_twice_at_once_is_refused(queue: Queue, write: Write):

@@ -292,6 +292,17 @@ def test_client_stores_its_settings_again_after_the_server_lost_its_data(
     assert wishful.configuration() == Configuration(rate="5/s", events=9)
 
 
+def test_usage_says_how_much_of_its_length_a_queue_uses(queue: Queue):
+    queue.send_many([Outgoing("x", id=id_) for id_ in "abcd"])
+    queue.send("later", delay=60)
+    assert queue.usage().length == 0
+    queue.configure(max_length=9)
+    messages = {message.id: message for message in queue.receive(3)}
+    messages["a"].reject("why")
+    messages["b"].nack(delay=60)
+    assert queue.usage() == Usage(running=1, length=4, max_length=9)
+
+
 def test_usage_says_how_much_of_its_limits_a_queue_uses(queue: Queue):
     assert queue.usage() == Usage()
     queue.configure(rate="5/s", concurrency=3)

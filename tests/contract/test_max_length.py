@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import redis
 
-from delayq import Ack, DuplicateMessage, InvalidInput, Outgoing, Queue, QueueFull
+from delayq import Ack, Consumer, DuplicateMessage, InvalidInput, Outgoing, Queue, QueueFull
 from tests.contract.conftest import Drain, Make, Now, Take
 
 
@@ -195,6 +196,36 @@ def test_chain_of_a_handler_is_not_refused(queue: Queue, drain: Drain):
 
     assert drain(queue, handle) == 3
     assert handled == [0, 1, 1]
+
+
+def test_handler_that_sends_to_its_own_full_queue_fails(redis_client: redis.Redis):
+    with Queue("bounded", redis=redis_client) as queue:
+        queue.configure(max_length=1)
+        queue.send(0, id="a")
+        Consumer(queue, lambda _: queue.send(1) and None).drain()
+        info = queue.get("a")
+    assert info is not None
+    assert (info.state, info.attempts) == ("retry", 1)
+    assert "queue bounded is full" in f"{info.error}"
+
+
+def test_replacing_a_dead_letter_is_an_addition(queue: Queue, take: Take):
+    queue.configure(max_length=1)
+    queue.send("old", id="a")
+    take().reject("why")
+    queue.send("x", id="b")
+    for batch in (sends(0), [Outgoing("x", id="b")]):
+        with pytest.raises(QueueFull) as caught:
+            queue.send_many([*batch, Outgoing("new", id="a", on_conflict="replace")])
+        assert (caught.value.ids, caught.value.unsent) == (["a"], [len(batch)])
+    info = queue.get("a")
+    assert info is not None
+    assert (info.state, info.payload) == ("dead", "old")
+    assert (queue.stats().pending, queue.stats().dead) == (1, 1)
+    queue.cancel("b")
+    assert not queue.send("new", id="a", on_conflict="replace").created
+    assert (queue.stats().pending, queue.stats().dead) == (1, 0)
+    assert not queue.send("newer", id="a", on_conflict="replace").created
 
 
 def test_large_messages_are_refused_alike(queue: Queue):

@@ -43,3 +43,11 @@ def test_schedules_with_a_past_slot_are_late(queue):
 def test_unreadable_limit_is_ignored(queue):
     queue.given(meta={"rate": "x", "period_ms": "y", "concurrency": "", "per_key": "z"})
     assert queue.usage(LATE_MS) == Usage()
+
+
+@pytest.mark.same_on_all_servers
+def test_messages_that_wait_or_run_count_towards_the_length(queue):
+    queue.given(pending={"p": 1, "q": 2}, ready={"r": 1}, unack={"u": NOW + 1}, retry={"t": NOW + 1}, dead={"d": 1})
+    assert queue.usage(LATE_MS) == Usage(running=1)
+    queue.given(meta={"max_length": 7})
+    assert queue.usage(LATE_MS) == Usage(running=1, length=5, max_length=7)

@@ -58,6 +58,14 @@ def test_spent_rate_reports_when_the_next_message_may_go(make: Make):
     assert (use.opens_at - use.at).total_seconds() == 10
 
 
+def test_length_counts_what_waits_or_runs(make: Make):
+    queue = make()
+    send(queue, "a", "b", "c")
+    queue.receive(2)[0].reject("why")
+    queue.configure(max_length=2)
+    assert (use_of(queue).length, use_of(queue).limits.max_length) == (2, 2)
+
+
 def test_concurrency_counts_running_and_replaced_deliveries(make: Make):
     queue = make(concurrency=2)
     send(queue, "a", "b", "c")

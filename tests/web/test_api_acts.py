@@ -500,11 +500,42 @@ def test_this_file_knows_every_operation_that_acts():
 
 def test_batch_beyond_the_limit_of_a_queue_says_which_messages_are_not_stored(enter: Enter, stocked: Queue):
     client = enter()
-    stats = stocked.stats()
-    full = stats.pending + stats.ready + stats.retry + stats.unack
-    assert act(client, f"{EMAILS}/configure", {"max_length": full + 2}).json()["max_length"] == full + 2
+    most = length(stocked) + 2
+    assert act(client, f"{EMAILS}/configure", {"max_length": most}).json()["max_length"] == most
     refused = act(client, f"{EMAILS}/messages/batch", {"messages": [{"payload": n, "id": f"x{n}"} for n in range(5)]})
     assert is_problem(refused, 409)
     assert "3 of 5 messages were not stored ('x2', 'x3', 'x4'; positions from 0: 2–4)" in refused.json()["detail"]
     assert [stocked.get(f"x{n}") is not None for n in range(5)] == [True, True, False, False, False]
     assert is_problem(act(client, f"{EMAILS}/messages", {"payload": 1}), 409)
+
+
+@pytest.mark.parametrize("cause", ["full", "duplicate"])
+def test_request_that_is_refused_in_part_acts_once_with_its_key(cause: str, enter: Enter, stocked: Queue):
+    client, key = enter(), {"idempotency-key": "f1"}
+    stocked.send("x", id="there", delay=60)
+    last: dict[str, object] = {"payload": 3}
+    if cause == "duplicate":
+        last |= {"id": "there", "on_conflict": "error"}
+    else:
+        stocked.configure(max_length=length(stocked) + 2)
+    body, before = {"messages": [{"payload": 1}, {"payload": 2}, last]}, length(stocked)
+    first = act(client, f"{EMAILS}/messages/batch", body, **key)
+    stocked.configure(max_length=None)
+    again = act(client, f"{EMAILS}/messages/batch", body, **key)
+    assert (first.status_code, again.status_code) == (409, 409)
+    assert again.json()["detail"] == first.json()["detail"]
+    assert length(stocked) == before + 2
+
+
+def test_request_that_is_refused_entirely_leaves_its_key_free(enter: Enter, stocked: Queue):
+    client, key = enter(), {"idempotency-key": "f1"}
+    stocked.configure(max_length=length(stocked))
+    assert is_problem(act(client, f"{EMAILS}/messages", {"payload": 1}, **key), 409)
+    stocked.configure(max_length=None)
+    assert act(client, f"{EMAILS}/messages", {"payload": 1}, **key).status_code == 200
+
+
+def length(queue: Queue) -> int:
+    """Return how many messages wait or run."""
+    stats = queue.stats()
+    return stats.pending + stats.ready + stats.retry + stats.unack

@@ -50,6 +50,14 @@ def test_limits_show_what_is_in_use_and_held_back(enter: Enter, limited: Queue, 
     assert limited.stats().unack == 3
 
 
+def test_bounded_queue_shows_its_length_and_whether_it_is_full(enter: Enter, queue: Queue):
+    queue.send_many([Outgoing(n) for n in range(3)])
+    client = enter()
+    for most, held in ((4, "nothing"), (3, "new messages are refused")):
+        queue.configure(max_length=most)
+        assert f"max length {most} 3 of {most} waiting or running {held}" in card(client.get(f"{QUEUE}/limits").text)
+
+
 def test_exhausted_limit_shows_how_many_messages_wait_and_until_when(enter: Enter, limited: Queue):
     limited.configure(rate="3/h", concurrency=3, concurrency_per_key=None)
     told = card(enter().get(f"{QUEUE}/limits").text)
