@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 import threading
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager
@@ -19,6 +21,7 @@ from structlog.testing import capture_logs
 from delayq import Consumer, Outgoing, Queue, aio, backoff
 from delayq.errors import InvalidInput
 from delayq.runtime import recycling
+from delayq.runtime.process_pool import pool
 from delayq.runtime.process_pool.slot import Slot
 from delayq.runtime.recycling import Recycling, resident_bytes
 from tests.harness import pooled
@@ -177,26 +180,76 @@ def test_memory_that_a_new_process_exceeds_is_refused(queue: Queue) -> None:
     assert (queue.stats().inside, queue.stats().delivered) == (1, 0)
 
 
-def test_process_that_is_killed_while_its_successor_starts_fails_only_its_own_delivery(
+def test_process_that_is_killed_while_its_successor_hangs_is_restarted(
     queue: Queue, running: Running, lines: Lines, folder: Path
 ) -> None:
-    """The successor takes over: no third process starts."""
+    """As any process: only its own delivery fails, and nothing waits for the successor, which is killed."""
     queue.send("x", id="lost")
     with running(pooled.slow, recycle_after=1, initializer=pooled.begin_slowly):
         assert eventually(lambda: len(pooled.notes("begin")) == 2)
         assert eventually(lambda: bool(pooled.notes("started")))
         ((_, first),) = pooled.notes("started")
         os.kill(first, signal.SIGKILL)
-        assert eventually(lambda: queue.stats().dead == 1)
+        assert eventually(lambda: len(pooled.notes("begin")) == 3, seconds=60)
+        assert not is_alive(pooled.notes("begin")[1][1])
         (folder / "go").touch()
         queue.send("x", id="next")
         (folder / "begin").touch()
         assert handled(queue, 1)
         ((_, second),) = pooled.notes("ended")
-    assert second == pooled.notes("begin")[1][1]
+    assert second == pooled.notes("begin")[2][1]
+    assert queue.stats().dead == 1
     assert [letter.error for letter in queue.dead.list()] == ["ProcessDied: its process was killed by SIGKILL"]
     assert queue.stats().delivered == 2
     assert count(lines, "pool process not started, retrying") == 0
+
+
+@pytest.mark.full
+def test_process_that_is_killed_while_its_successor_waits_is_replaced_by_it(
+    queue: Queue, running: Running, lines: Lines, folder: Path
+) -> None:
+    """No third process starts."""
+    (folder / "begin").touch()
+    queue.send("x", id="lost")
+    with running(pooled.slow, recycle_after=1, initializer=pooled.begin_slowly):
+        assert eventually(lambda: len(pooled.notes("begin")) == 2)
+        assert eventually(lambda: bool(pooled.notes("started")))
+        assert eventually(has_offered)
+        os.kill(pooled.notes("started")[0][1], signal.SIGKILL)
+        assert renewed(lines, 1)
+        (folder / "go").touch()
+        queue.send("x", id="next")
+        assert handled(queue, 1)
+        ((_, second),) = pooled.notes("ended")
+    assert second == pooled.notes("begin")[1][1]
+    assert queue.stats().dead == 1
+
+
+def has_offered() -> bool:
+    """Whether a successor is ready and waits for the handler."""
+    threads = {thread.ident for thread in threading.enumerate() if thread.name.endswith("-renewal")}
+    frames = [frame for ident, frame in sys._current_frames().items() if ident in threads]
+    return any(each.f_code is Slot.offer.__code__ for frame in frames for each, _ in traceback.walk_stack(frame))
+
+
+@pytest.mark.full
+def test_successor_that_hangs_is_killed_and_started_again(
+    queue: Queue, running: Running, lines: Lines, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both processes are replaced in the end: one that hangs does not hold up the other for ever."""
+    monkeypatch.setattr(pool, "START_SECONDS", 0.5)
+    with running(pooled.meet, recycle_after=1, concurrency=2, initializer=pooled.begin_if_not_held):
+        assert eventually(lambda: len(pooled.notes("begin")) == 2)
+        (folder / "hold").touch()
+        queue.send_many([Outgoing("x"), Outgoing("x")])
+        assert eventually(lambda: count(lines, "pool process not started, retrying") >= 3, seconds=60)
+        assert handled(queue, 2)
+        monkeypatch.setattr(pool, "START_SECONDS", 60)
+        (folder / "hold").unlink()
+        assert renewed(lines, 2)
+    told = [line for line in lines if line["event"] == "pool process not started, retrying"]
+    assert {line["error"] for line in told} == {"it was not ready after 0.5 s, and was killed"}
+    assert not any(is_alive(pid) for _, pid in pooled.notes("begin"))
 
 
 @pytest.mark.full
@@ -313,9 +366,7 @@ def test_process_goes_on_while_the_system_has_no_thread_for_its_renewal(
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", refuse)
         slot.renew(lambda _: None, "renewal")
-    assert [(line["event"], line["error"]) for line in lines] == [
-        ("pool process not started, retrying", "can't start new thread")
-    ]
+    assert lines == [{"event": "pool process not renewed", "error": "can't start new thread", "log_level": "error"}]
     slot.renew(Slot.renewed, "renewal")
     slot.close()
     assert not slot.is_renewing
