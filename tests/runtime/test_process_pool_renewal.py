@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 import threading
-import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager
@@ -206,15 +204,18 @@ def test_process_that_is_killed_while_its_successor_hangs_is_restarted(
 
 @pytest.mark.full
 def test_process_that_is_killed_while_its_successor_waits_is_replaced_by_it(
-    queue: Queue, running: Running, lines: Lines, folder: Path
+    queue: Queue, running: Running, lines: Lines, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No third process starts."""
+    slots: list[Slot] = []
+    offer = Slot.offer
+    monkeypatch.setattr(Slot, "offer", lambda slot, successor: slots.append(slot) or offer(slot, successor))
     (folder / "begin").touch()
     queue.send("x", id="lost")
     with running(pooled.slow, recycle_after=1, initializer=pooled.begin_slowly):
         assert eventually(lambda: len(pooled.notes("begin")) == 2)
         assert eventually(lambda: bool(pooled.notes("started")))
-        assert eventually(has_offered)
+        assert eventually(lambda: slots and slots[0]._successor)
         os.kill(pooled.notes("started")[0][1], signal.SIGKILL)
         assert renewed(lines, 1)
         (folder / "go").touch()
@@ -223,13 +224,6 @@ def test_process_that_is_killed_while_its_successor_waits_is_replaced_by_it(
         ((_, second),) = pooled.notes("ended")
     assert second == pooled.notes("begin")[1][1]
     assert queue.stats().dead == 1
-
-
-def has_offered() -> bool:
-    """Whether a successor is ready and waits for the handler."""
-    threads = {thread.ident for thread in threading.enumerate() if thread.name.endswith("-renewal")}
-    frames = [frame for ident, frame in sys._current_frames().items() if ident in threads]
-    return any(each.f_code is Slot.offer.__code__ for frame in frames for each, _ in traceback.walk_stack(frame))
 
 
 @pytest.mark.full
