@@ -58,12 +58,16 @@ class LivenessPipe:
 
 
 class HeartbeatSender:
-    """The child's end; without a supervisor that listens, it sends nothing."""
+    """The child's end; without a supervisor that listens, it sends nothing.
+
+    Attributes:
+        is_connected: a supervisor listened at the start.
+    """
 
     def __init__(self) -> None:
         descriptor = os.environ.pop(ENV, "")  # processes that this one starts must not use it
         self._pipe = int(descriptor) if descriptor.isdigit() else None
-        self._is_read = self._pipe is not None
+        self.is_connected = self._is_read = self._pipe is not None
         self._poll = select.poll()
         if self._pipe is not None:
             os.set_inheritable(self._pipe, False)

@@ -319,10 +319,9 @@ class Child:
         log.warning("consumer process died, restarting", number=self._number, how=how, wait=round(self._wait, 1))
 
 
-def is_orphan() -> bool:
-    """Whether this process was started by a supervisor that is gone."""
-    supervisor = os.environ.get(SUPERVISOR_ENV)
-    return supervisor is not None and supervisor.isdigit() and os.getppid() != int(supervisor)
+def is_orphan(supervisor: str) -> bool:
+    """Whether the supervisor that has started this process, given its process id, is gone."""
+    return os.getppid() != int(supervisor)
 
 
 def watch_supervisor(stalled: Callable[[], float], renewal: Renewal) -> None:
@@ -332,12 +331,13 @@ def watch_supervisor(stalled: Callable[[], float], renewal: Renewal) -> None:
         stalled: returns for how many seconds a loop has not run.
         renewal: says when this process should be replaced, and ends it then.
     """
-    if SUPERVISOR_ENV not in os.environ:
-        return
+    supervisor = os.environ.pop(SUPERVISOR_ENV, "")  # processes that this one starts have another parent
     heartbeat = HeartbeatSender()
+    if not (supervisor.isdigit() and heartbeat.is_connected):
+        return
 
     def watch() -> None:
-        while not is_orphan():
+        while not is_orphan(supervisor):
             if stalled() < LOOK_SECONDS:
                 heartbeat.beat(renewal.state())
             if heartbeat.is_retired(LOOK_SECONDS):
