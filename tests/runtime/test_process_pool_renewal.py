@@ -20,6 +20,7 @@ from delayq import Consumer, Outgoing, Queue, aio, backoff
 from delayq.errors import InvalidInput
 from delayq.runtime import recycling
 from delayq.runtime.process_pool import pool
+from delayq.runtime.process_pool.pool import ProcessPool
 from delayq.runtime.process_pool.slot import Slot
 from delayq.runtime.recycling import Recycling, resident_bytes
 from tests.harness import pooled
@@ -178,6 +179,7 @@ def test_memory_that_a_new_process_exceeds_is_refused(queue: Queue) -> None:
     assert (queue.stats().inside, queue.stats().delivered) == (1, 0)
 
 
+@pytest.mark.full
 def test_process_that_is_killed_while_its_successor_hangs_is_restarted(
     queue: Queue, running: Running, lines: Lines, folder: Path
 ) -> None:
@@ -208,14 +210,19 @@ def test_process_that_is_killed_while_its_successor_waits_is_replaced_by_it(
 ) -> None:
     """No third process starts."""
     slots: list[Slot] = []
-    offer = Slot.offer
-    monkeypatch.setattr(Slot, "offer", lambda slot, successor: slots.append(slot) or offer(slot, successor))
+    note_ready = ProcessPool._note_ready
+
+    def noted(pool: ProcessPool[Any], slot: Slot) -> None:
+        slots.append(slot)
+        note_ready(pool, slot)
+
+    monkeypatch.setattr(ProcessPool, "_note_ready", noted)
     (folder / "begin").touch()
     queue.send("x", id="lost")
     with running(pooled.slow, recycle_after=1, initializer=pooled.begin_slowly):
         assert eventually(lambda: len(pooled.notes("begin")) == 2)
         assert eventually(lambda: bool(pooled.notes("started")))
-        assert eventually(lambda: slots and slots[0]._successor)
+        assert eventually(lambda: slots[0]._successor is not None)
         os.kill(pooled.notes("started")[0][1], signal.SIGKILL)
         assert renewed(lines, 1)
         (folder / "go").touch()
