@@ -142,7 +142,7 @@ class Program:
         deadline = time.monotonic() + seconds
         while b"\n" not in self._rest:
             left = deadline - time.monotonic()
-            if left <= 0 or not select.select([self.process.stdout], [], [], left)[0]:
+            if left <= 0 or not select.select([self.process.stdout], [], [], left)[0]:  # noqa: TID251
                 raise self._failed(f"printed nothing for {seconds:.0f} s")
             data = os.read(self.process.stdout.fileno(), 1 << 20)
             if not data:

@@ -71,7 +71,7 @@ class ConsumerProcess:
         return msgspec.json.decode(self._line(seconds), type=DrainResult)
 
     def _line(self, seconds: float) -> bytes:
-        if not select.select([self._answers], [], [], seconds)[0]:
+        if not select.select([self._answers], [], [], seconds)[0]:  # noqa: TID251
             raise click.ClickException(f"the consumer process did not answer within {seconds:.0f} seconds")
         line = self._answers.readline()
         if not line:

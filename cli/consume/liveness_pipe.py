@@ -58,15 +58,21 @@ class LivenessPipe:
 
 
 class HeartbeatSender:
-    """The child's end; without a supervisor that listens, it sends nothing."""
+    """The child's end; without a supervisor that listens, it sends nothing.
+
+    Attributes:
+        is_connected: a supervisor listened at the start.
+    """
 
     def __init__(self) -> None:
         descriptor = os.environ.pop(ENV, "")  # processes that this one starts must not use it
         self._pipe = int(descriptor) if descriptor.isdigit() else None
-        self._is_read = self._pipe is not None
+        self.is_connected = self._is_read = self._pipe is not None
+        self._poll = select.poll()
         if self._pipe is not None:
             os.set_inheritable(self._pipe, False)
             os.set_blocking(self._pipe, False)
+            self._poll.register(self._pipe, select.POLLIN)
 
     def beat(self, state: bytes = STARTING) -> None:
         """Give a sign of life."""
@@ -79,7 +85,7 @@ class HeartbeatSender:
         if self._pipe is None or not self._is_read:
             time.sleep(seconds)
             return False
-        if not select.select([self._pipe], [], [], seconds)[0]:
+        if not self._poll.poll(seconds * 1000):
             return False
         try:
             said = os.read(self._pipe, MANY)

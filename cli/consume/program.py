@@ -22,8 +22,6 @@ from delayq.model.text import printable
 from delayq.model.units import lease_ms
 from delayq.runtime.group_watcher import GroupWatcher
 
-from .supervisor import SUPERVISOR_ENV
-
 EX_DATAERR = 65  # from sysexits.h: the input was wrong, so a retry would fail too
 TAIL_BYTES = 1500  # of stderr, kept as the error
 LINE_BYTES = 8192  # a longer line is logged in parts
@@ -132,7 +130,7 @@ def environment(message: Message, with_url: bool = False) -> dict[str, str]:
     Args:
         with_url: keep DELAYQ_URL. Otherwise a program that calls delayq is refused, rather than given another store.
     """
-    hidden = {SUPERVISOR_ENV, *SECRETS} - ({URL} if with_url else set())
+    hidden = SECRETS - ({URL} if with_url else set())
     kept = {name: value for name, value in os.environ.items() if not name.startswith(HEADER) and name not in hidden}
     if URL in os.environ and not with_url:
         kept["DELAYQ_REQUIRE_URL"] = "1"

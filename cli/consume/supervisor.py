@@ -22,6 +22,7 @@ from .renewal import Renewal
 USAGE_ERROR = 2  # the exit code for a wrong command line: a restart would not help
 FIRST_WAIT, LONGEST_WAIT = 0.2, 10.0  # seconds before a restart; longer each time for a child that dies early
 TRIES = 3  # early deaths in a row
+START_SECONDS = 60.0  # for a successor: one that hangs would hold up all other renewals
 LONG_LIFE = 30.0  # seconds after which a child counts as having started well
 KILL_MARGIN = 15.0  # seconds after the shutdown timeout until a child that does not end is killed
 LOOK_SECONDS = 1.0  # between checks of a process that the supervisor is alive and the consumers' loops run
@@ -109,12 +110,18 @@ class Supervisor:
 class ConsumerProcess:
     """One process, from its start to its end.
 
+    Args:
+        command: the program and its arguments.
+        is_successor: kill it if it is not ready in time.
+
     Raises:
         OSError: out of memory, processes or files.
     """
 
-    def __init__(self, command: Sequence[str]) -> None:
+    def __init__(self, command: Sequence[str], is_successor: bool = False) -> None:
         self.started = time.monotonic()
+        self._must_get_ready = is_successor
+        self._killed_after: float | None = None
         self._liveness = LivenessPipe()
         variables = {SUPERVISOR_ENV: str(os.getpid()), liveness_pipe.ENV: str(self._liveness.child)}
         try:
@@ -133,12 +140,26 @@ class ConsumerProcess:
         """Return its exit code; None while it runs."""
         code = self._process.poll()
         if code is None:
+            self._kill_if_late()
             return None
         self._liveness.close()
         if code < 0:  # what its handlers have started would run beside the next delivery of their messages
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
         return code
+
+    def how(self, code: int) -> str:
+        """Describe how it ended, with its exit code."""
+        if self._killed_after is not None:
+            return f"not ready after {self._killed_after:g} s, killed"
+        return f"signal {signals.name(-code) or -code}" if code < 0 else f"exit code {code}"
+
+    def _kill_if_late(self) -> None:
+        _, state = self.heard()
+        self._must_get_ready &= state == STARTING
+        if self._must_get_ready and time.monotonic() - self.started >= (seconds := START_SECONDS):
+            self._killed_after = seconds
+            self._process.kill()
 
     def heard(self) -> tuple[float, bytes]:
         """Return how many seconds ago its last sign of life came, and how it was then."""
@@ -212,7 +233,8 @@ class Child:
         """
         if self._retired is not None and (code := self._retired.ended()) is not None:
             if code:
-                log.warning("renewed consumer process died", number=self._number, how=_how(code), pid=self._retired.pid)
+                how = self._retired.how(code)
+                log.warning("renewed consumer process died", number=self._number, how=how, pid=self._retired.pid)
             self._retired = None
         if self._process is None:
             if self.code is None and time.monotonic() >= self._start_at:
@@ -224,12 +246,12 @@ class Child:
         elif state == WORN and may_renew and self._retired is None and time.monotonic() >= self._renew_at:
             self._start_successor()
         if (code := self._process.ended()) is not None:
-            lived = time.monotonic() - self._process.started
+            lived, how = time.monotonic() - self._process.started, self._process.how(code)
             self._process, self._successor, self.silence = self._successor, None, 0.0
             if self._process is None or code == USAGE_ERROR:
-                self._note(code, lived)
+                self._note(code, lived, how)
             elif code:
-                log.warning("consumer process died, restarting", number=self._number, how=_how(code), wait=0.0)
+                log.warning("consumer process died, restarting", number=self._number, how=how, wait=0.0)
 
     def terminate(self) -> None:
         """Ask its processes to end; a second time, they end at once."""
@@ -254,7 +276,7 @@ class Child:
 
     def _start_successor(self) -> None:
         try:
-            self._successor = ConsumerProcess(self._command)
+            self._successor = ConsumerProcess(self._command, is_successor=True)
         except OSError as error:
             self._renew_later(f"not started: {error}")
 
@@ -264,7 +286,7 @@ class Child:
         if (code := successor.ended()) is not None:
             self._successor = None
             if code:
-                self._renew_later(_how(code))
+                self._renew_later(successor.how(code))
             else:  # a burst, which found nothing to do: the process ends soon, too
                 self._renew_at = time.monotonic() + LONGEST_WAIT
         elif state != STARTING:
@@ -280,11 +302,11 @@ class Child:
         wait = round(self._renewal_wait, 1)
         log.warning("consumer process not renewed, retrying", number=self._number, how=how, wait=wait)
 
-    def _note(self, code: int, lived: float) -> None:
+    def _note(self, code: int, lived: float, how: str) -> None:
         if code in (0, USAGE_ERROR):
             self.code = code
             return
-        self._wait_after(lived, _how(code))
+        self._wait_after(lived, how)
 
     def _wait_after(self, lived: float, how: str) -> None:
         self._early = 0 if lived >= LONG_LIFE else self._early + 1
@@ -297,15 +319,9 @@ class Child:
         log.warning("consumer process died, restarting", number=self._number, how=how, wait=round(self._wait, 1))
 
 
-def _how(code: int) -> str:
-    """Describe how a process ended."""
-    return f"signal {signals.name(-code) or -code}" if code < 0 else f"exit code {code}"
-
-
-def is_orphan() -> bool:
-    """Whether this process was started by a supervisor that is gone."""
-    supervisor = os.environ.get(SUPERVISOR_ENV)
-    return supervisor is not None and supervisor.isdigit() and os.getppid() != int(supervisor)
+def is_orphan(supervisor: str) -> bool:
+    """Whether the supervisor that has started this process, given its process id, is gone."""
+    return os.getppid() != int(supervisor)
 
 
 def watch_supervisor(stalled: Callable[[], float], renewal: Renewal) -> None:
@@ -315,12 +331,13 @@ def watch_supervisor(stalled: Callable[[], float], renewal: Renewal) -> None:
         stalled: returns for how many seconds a loop has not run.
         renewal: says when this process should be replaced, and ends it then.
     """
-    if SUPERVISOR_ENV not in os.environ:
-        return
+    supervisor = os.environ.pop(SUPERVISOR_ENV, "")  # processes that this one starts have another parent
     heartbeat = HeartbeatSender()
+    if not (supervisor.isdigit() and heartbeat.is_connected):
+        return
 
     def watch() -> None:
-        while not is_orphan():
+        while not is_orphan(supervisor):
             if stalled() < LOOK_SECONDS:
                 heartbeat.beat(renewal.state())
             if heartbeat.is_retired(LOOK_SECONDS):

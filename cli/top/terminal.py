@@ -76,7 +76,7 @@ def keys(text: str) -> list[str]:
 
 
 def _wait(keyboards: list[int], resized: int, seconds: float) -> list[str]:
-    ready, _, _ = select.select([*keyboards, resized], [], [], seconds)
+    ready, _, _ = select.select([*keyboards, resized], [], [], seconds)  # noqa: TID251  # poll of macOS does not know terminals
     if resized in ready:
         os.read(resized, BYTES)
     return [key for each in keyboards if each in ready for key in keys(os.read(each, BYTES).decode(errors="replace"))]

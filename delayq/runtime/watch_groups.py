@@ -20,8 +20,11 @@ def main(alive: int, feed: int) -> None:
         signal.signal(number, signal.SIG_IGN)
     groups: set[int] = set()
     rest, lives, ends = b"", True, False
+    poll = select.poll()
+    poll.register(alive, select.POLLIN)
+    poll.register(feed, select.POLLIN)
     while not ends:
-        ready = select.select([alive, feed] if lives else [feed], [], [], None if lives else LATE_SECONDS)[0]
+        ready = [descriptor for descriptor, _ in poll.poll(None if lives else LATE_SECONDS * 1000)]
         if feed in ready:
             data = os.read(feed, 65536)
             *lines, rest = (rest + data).split(b"\n")
@@ -29,7 +32,9 @@ def main(alive: int, feed: int) -> None:
             for line in lines:
                 if line != b".":
                     (groups.add if line[:1] == b"+" else groups.discard)(int(line[1:]))
-        lives = lives and alive not in ready  # nothing is ever written to it
+        if alive in ready:  # it has ended: nothing is ever written to it
+            lives = False
+            poll.unregister(alive)
         if ends or not lives:
             kill(groups)
         ends = ends or not ready

@@ -178,7 +178,7 @@ def wait(bells: Sequence[BellListener], seconds: float, wake: int = -1) -> None:
     # A socket that another thread closed before the wait counts as readable: the caller finds out.
     with contextlib.suppress(OSError):
         if max(sockets, default=0) < _SELECT_LIMIT:  # select keeps microseconds, poll only milliseconds
-            select.select(sockets, [], [], max(0.0, seconds))
+            select.select(sockets, [], [], max(0.0, seconds))  # noqa: TID251
             return
         poll = select.poll()
         for fd in sockets:

@@ -13,6 +13,7 @@ import importlib
 import json
 import logging
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -46,6 +47,20 @@ def ended(pid: int) -> bool:
         return True
     except FileNotFoundError:
         return Path("/proc/self").exists()  # it has ended; or it is alive, on a system without /proc
+
+
+@pytest.fixture
+def many_open_files() -> Iterator[None]:
+    """Let each file that this process opens have a number that `select.select` refuses."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(before[0], min(before[1], 4096)), before[1]))
+    files = [os.open(os.devnull, os.O_RDONLY) for _ in range(1024)]
+    try:
+        yield
+    finally:
+        for file in files:
+            os.close(file)
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 def followed(process: subprocess.Popen[str]) -> list[str]:

@@ -160,6 +160,18 @@ def test_watcher_that_was_killed_is_replaced_and_knows_the_running_programs():
     assert first.wait(60) == second.wait(60) == -signal.SIGKILL
 
 
+@pytest.mark.usefixtures("many_open_files")
+def test_programs_of_a_process_with_many_open_files_end_with_it():
+    watcher = GroupWatcher()
+    program = watcher.start("sleep 300")
+    assert watcher._watcher is not None
+    watcher._watcher.end()  # as at the end of this process
+    try:
+        assert program.wait(60) == -signal.SIGKILL
+    finally:
+        program.kill()
+
+
 @needs_proc
 def test_consumer_that_ends_does_not_wait_for_what_a_program_left_running(start: Start, queue: Queue, tmp_path: Path):
     queue.send("payload")

@@ -47,6 +47,58 @@ def test_process_that_dies_is_replaced(start: Start, queue: Queue, tmp_path: Pat
     assert consumer.wait(120) == 0
 
 
+CALLS = """
+import os, subprocess, sys
+from delayq import Queue
+
+emails = Queue("emails")
+inner = Queue("inner")
+
+@emails.handler
+def call(message):
+    with open("variables", "w") as file:
+        file.write(" ".join(os.environ))
+    inner.send(message.payload)
+    words = [sys.executable, "-m", "delayq.cli", "consume", "calls:inner", "--burst"]
+    done = subprocess.run(words, capture_output=True, text=True)
+    with open("said", "w") as file:
+        file.write(done.stderr)
+
+@inner.handler
+def end(message):
+    pass
+"""
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "words", [["--processes", "2"], ["--recycle-after", "9"], ["--processes", "2", "--pool", "process"]]
+)
+def test_consumer_that_a_handler_starts_is_no_orphan(
+    start: Start, queue: Queue, tmp_path: Path, environment: dict[str, str], words: list[str]
+):
+    """Nor does it inherit any other variable that the supervisor has set for its own processes."""
+    (tmp_path / "calls.py").write_text(CALLS)
+    queue.send("payload")
+    consumer = start("consume", "calls:emails", *words, stderr=None)
+    assert eventually(lambda: queue.stats().acked == 1)
+    consumer.send_signal(signal.SIGTERM)
+    assert consumer.wait(120) == 0
+    said = (tmp_path / "said").read_text()
+    assert "supervisor gone" not in said
+    assert "consumer stopped" in said
+    names = {name for name in (tmp_path / "variables").read_text().split() if name.startswith("DELAYQ_")}
+    assert names <= set(environment)
+
+
+@pytest.mark.full
+def test_consumer_with_the_variable_of_another_supervisor_is_no_orphan(delayq: Run):
+    """As one that a handler of an older delayq starts."""
+    done = delayq("consume", "emails", "--exec", "true", "--burst", env={"DELAYQ_SUPERVISOR": "1"})
+    assert "supervisor gone" not in done.stderr
+    assert done.returncode == 0
+
+
 @needs_proc
 @pytest.mark.full
 def test_children_of_a_killed_supervisor_end(start: Start, queue: Queue):

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from delayq.cli.consume.program import environment as environment_of
 
 from delayq import Queue
 from tests.cli.conftest import Invoke, Start, ended, followed
@@ -125,13 +124,6 @@ def test_message_is_in_the_environment(invoke: Invoke, queue: Queue, capfd: pyte
         "DELAYQ_REQUIRE_URL": "1",
     }
     assert found["KEPT"] == "as it is"
-
-
-def test_program_is_not_mistaken_for_a_child_of_a_supervisor(queue: Queue, monkeypatch: pytest.MonkeyPatch):
-    queue.send("payload")
-    (message,) = queue.receive()
-    monkeypatch.setenv("DELAYQ_SUPERVISOR", "1")
-    assert "DELAYQ_SUPERVISOR" not in environment_of(message)
 
 
 @pytest.mark.usefixtures("all_of_stderr")

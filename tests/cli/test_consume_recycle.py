@@ -320,10 +320,11 @@ def test_kill_while_a_process_of_a_pool_is_replaced_leaves_nothing_running(
         return
     os.kill(consumer.pids("slow")[0], signal.SIGKILL)
     assert eventually(lambda: queue.stats().dead == 1)
+    assert eventually(lambda: len(consumer.notes("starts")) == 4)
     (folder / "hold").unlink()
     send(queue, "next")
     assert acked(queue, 1)
-    assert consumer.pids() == [consumer.pids("starts")[2]]
+    assert consumer.pids() == [consumer.pids("starts")[3]]
     assert consumer.stop() == 0
     assert all(map(ended, consumer.pids("starts")))
 

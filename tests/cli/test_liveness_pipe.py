@@ -85,3 +85,15 @@ def test_supervisor_hears_how_its_process_is_and_can_retire_it(
     assert not child.is_retired(0)
     assert not child.is_retired(0)
     os.close(listening.child)
+
+
+@pytest.mark.usefixtures("many_open_files")
+def test_process_with_many_open_files_can_be_retired(monkeypatch: pytest.MonkeyPatch):
+    listening = LivenessPipe()
+    monkeypatch.setenv(liveness_pipe.ENV, str(listening.child))
+    child = HeartbeatSender()
+    assert not child.is_retired(0)
+    listening.retire()
+    assert child.is_retired(60)
+    listening.close()
+    os.close(listening.child)

@@ -48,7 +48,7 @@ class Terminal:
         return plain(self.shown)
 
     def read(self, seconds: float) -> bool:
-        ready, _, _ = select.select([self.control], [], [], max(0, seconds))
+        ready, _, _ = select.select([self.control], [], [], max(0, seconds))  # noqa: TID251
         try:
             part = os.read(self.control, 65_536) if ready else b""
         except OSError:  # how Linux says that the last user is gone

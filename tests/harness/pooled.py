@@ -260,6 +260,12 @@ def begin_slowly() -> None:
         assert eventually((folder() / "begin").exists)
 
 
+def begin_if_not_held() -> None:
+    """Begin once the test holds nothing up."""
+    note("begin")
+    assert eventually(lambda: not (folder() / "hold").exists())
+
+
 def begin_larger() -> None:
     """Let successors of the first process have 300 MiB more from the start, unless the test has ended that."""
     note("begin")

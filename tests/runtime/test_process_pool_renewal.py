@@ -19,6 +19,8 @@ from structlog.testing import capture_logs
 from delayq import Consumer, Outgoing, Queue, aio, backoff
 from delayq.errors import InvalidInput
 from delayq.runtime import recycling
+from delayq.runtime.process_pool import pool
+from delayq.runtime.process_pool.pool import ProcessPool
 from delayq.runtime.process_pool.slot import Slot
 from delayq.runtime.recycling import Recycling, resident_bytes
 from tests.harness import pooled
@@ -177,26 +179,78 @@ def test_memory_that_a_new_process_exceeds_is_refused(queue: Queue) -> None:
     assert (queue.stats().inside, queue.stats().delivered) == (1, 0)
 
 
-def test_process_that_is_killed_while_its_successor_starts_fails_only_its_own_delivery(
+@pytest.mark.full
+def test_process_that_is_killed_while_its_successor_hangs_is_restarted(
     queue: Queue, running: Running, lines: Lines, folder: Path
 ) -> None:
-    """The successor takes over: no third process starts."""
+    """As any process: only its own delivery fails, and nothing waits for the successor, which is killed."""
     queue.send("x", id="lost")
     with running(pooled.slow, recycle_after=1, initializer=pooled.begin_slowly):
         assert eventually(lambda: len(pooled.notes("begin")) == 2)
         assert eventually(lambda: bool(pooled.notes("started")))
         ((_, first),) = pooled.notes("started")
         os.kill(first, signal.SIGKILL)
-        assert eventually(lambda: queue.stats().dead == 1)
+        assert eventually(lambda: len(pooled.notes("begin")) == 3, seconds=60)
+        assert not is_alive(pooled.notes("begin")[1][1])
         (folder / "go").touch()
         queue.send("x", id="next")
         (folder / "begin").touch()
         assert handled(queue, 1)
         ((_, second),) = pooled.notes("ended")
-    assert second == pooled.notes("begin")[1][1]
+    assert second == pooled.notes("begin")[2][1]
+    assert queue.stats().dead == 1
     assert [letter.error for letter in queue.dead.list()] == ["ProcessDied: its process was killed by SIGKILL"]
     assert queue.stats().delivered == 2
     assert count(lines, "pool process not started, retrying") == 0
+
+
+@pytest.mark.full
+def test_process_that_is_killed_while_its_successor_waits_is_replaced_by_it(
+    queue: Queue, running: Running, lines: Lines, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No third process starts."""
+    slots: list[Slot] = []
+    note_ready = ProcessPool._note_ready
+
+    def noted(pool: ProcessPool[Any], slot: Slot) -> None:
+        slots.append(slot)
+        note_ready(pool, slot)
+
+    monkeypatch.setattr(ProcessPool, "_note_ready", noted)
+    (folder / "begin").touch()
+    queue.send("x", id="lost")
+    with running(pooled.slow, recycle_after=1, initializer=pooled.begin_slowly):
+        assert eventually(lambda: len(pooled.notes("begin")) == 2)
+        assert eventually(lambda: bool(pooled.notes("started")))
+        assert eventually(lambda: slots[0]._successor is not None)
+        os.kill(pooled.notes("started")[0][1], signal.SIGKILL)
+        assert renewed(lines, 1)
+        (folder / "go").touch()
+        queue.send("x", id="next")
+        assert handled(queue, 1)
+        ((_, second),) = pooled.notes("ended")
+    assert second == pooled.notes("begin")[1][1]
+    assert queue.stats().dead == 1
+
+
+@pytest.mark.full
+def test_successor_that_hangs_is_killed_and_started_again(
+    queue: Queue, running: Running, lines: Lines, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both processes are replaced in the end: one that hangs does not hold up the other for ever."""
+    monkeypatch.setattr(pool, "START_SECONDS", 0.5)
+    with running(pooled.meet, recycle_after=1, concurrency=2, initializer=pooled.begin_if_not_held):
+        assert eventually(lambda: len(pooled.notes("begin")) == 2)
+        (folder / "hold").touch()
+        queue.send_many([Outgoing("x"), Outgoing("x")])
+        assert eventually(lambda: count(lines, "pool process not started, retrying") >= 3, seconds=60)
+        assert handled(queue, 2)
+        monkeypatch.setattr(pool, "START_SECONDS", 60)
+        (folder / "hold").unlink()
+        assert renewed(lines, 2)
+    told = [line for line in lines if line["event"] == "pool process not started, retrying"]
+    assert {line["error"] for line in told} == {"it was not ready after 0.5 s, and was killed"}
+    assert not any(is_alive(pid) for _, pid in pooled.notes("begin"))
 
 
 @pytest.mark.full
@@ -313,9 +367,7 @@ def test_process_goes_on_while_the_system_has_no_thread_for_its_renewal(
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", refuse)
         slot.renew(lambda _: None, "renewal")
-    assert [(line["event"], line["error"]) for line in lines] == [
-        ("pool process not started, retrying", "can't start new thread")
-    ]
+    assert lines == [{"event": "pool process not renewed", "error": "can't start new thread", "log_level": "error"}]
     slot.renew(Slot.renewed, "renewal")
     slot.close()
     assert not slot.is_renewing

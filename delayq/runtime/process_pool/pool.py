@@ -34,6 +34,7 @@ D = TypeVar("D", bound=Delivery)
 
 FIRST_WAIT, LONGEST_WAIT = 0.2, 10.0  # seconds before another try to start a process
 LOOK_SECONDS = 0.1  # while a process starts, between two checks whether it is still needed
+START_SECONDS = 60.0  # for a successor: one that hangs would hold up all other renewals
 
 
 _POOLS: WeakSet[ProcessPool[Any]] = WeakSet()
@@ -187,7 +188,7 @@ class ProcessPool(Generic[D]):
         wait, times = FIRST_WAIT, self.times.own()
         while not self._over.is_set():
             try:
-                process = self._started(is_checked=not self._has_begun)
+                process = self._started()
                 if process is None:
                     return
                 wait = FIRST_WAIT
@@ -200,23 +201,31 @@ class ProcessPool(Generic[D]):
                 self._end_run(oc.error_text(error), error)
                 return
 
-    def _started(self, is_checked: bool) -> WorkerProcess | None:
-        """Return a new process that is ready; None if the pool has ended.
+    def _started(self, slot: Slot | None = None) -> WorkerProcess | None:
+        """Return a new process that is ready; None if the pool or the slot has ended.
+
+        A successor and the first processes are refused if they have too much memory from the start: they would be
+        replaced again and again.
 
         Args:
-            is_checked: refuse a process that has too much memory from the start: it would be replaced again and again.
+            slot: of the process that it is to replace; None for a process that replaces none.
 
         Raises:
             CannotStart, OSError
         """
+        is_checked = slot is not None or not self._has_begun
+        started = time.monotonic()
         process, is_ready = WorkerProcess(self._job, self._ask), False
         with self._lock:
             self._alive.add(process)
         try:
             while not process.is_ready(LOOK_SECONDS):
-                if self._over.is_set():
+                if self._over.is_set() or (slot is not None and not slot.is_open):
                     process.kill()
                     return None
+                if slot is not None and time.monotonic() - started >= (seconds := START_SECONDS):
+                    process.kill()
+                    raise CannotStart(f"it was not ready after {seconds:g} s, and was killed")
             if is_checked and (refusal := self._recycling.refusal(resident_bytes(process.pid))):
                 raise CannotStart(refusal)
             is_ready = True
@@ -268,7 +277,7 @@ class ProcessPool(Generic[D]):
             if not self._renewing.acquire(timeout=LOOK_SECONDS):
                 continue
             try:
-                successor = self._started(is_checked=True)
+                successor = self._started(slot)
             except Exception as error:  # noqa: BLE001  # any error: the process goes on without a successor
                 log.error("pool process not started, retrying", error=str(error), wait=wait)
                 successor = None

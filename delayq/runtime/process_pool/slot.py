@@ -32,7 +32,7 @@ class Slot:
         self._handled = 0
         self._successor: WorkerProcess | None = None
         self._left: WorkerProcess | None = None
-        self._is_busy = self._is_vacant = self._is_closed = False
+        self._is_busy = self._is_closed = False
         self._changed = threading.Condition()
         self._renewals: list[threading.Thread] = []
 
@@ -72,18 +72,13 @@ class Slot:
             thread.start()
         except RuntimeError as error:  # out of threads: the process goes on, and the next message tries again
             self.is_renewing = False
-            log.error("pool process not started, retrying", error=str(error), wait=0.0)
+            log.error("pool process not renewed", error=str(error))
             return
         self._renewals.append(thread)
 
     def is_replaced(self, dead: WorkerProcess) -> bool:
-        """Return whether a process that has died has a successor; wait for one that is being started."""
-        with self._changed:
-            self._is_vacant = True
-            self._changed.notify_all()
-            self._changed.wait_for(lambda: not self.is_renewing or self.process is not dead)
-            self._is_vacant = False
-            return self.process is not dead
+        """Return whether a successor of a process that has died was ready; one that is being started may hang."""
+        return self.process is not dead
 
     def close(self) -> None:
         """Let nothing take over any more, and wait for the threads that renew."""
@@ -99,7 +94,7 @@ class Slot:
     @property
     def is_open(self) -> bool:
         """Whether the process runs messages: otherwise nothing needs to be renewed."""
-        return not (self._is_closed or self._is_vacant)
+        return not self._is_closed
 
     def offer(self, successor: WorkerProcess) -> WorkerProcess:
         """Replace the process as soon as no message is running; return the process to end.
@@ -120,9 +115,7 @@ class Slot:
 
     def renewed(self) -> None:
         """Note that nothing is being started any more."""
-        with self._changed:
-            self.is_renewing = False
-            self._changed.notify_all()
+        self.is_renewing = False
 
     def _take_over(self) -> None:
         successor, self._successor = self._successor, None
