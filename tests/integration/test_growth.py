@@ -255,7 +255,7 @@ def fill(client: Any, size: int) -> None:
             pipe.hset(QUEUE.schedules, mapping={f"s{n}": record for n in part})
             pipe.zadd(QUEUE.armed, {f"s{n}": now + HOUR_MS + n for n in part})
             pipe.hset(QUEUE.reports, mapping={f"c{n}": "{}" for n in part})
-            pipe.zadd(QUEUE.consumers, {f"c{n}": now - n % 20_000 for n in part})
+            pipe.zadd(QUEUE.consumers, {f"c{n}": now - 40_000 - n % 20_000 for n in part})  # silent for over 30 s
             for n in part:
                 pipe.xadd(TOPIC.stream, fields, id=f"{n + 1}-0")
                 pipe.xadd(TOPIC.buried("g"), {b"of": f"{n + 1}-0"} | LETTER | fields, id=f"{n + 1}-0")

@@ -300,7 +300,7 @@ def test_large_messages_behind_small_ones_are_fetched_a_few_at_a_time(
     queue.send_many([Outgoing(b"x" * 400_000, delay=90) for _ in range(60)])
     redis_client.config_resetstat()
     assert len(reads.read(options | {"partitions": "1", "columns": "id,max_retries"})) == 660
-    assert redis_client.info("commandstats")["cmdstat_mget"]["calls"] >= 7
+    assert redis_client.info("commandstats")["cmdstat_mget"]["calls"] >= 6  # of at most 4 MiB each
 
 
 @pytest.mark.parametrize("column", ["id", "body"])
