@@ -34,6 +34,7 @@ from .options import (
     queue_argument,
     retries_option,
     server_options,
+    task_option,
     timeout_option,
 )
 from .output import note, print_json, print_list, print_table, report, say
@@ -89,7 +90,7 @@ name_argument = click.argument("schedule_name", metavar="NAME")
 @retries_option
 @timeout_option
 @header_option
-@click.option("--task", metavar="NAME", help="Run this task of the queue; PAYLOAD is a JSON object of its arguments.")
+@task_option
 @click.option(
     "--as",
     "kind",

@@ -287,6 +287,10 @@ retries_option = click.option(
     "minutes with the default backoff.",
 )
 
+task_option = click.option(
+    "--task", metavar="NAME", help="Run this task of the queue; PAYLOAD is a JSON object of its arguments."
+)
+
 header_option = click.option(
     "--header", "-H", "headers", type=HEADER, multiple=True, metavar="NAME=VALUE", help="A header; repeatable."
 )

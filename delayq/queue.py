@@ -436,8 +436,8 @@ class Queue:
 
         The function becomes a `Task`: call it as before, or send messages with `Task.send`. Their payload is an object
         of its arguments, which may have any type that msgspec knows. Arguments that do not match its annotations make a
-        message a dead letter. Whatever the function returns acks the message, even False; returning `Ack` and raising
-        mean the same as in `handler`.
+        message a dead letter. Any return value acks the message, even False; returning `Ack` and raising mean the same
+        as in `handler`.
 
         A consumer without the task leaves its messages to others for 15 minutes. Then they become dead letters.
 

@@ -92,7 +92,7 @@ log = structlog.get_logger("delayq")
     "--recycle-after",
     type=click.IntRange(1, 10**12),
     metavar="N",
-    help="Replace a process by a new one after N messages, give or take a tenth: with --pool process, a process that "
+    help="Replace a process with a new one after N messages, give or take a tenth: with --pool process, a process that "
     "runs handlers, otherwise the whole consumer process.",
 )
 @click.option(
@@ -156,8 +156,8 @@ def consume(
 
     A second Ctrl-C abandons running messages: they are redelivered when their leases end, and the exit code is 1.
 
-    TARGET is MODULE:QUEUE, such as tasks:emails: a Queue with a handler in an importable module. The module's URL
-    takes precedence over --url. With --exec, TARGET is the name of a queue.
+    TARGET is MODULE:QUEUE, such as tasks:emails: a Queue with a handler or tasks in an importable module. The
+    module's URL takes precedence over --url. With --exec, TARGET is the name of a queue.
 
     Several TARGETs with a backlog share the handlers equally, or by their WEIGHTs, 1 to 1000. If a queue's name ends in
     = and digits, add a weight: a=5=1. Queues of delayq.aio share an event loop; alongside other queues they have their

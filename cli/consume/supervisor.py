@@ -296,7 +296,7 @@ class Child:
             log.info("consumer process renewed", number=self._number, pid=process.pid, successor=successor.pid)
 
     def _renew_later(self, how: str) -> None:
-        """Let the process go on, as its successor has not started."""
+        """Keep the process, as its successor has not started, and try again later."""
         self._renewal_wait = min(LONGEST_WAIT, self._renewal_wait * 2)
         self._renew_at = time.monotonic() + self._renewal_wait
         wait = round(self._renewal_wait, 1)

@@ -24,6 +24,7 @@ from ..options import (
     new_queue_argument,
     one_of,
     retries_option,
+    task_option,
     timeout_option,
 )
 from ..output import print_json, say
@@ -63,7 +64,7 @@ MAX_STDIN_BYTES = 64 * 1024**2  # far above any queue's limit; an endless pipe m
 @retries_option
 @timeout_option
 @header_option
-@click.option("--task", metavar="NAME", help="Run this task of the queue; PAYLOAD is a JSON object of its arguments.")
+@task_option
 @click.option(
     "--as",
     "kind",

@@ -37,7 +37,7 @@ class TaskSender(IsTask, Generic[P, R]):
     def options(self, **options: Unpack[SendOptions]) -> TaskSender[P, R]:
         """Return the same task with other options for its messages: those of `Queue.send`.
 
-        They take precedence over those that the task was registered with; None stands for the queue's own.
+        They take precedence over those that the task was registered with; None means the queue's own setting.
         """
         check_options(options)
         return TaskSender(self.definition, self._send, {**self.settings, **options})

@@ -114,7 +114,7 @@ class ScrapePass:
             part = queues[start : start + TOGETHER]
             try:
                 readings = readings_of([queue.name for queue in part])
-            except Exception as error:  # noqa: BLE001  # each is read by itself: one may have a count that is no number
+            except Exception as error:  # noqa: BLE001  # each is read by itself: one may have a count that is not a number
                 log.debug("queues not read together", error=str(error))
                 return
             for queue, reading in zip(part, readings, strict=True):

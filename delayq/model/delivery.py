@@ -409,9 +409,3 @@ def headers_and_limit(delivery: Delivery[Any]) -> tuple[dict[str, Any], int | No
     """Return the headers with those that delayq adds, which handlers do not see, and the message's own limit, ms."""
     envelope = delivery._envelope  # noqa: SLF001
     return envelope.headers or {}, envelope.timeout_ms
-
-
-def is_plain(delivery: Delivery[Any]) -> bool:
-    """Whether a message has neither headers nor a time limit of its own."""
-    envelope = delivery._envelope  # noqa: SLF001
-    return not envelope.headers and envelope.timeout_ms is None

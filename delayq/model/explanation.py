@@ -138,10 +138,11 @@ def _waiting(known: Known, info: MessageInfo) -> str:
         return f"has been due since {own}, but is held back by the limit per key{_of_its_key(known, due)}"
     failed = ""
     if info.state == "retry":
-        error = f", the last time with {_short(info.error)}" if info.error else ""
+        error = f"{', the last time with' if info.attempts else ':'} {_short(info.error)}" if info.error else ""
         is_plain = info.attempts == info.retries_used
         used = "" if is_plain else f" ({info.retries_used:,} of {info.max_retries or 0:,} retries used up)"
-        failed = f"has failed {_times(info.attempts)}{used}{error}, and its next attempt "
+        began = f"has failed {_times(info.attempts)}{used}" if info.attempts else "has not been started"
+        failed = f"{began}{error}, and its next attempt "
     if due > known.now:
         return f"{failed}is not due until {known.at(due)}{_too_late(known, info)}"
     return f"{failed}has been due since {known.at(due)}, {_obstacle(known, info)}"

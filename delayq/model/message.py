@@ -12,7 +12,7 @@ from delayq.model.units import Seconds
 
 
 def current_message() -> Message[Any] | None:
-    """Return the message whose handler or task runs here; None outside of one, and in a batch handler."""
+    """Return the message whose handler or task runs here; None outside a handler, and in a batch handler."""
     found = running.get()
     return cast("Message[Any]", found) if isinstance(found, Delivery) else None
 

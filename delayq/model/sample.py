@@ -16,7 +16,6 @@ from delayq.model.placement import STATES
 from delayq.model.queue_stats import Counts, QueueStats
 from delayq.model.text import decode_count
 
-MINUTE_MS = 60_000
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 
 _KINDS = {"l": "late", "t": "took"}

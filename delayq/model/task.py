@@ -215,7 +215,7 @@ def _errors(retry_for: RetryFor) -> tuple[type[Exception], ...]:
 
 
 class SendOptions(TypedDict, total=False):
-    """The options of a task's messages: those of `Queue.send`. None stands for the queue's own, not for the task's."""
+    """The options of a task's messages: those of `Queue.send`. None means the queue's own setting, not the task's."""
 
     delay: Seconds | None
     at: dt.datetime | None

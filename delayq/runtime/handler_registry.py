@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 from delayq.errors import HandlerMissing, InvalidInput, UnknownTask
 from delayq.model import outcome as oc
 from delayq.model.batch_handler import BatchHandler
-from delayq.model.delivery import Delivery, Outgoing, headers_and_limit, is_plain, running
+from delayq.model.delivery import Delivery, Outgoing, headers_and_limit, running
 from delayq.model.envelope import TASK, Headers
 from delayq.model.middleware import Middleware
 from delayq.model.occurrence import NAME, Plan
@@ -265,28 +265,28 @@ class ConsumerHandlers:
 
     def is_alone(self, message: Delivery[Any]) -> bool:
         """Whether another function than the main one handles a message, which so joins no batch."""
-        return not is_plain(message) and self.choose(message) not in (self.main, self._plain)
+        return self.choose(message) not in (self.main, self._plain)
 
     def function_for(self, message: Delivery[Any]) -> Handler:
         """Return the function that a pool calls with a message: without anything around it, where nothing is asked for.
 
         The pool must check whether it has forked the process, as `guarded` does.
         """
-        envelope = message._envelope  # noqa: SLF001  # as `is_plain`, without its call for each message
+        envelope = message._envelope  # noqa: SLF001  # without a call for each message
         return self._bare if not envelope.headers and envelope.timeout_ms is None else self.choose(message)
 
     def handle(self, message: Delivery[Any]) -> Any:
         """Call the function that handles a message."""
         before = running.set(message)
         try:
-            return (self._plain if is_plain(message) else self.choose(message))(message)
+            return self.choose(message)(message)
         finally:
             running.reset(before)
 
     async def handle_async(self, message: Delivery[Any]) -> Any:
         """Await the function that handles a message."""
         running.set(message)  # for this task only; a coroutine that is thrown away could not reset it
-        return await (self._plain if is_plain(message) else self.choose(message))(message)
+        return await self.choose(message)(message)
 
 
 def surrounded(handler: Handler, middleware: Middleware, limit: TimeLimit | None, awaits: bool = False) -> Handler:

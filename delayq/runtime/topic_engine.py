@@ -26,8 +26,8 @@ from delayq.runtime.effects import Effects, Listen, WaitForWork
 from delayq.runtime.group_member import EXHAUSTED, GroupMember
 from delayq.runtime.group_recovery import GroupRecovery
 from delayq.runtime.handler_pool import HandlerPool
-from delayq.runtime.others_records import OthersRecords
 from delayq.runtime.own_records import OwnRecords
+from delayq.runtime.reclaimer import Reclaimer
 from delayq.runtime.record_leases import RecordLeases
 from delayq.runtime.refused_outcomes import Pairs
 from delayq.runtime.unsettled_outcomes import UnsettledOutcomes
@@ -74,7 +74,7 @@ class TopicEngine(BaseEngine[Record]):
         self._burst = burst
         self._watch = Watch(int(member.ack_timeout * 1000), is_virtual=False)
         self._own = OwnRecords(*self._me)
-        self._others = OthersRecords(context, member, self._watch)
+        self._reclaimer = Reclaimer(context, member, self._watch)
         self._recovery = GroupRecovery(context, member, on_recreated)
 
     @property
@@ -118,12 +118,12 @@ class TopicEngine(BaseEngine[Record]):
             yield from self._look_back()
         room = self._room()
         taken = (yield from self._take_due(room)) if room else 0
-        if room > taken and not self._own.come_first and self._others.due():
+        if room > taken and not self._own.come_first and self._reclaimer.due():
             taken += yield from self._reclaim(room - taken)
-        yield from self._others.drop_gone()
+        yield from self._reclaimer.drop_gone()
         limit = room - taken if self._takes_more and not self._own.come_first else 0
         handed = yield from self._exchange(limit)
-        is_busy = taken or self._unsettled.ready or self._looks_back or (room and self._others.are_left)
+        is_busy = taken or self._unsettled.ready or self._looks_back or (room and self._reclaimer.are_left)
         if self._has_all:
             self.shutdown.is_requested = True
         elif not (is_busy or (handed and (handed.records or handed.more))):
@@ -193,7 +193,7 @@ class TopicEngine(BaseEngine[Record]):
     def _reclaim(self, limit: int) -> Effects[int]:
         """Take over a page of records that nobody has renewed; return their number."""
         since = lease_now()
-        done = yield from self._others.page(limit)
+        done = yield from self._reclaimer.page(limit)
         if done.records or done.buried:
             self._log.info("records taken over", count=len(done.records), dead=done.buried)
         fresh = self._hold(done.records, since)
@@ -314,10 +314,10 @@ class TopicEngine(BaseEngine[Record]):
         seconds = min(FALLBACK_MS / 1000, self._unsettled.left(), self._own.left())
         if room:
             waits = self._leases.left()
-            seconds = min(seconds, self._others.left(), seconds if waits is None else waits)
+            seconds = min(seconds, self._reclaimer.left(), seconds if waits is None else waits)
         if lasts is not None:
             waiting = yield from publish.append_due(self._context)
-            if room and self._others.hear(waiting.seen):
+            if room and self._reclaimer.hear(waiting.seen):
                 return
             if len(lasts) != len(waiting.seen):  # the topic was created again meanwhile, with more shards
                 return
@@ -333,7 +333,7 @@ class TopicEngine(BaseEngine[Record]):
         """List and renew this consumer's records once Redis is available again: a reply may have been lost."""
         if self.outage.is_away:
             self._watch.missed(*(shard.keys.stream for shard in self._context.shards))
-            self._others.now()
+            self._reclaimer.now()
         self._own.list_all()
 
     def _hand_back(self, unstarted: list[Record]) -> None:

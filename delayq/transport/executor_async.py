@@ -225,9 +225,7 @@ class Executor(ExecutorBase[Client, Cluster], LoopBound):
             results = await fast.exchange(packet, [call.read for call in calls], self._poll_budget)
         else:
             results = await _talk(client, connection, calls, words, packet)
-        is_replica = any(
-            isinstance(result, ReadOnlyError) for result in results
-        )  # no longer the master: find the new one
+        is_replica = any(isinstance(result, ReadOnlyError) for result in results)  # the next call finds the master
         if is_replica or (fast is not None and fast.has_rest):
             await connection.disconnect(nowait=True)
         return results

@@ -26,7 +26,6 @@ Read: TypeAlias = Callable[[Any], Any]
 _CHUNK_BYTES = 64 * 1024
 _SLOWEST = 100_000  # bytes a second of an uplink: written data may be on its way for long
 _TOGETHER_BYTES = 16 * 1024  # sent at once: each send wakes the server, and then waits for the GIL while handlers run
-_PACKET_BYTES = 2048  # replies to longer commands are not polled for
 _REFUSALS = (exceptions.ReadOnlyError, exceptions.ConnectionError)
 _CHECK_AFTER_SECONDS = 30.0  # a firewall may drop a connection that is idle for longer: a PING detects that first
 
@@ -108,7 +107,7 @@ class FastSocket:
             sent = self._send(commands)
             if sent > _CHUNK_BYTES and timeout is not None:
                 self._socket.settimeout(timeout + sent / _SLOWEST)
-            polls = self._may_poll and sent < _PACKET_BYTES and self._budget.allows(began)
+            polls = self._may_poll and sent < polling.SHORT_BYTES and self._budget.allows(began)
             self._polls_until = began + polling.SECONDS if polls else 0.0
             for read in reads:
                 reply = self._reply()

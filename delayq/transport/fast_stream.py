@@ -20,7 +20,6 @@ from delayq.transport import polling
 from delayq.transport.polling import PollBudget
 
 _CHUNK_BYTES = 64 * 1024
-_PACKET_BYTES = 2048  # replies to longer commands are not polled for
 
 
 class FastStream:
@@ -78,10 +77,10 @@ class FastStream:
         """
         results: list[Any] = []
         began = time.perf_counter()
-        polls = len(packet) < _PACKET_BYTES and budget.allows(began)
+        polls = len(packet) < polling.SHORT_BYTES and budget.allows(began)
         polls_until = began + polling.SECONDS if polls else 0.0
         self._transport.write(packet)
-        self._waits_since = time.monotonic()  # the time of other event loops stands still while something blocks them
+        self._waits_since = time.monotonic()  # some event loops' own time stops while something blocks them
         if self._timer is None and self._seconds is not None:
             self._timer = self._events.call_later(self._seconds, self._look)
         try:

@@ -8,6 +8,9 @@ from collections.abc import Callable
 SECONDS = 0.0002
 """How long a call polls. A server on this machine answers within it, one across a network rarely does."""
 
+SHORT_BYTES = 2048
+"""Replies to longer commands are not polled for."""
+
 _EARNED = SECONDS / 20  # by a reply that came while its call polled: one in twenty calls may poll in vain
 _SHARE = 1 / 256  # of all time, in which calls poll in vain at most if none earns more
 _MOST = 4 * SECONDS

@@ -122,6 +122,10 @@ NOT_DUE = [
     (sentence(info("pending", due_at=at(185), expires_at=at(185))), "is not due until <in 3m 5s>"),
     (sentence(FAILED), f"has failed 2 times, the last time with ValueError: boom, {NEXT} is not due until <in 5s>"),
     (sentence(info("retry", due_at=at(5), attempts=1)), f"has failed once, {NEXT} is not due until <in 5s>"),
+    (
+        sentence(info("retry", due_at=at(5), attempts=0, error="UnknownTask: x")),
+        f"has not been started: UnknownTask: x, {NEXT} is not due until <in 5s>",
+    ),
 ]
 IS_DUE = [
     (sentence(DUE, paused_ms=NOW - 9000), f"{BUT} the queue has been paused since <9s ago>"),

@@ -52,7 +52,7 @@ def examine_all(
 
 
 def _begin(context: QueueContext, report: Report, repair: bool) -> Operation[list[ShardExamination]]:
-    """Begin the examination of each shard; return those to go on with."""
+    """Begin the examination of each shard; return those to finish."""
     (meta,) = yield [_meta(context)]
     if isinstance(meta, _AWAY):  # copies of it may be on other shards
         meta = {}

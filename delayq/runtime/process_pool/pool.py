@@ -51,7 +51,8 @@ class ProcessPool(Generic[D]):
     """Processes that run a handler on messages, and threads that pass them messages and keep the outcomes.
 
     If a process dies, or its handler exceeds the time limit, only the delivery that it runs fails; another process is
-    started in its place. A process that has reached a limit of `recycling` goes on until its successor is ready.
+    started in its place. A process that has reached a limit of `recycling` keeps handling messages until its
+    successor is ready.
 
     Args:
         job: the handler and what it needs.
@@ -278,7 +279,7 @@ class ProcessPool(Generic[D]):
                 continue
             try:
                 successor = self._started(slot)
-            except Exception as error:  # noqa: BLE001  # any error: the process goes on without a successor
+            except Exception as error:  # noqa: BLE001  # any error: the process stays
                 log.error("pool process not started, retrying", error=str(error), wait=wait)
                 successor = None
             finally:

@@ -70,7 +70,7 @@ class Slot:
         self.is_renewing = True
         try:
             thread.start()
-        except RuntimeError as error:  # out of threads: the process goes on, and the next message tries again
+        except RuntimeError as error:  # out of threads: the process stays, and the next message tries again
             self.is_renewing = False
             log.error("pool process not renewed", error=str(error))
             return
@@ -81,7 +81,7 @@ class Slot:
         return self.process is not dead
 
     def close(self) -> None:
-        """Let nothing take over any more, and wait for the threads that renew."""
+        """Let no successor take over from now on, and wait for the threads that renew."""
         with self._changed:
             self._is_closed = True
             self._take_over()
@@ -114,7 +114,7 @@ class Slot:
             self._changed.wait_for(lambda: not self.is_open, seconds)
 
     def renewed(self) -> None:
-        """Note that nothing is being started any more."""
+        """Note that the renewal has ended."""
         self.is_renewing = False
 
     def _take_over(self) -> None:

@@ -12,7 +12,7 @@ from delayq.runtime.group_member import GroupMember
 DROP_SECONDS = 600.0  # between two searches for consumers of the group that are gone
 
 
-class OthersRecords:
+class Reclaimer:
     """When a consumer takes over the records of others, and on which shards it still has to search for them."""
 
     def __init__(self, context: TopicContext, member: GroupMember, watch: Watch) -> None:
