@@ -11,6 +11,9 @@
 -- Returns  1; 0 if nothing changed
 -- Cost     O(1)
 local changed = 0
+for i = 2, #ARGV, 2 do -- before any change
+  if ARGV[i] == 'max_length' then understood(KEYS[1], redis.call('HGET', KEYS[1], 'needs')) end
+end
 for i = 2, #ARGV, 2 do
   local field, default = ARGV[i], string.match(ARGV[i + 1], '^(.*)%?$')
   local stored, removed = unpack(redis.call('HMGET', KEYS[1], field, 'removed:' .. field))

@@ -20,6 +20,7 @@ from delayq.protocol.command import Command
 from delayq.protocol.operation import Operation
 
 PATIENCE_MS = 15 * 60_000  # since a consumer has first met the message, and not since it was due
+MOST_LATE_MS = 5 * 60_000  # that count of a delay in which no consumer was given it, such as a pause or an outage
 FIRST_WAIT_MS, LONGEST_WAIT_MS = 10_000, 60_000
 MOST_NAMES = 1000  # that are remembered: another program may send any
 
@@ -63,6 +64,7 @@ def _decision(
 ) -> oc.Outcome:
     now = message.handed_ms
     met = _first_met(stored) or now
+    met = min(now, met + max(0, now - message.due_ms - MOST_LATE_MS))
     if now - met >= PATIENCE_MS:
         minutes = PATIENCE_MS // 60_000
         error = f"{outcome.error}; no consumer had it for {minutes} minutes"

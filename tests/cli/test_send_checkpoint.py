@@ -147,7 +147,7 @@ def test_lost_reply_is_reported_and_nothing_is_sent_twice(queue: Queue, write: W
 
     def read_response(self: Any, *args: Any, **kwargs: Any) -> Any:
         reply = read(self, *args, **kwargs)
-        if isinstance(reply, list) and len(reply) == 2 and next(broken, False):  # of EXEC: send, EXPIRE
+        if isinstance(reply, list) and len(reply) == 3 and next(broken, False):  # of EXEC: HSET, send, EXPIRE
             raise redis.ConnectionError("cut")
         return reply
 
@@ -278,6 +278,22 @@ def test_refused_send_does_not_move_the_checkpoint(
     redis_client.delete("delayq:{emails}:pending")
     assert invoke("send", "emails", "--file", "emails.jsonl", "--resume").exit_code == 0
     assert numbers(queue) == list(range(10))
+
+
+@pytest.mark.parametrize("version", ["6.2", "8.2"])
+def test_user_who_may_not_write_the_checkpoint_sends_nothing(
+    invoke: Invoke, write: Write, start_server: StartServer, version: str
+):
+    write(numbered(10))
+    server = start_server(version=version)
+    with server.client() as client, Queue("emails", url=server.url) as queue:
+        queue.pause()  # records the queue
+        client.execute_command("ACL", "SETUSER", "sender", "on", ">word", "~*", "&*", "+@all", "-hset")
+        url = server.url.replace("unix://", "unix://sender:word@")
+        for options in ([], ["--resume"]):
+            result = invoke("send", "emails", "--file", "emails.jsonl", "--url", url, *options)
+            assert (result.exit_code, "hset" in result.stderr) == (2, True)
+        assert queue.stats().sent == 0
 
 
 def test_send_that_is_cut_between_two_shards_is_resumed_without_loss_or_duplicate(

@@ -9,6 +9,7 @@ import pytest
 import redis
 
 from delayq import Ack, Consumer, DuplicateMessage, InvalidInput, Outgoing, Queue, QueueFull
+from delayq.errors import ClientTooOld
 from tests.contract.conftest import Drain, Make, Now, Take
 
 
@@ -207,6 +208,16 @@ def test_handler_that_sends_to_its_own_full_queue_fails(redis_client: redis.Redi
     assert info is not None
     assert (info.state, info.attempts) == ("retry", 1)
     assert "queue bounded is full" in f"{info.error}"
+
+
+def test_client_that_is_too_old_changes_no_limit(redis_client: redis.Redis):
+    with Queue("jobs", redis=redis_client) as queue:
+        queue.configure(max_length=5)
+        redis_client.hset("delayq:{jobs}:meta", "needs", "99 9.9.9")
+        before = redis_client.hgetall("delayq:{jobs}:meta")
+        with pytest.raises(ClientTooOld):
+            queue.configure(max_length=7, rate="5/s")
+        assert redis_client.hgetall("delayq:{jobs}:meta") == before
 
 
 def test_replacing_a_dead_letter_is_an_addition(queue: Queue, take: Take):

@@ -548,6 +548,19 @@ def test_unknown_task_waits_longer_each_time_and_is_dead_after_a_quarter_of_an_h
     assert (queue.stats().retry, queue.stats().dead) == (1, 0)  # and it is given the same time again
 
 
+def test_pause_or_outage_does_not_count_as_time_for_a_consumer_that_knows_the_task(make: Make, drain: Drain, now: Now):
+    seen: list[int] = []
+    old, new = make(), make()
+    task(new, noting(seen), name="add").send(1)
+    drain(old, lambda _: None)
+    now.later(20 * 60)
+    drain(old, lambda _: None)
+    assert (old.stats().retry, old.stats().dead) == (1, 0)
+    now.later(60)
+    drain(new, None)
+    assert seen == [1]
+
+
 @pytest.mark.parametrize("max_retries", [0, 2])
 @pytest.mark.parametrize("is_known_at_last", [False, True])
 def test_message_of_an_unknown_task_expires(
