@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Concatenate, Never, ParamSpec, Self, Type
 
 from msgspec import UNSET
 
-from delayq.errors import DelayqError
 from delayq.late_import import late_import
 from delayq.model import validation
 from delayq.model.actions import Cancelled, Rescheduled
@@ -145,7 +144,7 @@ class Queue:
         self._executor = Executor(lambda: connect(url) if redis is None else redis, redis is not None, label)
         self._context.spans_nodes = self._executor.spans_nodes
         self._context.is_away = self._executor.is_away
-        self._coalescer = SendCoalescer(self._send_shared)
+        self._coalescer = SendCoalescer(lambda batch: self._executor.execute(send.send_shared(self._context, batch)))
 
     def __repr__(self) -> str:
         return f"<Queue {self.name}>"
@@ -697,6 +696,3 @@ class Queue:
             InvalidInput: a time is out of range, or there would be more buckets.
         """
         return self._executor.execute(counts.upcoming(self._context, window, bucket))
-
-    def _send_shared(self, encoded: Sequence[encode.EncodedMessage]) -> Sequence[SentMessage | DelayqError]:
-        return self._executor.execute(send.send_shared(self._context, encoded))
