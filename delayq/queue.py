@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial
 from types import TracebackType
@@ -258,7 +259,7 @@ class Queue:
             or wait_replicas
             or self._context.middleware.sends
             or (self._store.defers and self._store.may_defer(message))
-            or not self._context.is_open
+            or time.monotonic() > self._context.open_until
         ):
             sending = self._store.send_many([message], wait_replicas, is_batch=False)
             [sent] = self._executor.execute(sending)
