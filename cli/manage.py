@@ -209,7 +209,8 @@ def _made(action: Action, text: CommandText) -> click.Command:
             decorated = click.option(
                 f"--{each.name}", type=kind, required=each.is_required, metavar="TEXT", help=each.hint or each.label
             )(decorated)
-    return command(text.example, text.short)(lakes.queue_argument(ids_argument(decorated)))
+    argument = lakes.queue_argument if text.in_lake else queue_argument
+    return command(text.example, text.short)(argument(ids_argument(decorated)))
 
 
 MADE = {each.name: _made(each, each.command) for each in ACTIONS.values() if each.command}

@@ -81,12 +81,14 @@ class CommandText(NamedTuple):
         help: its help text.
         example: the commands that its help ends with; they run as printed.
         done: the line about a message that was changed, with {} for its id.
+        in_lake: whether it has --lake, and the method also looks in the lake.
     """
 
     short: str
     help: str
     example: str
     done: str
+    in_lake: bool = False
 
 
 class How(msgspec.Struct, frozen=True, kw_only=True):
@@ -256,6 +258,7 @@ ACTIONS: Final = _by_name(
             "lake.\n\nExit code 1 if one of the messages is not waiting.",
             'delayq send emails \'{"to": "a@example.org"}\' --id order-42 --delay 1h\ndelayq now emails order-42',
             "{} is due now",
+            in_lake=True,
         ),
     ),
     Action(

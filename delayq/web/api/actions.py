@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import secrets
 from collections.abc import Callable, Coroutine
-from typing import Annotated, Any, TypeVar, get_type_hints
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -154,12 +154,16 @@ def _body(action: Action, base: type[T]) -> type[T]:
     """Return the body of a request: that of `BODIES`, or `base` with the settings under their names in `How`."""
     if action.name in BODIES or not action.fields:
         return next((each for each in BODIES.get(action.name, ()) if issubclass(each, base)), base)
-    hints, fields = get_type_hints(How), [each for each in action.fields if base is Matching or not each.of_matching]
+    fields = [each for each in action.fields if base is Matching or not each.of_matching]
+    known = {each.name: (each.name, each.type, each.default) for each in msgspec.structs.fields(How)}
     about = "".join(f"    {each.name}: {each.hint or each.label}\n" for each in fields)
     text = f"{base.__doc__}\n\nAttributes:\n{about}" if base is Ids else f"{base.__doc__}{about}"
     made: Any = msgspec.defstruct(
         f"{base.__name__}{action.name.title()}",
-        [(each.name, hints[each.name]) for each in fields],
+        [
+            (each.name, known[each.name].type, *([] if each.is_required else [known[each.name].default]))
+            for each in fields
+        ],
         bases=(base,),
         kw_only=True,
         namespace={"__doc__": text},
