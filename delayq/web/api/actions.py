@@ -160,10 +160,7 @@ def _body(action: Action, base: type[T]) -> type[T]:
     text = f"{base.__doc__}\n\nAttributes:\n{about}" if base is Ids else f"{base.__doc__}{about}"
     made: Any = msgspec.defstruct(
         f"{base.__name__}{action.name.title()}",
-        [
-            (each.name, known[each.name].type, *([] if each.is_required else [known[each.name].default]))
-            for each in fields
-        ],
+        [known[each.name][:2] if each.is_required else known[each.name] for each in fields],
         bases=(base,),
         kw_only=True,
         namespace={"__doc__": text},
