@@ -19,7 +19,7 @@ EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
     """The counts of a queue at one instant (with several shards, one instant for each).
 
-    The first nine count the messages that exist now: `scheduled`, `due` and `retrying` by what they wait for, the
+    The first ten count the messages that exist now: `scheduled`, `due` and `retrying` by what they wait for, the
     others by where they are in Redis. The rest are totals since the queue was created.
 
     Attributes:
@@ -27,6 +27,7 @@ class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
         scheduled: new messages that are not due yet.
         due: messages that are due and wait for a consumer, wherever they are.
         retrying: messages whose next attempt is not due yet.
+        held: messages that wait for a group to end.
         sent: new messages; one that replaced another is counted as `replaced` instead.
         promoted: moves from pending to ready.
         delivered: hand-outs, repeated ones included.
@@ -53,6 +54,7 @@ class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
     retry: int = 0
     dead: int = 0
     garbage: int = 0
+    held: int = 0
     scheduled: int = 0
     due: int = 0
     retrying: int = 0
@@ -94,8 +96,8 @@ class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def inside(self) -> int:
-        """Messages that are waiting, running or dead."""
-        return self.pending + self.ready + self.unack + self.retry + self.dead
+        """Messages that are waiting, held for a group, running or dead."""
+        return self.pending + self.ready + self.unack + self.retry + self.dead + self.held
 
     @property
     def missing(self) -> int:
