@@ -49,7 +49,7 @@ def send_group(
     while name is None and context.shard(group) is not home:
         group = fresh_id(context)
     if context.shard(group) is not home:
-        raise _other_shard(group, home)
+        raise _other_shard(group)
 
     def send(outgoing: Sequence[Outgoing]) -> Operation[list[SentMessage]]:
         encoded = _encoded(context, outgoing, home, None if then is None else group)
@@ -86,7 +86,7 @@ def _encoded(
     for number, message in enumerate(outgoing):
         each = encode_at(context, message, home, None if number else group)
         if context.shard(each.id) is not home:
-            raise _other_shard(each.id, home)
+            raise _other_shard(each.id)
         if each.id in encoded:
             raise InvalidInput(f"message id {each.id!r} is twice in the group: give each message its own id")
         encoded[each.id] = each
@@ -95,10 +95,10 @@ def _encoded(
     return list(encoded.values())
 
 
-def _other_shard(name: str, home: QueueCommands) -> OtherShard:
+def _other_shard(name: str) -> OtherShard:
     return OtherShard(
-        f"id {name!r} belongs to another shard than the other ids of the group ({home.keys.pending}), and a group lives "
-        "on one: leave ids out to get some that fit"
+        f"id {name!r} belongs to another shard than the other ids of the group, and a group lives on one: leave ids "
+        "out to get some that fit"
     )
 
 
@@ -111,14 +111,14 @@ def _send(
     code = reply[0] if reply else 0
     if code == ID_EXISTS:
         raise DuplicateMessage(
-            f"message id {decode_id(reply[1])!r} exists already: nothing of group {group.id!r} was stored; give another "
-            "id, or leave it out",
+            f"message id {decode_id(reply[1])!r} exists already: nothing of group {group.id!r} was stored; give "
+            "another id, or leave it out",
             [],
         )
     if code == IS_FULL:
         text = (
-            f"queue {context.name} is full, with max_length {int(reply[1]):,}: nothing of group {group.id!r} was stored; "
-            "send it again once messages have been handled, or configure a higher max_length"
+            f"queue {context.name} is full, with max_length {int(reply[1]):,}: nothing of group {group.id!r} was "
+            "stored; send it again once messages have been handled, or configure a higher max_length"
         )
         ids = [each.id for each in encoded]
         raise QueueFull(text, [], list(range(len(encoded))), ids, int(reply[1]))

@@ -70,7 +70,7 @@ class StoredMessage(NamedTuple):
 
 
 class StoredGroup(NamedTuple):
-    """A group as group returns it: its record, all members, those that have not ended, and how many of these are dead."""
+    """A group as group returns it: its record, all members, those left, and how many of these are dead letters."""
 
     record: str
     roster: list[str]

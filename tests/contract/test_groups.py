@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -86,46 +86,66 @@ def test_delay_of_then_counts_from_the_end_of_the_last_member(queue: Queue, now:
     assert payloads(queue) == ["then"]
 
 
-END: dict[str, Callable[[Queue, Any, Now], object]] = {
-    "acked": lambda queue, message, now: message.ack(),
-    "acked with follow-ups": lambda queue, message, now: message.ack(then=[Outgoing("more", delay=999)]),
-    "replaced in flight": lambda queue, message, now: queue.send(1, id=message.id, on_conflict="replace", delay=999),
-    "replaced by a follow-up": lambda queue, message, now: _follow(queue, message),
-    "cancelled in flight, then nacked": lambda queue, message, now: (queue.cancel(message.id), message.nack(delay=0)),
-    "cancelled in flight, then rejected": lambda queue, message, now: (queue.cancel(message.id), message.reject()),
-    "cancelled in flight, then released": lambda queue, message, now: (queue.cancel(message.id), message.release()),
-    "cancelled in flight, then lost": lambda queue, message, now: (
-        queue.cancel(message.id),
-        now.later(60),
-        queue.receive(),
+class At(NamedTuple):
+    """Where a member is to end."""
+
+    queue: Queue
+    message: Any
+    now: Now
+    client: Any
+
+
+def _follow(at: At) -> None:
+    at.message.release()
+    at.queue.reschedule(at.message.id, delay=999)
+    at.queue.send("other")
+    (running,) = at.queue.receive()
+    running.ack(then=[Outgoing("new", id=at.message.id, on_conflict="replace", delay=999)])
+
+
+def _lose(at: At) -> None:
+    at.message.release()
+    at.client.delete(*at.client.keys(f"*msg:{at.message.id}"))
+    for then in at.queue.receive():
+        then.release()
+
+
+def _bury(context: Any, message_id: str) -> Any:
+    return manage.bury(context, message_id, "unwanted")
+
+
+END: dict[str, Callable[[At], object]] = {
+    "acked": lambda at: at.message.ack(),
+    "acked with follow-ups": lambda at: at.message.ack(then=[Outgoing("more", delay=999)]),
+    "replaced in flight": lambda at: at.queue.send(1, id=at.message.id, on_conflict="replace", delay=999),
+    "replaced by a follow-up": _follow,
+    "cancelled in flight, then nacked": lambda at: (at.queue.cancel(at.message.id), at.message.nack(delay=0)),
+    "cancelled in flight, then rejected": lambda at: (at.queue.cancel(at.message.id), at.message.reject()),
+    "cancelled in flight, then released": lambda at: (at.queue.cancel(at.message.id), at.message.release()),
+    "cancelled in flight, then lost": lambda at: (
+        at.queue.cancel(at.message.id),
+        at.now.later(60),
+        at.queue.receive(),
     ),
-    "cancelled before its retry": lambda queue, message, now: (message.nack(delay=99), queue.cancel(message.id)),
-    "purged before its retry": lambda queue, message, now: (message.nack(delay=99), queue.purge("retry")),
-    "dead and cancelled": lambda queue, message, now: (message.reject(), queue.cancel(message.id)),
-    "dead and purged": lambda queue, message, now: (message.reject(), queue.dead.purge()),
-    "dead, requeued and acked": lambda queue, message, now: (
-        message.reject(),
-        queue.dead.requeue(message.id),
-        queue.ack(queue.receive()),
+    "cancelled before its retry": lambda at: (at.message.nack(delay=99), at.queue.cancel(at.message.id)),
+    "purged before its retry": lambda at: (at.message.nack(delay=99), at.queue.purge("retry")),
+    "dead and cancelled": lambda at: (at.message.reject(), at.queue.cancel(at.message.id)),
+    "dead and purged": lambda at: (at.message.reject(), at.queue.dead.purge()),
+    "dead, requeued and acked": lambda at: (
+        at.message.reject(),
+        at.queue.dead.requeue(at.message.id),
+        at.queue.ack(at.queue.receive()),
     ),
-    "lost and acked again": lambda queue, message, now: (now.later(60), queue.ack(queue.receive()), message),
+    "lost and acked again": lambda at: (at.now.later(60), at.queue.ack(at.queue.receive()), at.message),
 }
 
 
-def _follow(queue: Queue, message: Any) -> None:
-    message.release()
-    queue.reschedule(message.id, delay=999)
-    queue.send("other")
-    (running,) = queue.receive()
-    running.ack(then=[Outgoing("new", id=message.id, on_conflict="replace", delay=999)])
-
-
 @pytest.mark.parametrize("end", END)
-def test_member_ends_however_it_ends(make: Make, now: Now, end: str):
+def test_member_ends_however_it_ends(make: Make, client: Any, now: Now, end: str):
     queue = make("one-shard", shards=1)
     sent = queue.send_group(members(1), THEN)
     (message,) = queue.receive()
-    END[end](queue, message, now)
+    END[end](At(queue, message, now, client))
     assert queue.group(sent.id).state == "done"
     assert queue.stats().held == 0
     then = queue.get(queue.group(sent.id).then)
@@ -135,45 +155,34 @@ def test_member_ends_however_it_ends(make: Make, now: Now, end: str):
     assert queue.stats().missing == 0
 
 
-WAITING: dict[str, Callable[[Queue, str, Now], object]] = {
-    "cancelled": lambda queue, id, now: queue.cancel(id),
-    "purged": lambda queue, id, now: queue.purge("pending"),
-    "replaced": lambda queue, id, now: queue.send("new", id=id, on_conflict="replace", delay=99),
-    "expired": lambda queue, id, now: (now.later(20), queue.receive()),
+WAITING: dict[str, Callable[[At], object]] = {
+    "cancelled": lambda at: at.queue.cancel(at.message.id),
+    "purged": lambda at: at.queue.purge("pending"),
+    "replaced": lambda at: at.queue.send("new", id=at.message.id, on_conflict="replace", delay=99),
+    "expired": lambda at: (at.now.later(20), at.queue.receive()),
 }
 
 
 @pytest.mark.parametrize("end", WAITING)
-def test_member_that_never_started_ends(queue: Queue, now: Now, end: str):
+def test_member_that_never_started_ends(queue: Queue, client: Any, now: Now, end: str):
     sent = queue.send_group(members(1, delay=10, expires_in=15), THEN)
-    WAITING[end](queue, sent.sents[0].id, now)
+    WAITING[end](At(queue, sent.sents[0], now, client))
     assert queue.group(sent.id).state == "done"
     assert queue.get(queue.group(sent.id).then).state == ("unack" if end == "expired" else "pending")
 
 
-FAIL: dict[str, Callable[[Queue, Any, Any], object]] = {
-    "rejected": lambda queue, message, client: message.reject(),
-    "buried": lambda queue, message, client: (message.release(), queue.execute(_bury, message.id)),
-    "payload lost": lambda queue, message, client: _lose(queue, message, client),
+FAIL: dict[str, Callable[[At], object]] = {
+    "rejected": lambda at: at.message.reject(),
+    "buried": lambda at: (at.message.release(), at.queue.execute(_bury, at.message.id)),
+    "payload lost": _lose,
 }
 
 
-def _lose(queue: Queue, message: Any, client: Any) -> None:
-    message.release()
-    client.delete(*client.keys(f"*msg:{message.id}"))
-    for then in queue.receive():
-        then.release()
-
-
-def _bury(context: Any, message_id: str) -> Any:
-    return manage.bury(context, message_id, "unwanted")
-
-
 @pytest.mark.parametrize("fail", FAIL)
-def test_dead_member_holds_its_group_until_it_is_deleted(queue: Queue, client: Any, fail: str):
+def test_dead_member_holds_its_group_until_it_is_deleted(queue: Queue, client: Any, now: Now, fail: str):
     sent = queue.send_group(members(1), THEN)
     (message,) = queue.receive()
-    FAIL[fail](queue, message, client)
+    FAIL[fail](At(queue, message, now, client))
     group = queue.group(sent.id)
     assert (group.left, group.dead, group.state) == (1, 1, "blocked")
     assert queue.receive() == []
@@ -185,10 +194,10 @@ def test_dead_member_holds_its_group_until_it_is_deleted(queue: Queue, client: A
 
 
 @pytest.mark.parametrize("fail", FAIL)
-def test_dead_member_counts_as_ended_if_asked(queue: Queue, client: Any, fail: str):
+def test_dead_member_counts_as_ended_if_asked(queue: Queue, client: Any, now: Now, fail: str):
     sent = queue.send_group(members(1), THEN, dead="continue")
     (message,) = queue.receive()
-    FAIL[fail](queue, message, client)
+    FAIL[fail](At(queue, message, now, client))
     group = queue.group(sent.id)
     assert (group.left, group.dead, group.state) == (0, 1, "done")
     assert payloads(queue) == ["then"]
@@ -220,9 +229,7 @@ def test_all_of_a_group_is_stored_or_nothing(make: Make, client: Any):
     queue.send("there", id="there")
     before = {key: client.dump(key) for key in client.keys("*")}
     for messages, then in (([Outgoing(1), Outgoing(2, id="there")], THEN), (members(), Outgoing(3, id="there"))):
-        with pytest.raises(
-            DuplicateMessage, match="message id 'there' exists already: nothing of group 'g' was stored"
-        ):
+        with pytest.raises(DuplicateMessage, match="'there' exists already: nothing of group 'g' was stored"):
             queue.send_group(messages, then, id="g")
         assert {key: client.dump(key) for key in client.keys("*")} == before
     assert queue.group("g") is None
