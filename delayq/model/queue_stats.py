@@ -9,7 +9,7 @@ from typing import ClassVar, NamedTuple
 import msgspec
 
 from delayq.errors import InvalidInput
-from delayq.model.placement import State
+from delayq.model.placement import STATES, State
 from delayq.model.units import MAX_TIME_MS, Seconds, milliseconds, span_ms
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -88,6 +88,10 @@ class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
         *("sent", "replaced", "promoted", "delivered", "acked", "nacked", "released", "lease_lost", "died"),
         *("requeued", "rescheduled", "expired", "cancelled", "purged", "collected", "adjusted", "held_back"),
     )
+
+    def states(self) -> dict[State, int]:
+        """Return how many messages are in each state, without `held` if none is."""
+        return {state: getattr(self, state) for state in STATES if state != "held" or self.held}
 
     @property
     def running(self) -> int:

@@ -198,7 +198,7 @@ def send_shared(
     An error in one call does not affect senders with messages in another.
     """
     if context.wishes.left:
-        yield from _prepared(context)
+        yield from prepared(context)
     results: list[Any] = [None] * len(encoded)
     if len(encoded) == 1:
         results = yield from _send_one(context, encoded)
