@@ -27,12 +27,15 @@ from delayq.protocol.replies import (
     KeyedDelivery,
     LedgerPage,
     SleepReply,
+    StoredGroup,
     StoredMessage,
     _read_armed,
+    _read_cancelled_group,
     _read_claimed,
     _read_consumers,
     _read_counts,
     _read_due_counts,
+    _read_group,
     _read_last_seen,
     _read_ledger_page,
     _read_samples,
@@ -118,6 +121,24 @@ class QueueCommands(RecordCommands[QueueKeys]):
     ) -> Command[T]:
         args = [self._clock(), message_id, due, envelope]
         return self._call("replace", args, read, whole=whole, payload=self.keys.message(message_id))
+
+    def send_group(
+        self, name: str, mode: str, messages: Sequence[tuple[str, str, bytes]], waits: bool, named: bool = True
+    ) -> Command[list[Any]]:
+        """Take messages as triples: id, due time, envelope; if one `waits`, it comes first."""
+        args: list[Raw] = [self._clock(), name, mode, "1" if named else "", int(waits)]
+        for message in messages:
+            args += message
+        return self._call("send_group", args, identity, [self.keys.message(message[0]) for message in messages])
+
+    def group(self, name: str) -> Command[StoredGroup | None]:
+        return self._call("group", [name], _read_group)
+
+    def cancel_group(self, name: str) -> Command[tuple[int, list[str]] | None]:
+        return self._call("cancel_group", [self._clock(), name], _read_cancelled_group, repeats=False)
+
+    def sweep_groups(self) -> Command[int]:
+        return self._call("sweep_groups", [self._clock()], int)
 
     def pending_to_ready(self, limit: int = MAX_IDS) -> Command[int]:
         return self._call("pending_to_ready", [str(self._clock()), str(limit)], int, are_texts=True)
