@@ -20,12 +20,14 @@
 -- KEYS[14] meta       hash    events: how many entries the ledger keeps
 -- KEYS[15] events     stream
 -- KEYS[16] replaced   zset    deliveries whose messages were replaced while they ran -> end of the lease, ms
--- KEYS[17..]          strings, the payload keys of the messages, in the same order
+-- KEYS[17..]          strings, the payload keys of the messages, in the same order; then, for a task with results,
+--                     the key of its result, a hash, and finished, a stream
 -- ARGV[1]  now_ms     '' for the server's time
 -- ARGV[2]  id         of the delivery
 -- ARGV[3]  receipt
 -- ARGV[4..]           four per message: id, due ('+delay_ms' or ms), envelope, and what to do when the id exists:
---                     'ignore', 'replace' or 'error'; 'new' for a random id; all ids different, 0..100 of them
+--                     'ignore', 'replace' or 'error'; 'new' for a random id; all ids different, 0..100 of them.
+--                     Then, for a task with results, the seven values that `keep_result` is given
 -- Returns  1
 -- Errors   STALE      the receipt does not match the running delivery
 --          DUPLICATE  an id exists whose choice is 'error'
@@ -33,7 +35,9 @@
 local now, micros = clock(ARGV[1])
 local done, before, ours, given = ARGV[2], head(KEYS[1]), held(KEYS[6], KEYS[9], ARGV[2], ARGV[3])
 local values, sends, gone, again, duplicate = {}, {}, {done}, false, nil
-for i = 4, #ARGV, 4 do
+local last = 3 + math.floor((#ARGV - 3) / 4) * 4
+if last < #ARGV then last = last - 4 end -- seven values make one more of these, and a rest
+for i = 4, last, 4 do
   local id, choice, running = ARGV[i], ARGV[i + 3], redis.call('ZSCORE', KEYS[6], ARGV[i]) and 1 or 0
   local found = #where(id, {KEYS[1], KEYS[5], KEYS[6], KEYS[7], KEYS[8]}) > 0
   if found and choice == 'new' and not ours then return 1 end
@@ -46,9 +50,14 @@ for i = 4, #ARGV, 4 do
 end
 if not ours then return redis.error_reply('STALE message ' .. done .. NO_LONGER_OURS) end
 if duplicate then return redis.error_reply('DUPLICATE message ' .. duplicate .. ' exists already: nothing was changed') end
+local kept = last < #ARGV and (redis.call('GET', KEYS[13]) or '') -- before it may be replaced
 local note = ledger(KEYS[14], KEYS[15], now)
 if #values > 0 then redis.call('MSET', unpack(values)) end -- first: at maxmemory it is refused, and nothing changes
 redis.call('ZREM', KEYS[6], NOBODY) -- after this write, maxmemory refuses no other
+if kept then
+  local record, finished, fields = KEYS[#KEYS - 1], KEYS[#KEYS], {unpack(ARGV, last + 1)}
+  keep_result(kept, record, finished, done, now, fields)
+end
 if note then note(done, 'acked', deliveries(given) + 1) end
 for _, send in ipairs(sends) do
   local id, due = send[1], due_time(send[2], now, micros)

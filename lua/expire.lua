@@ -9,9 +9,11 @@
 -- KEYS[6]  stats      hash
 -- KEYS[7]  meta       hash  events: how many entries the ledger keeps
 -- KEYS[8]  events     stream
+-- KEYS[9..]           for a task with results: its payload key, a string; the key of its result, a hash; finished, a stream
 -- ARGV[1]  now_ms     '' for the server's time
 -- ARGV[2]  id
 -- ARGV[3]  receipt
+-- ARGV[4..]           for a task with results: what `keep_result` is given
 -- Returns  1
 -- Errors   STALE      the receipt does not match the running delivery
 -- Cost     O(log n)
@@ -20,6 +22,10 @@ local id = ARGV[2]
 local ours, stored = held(KEYS[1], KEYS[3], id, ARGV[3])
 if not ours then return redis.error_reply('STALE message ' .. id .. NO_LONGER_OURS) end
 local note = ledger(KEYS[7], KEYS[8], now)
+if KEYS[9] then
+  local envelope, given = redis.call('GET', KEYS[9]), {unpack(ARGV, 4)}
+  keep_result(envelope, KEYS[10], KEYS[11], id, now, given)
+end
 move({KEYS[1]}, KEYS[2], {now, id}, function()
   redis.call('HDEL', KEYS[4], id)
   redis.call('SREM', KEYS[5], id)

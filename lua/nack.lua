@@ -11,6 +11,7 @@
 -- KEYS[8]  bell       list
 -- KEYS[9]  meta       hash  events: how many entries the ledger keeps
 -- KEYS[10] events     stream
+-- KEYS[11..]          for a task with results: the key of its result, a hash; finished, a stream
 -- ARGV[1]  now_ms     '' for the server's time
 -- ARGV[2]  id
 -- ARGV[3]  receipt
@@ -18,6 +19,7 @@
 -- ARGV[5]  error      text, '' to keep the stored one
 -- ARGV[6]  free       1 when it uses up no retry, 0 when it does
 -- ARGV[7]  begun      1 when its handler had begun, 0 when not: then it is no attempt
+-- ARGV[8..]           for a task with results: what `keep_result` is given
 -- Returns  the time of the next attempt, ms; -1 when the message was cancelled and is gone
 -- Errors   STALE      the receipt does not match the running delivery
 -- Cost     O(log n)
@@ -28,6 +30,10 @@ if not ours then return redis.error_reply('STALE message ' .. id .. NO_LONGER_OU
 local before, due, note = head(KEYS[2]), due_time(ARGV[4], now, micros), ledger(KEYS[9], KEYS[10], now)
 local past, released, attempts_reset, lost = deliveries(stored)
 local cancelled = redis.call('SISMEMBER', KEYS[6], id) == 1
+if KEYS[11] and not cancelled then
+  local kept = {unpack(ARGV, 8)}
+  keep_result('', KEYS[11], KEYS[12], id, now, kept)
+end
 move({KEYS[1]}, cancelled and KEYS[3] or KEYS[2], {cancelled and now or due, id}, function()
   if note then note(id, 'nacked', past + 1, due, nil, ARGV[5]) end
   if not cancelled and ARGV[5] ~= '' then redis.call('HSET', KEYS[5], id, ARGV[5]) end

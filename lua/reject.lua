@@ -11,12 +11,14 @@
 -- KEYS[8]  stats      hash
 -- KEYS[9]  meta       hash  events: how many entries the ledger keeps
 -- KEYS[10] events     stream
+-- KEYS[11..]          for a task with results: its payload key, a string; the key of its result, a hash; finished, a stream
 -- ARGV[1]  now_ms     '' for the server's time
 -- ARGV[2]  id
 -- ARGV[3]  receipt
 -- ARGV[4]  reason
 -- ARGV[5]  error      text, '' to keep the stored one
 -- ARGV[6]  counted    1 when the delivery was an attempt, 0 when it never started
+-- ARGV[7..]           for a task with results: what `keep_result` is given
 -- Returns  the time of death, ms; -1 when the message was cancelled and is gone
 -- Errors   STALE      the receipt does not match the running delivery
 -- Cost     O(log n)
@@ -26,6 +28,10 @@ local ours, stored = held(KEYS[1], KEYS[4], id, ARGV[3])
 if not ours then return redis.error_reply('STALE message ' .. id .. NO_LONGER_OURS) end
 local note, cancelled = ledger(KEYS[9], KEYS[10], now), redis.call('SISMEMBER', KEYS[7], id) == 1
 local past, released, attempts_reset, lost = deliveries(stored)
+if KEYS[11] and not cancelled then
+  local envelope, given = redis.call('GET', KEYS[11]), {unpack(ARGV, 7)}
+  keep_result(envelope, KEYS[12], KEYS[13], id, now, given)
+end
 move({KEYS[1]}, cancelled and KEYS[3] or KEYS[2], {now, id}, function()
   if cancelled then return forget_cancelled({id}, KEYS[7], KEYS[4], KEYS[5], KEYS[8], note) end
   redis.call('HSET', KEYS[6], id, ARGV[4])

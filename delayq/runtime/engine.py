@@ -213,9 +213,9 @@ class ConsumerEngine(BaseEngine[D]):
 
     def _settle_and_claim(self, limit: int | None) -> Effects[int]:
         context, known, settled, repeated = self._context, self._known, self._unsettled.ready, self._unsettled.again()
-        exchange = Exchange(settled=settle(context, settled))
+        exchange = Exchange(settled=settle(context, settled, self._name))
         if repeated:
-            exchange = exchange._replace(again=settle_each(context, repeated))
+            exchange = exchange._replace(again=settle_each(context, repeated, self._name))
         if limit is None:
             exchange = exchange._replace(settled=self._presence.beside(exchange.settled, self._name))
         else:
@@ -293,7 +293,7 @@ class ConsumerEngine(BaseEngine[D]):
         message, outcome = large.pop(0)
         self._leases.settling = frozenset({id(message)})
         try:
-            (ours,) = yield from once(settle(self._context, [(message, outcome)]))
+            (ours,) = yield from once(settle(self._context, [(message, outcome)], self._name))
         except DelayqError as error:
             ours = error
         except BaseException:

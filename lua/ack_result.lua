@@ -1,0 +1,36 @@
+-- ack_result: settle deliveries of tasks as done, and keep their results; the messages are gone.
+--
+-- State    unack -> (gone)
+-- KEYS[1]  unack      zset  id -> end of the lease, ms
+-- KEYS[2]  attempts   hash  id -> past.released.attempts_reset.lost
+-- KEYS[3]  errors     hash  id -> the last error
+-- KEYS[4]  cancelled  set   ids in flight that must not be retried
+-- KEYS[5]  stats      hash
+-- KEYS[6]  meta       hash  events: how many entries the ledger keeps
+-- KEYS[7]  events     stream
+-- KEYS[8]  finished   stream  ids of messages with a result
+-- KEYS[9..]           two per message: its payload key, a string, and the key of its result, a hash
+-- ARGV[1]  now_ms     '' for the server's time
+-- ARGV[2..]           nine per message, 1..100 of them: id, receipt, then what `keep_result` is given
+-- Returns  1 per message, or 0 where the receipt does not match the running delivery, in the same order
+-- Cost     O(n log m)
+local now, results = clock(ARGV[1]), {}
+local note = ledger(KEYS[6], KEYS[7], now)
+for i = 2, #ARGV, 9 do
+  local id, n = ARGV[i], (i - 2) / 9 + 1
+  local ours, stored = held(KEYS[1], KEYS[2], id, ARGV[i + 1])
+  results[n] = ours and 1 or 0
+  if ours then
+    local payload, given = KEYS[7 + 2 * n], {unpack(ARGV, i + 2, i + 8)}
+    local envelope = redis.call('GET', payload)
+    keep_result(envelope, KEYS[8 + 2 * n], KEYS[8], id, now, given)
+    redis.call('UNLINK', payload)
+    if note then note(id, 'acked', deliveries(stored) + 1) end
+    redis.call('HDEL', KEYS[3], id)
+    redis.call('SREM', KEYS[4], id)
+    count(KEYS[5], 'acked', 1)
+    redis.call('ZREM', KEYS[1], id)
+    redis.call('HDEL', KEYS[2], id) -- last: the receipt is computed from it
+  end
+end
+return results
