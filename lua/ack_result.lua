@@ -17,20 +17,18 @@
 local now, results = clock(ARGV[1]), {}
 local note = ledger(KEYS[6], KEYS[7], now)
 for i = 2, #ARGV, 9 do
-  local id, n = ARGV[i], (i - 2) / 9 + 1
+  local id = ARGV[i]
   local ours, stored = held(KEYS[1], KEYS[2], id, ARGV[i + 1])
-  results[n] = ours and 1 or 0
+  results[#results + 1] = ours and 1 or 0
   if ours then
-    local payload, given = KEYS[7 + 2 * n], {unpack(ARGV, i + 2, i + 8)}
+    local payload, record = KEYS[(2 * i + 77) / 9], KEYS[(2 * i + 86) / 9] -- 9 and 10 for 2, 11 and 12 for 11, …
     local envelope = redis.call('GET', payload)
-    keep_result(envelope, KEYS[8 + 2 * n], KEYS[8], id, now, given)
+    keep_result(envelope, record, KEYS[8], id, now, ARGV, i + 2)
     redis.call('UNLINK', payload)
     if note then note(id, 'acked', deliveries(stored) + 1) end
     redis.call('HDEL', KEYS[3], id)
     redis.call('SREM', KEYS[4], id)
-    count(KEYS[5], 'acked', 1)
-    redis.call('ZREM', KEYS[1], id)
-    redis.call('HDEL', KEYS[2], id) -- last: the receipt is computed from it
+    end_delivery(KEYS[1], KEYS[2], KEYS[5], id) -- last: the receipt is computed from it
   end
 end
 return results

@@ -34,9 +34,8 @@
 -- Cost     O(n log m)
 local now, micros = clock(ARGV[1])
 local done, before, ours, given = ARGV[2], head(KEYS[1]), held(KEYS[6], KEYS[9], ARGV[2], ARGV[3])
+local last = #ARGV - (#ARGV - 3) % 4 * 7 / 3 -- seven values more leave a rest of 3
 local values, sends, gone, again, duplicate = {}, {}, {done}, false, nil
-local last = 3 + math.floor((#ARGV - 3) / 4) * 4
-if last < #ARGV then last = last - 4 end -- seven values make one more of these, and a rest
 for i = 4, last, 4 do
   local id, choice, running = ARGV[i], ARGV[i + 3], redis.call('ZSCORE', KEYS[6], ARGV[i]) and 1 or 0
   local found = #where(id, {KEYS[1], KEYS[5], KEYS[6], KEYS[7], KEYS[8]}) > 0
@@ -50,14 +49,10 @@ for i = 4, last, 4 do
 end
 if not ours then return redis.error_reply('STALE message ' .. done .. NO_LONGER_OURS) end
 if duplicate then return redis.error_reply('DUPLICATE message ' .. duplicate .. ' exists already: nothing was changed') end
-local kept = last < #ARGV and (redis.call('GET', KEYS[13]) or '') -- before it may be replaced
-local note = ledger(KEYS[14], KEYS[15], now)
+local note, kept = ledger(KEYS[14], KEYS[15], now), last < #ARGV and (redis.call('GET', KEYS[13]) or '')
 if #values > 0 then redis.call('MSET', unpack(values)) end -- first: at maxmemory it is refused, and nothing changes
 redis.call('ZREM', KEYS[6], NOBODY) -- after this write, maxmemory refuses no other
-if kept then
-  local record, finished, fields = KEYS[#KEYS - 1], KEYS[#KEYS], {unpack(ARGV, last + 1)}
-  keep_result(kept, record, finished, done, now, fields)
-end
+if kept then keep_result(kept, KEYS[#KEYS - 1], KEYS[#KEYS], done, now, ARGV, last + 1) end
 if note then note(done, 'acked', deliveries(given) + 1) end
 for _, send in ipairs(sends) do
   local id, due = send[1], due_time(send[2], now, micros)
@@ -73,8 +68,6 @@ end
 for key = 10, 11 do redis.call('HDEL', KEYS[key], unpack(gone)) end
 redis.call('SREM', KEYS[12], unpack(gone))
 if not again then redis.call('UNLINK', KEYS[13]) end
-count(KEYS[3], 'acked', 1)
-redis.call('ZREM', KEYS[6], done)
-redis.call('HDEL', KEYS[9], done) -- last: the receipt is computed from it
+end_delivery(KEYS[6], KEYS[9], KEYS[3], done) -- last: the receipt is computed from it
 if head(KEYS[1]) < before then ring(KEYS[4]) end
 return 1

@@ -22,9 +22,9 @@ local id = ARGV[2]
 local ours, stored = held(KEYS[1], KEYS[3], id, ARGV[3])
 if not ours then return redis.error_reply('STALE message ' .. id .. NO_LONGER_OURS) end
 local note = ledger(KEYS[7], KEYS[8], now)
-if KEYS[9] then
-  local envelope, given = redis.call('GET', KEYS[9]), {unpack(ARGV, 4)}
-  keep_result(envelope, KEYS[10], KEYS[11], id, now, given)
+for at = 9, #KEYS, 3 do
+  local envelope, given = redis.call('GET', KEYS[at]), {unpack(ARGV, 4)}
+  keep_result(envelope, KEYS[at + 1], KEYS[at + 2], id, now, given)
 end
 move({KEYS[1]}, KEYS[2], {now, id}, function()
   redis.call('HDEL', KEYS[4], id)

@@ -30,9 +30,9 @@ if not ours then return redis.error_reply('STALE message ' .. id .. NO_LONGER_OU
 local before, due, note = head(KEYS[2]), due_time(ARGV[4], now, micros), ledger(KEYS[9], KEYS[10], now)
 local past, released, attempts_reset, lost = deliveries(stored)
 local cancelled = redis.call('SISMEMBER', KEYS[6], id) == 1
-if KEYS[11] and not cancelled then
-  local kept = {unpack(ARGV, 8)}
-  keep_result('', KEYS[11], KEYS[12], id, now, kept)
+for at = 11, cancelled and 0 or #KEYS, 2 do
+  local given = {unpack(ARGV, 8)}
+  keep_result('', KEYS[at], KEYS[at + 1], id, now, given)
 end
 move({KEYS[1]}, cancelled and KEYS[3] or KEYS[2], {cancelled and now or due, id}, function()
   if note then note(id, 'nacked', past + 1, due, nil, ARGV[5]) end

@@ -478,13 +478,13 @@ local function waits(parked, id)
 end
 
 -- Keep how the task of a message ended, or failed for now: a hash that expires. `envelope` is the stored message, or '' if
--- it stays where it is. `given`: how long to keep the record, ms; the message's token; the status; when the delivery was handed out, ms; its attempt number; its consumer, or ''; the value
+-- it stays where it is. From `at` on, or else from 1, `given` has: how long to keep the record, ms; the message's token; the status; when the delivery was handed out, ms; its attempt number; its consumer, or ''; the value
 -- or the error, as JSON. A record with another token is of an earlier message with this id. Waiting programs read the ids
 -- in `finished`.
 --
 -- A server at its maxmemory refuses a script that begins with an HSET, so the first write here is another one.
-local function keep_result(envelope, result, finished, id, now, given)
-  local ms, token, status, started, attempt, consumer, text = unpack(given)
+local function keep_result(envelope, result, finished, id, now, given, at)
+  local ms, token, status, started, attempt, consumer, text = unpack(given, at or 1, (at or 1) + 6)
   local known = redis.pcall('HMGET', result, 'token', 'started', 'consumers')
   local is_first = known.err or known[1] ~= token
   if is_first then redis.call('UNLINK', result) else redis.call('HDEL', result, '') end
@@ -495,4 +495,11 @@ local function keep_result(envelope, result, finished, id, now, given)
     'at', now, 'message', envelope or '')
   redis.call('PEXPIRE', result, ms)
   if status ~= 'retry' then redis.pcall('XADD', finished, 'MAXLEN', '~', 1000, '*', 'id', id) end
+end
+
+-- Count an acked delivery and end it.
+local function end_delivery(unack, attempts, stats, id)
+  count(stats, 'acked', 1)
+  redis.call('ZREM', unack, id)
+  redis.call('HDEL', attempts, id)
 end

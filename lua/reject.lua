@@ -28,9 +28,9 @@ local ours, stored = held(KEYS[1], KEYS[4], id, ARGV[3])
 if not ours then return redis.error_reply('STALE message ' .. id .. NO_LONGER_OURS) end
 local note, cancelled = ledger(KEYS[9], KEYS[10], now), redis.call('SISMEMBER', KEYS[7], id) == 1
 local past, released, attempts_reset, lost = deliveries(stored)
-if KEYS[11] and not cancelled then
-  local envelope, given = redis.call('GET', KEYS[11]), {unpack(ARGV, 7)}
-  keep_result(envelope, KEYS[12], KEYS[13], id, now, given)
+for at = 11, cancelled and 0 or #KEYS, 3 do
+  local envelope, given = redis.call('GET', KEYS[at]), {unpack(ARGV, 7)}
+  keep_result(envelope, KEYS[at + 1], KEYS[at + 2], id, now, given)
 end
 move({KEYS[1]}, cancelled and KEYS[3] or KEYS[2], {now, id}, function()
   if cancelled then return forget_cancelled({id}, KEYS[7], KEYS[4], KEYS[5], KEYS[8], note) end

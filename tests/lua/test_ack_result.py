@@ -85,7 +85,6 @@ def test_record_keeps_the_first_start_and_all_consumers(queue):
 def test_key_that_another_program_has_overwritten_is_replaced(queue):
     running(queue)
     queue.redis.set(queue.keys.result("a"), "x")
-    queue.redis.set(queue.keys.finished, "x")
     assert queue.ack_result([("a", "1.0.0.0-0", kept())]) == [1]
     assert queue.redis.hget(queue.keys.result("a"), "value") == "3"
 
