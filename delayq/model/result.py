@@ -199,7 +199,9 @@ class KeptRecord(NamedTuple):
     body: bytes | None
 
 
-def read_record(queue: str, message_id: str, stored: Sequence[bytes | None], left_ms: int, now_ms: int) -> KeptRecord | None:
+def read_record(
+    queue: str, message_id: str, stored: Sequence[bytes | None], left_ms: int, now_ms: int
+) -> KeptRecord | None:
     """Return a stored record; None if there is none, or another program has written it.
 
     Args:

@@ -135,7 +135,7 @@ def encode_message(
     retries = max_retries if message.max_retries is None else check_retries(message.max_retries)
     expires = None if message.expires_in is None else _expiry(message)
     timeout = None if message.timeout is None else lease_ms(message.timeout, "timeout")
-    own: Headers | None = header_of(message.task, message.payload)
+    own: Headers | None = None if message.task is None else header_of(message.task, message.payload)
     if message.results is not None:
         own = {**(own or {}), **header_of_results(message.results, message.task)}
     envelope = encode_envelope(message.payload, retries, expires, message.headers, max_payload, timeout, own)
