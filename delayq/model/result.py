@@ -135,7 +135,8 @@ def encoded_error(error: str, reason: str = "", cause: BaseException | None = No
         trace = str(remote.args[0]) if isinstance(remote, oc.RemoteTraceback) else _trace(cause)
         if not isinstance(cause, oc.RemoteTraceback):
             named = type(cause)
-            kind = named.__qualname__ if named.__module__ == "builtins" else f"{named.__module__}.{named.__qualname__}"
+            module = "" if named.__module__ == "builtins" else f"{named.__module__}."
+            kind = module + named.__qualname__
     else:
         trace = ""
     trace = trace.encode("utf-8", "backslashreplace")[-MAX_TRACE_BYTES:].decode(errors="ignore")

@@ -108,7 +108,7 @@ def test_traceback_is_at_most_8_kib_of_its_end(queue: Queue, drain: Drain):
     assert len(error.text) <= 2000
 
 
-def test_verdicts_end_a_task_with_results(queue: Queue, drain: Drain, now: Now):
+def test_verdicts_end_a_task_with_results(queue: Queue, drain: Drain):
     def decide(how: str) -> None:
         if how == "reject":
             raise Reject("unwanted")
@@ -261,7 +261,7 @@ def test_expired_task_says_so(queue: Queue, drain: Drain, now: Now):
     assert queue.result(sent.id).started_at is None  # type: ignore[union-attr]
 
 
-def test_death_without_a_handler_answers_with_its_reason(make: Make, drain: Drain, now: Now, client: Any):
+def test_death_without_a_handler_answers_with_its_reason(make: Make, now: Now, client: Any):
     queue = make()
     adding = task(queue, add, results=HOUR)
     lost, crashed = adding.send(1), having(queue, adding, max_retries=0).send(2)

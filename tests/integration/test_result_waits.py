@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from delayq import Consumer, NoResult, Queue, ResultTimeout, aio
+from delayq import Consumer, NoResult, Queue, ResultTimeout, TaskFailed, aio
 from delayq.errors import ServerUnreachable
 from tests.harness.servers import RedisServer, server_binaries
 
@@ -150,3 +152,42 @@ def test_many_tasks_wait_on_an_event_loop(redis_server: RedisServer):
                 return await asyncio.gather(*waits[1:])
 
     assert asyncio.run(run()) == [2 * n for n in range(1, 30)]
+
+
+MODULE = """
+from delayq import Queue
+
+queue = Queue("jobs", url={url!r})
+
+
+@queue.task(results=60)
+def double(n: int) -> int:
+    return 2 * n
+
+
+@queue.task(results=60, max_retries=0)
+def fail(n: int) -> object:
+    raise LookupError(f"no {{n}}") if n else None
+
+
+@queue.task(results=60)
+def odd() -> object:
+    return object()
+"""
+
+
+def test_processes_keep_results_and_errors(redis_server: RedisServer, tmp_path: Path, monkeypatch: Any):
+    (tmp_path / "pooled_results.py").write_text(MODULE.format(url=redis_server.url))
+    monkeypatch.syspath_prepend(tmp_path)
+    module = importlib.import_module("pooled_results")
+    with module.queue:
+        sent, failed, odd = module.double.send(4), module.fail.send(7), module.odd.send()
+        Consumer(module.queue, pool="process", concurrency=1).run(max_messages=3)
+        assert sent.result(0) == 8
+        with pytest.raises(TaskFailed) as raised:
+            failed.result(0)
+        assert (raised.value.type, raised.value.text) == ("LookupError", "no 7")
+        assert "pooled_results.py" in raised.value.traceback
+        with pytest.raises(TaskFailed) as raised:
+            odd.result(0)
+        assert raised.value.reason == "result-not-serializable"

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 from tests.harness.lua.raw import LEASE, NOW, stamped
 
 RECORD = {
@@ -14,11 +16,12 @@ RECORD = {
 }
 
 
-def kept(text="3", token="T", status="done", started=1000, attempt=2, consumer="me"):  # as `Kept`
-    return (60_000, token, status, started, attempt, consumer, text)
+def kept(text: str = "3", status: str = "done", started: int = 1000, attempt: int = 2, consumer: str = "me") -> Any:
+    """What a consumer gives to keep."""
+    return (60_000, "T", status, started, attempt, consumer, text)
 
 
-def running(queue):
+def running(queue: Any) -> None:
     queue.given(
         unack={"a": NOW + LEASE, "b": NOW + LEASE},
         attempts={"a": "1.0.0.0"},
@@ -28,7 +31,7 @@ def running(queue):
     )
 
 
-def ended(queue):
+def ended(queue: Any) -> list[str]:
     return [fields["id"] for _, fields in queue.redis.xrange(queue.keys.finished)]
 
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.harness.lua.raw import NOW
@@ -7,7 +9,7 @@ from tests.harness.lua.raw import NOW
 ENVELOPE = "payload delayq-results#60000-{} end"
 
 
-def given(queue, state, token="T", record=None):
+def given(queue: Any, state: str | None, token: str = "T", record: Any = None) -> None:
     """A message in a state with a token, and a record: its token and status."""
     if state is not None:
         queue.given(**{state: {"a": NOW}}, messages={"a": ENVELOPE.format(token) if token else "payload"})
