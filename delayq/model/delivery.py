@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple
 import msgspec
 
 from delayq.errors import InvalidInput, PayloadMismatch, UnreadableEnvelope
-from delayq.model.envelope import Envelope, Headers, open_body
+from delayq.model.envelope import Envelope, Headers, group_of, open_body
 from delayq.model.occurrence import MayOccur, Occurrence, occurrence
 from delayq.model.result import Wish, wish_of
 from delayq.model.show import nearest
@@ -218,6 +218,7 @@ class Delivery(MayOccur, Handed, Generic[P], eq=False, gc=False):
         is_unreadable: True once its payload was read and could not be, or had another type.
         is_final: True once its task has raised an error for which the task is not retried.
         task: the name of the task that it is for; None for any other message.
+        group: the group that it waited for, as `then` of `Queue.send_group`; None for any other message.
     """
 
     _owner: Any
@@ -292,9 +293,14 @@ class Delivery(MayOccur, Handed, Generic[P], eq=False, gc=False):
         return task_of(self._envelope.headers)
 
     @property
+<<<<<<< HEAD
     def wish(self) -> Wish | None:
         """For how long its task's result is kept; None if it is not."""
         return wish_of(self._envelope.headers) if self._envelope.headers else None
+=======
+    def group(self) -> str | None:
+        return group_of(self._envelope.headers)
+>>>>>>> main
 
     @property
     def queue(self) -> str:
