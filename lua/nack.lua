@@ -11,14 +11,11 @@
 -- KEYS[8]  bell       list
 -- KEYS[9]  meta       hash  events: how many entries the ledger keeps
 -- KEYS[10] events     stream
-<<<<<<< HEAD
--- KEYS[11..]          for a task with results: the key of its result, a hash; finished, a stream
-=======
 -- KEYS[11] members   hash  id -> the group that it belongs to
 -- KEYS[12] groups    hash  group -> see `group_of`
 -- KEYS[13] held      zset  id -> since when it waits for a group, ms
 -- KEYS[14] pending   zset  id -> due, ms
->>>>>>> main
+-- KEYS[15..]          for a task with results: the key of its result, a hash; finished, a stream
 -- ARGV[1]  now_ms     '' for the server's time
 -- ARGV[2]  id
 -- ARGV[3]  receipt
@@ -38,7 +35,7 @@ local before, due, note, needs = head(KEYS[2]), due_time(ARGV[4], now, micros), 
 local groups = grouped(KEYS[11], KEYS[12], KEYS[13], needs)
 local past, released, attempts_reset, lost = deliveries(stored)
 local cancelled = redis.call('SISMEMBER', KEYS[6], id) == 1
-for at = 11, cancelled and 0 or #KEYS, 2 do
+for at = 15, cancelled and 0 or #KEYS, 2 do
   local given = {unpack(ARGV, 8)}
   keep_result('', KEYS[at], KEYS[at + 1], id, now, given)
 end

@@ -11,15 +11,12 @@
 -- KEYS[8]  stats      hash
 -- KEYS[9]  meta       hash  events: how many entries the ledger keeps
 -- KEYS[10] events     stream
-<<<<<<< HEAD
--- KEYS[11..]          for a task with results: its payload key, a string; the key of its result, a hash; finished, a stream
-=======
 -- KEYS[11] members   hash  id -> the group that it belongs to
 -- KEYS[12] groups    hash  group -> see `group_of`
 -- KEYS[13] held      zset  id -> since when it waits for a group, ms
 -- KEYS[14] pending   zset  id -> due, ms
 -- KEYS[15] bell      list
->>>>>>> main
+-- KEYS[16..]          for a task with results: its payload key, a string; the key of its result, a hash; finished, a stream
 -- ARGV[1]  now_ms     '' for the server's time
 -- ARGV[2]  id
 -- ARGV[3]  receipt
@@ -37,7 +34,7 @@ if not ours then return redis.error_reply('STALE message ' .. id .. NO_LONGER_OU
 local cancelled, note, needs = redis.call('SISMEMBER', KEYS[7], id) == 1, ledger(KEYS[9], KEYS[10], now)
 local groups = grouped(KEYS[11], KEYS[12], KEYS[13], needs)
 local past, released, attempts_reset, lost = deliveries(stored)
-for at = 11, cancelled and 0 or #KEYS, 3 do
+for at = 16, cancelled and 0 or #KEYS, 3 do
   local envelope, given = redis.call('GET', KEYS[at]), {unpack(ARGV, 7)}
   keep_result(envelope, KEYS[at + 1], KEYS[at + 2], id, now, given)
 end

@@ -293,14 +293,13 @@ class Delivery(MayOccur, Handed, Generic[P], eq=False, gc=False):
         return task_of(self._envelope.headers)
 
     @property
-<<<<<<< HEAD
     def wish(self) -> Wish | None:
         """For how long its task's result is kept; None if it is not."""
         return wish_of(self._envelope.headers) if self._envelope.headers else None
-=======
+
+    @property
     def group(self) -> str | None:
         return group_of(self._envelope.headers)
->>>>>>> main
 
     @property
     def queue(self) -> str:

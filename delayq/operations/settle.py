@@ -51,15 +51,10 @@ def settle(
     if context.late_outcomes:
         results = yield from late_outcomes.beside(context, settled, partial(_settle, consumer=consumer), _note)
     else:
-<<<<<<< HEAD
         results = yield from _settle(context, settled, consumer)
-    yield from _follow_up(context, settled, results)
-=======
-        results = yield from _settle(context, settled)
     kinds = {type(outcome) for _, outcome in settled}
     if oc.AckAndSend in kinds or context.claims.is_limited or context.limits_keys:
         yield from _follow_up(context, settled, results)
->>>>>>> main
     return results
 
 

@@ -36,11 +36,8 @@ from delayq.protocol.replies import (
     _read_consumers,
     _read_counts,
     _read_due_counts,
-<<<<<<< HEAD
     _read_finished,
-=======
     _read_group,
->>>>>>> main
     _read_last_seen,
     _read_ledger_page,
     _read_samples,

@@ -204,17 +204,8 @@ class ConsumerEngine(BaseEngine[D]):
 
     def _settle_and_claim(self, limit: int | None) -> Effects[int]:
         context, known, settled, repeated = self._context, self._known, self._unsettled.ready, self._unsettled.again()
-<<<<<<< HEAD
-        exchange = Exchange(settled=settle(context, settled, self._name))
-        if repeated:
-            exchange = exchange._replace(again=settle_each(context, repeated, self._name))
-        if limit is None:
-            exchange = exchange._replace(settled=self._presence.beside(exchange.settled, self._name))
-        else:
-            exchange = self._claiming(exchange, limit)
-=======
-        settling = settle(context, settled) if settled else None
-        again = settle_each(context, repeated) if repeated else None
+        settling = settle(context, settled, self._name) if settled else None
+        again = settle_each(context, repeated, self._name) if repeated else None
         recovering = finding = planning = claiming = None
         if limit is not None:
             recovering, finding = self._upkeep.collection()
@@ -224,7 +215,6 @@ class ConsumerEngine(BaseEngine[D]):
             claiming = self._presence.beside(self._claimer.claim(limit, expected), self._name)
         elif settling is not None:
             settling = self._presence.beside(settling, self._name)
->>>>>>> main
         self._leases.settling = frozenset([id(message) for message, _ in (*settled, *repeated)])
         try:
             results = yield from gather(settling, again, recovering, finding, planning, claiming)

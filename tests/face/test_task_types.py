@@ -71,7 +71,7 @@ def results() -> None:
     assert_type(measure.result("a", timeout=0), float)
     measure.result(5)  # type: ignore[arg-type]
     measure.send(1).result("5 s")  # type: ignore[arg-type]
-    measure.options(results="1h")  # type: ignore[typeddict-item]
+    measure.options(results="1h")  # type: ignore[arg-type]
     assert_type(len(measure.send(1).result()), int)  # type: ignore[arg-type]
 
 

@@ -117,11 +117,19 @@ KEYED: dict[str, Any] = {  # two messages of key k run, one has ended and one is
     "meta": {"per_key": 1},
 }
 
-<<<<<<< HEAD
-READ_ONLY = {"consumers", "fitting", "get", "held_keys", "history", "results", "stats", "upcoming", "usage", "why"}
-=======
-READ_ONLY = {"consumers", "fitting", "get", "group", "held_keys", "history", "stats", "upcoming", "usage", "why"}
->>>>>>> main
+READ_ONLY = {
+    "consumers",
+    "fitting",
+    "get",
+    "group",
+    "held_keys",
+    "history",
+    "results",
+    "stats",
+    "upcoming",
+    "usage",
+    "why",
+}
 
 each_script = pytest.mark.parametrize("script", CALLS)
 
