@@ -51,8 +51,7 @@ for i = 4, last, 4 do
 end
 if not ours then return redis.error_reply('STALE message ' .. done .. NO_LONGER_OURS) end
 if duplicate then return redis.error_reply('DUPLICATE message ' .. duplicate .. ' exists already: nothing was changed') end
-local kept = last < #ARGV and (redis.call('GET', KEYS[13]) or '') -- before it may be replaced
-local note, needs = ledger(KEYS[14], KEYS[15], now)
+local kept, note, needs = last < #ARGV and (redis.call('GET', KEYS[13]) or ''), ledger(KEYS[14], KEYS[15], now)
 local groups = grouped(KEYS[17], KEYS[18], KEYS[19], needs)
 if #values > 0 then redis.call('MSET', unpack(values)) end -- first: at maxmemory it is refused, and nothing changes
 redis.call('ZREM', KEYS[6], NOBODY) -- after this write, maxmemory refuses no other

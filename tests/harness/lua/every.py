@@ -117,7 +117,9 @@ KEYED: dict[str, Any] = {  # two messages of key k run, one has ended and one is
     "meta": {"per_key": 1},
 }
 
-READ_ONLY = {
+READ_ONLY = set(
+    "".split()
+)
     "consumers",
     "fitting",
     "get",
