@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
+import msgspec
 
 from delayq.model.message_info import MessageInfo
 from delayq.model.outcome import cause
@@ -19,10 +20,11 @@ from delayq.model.text import printable_id
 from delayq.operations.paging import behind
 from delayq.queue import Queue
 
+from . import candidates
 from .formats import show_moment
 from .history import event_document, note_nothing, print_history
 from .lake import options as lakes
-from .options import command, id_argument, json_option, long_option, queue_argument
+from .options import command, json_option, long_option, queue_argument
 from .output import (
     PREVIEW,
     note,
@@ -72,7 +74,7 @@ def peek(queue: Queue, state: str | None, limit: int | None, long: bool, as_json
       retrying   messages whose next attempt is not due yet
       dead       messages that were rejected, or have no retry left
 
-    STATE can also be a structure in Redis: pending, ready, unack, retry or garbage.
+    STATE can also be a structure in Redis: pending, ready, unack, retry, garbage or held (for a group).
     """  # noqa: D301  # click wants the character
     print_messages(queue, state or "waiting", limit, long, as_json)
 
@@ -158,14 +160,15 @@ def _print_table(messages: Sequence[MessageInfo], kind: str, now: dt.datetime, l
     delayq show emails order-42
     delayq show emails order-42 --history
     """,
-    "Show everything about a message.",
+    "Show everything about a message, or a group of messages.",
 )
 @lakes.queue_argument
-@id_argument
+@click.argument("message_id", metavar="[ID]", required=False, shell_complete=candidates.ids)
+@click.option("--group", metavar="ID", help="Show a group of messages instead: how many of them have not ended.")
 @click.option("--history", is_flag=True, help="Also show the message's history from the queue's ledger.")
 @long_option
 @json_option
-def show(queue: Queue, message_id: str, history: bool, long: bool, as_json: bool) -> None:
+def show(queue: Queue, message_id: str | None, group: str | None, history: bool, long: bool, as_json: bool) -> None:
     """Show everything about the message ID of QUEUE. With --lake, also look in the lake.
 
     Exit code 1 if it does not exist.
@@ -173,11 +176,33 @@ def show(queue: Queue, message_id: str, history: bool, long: bool, as_json: bool
     With --history, also show the message's entries in the ledger, which remain after the message is gone. The ledger
     has entries from the time you turn it on: delayq configure QUEUE --events.
     """
+    if (message_id is None) == (group is None) or (group is not None and history):
+        raise click.UsageError("give the ID of a message, or --group ID without --history")
+    if group is not None:
+        _show_group(queue, group, as_json)
+        return
+    assert message_id is not None
     info = queue.get(message_id)
     if history:
         _show_with_history(queue, message_id, info, long, as_json)
     else:
         show_message(queue, message_id, info, as_json)
+
+
+def _show_group(queue: Queue, name: str, as_json: bool) -> None:
+    found = queue.group(name)
+    if found is None:
+        raise click.ClickException(f"queue {queue.name} has no group {name!r}, or it ended more than an hour ago")
+    known = msgspec.structs.asdict(found)
+    if as_json:
+        print_json(known)
+        return
+    fields: list[tuple[str, object]] = [("id", found.id), ("queue", queue.name), ("state", found.state)]
+    fields += [("members", found.total), ("left", found.left), ("dead", found.dead)]
+    fields += [("then", found.then or "-"), ("created", show_moment(found.created_at))]
+    if found.ended_at is not None:
+        fields.append(("ended", show_moment(found.ended_at)))
+    print_fields(fields)
 
 
 def _show_with_history(queue: Queue, message_id: str, info: MessageInfo | None, long: bool, as_json: bool) -> None:
@@ -234,6 +259,7 @@ def _fields(queue: Queue, info: MessageInfo) -> list[tuple[str, object]]:
         ("max retries", info.max_retries),
         ("timeout", None if info.timeout is None else show_duration(info.timeout)),
         *(("reason", info.reason), ("error", info.error), ("task", info.task), ("schedule", info.schedule)),
+        *(("member of group", info.member_of), ("after group", info.group)),
         ("slot", info.slot and show_moment(info.slot)),
         *((f"header {name}", str(value)) for name, value in (info.headers or {}).items()),
         ("payload", size if info.body is None else f"{payload_text(info)} {size}"),

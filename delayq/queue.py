@@ -24,6 +24,7 @@ from delayq.model.delivery import OnConflict, Outgoing, SentMessage, unknown_opt
 from delayq.model.envelope import MAX_PAYLOAD_BYTES, Headers
 from delayq.model.event import Event
 from delayq.model.message import Message
+from delayq.model.message_group import MessageGroup, OnDead, SentGroup
 from delayq.model.message_ids import new_id
 from delayq.model.message_info import MessageInfo
 from delayq.model.middleware import Middleware
@@ -42,6 +43,7 @@ from delayq.operations import (
     encode,
     explain,
     garbage,
+    groups,
     inspect,
     manage,
     paging,
@@ -285,6 +287,48 @@ class Queue:
                 which messages are stored, which are not, and what to send again.
         """
         return self._executor.execute(self._store.send_many(messages, wait_replicas))
+
+    def send_group(
+        self,
+        messages: Iterable[Outgoing],
+        then: Outgoing | None = None,
+        *,
+        id: str | None = None,  # the public name
+        dead: OnDead = "wait",
+    ) -> SentGroup:
+        """Send messages as a group, all or none, with one that becomes due once all others have ended.
+
+        A member ends when it is acked, cancelled, purged, replaced, or expires. The group is stored in one step; its
+        members do not use the queue's horizon. In a queue with shards, a group lives on one of them: leave ids out.
+
+        Args:
+            messages: up to 1,000, 4 MiB together with `then`. Without any, `then` is due at once.
+            then: its delay counts from the end of the last member, `expires_in` from now. It is held until then:
+                `Message.group` says what it waited for. None to only count the members.
+            id: of the group, 1 to 256 bytes; None for a random one. If a group has this id, nothing is changed, and
+                `created` is False in the result.
+            dead: "wait" lets dead letters hold the group until they are requeued and acked, or deleted; "continue"
+                counts a member as ended once it is dead.
+
+        Raises:
+            InvalidInput: an argument is out of range, or a message has `unique_for` or ``on_conflict="replace"``;
+                OtherShard, if ids belong to different shards. Nothing was stored.
+            DuplicateMessage: the id of a message exists; nothing was stored.
+            QueueFull: the queue has no room for all; nothing was stored.
+        """
+        return self._executor.execute(groups.send_group(self._context, messages, then, id, dead))
+
+    def group(self, id: str) -> MessageGroup | None:
+        """Return how far a group is; None if it does not exist, or ended more than an hour ago."""
+        return self._executor.execute(groups.group(self._context, id))
+
+    def cancel_group(self, id: str) -> int:
+        """Cancel the message that waits for a group, and its members; return how many messages were cancelled.
+
+        Running members are not stopped and do not count, but they will not be retried. If the call fails in between,
+        call it again.
+        """
+        return self._executor.execute(groups.cancel_group(self._context, id))
 
     def send_delay_msg(
         self, payload: Any, delay: Seconds, retry_count: int | None = None, **options: Any

@@ -9,6 +9,7 @@ from delayq.model.delivery import OnConflict, SentMessage
 from delayq.model.envelope import Headers
 from delayq.model.event import Event
 from delayq.model.health import Trouble
+from delayq.model.message_group import MessageGroup, SentGroup
 from delayq.model.message_info import MessageInfo
 from delayq.model.middleware import Sending
 from delayq.model.occurrence import Missed
@@ -57,6 +58,7 @@ __all__ = [
     "GroupReading",
     "Headers",
     "Held",
+    "MessageGroup",
     "MessageInfo",
     "Missed",
     "OnConflict",
@@ -77,6 +79,7 @@ __all__ = [
     "Seconds",
     "SendOptions",
     "Sending",
+    "SentGroup",
     "SentMessage",
     "Slot",
     "State",

@@ -9,6 +9,11 @@
 -- KEYS[6]  stats      hash
 -- KEYS[7]  meta       hash  events: how many entries the ledger keeps
 -- KEYS[8]  events     stream
+-- KEYS[9]  members   hash  id -> the group that it belongs to
+-- KEYS[10] groups    hash  group -> see `group_of`
+-- KEYS[11] held      zset  id -> since when it waits for a group, ms
+-- KEYS[12] pending   zset  id -> due, ms
+-- KEYS[13] bell      list
 -- ARGV[1]  now_ms     '' for the server's time
 -- ARGV[2]  id
 -- ARGV[3]  receipt
@@ -19,7 +24,8 @@ local now = clock(ARGV[1])
 local id = ARGV[2]
 local ours, stored = held(KEYS[1], KEYS[3], id, ARGV[3])
 if not ours then return redis.error_reply('STALE message ' .. id .. NO_LONGER_OURS) end
-local note = ledger(KEYS[7], KEYS[8], now)
+local note, needs = ledger(KEYS[7], KEYS[8], now)
+local groups = grouped(KEYS[9], KEYS[10], KEYS[11], needs)
 move({KEYS[1]}, KEYS[2], {now, id}, function()
   redis.call('HDEL', KEYS[4], id)
   redis.call('SREM', KEYS[5], id)
@@ -27,4 +33,5 @@ move({KEYS[1]}, KEYS[2], {now, id}, function()
   if note then note(id, 'expired', deliveries(stored) + 1) end
   redis.call('HDEL', KEYS[3], id) -- last: the receipt is computed from it
 end)
+ended(KEYS[9], KEYS[10], KEYS[11], KEYS[12], KEYS[13], groups, now, {id})
 return 1

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple
 import msgspec
 
 from delayq.errors import InvalidInput, PayloadMismatch, UnreadableEnvelope
-from delayq.model.envelope import Envelope, Headers, open_body
+from delayq.model.envelope import Envelope, Headers, group_of, open_body
 from delayq.model.occurrence import MayOccur, Occurrence, occurrence
 from delayq.model.show import nearest
 from delayq.model.task_name import task_of
@@ -212,6 +212,7 @@ class Delivery(MayOccur, Handed, Generic[P], eq=False, gc=False):
         is_unreadable: True once its payload was read and could not be, or had another type.
         is_final: True once its task has raised an error for which the task is not retried.
         task: the name of the task that it is for; None for any other message.
+        group: the group that it waited for, as `then` of `Queue.send_group`; None for any other message.
     """
 
     _owner: Any
@@ -284,6 +285,10 @@ class Delivery(MayOccur, Handed, Generic[P], eq=False, gc=False):
     @property
     def task(self) -> str | None:
         return task_of(self._envelope.headers)
+
+    @property
+    def group(self) -> str | None:
+        return group_of(self._envelope.headers)
 
     @property
     def queue(self) -> str:

@@ -36,7 +36,9 @@ def settle(context: QueueContext, settled: Sequence[tuple[D, oc.Outcome]]) -> Op
         results = yield from late_outcomes.beside(context, settled, _settle, _note)
     else:
         results = yield from _settle(context, settled)
-    yield from _follow_up(context, settled, results)
+    kinds = {type(outcome) for _, outcome in settled}
+    if oc.AckAndSend in kinds or context.claims.is_limited or context.limits_keys:
+        yield from _follow_up(context, settled, results)
     return results
 
 

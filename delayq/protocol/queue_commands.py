@@ -27,12 +27,15 @@ from delayq.protocol.replies import (
     KeyedDelivery,
     LedgerPage,
     SleepReply,
+    StoredGroup,
     StoredMessage,
     _read_armed,
+    _read_cancelled_group,
     _read_claimed,
     _read_consumers,
     _read_counts,
     _read_due_counts,
+    _read_group,
     _read_last_seen,
     _read_ledger_page,
     _read_samples,
@@ -119,18 +122,34 @@ class QueueCommands(RecordCommands[QueueKeys]):
         args = [self._clock(), message_id, due, envelope]
         return self._call("replace", args, read, whole=whole, payload=self.keys.message(message_id))
 
+    def send_group(
+        self, name: str, mode: str, messages: Sequence[tuple[str, str, bytes]], waits: bool, named: bool = True
+    ) -> Command[list[Any]]:
+        """Take messages as triples: id, due time, envelope; if one `waits`, it comes first."""
+        args: list[Raw] = [self._clock(), name, mode, "1" if named else "", int(waits)]
+        for message in messages:
+            args += message
+        return self._call("send_group", args, identity, [self.keys.message(message[0]) for message in messages])
+
+    def group(self, name: str) -> Command[StoredGroup | None]:
+        return self._call("group", [name], _read_group)
+
+    def cancel_group(self, name: str) -> Command[tuple[int, list[str]] | None]:
+        return self._call("cancel_group", [self._clock(), name], _read_cancelled_group, repeats=False)
+
+    def sweep_groups(self) -> Command[int]:
+        return self._call("sweep_groups", [self._clock()], int)
+
     def pending_to_ready(self, limit: int = MAX_IDS) -> Command[int]:
-        return self._call("pending_to_ready", [self._clock(), limit], int)
+        return self._call("pending_to_ready", [str(self._clock()), str(limit)], int, are_texts=True)
 
     def ready_to_unack(
         self, limit: int, lease_ms: int, consumer: str = "", claim: str = "", by_ms: Raw = ""
     ) -> Command[Claimed]:
         """Take a claim name of 32 characters: 16 for the run of the consumer, then a rising number."""
-        key, args = (
-            self.keys.claim(consumer, claim[:RUN_CHARS]),
-            [self._clock(), limit, lease_ms, consumer, claim, by_ms],
-        )
-        return self._call("ready_to_unack", args, _read_claimed, repeats=bool(claim), claim=key)
+        key = self.keys.claim(consumer, claim[:RUN_CHARS])
+        args = [str(self._clock()), str(limit), str(lease_ms), consumer, claim, str(by_ms)]
+        return self._call("ready_to_unack", args, _read_claimed, repeats=bool(claim), are_texts=True, claim=key)
 
     def unack_to_retry(
         self,
@@ -259,7 +278,8 @@ class QueueCommands(RecordCommands[QueueKeys]):
         return self._call("ring", [], int)
 
     def plan_sleep(self, name: str, most_ms: int, held: bool | None = False) -> Command[SleepReply]:
-        return self._call("plan_sleep", [self._clock(), name, most_ms, "1" if held else ""], _read_sleep)
+        args = [str(self._clock()), name, str(most_ms), "1" if held else ""]
+        return self._call("plan_sleep", args, _read_sleep, are_texts=True)
 
     def poll_idle(self, name: str, most_ms: int) -> Command[SleepReply]:
         return self._call("poll_idle", [self._clock(), name, most_ms], _read_sleep)
