@@ -27,7 +27,7 @@ if not ours then return redis.error_reply('STALE message ' .. id .. NO_LONGER_OU
 local note, cancelled = ledger(KEYS[9], KEYS[10], now), redis.call('SISMEMBER', KEYS[7], id) == 1
 local past, released, attempts_reset, lost = deliveries(stored)
 move({KEYS[1]}, cancelled and KEYS[3] or KEYS[2], {now, id}, function()
-  if cancelled then return forget_cancelled({id}, KEYS[7], KEYS[4], KEYS[5], KEYS[8], note) end
+  if cancelled then return forget_cancelled({id}, KEYS[7], KEYS[4], KEYS[5], KEYS[8], note, ARGV[4]) end
   redis.call('HSET', KEYS[6], id, ARGV[4])
   if ARGV[5] ~= '' then redis.call('HSET', KEYS[5], id, ARGV[5]) end
   count(KEYS[8], 'died', 1)

@@ -38,6 +38,7 @@ REASON_UNFETCHED = "fetch-failed"
 REASON_MISMATCH = "payload-mismatch"
 REASON_FINAL = "not-retried"
 REASON_UNKNOWN_TASK = "unknown-task"
+REASON_STOPPED = "stopped"
 
 LEASE_LOST = "LeaseLost: the consumer did not settle the message before its lease ended"
 """The last error of a lost delivery, as `unack_to_retry` stores it."""
@@ -136,16 +137,22 @@ class Released:
 
 
 @dataclass(frozen=True, slots=True)
+class Stopped:
+    """→ garbage, counted as cancelled: `Queue.cancel` has stopped its handler."""
+
+
+@dataclass(frozen=True, slots=True)
 class Expired:
     """→ garbage, counted as expired."""
 
 
-Outcome: TypeAlias = Done | AckAndSend | Failed | Dead | Unknown | Released | Expired
+Outcome: TypeAlias = Done | AckAndSend | Failed | Dead | Unknown | Released | Stopped | Expired
 
 DONE = Done()
 RELEASED = Released()
 INTERRUPTED = Released(begun=True)
 """Of a delivery whose handler did not end before the shutdown timeout."""
+STOPPED = Stopped()
 
 
 def failed(delay: Seconds | None, error: BaseException | str | None) -> Failed:

@@ -77,6 +77,9 @@ def _follow_up(
     if context.claims.is_limited or context.limits_keys:  # otherwise replaced messages hold no slots
         stale = [message for (message, _), ours in zip(settled, results, strict=True) if ours is False]
         frees += [context.shard(each.id).give_up_place(each.id, each.receipt) for each in stale]
+    for message, _ in settled:
+        if message.cancelled:
+            frees.append(context.shard(message.id).stopped([(message.id, message.receipt)]))
     if frees:
         with contextlib.suppress(ServerError):  # the messages are settled, and `look_through` finds unused slots
             yield frees
@@ -181,6 +184,8 @@ def _settlement(context: QueueContext, scripts: QueueCommands, message: Delivery
             return scripts.nack(message.id, message.receipt, wait, error, message.fails_free(counts))
         case oc.Unknown(_, error, delay_ms):
             return scripts.nack(message.id, message.receipt, delay_ms, error, begun=False)
+        case oc.Stopped():  # it was cancelled, so it does not become a dead letter
+            return scripts.reject(message.id, message.receipt, oc.REASON_STOPPED)
         case oc.AckAndSend():
             return _chain(context, scripts, message, outcome)
         case oc.Released(behind, begun):

@@ -39,6 +39,7 @@ from delayq.runtime.fair_dispatch import Share
 from delayq.runtime.handler_pool import HandlerPool
 from delayq.runtime.lease_keeper import LeaseKeeper
 from delayq.runtime.refused_outcomes import Pairs
+from delayq.runtime.stop_watch import StopWatch
 from delayq.runtime.time_limit import TimeLimit
 from delayq.runtime.unsettled_outcomes import UnsettledOutcomes
 from delayq.transport.bell_source import BellSource
@@ -58,6 +59,7 @@ class Exchange(NamedTuple):
         garbage: payload keys to delete.
         sleep: how long to sleep if the claim is empty.
         batch: the claimed messages.
+        stops: handlers were stopped.
     """
 
     settled: Any
@@ -66,6 +68,7 @@ class Exchange(NamedTuple):
     garbage: Any = None
     sleep: Any = None
     batch: Any = None
+    stops: Any = None
 
 
 class Known(NamedTuple):
@@ -142,6 +145,7 @@ class ConsumerEngine(BaseEngine[D]):
         self._slept = Slept()
         self._upkeep = ConsumerUpkeep(context, declared)
         self._deaths = hooks.Deaths(deaths)
+        self._stops = StopWatch(context, leases, pool.cancel)
         describe = partial(self._describe, time.monotonic(), time_limit or TimeLimit(None))
         self._presence = presence.Presence(context, describe, pool.times.counts)
 
@@ -220,6 +224,8 @@ class ConsumerEngine(BaseEngine[D]):
             exchange = exchange._replace(settled=self._presence.beside(exchange.settled, self._name))
         else:
             exchange = self._claiming(exchange, limit)
+        if not self._stops.left():
+            exchange = exchange._replace(stops=self._stops.look())
         self._leases.settling = frozenset([id(message) for message, _ in (*settled, *repeated)])
         try:
             replies: Exchange = yield from gather_named(exchange)
@@ -260,6 +266,7 @@ class ConsumerEngine(BaseEngine[D]):
         if not messages:
             return
         admitted, refused = self._claimer.admit(messages)
+        self._stops.took(messages[-1])
         try:
             if refused:  # hand them back before one crashes this process, and behind others, or they come back at once
                 self._unsettled.add((message, oc.Released(behind=True)) for message in refused)
@@ -271,6 +278,9 @@ class ConsumerEngine(BaseEngine[D]):
         unsettled = []
         for message, outcome in ended:
             if not message.settled:
+                if message.cancelled and not isinstance(outcome, oc.Done | oc.AckAndSend):
+                    oc.clear_frames(outcome)
+                    outcome = oc.STOPPED  # noqa: PLW2901
                 unsettled.append((message, outcome))
                 continue
             self._note([(message, oc.DONE)], [True])  # by the handler itself
@@ -282,6 +292,8 @@ class ConsumerEngine(BaseEngine[D]):
 
     def report(self) -> Effects[None]:
         """Report that this consumer lives, while it only waits for its handlers to end."""
+        if not self._stops.left():
+            yield from self._stops.look()
         try:
             yield from self._presence.report(self._name)
         except ServerError as error:
@@ -338,7 +350,9 @@ class ConsumerEngine(BaseEngine[D]):
                 shutdown.log_interrupted(message)
             return logged
         self.handled += 1
-        if not ours:
+        if isinstance(outcome, oc.Stopped) and ours:
+            log_of(message).info("handler stopped")
+        elif not ours:
             log_of(message).warning("outcome refused", outcome=type(outcome).__name__)
         elif isinstance(outcome, oc.Failed | oc.Dead):
             self.failed += 1
@@ -418,6 +432,7 @@ class ConsumerEngine(BaseEngine[D]):
             seconds = max(seconds, BUSY_KEEPER_SECONDS)
         is_idle = has_room and not self._leases.held()
         seconds = min(seconds, self._upkeep.left(is_idle), self._unsettled.left(), self._context.outages.pause())
+        seconds = min(seconds, self._stops.left())
         for_lease = sleep.for_event and not sleep.for_message
         if for_lease and not known.recovers:  # the lease ended but cannot be taken back: do not try all the time
             seconds = max(seconds, min(self._upkeep.collection_left, 1.0))

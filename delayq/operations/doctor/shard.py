@@ -42,7 +42,7 @@ KNOWLEDGE: tuple[tuple[str, str, tuple[State, ...]], ...] = (
 TYPES: dict[str, str] = {
     **dict.fromkeys(STATES, "zset"),
     **dict.fromkeys(("attempts", "errors", "reasons", "stats", "schedules", "parked", "reports", "watch"), "hash"),
-    **dict.fromkeys(("armed", "rate", "replaced", "slots", "waiting", "consumers"), "zset"),
+    **dict.fromkeys(("armed", "rate", "replaced", "slots", "stops", "waiting", "consumers"), "zset"),
     "cancelled": "set",
     "bell": "list",
     **dict.fromkeys(("timer", "removed"), "string"),
