@@ -77,16 +77,15 @@ def configure(server: ServerOptions, name: str, create: bool, as_json: bool, **g
     found = queue.configuration()
     if as_json:
         print_json(msgspec.to_builtins(found))
-    elif rows := fields_of(found):
-        print_fields(rows)
+    elif any(value is not None for _, value in fields_of(found)):
+        print_fields(fields_of(found))
     else:
         note(f"nothing is configured for queue {queue.name}")
 
 
 def fields_of(found: Configuration) -> list[tuple[str, object]]:
-    """Return the settings as text."""
-    shown = ((each.label, getattr(found, each.name)) for each in SETTINGS.values())
-    return [(label, value) for label, value in shown if value is not None]
+    """Return the settings, None for those that are not set."""
+    return [(each.label, getattr(found, each.name)) for each in SETTINGS.values()]
 
 
 def _changes(given: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

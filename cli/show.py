@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import heapq
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
@@ -28,8 +28,8 @@ from .output import (
     note,
     payload_text,
     print_fields,
+    print_filled,
     print_json,
-    print_table,
     record,
     say,
     shortened,
@@ -138,17 +138,18 @@ def phase(info: MessageInfo, now: dt.datetime) -> str:
 def _print_table(messages: Sequence[MessageInfo], kind: str, now: dt.datetime, long: bool) -> None:
     """Print messages, without columns that are empty for all."""
     when = {"unack": "lease until", "running": "lease until", "dead": "died", "garbage": ""}.get(kind, "due")
-    columns: list[tuple[str, Callable[[MessageInfo], object]]] = [
-        ("id", lambda each: printable_id(each.id)),
-        ("state", lambda each: phase(each, now) if kind == "waiting" or kind in WAITING else ""),
-        (when, lambda each: show_moment(each.due_at or each.lease_until or each.died_at, long)),
-        ("#attempts", lambda each: each.attempts or ""),
-        ("error", lambda each: shortened(cause(each.reason, each.error), PREVIEW)),
-        ("payload", lambda each: payload_text(each, PREVIEW)),
+    rows = [
+        (
+            printable_id(each.id),
+            phase(each, now) if kind == "waiting" or kind in WAITING else "",
+            show_moment(each.due_at or each.lease_until or each.died_at, long),
+            each.attempts or "",
+            shortened(cause(each.reason, each.error), PREVIEW),
+            payload_text(each, PREVIEW),
+        )
+        for each in messages
     ]
-    filled = [(name, [cell(each) for each in messages]) for name, cell in columns]
-    kept = [(name, cells) for name, cells in filled if any(cell != "" for cell in cells)]
-    print_table([name for name, _ in kept], list(zip(*(cells for _, cells in kept), strict=True)))
+    print_filled(("id", "state", when, "#attempts", "error", "payload"), rows)
 
 
 @command(
@@ -220,29 +221,20 @@ def _fields(queue: Queue, info: MessageInfo) -> list[tuple[str, object]]:
         state += f" ({info.state} in Redis)"
     if info.cancelled:
         state += ", and will not be retried"
-    known: list[tuple[str, object]] = [("id", info.id), ("queue", info.queue), ("state", state)]
-    times = ("due_at", "lease_until", "died_at", "created_at", "expires_at")
-    known += [
-        (name.removesuffix("_at").replace("_", " "), show_moment(getattr(info, name)))
-        for name in times
-        if getattr(info, name) is not None
-    ]
-    known.append(("attempts", info.attempts))
+    names = ("due_at", "lease_until", "died_at", "created_at", "expires_at")
+    times = {name.removesuffix("_at").replace("_", " "): getattr(info, name) for name in names}
     ended = info.attempts - (info.state == "unack")
-    if info.retries_used != min(ended, info.max_retries or 0):  # after a requeue, or RetryAfter(counts=False)
-        known.append(("retries used", info.retries_used))
-    timeout = None if info.timeout is None else show_duration(info.timeout)
-    further = (("max retries", info.max_retries), ("timeout", timeout), ("reason", info.reason), ("error", info.error))
-    known += [(name, value) for name, value in further if value is not None]
-    if info.task is not None:
-        known.append(("task", info.task))
-    if info.schedule is not None:
-        known.append(("schedule", info.schedule))
-    if info.slot is not None:
-        known.append(("slot", show_moment(info.slot)))
-    known += [(f"header {name}", value) for name, value in (info.headers or {}).items()]
-    if info.body is None:
-        known.append(("payload", "gone or unreadable"))
-    else:
-        known.append(("payload", f"{payload_text(info)} ({plural(len(info.body), 'byte')})"))
-    return known
+    is_usual = info.retries_used == min(ended, info.max_retries or 0)  # not after a requeue or RetryAfter(counts=False)
+    size = "gone or unreadable" if info.body is None else f"({plural(len(info.body), 'byte')})"
+    return [
+        *(("id", info.id), ("queue", info.queue), ("state", state)),
+        *((name, at and show_moment(at)) for name, at in times.items()),
+        ("attempts", info.attempts),
+        ("retries used", None if is_usual else info.retries_used),
+        ("max retries", info.max_retries),
+        ("timeout", None if info.timeout is None else show_duration(info.timeout)),
+        *(("reason", info.reason), ("error", info.error), ("task", info.task), ("schedule", info.schedule)),
+        ("slot", info.slot and show_moment(info.slot)),
+        *((f"header {name}", str(value)) for name, value in (info.headers or {}).items()),
+        ("payload", size if info.body is None else f"{payload_text(info)} {size}"),
+    ]

@@ -254,13 +254,12 @@ class Queue:
             timeout=timeout,
             task=task,
         )
-        send.check_replicas(wait_replicas)
         if (  # the short way needs an open queue and a plain send
-            wait_replicas
+            type(wait_replicas) is not int
+            or wait_replicas
             or self._context.middleware.sends
             or (self._store.defers and self._store.may_defer(message))
             or not self._context.is_open
-            or not self._executor.is_open
         ):
             sending = self._store.send_many([message], wait_replicas, is_batch=False)
             [sent] = self._executor.execute(sending)

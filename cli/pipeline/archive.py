@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from delayq import signals
 from delayq.errors import InvalidInput
 from delayq.lake.shown_path import shown
 from delayq.model.show import plural
@@ -24,7 +25,6 @@ from ..connection import ServerOptions
 from ..options import DURATION, command, json_option, server_options
 from ..output import note, print_json, say
 from ..progress import progress
-from ..stopping import stopping
 from .archive_folder import check_archive
 from .spark_session import OpenSession, spark_options, watched
 
@@ -41,9 +41,7 @@ delayq pipeline archive emails --to archive
 @click.option("--to", "path", required=True, metavar="FOLDER", help="The archive: a folder, or a URI such as s3://….")
 @click.option("--follow", is_flag=True, help="Continue with new entries until SIGTERM or Ctrl-C.")
 @click.option("--every", type=DURATION, metavar="TIME", help="With --follow: time between batches. Default: 1m.")
-@click.option(
-    "--batch", type=click.IntRange(1), default=MOST, show_default=True, metavar="N", help="Maximum entries per batch."
-)
+@click.option("--batch", type=click.IntRange(1), default=MOST, metavar="N", help="Maximum entries per batch.")
 @click.option(
     "--skip-lost", is_flag=True,
     help="Continue if the ledger has dropped entries that were not archived yet; the gap is printed and recorded in "
@@ -108,7 +106,7 @@ def _archive(
         note(f"the archive of {loss.queue} lacks {loss}")
 
     spark = open_session()
-    with stopping() as stop, watched(spark, f"archiving to {shown(path)}"):
+    with signals.stopping() as stop, watched(spark, f"archiving to {shown(path)}"):
         source = redis_options.RedisOptions(server.url, server.prefix)
         run(spark, source, names, path, **way, stop=stop, tell=tell, tell_loss=tell_loss)
     return stop.is_set()

@@ -33,7 +33,12 @@ from .tables import ASIDE, table_options, tell_preview, tell_rejected
 @click.argument("name", metavar="QUEUE", shell_complete=candidates.queues)
 @table_options
 @click.option(
-    "--unique-for", type=DURATION, default=DAY, metavar="TIME", help="How long a sent id stays reserved. Default: 1d."
+    "--unique-for",
+    type=DURATION,
+    default=DAY,
+    show_default=False,
+    metavar="TIME",
+    help="How long a sent id stays reserved. Default: 1d.",
 )
 @json_option
 @spark_options

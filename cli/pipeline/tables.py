@@ -51,7 +51,6 @@ OPTIONS: tuple[Decorator, ...] = (
         "--payload-format",
         type=click.Choice(FORMATS),
         default="text",
-        show_default=True,
         help="What a string payload is.",
     ),
     click.option("--run", metavar="NAME", help="A name for this run; another run with this name sends no row twice."),

@@ -148,7 +148,7 @@ def encode_envelope(
         raise PayloadTooLarge(f"the payload takes {len(body)} bytes: Redis allows at most {MOST_BYTES}")
     if len(body) > limit:
         raise PayloadTooLarge(f"the payload takes {len(body)} bytes: at most {limit} are allowed (max_payload)")
-    checked = _checked(headers)
+    checked = _checked(headers) if headers else None
     fields = FORMAT, kind, body, max_retries, expires_ms, {**(checked or {}), **own} if own else checked
     return _encode(fields if timeout_ms is None else (*fields, timeout_ms))
 
@@ -423,9 +423,7 @@ def _reserved(names: Collection[str]) -> list[str]:
     return [name for name in names if name.strip().lower().startswith(RESERVED)]
 
 
-def _checked(headers: Headers | None) -> dict[str, Any] | None:
-    if not headers:
-        return None
+def _checked(headers: Headers) -> dict[str, Any]:
     if not isinstance(headers, Mapping):
         raise InvalidInput(f"headers {headers!r} is not a mapping: give a dict of names and values")
     check_header_names(headers)

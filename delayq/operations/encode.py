@@ -134,7 +134,7 @@ def encode_message(
     retries = max_retries if message.max_retries is None else check_retries(message.max_retries)
     expires = None if message.expires_in is None else _expiry(message)
     timeout = None if message.timeout is None else lease_ms(message.timeout, "timeout")
-    own = header_of(message.task, message.payload)
+    own = None if message.task is None else header_of(message.task, message.payload)
     envelope = encode_envelope(message.payload, retries, expires, message.headers, max_payload, timeout, own)
     if message.unique_for is not None:
         return EncodedMessage(

@@ -103,20 +103,33 @@ def send_each(
     if not encoded:
         return []
     yield from _prepared(context)
+    if len(encoded) == 1 and not wait_replicas:
+        return (yield from _send_one(context, encoded))
     results: Sent = [None] * len(encoded)
-    if len(encoded) == 1 and not wait_replicas:  # a faster path for a single message
-        (reply,) = yield [_call(context.shard(encoded[0].id), encoded, whole=False)]
-        results = unwrap(reply)
-        if results[0] and encoded[0].on_conflict != "replace":  # nothing below is about it
-            return results  # type: ignore[return-value]
-    else:
-        calls = _calls(context, encoded, whole=bool(wait_replicas))
-        progress = Progress(f"of {len(encoded):,} messages are stored")
-        with progress.explained() if len(calls) > 1 else nullcontext():  # one call stores all or nothing
-            if wait_replicas:
-                yield from _send_confirmed(context, encoded, calls, wait_replicas, results, progress)
-            else:
-                yield from _send_in_trips(context, calls, results, progress)
+    calls = _calls(context, encoded, whole=bool(wait_replicas))
+    progress = Progress(f"of {len(encoded):,} messages are stored")
+    with progress.explained() if len(calls) > 1 else nullcontext():  # one call stores all or nothing
+        if wait_replicas:
+            yield from _send_confirmed(context, encoded, calls, wait_replicas, results, progress)
+        else:
+            yield from _send_in_trips(context, calls, results, progress)
+    return (yield from _completed(context, encoded, results))
+
+
+def _send_one(context: QueueContext, encoded: Sequence[EncodedMessage]) -> Operation[list[SentMessage | int]]:
+    """Send a single message, as most calls do: with fewer steps than several."""
+    (results,) = yield [_call(context.shard(encoded[0].id), encoded, whole=False)]
+    if isinstance(results, DelayqError):
+        raise results
+    if results[0] and encoded[0].on_conflict != "replace":
+        return results  # type: ignore[no-any-return]  # it is new, or the queue is full
+    return (yield from _completed(context, encoded, results))
+
+
+def _completed(
+    context: QueueContext, encoded: Sequence[EncodedMessage], results: Sent
+) -> Operation[list[SentMessage | int]]:
+    """Fill in the results of messages that existed, and continue the schedules of those that were replaced."""
     if None in results:
         yield from _find_existing(context, encoded, range(len(encoded)), results)
     if replaced := [each.id for each in encoded if each.on_conflict == "replace"]:
@@ -166,19 +179,24 @@ def _send_in_trips(
 def send_shared(
     context: QueueContext, encoded: Sequence[EncodedMessage]
 ) -> Operation[Sequence[SentMessage | DelayqError]]:
-    """Send messages of several senders; for each, return its result or the error that concerns it.
+    """Send messages of several senders to an open queue; for each, return its result or the error that concerns it.
 
     An error in one call does not affect senders with messages in another.
     """
-    if len(encoded) == 1:
-        return (yield from send_encoded(context, encoded))
-    groups = [group for _, group, _ in _groups(context, encoded)]
-    sents = yield from gather(*[send_each(context, [encoded[i] for i in group]) for group in groups])
+    if context.wishes.left:
+        yield from _prepared(context)
     results: list[Any] = [None] * len(encoded)
-    for group, sent in zip(groups, sents, strict=True):
-        for i, position in enumerate(group):
-            result = sent if isinstance(sent, DelayqError) else sent[i]
-            results[position] = _full(context, [encoded[position]], [result]) if isinstance(result, int) else result
+    if len(encoded) == 1:
+        results = yield from _send_one(context, encoded)
+    else:
+        groups = [group for _, group, _ in _groups(context, encoded)]
+        sents = yield from gather(*[send_each(context, [encoded[i] for i in group]) for group in groups])
+        for group, sent in zip(groups, sents, strict=True):
+            for i, position in enumerate(group):
+                results[position] = sent if isinstance(sent, DelayqError) else sent[i]
+    for position, result in enumerate(results):
+        if isinstance(result, int):
+            results[position] = _full(context, [encoded[position]], [result])
     return results
 
 

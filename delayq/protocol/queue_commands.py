@@ -82,11 +82,11 @@ class QueueCommands(RecordCommands[QueueKeys]):
         read: Callable[[list[int]], T] = identity,
     ) -> Command[T]:
         """Take messages as triples: id, due time ('+delay_ms' or ms), envelope."""
-        prefix = self.keys.message_prefix
+        prefix, payloads = self.keys.message_prefix, list[str]()
         args: list[Raw] = [str(self._clock()), "1" if named else ""]
         for message_id, due, envelope in messages:
+            payloads.append(prefix + message_id)
             args += message_id, due, envelope if len(envelope) <= LARGE else _ROOM + envelope
-        payloads = [prefix + message[0] for message in messages]
         return self._call("send", args, read, payloads, whole, repeats, are_texts=True)
 
     def send_unique(

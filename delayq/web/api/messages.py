@@ -289,7 +289,7 @@ async def get_history(request: Request, query: HistoryQuery) -> History:
         with field("after"):
             raise InvalidInput(f"after: {query.after!r} is not the next of an earlier answer")
     events, after = await _look(request, query.after or NEWEST)
-    return History(events=[of(LedgerEvent, each, late_seconds=each.late) for each in events], next=after or None)
+    return History(events=[of(LedgerEvent, each) for each in events], next=after or None)
 
 
 async def _look(request: Request, place: str) -> tuple[list[Event], str]:
