@@ -212,6 +212,10 @@ class Action:
         remark = self.remarks.get(outcome)
         return UNCHANGED[outcome].sentence + (f": {remark}" if remark else "")
 
+    def changes(self, outcome: str) -> bool:
+        """Whether this is the outcome of a message that it has changed: one to stop may have been waiting."""
+        return outcome in (self.done, "cancelled")
+
     def became(self, outcome: str, state: State) -> str:
         """Say what messages of a state with this outcome are; the text follows their number."""
         if outcome == self.done:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.harness.lua.raw import LEASE, NOW, SERVER_TIME, receipts
+from tests.harness.lua.raw import LEASE, NOW, SERVER_TIME, RawQueue, receipts
 
 
 @pytest.mark.parametrize("state", ["pending", "ready", "retry", "dead"])
@@ -68,10 +68,10 @@ def test_server_time_is_the_default(queue):
     assert before <= queue.state()["garbage"]["a"] <= queue.server_ms()
 
 
-def taken_by_a_consumer(queue, message_id="a"):
-    """Hand out a message to a consumer; return the receipt."""
-    queue.given(ready={message_id: NOW}, messages={message_id: "{}"})
-    return receipts(queue.ready_to_unack(1, LEASE, "me", f"{1:032}"))[message_id]
+def taken_by_a_consumer(queue: RawQueue) -> str:
+    """Hand out message a to a consumer; return the receipt."""
+    queue.given(ready={"a": NOW}, messages={"a": "{}"})
+    return receipts(queue.ready_to_unack(1, LEASE, "me", f"{1:032}"))["a"]
 
 
 def test_running_message_of_a_consumer_is_to_be_stopped_by_its_receipt(queue):
