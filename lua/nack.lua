@@ -11,6 +11,7 @@
 -- KEYS[8]  bell       list
 -- KEYS[9]  meta       hash  events: how many entries the ledger keeps
 -- KEYS[10] events     stream
+-- KEYS[11] rate       zset  number of the hand-out -> its time, microseconds
 -- ARGV[1]  now_ms     '' for the server's time
 -- ARGV[2]  id
 -- ARGV[3]  receipt
@@ -18,6 +19,7 @@
 -- ARGV[5]  error      text, '' to keep the stored one
 -- ARGV[6]  free       1 when it uses up no retry, 0 when it does
 -- ARGV[7]  begun      1 when its handler had begun, 0 when not: then it is no attempt
+-- ARGV[8]  handed_us  when it was handed out, to take it off the rate; '' to count it, or without a limit
 -- Returns  the time of the next attempt, ms; -1 when the message was cancelled and is gone
 -- Errors   STALE      the receipt does not match the running delivery
 -- Cost     O(log n)
@@ -31,6 +33,7 @@ local cancelled = redis.call('SISMEMBER', KEYS[6], id) == 1
 move({KEYS[1]}, cancelled and KEYS[3] or KEYS[2], {cancelled and now or due, id}, function()
   if note then note(id, 'nacked', past + 1, due, nil, ARGV[5]) end
   if not cancelled and ARGV[5] ~= '' then redis.call('HSET', KEYS[5], id, ARGV[5]) end
+  if ARGV[8] ~= '' then give_back(KEYS[11], ARGV[8]) end
   count(KEYS[7], 'nacked', 1)
   if cancelled then return forget_cancelled({id}, KEYS[6], KEYS[4], KEYS[5], KEYS[7], note) end
   keep_deliveries(KEYS[4], id, past + begun, released + 1 - begun, attempts_reset + free * begun, lost)

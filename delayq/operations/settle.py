@@ -183,17 +183,23 @@ def _settlement(context: QueueContext, scripts: QueueCommands, message: Delivery
                 wait = backoff_ms(own or context.backoff, message.retries_used + 1, cause, log_of(message))
             return scripts.nack(message.id, message.receipt, wait, error, message.fails_free(counts))
         case oc.Unknown(_, error, delay_ms):
-            return scripts.nack(message.id, message.receipt, delay_ms, error, begun=False)
+            handed_us = _handed_us(context, message)
+            return scripts.nack(message.id, message.receipt, delay_ms, error, begun=False, handed_us=handed_us)
         case oc.Stopped():  # it was cancelled, so it does not become a dead letter
             return scripts.reject(message.id, message.receipt, oc.REASON_STOPPED)
         case oc.AckAndSend():
             return _chain(context, scripts, message, outcome)
         case oc.Released(behind, begun):
             due = int(message.handed_ms) if behind else message.due_ms
-            handed_us = round(message.handed_ms * 1000) if context.claims.is_limited and not begun else ""
+            handed_us = "" if begun else _handed_us(context, message)
             return scripts.release(message.id, message.receipt, due, handed_us, begun)
         case _:
             return scripts.expire(message.id, message.receipt)
+
+
+def _handed_us(context: QueueContext, message: Delivery) -> int | str:
+    """Return when a delivery was handed out, to take it off the queue's rate; "" without a limit."""
+    return round(message.handed_ms * 1000) if context.claims.is_limited else ""
 
 
 def _dead(message: Delivery, outcome: oc.Outcome) -> oc.Dead | None:

@@ -158,9 +158,16 @@ class QueueCommands(RecordCommands[QueueKeys]):
         return self._call("ack_then", args, int, payloads, payload=self.keys.message(message_id))
 
     def nack(
-        self, message_id: str, receipt: str, delay_ms: int, error: str = "", free: bool = False, begun: bool = True
+        self,
+        message_id: str,
+        receipt: str,
+        delay_ms: int,
+        error: str = "",
+        free: bool = False,
+        begun: bool = True,
+        handed_us: Raw = "",
     ) -> Command[int]:
-        args = [self._clock(), message_id, receipt, f"+{delay_ms}", error, int(free), int(begun)]
+        args: list[Raw] = [self._clock(), message_id, receipt, f"+{delay_ms}", error, int(free), int(begun), handed_us]
         return self._call("nack", args, int)
 
     def extend(self, message_id: str, receipt: str, lease_ms: int) -> Command[int]:

@@ -96,7 +96,7 @@ def test_running_message_is_stopped_from_its_page(enter: Enter, queue: Queue):
     consumer.start()
     try:
         assert began.wait(60)
-        assert 'value="stop"' in client.get("/servers/main/queues/emails/messages/m").text
+        assert 'value="stop"' in client.get("/main/queues/emails/messages/m").text
         told = run(client, {"act": "stop", "ids": ["m"], "state": "unack", "page": "message"})
         assert "1 of 1 being stopped." in told
         assert eventually(lambda: queue.stats().cancelled == 1)
