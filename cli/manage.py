@@ -19,8 +19,8 @@ from delayq.queue import Queue
 from .formats import show_date, show_moment
 from .lake import options as lakes
 from .options import (
-    Function,
     Parsed,
+    added,
     command,
     dry_run_option,
     due_options,
@@ -207,15 +207,19 @@ def _made(action: Action, text: CommandText) -> click.Command:
         return print_outcomes(action, getattr(queue, action.name)(ids, **how), text.done, as_json)
 
     run.__name__, run.__doc__ = action.name, text.help
-    decorated: Function = json_option(run)
-    for each in reversed(action.fields):
-        if not each.of_matching:
-            kind = Parsed(each.name, each.read)
-            decorated = click.option(
-                f"--{each.name}", type=kind, required=each.is_required, metavar="TEXT", help=each.hint or each.label
-            )(decorated)
+    options = [
+        click.option(
+            f"--{each.name}",
+            type=Parsed(each.name, each.read),
+            required=each.is_required,
+            metavar="TEXT",
+            help=each.hint or each.label,
+        )
+        for each in action.fields
+        if not each.of_matching
+    ]
     argument = lakes.queue_argument if text.in_lake else queue_argument
-    return command(text.example, text.short)(argument(ids_argument(decorated)))
+    return command(text.example, text.short)(added(argument, ids_argument, *options, json_option)(run))
 
 
 MADE = {each.name: _made(each, each.command) for each in ACTIONS.values() if each.command}

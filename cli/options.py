@@ -249,20 +249,22 @@ prefix_option: Decorator = click.option(
 )
 
 
-def log_options(function: Function) -> Function:
-    """--log-format and --log-level."""
-    as_format: Decorator = click.option(
-        "--log-format", default="console", type=click.Choice(["console", "json"]), help="On stderr."
-    )
-    level: Decorator = click.option(
+def added(*options: Decorator) -> Decorator:
+    """Return a decorator that adds these options to a command, in this order."""
+    return lambda function: functools.reduce(lambda made, option: option(made), reversed(options), function)
+
+
+log_options = added(
+    click.option("--log-format", default="console", type=click.Choice(["console", "json"]), help="On stderr."),
+    click.option(
         "--log-level",
         envvar="DELAYQ_LOG_LEVEL",
         show_envvar=True,
         default="info",
         type=click.Choice(["debug", "info", "warning", "error"], case_sensitive=False),
         help="Log lines of this level and above.",
-    )
-    return as_format(level(function))
+    ),
+)
 
 
 def queue_argument(function: Function) -> Function:
@@ -351,13 +353,10 @@ delay_option: Decorator = click.option(
 )
 
 
-def due_options(function: Function) -> Function:
-    """--delay and --at."""
-    at: Decorator = click.option(
-        "--at", type=MOMENT, metavar="ISO8601", help="Due at this time; include the time zone."
-    )
-    return delay_option(at(function))
-
+due_options = added(
+    delay_option,
+    click.option("--at", type=MOMENT, metavar="ISO8601", help="Due at this time; include the time zone."),
+)
 
 dry_run_option = click.option("--dry-run", is_flag=True, help="Change nothing; only count.")
 

@@ -22,11 +22,11 @@ from delayq.spark.jobs.archive import archive as run
 
 from .. import candidates
 from ..connection import ServerOptions
-from ..options import DURATION, command, json_option, server_options
+from ..options import DURATION, command
 from ..output import note, print_json, say
 from ..progress import progress
 from .archive_folder import check_archive
-from .spark_session import OpenSession, spark_options, watched
+from .spark_session import OpenSession, job_options, watched
 
 EXAMPLE = """\
 delayq configure emails --events
@@ -53,9 +53,7 @@ delayq pipeline archive emails --to archive
     type=click.DateTime(["%Y-%m-%d"]),
     help="With --compact: only days before this one. Default: today, in UTC.",
 )
-@server_options
-@spark_options
-@json_option
+@job_options
 def archive(
     queues: Sequence[str], everything: bool, path: str, follow: bool, every: float | None, batch: int, skip_lost: bool,
     compacts: bool, before: dt.datetime | None, server: ServerOptions, open_session: OpenSession, as_json: bool,

@@ -17,9 +17,9 @@ from delayq.spark.writing.sink import DAY
 
 from .. import candidates
 from ..connection import ServerOptions
-from ..options import DURATION, command, json_option, server_options
+from ..options import DURATION, command
 from ..output import note, print_json, say
-from .spark_session import OpenSession, spark_options, watched
+from .spark_session import OpenSession, job_options, watched
 from .tables import ASIDE, table_options, tell_preview, tell_rejected
 
 
@@ -40,9 +40,7 @@ from .tables import ASIDE, table_options, tell_preview, tell_rejected
     metavar="TIME",
     help="How long a sent id stays reserved. Default: 1d.",
 )
-@json_option
-@spark_options
-@server_options
+@job_options
 def schedule(
     name: str,
     table: str,

@@ -92,12 +92,11 @@ class BackoffSetting(Setting):
         return {self.fields[0]: None if value is None else _written(value)}
 
     def read(self, stored: Mapping[str, str]) -> str | None:
-        text = stored.get(self.fields[0], "")
+        text = stored.get(self.fields[0])
         try:
-            backoffs.parse(text)
+            return text if text and backoffs.parse(text) else None
         except InvalidInput:
             return None
-        return text
 
 
 @dataclass(frozen=True, kw_only=True)

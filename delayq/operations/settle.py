@@ -36,7 +36,9 @@ def settle(context: QueueContext, settled: Sequence[tuple[D, oc.Outcome]]) -> Op
         results = yield from late_outcomes.beside(context, settled, _settle, _note)
     else:
         results = yield from _settle(context, settled)
-    yield from _follow_up(context, settled, results)
+    kinds = {type(outcome) for _, outcome in settled}
+    if oc.AckAndSend in kinds or oc.Stopped in kinds or context.claims.is_limited or context.limits_keys:
+        yield from _follow_up(context, settled, results)
     return results
 
 
@@ -71,14 +73,14 @@ def _settle(context: QueueContext, settled: Sequence[tuple[D, oc.Outcome]]) -> O
 def _follow_up(
     context: QueueContext, settled: Sequence[tuple[D, oc.Outcome]], results: Sequence[bool | DelayqError]
 ) -> Operation[None]:
-    """Free the slots of settled deliveries, and let schedules go on whose occurrences they have replaced."""
+    """Free what settled deliveries held or had asked of them, and let schedules go on whose occurrences they replaced."""
     ended = (each for each, result in zip(settled, results, strict=True) if not isinstance(result, DelayqError))
     frees: list[Command[Any]] = list(key_slots.freed(context, ended, chained=True))
     if context.claims.is_limited or context.limits_keys:  # otherwise replaced messages hold no slots
         stale = [message for (message, _), ours in zip(settled, results, strict=True) if ours is False]
         frees += [context.shard(each.id).give_up_place(each.id, each.receipt) for each in stale]
-    for message, _ in settled:
-        if message.cancelled:
+    for message, outcome in settled:
+        if isinstance(outcome, oc.Stopped):  # what is left of those that were acked nevertheless, `cancel` removes
             frees.append(context.shard(message.id).stopped([(message.id, message.receipt)]))
     if frees:
         with contextlib.suppress(ServerError):  # the messages are settled, and `look_through` finds unused slots

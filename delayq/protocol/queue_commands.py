@@ -120,17 +120,15 @@ class QueueCommands(RecordCommands[QueueKeys]):
         return self._call("replace", args, read, whole=whole, payload=self.keys.message(message_id))
 
     def pending_to_ready(self, limit: int = MAX_IDS) -> Command[int]:
-        return self._call("pending_to_ready", [self._clock(), limit], int)
+        return self._call("pending_to_ready", [str(self._clock()), str(limit)], int, are_texts=True)
 
     def ready_to_unack(
         self, limit: int, lease_ms: int, consumer: str = "", claim: str = "", by_ms: Raw = ""
     ) -> Command[Claimed]:
         """Take a claim name of 32 characters: 16 for the run of the consumer, then a rising number."""
-        key, args = (
-            self.keys.claim(consumer, claim[:RUN_CHARS]),
-            [self._clock(), limit, lease_ms, consumer, claim, by_ms],
-        )
-        return self._call("ready_to_unack", args, _read_claimed, repeats=bool(claim), claim=key)
+        key = self.keys.claim(consumer, claim[:RUN_CHARS])
+        args = [str(self._clock()), str(limit), str(lease_ms), consumer, claim, str(by_ms)]
+        return self._call("ready_to_unack", args, _read_claimed, repeats=bool(claim), are_texts=True, claim=key)
 
     def unack_to_retry(
         self,
@@ -267,7 +265,8 @@ class QueueCommands(RecordCommands[QueueKeys]):
         return self._call("ring", [], int)
 
     def plan_sleep(self, name: str, most_ms: int, held: bool | None = False) -> Command[SleepReply]:
-        return self._call("plan_sleep", [self._clock(), name, most_ms, "1" if held else ""], _read_sleep)
+        args = [str(self._clock()), name, str(most_ms), "1" if held else ""]
+        return self._call("plan_sleep", args, _read_sleep, are_texts=True)
 
     def poll_idle(self, name: str, most_ms: int) -> Command[SleepReply]:
         return self._call("poll_idle", [self._clock(), name, most_ms], _read_sleep)

@@ -44,7 +44,7 @@ class StopWatch(Generic[D]):
 
     def left(self) -> float:
         """Return the seconds until the next look; infinity while nothing is held."""
-        oldest = next(iter(self._leases.held()), None)
+        oldest = next(iter(self._leases.held), None)
         if oldest is None:
             return math.inf
         now = lease_now()
@@ -58,7 +58,7 @@ class StopWatch(Generic[D]):
         shards = self._context.shards
         found = yield [shard.has_stops() for shard in shards]
         asked = {id(shard) for shard, reply in zip(shards, found, strict=True) if reply == 1}
-        held = [each for each in tuple(self._leases.held()) if not (each.settled or each.cancelled)] if asked else []
+        held = [each for each in tuple(self._leases.held) if not (each.settled or each.cancelled)] if asked else []
         for shard, positions in self._context.by_shard(range(len(held)), lambda position: held[position].id):
             for start in range(0, len(positions) if id(shard) in asked else 0, MAX_IDS):
                 some = [held[position] for position in positions[start : start + MAX_IDS]]

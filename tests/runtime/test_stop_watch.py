@@ -75,7 +75,7 @@ def ends(queue: Queue, *cancelled: str, running: int = 0) -> None:
         last = queue.history(each)[-1]
         assert (last.event, last.reason) == ("cancelled", "stopped")
         assert "cancelled" in queue.why(each)
-    assert queue.execute(_requests) == 0
+    assert eventually(lambda: queue.execute(_requests) == 0, WITHIN)
 
 
 def _requests(context: QueueContext) -> Operation[int]:

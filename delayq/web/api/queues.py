@@ -13,6 +13,7 @@ from starlette.requests import Request
 
 from delayq.model.configuration import Configuration, changes
 from delayq.model.health import Trouble
+from delayq.model.queue_stats import QueueStats
 from delayq.model.settings import SETTINGS
 from delayq.model.units import MAX_PAUSE_MS
 from delayq.web import audit, jobs, path_params
@@ -110,26 +111,12 @@ class Queues(Answer):
     next: str | None
 
 
-class Counters(Answer):
-    """The totals since the queue was created."""
-
-    sent: int
-    replaced: int
-    promoted: int
-    delivered: int
-    acked: int
-    nacked: int
-    released: int
-    lease_lost: int
-    died: int
-    requeued: int
-    rescheduled: int
-    expired: int
-    cancelled: int
-    purged: int
-    collected: int
-    adjusted: int
-    held_back: int
+Counters = msgspec.defstruct(
+    "Counters",
+    [(name, int) for name in QueueStats.COUNTERS],
+    bases=(Answer,),
+    namespace={"__doc__": "The totals since the queue was created."},
+)
 
 
 class Queue(Answer):
@@ -142,7 +129,7 @@ class Queue(Answer):
 
     summary: QueueSummary
     configuration: Configuration
-    counters: Counters
+    counters: Counters  # type: ignore[valid-type]
 
 
 class HeldMessage(Answer):
