@@ -73,7 +73,7 @@ def _settle(context: QueueContext, settled: Sequence[tuple[D, oc.Outcome]]) -> O
 def _follow_up(
     context: QueueContext, settled: Sequence[tuple[D, oc.Outcome]], results: Sequence[bool | DelayqError]
 ) -> Operation[None]:
-    """Free what settled deliveries held or had asked of them, and let schedules go on whose occurrences they replaced."""
+    """Free what settled deliveries held, and let schedules go on whose occurrences they have replaced."""
     ended = (each for each, result in zip(settled, results, strict=True) if not isinstance(result, DelayqError))
     frees: list[Command[Any]] = list(key_slots.freed(context, ended, chained=True))
     if context.claims.is_limited or context.limits_keys:  # otherwise replaced messages hold no slots
