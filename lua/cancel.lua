@@ -5,7 +5,7 @@
 -- settlement of a stopped delivery removes its entry; each new one looks at the 10 oldest, and removes those that are left
 -- of deliveries that ended by themselves.
 --
--- State    pending, ready, retry, dead -> garbage
+-- State    pending, ready, retry, dead, held -> garbage
 -- KEYS[1]  pending    zset
 -- KEYS[2]  ready      zset
 -- KEYS[3]  retry      zset
@@ -19,16 +19,22 @@
 -- KEYS[11] stats      hash
 -- KEYS[12] meta       hash  events: how many entries the ledger keeps
 -- KEYS[13] events     stream
--- KEYS[14] stops      zset  receipt, NUL, id of the deliveries to stop -> since, or last looked at, ms
+-- KEYS[14] members   hash  id -> the group that it belongs to
+-- KEYS[15] groups    hash  group -> see `group_of`
+-- KEYS[16] held      zset  id -> since when it waits for a group, ms
+-- KEYS[17] bell      list
+-- KEYS[18] stops      zset  receipt, NUL, id of the deliveries to stop -> since, or last looked at, ms
 -- ARGV[1]  now_ms     '' for the server's time
 -- ARGV[2]  id
 -- ARGV[3]  running    1 to stop a running delivery, too
 -- Returns  'cancelled', 'stopping', 'in_flight' or 'unknown'
 -- Cost     O(log n)
-local now, id, note = clock(ARGV[1]), ARGV[2], ledger(KEYS[12], KEYS[13], ARGV[1])
-local places = where(id, {KEYS[1], KEYS[2], KEYS[3], KEYS[4]})
+local now, id, note, needs = clock(ARGV[1]), ARGV[2], ledger(KEYS[12], KEYS[13], ARGV[1])
+local groups = grouped(KEYS[14], KEYS[15], KEYS[16], needs)
+local places = where(id, {KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[16]})
 if #places > 0 then
   discard(places, KEYS[6], {KEYS[7], KEYS[8], KEYS[9]}, KEYS[11], {id}, now, note, 'cancelled')
+  ended(KEYS[14], KEYS[15], KEYS[16], KEYS[1], KEYS[17], groups, now, {id})
   return 'cancelled'
 end
 local lease_end = redis.call('ZSCORE', KEYS[5], id)
@@ -37,14 +43,14 @@ redis.call('SREM', KEYS[10], '') -- never an id: a server at its maxmemory refus
 redis.call('SADD', KEYS[10], id)
 local given = receipt(lease_end, redis.call('HGET', KEYS[7], id))
 if ARGV[3] ~= '1' or not can_stop(given) then return 'in_flight' end
-redis.call('ZADD', KEYS[14], now, given .. '\0' .. id)
-for _, oldest in ipairs(redis.call('ZRANGE', KEYS[14], 0, 9)) do
+redis.call('ZADD', KEYS[18], now, given .. '\0' .. id)
+for _, oldest in ipairs(redis.call('ZRANGE', KEYS[18], 0, 9)) do
   local of, other = string.match(oldest, '^(%Z*)%z(.*)$')
   if held(KEYS[5], KEYS[7], other, of) then
-    redis.call('ZADD', KEYS[14], now, oldest) -- behind the others, which are looked at next
+    redis.call('ZADD', KEYS[18], now, oldest) -- behind the others, which are looked at next
   else
-    redis.call('ZREM', KEYS[14], oldest)
+    redis.call('ZREM', KEYS[18], oldest)
   end
 end
-redis.pcall('PEXPIRE', KEYS[14], 86400000) -- no lease is longer; without the right to it, later calls tidy up
+redis.pcall('PEXPIRE', KEYS[18], 86400000) -- no lease is longer; without the right to it, later calls tidy up
 return 'stopping'
