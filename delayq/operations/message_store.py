@@ -36,8 +36,8 @@ class MessageStore(Protocol):
     def send_many(self, outgoing: Any, wait_replicas: int, is_batch: bool = True) -> Program[list[SentMessage]]:
         """Send messages; see `send.send_many`."""
 
-    def cancel(self, message_id: str) -> Program[Any]:
-        """Cancel a message."""
+    def cancel(self, message_id: str, running: bool = False) -> Program[Any]:
+        """Cancel a message; `running`: also stop its handler."""
 
     def reschedule(self, message_id: str, delay: Seconds | None, at: dt.datetime | None) -> Program[Any]:
         """Give a message a new due time."""
