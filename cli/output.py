@@ -62,7 +62,7 @@ def record(info: MessageInfo) -> dict[str, Any]:
     The payload is under `payload` if it was sent as JSON; otherwise its bytes are under `payload_base64`.
     """
     known = {name: getattr(info, name) for name in info.__struct_fields__ if name != "envelope"}
-    known |= {"id": printable_id(info.id), "schedule": info.schedule, "slot": info.slot}
+    known |= {"id": printable_id(info.id), "schedule": info.schedule, "slot": info.slot, "group": info.group}
     if info.envelope is None:
         return known
     if info.envelope.kind == JSON and _is_json(info.envelope.body):

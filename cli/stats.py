@@ -11,7 +11,6 @@ import msgspec
 
 from delayq.errors import DelayqError
 from delayq.model.configuration import Configuration
-from delayq.model.placement import STATES
 from delayq.model.queue_stats import QueueStats, check_buckets
 from delayq.model.show import show_duration
 
@@ -171,7 +170,7 @@ def _one_stats(counts: QueueStats, limits: Configuration) -> None:
             *fields_of(limits),
             *((name, f"{getattr(counts, name):,}") for name in QueueStats.PHASES),
             *([due] if due else []),
-            ("in Redis", ", ".join(f"{getattr(counts, name):,} {name}" for name in STATES)),
+            ("in Redis", ", ".join(f"{count:,} {name}" for name, count in counts.states().items())),
             ("balance", balance(counts)),
             *((name, f"{getattr(counts, name):,}") for name in others),
             ("slots missed", f"{counts.slots_missed:,}" if counts.slots_missed else None),

@@ -42,6 +42,8 @@ _LARGE = 16 * 1024  # bytes
 Headers = Mapping[str, str | bytes | int | float | bool | None]
 RESERVED = "delayq-"  # names of headers that begin with it, in any case, are delayq's own
 TASK = "delayq-task"  # the header that names the task which a message is for
+RESULTS = "delayq-results"  # the header of a message whose result is kept; the last one, as scripts look for it there
+GROUP = "delayq-group"  # the header that names the group which a message waits for
 _HEADER_TYPES = (str, bytes, int, float, bool, type(None))
 _DECODED_TYPES = frozenset(_HEADER_TYPES)
 _EXACT: dict[type[Any], Callable[[Any], Any]] = {
@@ -414,6 +416,12 @@ def _two_faced(value: Any, remedy: str) -> PayloadNotSerializable:
         f"the payload contains a {type(value).__name__}, whose iteration gives other values than it stores: send "
         f"{remedy}, or a plain value of what you mean"
     )
+
+
+def group_of(headers: Mapping[str, Any] | None) -> str | None:
+    """Return the group that a message waits, or waited, for; None if there is none."""
+    name = headers.get(GROUP) if headers else None
+    return name if isinstance(name, str) else None
 
 
 def _reserved(names: Collection[str]) -> list[str]:

@@ -60,22 +60,36 @@ def send_many(
     """
     check_replicas(wait_replicas)
     send = send or send_encoded
-    if context.middleware.has_sends:
-        sending = Sending(context.name, listed(outgoing), is_batch)
-        for message in sending.messages:
-            if not isinstance(message, Outgoing):
-                raise no_outgoing(message)
-        count = len(sending.messages)
-        with context.middleware.sending(sending):
-            if len(sending.messages) != count:
-                raise InvalidInput(
-                    f"middleware turned {plural(count, 'message')} into {len(sending.messages)}: replace each by "
-                    "exactly one"
-                )
-            sent = yield from send(context, (yield from _encoded(context, sending.messages)), wait_replicas)
-            sending.sent = list(sent)
-        return sent
-    return (yield from send(context, (yield from _encoded(context, listed(outgoing))), wait_replicas))
+
+    def encode_and_send(messages: Sequence[Outgoing]) -> Operation[list[SentMessage]]:
+        return (yield from send(context, (yield from _encoded(context, messages)), wait_replicas))
+
+    return (yield from within_middleware(context, listed(outgoing), encode_and_send, is_batch))
+
+
+def within_middleware(
+    context: QueueContext,
+    messages: list[Outgoing],
+    send: Callable[[Sequence[Outgoing]], Operation[list[SentMessage]]],
+    is_batch: bool = True,
+) -> Operation[list[SentMessage]]:
+    """Send messages within the queue's middleware, which may replace each by another one."""
+    if not context.middleware.has_sends:
+        return (yield from send(messages))
+    sending = Sending(context.name, messages, is_batch)
+    for message in sending.messages:
+        if not isinstance(message, Outgoing):
+            raise no_outgoing(message)
+    count = len(sending.messages)
+    with context.middleware.sending(sending):
+        if len(sending.messages) != count:
+            raise InvalidInput(
+                f"middleware turned {plural(count, 'message')} into {len(sending.messages)}: replace each by "
+                "exactly one"
+            )
+        sent = yield from send(sending.messages)
+        sending.sent = list(sent)
+    return sent
 
 
 def _encoded(context: QueueContext, messages: Sequence[Outgoing]) -> Operation[list[EncodedMessage]]:
@@ -102,7 +116,7 @@ def send_each(
     """Send messages that have been checked; return `max_length` for those that the queue had no room for."""
     if not encoded:
         return []
-    yield from _prepared(context)
+    yield from prepared(context)
     if len(encoded) == 1 and not wait_replicas:
         return (yield from _send_one(context, encoded))
     results: Sent = [None] * len(encoded)
@@ -143,13 +157,13 @@ def send_new(
     """Send messages that have been checked; return which were new. Existing ones are not read. Raises QueueFull."""
     results: Sent = [None] * len(encoded)
     if encoded:
-        yield from _prepared(context)
+        yield from prepared(context)
         yield from _send_in_trips(context, _calls(context, encoded, whole=False), results, progress or Progress(""))
         _raise_full(context, encoded, results)
     return [result is not None for result in results]
 
 
-def _prepared(context: QueueContext) -> Operation[None]:
+def prepared(context: QueueContext) -> Operation[None]:
     if not context.is_open:
         yield from context.opened(create=True)
     if context.wishes.left:
@@ -184,7 +198,7 @@ def send_shared(
     An error in one call does not affect senders with messages in another.
     """
     if context.wishes.left:
-        yield from _prepared(context)
+        yield from prepared(context)
     results: list[Any] = [None] * len(encoded)
     if len(encoded) == 1:
         results = yield from _send_one(context, encoded)
@@ -360,10 +374,11 @@ def _find_existing(
         message, scores = encoded[position], result.scores
         due = next((scores[state] for state in ("pending", "ready", "retry") if state in scores), None)
         # An existing random id is ours: an earlier try got through before the connection broke.
-        results[position] = SentMessage(message.id, from_ms(due or _asked(context, message.due)), not message.named)
+        results[position] = SentMessage(message.id, from_ms(due or asked_ms(context, message.due)), not message.named)
 
 
-def _asked(context: QueueContext, due: Raw) -> float:
+def asked_ms(context: QueueContext, due: Raw) -> float:
+    """Return the time, ms, for which a message was sent, by this machine's clock."""
     now = context.clock() or time.time() * 1000
     return float(now) + int(due) if isinstance(due, str) else float(due)
 

@@ -204,8 +204,8 @@ class ConsumerEngine(BaseEngine[D]):
 
     def _settle_and_claim(self, limit: int | None) -> Effects[int]:
         context, known, settled, repeated = self._context, self._known, self._unsettled.ready, self._unsettled.again()
-        settling = settle(context, settled) if settled else None
-        again = settle_each(context, repeated) if repeated else None
+        settling = settle(context, settled, self._name) if settled else None
+        again = settle_each(context, repeated, self._name) if repeated else None
         recovering = finding = planning = claiming = None
         if limit is not None:
             recovering, finding = self._upkeep.collection()
@@ -284,7 +284,7 @@ class ConsumerEngine(BaseEngine[D]):
         message, outcome = large.pop(0)
         self._leases.settling = frozenset({id(message)})
         try:
-            (ours,) = yield from once(settle(self._context, [(message, outcome)]))
+            (ours,) = yield from once(settle(self._context, [(message, outcome)], self._name))
         except DelayqError as error:
             ours = error
         except BaseException:
