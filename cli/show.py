@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import heapq
 import itertools
@@ -11,10 +12,12 @@ from typing import Any
 import click
 import msgspec
 
+from delayq.errors import LoginRefused
 from delayq.model.message_info import MessageInfo
 from delayq.model.outcome import cause
 from delayq.model.placement import STATES, WAITING, State
 from delayq.model.queue_stats import QueueStats
+from delayq.model.result import TaskResult
 from delayq.model.show import plural, show_duration
 from delayq.model.text import printable_id
 from delayq.operations.paging import behind
@@ -171,7 +174,7 @@ def _print_table(messages: Sequence[MessageInfo], kind: str, now: dt.datetime, l
 def show(queue: Queue, message_id: str | None, group: str | None, history: bool, long: bool, as_json: bool) -> None:
     """Show everything about the message ID of QUEUE. With --lake, also look in the lake.
 
-    Exit code 1 if it does not exist.
+    Exit code 1 if it does not exist. If it is gone, but the result of its task is kept, show that.
 
     With --history, also show the message's entries in the ledger, which remain after the message is gone. The ledger
     has entries from the time you turn it on: delayq configure QUEUE --events.
@@ -183,7 +186,9 @@ def show(queue: Queue, message_id: str | None, group: str | None, history: bool,
         return
     assert message_id is not None
     info = queue.get(message_id)
-    if history:
+    if info is None and not history and (result := _kept_result(queue, message_id)) is not None:
+        _show_result(result, as_json)
+    elif history:
         _show_with_history(queue, message_id, info, long, as_json)
     else:
         show_message(queue, message_id, info, as_json)
@@ -233,6 +238,42 @@ def show_message(queue: Queue, message_id: str, info: MessageInfo | None, as_jso
         print_json(document(queue, info))
     else:
         print_fields(_fields(queue, info))
+
+
+def _kept_result(queue: Queue, message_id: str) -> TaskResult | None:
+    with contextlib.suppress(LoginRefused):  # an observer may lack the rights to read results
+        return queue.result(message_id)
+    return None
+
+
+def _show_result(result: TaskResult, as_json: bool) -> None:
+    """Print how the task of a message that is gone ended."""
+    if as_json:
+        print_json(msgspec.to_builtins(result))
+        return
+    error = result.error
+    times = ("created_at", "started_at", "last_attempted_at", "finished_at", "kept_until")
+    print_fields(
+        [
+            *(("id", result.id), ("queue", result.queue), ("state", f"gone; its result is kept: {result.status}")),
+            *((each.removesuffix("_at").replace("_", " "), _moment(getattr(result, each))) for each in times),
+            *(("attempts", result.attempts), ("consumers", ", ".join(result.consumers) or None)),
+            *(("task", result.task), ("arguments", shortened(_json(result.arguments), PREVIEW))),
+            ("value", shortened(_json(result.value), PREVIEW) if result.status == "done" else None),
+            ("reason", (error and error.reason) or None),
+            ("error", error and f"{error.type}: {error.text}"),
+        ]
+    )
+    for line in error.traceback.splitlines() if error else ():
+        say(line)
+
+
+def _moment(moment: dt.datetime | None) -> str | None:
+    return None if moment is None else show_moment(moment)
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
 
 
 def document(queue: Queue, info: MessageInfo) -> dict[str, Any]:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 import os
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial
@@ -32,6 +33,7 @@ from delayq.model.occurrence import Missed, make_plan
 from delayq.model.outcome import Outcome, check_handler
 from delayq.model.placement import PURGEABLE, State
 from delayq.model.queue_stats import QueueStats, Upcoming
+from delayq.model.result import TaskResult
 from delayq.model.sample import Sample
 from delayq.model.server_guard import labelled
 from delayq.model.task import RetryFor, TaskDefinition
@@ -48,6 +50,7 @@ from delayq.operations import (
     manage,
     paging,
     presence,
+    results,
     send,
     settle,
 )
@@ -67,6 +70,7 @@ if TYPE_CHECKING:
     from delayq.dead_letters import DeadLetters
     from delayq.ledger import Ledger
     from delayq.runtime.receiver import Receiver
+    from delayq.runtime.result_waits import ResultWaits
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -182,6 +186,12 @@ class Queue:
             from delayq.runtime.receiver import Receiver  # noqa: PLC0415
         return Receiver(self._context, self._executor, partial(Message, self))
 
+    @made_once
+    def _waits(self) -> ResultWaits:
+        with late_import:
+            from delayq.runtime.result_waits import ResultWaits  # noqa: PLC0415
+        return ResultWaits(self._context, self._executor, self._store)
+
     def __enter__(self) -> Self:
         return self
 
@@ -195,6 +205,8 @@ class Queue:
         made = vars(self)  # what was used
         if "_receiver" in made:
             self._receiver.close()
+        if "_waits" in made:
+            self._waits.close()
         self._coalescer.close()
         if "events" in made:
             self.events.close()
@@ -227,6 +239,7 @@ class Queue:
         unique_for: Seconds | None = None,
         timeout: Seconds | None = None,
         task: str | None = None,
+        results: Seconds | None = None,
         wait_replicas: int = 0,
         **unknown: Never,
     ) -> SentMessage:
@@ -255,6 +268,7 @@ class Queue:
             unique_for=unique_for,
             timeout=timeout,
             task=task,
+            results=results,
         )
         if (  # the short way needs an open queue and a plain send
             type(wait_replicas) is not int
@@ -461,6 +475,7 @@ class Queue:
         timeout: Seconds | None = None,
         expires_in: Seconds | None = None,
         retry_for: RetryFor | None = None,
+        results: Seconds | None = None,
     ) -> TaskDecorator: ...
 
     def task(
@@ -474,6 +489,7 @@ class Queue:
         timeout: Seconds | None = None,
         expires_in: Seconds | None = None,
         retry_for: RetryFor | None = None,
+        results: Seconds | None = None,
     ) -> Any:
         """Register a function that a `Consumer` of this queue calls for each message that names it (a decorator).
 
@@ -491,6 +507,8 @@ class Queue:
                 for the queue's.
             retry_for: a class of exceptions, or a tuple of them: after any other exception the message is a dead letter
                 at once. None for all exceptions.
+            results: seconds (0.001 s to 366 days) or a timedelta for which what it returns is kept after its end, for
+                `SentTask.result`; None to keep nothing. What JSON cannot hold makes the message a dead letter.
 
         Raises:
             InvalidInput: the queue has a task with this name; it is a task, or a generator function; it has ``*args``,
@@ -500,10 +518,10 @@ class Queue:
 
         def register(function: Callable[..., Any]) -> Any:
             check_handler(function, is_task=True)
-            options = {"max_retries": max_retries, "timeout": timeout, "expires_in": expires_in}
+            options = {"max_retries": max_retries, "timeout": timeout, "expires_in": expires_in, "results": results}
             definition = TaskDefinition(function, name, backoff, retry_for, **options)
             self.handlers.task(self._context, definition)
-            return Task(definition, self.send)
+            return Task(definition, self.send, self._result_of)
 
         return register if function is None else register(function)
 
@@ -539,9 +557,17 @@ class Queue:
         wanted = name, payload, max_retries, headers, timeout
         return self.handlers.cron(self._context, check_handler, plan, *wanted)
 
-    def cancel(self, id: str) -> Cancelled:
-        """Withdraw a waiting or dead message. One that is "in_flight" is not stopped, but will not be retried."""
-        return self._executor.execute(self._store.cancel(id))
+    def cancel(self, id: str, *, running: bool = False) -> Cancelled:
+        """Withdraw a waiting or dead message. One that is "in_flight" is not stopped, but will not be retried.
+
+        Args:
+            running: also stop its handler, within 2 seconds, if a consumer runs it: then the answer is "stopping". An
+                async handler is cancelled; a pool process or a program of `delayq consume --exec` is ended with all
+                that it has started, by SIGTERM and then SIGKILL. A thread cannot be ended, nor one message of a batch:
+                there `Message.cancelled` becomes true. A handler that returns nevertheless acks its message; else it
+                counts as cancelled. A message taken by `receive` is "in_flight", as nobody can stop that.
+        """
+        return self._executor.execute(self._store.cancel(id, running))
 
     def reschedule(
         self,
@@ -741,6 +767,20 @@ class Queue:
             InvalidInput: a time is out of range, or there would be more buckets.
         """
         return self._executor.execute(counts.upcoming(self._context, window, bucket))
+
+    def result(self, id: str) -> TaskResult | None:
+        """Return the record of a task's message; None if there is none: see `TaskResult`.
+
+        It is that of the latest message with this id that has ended, or has failed for now. `Task.result` waits for
+        what a task returns.
+        """
+        return self._executor.execute(results.latest(self._context, id))
+
+    def _result_of(self, task: TaskDefinition, id: str, token: str, timeout: Seconds | None) -> Any:
+        """Return what a task returned; see `SentTask.result`."""
+        seconds = math.inf if timeout is None else milliseconds(timeout, "timeout") / 1000
+        found = self._waits.found(id, token, seconds)
+        return task.returned(id, found.word, found.result, found.body)
 
     def _send_shared(self, encoded: Sequence[encode.EncodedMessage]) -> Sequence[SentMessage | DelayqError]:
         return self._executor.execute(send.send_shared(self._context, encoded))

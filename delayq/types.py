@@ -28,6 +28,7 @@ from delayq.model.record import (
     Trimmed,
     Unacked,
 )
+from delayq.model.result import ResultStatus, TaskError, TaskResult
 from delayq.model.sample import Sample
 from delayq.model.schedule import Schedule, Slot
 from delayq.model.task import RetryFor, SendOptions
@@ -74,6 +75,7 @@ __all__ = [
     "Redriven",
     "Report",
     "Rescheduled",
+    "ResultStatus",
     "RetryFor",
     "Sample",
     "Schedule",
@@ -85,6 +87,8 @@ __all__ = [
     "Slot",
     "State",
     "Step",
+    "TaskError",
+    "TaskResult",
     "TaskSender",
     "Trimmed",
     "Trouble",

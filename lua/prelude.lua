@@ -272,6 +272,16 @@ local function receipt(lease_end, stored)
   return known .. string.format('-%d', (lease_end % 1) * 1000 + 0.5)
 end
 
+-- The microsecond of a hand-out, made odd for a consumer, which can stop its handlers, and even for a program that calls
+-- `receive`: so each receipt says whether its delivery can be stopped, and nothing more is stored.
+local function marked(micros, is_consumer)
+  return micros - micros % 2 + (is_consumer and 1 or 0)
+end
+
+local function can_stop(given)
+  return string.find(given, '[13579]$') ~= nil
+end
+
 -- Forget deliveries whose messages were replaced while they ran, and whose leases have ended.
 local function forget_ended(replaced, now)
   local over = redis.call('ZRANGE', replaced, '-inf', now, 'BYSCORE', 'LIMIT', 0, 100)
@@ -423,10 +433,10 @@ local function ended(members, groups, waiting, pending, bell, is_grouped, given,
 end
 
 -- Messages that were cancelled in flight become garbage when they leave unack.
-local function forget_cancelled(ids, cancelled, attempts, errors, stats, note)
+local function forget_cancelled(ids, cancelled, attempts, errors, stats, note, reason)
   redis.call('HDEL', errors, unpack(ids))
   count(stats, 'cancelled', #ids)
-  for _, id in ipairs(note and ids or {}) do note(id, 'cancelled') end
+  for _, id in ipairs(note and ids or {}) do note(id, 'cancelled', nil, nil, nil, reason) end
   redis.call('SREM', cancelled, unpack(ids))
   redis.call('HDEL', attempts, unpack(ids)) -- last: receipts are computed from it
 end
@@ -528,4 +538,31 @@ end
 local function waits(parked, id)
   local till, due = string.match(redis.call('HGET', parked, id) or '', '^(%d+) (%d+)$')
   if till then return tonumber(till), tonumber(due) end
+end
+
+-- Keep how the task of a message ended, or failed for now: a hash that expires. `envelope` is the stored message, or '' if
+-- it stays where it is. From `at` on, or else from 1, `given` has: how long to keep the record, ms; the message's token; the status; when the delivery was handed out, ms; its attempt number; its consumer, or ''; the value
+-- or the error, as JSON. A record with another token is of an earlier message with this id. Waiting programs read the ids
+-- in `finished`.
+--
+-- A server at its maxmemory refuses a script that begins with an HSET, so the first write here is another one.
+local function keep_result(envelope, result, finished, id, now, given, at)
+  local ms, token, status, started, attempt, consumer, text = unpack(given, at or 1, (at or 1) + 6)
+  local known = redis.pcall('HMGET', result, 'token', 'started', 'consumers')
+  local is_first = known.err or known[1] ~= token
+  if is_first then redis.call('UNLINK', result) else redis.call('HDEL', result, '') end
+  local consumers = not is_first and known[3] or ''
+  if consumer ~= '' then consumers = string.sub(consumers .. consumer .. '\n', -4096) end
+  redis.call('HSET', result, 'token', token, 'status', status, 'started', not is_first and known[2] or started,
+    'attempted', started, 'attempts', attempt, 'consumers', consumers, status == 'done' and 'value' or 'error', text,
+    'at', now, 'message', envelope or '')
+  redis.call('PEXPIRE', result, ms)
+  if status ~= 'retry' then redis.pcall('XADD', finished, 'MAXLEN', '~', 1000, '*', 'id', id) end
+end
+
+-- Count an acked delivery and end it.
+local function end_delivery(unack, attempts, stats, id)
+  count(stats, 'acked', 1)
+  redis.call('ZREM', unack, id)
+  redis.call('HDEL', attempts, id)
 end

@@ -42,6 +42,7 @@ _LARGE = 16 * 1024  # bytes
 Headers = Mapping[str, str | bytes | int | float | bool | None]
 RESERVED = "delayq-"  # names of headers that begin with it, in any case, are delayq's own
 TASK = "delayq-task"  # the header that names the task which a message is for
+RESULTS = "delayq-results"  # the header of a message whose result is kept; the last one, as scripts look for it there
 GROUP = "delayq-group"  # the header that names the group which a message waits for
 _HEADER_TYPES = (str, bytes, int, float, bool, type(None))
 _DECODED_TYPES = frozenset(_HEADER_TYPES)

@@ -17,7 +17,7 @@ Row: TypeAlias = tuple[str, bytes]
 
 Purgeable = Literal["pending", "ready", "retry", "dead", "held"]
 
-MESSAGE, UNIQUE = "msg:", "unique:"  # in the keys of envelopes, and of reserved ids
+MESSAGE, UNIQUE, RESULT = "msg:", "unique:", "result:"  # in the keys of envelopes, reserved ids, and tasks' records
 
 STATES: Final[tuple[State, ...]] = get_args(State)
 WAITING: Final[tuple[State, ...]] = ("pending", "ready", "retry")

@@ -11,9 +11,10 @@ import msgspec
 from delayq.errors import InvalidInput, InvalidTime, OtherShard
 from delayq.model.backoff import DEFAULT_RETRIES, check_retries
 from delayq.model.delivery import OnConflict, Outgoing
-from delayq.model.envelope import GROUP, MAX_PAYLOAD_BYTES, encode_envelope
+from delayq.model.envelope import GROUP, MAX_PAYLOAD_BYTES, Headers, encode_envelope
 from delayq.model.message_ids import new_id, new_ids
 from delayq.model.outcome import MAX_THEN
+from delayq.model.result import header_of_results
 from delayq.model.task_name import header_of
 from delayq.model.units import Seconds, delay_ms, due_word, lease_ms
 from delayq.model.validation import check_id
@@ -156,9 +157,11 @@ def encode_message(
     retries = max_retries if message.max_retries is None else check_retries(message.max_retries)
     expires = None if message.expires_in is None else _expiry(message)
     timeout = None if message.timeout is None else lease_ms(message.timeout, "timeout")
-    own = None if message.task is None else header_of(message.task, message.payload)
+    own: Headers | None = None if message.task is None else header_of(message.task, message.payload)
     if group is not None:
         own = {**(own or {}), GROUP: group}
+    if message.results is not None:
+        own = {**(own or {}), **header_of_results(message.results, message.task)}
     envelope = encode_envelope(message.payload, retries, expires, message.headers, max_payload, timeout, own)
     if message.unique_for is not None:
         return EncodedMessage(

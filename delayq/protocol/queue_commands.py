@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from delayq.model.backup import ExpectedMessage, KeptMessage
 from delayq.model.configuration import Configuration, Usage, configured
@@ -15,6 +15,7 @@ from delayq.model.envelope import STAMP
 from delayq.model.explanation import Standing
 from delayq.model.placement import State
 from delayq.model.queue_stats import Counts
+from delayq.model.result import RECORD_FIELDS
 from delayq.model.settings import FIELDS, Changes
 from delayq.model.text import decode_id, encode_id
 from delayq.protocol.command import Command, Raw, identity, texts
@@ -35,6 +36,7 @@ from delayq.protocol.replies import (
     _read_consumers,
     _read_counts,
     _read_due_counts,
+    _read_finished,
     _read_group,
     _read_last_seen,
     _read_ledger_page,
@@ -59,6 +61,12 @@ LARGE = 8192
 """The most bytes of an envelope that is not large: ``lua/prelude.lua`` has the same number."""
 
 _ROOM = b"0" * STAMP  # into which the send script writes the time
+
+MAX_RESULTS = 100
+"""The most results that one call keeps or looks at."""
+
+Kept: TypeAlias = tuple[Raw, Raw, Raw, Raw, Raw, Raw, Raw]
+"""What `keep_result` in ``lua/prelude.lua`` is given."""
 
 RUN_CHARS = 16  # of a claim's name: the run of the consumer; a rising number follows
 LAST_CLAIM = "f" * 16  # the highest number
@@ -168,19 +176,46 @@ class QueueCommands(RecordCommands[QueueKeys]):
         args = [str(self._clock()), *ids, *[receipt for _, receipt in receipts]]
         return self._call("ack", args, identity, [prefix + message_id for message_id in ids], are_texts=True)
 
-    def ack_then(self, message_id: str, receipt: str, messages: Sequence[tuple[str, Raw, bytes, str]]) -> Command[int]:
+    def ack_result(self, deliveries: Sequence[tuple[str, str, Kept]]) -> Command[list[int]]:
+        """Take up to MAX_RESULTS deliveries: id, receipt, and what to keep."""
+        args: list[Raw] = [self._clock()]
+        keys: list[str] = []
+        for message_id, receipt, kept in deliveries:
+            args += (message_id, receipt, *kept)
+            keys += (self.keys.message(message_id), self.keys.result(message_id))
+        return self._call("ack_result", args, identity, keys)
+
+    def ack_then(
+        self,
+        message_id: str,
+        receipt: str,
+        messages: Sequence[tuple[str, Raw, bytes, str]],
+        kept: Kept | tuple[()] = (),
+    ) -> Command[int]:
         """Take messages as quadruples: id, due time, envelope, and "ignore", "replace", "error" or "new"."""
         args: list[Raw] = [self._clock(), message_id, receipt]
         for message in messages:
             args += message
-        payloads = [self.keys.message(message[0]) for message in messages]
-        return self._call("ack_then", args, int, payloads, payload=self.keys.message(message_id))
+        args += kept
+        keys = [self.keys.message(message[0]) for message in messages]
+        if kept:
+            keys += (self.keys.result(message_id), self.keys.finished)
+        return self._call("ack_then", args, int, keys, payload=self.keys.message(message_id))
 
     def nack(
-        self, message_id: str, receipt: str, delay_ms: int, error: str = "", free: bool = False, begun: bool = True
+        self,
+        message_id: str,
+        receipt: str,
+        delay_ms: int,
+        error: str = "",
+        free: bool = False,
+        begun: bool = True,
+        handed_us: Raw = "",
+        kept: Kept | tuple[()] = (),
     ) -> Command[int]:
-        args = [self._clock(), message_id, receipt, f"+{delay_ms}", error, int(free), int(begun)]
-        return self._call("nack", args, int)
+        begins = [int(free), int(begun), handed_us]
+        args: list[Raw] = [self._clock(), message_id, receipt, f"+{delay_ms}", error, *begins, *kept]
+        return self._call("nack", args, int, (self.keys.result(message_id), self.keys.finished) if kept else ())
 
     def extend(self, message_id: str, receipt: str, lease_ms: int) -> Command[int]:
         return self._call("extend", [self._clock(), encode_id(message_id), receipt, lease_ms], int)
@@ -194,12 +229,29 @@ class QueueCommands(RecordCommands[QueueKeys]):
         args = [self._clock(), encode_id(message_id), receipt, due_ms, handed_us, int(begun)]
         return self._call("release", args, int)
 
-    def reject(self, message_id: str, receipt: str, reason: str, error: str = "", counted: bool = True) -> Command[int]:
-        args = [self._clock(), encode_id(message_id), receipt, reason, error, int(counted)]
-        return self._call("reject", args, int)
+    def reject(
+        self,
+        message_id: str,
+        receipt: str,
+        reason: str,
+        error: str = "",
+        counted: bool = True,
+        kept: Kept | tuple[()] = (),
+    ) -> Command[int]:
+        args = [self._clock(), encode_id(message_id), receipt, reason, error, int(counted), *kept]
+        return self._call("reject", args, int, self._result_keys(message_id) if kept else ())
 
-    def expire(self, message_id: str, receipt: str) -> Command[int]:
-        return self._call("expire", [self._clock(), message_id, receipt], int)
+    def expire(self, message_id: str, receipt: str, kept: Kept | tuple[()] = ()) -> Command[int]:
+        more = self._result_keys(message_id) if kept else ()
+        return self._call("expire", [self._clock(), message_id, receipt, *kept], int, more)
+
+    def results(self, waited: Sequence[tuple[str, str]]) -> Command[list[bytes]]:
+        """Take up to MAX_RESULTS ids with their tokens, "" for the latest message of an id."""
+        keys = [key for message_id, _ in waited for key in self._result_keys(message_id)[:2]]
+        return self._call("results", [encode_id(each) for pair in waited for each in pair], identity, keys)
+
+    def _result_keys(self, message_id: str) -> tuple[Any, Any, Any]:
+        return self._message_key(message_id), encode_id(self.keys.result(message_id)), self.keys.finished
 
     def acquire_slot(self, deliveries: Sequence[KeyedDelivery], net_ms: int, handed_us: Raw = "") -> Command[list[int]]:
         args: list[Raw] = [self._clock(), net_ms, handed_us]
@@ -219,8 +271,9 @@ class QueueCommands(RecordCommands[QueueKeys]):
             "held_keys", [encode_id(after), limit], lambda reply: list(map(decode_id, reply)), index=index
         )
 
-    def cancel(self, message_id: str) -> Command[str]:
-        return self._call("cancel", [self._clock(), encode_id(message_id)], bytes.decode, repeats=False)
+    def cancel(self, message_id: str, running: bool = False) -> Command[str]:
+        args: list[Raw] = [self._clock(), encode_id(message_id), int(running)]
+        return self._call("cancel", args, bytes.decode, repeats=False)
 
     def bury(self, message_id: str, reason: str) -> Command[str]:
         return self._call("bury", [self._clock(), encode_id(message_id), reason], bytes.decode, repeats=False)
@@ -384,10 +437,39 @@ class QueueCommands(RecordCommands[QueueKeys]):
         key = self.keys.state(state)
         return Command(key, ("ZRANGE", key, skip, skip + limit - 1, "WITHSCORES"), _read_scored)
 
+    def record(self, message_id: str) -> tuple[Command[list[bytes | None]], Command[int]]:
+        """Read the RECORD_FIELDS of a task's record, and how long it is kept, ms; plain commands."""
+        key: Any = encode_id(self.keys.result(message_id))
+        return Command(key, ("HMGET", key, *RECORD_FIELDS), identity), Command(key, ("PTTL", key), int)
+
+    def last_finished(self) -> Command[str]:
+        """Read the stream id of the last message that ended with a result; a plain command."""
+        key = self.keys.finished
+        return Command(
+            key, (b"XREVRANGE", key, "+", "-", "COUNT", 1), lambda found: found[0][0].decode() if found else "0-0"
+        )
+
+    def finished(self, after: str) -> Command[list[tuple[str, str]]]:
+        """Read the stream ids and ids of messages that have ended with a result, after a stream id; a plain command."""
+        key = self.keys.finished
+        return Command(key, (b"XRANGE", key, f"({after}", "+", "COUNT", 1000), _read_finished)
+
     def last(self, state: State, up_to: Raw = "+inf") -> Command[list[tuple[str, bytes]]]:
         """Read the id and score of the last message of a state up to a bound; empty if there is none."""
         key = self.keys.state(state)
         return Command(key, ("ZRANGE", key, up_to, "-inf", "BYSCORE", "REV", "LIMIT", 0, 1, "WITHSCORES"), _read_scored)
+
+    def has_stops(self) -> Command[int]:
+        """Read whether any delivery is to be stopped."""
+        return Command(self.keys.stops, ("EXISTS", self.keys.stops), int)
+
+    def stopping(self, receipts: Sequence[tuple[str, str]]) -> Command[list[bytes | None]]:
+        """Read which of these deliveries, as pairs of id and receipt, are to be stopped: None for the others."""
+        return Command(self.keys.stops, ("ZMSCORE", self.keys.stops, *_stops(receipts)), identity)
+
+    def stopped(self, receipts: Sequence[tuple[str, str]]) -> Command[int]:
+        """Forget that these deliveries are to be stopped: they have ended."""
+        return Command(self.keys.stops, ("ZREM", self.keys.stops, *_stops(receipts)), int)
 
     def armed_page(self, limit: int, skip: int) -> Command[list[tuple[str, int]] | None]:
         """Read up to `limit` schedules with their armed slots, ms, earliest first; None after the last ones."""
@@ -406,6 +488,10 @@ class QueueCommands(RecordCommands[QueueKeys]):
 
     def _message_key(self, message_id: str) -> Any:
         return encode_id(self.keys.message(message_id))
+
+
+def _stops(receipts: Sequence[tuple[str, str]]) -> list[str | bytes]:
+    return [encode_id(f"{receipt}\0{message_id}") for message_id, receipt in receipts]
 
 
 def _fields(changes: Changes) -> list[Raw]:

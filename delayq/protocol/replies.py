@@ -240,3 +240,7 @@ def _read_pause(reply: list[bytes | None]) -> tuple[int | None, int | None]:
     """Return since when and until when a queue is paused, ms."""
     since, until = reply or (None, None)
     return None if since is None else decode_ms(since), None if until is None else decode_ms(until)
+
+
+def _read_finished(reply: list[Any]) -> list[tuple[str, str]]:
+    return [(entry.decode(), decode_id(fields[1])) for entry, fields in reply]

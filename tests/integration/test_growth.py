@@ -100,6 +100,7 @@ METHODS: dict[str, Callable[[Face], object]] = {
     "DeadLetters.bury": lambda face: face.queue.dead.bury("retry-9"),
     "DeadLetters.edit": lambda face: face.queue.dead.edit("dead-7", "x"),
     "DeadLetters.redrive": lambda face: face.queue.dead.redrive(error="nothing like it"),
+    "Queue.result": lambda face: face.queue.result("x"),
     "DeadLetters.requeue": lambda face: face.queue.dead.requeue(["dead-8"]),
     "DeadLetters.purge": lambda face: face.queue.dead.purge(older_than=60),
     "Queue.collect_garbage": lambda face: face.queue.collect_garbage(),

@@ -36,9 +36,11 @@ STATE: dict[str, Any] = {
 }
 
 HELD = ("u", "1.0.0.0-0")
+KEPT = (60_000, "token", "done", NOW, 2, "me", "3")
 
 CALLS: dict[str, Callable[[QueueCommands], Command[Any]]] = {
     "ack": lambda scripts: scripts.ack([HELD]),
+    "ack_result": lambda scripts: scripts.ack_result([(*HELD, KEPT)]),
     "acquire_slot": lambda scripts: scripts.acquire_slot(
         [KeyedDelivery("k", "lost", "0.0.0.0-0", NOW), KeyedDelivery("l", *HELD, NOW)], 60_000, NOW * 1000
     ),
@@ -88,6 +90,7 @@ CALLS: dict[str, Callable[[QueueCommands], Command[Any]]] = {
             KeptMessage("p", NOW, b"{}"),
         ],
     ),
+    "results": lambda scripts: scripts.results([("p", ""), ("u", "token"), ("gone", "")]),
     "resume": lambda scripts: scripts.resume(),
     "ring": lambda scripts: scripts.ring(),
     "send_group": lambda scripts: scripts.send_group(
@@ -114,7 +117,19 @@ KEYED: dict[str, Any] = {  # two messages of key k run, one has ended and one is
     "meta": {"per_key": 1},
 }
 
-READ_ONLY = {"consumers", "fitting", "get", "group", "held_keys", "history", "stats", "upcoming", "usage", "why"}
+READ_ONLY = {
+    "consumers",
+    "fitting",
+    "get",
+    "group",
+    "held_keys",
+    "history",
+    "results",
+    "stats",
+    "upcoming",
+    "usage",
+    "why",
+}
 
 each_script = pytest.mark.parametrize("script", CALLS)
 
