@@ -117,9 +117,7 @@ KEYED: dict[str, Any] = {  # two messages of key k run, one has ended and one is
     "meta": {"per_key": 1},
 }
 
-READ_ONLY = set(
-    "".split()
-)
+READ_ONLY = {
     "consumers",
     "fitting",
     "get",
