@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 import re
 import sys
@@ -101,7 +100,10 @@ def split(target: str, error: str = "") -> tuple[str, str]:
 
 def _attribute(module: ModuleType, path: str) -> Any:
     """Return what a path of names leads to in a module; None if it does not exist."""
-    return functools.reduce(lambda found, name: getattr(found, name, None), path.split("."), module)
+    found: Any = module
+    for name in path.split("."):
+        found = getattr(found, name, None)
+    return found
 
 
 def _import(name: str) -> ModuleType:

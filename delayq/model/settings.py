@@ -94,9 +94,11 @@ class BackoffSetting(Setting):
     def read(self, stored: Mapping[str, str]) -> str | None:
         text = stored.get(self.fields[0])
         try:
-            return text if text and backoffs.parse(text) else None
+            if text:
+                backoffs.parse(text)
         except InvalidInput:
             return None
+        return text
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -152,7 +152,7 @@ class ConsumerEngine(BaseEngine[D]):
         if self._upkeep.is_due and (yield from self._upkeep.clean_up()):
             self._known = self._known._replace(has_all=False, rests=False)
         settled = unsettled.ready
-        only_acks = {type(outcome) for _, outcome in settled} <= {oc.Done}
+        only_acks = not unsettled.large and {type(outcome) for _, outcome in settled} <= {oc.Done}
         claims = not settled or (limit and not (only_acks and self._rests))
         claimed = yield from self._exchange(limit if claims else None)
         if unsettled.large:

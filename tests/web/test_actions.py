@@ -344,7 +344,7 @@ def test_redrive_counts_requeued_and_checked_letters_separately(
 
 
 def test_body_is_made_from_the_settings_of_an_action():
-    named = {"label": "Rate", "placeholder": "", "size": 1, "read": lambda _: {}}
+    named: dict[str, Any] = {"label": "Rate", "placeholder": "", "size": 1, "read": lambda _: {}}
     fields = (Field(name="delay", is_required=True, **named), Field(name="rate", of_matching=True, **named))
     action = Action(name="touch", words=Words("Touch", "touched"), fields=fields)
     kind, every = _body(action, Ids), _body(action, Matching)
