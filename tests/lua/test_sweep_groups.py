@@ -29,7 +29,7 @@ def sweep(queue: Any) -> None:
 
 @pytest.mark.parametrize("state", ["pending", "ready", "unack", "retry", "dead"])
 def test_member_that_exists_is_left_alone(queue, state):
-    given(queue, **{state: {"a": NOW + LEASE}})
+    given(queue, "w", **{state: {"a": NOW + LEASE}})
     sweep(queue)
     assert queue.state()["held"] == {"last": NOW}
 
