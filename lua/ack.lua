@@ -37,9 +37,14 @@ end
 if #done == 0 then return results end
 local note, noted = ledger(KEYS[6], KEYS[7], ARGV[1]), {}
 redis.call('UNLINK', unpack(keys))
-for i, id in ipairs(note and done or {}) do
-  if not noted[id] then note(id, 'acked', deliveries(past[i]) + 1) end
-  noted[id] = true
+if note then
+  local ids, attempts = {}, {}
+  for i, id in ipairs(done) do
+    if not noted[id] then
+      ids[#ids + 1], attempts[#attempts + 1], noted[id] = id, past[i] and deliveries(past[i]) + 1 or 1, true
+    end
+  end
+  note(ids, 'acked', attempts)
 end
 if #retried > 0 then redis.call('HDEL', KEYS[3], unpack(retried)) end
 if redis.call('EXISTS', KEYS[4]) == 1 then redis.call('SREM', KEYS[4], unpack(done)) end
